@@ -1,0 +1,64 @@
+# Every target sets up what it needs in .venv by itself; nothing has to be activated.
+# make run     the demonstration: a long agent run kept inside a small window
+# make test    all tests
+# make check   format, lint, types, layers
+# make fix     format, and mend what lint can mend
+# make bench   brim and its peers on the same work (see benchmarks/README.md)
+# make clean   remove .venv and caches
+
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& { echo $$p; break; }; done)
+VENV := .venv
+PY := $(VENV)/bin/python
+
+.PHONY: run test check fix bench clean
+.DELETE_ON_ERROR:
+
+run: $(VENV)/.run
+	@$(PY) -m brim.demo
+
+test: $(VENV)/.test
+	@$(PY) -m pytest -q -n auto
+
+check: $(VENV)/.lint
+	@$(PY) -m ruff format --check .
+	@$(PY) -m ruff check .
+	@$(PY) -m mypy
+	@$(VENV)/bin/lint-imports --no-cache
+
+fix: $(VENV)/.lint
+	@$(PY) -m ruff check --fix .
+	@$(PY) -m ruff format .
+
+bench: $(VENV)/.test
+	@$(PY) -m benchmarks
+
+clean:
+	rm -rf $(VENV) .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# One stamp per set of extras: made anew when pyproject.toml changes, otherwise nothing to do.
+$(VENV)/.run: EXTRAS := demo
+$(VENV)/.test: EXTRAS := test
+$(VENV)/.lint: EXTRAS := lint
+
+$(VENV)/.run $(VENV)/.test $(VENV)/.lint: pyproject.toml | $(PY)
+	@echo "setting up $(VENV) for '$(EXTRAS)' ..."
+	@if command -v uv >/dev/null 2>&1; then \
+		uv pip install -q --python $(PY) --compile-bytecode -e '.[$(EXTRAS)]'; \
+	elif $(PY) -m uv --version >/dev/null 2>&1; then \
+		$(PY) -m uv pip install -q --python $(PY) --compile-bytecode -e '.[$(EXTRAS)]'; \
+	else \
+		$(PY) -m pip install -q --disable-pip-version-check -e '.[$(EXTRAS)]'; \
+	fi
+	@touch $@
+
+$(PY):
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "brim needs Python 3.11 or newer; none was found. Install one, or name it: make PYTHON=/path/to/python3" >&2; \
+		exit 1; fi
+	@if command -v uv >/dev/null 2>&1; then uv venv -q --python $(PYTHON) $(VENV); else \
+		$(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) cannot make a virtual environment; on Debian: apt-get install python3-venv" >&2; \
+			rm -rf $(VENV); exit 1; }; \
+		$(PY) -m pip install -q --disable-pip-version-check uv 2>/dev/null || true; \
+	fi

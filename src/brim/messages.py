@@ -1,0 +1,78 @@
+"""What a turn is, whatever format it came in.
+
+A `Message` is a view of one turn: enough to count it, to cut it and to say what was cut. The
+modules of `brim.wire` read provider JSON into messages and write the changed ones back; what a
+message does not mention (unknown fields, signatures, cache marks) stays in the JSON, untouched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Role = Literal["system", "user", "assistant", "tool", "other"]
+"""A developer's message is a system message; a role that nobody knows is `other`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One tool call of an assistant turn."""
+
+    id: str
+    name: str
+    arguments: str
+    """JSON text, as it is sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """An image, a sound or a file: counted by formula, never edited."""
+
+    kind: Literal["image", "audio", "file"]
+    width: int = 0
+    """Pixels; 0 where the size cannot be known without fetching."""
+    height: int = 0
+    detail: str = ""
+    """How closely the model is asked to look, in the provider's word."""
+    size: int = 0
+    """Bytes of the data, where it stands in the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn."""
+
+    role: Role
+    words: tuple[str, ...] = ()
+    """What was said; never clipped."""
+    outputs: tuple[str, ...] = ()
+    """What a tool or a command printed; may be clipped, masked, dropped."""
+    thinking: tuple[str, ...] = ()
+    calls: tuple[Call, ...] = ()
+    answers: str | None = None
+    """The id of the call that this turn is the result of."""
+    media: tuple[Media, ...] = ()
+    extras: tuple[str, ...] = ()
+    """Names and unknown parts (as JSON): counted, never touched."""
+    pin: bool = False
+    priority: int = 0
+    private: bool = False
+    """The source has fields of brim's own (`_pin`, ...), which are not sent."""
+
+    def with_outputs(self, outputs: tuple[str, ...]) -> Message:
+        return replace(self, outputs=outputs)
+
+    def without_thinking(self) -> Message:
+        return replace(self, thinking=())
+
+    def with_paragraph(self, text: str) -> Message:
+        """Add a last paragraph; the words before it stay whole."""
+        if self.role == "tool":
+            return replace(self, outputs=_add_paragraph(self.outputs, text))
+        return replace(self, words=_add_paragraph(self.words, text))
+
+
+def _add_paragraph(texts: tuple[str, ...], text: str) -> tuple[str, ...]:
+    if not texts or not texts[-1]:
+        return (*texts[:-1], text)
+    return (*texts[:-1], f"{texts[-1]}\n\n{text}")
