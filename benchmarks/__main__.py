@@ -1,0 +1,22 @@
+"""All benchmarks of brim, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from benchmarks import cost, quality, recall, recordings, replay, report, speed
+
+
+def tables(given: report.Options) -> Iterator[report.Table]:
+    recorded = recordings.load(given.folder)
+    yield from quality.tables(recorded)
+    pool = replay.Pool()
+    for setting in replay.settings(recorded):
+        replays = list(replay.replays(setting, pool))
+        yield cost.table(setting, replays, pool)
+        yield recall.table(setting, replays, pool)
+    yield from speed.tables(given)
+
+
+if __name__ == "__main__":
+    report.run(__doc__, tables)

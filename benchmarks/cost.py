@@ -1,0 +1,78 @@
+"""What the input of growing sessions costs where prompts are cached, relative to `sliding`.
+
+    python -m benchmarks.cost [FOLDER] [--json]
+
+Totals over all requests from the first that outgrew the budget on. `untrimmed` is what the same
+requests would cost in a window without end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from benchmarks import cache, recordings, replay, report
+from benchmarks.replay import Pool, Replay, Setting
+
+UNTRIMMED = "untrimmed"
+TARGETS = {32_000: 0.30, 16_000: 0.40}
+"""The most that `steady` may cost of `sliding`, by Anthropic's rules."""
+
+
+@dataclass
+class Bill:
+    """What one policy's requests came to."""
+
+    costs: dict[str, float] = field(default_factory=lambda: dict.fromkeys(cache.RULES, 0.0))
+    """By rule, in tokens at the full price."""
+    requests: int = 0
+    edits: int = 0
+
+
+def bills(replays: Iterable[Replay], pool: Pool) -> dict[str, Bill]:
+    """Add up every policy's bill over some sessions."""
+    totals = {policy: Bill() for policy in (UNTRIMMED, *replay.POLICIES)}
+    for session in replays:
+        whole = [session.history[:point] for point in session.points]
+        for policy, sent in {UNTRIMMED: whole, **session.sent}.items():
+            _add(totals[policy], sent, session.first, pool)
+    return totals
+
+
+def _add(bill: Bill, sent: Sequence[tuple[int, ...]], first: int, pool: Pool) -> None:
+    session = cache.prompts(sent, pool.tokens, [pool.head(request) for request in sent])
+    for rule, price in cache.RULES.items():
+        bill.costs[rule] += price(session, first)
+    bill.requests += len(session) - first
+    bill.edits += cache.edits(session, first)
+
+
+def table(setting: Setting, replays: Sequence[Replay], pool: Pool) -> report.Table:
+    totals = bills(replays, pool)
+    base = totals["sliding"].costs
+    rows: list[dict[str, report.Cell]] = []
+    for policy, bill in totals.items():
+        row: dict[str, report.Cell] = {"policy": policy}
+        row |= {rule: bill.costs[rule] / base[rule] for rule in cache.RULES if base[rule]}
+        row["edits per 100"] = 100 * bill.edits / bill.requests if bill.requests else None
+        target = TARGETS.get(setting.budget) if policy == "steady" else None
+        row["target"] = f"Anthropic ≤ {target:.2f}" if target else None
+        rows.append(row)
+    count = totals["sliding"].requests
+    refused = sum(session.refused for session in replays)
+    return report.Table(
+        f"Cost: {setting.name} ({len(replays)} conversations, {count:,} requests)",
+        rows if count else [],
+        dict.fromkeys(cache.RULES, ".3f") | {"edits per 100": ".0f"},
+        [f"{refused} requests left out: something in them fits under no policy"] if refused else [],
+    )
+
+
+def tables(recorded: Sequence[recordings.Recording]) -> Iterator[report.Table]:
+    pool = Pool()
+    for setting in replay.settings(recorded):
+        yield table(setting, list(replay.replays(setting, pool)), pool)
+
+
+if __name__ == "__main__":
+    report.run(__doc__, lambda given: tables(recordings.load(given.folder)))

@@ -1,0 +1,76 @@
+"""Long conversations for the clock, mixed from recorded text.
+
+A seed gives the same conversation every time, and no two seeds give the same text: what a cold
+call meets has not been counted before. Sizes are those of the recorded turns. The set shipped with
+the project is always the source, so that figures can be compared wherever they were made.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from functools import cache
+from itertools import count, islice
+
+from benchmarks import recordings, ruler
+from benchmarks.recordings import Message
+
+
+@cache
+def spoken() -> dict[str, list[str]]:
+    """All recorded texts, by role.
+
+    Agents that were recorded without tool calls have their outputs in user turns.
+    """
+    texts: dict[str, list[str]] = {"system": [], "user": [], "assistant": [], "tool": []}
+    for recording in recordings.load():
+        native = any(message["role"] == "tool" for message in recording.messages)
+        for message in recording.messages:
+            role = message["role"] if native or message["role"] != "user" else "tool"
+            if message.get("content"):
+                texts[role].append(message["content"])
+    return texts
+
+
+def turns(seed: int) -> Iterator[Message]:
+    """A conversation without end: a system prompt, then user, call, result, answer, again."""
+    chance = random.Random(seed)
+    yield {"role": "system", "content": spoken()["system"][0]}
+    for number in count():
+        yield {"role": "user", "content": _mix("user", chance)}
+        yield _call(f"call_{seed}_{number}", chance)
+        result = {"role": "tool", "tool_call_id": f"call_{seed}_{number}"}
+        yield {**result, "content": _mix("tool", chance)}
+        yield {"role": "assistant", "content": _mix("assistant", chance)}
+
+
+def _call(name: str, chance: random.Random) -> Message:
+    arguments = json.dumps({"command": _mix("assistant", chance)[:120]})
+    function = {"name": "run", "arguments": arguments}
+    call = {"id": name, "type": "function", "function": function}
+    return {"role": "assistant", "content": _mix("assistant", chance), "tool_calls": [call]}
+
+
+def _mix(role: str, chance: random.Random) -> str:
+    """The beginning of one recorded text and the end of another, with a number between."""
+    first, second = chance.choice(spoken()[role]), chance.choice(spoken()[role])
+    start = first[: len(first) // 2]
+    return f"{start}\n{chance.randrange(10**9)}\n{second[len(second) // 2 :]}"
+
+
+def of_turns(number: int, seed: int) -> list[Message]:
+    """A system prompt and so many turns."""
+    return list(islice(turns(seed), number + 1))
+
+
+def of_tokens(size: int, seed: int) -> list[Message]:
+    """About so many tokens, ending with a request: a user's turn or a result."""
+    taken: list[Message] = []
+    total = ruler.REQUEST
+    for message in turns(seed):
+        taken.append(message)
+        total += ruler.message_tokens(message)
+        if total >= size and message["role"] in {"user", "tool"}:
+            return taken
+    raise AssertionError

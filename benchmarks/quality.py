@@ -1,0 +1,208 @@
+"""Whether every fitted conversation fits, is valid, and is as full as it can be.
+
+    python -m benchmarks.quality [FOLDER] [--json]
+
+Each conversation is fitted to 2k, 4k and 8k tokens where it is longer than that: as it ended, and
+for some fifty also at each of their request points, stateless and in a session. *Feasible*
+means that system text, last user turn and open step fit unclipped. *Good* means within the
+budget by an independent count, every result after its call and every call answered, and system
+text, last user turn and last message as they were. What is not feasible is *handled* where brim
+raises its error, or clips the open step and the rest is right.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import brim
+from benchmarks import limited, recordings, report, ruler, validity
+from benchmarks.recordings import Message, Recording, request_points
+
+POLICIES = ("steady", "thrift", "rolling", "sliding")
+BUDGETS = (2_000, 4_000, 8_000)
+SAMPLE = 50
+FILL = {"steady": 0.85, "rolling": 0.95, "sliding": 0.90}
+"""How full a policy's requests must be on average."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of fitting one history."""
+
+    feasible: bool
+    raised: bool
+    faults: tuple[str, ...] = ()
+    fill: float = 0.0
+    user_first: bool = True
+    users_met: bool = False
+    assistants_met: bool = False
+    agrees: bool = True
+    """Whether the plan says the number that was counted here."""
+
+    @property
+    def handled(self) -> bool:
+        """Good, or as good as can be where the open step had to be clipped."""
+        if self.raised:
+            return not self.feasible
+        return not self.faults or (not self.feasible and set(self.faults) == {CLIPPED})
+
+
+CLIPPED = "last message changed"
+
+
+def judge(messages: Sequence[Message], limit: int, policy: str) -> Verdict:
+    """Fit a history that is over the limit, and look at what comes back."""
+    feasible = ruler.request_tokens(validity.hard_parts(messages)) <= limit
+    try:
+        request = limited.fit(messages, limit, policy)
+    except brim.ContextOverflowError:
+        return Verdict(feasible, raised=True, faults=("refused",) if feasible else ())
+    fitted = list(request.messages)
+    size = ruler.request_tokens(fitted)
+    faults = ["over budget"] if size > limit else []
+    faults += validity.call_faults(fitted) + validity.kept_faults(fitted, messages)
+    return Verdict(
+        feasible,
+        False,
+        tuple(faults),
+        size / limit,
+        validity.user_first(fitted) or not any(m["role"] == "user" for m in messages),
+        validity.met(fitted, messages, "user"),
+        validity.met(fitted, messages, "assistant"),
+        size == request.plan.tokens,
+    )
+
+
+@dataclass
+class Tally:
+    """The verdicts on one policy at one budget."""
+
+    verdicts: list[Verdict] = field(default_factory=list)
+
+    def row(self, policy: str, budget: str) -> dict[str, report.Cell]:
+        feasible = [verdict for verdict in self.verdicts if verdict.feasible]
+        sent = [verdict for verdict in feasible if not verdict.raised]
+        hopeless = [verdict for verdict in self.verdicts if not verdict.feasible]
+        return {
+            "policy": policy,
+            "budget": budget,
+            "over %": _percent("over budget" in verdict.faults for verdict in self.verdicts),
+            "feasible": len(feasible),
+            "good %": _percent(not verdict.faults for verdict in feasible),
+            "user first %": _percent(verdict.user_first for verdict in sent),
+            "users met %": _percent(verdict.users_met for verdict in sent),
+            "assistants met %": _percent(verdict.assistants_met for verdict in sent),
+            "fill": sum(v.fill for v in sent) / len(sent) if sent else None,
+            "infeasible": len(hopeless),
+            "handled %": _percent(verdict.handled for verdict in hopeless),
+            "plan agrees %": _percent(v.agrees for v in self.verdicts if not v.raised),
+        }
+
+    @property
+    def faults(self) -> Counter[str]:
+        return Counter(
+            fault for verdict in self.verdicts for fault in verdict.faults if verdict.feasible
+        )
+
+
+def _percent(truths: Iterable[bool]) -> float | None:
+    known = list(truths)
+    return 100 * sum(known) / len(known) if known else None
+
+
+def ends(recorded: Iterable[Recording]) -> Iterator[Sequence[Message]]:
+    """Every conversation as it ended."""
+    return (recording.messages for recording in recorded)
+
+
+def sample(recorded: Sequence[Recording]) -> Sequence[Recording]:
+    """About fifty conversations, evenly from all."""
+    return recorded[:: max(1, len(recorded) // SAMPLE)]
+
+
+def points(recorded: Iterable[Recording]) -> Iterator[Sequence[Message]]:
+    """Conversations as they stood at each of their requests."""
+    for recording in recorded:
+        for point in request_points(recording.messages):
+            yield recording.messages[:point]
+
+
+def tally(histories: Iterable[Sequence[Message]]) -> dict[tuple[str, int], Tally]:
+    """Fit each history to every budget that it exceeds, with every policy."""
+    tallies = {(policy, budget): Tally() for policy in POLICIES for budget in BUDGETS}
+    for messages in histories:
+        size = ruler.request_tokens(messages)
+        for (policy, budget), found in tallies.items():
+            if size > budget:
+                found.verdicts.append(judge(messages, budget, policy))
+    return tallies
+
+
+def table(title: str, tallies: dict[tuple[str, int], Tally]) -> report.Table:
+    rows: list[dict[str, report.Cell]] = []
+    faults: list[str] = []
+    for policy in POLICIES:
+        own = {budget: found for (name, budget), found in tallies.items() if name == policy}
+        rows += [found.row(policy, f"{budget:,}") for budget, found in own.items()]
+        whole = Tally([verdict for found in own.values() for verdict in found.verdicts])
+        target = FILL.get(policy)
+        rows.append(whole.row(policy, "all") | {"target": f"fill ≥ {target}" if target else None})
+        faults += [f"{policy}: {fault} in {count}" for fault, count in whole.faults.items()]
+    rows = [row | {"target": row.get("target")} for row in rows]
+    formats = {name: ".1f" for name in rows[0] if name.endswith("%")} | {"fill": ".3f"}
+    return report.Table(title, rows, formats, faults or ["no fault in what is feasible"])
+
+
+def agreement(recorded: Sequence[Recording]) -> report.Table:
+    """Whether a session sends what `fit` sends, at every request."""
+    rows: list[dict[str, report.Cell]] = []
+    for policy in POLICIES:
+        for budget in BUDGETS:
+            same = [
+                equal
+                for recording in recorded
+                for equal in _compare(recording.messages, budget, policy)
+            ]
+            rows.append(
+                {
+                    "policy": policy,
+                    "budget": f"{budget:,}",
+                    "requests": len(same),
+                    "equal %": _percent(same),
+                }
+            )
+    return report.Table("Quality: sessions against stateless calls", rows, {"equal %": ".1f"})
+
+
+def _compare(messages: list[Message], budget: int, policy: str) -> Iterator[bool]:
+    session = limited.session(budget, policy)
+    start = 0
+    for point in request_points(messages):
+        for message in messages[start:point]:
+            session.append(message)
+        start = point
+        yield _sent(session.request) == _sent(
+            partial(limited.fit, messages[:point], budget, policy)
+        )
+
+
+def _sent(ask: Callable[[], brim.Request]) -> list[Message] | None:
+    """The messages of a request; None where it is refused."""
+    try:
+        return list(ask().messages)
+    except brim.ContextOverflowError:
+        return None
+
+
+def tables(recorded: Sequence[Recording]) -> Iterator[report.Table]:
+    some = sample(recorded)
+    yield table(f"Quality: {len(recorded)} conversations as they ended", tally(ends(recorded)))
+    yield table(f"Quality: {len(some)} conversations at every request", tally(points(some)))
+    yield agreement(some)
+
+
+if __name__ == "__main__":
+    report.run(__doc__, lambda given: tables(recordings.load(given.folder)))

@@ -1,0 +1,108 @@
+"""Real conversations, and the long sessions chained from them.
+
+A folder holds `*.jsonl.gz`, a conversation a line: `{"id", "source", "messages", "tools"?}` with
+messages in the OpenAI chat shape. Without a folder the few that ship with the project are used.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+Message: TypeAlias = dict[str, Any]
+
+SHIPPED = Path(__file__).parent / "data"
+_ISSUE = re.compile(r"([A-Za-z0-9.-]+__[A-Za-z0-9._-]+?)-(\d+)(?:\.\w+)?$")
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One conversation as it happened."""
+
+    id: str
+    source: str
+    """Where the public original is: `owner/repository:path`."""
+    file: str
+    """The file it was read from: one model at one kind of work."""
+    messages: list[Message]
+    tools: list[Message]
+
+    @property
+    def chat(self) -> bool:
+        """Whether it is a support chat; everything else here is an agent at work on code."""
+        return "tau-bench" in self.source
+
+    @property
+    def issue(self) -> tuple[str, int] | None:
+        """The repository and the issue it is about, where its name says so."""
+        found = _ISSUE.search(self.source) or _ISSUE.search(self.id)
+        return (found[1], int(found[2])) if found else None
+
+
+def load(folder: Path | None = None) -> list[Recording]:
+    """Read every conversation of a folder, in the order of its files."""
+    paths = sorted((folder or SHIPPED).glob("*.jsonl.gz"))
+    if not paths:
+        raise SystemExit(f"{folder}: no *.jsonl.gz in it")
+    return [recording for path in paths for recording in _read(path)]
+
+
+def _read(path: Path) -> Iterator[Recording]:
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            row = json.loads(line)
+            yield Recording(
+                row["id"],
+                row.get("source", ""),
+                path.name.removesuffix(".jsonl.gz"),
+                row["messages"],
+                row.get("tools") or [],
+            )
+
+
+def sessions(recordings: Iterable[Recording], most: int = 8, least: int = 4) -> list[Recording]:
+    """Chain tasks that one model did in one repository, eight in a row, by issue number.
+
+    A rest of fewer than eight is a session too, from four up. An issue is taken once; only where
+    that leaves no session at all, as in the set shipped with the project, may it come again.
+    """
+    groups: dict[tuple[str, str], list[Recording]] = defaultdict(list)
+    for recording in recordings:
+        if recording.issue:
+            groups[recording.file, recording.issue[0]].append(recording)
+    tasks = [sorted(group, key=lambda task: (task.issue, task.id)) for group in groups.values()]
+    once = [list({task.issue: task for task in group}.values()) for group in tasks]
+    return list(_chains(once, most, least)) or list(_chains(tasks, most, least))
+
+
+def _chains(groups: Iterable[list[Recording]], most: int, least: int) -> Iterator[Recording]:
+    for group in groups:
+        for start in range(0, len(group), most):
+            tasks = group[start : start + most]
+            if len(tasks) >= least:
+                yield _chain(tasks)
+
+
+def _chain(tasks: list[Recording]) -> Recording:
+    """One conversation of several: only the first brings its system prompt."""
+    first, *later = tasks
+    messages = list(first.messages)
+    for task in later:
+        messages += [message for message in task.messages if message["role"] != "system"]
+    return Recording(f"{first.id} +{len(later)}", first.source, first.file, messages, first.tools)
+
+
+def request_points(messages: list[Message]) -> list[int]:
+    """How long the history was whenever the model was really asked."""
+    return [
+        index
+        for index in range(1, len(messages))
+        if messages[index]["role"] == "assistant"
+        and messages[index - 1]["role"] in {"user", "tool"}
+    ]

@@ -1,0 +1,142 @@
+"""The requests of a growing conversation, as a policy would have sent them.
+
+Cost and recall look at the same requests, so they are made once. Equal messages get one number:
+a request is then a tuple of numbers, and two requests share a prefix where their numbers agree.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+import brim
+from benchmarks import limited, ruler
+from benchmarks.recordings import Message, Recording, request_points, sessions
+from benchmarks.validity import SYSTEM
+
+POLICIES = ("sliding", "rolling", "steady", "thrift")
+
+
+class Pool:
+    """Every message that occurs, once, with its tokens."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.tokens: list[int] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, message: Message) -> int:
+        key = json.dumps(message, sort_keys=True)
+        if key not in self._numbers:
+            self._numbers[key] = len(self.messages)
+            self.messages.append(message)
+            self.tokens.append(ruler.message_tokens(message))
+        return self._numbers[key]
+
+    def numbers(self) -> Callable[[Sequence[Message]], tuple[int, ...]]:
+        """A numbering that reads each message object only once, for as long as it is used."""
+        seen: dict[int, tuple[Message, int]] = {}
+
+        def numbered(messages: Sequence[Message]) -> tuple[int, ...]:
+            for message in messages:
+                if id(message) not in seen:
+                    seen[id(message)] = (message, self.number(message))
+            return tuple(seen[id(message)][1] for message in messages)
+
+        return numbered
+
+    def size(self, numbers: Sequence[int]) -> int:
+        return ruler.REQUEST + sum(self.tokens[number] for number in numbers)
+
+    def head(self, numbers: Sequence[int]) -> int:
+        """How many messages of system text stand first."""
+        roles = (self.messages[number]["role"] for number in numbers)
+        return sum(1 for _ in takewhile(SYSTEM.__contains__, roles))
+
+    def first_user(self, numbers: Sequence[int]) -> int:
+        """Where the first user turn stands; -1 if there is none."""
+        places = (i for i, n in enumerate(numbers) if self.messages[n]["role"] == "user")
+        return next(places, -1)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One row of the tables: some conversations under one budget."""
+
+    name: str
+    budget: int
+    conversations: Sequence[Recording]
+    near: int = 10
+    """How many of the newest messages do not count as far."""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """One conversation under one budget, replayed with every policy."""
+
+    history: tuple[int, ...]
+    points: tuple[int, ...]
+    """The length of the history at each request that no policy had to refuse."""
+    first: int
+    """How many of the requests were sent before the history outgrew the budget."""
+    refused: int
+    """Requests left out because something in them fits under no policy."""
+    sent: dict[str, list[tuple[int, ...]]]
+    """By policy, what was sent at each point."""
+
+
+def settings(recordings: Sequence[Recording]) -> list[Setting]:
+    coding = [recording for recording in recordings if not recording.chat]
+    chats = [recording for recording in recordings if recording.chat]
+    chained = sessions(recordings)
+    return [
+        Setting("coding sessions, 32k", 32_000, chained),
+        Setting("coding sessions, 16k", 16_000, chained),
+        Setting("single coding tasks, 8k", 8_000, coding),
+        Setting("support chats, 4k", 4_000, chats, near=4),
+    ]
+
+
+def replays(setting: Setting, pool: Pool) -> Iterator[Replay]:
+    """Replay those conversations of a setting that outgrow its budget."""
+    for conversation in setting.conversations:
+        history = tuple(map(pool.number, conversation.messages))
+        points = request_points(conversation.messages)
+        if points and pool.size(history[: points[-1]]) > setting.budget:
+            yield _replay(conversation.messages, history, points, setting.budget, pool)
+
+
+def _replay(
+    messages: Sequence[Message],
+    history: tuple[int, ...],
+    points: Sequence[int],
+    budget: int,
+    pool: Pool,
+) -> Replay:
+    tried = {policy: requests(messages, points, budget, policy, pool) for policy in POLICIES}
+    whole = [index for index in range(len(points)) if all(row[index] for row in tried.values())]
+    asked = tuple(points[index] for index in whole)
+    sent = {policy: [row[index] or () for index in whole] for policy, row in tried.items()}
+    first = sum(pool.size(history[:point]) <= budget for point in asked)
+    return Replay(history, asked, first, len(points) - len(asked), sent)
+
+
+def requests(
+    messages: Sequence[Message], points: Sequence[int], budget: int, policy: str, pool: Pool
+) -> list[tuple[int, ...] | None]:
+    """What a session sends at each point; None where it refuses."""
+    session = limited.session(budget, policy)
+    numbered = pool.numbers()
+    fitted: list[tuple[int, ...] | None] = []
+    start = 0
+    for point in points:
+        for message in messages[start:point]:
+            session.append(message)
+        start = point
+        try:
+            fitted.append(numbered(session.request().messages))
+        except brim.ContextOverflowError:
+            fitted.append(None)
+    return fitted

@@ -1,0 +1,103 @@
+"""Tables for people, JSON for programs, and the command line that all benchmarks share."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+SHIPPED = "the few in the project, too few to hold against the targets of cost and recall"
+
+Cell: TypeAlias = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of figures under one title."""
+
+    title: str
+    rows: Sequence[dict[str, Cell]]
+    formats: dict[str, str] = field(default_factory=dict)
+    """A format specification per column, as `format` takes it."""
+    notes: Sequence[str] = ()
+
+    def __str__(self) -> str:
+        if not self.rows:
+            return "\n".join([f"## {self.title}", "", *(self.notes or ["nothing to measure"])])
+        names = list(self.rows[0])
+        lines = [names, *([self._show(name, row.get(name)) for name in names] for row in self.rows)]
+        widths = [max(len(line[column]) for line in lines) for column in range(len(names))]
+        numeric = [
+            any(isinstance(row.get(name), int | float) for row in self.rows) for name in names
+        ]
+        shown = [
+            "  ".join(
+                cell.rjust(width) if right else cell.ljust(width)
+                for cell, width, right in zip(line, widths, numeric, strict=True)
+            ).rstrip()
+            for line in lines
+        ]
+        rule = "  ".join("-" * width for width in widths)
+        return "\n".join([f"## {self.title}", "", shown[0], rule, *shown[1:], *self._foot()])
+
+    def _show(self, name: str, value: Cell) -> str:
+        if value is None:
+            return "–"
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        return value if isinstance(value, str) else format(value, self.formats.get(name, ","))
+
+    def _foot(self) -> list[str]:
+        return ["", *self.notes] if self.notes else []
+
+    def to_dict(self) -> dict[str, object]:
+        return {"title": self.title, "rows": list(self.rows), "notes": list(self.notes)}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line said."""
+
+    folder: Path | None
+    json: bool
+    peers: bool
+    limit: float
+    """Seconds after which a peer's run is stopped."""
+
+
+def options(doc: str | None, argv: Sequence[str] | None = None) -> Options:
+    """Read the command line; every benchmark has the same one."""
+    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        type=Path,
+        help="where *.jsonl.gz recordings are (default: those shipped with the project)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    parser.add_argument("--no-peers", action="store_true", help="measure the speed of brim alone")
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=60,
+        help="seconds after which a peer is stopped (%(default)s)",
+    )
+    given = parser.parse_args(argv)
+    return Options(given.folder, given.json, not given.no_peers, given.limit)
+
+
+def run(doc: str | None, measure: Callable[[Options], Iterable[Table]]) -> None:
+    """Measure, and print the tables in the form that was asked for, each when it is ready."""
+    given = options(doc)
+    start = time.perf_counter()
+    if given.json:
+        tables = [table.to_dict() for table in measure(given)]
+        print(json.dumps(tables, ensure_ascii=False, indent=1))
+        return
+    for table in measure(given):
+        print(table, end="\n\n", flush=True)
+    print(f"{time.perf_counter() - start:.0f} s; recordings: {given.folder or SHIPPED}")

@@ -1,0 +1,51 @@
+"""An independent count of a request, to hold brim's own against.
+
+It shares brim's packed vocabulary (what is one token is a fact, not an opinion) and nothing else:
+four tokens a message, three a request, and for a tool call its name, its arguments and ten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING
+
+from benchmarks.recordings import Message
+
+if TYPE_CHECKING:
+    from tiktoken import Encoding
+
+REQUEST = 3
+MESSAGE = 4
+CALL = 10
+
+
+@cache
+def encoding() -> Encoding:
+    """The o200k vocabulary, from brim's package, as tiktoken runs it."""
+    from brim.tokens import packed
+
+    return packed._load("o200k_base")
+
+
+@lru_cache(maxsize=200_000)
+def tokens(text: str) -> int:
+    return len(encoding().encode_ordinary(text))
+
+
+def texts(message: Message) -> list[str]:
+    """Everything of a message that costs tokens, except its frame."""
+    content = message.get("content") or ""
+    parts = [content] if isinstance(content, str) else [part.get("text", "") for part in content]
+    for call in message.get("tool_calls") or []:
+        parts += [call["function"]["name"], call["function"]["arguments"]]
+    return [*parts, message.get("name") or ""]
+
+
+def message_tokens(message: Message) -> int:
+    frame = MESSAGE + CALL * len(message.get("tool_calls") or [])
+    return frame + sum(tokens(text) for text in texts(message) if text)
+
+
+def request_tokens(messages: Iterable[Message]) -> int:
+    return REQUEST + sum(map(message_tokens, messages))

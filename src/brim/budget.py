@@ -1,0 +1,77 @@
+"""Budget: window − reply − margin = limit, the room for what is sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from brim.errors import BudgetError
+
+LARGEST_REPLY = 4_096
+"""What is kept for an answer when nobody says how much: at most this, or a quarter of the window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """How a count stands against a budget."""
+
+    limit: int
+    current: int
+    available: int
+    within: bool
+    percent: float
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How many tokens a request may take, as the parts of a sum that can be read."""
+
+    window: int
+    """What the model holds, question and answer together."""
+    reply: int
+    """Kept for the answer."""
+    margin: int = 0
+    """The counter's uncertainty, in tokens."""
+    largest_input: int | None = None
+    """Some models take less than their window leaves."""
+
+    def __post_init__(self) -> None:
+        for name in ("window", "reply", "margin", "largest_input"):
+            value = getattr(self, name)
+            if value is None and name == "largest_input":
+                continue
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise BudgetError(f"{name} must be a whole number of tokens, not {value!r}")
+            if value < 0:
+                raise BudgetError(f"{name} must not be negative, but is {value:,}")
+
+    @property
+    def limit(self) -> int:
+        room = self.window - self.reply
+        if self.largest_input is not None:
+            room = min(room, self.largest_input)
+        return max(0, room - self.margin)
+
+    def check(self, tokens: int) -> Check:
+        limit = self.limit
+        percent = 100 * tokens / limit if limit else (100.0 if tokens else 0.0)
+        return Check(limit, tokens, max(0, limit - tokens), tokens <= limit, percent)
+
+
+def budget_for(
+    window: int,
+    reply: int | None,
+    uncertainty: float,
+    *,
+    largest_input: int | None = None,
+    largest_output: int | None = None,
+) -> Budget:
+    """The budget of a request that is counted with this uncertainty (a share of the count).
+
+    The margin is what the count may be off at the limit: a full request whose true size is
+    larger by that share still fits.
+    """
+    if reply is None:
+        reply = min(window // 4, LARGEST_REPLY, largest_output or LARGEST_REPLY)
+    exact = Budget(window, reply, 0, largest_input)
+    margin = exact.limit - int(exact.limit / (1 + uncertainty))
+    return Budget(window, reply, margin, largest_input)

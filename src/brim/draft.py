@@ -1,0 +1,314 @@
+"""Draft: a plan in the making, the one thing that passes change.
+
+Nothing in it can be changed without giving a reason, and it always knows what it takes: a pass
+asks `draft.excess`, drops or edits, and the sum follows. What was said is not touched; a draft
+only notes what is to become of it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from brim.clip import clip
+from brim.marks import gap_note
+from brim.messages import Message
+from brim.plan import Drop, Edit, Note
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+
+    from brim.mass import Floors, Run, Scope
+    from brim.plan import Fate
+    from brim.steps import History
+
+_ALIVE = b"\x01"
+
+
+class Draft:
+    """What is to be sent of a history up to a point."""
+
+    def __init__(self, scope: Scope, floors: Floors, target: int, *, notes: bool = False) -> None:
+        self.scope = scope
+        self.history: History = scope.history
+        self.floors = floors
+        self.target = target
+        """What passes cut down to: the limit, or a mark below it."""
+        self.tokens = scope.total
+        self.edits: dict[int, Edit] = {}
+        self.notes: list[Note] = []
+        self.wants_notes = notes
+        """Whether a gap is told of even where no rule asks for it."""
+        self.hard = scope.hard()
+        self.newest = frozenset(scope.newest_outputs())
+        """The messages whose outputs are given up last."""
+        self.keep_recent = scope.keep_recent
+        self._alive = bytearray(_ALIVE) * scope.units
+        self._dropped: list[tuple[int, int, str]] = []
+        self.edited = scope.units
+        """The units that its cuts were made among; what came later is whole."""
+
+    # What there is
+
+    @property
+    def limit(self) -> int:
+        return self.scope.limit
+
+    @property
+    def excess(self) -> int:
+        """How many tokens are still too many; at most 0 when the target is reached."""
+        return self.tokens - self.target
+
+    @property
+    def turns(self) -> int:
+        """How many messages go out, system turns not counted."""
+        spans = [self._span(*run) for run in self._runs()]
+        return sum(b - a - len(self.history.systems_between(a, b)) for a, b in spans)
+
+    def is_kept(self, unit: int) -> bool:
+        return unit < len(self._alive) and bool(self._alive[unit])
+
+    def loose(self, held: Collection[int] = ()) -> list[int]:
+        """The units that are still there and may leave, lowest priority and oldest first."""
+        units = [unit for start, stop in self._runs() for unit in range(start, stop)]
+        units = [unit for unit in units if unit not in self.hard and unit not in held]
+        if self.history.ranked:
+            units.sort(key=lambda unit: self.history.units[unit].priority)
+        return units
+
+    @property
+    def outputs(self) -> list[int]:
+        """The messages whose outputs may be cut, lowest priority and oldest first.
+
+        Not among them: the open step, pins, and what brim has cut before.
+        """
+        open_unit, unit_of = self.scope.open_unit, self.history.unit_of
+        marked = self.history.marked
+        kept = self._carrying(self.history.outputs)
+        return [i for i in kept if unit_of[i] != open_unit and i not in marked]
+
+    @property
+    def old_outputs(self) -> list[int]:
+        """The same without the newest and without those of the last `keep_recent` units."""
+        recent = self.scope.units - self.keep_recent
+        unit_of = self.history.unit_of
+        return [i for i in self.outputs if i not in self.newest and unit_of[i] < recent]
+
+    @property
+    def open_outputs(self) -> list[int]:
+        open_unit, unit_of = self.scope.open_unit, self.history.unit_of
+        return [i for i in self._carrying(self.history.outputs) if unit_of[i] == open_unit]
+
+    @property
+    def thoughts(self) -> list[int]:
+        """The messages with thinking that may go: all but those of the open step."""
+        open_unit, unit_of = self.scope.open_unit, self.history.unit_of
+        return [i for i in self._carrying(self.history.thoughts) if unit_of[i] != open_unit]
+
+    def _carrying(self, indices: Sequence[int]) -> list[int]:
+        """Those of some messages that are kept and not pinned, lowest priority first."""
+        history = self.history
+        kept: list[int] = []
+        for run in self._runs():
+            first, last = self._span(*run)
+            kept += indices[bisect_left(indices, first) : bisect_left(indices, last)]
+        kept = [index for index in kept if not history.is_pinned(index)]
+        if history.ranked:
+            kept.sort(key=lambda index: history.messages[index].priority)
+        return kept
+
+    def _runs(self) -> Iterator[Run]:
+        """The runs of units that are still there."""
+        stop = 0
+        while (start := self._alive.find(_ALIVE, stop)) >= 0:
+            stop = self._alive.find(0, start)
+            stop = len(self._alive) if stop < 0 else stop
+            yield start, stop
+
+    def has_answers(self, user: int) -> bool:
+        """Whether anything is kept that answers a user turn."""
+        after = self.history.next_user(user + 1)
+        stop = self.scope.units if after is None else min(after, self.scope.units)
+        return self._alive.find(_ALIVE, user + 1, stop) >= 0
+
+    def release(self) -> None:
+        """Give up what was protected: from here on only the hard parts are."""
+        self.newest = frozenset()
+        self.keep_recent = 0
+
+    def protected(self) -> set[int]:
+        """The units given up last."""
+        if not self.newest and not self.keep_recent:
+            return set()
+        return self.scope.protected(self.scope.gone())
+
+    def message(self, index: int) -> Message:
+        """A message as it stands in the draft."""
+        edit = self.edits.get(index)
+        return edit.message if edit else self.history.messages[index]
+
+    def message_tokens(self, index: int) -> int:
+        edit = self.edits.get(index)
+        return edit.tokens if edit else self.history.tokens(index)
+
+    def output_tokens(self, index: int) -> int:
+        if index in self.edits:
+            return sum(map(self.history.counter.text, self.edits[index].message.outputs))
+        return self.history.output_sizes[index]
+
+    # What can be done
+
+    def drop(self, start: int, stop: int, reason: str) -> None:
+        """Leave out the units of a run that are still there and not hard."""
+        for unit in sorted(self.hard):
+            if start <= unit < stop:
+                self._drop_run(start, unit, reason)
+                start = unit + 1
+        self._drop_run(start, stop, reason)
+
+    def drop_all(self, runs: Iterable[Run], reason: str) -> None:
+        for start, stop in runs:
+            self.drop(start, stop, reason)
+
+    def _drop_run(self, start: int, stop: int, reason: str) -> None:
+        while (start := self._alive.find(_ALIVE, start, max(start, stop))) >= 0:
+            end = self._alive.find(0, start, stop)
+            end = stop if end < 0 else end
+            self._alive[start:end] = bytes(end - start)
+            self._dropped.append((start, end, reason))
+            self.tokens -= self._run_tokens(start, end)
+            start = end
+
+    def _run_tokens(self, start: int, stop: int) -> int:
+        first, last = self._span(start, stop)
+        tokens = self._plain_tokens(first, last)
+        for index in [index for index in self.edits if first <= index < last]:
+            tokens += self.edits.pop(index).tokens - self.history.tokens(index)
+        return tokens
+
+    def _span(self, start: int, stop: int) -> Run:
+        """The messages of a run of units."""
+        units = self.history.units
+        last = units[stop].start if stop < len(self._alive) else self.scope.messages
+        return units[start].start, last
+
+    def edit(self, index: int, message: Message, fate: Fate, reason: str) -> bool:
+        """Send a message in another form; refused where that is not smaller."""
+        tokens = self.history.counter.message(message)
+        before = self.message_tokens(index)
+        if tokens >= before:
+            return False
+        self.tokens += tokens - before
+        self.edits[index] = Edit(message, tokens, fate, reason)
+        return True
+
+    def clip(self, index: int, cap: int, reason: str, *, close: bool = False) -> bool:
+        """Cut a message's outputs to at most `cap` tokens, head and tail."""
+        message = self.message(index)
+        text = "\n".join(message.outputs)
+        count = self.history.counter.text
+        size = max(self.output_tokens(index), 1)
+        clipped = clip(text, size, max(cap, 0), count, close=close)
+        return self.edit(index, message.with_outputs((clipped,)), "clipped", reason)
+
+    def replace_outputs(self, index: int, text: str, fate: Fate, reason: str) -> bool:
+        """Put another text in place of a message's outputs."""
+        return self.edit(index, self.message(index).with_outputs((text,)), fate, reason)
+
+    # What becomes of the neighbours of what left
+
+    def mend(self, since: int = 0) -> None:
+        """Put right what drops have brought side by side, and say what was left out there.
+
+        Only what stands from the unit `since` on is looked at; the notes before it stay.
+        """
+        for start, stop in list(self._gaps(since)):
+            self._part_assistants(start, stop)
+        first = self.history.units[since].start if since else 0
+        self.tokens -= sum(note.tokens for note in self.notes)
+        self.notes = [note for note in self.notes if note.at < first]
+        for start, stop in self._gaps(since):
+            self._note_gap(start, stop)
+        self.tokens += sum(note.tokens for note in self.notes)
+
+    def _gaps(self, stop: int = 0) -> Iterator[Run]:
+        """The runs of units that are gone, each as long as it is."""
+        while (start := self._alive.find(0, stop)) >= 0:
+            stop = self._alive.find(_ALIVE, start)
+            stop = len(self._alive) if stop < 0 else stop
+            yield start, stop
+
+    def _part_assistants(self, start: int, stop: int) -> None:
+        """Two assistant turns must not meet: the earlier plain one leaves too."""
+        units = self.history.units
+        if stop == len(self._alive) or units[stop].role != "assistant":
+            return
+        while start > 0 and units[start - 1].plain and start - 1 not in self.hard:
+            self._drop_run(start - 1, start, "would stand beside another assistant turn")
+            start = self._alive.rfind(_ALIVE, 0, start) + 1
+
+    def _note_gap(self, start: int, stop: int) -> None:
+        if start == 0 or stop == len(self._alive):
+            return
+        before, after = self.history.units[start - 1], self.history.units[stop]
+        if before.role == after.role == "user":
+            self._note(start, stop, after.start, "assistant")
+        elif before.plain and after.role == "assistant":
+            self._note(start, stop, after.start, "user")
+        elif self.wants_notes and start - 1 != self.scope.last_user:
+            self._note(start, stop, before.last, "paragraph")
+
+    def _note(
+        self, start: int, stop: int, at: int, role: Literal["user", "assistant", "paragraph"]
+    ) -> None:
+        first, last = self._span(start, stop)
+        messages = last - first - len(self.history.systems_between(first, last))
+        text = gap_note(messages, self._plain_tokens(first, last))
+        if role == "paragraph":
+            longer = self.message(at).with_paragraph(text)
+            tokens = self.history.counter.message(longer) - self.message_tokens(at)
+        else:
+            tokens = self.history.counter.message(Message(role, words=(text,)))
+        self.notes.append(Note(text, tokens, at, role))
+
+    def _plain_tokens(self, first: int, last: int) -> int:
+        """What messages take as they came in, without the system turns among them."""
+        sizes, systems = self.history.sizes, self.history.system_sizes
+        return sizes[last] - sizes[first] - (systems[last] - systems[first])
+
+    # A draft goes on while nothing is due
+
+    def grow(self, units: int, messages: int) -> None:
+        """Take in what was said since; what comes in wrong is left out, nothing else is cut."""
+        before = self.scope
+        if messages == before.messages:
+            return
+        self.scope = replace(before, units=units, messages=messages)
+        self.tokens += self.history.sizes[messages] - self.history.sizes[before.messages]
+        self._alive.extend(_ALIVE * (units - before.units))
+        faults = self.scope.faults(since=before.units - 1)
+        for unit in faults:
+            self._drop_run(unit, unit + 1, self.history.units[unit].fault)
+        if faults:
+            self.mend(since=self.edited)
+
+    # What comes out
+
+    def drops(self) -> list[Drop]:
+        return [
+            Drop(*self._span(start, stop), reason) for start, stop, reason in sorted(self._dropped)
+        ]
+
+    def kept(self) -> list[int]:
+        """The messages that go out, in order."""
+        kept: list[int] = []
+        done = 0
+        for start, stop in self._gaps():
+            first, last = self._span(start, stop)
+            kept.extend(range(done, first))
+            kept.extend(self.history.systems_between(first, last))
+            done = last
+        kept.extend(range(done, self.scope.messages))
+        return kept
+

@@ -1,0 +1,260 @@
+"""The passes: each makes a draft smaller in one way, and says why.
+
+A pass is a function that changes a draft. `run` applies passes in order until the draft has
+reached its target, so their order is the policy: the cheapest loss first. Most passes work item
+by item, oldest first, and stop at the edit that reaches the target. Configure one with
+`functools.partial`; write your own with what a `Draft` offers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from brim.clip import without_repeats
+from brim.draft import Draft
+from brim.marks import gap_note, mask, reports_error
+from brim.mass import Mass, held_size, oldest_runs, outline
+
+if TYPE_CHECKING:
+    from brim.tokens import Counter
+
+Pass = Callable[[Draft], None]
+
+ROUNDS: Final = (1_000, 500, 250, 120)
+"""What old outputs are clipped to, one round after the other."""
+
+
+def run(passes: Sequence[Pass], draft: Draft, *, first: Sequence[Pass] = ()) -> None:
+    """Apply the passes in order until the target is reached; those of `first` in any case."""
+    leave_faults(draft)
+    for apply in first:
+        apply(draft)
+    for apply in passes:
+        draft.mend()
+        if draft.excess <= 0:
+            break
+        apply(draft)
+    draft.mend()
+
+
+def leave_faults(draft: Draft) -> None:
+    """What the model would not accept goes before anything else, and with it all before a user."""
+    units = draft.history.units
+    for unit in sorted(draft.scope.gone()):
+        reason = units[unit].fault or "stands before the first user turn"
+        draft.drop(unit, unit + 1, reason)
+
+
+def drop_thinking(draft: Draft) -> None:
+    """Thinking of old steps goes first; that of the open step is never touched."""
+    for index in draft.thoughts:
+        if draft.excess <= 0:
+            return
+        message = draft.message(index).without_thinking()
+        draft.edit(index, message, "clipped", "thinking of an earlier step")
+
+
+# Units that leave
+
+
+def note_size(counter: Counter) -> int:
+    """Room for what is said at a gap, whatever numbers it will hold."""
+    return counter.text(gap_note(1_000_000, 1_000_000_000)) + 8
+
+
+def drop_middle(draft: Draft) -> None:
+    """Units leave from the middle outward, where clipping what is old would not be enough."""
+    note = note_size(draft.history.counter)
+    found = outline(draft.scope, draft.floors, draft.target, note)
+    draft.drop_all(found.runs, "middle of the history")
+    if found.released:
+        draft.release()
+
+
+def drop_doomed(draft: Draft) -> None:
+    """The oldest units that would have to leave even if all else were cut; by arithmetic alone."""
+    if draft.history.ranked:
+        return
+    gone, protected = draft.scope.gone(), draft.protected()
+    held = (draft.hard | protected) - gone
+    mass = Mass(draft.floors, draft.scope.units, held | gone)
+    least = held_size(draft.scope, draft.floors, held, protected) + mass.total
+    if least > draft.target:
+        runs = oldest_runs(draft.history, mass, least - draft.target)
+        draft.drop_all(runs, "oldest first")
+
+
+def drop_oldest(draft: Draft) -> None:
+    """Units leave, oldest first, a user turn with the last of its answers."""
+    held = draft.protected()
+    units = draft.history.units
+    for unit in draft.loose(held):
+        if draft.excess <= 0:
+            return
+        user = units[unit].user
+        if unit == user and draft.has_answers(unit):
+            continue
+        draft.drop(unit, unit + 1, "oldest first")
+        if 0 <= user != unit and user not in held and not draft.has_answers(user):
+            draft.drop(user, user + 1, "oldest first")
+        draft.mend()
+
+
+def drop_turns(draft: Draft, most: int) -> None:
+    """The oldest units leave until at most so many turns are there; never the hard ones."""
+    units = draft.history.units
+    turns = draft.turns
+    for unit in draft.loose():
+        user = units[unit].user
+        if turns <= most:
+            return
+        if unit == user and draft.has_answers(unit):
+            continue
+        draft.drop(unit, unit + 1, f"more than {most} turns")
+        if 0 <= user != unit and not draft.has_answers(user):
+            draft.drop(user, user + 1, f"more than {most} turns")
+        turns = draft.turns
+
+
+def release(draft: Draft) -> None:
+    """From here on, what was protected may be cut like the rest."""
+    draft.release()
+
+
+# Outputs that are cut
+
+
+def clip_large(draft: Draft, over: int = 2_000) -> None:
+    """Outputs larger than that are clipped to it."""
+    for index in draft.old_outputs:
+        if draft.excess <= 0:
+            return
+        size = draft.output_tokens(index)
+        if size > over:
+            draft.clip(index, max(over, size - draft.excess), f"output over {over:,} tokens")
+
+
+def mask_old(draft: Draft, after: int = 5, smallest: int = 100) -> None:
+    """Outputs of more than so many steps ago are masked, but for small ones and errors."""
+    for index in draft.old_outputs:
+        if draft.excess <= 0:
+            return
+        if draft.history.age(index, draft.scope.units) <= after:
+            continue
+        if draft.output_tokens(index) < smallest or _reports_error(draft, index):
+            continue
+        _mask(draft, index, f"output of more than {after} steps ago")
+
+
+def mask_rest(draft: Draft) -> None:
+    """All other outputs are masked, those that report an error last."""
+    errors = []
+    for index in draft.old_outputs:
+        if draft.excess <= 0:
+            return
+        if _reports_error(draft, index):
+            errors.append(index)
+        else:
+            _mask(draft, index, "output of an earlier step")
+    for index in errors:
+        if draft.excess <= 0:
+            return
+        _mask(draft, index, "output of an earlier step that reports an error")
+
+
+def _reports_error(draft: Draft, index: int) -> bool:
+    return any(map(reports_error, draft.history.messages[index].outputs))
+
+
+def _mask(draft: Draft, index: int, reason: str) -> None:
+    """Mask an output, or clip it to the room where masking would take more than needed."""
+    history = draft.history
+    edit = draft.edits.get(index)
+    if edit is not None and edit.fate == "masked":
+        return
+    whole = history.output_sizes[index]
+    text = mask(history.mask, history.age(index, draft.scope.units), whole)
+    room = draft.output_tokens(index) - draft.excess
+    if room > history.counter.text(text) and draft.clip(index, room, reason, close=True):
+        if draft.excess <= 0:
+            return
+    draft.replace_outputs(index, text, "masked", reason)
+
+
+def drop_repeats(draft: Draft) -> None:
+    """Lines that a later kept output repeats leave the earlier one."""
+    lines = {index: _lines(draft, index) for index in sorted(draft.outputs)}
+    last: dict[str, int] = {}
+    for index, own in lines.items():
+        last.update(dict.fromkeys(own, index))
+    excess = draft.excess
+    for index in draft.old_outputs:
+        if excess <= 0:
+            return
+        own = lines[index]
+        if all(last[line] == index for line in own):
+            continue
+        text = without_repeats(own, last, index)
+        if text is not None:
+            before = draft.message_tokens(index)
+            draft.replace_outputs(index, text, "clipped", "lines that come again later")
+            excess -= before - draft.message_tokens(index)
+
+
+def _lines(draft: Draft, index: int) -> list[str]:
+    return [line for text in draft.message(index).outputs for line in text.split("\n")]
+
+
+def clip_rounds(draft: Draft, caps: Sequence[int] = ROUNDS) -> None:
+    """Old outputs are clipped to ever smaller caps, and the last one to just what is needed."""
+    outputs = draft.old_outputs
+    sizes = {index: draft.output_tokens(index) for index in outputs}
+    caps_of = _caps(sizes, draft.excess, caps)
+    if not caps_of:
+        return
+    *others, last = caps_of
+    for index in others:
+        draft.clip(index, caps_of[index], "old output")
+    if draft.excess > 0:
+        room = sizes[last] - draft.excess
+        draft.clip(last, max(room, min(caps)), "old output", close=True)
+
+
+def _caps(sizes: dict[int, int], excess: int, caps: Sequence[int]) -> dict[int, int]:
+    """What each output is to be clipped to; the one that ends it comes last."""
+    now = dict(sizes)
+    chosen: dict[int, int] = {}
+    for cap in caps:
+        for index, size in now.items():
+            if excess <= 0:
+                return chosen
+            if size > cap:
+                excess -= size - cap
+                now[index] = cap
+                chosen.pop(index, None)
+                chosen[index] = cap
+    return chosen
+
+
+def clip_open(draft: Draft) -> None:
+    """At the very end, and only for the limit: the open step's outputs share what room there is."""
+    excess = draft.tokens - draft.limit
+    sizes = {index: draft.output_tokens(index) for index in draft.open_outputs}
+    if excess <= 0 or not sizes:
+        return
+    cap = level(list(sizes.values()), sum(sizes.values()) - excess)
+    for index, size in sizes.items():
+        if size > cap:
+            draft.clip(index, cap, "newest output, no room for all of it", close=True)
+
+
+def level(sizes: Sequence[int], room: int) -> int:
+    """The cap under which the sizes together take at most the room."""
+    remaining = room
+    for place, size in enumerate(sorted(sizes)):
+        share = remaining // (len(sizes) - place)
+        if size > share:
+            return max(share, 0)
+        remaining -= size
+    return max(sizes, default=0)

@@ -1,0 +1,188 @@
+"""Plan and Decision: what is to be sent, and why.
+
+A plan is data. It stores what was changed and the runs that were dropped, with their sums; the
+decision about each message is made out when somebody reads it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter as Tally
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from brim.budget import Budget
+    from brim.messages import Message, Role
+    from brim.steps import History
+
+Fate = Literal["kept", "clipped", "masked", "summarized", "dropped"]
+FATES: tuple[Fate, ...] = ("clipped", "masked", "summarized", "dropped")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What happens to one message."""
+
+    index: int
+    role: Role
+    fate: Fate
+    before: int
+    after: int
+    reason: str
+
+    def __str__(self) -> str:
+        size = f"{self.before:,} tokens"
+        if self.fate != "dropped" and self.after != self.before:
+            size = f"{self.before:,} to {self.after:,} tokens"
+        return f"{self.fate} message {self.index} ({self.role}, {size}): {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A message that goes out changed."""
+
+    message: Message
+    tokens: int
+    fate: Fate
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """A run of messages that does not go out; system turns within it do."""
+
+    start: int
+    stop: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What the reader of the request is told about a gap."""
+
+    text: str
+    tokens: int
+    at: int
+    """The message that it stands before as a turn, or closes as a paragraph."""
+    role: Literal["user", "assistant", "paragraph"]
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What is sent of a history, and why the rest is not."""
+
+    history: History
+    length: int
+    """How many messages came in. The history may have grown since."""
+    budget: Budget
+    policy: str
+    before: int
+    """Tokens of what came in: messages, tools and framing."""
+    tokens: int
+    """Tokens of what goes out."""
+    exact: bool
+    kept: Sequence[int]
+    """The messages that go out, in order."""
+    edits: Mapping[int, Edit]
+    drops: Sequence[Drop]
+    notes: Sequence[Note]
+    warnings: Sequence[str]
+
+    @property
+    def limit(self) -> int:
+        return self.budget.limit
+
+    @property
+    def fits(self) -> bool:
+        return self.tokens <= self.limit
+
+    @property
+    def cut(self) -> bool:
+        """Whether anything goes out otherwise than it came in."""
+        return bool(self.edits or self.drops)
+
+    @property
+    def changed(self) -> dict[int, Message]:
+        """The messages that go out in another form, notes in their text included."""
+        changed = {index: edit.message for index, edit in self.edits.items()}
+        for note in self.notes:
+            if note.role == "paragraph":
+                message = changed.get(note.at, self.history.messages[note.at])
+                changed[note.at] = message.with_paragraph(note.text)
+        return changed
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """One for each message that came in. With the notes they add up to the difference."""
+        return [self._decision(index) for index in range(self.length)]
+
+    def _decision(self, index: int) -> Decision:
+        history = self.history
+        role, before = history.messages[index].role, history.tokens(index)
+        if edit := self.edits.get(index):
+            return Decision(index, role, edit.fate, before, edit.tokens, edit.reason)
+        drop = self._drop_of(index)
+        if drop is not None:
+            return Decision(index, role, "dropped", before, 0, drop.reason)
+        return Decision(index, role, "kept", before, before, "needed no change")
+
+    def _drop_of(self, index: int) -> Drop | None:
+        if self.history.unit_of[index] < 0:
+            return None
+        place = bisect_right(self.drops, index, key=lambda drop: drop.start) - 1
+        if place >= 0 and index < self.drops[place].stop:
+            return self.drops[place]
+        return None
+
+    def tally(self) -> dict[Fate, int]:
+        """How many messages met which fate; `kept` is not listed."""
+        tally: Tally[Fate] = Tally(edit.fate for edit in self.edits.values())
+        systems = self.history.systems
+        for drop in self.drops:
+            within = bisect_left(systems, drop.stop) - bisect_left(systems, drop.start)
+            tally["dropped"] += drop.stop - drop.start - within
+        return {fate: tally[fate] for fate in FATES if tally[fate]}
+
+    def __str__(self) -> str:
+        about = "" if self.exact else "about "
+        fates = ", ".join(f"{fate} {number:,}" for fate, number in self.tally().items())
+        over = "" if self.fits else " (does not fit)"
+        return (
+            f"{about}{self.tokens:,} of {self.limit:,} tokens{over}; {fates or 'nothing left out'}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole plan as plain data, ready for JSON."""
+        return {
+            "policy": self.policy,
+            "before": self.before,
+            "tokens": self.tokens,
+            "limit": self.limit,
+            "fits": self.fits,
+            "exact": self.exact,
+            "budget": {
+                "window": self.budget.window,
+                "reply": self.budget.reply,
+                "margin": self.budget.margin,
+            },
+            "summary": str(self),
+            "decisions": [
+                {
+                    "index": decision.index,
+                    "role": decision.role,
+                    "fate": decision.fate,
+                    "before": decision.before,
+                    "after": decision.after,
+                    "reason": decision.reason,
+                }
+                for decision in self.decisions
+            ],
+            "notes": [
+                {"text": note.text, "tokens": note.tokens, "at": note.at, "as": note.role}
+                for note in self.notes
+            ],
+            "warnings": list(self.warnings),
+        }

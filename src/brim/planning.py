@@ -1,0 +1,167 @@
+"""Planner: a history that grows, a budget and a policy; a plan whenever one is wanted.
+
+Everything that makes one more turn cheap is kept here: the counts, the floors, where the last
+edit fell and what it left. A stateless call makes a planner, feeds it and throws it away.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brim.draft import Draft
+from brim.errors import ContextOverflowError
+from brim.mass import Floors, Scope
+from brim.passes import note_size, run
+from brim.plan import Plan
+from brim.replay import Replay, low_mark
+from brim.steps import History
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from brim.budget import Budget
+    from brim.messages import Message
+    from brim.policies import Policy
+    from brim.tokens import Counter
+
+
+class Planner:
+    """Decides what is sent of a growing history."""
+
+    def __init__(
+        self,
+        counter: Counter,
+        budget: Budget,
+        policy: Policy,
+        tools: Sequence[Mapping[str, object]] = (),
+        *,
+        pins: Iterable[int] = (),
+        mask: str | None = None,
+    ) -> None:
+        self.counter = counter
+        self.budget = budget
+        self.policy = policy
+        self.tools = counter.tools(tools)
+        self.history = History(counter, pins) if mask is None else History(counter, pins, mask)
+        self._floors = Floors(policy.floor)
+        self._exact = not tools
+        self._draft: Draft | None = None
+        self._replay = None
+        if policy.share is not None:
+            note = note_size(counter)
+            self._replay = Replay(self._scope(), self._floors, policy.share, note)
+
+    def extend(self, messages: Sequence[Message]) -> None:
+        self.history.extend(messages)
+        self._floors.extend(self.history)
+        self._exact = self._exact and self.counter.exact(messages)
+
+    def plan(self) -> Plan:
+        """What to send now. Raises `ContextOverflowError` where nothing that may go is enough."""
+        scope = self._scope()
+        draft = self._continued(scope) if self._replay else None
+        if draft is None and not self._is_over(scope):
+            return self._untouched(scope)
+        if draft is None or draft.tokens > scope.limit:
+            draft = self._edited(scope)
+        plan = self._finished(draft)
+        if not plan.fits:
+            raise overflow(plan, scope, self.tools)
+        return plan
+
+    def _scope(self) -> Scope:
+        history = self.history
+        base = self.counter.overhead + self.tools
+        units, messages = len(history.units), len(history)
+        return Scope(history, units, messages, base, self.budget.limit, self.policy.keep_recent)
+
+    def _is_over(self, scope: Scope) -> bool:
+        turns = len(self.history) - len(self.history.systems)
+        most = self.policy.max_turns
+        return scope.total > self._target(scope) or (most is not None and turns > most)
+
+    def _target(self, scope: Scope) -> int:
+        budget = self.policy.token_budget
+        return scope.limit if budget is None else min(scope.limit, budget)
+
+    def _continued(self, scope: Scope) -> Draft | None:
+        """The last edit that fell, with all that came since."""
+        assert self._replay is not None
+        fallen = self._replay.advance(self.history)
+        if fallen is None:
+            return None
+        if self._draft is None or self._draft.edited != fallen.scope.units:
+            self._draft = self._run(fallen.scope, fallen.mark)
+        self._draft.grow(scope.units, scope.messages)
+        return self._draft
+
+    def _edited(self, scope: Scope) -> Draft:
+        """An edit at the very end of the history, whether a request point or not."""
+        target = self._target(scope)
+        if self.policy.share is not None:
+            target = low_mark(scope, self.policy.share)
+        return self._run(scope, target)
+
+    def _run(self, scope: Scope, target: int) -> Draft:
+        draft = Draft(scope, self._floors, target, notes=self.policy.notes)
+        run(self.policy.passes, draft, first=self.policy.first)
+        if draft.tokens > scope.limit and draft.wants_notes:
+            draft.wants_notes = False
+            draft.mend()
+        return draft
+
+    def _untouched(self, scope: Scope) -> Plan:
+        return self._result(scope, scope.total, range(scope.messages))
+
+    def _finished(self, draft: Draft) -> Plan:
+        return self._result(
+            draft.scope, draft.tokens, draft.kept(), draft
+        )
+
+    def _result(
+        self, scope: Scope, tokens: int, kept: Sequence[int], draft: Draft | None = None
+    ) -> Plan:
+        return Plan(
+            history=self.history,
+            length=scope.messages,
+            budget=self.budget,
+            policy=self.policy.name,
+            before=scope.total,
+            tokens=tokens,
+            exact=self._exact,
+            kept=kept,
+            edits=dict(draft.edits) if draft else {},
+            drops=draft.drops() if draft else (),
+            notes=tuple(draft.notes) if draft else (),
+            warnings=self._warnings(),
+        )
+
+    def _warnings(self) -> list[str]:
+        units = self.history.units
+        return [
+            f"message {units[unit].start}: {units[unit].fault}" for unit in self.history.faults
+        ]
+
+
+def overflow(plan: Plan, scope: Scope, tools: int) -> ContextOverflowError:
+    """The error that says what cannot be left out, by size, and what to do about the largest."""
+    history = scope.history
+    pins = {u for u in history.pinned if u < scope.units} - {scope.open_unit, scope.last_user}
+    parts = {
+        "system": history.system_sizes[scope.messages],
+        "tools": tools,
+        "pins": sum(map(history.unit_tokens, pins)),
+        "last user": history.unit_tokens(scope.last_user) if scope.last_user >= 0 else 0,
+        "open step": history.unit_tokens(scope.open_unit) if scope.open_unit >= 0 else 0,
+    }
+    largest = max(parts, key=lambda name: parts[name])
+    return ContextOverflowError(plan, parts, ADVICE[largest])
+
+
+ADVICE = {
+    "system": "Shorten the system prompt, or use a model with a larger window.",
+    "tools": "Offer fewer tools or shorter descriptions, or use a model with a larger window.",
+    "pins": "Unpin some messages, or use a model with a larger window.",
+    "last user": "Shorten the last message, or use a model with a larger window.",
+    "open step": "Ask for less in one tool call, or use a model with a larger window.",
+}

@@ -1,0 +1,196 @@
+"""Messages → units, exchanges and request points; one pass, and one more turn costs one more turn.
+
+A *unit* is what is removed at once: a step (an assistant turn with the results of the tools it
+called) or a turn outside of steps. System turns belong to no unit: they stay where they are, and
+the others are neighbours across them. A result belongs to the nearest calling turn before it, so
+a result that stands elsewhere is an orphan, and a step that was left before all its results came
+has unanswered calls; both are *faults*.
+
+Everything here depends only on what came before: what is true of a prefix stays true.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Final
+
+from brim.marks import MASK, is_marked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from brim.messages import Message
+    from brim.tokens import Counter
+
+ORPHAN: Final = "a result without its call"
+UNANSWERED: Final = "a call without its result"
+
+
+class Unit:
+    """A step, or a turn outside of steps. It grows while results of its calls come in."""
+
+    __slots__ = ("calling", "fault", "last", "pending", "priority", "role", "start", "user")
+
+    def __init__(self, start: int, message: Message, user: int, calling: int) -> None:
+        self.start = start
+        """Where its first message stands."""
+        self.last = start
+        """Where its last message stands; system turns may lie between."""
+        self.role = message.role
+        self.user = user
+        """The unit of the user turn that this one answers; -1 before the first, itself if a user's."""
+        self.calling = calling
+        """How many steps up to and with this one call tools."""
+        self.pending = [call.id for call in message.calls]
+        self.priority = message.priority
+        self.fault = ""
+
+    @property
+    def plain(self) -> bool:
+        """An assistant turn alone: nothing stands between it and its neighbour."""
+        return self.role == "assistant" and self.last == self.start
+
+
+class History:
+    """Everything that was said, counted, in units. It only grows."""
+
+    def __init__(self, counter: Counter, pins: Iterable[int] = (), mask: str = MASK) -> None:
+        self.counter = counter
+        self.mask = mask
+        """What stands in place of a masked output."""
+        self.messages: list[Message] = []
+        self.sizes: list[int] = [0]
+        """Tokens of the messages, summed: `sizes[j] - sizes[i]` is what i up to j take."""
+        self.system_sizes: list[int] = [0]
+        """The same for the system turns alone."""
+        self.output_sizes: list[int] = []
+        """Tokens of a message's outputs."""
+        self.systems: list[int] = []
+        self.outputs: list[int] = []
+        """The messages that carry output."""
+        self.marked: set[int] = set()
+        """The messages whose output carries a mark of brim's own already."""
+        self.thoughts: list[int] = []
+        """The messages that carry thinking."""
+        self.units: list[Unit] = []
+        self.unit_of: list[int] = []
+        """The unit of each message; -1 for system turns."""
+        self.users: list[int] = []
+        """The units that are user turns."""
+        self.faults: list[int] = []
+        self.pinned: list[int] = []
+        """The units with a pinned message."""
+        self.points: list[tuple[int, int]] = []
+        """The request points, as (messages, units) before them."""
+        self.ranked = False
+        """Whether any message has a priority of its own."""
+        self._pins = frozenset(pins)
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    @property
+    def total(self) -> int:
+        return self.sizes[-1]
+
+    def tokens(self, index: int) -> int:
+        return self.sizes[index + 1] - self.sizes[index]
+
+    def unit_tokens(self, unit: int) -> int:
+        """What a unit takes, system turns within it left out."""
+        start, stop = self.units[unit].start, self.units[unit].last + 1
+        within = self.system_sizes[stop] - self.system_sizes[start]
+        return self.sizes[stop] - self.sizes[start] - within
+
+    def members(self, unit: int) -> list[int]:
+        """The messages of a unit."""
+        start, stop = self.units[unit].start, self.units[unit].last + 1
+        return [i for i in range(start, stop) if self.unit_of[i] == unit]
+
+    def unit_end(self, unit: int) -> int:
+        """Where the next unit begins, or the history ends."""
+        return self.units[unit + 1].start if unit + 1 < len(self.units) else len(self.messages)
+
+    def systems_between(self, start: int, stop: int) -> list[int]:
+        return self.systems[bisect_left(self.systems, start) : bisect_left(self.systems, stop)]
+
+    def next_user(self, unit: int) -> int | None:
+        """The first user turn from a unit on."""
+        place = bisect_left(self.users, unit)
+        return self.users[place] if place < len(self.users) else None
+
+    def age(self, index: int, units: int) -> int:
+        """How many steps that call tools came after the step of this message, up to `units`."""
+        return self.units[units - 1].calling - self.units[self.unit_of[index]].calling
+
+    def is_pinned(self, index: int) -> bool:
+        return index in self._pins or self.messages[index].pin
+
+    def extend(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            self.append(message)
+
+    def append(self, message: Message) -> None:
+        index = len(self.messages)
+        tokens = self.counter.message(message)
+        self.messages.append(message)
+        self.sizes.append(self.sizes[-1] + tokens)
+        system = message.role == "system"
+        self.system_sizes.append(self.system_sizes[-1] + (tokens if system else 0))
+        self.output_sizes.append(sum(map(self.counter.text, message.outputs)))
+        if message.outputs:
+            self.outputs.append(index)
+            if any(is_marked(text, self.mask) for text in message.outputs):
+                self.marked.add(index)
+        if message.thinking:
+            self.thoughts.append(index)
+        if system:
+            self.systems.append(index)
+            self.unit_of.append(-1)
+        elif message.role == "tool":
+            self._result(index, message)
+        else:
+            self._turn(index, message)
+        if message.priority:
+            self.ranked = True
+
+    def _result(self, index: int, message: Message) -> None:
+        unit = self.units[-1] if self.units else None
+        if unit is None or message.answers not in unit.pending:
+            self._begin(index, message, fault=ORPHAN)
+            return
+        unit.pending.remove(message.answers)
+        unit.last = index
+        unit.priority = max(unit.priority, message.priority)
+        self.unit_of.append(len(self.units) - 1)
+        self._note_pin(index)
+        if not unit.pending:
+            self.points.append((index + 1, len(self.units)))
+
+    def _turn(self, index: int, message: Message) -> None:
+        self._begin(index, message)
+        if message.role == "user":
+            self.points.append((index + 1, len(self.units)))
+
+    def _begin(self, index: int, message: Message, fault: str = "") -> None:
+        number = len(self.units)
+        before = self.units[-1] if self.units else None
+        if before is not None and before.pending and not before.fault:
+            before.fault = UNANSWERED
+            self.faults.append(number - 1)
+        user = number if message.role == "user" else before.user if before else -1
+        calling = (before.calling if before else 0) + bool(message.calls)
+        unit = Unit(index, message, user, calling)
+        self.units.append(unit)
+        self.unit_of.append(number)
+        if message.role == "user":
+            self.users.append(number)
+        if fault:
+            unit.fault = fault
+            self.faults.append(number)
+        self._note_pin(index)
+
+    def _note_pin(self, index: int) -> None:
+        unit = self.unit_of[index]
+        if self.is_pinned(index) and (not self.pinned or self.pinned[-1] != unit):
+            self.pinned.append(unit)

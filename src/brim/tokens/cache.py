@@ -1,0 +1,98 @@
+"""Counts that were made before, by tokenizer and text.
+
+Hits outnumber everything else: a conversation is counted again with each turn. So a hit is one
+look into one dict, without a lock. All tables together hold a bounded number of characters in two
+generations: when the young ones are full they become the old ones, and what is asked for again
+moves back. A text too long to be kept alive is known by its digest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import blake2b
+from threading import Lock
+from weakref import WeakSet
+
+from brim.errors import InputError
+
+CAPACITY = 64_000_000
+"""Characters held in both generations of all tables together."""
+LONGEST = 1_000_000
+"""Characters of the longest text that is held itself."""
+ENTRY = 100
+"""What an entry weighs beside its characters."""
+
+
+class Table:
+    """The counts of one tokenizer.
+
+    A tokenizer that fails on a text, or that answers with less than nothing, is overruled by the
+    number of bytes: no text has more tokens.
+    """
+
+    __slots__ = ("__weakref__", "_count", "_digests", "_old", "young")
+
+    def __init__(self, count: Callable[[str], int]) -> None:
+        self._count = count
+        self.young: dict[str, int] = {"": 0}
+        """To be read by whoever is in a hurry; `find` does the rest."""
+        self._old: dict[str, int] = {}
+        self._digests: dict[bytes, int] = {}
+        _generations.add(self)
+
+    def find(self, text: str) -> int:
+        """The count of a text that is not among the young ones."""
+        if not isinstance(text, str):
+            raise InputError(f"only text can be counted, not {type(text).__name__}")
+        if len(text) > LONGEST:
+            return self._find_long(text)
+        tokens = self._old.get(text)
+        if tokens is None:
+            tokens = self._tokens(text)
+        _generations.weigh(len(text) + ENTRY)
+        self.young[text] = tokens
+        return tokens
+
+    def turn(self) -> None:
+        """Let the young generation grow old."""
+        self._old, self.young, self._digests = self.young, {"": 0}, {}
+
+    def _find_long(self, text: str) -> int:
+        content = text.encode("utf-8", "surrogatepass")
+        digest = blake2b(content, digest_size=16).digest()
+        tokens = self._digests.get(digest)
+        if tokens is None:
+            tokens = self._digests[digest] = self._tokens(text)
+            _generations.weigh(ENTRY)
+        return tokens
+
+    def _tokens(self, text: str) -> int:
+        try:
+            tokens = self._count(text)
+        except Exception:
+            tokens = -1
+        return tokens if tokens >= 0 else len(text.encode("utf-8", "surrogatepass"))
+
+
+class _Generations:
+    """The common weight of all tables."""
+
+    def __init__(self) -> None:
+        self._tables: WeakSet[Table] = WeakSet()
+        self._lock = Lock()
+        self._weight = 0
+
+    def add(self, table: Table) -> None:
+        with self._lock:
+            self._tables.add(table)
+
+    def weigh(self, size: int) -> None:
+        with self._lock:
+            self._weight += size
+            if self._weight > CAPACITY // 2:
+                self._weight = 0
+                for table in self._tables:
+                    table.turn()
+
+
+_generations = _Generations()

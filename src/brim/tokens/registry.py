@@ -1,0 +1,150 @@
+"""Which tokenizer counts for which model.
+
+A model belongs to a family (`families.py`), and a family has a vocabulary: one that brim brings
+along, one that an installed package carries, or none that anybody outside of the provider has. In
+the last two cases o200k stands in where there is nothing better, and the counter says how far off
+that may be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count as numbers
+from threading import RLock
+from typing import TYPE_CHECKING
+
+from brim.errors import InputError, UnknownTokenizerError
+from brim.tokens import heuristic, installed, packed
+from brim.tokens.cache import Table
+from brim.tokens.counter import RequestCounter
+from brim.tokens.families import ANY, STAND_IN, Family, families
+
+if TYPE_CHECKING:
+    from brim.tokens import Counter, Tokenizer
+
+MEMO = 1_000
+"""Counters that are remembered; more mean that somebody makes up names."""
+
+_lock = RLock()
+_named: dict[str, Tokenizer] = {}
+_registered: set[str] = set()
+_tables: dict[int, tuple[Tokenizer, str, Table]] = {}
+_counters: dict[tuple[str | None, str | int | None], Counter] = {}
+_serial = numbers(1)
+
+
+def tokenizer(name: str) -> Tokenizer:
+    """A tokenizer by its name, or by the path of a `tokenizer.json`.
+
+    Names: `o200k_base`, `cl100k_base`, the heuristics `chars/3.5` and `chars/4`, the vocabularies
+    of an installed splintr (`llama3`, `qwen3`, `mistral_v3`, …), and what was registered.
+    """
+    with _lock:
+        found = _named.get(name)
+        if found is None:
+            found = _named[name] = _make(name)
+        return found
+
+
+def _make(name: str) -> Tokenizer:
+    if name in packed.NAMES:
+        return packed.PackedTokenizer(name)
+    if name in heuristic.NAMES:
+        return heuristic.Heuristic(name)
+    if name.endswith(".json"):
+        return installed.from_file(name)
+    return installed.from_splintr(name)
+
+
+def tokenizer_for(model: str | None) -> tuple[Tokenizer, bool]:
+    """The tokenizer for a model, and whether it is the model's own."""
+    with _lock:
+        return _tokenizer_of(_family(model))
+
+
+def counter_for(model: str | None, *, tokenizer: Tokenizer | str | None = None) -> Counter:
+    """The counter for a model; a tokenizer of one's own takes the place of the family's.
+
+    A tokenizer that is given as an object or a file is taken for the model's own.
+    """
+    key = (model, tokenizer if tokenizer is None or isinstance(tokenizer, str) else id(tokenizer))
+    found = _counters.get(key)
+    if found is None:
+        with _lock:
+            if len(_counters) >= MEMO:
+                _forget()
+            found = _counters[key] = _counter(_family(model), model, tokenizer)
+    return found
+
+
+def register(name: str, tokenizer: Tokenizer) -> None:
+    """Let a tokenizer count for a model, or for all models whose names begin so.
+
+    It is taken for the model's own, and can be asked for by this name. The longest name that fits
+    a model decides, whoever registered it and when; the same name again replaces the former.
+    """
+    if not callable(getattr(tokenizer, "count", None)):
+        raise InputError(f"{name}: a tokenizer has a name and a method count(text)")
+    with _lock:
+        families().add(name, replace(_family(name), tokenizer=tokenizer))
+        _named[name] = tokenizer
+        _registered.add(name)
+        _forget()
+
+
+def _family(model: str | None) -> Family:
+    return (families().find(model) if model else None) or ANY
+
+
+def _tokenizer_of(family: Family) -> tuple[Tokenizer, bool]:
+    if family.tokenizer is not None:
+        return family.tokenizer, True
+    if family.vocabulary is not None:
+        try:
+            return tokenizer(family.vocabulary), True
+        except UnknownTokenizerError:
+            pass  # it comes with a package that is not installed
+    return tokenizer(STAND_IN), False
+
+
+def _counter(family: Family, model: str | None, given: Tokenizer | str | None) -> Counter:
+    if given is None:
+        chosen, own = _tokenizer_of(family)
+    elif isinstance(given, str):
+        chosen = tokenizer(given)
+        own = _is_own(given, family, model)
+    else:
+        chosen, own = given, True
+    name, table = _table_of(chosen)
+    uncertainty = 0.0 if own else family.uncertainty
+    if isinstance(chosen, heuristic.Heuristic):
+        uncertainty = max(family.uncertainty, heuristic.UNCERTAINTY)
+    return RequestCounter(f"{name}/{family.name}", table, family, uncertainty)
+
+
+def _is_own(name: str, family: Family, model: str | None) -> bool:
+    """Whether a tokenizer that was named is the model's own, as far as anybody can say."""
+    return (
+        model is None
+        or name == family.vocabulary
+        or name.endswith(".json")
+        or name in _registered
+    )
+
+
+def _table_of(chosen: Tokenizer) -> tuple[str, Table]:
+    """The counts made with a tokenizer, under a name that no other tokenizer has."""
+    known = _tables.get(id(chosen))
+    if known is None:
+        taken = {name for _, name, _ in _tables.values()}
+        name = chosen.name if chosen.name not in taken else f"{chosen.name}#{next(_serial)}"
+        known = _tables[id(chosen)] = (chosen, name, Table(chosen.count))
+    return known[1], known[2]
+
+
+def _forget() -> None:
+    """Drop the counters, and with them the tables of tokenizers that nobody can name any more."""
+    _counters.clear()
+    named = {id(tokenizer) for tokenizer in _named.values()}
+    for key in [key for key in _tables if key not in named]:
+        del _tables[key]

@@ -1,0 +1,1 @@
+"""The formats that go over the wire, each read into messages and written back from a plan."""

@@ -1,0 +1,193 @@
+"""OpenAI chat completions: plain dicts with `role` and `content`, the shape most servers speak."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from brim.errors import MessageError
+from brim.messages import Call, Message, Role
+from brim.wire.media import audio, file, image
+
+if TYPE_CHECKING:
+    from brim.messages import Media
+    from brim.plan import Plan
+
+REPLY_KEYS: Final = ("max_completion_tokens", "max_tokens")
+
+_ROLES: Final[Mapping[str, Role]] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+_THINKING: Final = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
+_PLAIN: Final = frozenset(("role", "content"))
+
+
+def view(messages: Sequence[Mapping[str, Any]], start: int = 0) -> list[Message]:
+    """The messages of a conversation; those before `start` are left out."""
+    return [read(messages[index], index) for index in range(start, len(messages))]
+
+
+def read(raw: object, index: int) -> Message:
+    """One message. `index` is only for the error that names it."""
+    if not isinstance(raw, Mapping):
+        raise MessageError(index, f"must be a mapping with a role, but is {_kind(raw)}")
+    name = raw.get("role")
+    if not isinstance(name, str) or not name:
+        raise MessageError(index, "has no role")
+    role = _ROLES.get(name, "other")
+    content = raw.get("content")
+    if raw.keys() == _PLAIN and isinstance(content, str):
+        return Message(role, (content,)) if role != "tool" else Message(role, (), (content,))
+    texts, media, extras = _content(content, index)
+    if isinstance(raw.get("name"), str) and name != "function":
+        extras.append(raw["name"])
+    return Message(
+        role,
+        words=() if role == "tool" else tuple(texts),
+        outputs=tuple(texts) if role == "tool" else (),
+        thinking=tuple(_text(raw[field]) for field in _THINKING if raw.get(field)),
+        calls=_calls(raw, index) if role == "assistant" else (),
+        answers=_answers(raw) if role == "tool" else None,
+        media=tuple(media),
+        extras=tuple(extras),
+        pin=bool(raw.get("_pin")),
+        priority=_priority(raw, index),
+        private=any(key.startswith("_") for key in raw),
+    )
+
+
+def _kind(value: object) -> str:
+    return "null" if value is None else f"a {type(value).__name__}"
+
+
+def _content(content: object, index: int) -> tuple[list[str], list[Media], list[str]]:
+    """The texts, the media and the unknown parts of a content."""
+    if content is None:
+        return [], [], []
+    if isinstance(content, str):
+        return [content], [], []
+    if not isinstance(content, Sequence):
+        raise MessageError(index, f"content must be text, parts or null, but is {_kind(content)}")
+    texts: list[str] = []
+    media: list[Media] = []
+    extras: list[str] = []
+    for part in content:
+        match part:
+            case str():
+                texts.append(part)
+            case {"type": "text", "text": str(text)}:
+                texts.append(text)
+            case {"type": "image_url", "image_url": source}:
+                media.append(image(source))
+            case {"type": "input_audio", "input_audio": source}:
+                media.append(audio(source))
+            case {"type": "file", "file": source}:
+                media.append(file(source))
+            case _:
+                extras.append(_text(part))
+    return texts, media, extras
+
+
+def _text(value: object) -> str:
+    """A text as it stands, anything else as its JSON."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def _calls(raw: Mapping[str, Any], index: int) -> tuple[Call, ...]:
+    calls = raw.get("tool_calls")
+    if calls is None:
+        legacy = raw.get("function_call")
+        return () if not isinstance(legacy, Mapping) else (_legacy_call(legacy),)
+    if not isinstance(calls, Sequence) or isinstance(calls, str):
+        raise MessageError(index, f"tool_calls must be a list, but is {_kind(calls)}")
+    for call in calls:
+        if not isinstance(call, Mapping):
+            raise MessageError(index, f"a tool call must be a mapping, but is {_kind(call)}")
+    return tuple(_call(call) for call in calls)
+
+
+def _call(call: Mapping[str, Any]) -> Call:
+    function = call.get("function") or call.get("custom") or {}
+    arguments = function.get("arguments", function.get("input", ""))
+    return Call(str(call.get("id", "")), str(function.get("name", "")), _text(arguments))
+
+
+def _legacy_call(call: Mapping[str, Any]) -> Call:
+    name = str(call.get("name", ""))
+    return Call(name, name, _text(call.get("arguments", "")))
+
+
+def _answers(raw: Mapping[str, Any]) -> str | None:
+    answered = raw.get("name") if raw["role"] == "function" else raw.get("tool_call_id")
+    return answered if isinstance(answered, str) else None
+
+
+def _priority(raw: Mapping[str, Any], index: int) -> int:
+    priority = raw.get("_priority", 0)
+    if not isinstance(priority, int):
+        raise MessageError(index, f"_priority must be a whole number, but is {_kind(priority)}")
+    return priority
+
+
+def apply(messages: Sequence[Mapping[str, Any]], plan: Plan) -> list[Mapping[str, Any]]:
+    """What goes out: the same objects where nothing was touched."""
+    seen = plan.history.messages
+    changed = plan.changed
+    turns = {note.at: note for note in plan.notes if note.role != "paragraph"}
+    out: list[Mapping[str, Any]] = []
+    for index in plan.kept:
+        if index in turns:
+            out.append({"role": turns[index].role, "content": turns[index].text})
+        raw = messages[index]
+        if index in changed:
+            raw = write(raw, seen[index], changed[index])
+        elif seen[index].private:
+            raw = public(raw)
+        out.append(raw)
+    return out
+
+
+def public(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy without the fields that are brim's own."""
+    return {key: value for key, value in raw.items() if not key.startswith("_")}
+
+
+def write(raw: Mapping[str, Any], before: Message, after: Message) -> dict[str, Any]:
+    """A copy of a message with what was changed of it put in."""
+    out = public(raw)
+    if after.thinking != before.thinking:
+        for field in _THINKING:
+            out.pop(field, None)
+    old, new = (before.words, after.words) if before.role != "tool" else (before.outputs, after.outputs)
+    if new != old:
+        content = raw.get("content")
+        if isinstance(content, Sequence) and not isinstance(content, str):
+            out["content"] = _write_parts(content, new)
+        else:
+            out["content"] = new[0] if new else None
+    return out
+
+
+def _write_parts(parts: Sequence[Any], texts: Sequence[str]) -> list[Any]:
+    """Put texts in place of the text parts: left-over parts go, left-over texts are added."""
+    left = list(texts)
+    out: list[Any] = []
+    for part in parts:
+        match part:
+            case str():
+                if left:
+                    out.append(left.pop(0))
+            case {"type": "text", "text": str()}:
+                if left:
+                    out.append({**part, "text": left.pop(0)})
+            case _:
+                out.append(part)
+    return out + [{"type": "text", "text": text} for text in left]
