@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import brim
 from benchmarks.recordings import Message
+from brim import api
 
 MODEL = "gpt-4o"
 """Counted with its own vocabulary, so brim takes no margin and only the reply leaves the window."""
@@ -17,3 +18,8 @@ def fit(messages: Sequence[Message], limit: int, policy: str) -> brim.Request:
 
 def session(limit: int, policy: str) -> brim.Session:
     return brim.Session(MODEL, window=limit + 1, reply=1, policy=policy)
+
+
+def forget() -> None:
+    """Make the next stateless call start from nothing."""
+    api.memory.clear()

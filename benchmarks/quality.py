@@ -3,16 +3,17 @@
     python -m benchmarks.quality [FOLDER] [--json]
 
 Each conversation is fitted to 2k, 4k and 8k tokens where it is longer than that: as it ended, and
-for some fifty also at each of their request points, stateless and in a session. *Feasible*
-means that system text, last user turn and open step fit unclipped. *Good* means within the
-budget by an independent count, every result after its call and every call answered, and system
-text, last user turn and last message as they were. What is not feasible is *handled* where brim
-raises its error, or clips the open step and the rest is right.
+for some fifty also at each of their request points. Every fit starts from nothing; a last table
+says whether sessions, and calls that remember earlier ones, send the same. *Feasible* means that
+system text, last user turn and open step fit unclipped. *Good* means within the budget by an
+independent count, every result after its call and every call answered, and system text, last user
+turn and last message as they were. What is not feasible is *handled* where brim raises its error,
+or clips the open step and the rest is right.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -56,6 +57,7 @@ CLIPPED = "last message changed"
 def judge(messages: Sequence[Message], limit: int, policy: str) -> Verdict:
     """Fit a history that is over the limit, and look at what comes back."""
     feasible = ruler.request_tokens(validity.hard_parts(messages)) <= limit
+    limited.forget()
     try:
         request = limited.fit(messages, limit, policy)
     except brim.ContextOverflowError:
@@ -157,36 +159,41 @@ def table(title: str, tallies: dict[tuple[str, int], Tally]) -> report.Table:
 
 
 def agreement(recorded: Sequence[Recording]) -> report.Table:
-    """Whether a session sends what `fit` sends, at every request."""
-    rows: list[dict[str, report.Cell]] = []
-    for policy in POLICIES:
+    """Whether a session, and a call that remembers earlier calls, send what a fresh call sends."""
+    found: dict[tuple[str, int], list[tuple[bool, bool]]] = defaultdict(list)
+    for recording in recorded:
         for budget in BUDGETS:
-            same = [
-                equal
-                for recording in recorded
-                for equal in _compare(recording.messages, budget, policy)
-            ]
-            rows.append(
-                {
-                    "policy": policy,
-                    "budget": f"{budget:,}",
-                    "requests": len(same),
-                    "equal %": _percent(same),
-                }
-            )
-    return report.Table("Quality: sessions against stateless calls", rows, {"equal %": ".1f"})
+            for policy, outcome in _compare(recording.messages, budget):
+                found[policy, budget].append(outcome)
+    rows: list[dict[str, report.Cell]] = [
+        {
+            "policy": policy,
+            "budget": f"{budget:,}",
+            "requests": len(outcomes),
+            "session %": _percent(session for session, _ in outcomes),
+            "remembering %": _percent(remembering for _, remembering in outcomes),
+        }
+        for (policy, budget), outcomes in sorted(found.items())
+    ]
+    formats = {"session %": ".1f", "remembering %": ".1f"}
+    notes = ["remembering: all policies in turn at each request, so that none may take another's"]
+    return report.Table("Quality: equal to a fresh call", rows, formats, notes)
 
 
-def _compare(messages: list[Message], budget: int, policy: str) -> Iterator[bool]:
-    session = limited.session(budget, policy)
-    start = 0
-    for point in request_points(messages):
-        for message in messages[start:point]:
-            session.append(message)
-        start = point
-        yield _sent(session.request) == _sent(
-            partial(limited.fit, messages[:point], budget, policy)
-        )
+def _compare(messages: list[Message], budget: int) -> Iterator[tuple[str, tuple[bool, bool]]]:
+    asked = request_points(messages)
+    remembering = [
+        [_sent(partial(limited.fit, messages[:point], budget, policy)) for policy in POLICIES]
+        for point in asked
+    ]
+    for place, policy in enumerate(POLICIES):
+        session = limited.session(budget, policy)
+        for start, point, row in zip([0, *asked], asked, remembering, strict=False):
+            for message in messages[start:point]:
+                session.append(message)
+            limited.forget()
+            fresh = _sent(partial(limited.fit, messages[:point], budget, policy))
+            yield policy, (_sent(session.request) == fresh, row[place] == fresh)
 
 
 def _sent(ask: Callable[[], brim.Request]) -> list[Message] | None:

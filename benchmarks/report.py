@@ -30,10 +30,9 @@ class Table:
             return "\n".join([f"## {self.title}", "", *(self.notes or ["nothing to measure"])])
         names = list(self.rows[0])
         lines = [names, *([self._show(name, row.get(name)) for name in names] for row in self.rows)]
-        widths = [max(len(line[column]) for line in lines) for column in range(len(names))]
-        numeric = [
-            any(isinstance(row.get(name), int | float) for row in self.rows) for name in names
-        ]
+        columns = range(len(names))
+        widths = [max(len(line[column]) for line in lines) for column in columns]
+        numeric = [any(line[column][0].isdigit() for line in lines[1:]) for column in columns]
         shown = [
             "  ".join(
                 cell.rjust(width) if right else cell.ljust(width)

@@ -1,7 +1,8 @@
 """An independent count of a request, to hold brim's own against.
 
 It shares brim's packed vocabulary (what is one token is a fact, not an opinion) and nothing else:
-four tokens a message, three a request, and for a tool call its name, its arguments and ten.
+four tokens a message, three a request, one for a name beside the name itself (OpenAI's published
+rule), and for a tool call its name, its arguments and ten.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 REQUEST = 3
 MESSAGE = 4
 CALL = 10
+NAME = 1
 
 
 @cache
@@ -43,7 +45,7 @@ def texts(message: Message) -> list[str]:
 
 
 def message_tokens(message: Message) -> int:
-    frame = MESSAGE + CALL * len(message.get("tool_calls") or [])
+    frame = MESSAGE + CALL * len(message.get("tool_calls") or []) + NAME * bool(message.get("name"))
     return frame + sum(tokens(text) for text in texts(message) if text)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from brim import catalog
 from brim.errors import BudgetError
 
 LARGEST_REPLY = 4_096
@@ -58,19 +59,25 @@ class Budget:
 
 
 def budget_for(
-    window: int,
-    reply: int | None,
-    uncertainty: float,
-    *,
-    largest_input: int | None = None,
-    largest_output: int | None = None,
+    model: str | None, window: int | None, reply: int | None, uncertainty: float
 ) -> Budget:
-    """The budget of a request that is counted with this uncertainty (a share of the count).
+    """The budget of a request to a model, counted with this uncertainty (a share of the count).
 
-    The margin is what the count may be off at the limit: a full request whose true size is
-    larger by that share still fits.
+    What the caller says goes before what the catalog knows. The margin is what the count may be
+    off at the limit: a full request whose true size is larger by that share still fits.
     """
+    known = catalog.model(model) if model else None
+    if window is None:
+        window = known.context if known else None
+    if window is None:
+        raise BudgetError(
+            f"the context window of {model} is not known; give window=..."
+            if model
+            else "give the size of the context window (window=8192), or a known model (model=...)"
+        )
+    largest_input = known.largest_input if known else None
     if reply is None:
+        largest_output = known.largest_output if known else None
         reply = min(window // 4, LARGEST_REPLY, largest_output or LARGEST_REPLY)
     exact = Budget(window, reply, 0, largest_input)
     margin = exact.limit - int(exact.limit / (1 + uncertainty))

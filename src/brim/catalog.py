@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Generic, TypeVar
 
 from brim.errors import InputError
@@ -114,12 +113,15 @@ def register(entry: Model) -> None:
 @cache
 def _index() -> Index[Model]:
     import tomllib
+    from importlib import resources
 
     text = resources.files("brim").joinpath("data/models.toml").read_text(encoding="utf-8")
     index: Index[Model] = Index(versions=False)
     for provider, entries in tomllib.loads(text).items():
         for name, facts in entries.items():
-            entry = Model(name, provider, facts.get("context"), facts.get("input"), facts.get("output"))
+            entry = Model(
+                name, provider, facts.get("context"), facts.get("input"), facts.get("output")
+            )
             for spelling in (name, *facts.get("also", ())):
                 index.add(spelling, entry)
     return index

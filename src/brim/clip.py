@@ -6,45 +6,57 @@ long text is never tokenised again for the sake of a short piece of it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from brim.marks import clip_mark, repeat_mark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+_REMEMBERED: Final = 256
 
 HEAD: Final = 0.6
 """Of what stays of a clipped text, the part from its beginning."""
 _TRIES: Final = 8
+_AIM: Final = 0.96
+"""A first guess a little below the cap mostly spares the second."""
+_LARGEST_MARK: Final = "\n" + clip_mark(10_000_000) + "\n"
+_SHORTEST_LINE: Final = 10
+"""Lines shorter than this come again by chance."""
 _SHORTEST_RUN: Final = 60
 """Fewer characters of repeated lines than this cost less than the mark in their place."""
 
 
-def clip(text: str, size: int, cap: int, count: Callable[[str], int], *, close: bool = False) -> str:
+def clip(
+    text: str, size: int, cap: int, count: Callable[[str], int], *, close: float | None = None
+) -> str:
     """Head and tail of a text of `size` tokens, in at most `cap` tokens.
 
-    With `close` the piece comes as near to the cap as a few counts allow; without, it may end
-    at a line's end and be a little smaller. Less room than the mark takes gives the empty text.
+    With `close` the piece takes at least that share of the cap, if a few tries can find it;
+    without, it may end at a line's end and be a little smaller. Less room than the mark takes
+    gives the empty text.
     """
-    mark_size = count(_join("", clip_mark(size), ""))
-    chars = len(text) * (cap - mark_size) / max(size, 1)
+    mark_size = count(_LARGEST_MARK)
+    chars = _AIM * len(text) * (cap - mark_size) / max(size, 1)
     best = ""
     for _ in range(_TRIES):
         if chars < 1:
             break
-        piece = _piece(text, int(chars), size, at_lines=not close)
+        piece = _piece(text, int(chars), size, at_lines=close is None)
         tokens = count(piece)
         if tokens <= cap:
             best = piece
-            if not close or tokens >= cap - 2 - cap // 100:
+            if close is None or tokens >= close * cap - 2:
                 break
             chars *= 1 + 0.9 * (cap - tokens) / max(tokens, 1)
         elif best:
             break
         else:
             chars = min(chars * 0.98 * (cap - mark_size) / max(1, tokens - mark_size), chars - 1)
-    if not best and cap >= mark_size:
-        best = clip_mark(size) if count(clip_mark(size)) <= cap else ""
+    if not best and count(clip_mark(size)) <= cap:
+        best = clip_mark(size)
     return best
 
 
@@ -72,30 +84,69 @@ def _join(start: str, mark: str, end: str) -> str:
     return "\n".join(part for part in (start, mark, end) if part)
 
 
-def without_repeats(lines: Sequence[str], last: Mapping[str, int], place: int) -> str | None:
-    """The text of output number `place` without the runs of lines that a later output repeats.
+class Lines:
+    """A text in lines, and which of them are long enough to be known again."""
 
-    `last` tells the last output that each line stands in. None where nothing worth it repeats.
-    """
-    kept: list[str] = []
-    run: list[str] = []
-    removed = False
+    __slots__ = ("all", "telling")
 
-    def close_run() -> None:
-        nonlocal removed
-        if sum(map(len, run)) >= _SHORTEST_RUN:
-            kept.append(repeat_mark(len(run)))
-            removed = True
-        else:
-            kept.extend(run)
-        run.clear()
+    def __init__(self, text: str) -> None:
+        self.all = text.split("\n")
+        self.telling = frozenset(line for line in self.all if len(line) >= _SHORTEST_LINE)
 
-    for line in lines:
-        if last[line] > place:
-            run.append(line)
-        else:
+    def without(self, repeated: Container[str]) -> str | None:
+        """The text without the runs of repeated lines; None where no run is worth its mark.
+
+        Short lines within a run (a brace, an empty line) go with it.
+        """
+        kept: list[str] = []
+        run: list[str] = []
+        removed = 0
+        for line in self.all:
+            if line in repeated or (run and len(line) < _SHORTEST_LINE):
+                run.append(line)
+                continue
             if run:
-                close_run()
+                removed += _close_run(run, kept)
+                run.clear()
             kept.append(line)
-    close_run()
-    return "\n".join(kept) if removed else None
+        removed += _close_run(run, kept)
+        return "\n".join(kept) if removed else None
+
+
+def _close_run(run: list[str], kept: list[str]) -> bool:
+    """Put a mark in place of a run of repeated lines, or keep it where that would not pay."""
+    if sum(map(len, run)) < _SHORTEST_RUN:
+        kept.extend(run)
+        return False
+    kept.append(repeat_mark(len(run)))
+    return True
+
+
+class Cuts:
+    """The cuts made last: the next edit of a growing history wants most of them again."""
+
+    def __init__(self, count: Callable[[str], int]) -> None:
+        self._count = count
+        self._clips: dict[tuple[str, int, int, float | None], str] = {}
+        self._lines: dict[str, Lines] = {}
+
+    def clip(self, text: str, size: int, cap: int, close: float | None) -> str:
+        key = (text, size, cap, close)
+        found = self._clips.get(key)
+        if found is None:
+            found = clip(text, size, cap, self._count, close=close)
+            _remember(self._clips, key, found)
+        return found
+
+    def lines(self, text: str) -> Lines:
+        found = self._lines.get(text)
+        if found is None:
+            found = Lines(text)
+            _remember(self._lines, text, found)
+        return found
+
+
+def _remember(memo: dict[_Key, _Value], key: _Key, value: _Value) -> None:
+    if len(memo) >= _REMEMBERED:
+        memo.clear()
+    memo[key] = value

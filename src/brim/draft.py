@@ -11,7 +11,6 @@ from bisect import bisect_left
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from brim.clip import clip
 from brim.marks import gap_note
 from brim.messages import Message
 from brim.plan import Drop, Edit, Note
@@ -19,6 +18,7 @@ from brim.plan import Drop, Edit, Note
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
+    from brim.clip import Lines
     from brim.mass import Floors, Run, Scope
     from brim.plan import Fate
     from brim.steps import History
@@ -46,6 +46,8 @@ class Draft:
         self.keep_recent = scope.keep_recent
         self._alive = bytearray(_ALIVE) * scope.units
         self._dropped: list[tuple[int, int, str]] = []
+        self._dirty = False
+        self._cuts = scope.history.cuts
         self.edited = scope.units
         """The units that its cuts were made among; what came later is whole."""
 
@@ -101,6 +103,11 @@ class Draft:
         return [i for i in self._carrying(self.history.outputs) if unit_of[i] == open_unit]
 
     @property
+    def kept_outputs(self) -> list[int]:
+        """All messages with outputs that are still there, oldest first."""
+        return self._kept_of(self.history.outputs)
+
+    @property
     def thoughts(self) -> list[int]:
         """The messages with thinking that may go: all but those of the open step."""
         open_unit, unit_of = self.scope.open_unit, self.history.unit_of
@@ -109,13 +116,16 @@ class Draft:
     def _carrying(self, indices: Sequence[int]) -> list[int]:
         """Those of some messages that are kept and not pinned, lowest priority first."""
         history = self.history
+        kept = [index for index in self._kept_of(indices) if not history.is_pinned(index)]
+        if history.ranked:
+            kept.sort(key=lambda index: history.messages[index].priority)
+        return kept
+
+    def _kept_of(self, indices: Sequence[int]) -> list[int]:
         kept: list[int] = []
         for run in self._runs():
             first, last = self._span(*run)
             kept += indices[bisect_left(indices, first) : bisect_left(indices, last)]
-        kept = [index for index in kept if not history.is_pinned(index)]
-        if history.ranked:
-            kept.sort(key=lambda index: history.messages[index].priority)
         return kept
 
     def _runs(self) -> Iterator[Run]:
@@ -176,6 +186,7 @@ class Draft:
             end = self._alive.find(0, start, stop)
             end = stop if end < 0 else end
             self._alive[start:end] = bytes(end - start)
+            self._dirty = True
             self._dropped.append((start, end, reason))
             self.tokens -= self._run_tokens(start, end)
             start = end
@@ -201,16 +212,33 @@ class Draft:
             return False
         self.tokens += tokens - before
         self.edits[index] = Edit(message, tokens, fate, reason)
+        if any(note.at == index for note in self.notes):
+            self._dirty = True
         return True
 
-    def clip(self, index: int, cap: int, reason: str, *, close: bool = False) -> bool:
-        """Cut a message's outputs to at most `cap` tokens, head and tail."""
+    def clip(
+        self,
+        index: int,
+        cap: int,
+        reason: str,
+        *,
+        text: str | None = None,
+        close: float | None = None,
+    ) -> bool:
+        """Cut a message's outputs, or `text` in their place, to at most `cap` tokens."""
         message = self.message(index)
-        text = "\n".join(message.outputs)
-        count = self.history.counter.text
-        size = max(self.output_tokens(index), 1)
-        clipped = clip(text, size, max(cap, 0), count, close=close)
+        whole = "\n".join(message.outputs)
+        size = self.output_tokens(index)
+        if text is None:
+            text = whole
+        elif whole:
+            size = size * len(text) // len(whole)
+        clipped = self._cuts.clip(text, size, max(cap, 0), close)
         return self.edit(index, message.with_outputs((clipped,)), "clipped", reason)
+
+    def lines(self, index: int) -> Lines:
+        """The output of a message as it came in, in lines."""
+        return self._cuts.lines("\n".join(self.history.messages[index].outputs))
 
     def replace_outputs(self, index: int, text: str, fate: Fate, reason: str) -> bool:
         """Put another text in place of a message's outputs."""
@@ -223,6 +251,8 @@ class Draft:
 
         Only what stands from the unit `since` on is looked at; the notes before it stay.
         """
+        if not self._dirty:
+            return
         for start, stop in list(self._gaps(since)):
             self._part_assistants(start, stop)
         first = self.history.units[since].start if since else 0
@@ -231,6 +261,13 @@ class Draft:
         for start, stop in self._gaps(since):
             self._note_gap(start, stop)
         self.tokens += sum(note.tokens for note in self.notes)
+        self._dirty = False
+
+    def forgo_notes(self) -> None:
+        """Say nothing at a gap but where a rule asks for it."""
+        self.wants_notes = False
+        self._dirty = True
+        self.mend()
 
     def _gaps(self, stop: int = 0) -> Iterator[Run]:
         """The runs of units that are gone, each as long as it is."""

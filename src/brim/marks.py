@@ -54,11 +54,10 @@ def is_marked(text: str, template: str = MASK) -> bool:
     return _mask_pattern(template).fullmatch(text) is not None
 
 
-_ERROR = re.compile(r"error|exception|failed|fatal|cannot|unable to", re.IGNORECASE)
+_ERRORS: Final = ("error", "exception", "failed", "fatal", "cannot", "unable to")
 _NO_ERROR = re.compile(
     r"(?<![\w.,])0+\s+(?:errors?|exceptions?|failed|failures?|fatal)\b"
-    r"|(?:errors?|exceptions?|failed|failures?|fatal)\s*[:=]\s*0+(?![\w.,])",
-    re.IGNORECASE,
+    r"|(?:errors?|exceptions?|failed|failures?|fatal)\s*[:=]\s*0+(?![\w.,])"
 )
 _EDGE_LINES: Final = 20
 
@@ -68,4 +67,8 @@ def reports_error(text: str) -> bool:
     lines = text.splitlines()
     if len(lines) > 2 * _EDGE_LINES:
         text = "\n".join((*lines[:_EDGE_LINES], *lines[-_EDGE_LINES:]))
-    return _ERROR.search(_NO_ERROR.sub("", text)) is not None
+    text = text.lower()
+    if not any(word in text for word in _ERRORS):
+        return False
+    text = _NO_ERROR.sub("", text)
+    return any(word in text for word in _ERRORS)

@@ -8,10 +8,9 @@ by item, oldest first, and stop at the edit that reaches the target. Configure o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from brim.clip import without_repeats
 from brim.draft import Draft
 from brim.marks import gap_note, mask, reports_error
 from brim.mass import Mass, held_size, oldest_runs, outline
@@ -142,7 +141,7 @@ def mask_old(draft: Draft, after: int = 5, smallest: int = 100) -> None:
             return
         if draft.history.age(index, draft.scope.units) <= after:
             continue
-        if draft.output_tokens(index) < smallest or _reports_error(draft, index):
+        if draft.output_tokens(index) < smallest or draft.history.reports_error(index):
             continue
         _mask(draft, index, f"output of more than {after} steps ago")
 
@@ -153,7 +152,7 @@ def mask_rest(draft: Draft) -> None:
     for index in draft.old_outputs:
         if draft.excess <= 0:
             return
-        if _reports_error(draft, index):
+        if draft.history.reports_error(index):
             errors.append(index)
         else:
             _mask(draft, index, "output of an earlier step")
@@ -161,10 +160,6 @@ def mask_rest(draft: Draft) -> None:
         if draft.excess <= 0:
             return
         _mask(draft, index, "output of an earlier step that reports an error")
-
-
-def _reports_error(draft: Draft, index: int) -> bool:
-    return any(map(reports_error, draft.history.messages[index].outputs))
 
 
 def _mask(draft: Draft, index: int, reason: str) -> None:
@@ -176,49 +171,66 @@ def _mask(draft: Draft, index: int, reason: str) -> None:
     whole = history.output_sizes[index]
     text = mask(history.mask, history.age(index, draft.scope.units), whole)
     room = draft.output_tokens(index) - draft.excess
-    if room > history.counter.text(text) and draft.clip(index, room, reason, close=True):
+    if room > history.counter.text(text) and draft.clip(index, room, reason, close=0.98):
         if draft.excess <= 0:
             return
     draft.replace_outputs(index, text, "masked", reason)
 
 
-def drop_repeats(draft: Draft) -> None:
-    """Lines that a later kept output repeats leave the earlier one."""
-    lines = {index: _lines(draft, index) for index in sorted(draft.outputs)}
-    last: dict[str, int] = {}
-    for index, own in lines.items():
-        last.update(dict.fromkeys(own, index))
+def clean_outputs(draft: Draft, caps: Sequence[int] = ROUNDS) -> None:
+    """Lines that a later output repeats leave the earlier one; then the rounds of clipping.
+
+    What a text takes without its repeated lines is first guessed by its length, so that only
+    what stays of it is ever counted.
+    """
+    outputs = draft.old_outputs
+    sizes = {index: draft.output_tokens(index) for index in outputs}
+    shorter = {}
     excess = draft.excess
-    for index in draft.old_outputs:
+    for index, text in _without_repeats(draft, outputs):
+        guess = sizes[index] * len(text) // max(1, sum(map(len, draft.message(index).outputs)))
+        excess -= sizes[index] - guess
+        sizes[index] = guess
+        shorter[index] = text
         if excess <= 0:
-            return
-        own = lines[index]
-        if all(last[line] == index for line in own):
-            continue
-        text = without_repeats(own, last, index)
-        if text is not None:
-            before = draft.message_tokens(index)
+            break
+    _clip_to(draft, _caps(sizes, excess, caps), shorter)
+    for index, text in shorter.items():
+        if index not in draft.edits:
             draft.replace_outputs(index, text, "clipped", "lines that come again later")
-            excess -= before - draft.message_tokens(index)
 
 
-def _lines(draft: Draft, index: int) -> list[str]:
-    return [line for text in draft.message(index).outputs for line in text.split("\n")]
+def _without_repeats(draft: Draft, outputs: Sequence[int]) -> Iterator[tuple[int, str]]:
+    """Those outputs, oldest first, of which lines come again in a later one; without these."""
+    repeated = {}
+    later: set[str] = set()
+    for index in reversed(draft.kept_outputs):
+        own = draft.lines(index).telling
+        if not own.isdisjoint(later):
+            repeated[index] = own & later
+        later |= own
+    for index in outputs:
+        if index in repeated:
+            text = draft.lines(index).without(repeated[index])
+            if text is not None:
+                yield index, text
 
 
 def clip_rounds(draft: Draft, caps: Sequence[int] = ROUNDS) -> None:
     """Old outputs are clipped to ever smaller caps, and the last one to just what is needed."""
-    outputs = draft.old_outputs
-    sizes = {index: draft.output_tokens(index) for index in outputs}
-    caps_of = _caps(sizes, draft.excess, caps)
-    if not caps_of:
+    sizes = {index: draft.output_tokens(index) for index in draft.old_outputs}
+    _clip_to(draft, _caps(sizes, draft.excess, caps), {})
+
+
+def _clip_to(draft: Draft, caps: dict[int, int], texts: Mapping[int, str]) -> None:
+    """Clip outputs to their caps, the last one only as far as is still needed."""
+    if not caps:
         return
-    *others, last = caps_of
+    *others, last = caps
     for index in others:
-        draft.clip(index, caps_of[index], "old output")
-    if draft.excess > 0:
-        room = sizes[last] - draft.excess
-        draft.clip(last, max(room, min(caps)), "old output", close=True)
+        draft.clip(index, caps[index], "old output", text=texts.get(index))
+    room = draft.output_tokens(last) - draft.excess
+    draft.clip(last, max(room, caps[last]), "old output", text=texts.get(last), close=0.93)
 
 
 def _caps(sizes: dict[int, int], excess: int, caps: Sequence[int]) -> dict[int, int]:
@@ -246,7 +258,7 @@ def clip_open(draft: Draft) -> None:
     cap = level(list(sizes.values()), sum(sizes.values()) - excess)
     for index, size in sizes.items():
         if size > cap:
-            draft.clip(index, cap, "newest output, no room for all of it", close=True)
+            draft.clip(index, cap, "newest output, no room for all of it", close=0.98)
 
 
 def level(sizes: Sequence[int], room: int) -> int:

@@ -106,8 +106,7 @@ class Planner:
         draft = Draft(scope, self._floors, target, notes=self.policy.notes)
         run(self.policy.passes, draft, first=self.policy.first)
         if draft.tokens > scope.limit and draft.wants_notes:
-            draft.wants_notes = False
-            draft.mend()
+            draft.forgo_notes()
         return draft
 
     def _untouched(self, scope: Scope) -> Plan:

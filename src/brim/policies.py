@@ -12,13 +12,13 @@ from brim.marks import mask
 from brim.passes import (
     ROUNDS,
     Pass,
+    clean_outputs,
     clip_large,
     clip_open,
     clip_rounds,
     drop_doomed,
     drop_middle,
     drop_oldest,
-    drop_repeats,
     drop_thinking,
     drop_turns,
     mask_old,
@@ -85,7 +85,7 @@ def masked_floor(history: History, index: int) -> int:
 
 STEADY = Policy(
     "steady",
-    (drop_middle, drop_thinking, drop_repeats, clip_rounds, release, clip_rounds, clip_open),
+    (drop_middle, drop_thinking, clean_outputs, clip_rounds, release, clip_rounds, clip_open),
     clipped_floor,
     share=steady_share,
     notes=True,

@@ -14,7 +14,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
-from brim.marks import MASK, is_marked
+from brim.clip import Cuts
+from brim.marks import MASK, is_marked, reports_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,6 +59,7 @@ class History:
         self.counter = counter
         self.mask = mask
         """What stands in place of a masked output."""
+        self.cuts = Cuts(counter.text)
         self.messages: list[Message] = []
         self.sizes: list[int] = [0]
         """Tokens of the messages, summed: `sizes[j] - sizes[i]` is what i up to j take."""
@@ -70,6 +72,7 @@ class History:
         """The messages that carry output."""
         self.marked: set[int] = set()
         """The messages whose output carries a mark of brim's own already."""
+        self._errors: dict[int, bool] = {}
         self.thoughts: list[int] = []
         """The messages that carry thinking."""
         self.units: list[Unit] = []
@@ -125,6 +128,14 @@ class History:
 
     def is_pinned(self, index: int) -> bool:
         return index in self._pins or self.messages[index].pin
+
+    def reports_error(self, index: int) -> bool:
+        """Whether the output of a message tells of an error."""
+        known = self._errors.get(index)
+        if known is None:
+            known = any(map(reports_error, self.messages[index].outputs))
+            self._errors[index] = known
+        return known
 
     def extend(self, messages: Iterable[Message]) -> None:
         for message in messages:

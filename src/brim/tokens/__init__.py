@@ -6,9 +6,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from brim.messages import Message
-from brim.tokens.registry import counter_for, tokenizer, tokenizer_for
+from brim.tokens.images import image_size, image_size_base64
+from brim.tokens.registry import counter_for, register, tokenizer, tokenizer_for
 
-__all__ = ["Counter", "Tokenizer", "counter_for", "tokenizer", "tokenizer_for"]
+__all__ = [
+    "Counter",
+    "Tokenizer",
+    "counter_for",
+    "image_size",
+    "image_size_base64",
+    "register",
+    "tokenizer",
+    "tokenizer_for",
+]
 
 
 class Tokenizer(Protocol):

@@ -9,7 +9,6 @@ moves back. A text too long to be kept alive is known by its digest.
 from __future__ import annotations
 
 from collections.abc import Callable
-from hashlib import blake2b
 from threading import Lock
 from weakref import WeakSet
 
@@ -58,8 +57,9 @@ class Table:
         self._old, self.young, self._digests = self.young, {"": 0}, {}
 
     def _find_long(self, text: str) -> int:
-        content = text.encode("utf-8", "surrogatepass")
-        digest = blake2b(content, digest_size=16).digest()
+        from hashlib import blake2b
+
+        digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         tokens = self._digests.get(digest)
         if tokens is None:
             tokens = self._digests[digest] = self._tokens(text)

@@ -1,8 +1,8 @@
-"""Whole requests, counted with a tokenizer and what is known about the family.
+"""Whole requests, counted with a tokenizer and with what is known about the family.
 
 A count is a sum: every text on its own, plus fixed numbers for what the template and the provider
-add. So a changed text changes the count by the difference of its own counts, and fitting never
-has to count a conversation twice. Calls, tools and media are counted on the high side.
+add. So a changed text changes the count by the difference of the two texts, and fitting never has
+to count a conversation twice. Calls, tools and media are counted on the high side.
 """
 
 from __future__ import annotations
@@ -19,15 +19,23 @@ if TYPE_CHECKING:
     from brim.tokens.cache import Table
     from brim.tokens.families import Family
 
-CALL = 10
-TOOL = 16
-_NAME = re.compile(r"[^\s<|\\/>{\[\"]{1,64}")
+_NAME = re.compile(r"[^\s<|\\/>{}\[\]\"]{1,64}")
+"""What can be somebody's name: an extra that is no JSON."""
 
 
 class RequestCounter:
     """Counts requests to the models of one family with one tokenizer."""
 
-    __slots__ = ("_family", "_table", "_extra", "_ids", "_message", "name", "overhead", "uncertainty")
+    __slots__ = (
+        "_call",
+        "_extra",
+        "_family",
+        "_message",
+        "_table",
+        "name",
+        "overhead",
+        "uncertainty",
+    )
 
     def __init__(self, name: str, table: Table, family: Family, uncertainty: float) -> None:
         self.name = name
@@ -36,12 +44,14 @@ class RequestCounter:
         self._family = family
         self._table = table
         self._message = family.message
+        self._call = family.call
         self._extra = family.extra
-        self._ids = family.ids
 
     def text(self, text: str) -> int:
-        tokens = self._table.young.get(text)
-        return self._table.miss(text) if tokens is None else tokens
+        try:
+            return self._table.young[text]
+        except (KeyError, TypeError):
+            return self._table.find(text)
 
     def message(self, message: Message) -> int:
         count = self.text
@@ -55,25 +65,43 @@ class RequestCounter:
         for text in message.extras:
             total += count(text) + self._extra
         for call in message.calls:
-            total += CALL + count(call.name) + count(call.arguments)
+            total += count(call.name) + count(call.arguments) + self._call
         for media in message.media:
             total += media_tokens(media, self._family)
-        if self._ids:
-            total += sum(count(call.id) for call in message.calls) + count(message.answers or "")
+        if message.answers is not None or message.calls:
+            total += self._step(message)
         return total
 
     def tools(self, tools: Sequence[Mapping[str, object]]) -> int:
         if not tools:
             return 0
-        texts = [json.dumps(t, ensure_ascii=False, separators=(",", ":"), default=str) for t in tools]
-        return self._family.tool_prompt + sum(self.text(text) + TOOL for text in texts)
+        total = self._family.tool_prompt
+        for tool in tools:
+            definition = json.dumps(tool, ensure_ascii=False, separators=(",", ":"), default=str)
+            total += self.text(definition) + self._family.tool
+        return total
 
-    def exact(self, messages: Iterable[Message], tools: Sequence[Mapping[str, object]] = ()) -> bool:
+    def exact(
+        self, messages: Iterable[Message], tools: Sequence[Mapping[str, object]] = ()
+    ) -> bool:
         if not self._family.known or self.uncertainty or tools:
             return False
-        return all(
-            not message.calls
-            and not message.media
-            and all(_NAME.fullmatch(extra) for extra in message.extras)
-            for message in messages
-        )
+        return all(_is_plain(message) for message in messages)
+
+    def _step(self, message: Message) -> int:
+        """What the template prints around a tool's turn, and ids where it prints them."""
+        family = self._family
+        total = family.result if message.answers is not None else 0
+        if family.ids:
+            total += self.text(message.answers or "")
+            total += sum(self.text(call.id) for call in message.calls)
+        return total
+
+
+def _is_plain(message: Message) -> bool:
+    return (
+        not message.calls
+        and not message.media
+        and message.answers is None
+        and all(_NAME.fullmatch(extra) for extra in message.extras)
+    )

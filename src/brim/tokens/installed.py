@@ -6,11 +6,7 @@ the `tokenizer.json` that lies beside a model's weights. Neither is needed for t
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable
-from functools import partial
-from hashlib import sha256
-from pathlib import Path
 
 from brim.errors import UnknownTokenizerError
 from brim.tokens.chunks import count_in_chunks, encode_in_chunks
@@ -41,7 +37,13 @@ class InstalledTokenizer:
             text.encode()
         except UnicodeEncodeError:  # half of a character; a server would not get it either
             text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        return unicodedata.normalize("NFC", text) if self._normalized else text
+        return _composed(text) if self._normalized else text
+
+
+def _composed(text: str) -> str:
+    from unicodedata import normalize
+
+    return normalize("NFC", text)
 
 
 def from_splintr(name: str) -> InstalledTokenizer:
@@ -62,6 +64,9 @@ def from_splintr(name: str) -> InstalledTokenizer:
 
 def from_file(path: str) -> InstalledTokenizer:
     """The tokenizer of a `tokenizer.json`; its name tells two versions of a file apart."""
+    from hashlib import sha256
+    from pathlib import Path
+
     try:
         content = Path(path).expanduser().read_bytes()
     except OSError as error:
@@ -79,4 +84,9 @@ def from_file(path: str) -> InstalledTokenizer:
     vocabulary.no_padding()
     vocabulary.encode_special_tokens = True
     name = f"{Path(path).name}@{sha256(content).hexdigest()[:12]}"
-    return InstalledTokenizer(name, partial(_encode_file, vocabulary))
+
+    def encode(text: str) -> list[int]:
+        ids: list[int] = vocabulary.encode(text, add_special_tokens=False).ids
+        return ids
+
+    return InstalledTokenizer(name, encode)

@@ -7,21 +7,16 @@ waits for the first text.
 
 from __future__ import annotations
 
-import json
-import lzma
-from importlib import resources
 from itertools import accumulate, pairwise
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from brim.tokens.chunks import LENGTH, chunks
+from brim.tokens.chunks import count_in_chunks, encode_in_chunks
 
 if TYPE_CHECKING:
     import tiktoken
 
 NAMES = ("o200k_base", "cl100k_base")
-SLACK = 2
-"""Tokens added for a cut inside of a word or a run, so that the count stays on the high side."""
 
 
 class PackedTokenizer:
@@ -33,38 +28,31 @@ class PackedTokenizer:
         self._loading = Lock()
 
     def count(self, text: str) -> int:
-        if len(text) <= LENGTH:
-            return self._count(text)
-        return sum(self._count(chunk) + SLACK * (not clean) for chunk, clean in chunks(text))
+        return count_in_chunks(text, self._loaded().encode_ordinary)
 
     def encode(self, text: str) -> list[int]:
-        encode = self._load().encode_ordinary
-        return [token for chunk, _ in chunks(text) for token in encode(chunk)]
+        return encode_in_chunks(text, self._loaded().encode_ordinary)
 
-    def _count(self, text: str) -> int:
-        try:
-            return len((self._encoding or self._load()).encode_ordinary(text))
-        except BaseException as error:
-            # A panic in Rust is not an Exception, and its class cannot be imported.
-            if type(error).__name__ != "PanicException":
-                raise
-            return len(text.encode("utf-8", "surrogatepass"))
-
-    def _load(self) -> tiktoken.Encoding:
-        with self._loading:
-            if self._encoding is None:
-                self._encoding = _load(self.name)
-            return self._encoding
+    def _loaded(self) -> tiktoken.Encoding:
+        if self._encoding is None:
+            with self._loading:
+                if self._encoding is None:
+                    self._encoding = _load(self.name)
+        return self._encoding
 
 
 def _load(name: str) -> tiktoken.Encoding:
+    import json
+    import lzma
+    from importlib import resources
+
     import tiktoken
 
     data = resources.files("brim").joinpath("data")
     about = json.loads(data.joinpath("vocabularies.json").read_text(encoding="utf-8"))[name]
     content = lzma.decompress(data.joinpath(f"{name}.xz").read_bytes())
-    size = about["tokens"]
-    places = accumulate(content[:size], initial=size)
+    tokens = about["tokens"]
+    places = accumulate(content[:tokens], initial=tokens)
     ranks = {content[start:end]: rank for rank, (start, end) in enumerate(pairwise(places))}
     return tiktoken.Encoding(
         name, pat_str=about["pattern"], mergeable_ranks=ranks, special_tokens=about["specials"]

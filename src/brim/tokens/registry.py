@@ -30,7 +30,8 @@ _named: dict[str, Tokenizer] = {}
 _registered: set[str] = set()
 _tables: dict[int, tuple[Tokenizer, str, Table]] = {}
 _counters: dict[tuple[str | None, str | int | None], Counter] = {}
-_serial = numbers(1)
+_serial = numbers(2)
+_taken: set[str] = set()
 
 
 def tokenizer(name: str) -> Tokenizer:
@@ -125,10 +126,7 @@ def _counter(family: Family, model: str | None, given: Tokenizer | str | None) -
 def _is_own(name: str, family: Family, model: str | None) -> bool:
     """Whether a tokenizer that was named is the model's own, as far as anybody can say."""
     return (
-        model is None
-        or name == family.vocabulary
-        or name.endswith(".json")
-        or name in _registered
+        model is None or name == family.vocabulary or name.endswith(".json") or name in _registered
     )
 
 
@@ -136,8 +134,8 @@ def _table_of(chosen: Tokenizer) -> tuple[str, Table]:
     """The counts made with a tokenizer, under a name that no other tokenizer has."""
     known = _tables.get(id(chosen))
     if known is None:
-        taken = {name for _, name, _ in _tables.values()}
-        name = chosen.name if chosen.name not in taken else f"{chosen.name}#{next(_serial)}"
+        name = chosen.name if chosen.name not in _taken else f"{chosen.name}#{next(_serial)}"
+        _taken.add(name)
         known = _tables[id(chosen)] = (chosen, name, Table(chosen.count))
     return known[1], known[2]
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from brim.messages import Media
     from brim.plan import Plan
 
+MESSAGES: Final = "messages"
+"""Where the conversation stands in a body."""
 REPLY_KEYS: Final = ("max_completion_tokens", "max_tokens")
 
 _ROLES: Final[Mapping[str, Role]] = {
@@ -25,11 +27,12 @@ _ROLES: Final[Mapping[str, Role]] = {
     "function": "tool",
 }
 _THINKING: Final = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
-_PLAIN: Final = frozenset(("role", "content"))
+_COMMON: Final = frozenset(("role", "content", "name", "tool_calls", "tool_call_id"))
 
 
-def view(messages: Sequence[Mapping[str, Any]], start: int = 0) -> list[Message]:
-    """The messages of a conversation; those before `start` are left out."""
+def view(body: Mapping[str, Any], start: int = 0) -> list[Message]:
+    """The messages of a body; those before `start` are left out."""
+    messages = body[MESSAGES]
     return [read(messages[index], index) for index in range(start, len(messages))]
 
 
@@ -42,23 +45,24 @@ def read(raw: object, index: int) -> Message:
         raise MessageError(index, "has no role")
     role = _ROLES.get(name, "other")
     content = raw.get("content")
-    if raw.keys() == _PLAIN and isinstance(content, str):
-        return Message(role, (content,)) if role != "tool" else Message(role, (), (content,))
-    texts, media, extras = _content(content, index)
-    if isinstance(raw.get("name"), str) and name != "function":
-        extras.append(raw["name"])
+    if isinstance(content, str):
+        texts, media, extras = (content,), (), ()
+    else:
+        texts, media, extras = _content(content, index)
+    if "name" in raw and name != "function":
+        extras = (*extras, _text(raw["name"]))
+    words, outputs, calls, answers = texts, (), (), None
+    if role == "tool":
+        words, outputs, answers = (), texts, _answers(raw)
+    elif role == "assistant":
+        calls = _calls(raw, index)
+    if raw.keys() <= _COMMON:
+        return Message(role, words, outputs, (), calls, answers, media, extras)
+    thinking = tuple(_text(raw[field]) for field in _THINKING if raw.get(field))
+    pin, priority = bool(raw.get("_pin")), _priority(raw, index)
+    private = any(str(key).startswith("_") for key in raw)
     return Message(
-        role,
-        words=() if role == "tool" else tuple(texts),
-        outputs=tuple(texts) if role == "tool" else (),
-        thinking=tuple(_text(raw[field]) for field in _THINKING if raw.get(field)),
-        calls=_calls(raw, index) if role == "assistant" else (),
-        answers=_answers(raw) if role == "tool" else None,
-        media=tuple(media),
-        extras=tuple(extras),
-        pin=bool(raw.get("_pin")),
-        priority=_priority(raw, index),
-        private=any(key.startswith("_") for key in raw),
+        role, words, outputs, thinking, calls, answers, media, extras, pin, priority, private
     )
 
 
@@ -66,12 +70,12 @@ def _kind(value: object) -> str:
     return "null" if value is None else f"a {type(value).__name__}"
 
 
-def _content(content: object, index: int) -> tuple[list[str], list[Media], list[str]]:
+def _content(
+    content: object, index: int
+) -> tuple[tuple[str, ...], tuple[Media, ...], tuple[str, ...]]:
     """The texts, the media and the unknown parts of a content."""
     if content is None:
-        return [], [], []
-    if isinstance(content, str):
-        return [content], [], []
+        return (), (), ()
     if not isinstance(content, Sequence):
         raise MessageError(index, f"content must be text, parts or null, but is {_kind(content)}")
     texts: list[str] = []
@@ -91,7 +95,7 @@ def _content(content: object, index: int) -> tuple[list[str], list[Media], list[
                 media.append(file(source))
             case _:
                 extras.append(_text(part))
-    return texts, media, extras
+    return tuple(texts), tuple(media), tuple(extras)
 
 
 def _text(value: object) -> str:
@@ -137,8 +141,12 @@ def _priority(raw: Mapping[str, Any], index: int) -> int:
     return priority
 
 
-def apply(messages: Sequence[Mapping[str, Any]], plan: Plan) -> list[Mapping[str, Any]]:
-    """What goes out: the same objects where nothing was touched."""
+def apply(body: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+    """The body that goes out: the same objects where nothing was touched."""
+    return {**body, MESSAGES: _messages(body[MESSAGES], plan)}
+
+
+def _messages(messages: Sequence[Mapping[str, Any]], plan: Plan) -> list[Mapping[str, Any]]:
     seen = plan.history.messages
     changed = plan.changed
     turns = {note.at: note for note in plan.notes if note.role != "paragraph"}
@@ -162,17 +170,17 @@ def public(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 def write(raw: Mapping[str, Any], before: Message, after: Message) -> dict[str, Any]:
     """A copy of a message with what was changed of it put in."""
-    out = public(raw)
+    out = public(raw) if before.private else dict(raw)
     if after.thinking != before.thinking:
         for field in _THINKING:
             out.pop(field, None)
     old, new = (before.words, after.words) if before.role != "tool" else (before.outputs, after.outputs)
     if new != old:
         content = raw.get("content")
-        if isinstance(content, Sequence) and not isinstance(content, str):
-            out["content"] = _write_parts(content, new)
-        else:
+        if content is None or isinstance(content, str):
             out["content"] = new[0] if new else None
+        else:
+            out["content"] = _write_parts(content, new)
     return out
 
 

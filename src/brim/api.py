@@ -1,0 +1,177 @@
+"""The two calls that most people need: `count` and `fit`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from brim import wire
+from brim.budget import Budget, budget_for
+from brim.errors import InputError
+from brim.memory import Memory
+from brim.planning import Planner
+from brim.policies import policy_of
+from brim.request import Request
+from brim.tokens import counter_for
+from brim.wire import openai_chat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from brim.passes import Pass
+    from brim.policies import Policy
+    from brim.tokens import Counter, Tokenizer
+
+Messages = Sequence[Mapping[str, Any]]
+Tools = Sequence[Mapping[str, Any]]
+
+memory = Memory()
+"""What stateless callers sent last. `brim.api.memory.clear()` forgets it."""
+
+
+class Count(int):
+    """A number of tokens, and where it comes from."""
+
+    exact: bool
+    """Whether the whole was counted as the model will count it; otherwise an estimate."""
+    parts: dict[str, int]
+    """What the number is made of; the parts add up to it."""
+
+    def __new__(cls, parts: Mapping[str, int], *, exact: bool) -> Count:
+        count = super().__new__(cls, sum(parts.values()))
+        count.exact = exact
+        count.parts = dict(parts)
+        return count
+
+
+def count(
+    text_or_messages: str | Messages | Mapping[str, Any],
+    *,
+    model: str | None = None,
+    tools: Tools | None = None,
+    tokenizer: Tokenizer | str | None = None,
+) -> Count:
+    """How many tokens a text, a conversation or a whole request body takes.
+
+    Without a model it is an estimate with o200k, the vocabulary of the current OpenAI models.
+    """
+    if isinstance(text_or_messages, str):
+        counter = counter_for(model, tokenizer=tokenizer)
+        parts = {"text": counter.text(text_or_messages)}
+        if tools:
+            parts["tools"] = counter.tools(tools)
+        return Count(parts, exact=not counter.uncertainty and not tools)
+    body = _body(text_or_messages, model, tools)
+    counter = counter_for(body.get("model"), tokenizer=tokenizer)
+    messages = wire.format_of(body).view(body)
+    offered = _tools(body)
+    parts = {"framing": counter.overhead, "tools": counter.tools(offered)}
+    for message in messages:
+        parts[message.role] = parts.get(message.role, 0) + counter.message(message)
+    return Count(parts, exact=counter.exact(messages, offered))
+
+
+def fit(
+    messages_or_body: Messages | Mapping[str, Any],
+    *,
+    model: str | None = None,
+    window: int | None = None,
+    reply: int | None = None,
+    tools: Tools | None = None,
+    policy: str | Policy | Sequence[Pass] = "steady",
+    keep_recent: int | None = None,
+    pins: Iterable[int] = (),
+    max_turns: int | None = None,
+    token_budget: int | None = None,
+    mask: str | None = None,
+    tokenizer: Tokenizer | str | None = None,
+) -> Request:
+    """Make a conversation fit the model's window, leaving out no more than needed.
+
+    Takes a list of chat messages, or a whole body of OpenAI chat completions, Anthropic messages
+    or OpenAI responses, and gives back the same shape, ready to be unpacked into the client's
+    call. What was left out, and why, is in `.plan`. The input is never changed. Raises
+    `ContextOverflowError` where what must stay is larger than the limit.
+    """
+    body = _body(messages_or_body, model, tools)
+    form = wire.format_of(body)
+    counter = counter_for(body.get("model"), tokenizer=tokenizer)
+    budget = budget_for(body.get("model"), window, reply, counter.uncertainty)
+    chosen = policy_of(
+        policy, keep_recent=keep_recent, max_turns=max_turns, token_budget=token_budget
+    )
+    pinned = frozenset(pins)
+    offered = _tools(body)
+
+    def planner() -> Planner:
+        return Planner(counter, budget, chosen, offered, pins=pinned, mask=mask)
+
+    if form is openai_chat:
+        key = (
+            counter.name,
+            budget,
+            counter.tools(offered),
+            chosen.passes,
+            chosen.keep_recent,
+            max_turns,
+            token_budget,
+            pinned,
+            mask,
+        )
+        used, done = memory.planner(
+            key, body["messages"], planner, lambda start: openai_chat.view(body, start)
+        )
+        _check_pins(pinned, len(used.history))
+        try:
+            plan = used.plan()
+            return Request(_lowered(form.apply(body, plan), budget, plan.tokens, form), plan)
+        finally:
+            done()
+    used = planner()
+    used.extend(form.view(body))
+    _check_pins(pinned, len(used.history))
+    plan = used.plan()
+    out = _lowered(form.apply(body, plan), budget, plan.tokens, form)
+    return Request(out, plan, form.MESSAGES)
+
+
+def _body(given: Messages | Mapping[str, Any], model: str | None, tools: Tools | None) -> Mapping[str, Any]:
+    """A body whatever was given; what is said beside it goes before what stands in it."""
+    beside = {"model": model, "tools": tools}
+    said = {key: value for key, value in beside.items() if value is not None}
+    if isinstance(given, Mapping):
+        wire.format_of(given)
+        return {**given, **said}
+    if isinstance(given, str | bytes) or not isinstance(given, Sequence):
+        raise InputError(
+            f"a conversation is a list of messages or a request body, not {type(given).__name__}"
+        )
+    return {"messages": given, **said}
+
+
+def _tools(body: Mapping[str, Any]) -> Tools:
+    tools = body.get("tools") or ()
+    if isinstance(tools, str) or not isinstance(tools, Sequence):
+        raise InputError(f"tools must be a list of definitions, not {type(tools).__name__}")
+    return tools
+
+
+def _check_pins(pins: Iterable[int], messages: int) -> None:
+    for pin in pins:
+        if not 0 <= pin < messages:
+            raise InputError(f"pin {pin}: there are only messages 0 to {messages - 1}")
+
+
+def _lowered(
+    body: dict[str, Any], budget: Budget, tokens: int, form: wire.Format
+) -> dict[str, Any]:
+    """Lower what the caller asks for as the answer's length to what the window has left."""
+    thinking = body.get("thinking")
+    least = budget.reply
+    if isinstance(thinking, Mapping) and isinstance(thinking.get("budget_tokens"), int):
+        least = max(least, thinking["budget_tokens"] + 1)
+    left = max(budget.window - tokens - budget.margin, least)
+    for key in form.REPLY_KEYS:
+        if isinstance(body.get(key), int) and body[key] > left:
+            body[key] = left
+    return body

@@ -1,0 +1,95 @@
+"""The last conversations of stateless callers, so that a grown history is continued.
+
+A caller who sends the whole history every time has most of it read, counted and replayed before.
+What was remembered is compared with what comes in, message by message, and never trusted: it is a
+copy of its own, so a message that was changed in place is seen. Forgetting changes nothing but
+time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from brim.planning import Planner
+
+CONVERSATIONS: Final = 32
+TOKENS: Final = 8_000_000
+"""All that is remembered together takes at most so much."""
+
+
+class _Entry:
+    __slots__ = ("copies", "key", "planner")
+
+    def __init__(self, key: Hashable, planner: Planner) -> None:
+        self.key = key
+        self.planner = planner
+        self.copies: list[Any] = []
+
+
+class Memory:
+    """Planners of conversations seen before, the newest last. Safe under threads."""
+
+    def __init__(self) -> None:
+        self._entries: list[_Entry] = []
+        self._lock = Lock()
+
+    def planner(
+        self,
+        key: Hashable,
+        messages: Sequence[Mapping[str, Any]],
+        make: Callable[[], Planner],
+        read: Callable[[int], Sequence[Any]],
+    ) -> tuple[Planner, Callable[[], None]]:
+        """A planner that holds just these messages, and what to call when done with it.
+
+        While it is in use nobody else has it. `read(start)` gives the messages from there on.
+        """
+        entry = self._take(key, messages) or _Entry(key, make())
+        start = len(entry.copies)
+        entry.planner.extend(read(start))
+        entry.copies += [copied(message) for message in messages[start:]]
+        return entry.planner, lambda: self._put(entry)
+
+    def _take(self, key: Hashable, messages: Sequence[Mapping[str, Any]]) -> _Entry | None:
+        with self._lock:
+            best = None
+            for entry in self._entries:
+                size = len(entry.copies)
+                if entry.key != key or size > len(messages) or (best and size <= len(best.copies)):
+                    continue
+                if entry.copies == (messages if size == len(messages) else messages[:size]):
+                    best = entry
+            if best is not None:
+                self._entries.remove(best)
+            return best
+
+    def _put(self, entry: _Entry) -> None:
+        with self._lock:
+            self._entries.append(entry)
+            while len(self._entries) > CONVERSATIONS or self._tokens() > TOKENS:
+                del self._entries[0]
+
+    def _tokens(self) -> int:
+        return sum(entry.planner.history.total for entry in self._entries)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._entries.clear()
+
+
+def copied(value: Any) -> Any:
+    """A copy of JSON-like data that shares only what cannot change."""
+    if isinstance(value, dict):
+        copy = value.copy()
+        for key, item in copy.items():
+            if item.__class__ is not str:
+                copy[key] = copied(item)
+        return copy
+    if isinstance(value, Mapping):
+        return copied(dict(value))
+    if isinstance(value, list | tuple):
+        return [copied(item) for item in value]
+    return value
