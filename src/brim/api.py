@@ -112,6 +112,7 @@ def fit(
             budget,
             counter.tools(offered),
             chosen.passes,
+            chosen.share,
             chosen.keep_recent,
             max_turns,
             token_budget,

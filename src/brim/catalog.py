@@ -11,18 +11,21 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from threading import Lock
 from typing import Generic, TypeVar
 
 from brim.errors import InputError
 
 T = TypeVar("T")
 
-_PROVIDERS = re.compile(r"(?:[a-z]+\.)+(?=[a-z])")
+_PROVIDERS = re.compile(r"\A(?:[a-z]+\.)+(?=[a-z])")
 """Amazon's way: `us.anthropic.claude-…`, where a region and a maker stand before the name."""
-_TUNED = re.compile(r"ft:(?=.)")
-_FILE = re.compile(r"(?:[-.](?:i?q\d[^-./]*|b?f(?:p)?\d+))?\.(?:gguf|ggml|bin|safetensors)$")
+_TUNED = re.compile(r"\Aft:")
+_FILE = re.compile(r"(?:[-.](?:i?q\d[^-./]*|b?fp?\d+))?\.(?:gguf|ggml|bin|safetensors)\Z")
 _SEPARATORS = re.compile(r"[._ ]+")
 _NEXT_VERSION = re.compile(r"-\d{1,2}(?![0-9a-z])")
+"""What makes another model of a name; a date or a number of parameters does not."""
+_lock = Lock()
 
 
 def spellings(name: str) -> list[str]:
@@ -110,8 +113,13 @@ def register(entry: Model) -> None:
     _index().add(entry.name, entry)
 
 
-@cache
 def _index() -> Index[Model]:
+    with _lock:
+        return _load()
+
+
+@cache
+def _load() -> Index[Model]:
     import tomllib
     from importlib import resources
 

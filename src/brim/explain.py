@@ -1,16 +1,16 @@
-"""A plan in words: a table whose rows add up.
+"""Plans and models in words. Nothing is printed here.
 
-Neighbours that were kept, or dropped, for the same reason share a row. The notes that brim adds
-have rows of their own, and so has what is not a message: the tools and the framing of a request.
-Nothing is printed here.
+A plan is a table whose rows add up. Neighbours that were kept, or dropped, for the same reason
+share a row. The notes that brim adds have rows of their own, and so has what is not a message:
+the tools and the framing of a request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from textwrap import wrap
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from brim.plan import Decision, Note, Plan
@@ -103,15 +103,11 @@ def _joined(start: str, last: str, room: int | None, width: int | None) -> list[
 
 
 def _sentences(cells: Iterable[Sequence[str]], width: int) -> list[str]:
-    lines: list[str] = []
-    for row in cells:
-        first, *more = _fill(", ".join(filter(None, row)), width)
-        lines += [first, *(line for text in more for line in _fill(f"  {text}", width))]
-    return lines
+    return [line for row in cells for line in _fill(" · ".join(filter(None, row)), width, "  ")]
 
 
-def _fill(text: str, width: int | None) -> list[str]:
-    return [text] if width is None else wrap(text, max(width, 1))
+def _fill(text: str, width: int | None, indent: str = "") -> list[str]:
+    return [text] if width is None else wrap(text, max(width, 8), subsequent_indent=indent)
 
 
 def _message_rows(decisions: Iterable[Decision], notes: Iterable[Note]) -> Iterator[Row]:
@@ -171,3 +167,55 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 def _several(number: int, word: str) -> str:
     return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+
+
+# Models
+
+
+def models(known: Iterable[Mapping[str, Any]], width: int | None = None) -> str:
+    """A table of models; prices are left out where there is no room for them."""
+    head = ("model", "context", "input", "output", "tokenizer", "$ in / cached / out")
+    cells = [
+        (
+            facts["name"],
+            *(_number(facts[key]) for key in ("context", "largest_input", "largest_output")),
+            facts["tokenizer"] if facts["exact"] else f"~{facts['tokenizer']}",
+            _rates(facts["price"]),
+        )
+        for facts in known
+    ]
+    lines = columns([head, *cells], None, "<>>><<")
+    if width is not None and max(map(len, lines)) > width:
+        lines = columns([row[:-1] for row in (head, *cells)], None, "<>>><")
+    note = (
+        "context: question and answer together; input, output: the largest; $: dollars per million "
+        "tokens; ~ a stand-in, as the model's own vocabulary is not here: counts are estimates"
+    )
+    return "\n".join([*lines, "", *_fill(note, width)])
+
+
+def model(asked: str, facts: Mapping[str, Any]) -> str:
+    """All that is known about a model, and which name was found."""
+    how = "the model's own" if facts["exact"] else "a stand-in: counts are estimates"
+    lines = {
+        "provider": facts["provider"],
+        "context": _number(facts["context"], " tokens"),
+        "largest input": _number(facts["largest_input"], " tokens"),
+        "largest output": _number(facts["largest_output"], " tokens"),
+        "tokenizer": f"{facts['tokenizer']}, {how}",
+        "price": f"{_rates(facts['price'])} (dollars per million tokens in / cached / out)",
+    }
+    matched = "" if asked == facts["name"] else f", found for {asked}"
+    return "\n".join(
+        [f"{facts['name']}{matched}", *(f"  {name:16}{text}" for name, text in lines.items())]
+    )
+
+
+def _number(number: int | None, unit: str = "") -> str:
+    return "unknown" if number is None else f"{number:,}{unit}"
+
+
+def _rates(price: Mapping[str, float | None]) -> str:
+    if all(rate is None for rate in price.values()):
+        return "unknown"
+    return " / ".join("unknown" if rate is None else f"{rate:g}" for rate in price.values())

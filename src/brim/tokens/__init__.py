@@ -1,4 +1,8 @@
-"""Counting: a `Tokenizer` counts text, a `Counter` counts requests with one."""
+"""Counting: a `Tokenizer` counts text, a `Counter` counts requests with one.
+
+`counter_for(model)` is what most callers need. Nothing is downloaded, and nothing is loaded before
+it is used.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,11 @@ __all__ = [
 
 
 class Tokenizer(Protocol):
-    """Counts text. Those that can also have `encode(text) -> list[int]`."""
+    """Counts text, by itself and without I/O.
+
+    Those that can also have `encode(text) -> list[int]`. Text that looks like a special token is
+    ordinary text: it comes from users and tools, not from a template.
+    """
 
     @property
     def name(self) -> str: ...
@@ -31,7 +39,7 @@ class Tokenizer(Protocol):
 
 
 class Counter(Protocol):
-    """Counts requests, and says how sure it is."""
+    """Counts requests, gives its best estimate, and says how sure it is."""
 
     @property
     def name(self) -> str:
@@ -45,12 +53,16 @@ class Counter(Protocol):
     def overhead(self) -> int:
         """Tokens of a request without messages."""
 
-    def text(self, text: str) -> int: ...
+    def text(self, text: str) -> int:
+        """Tokens of a text, remembered."""
 
-    def message(self, message: Message) -> int: ...
+    def message(self, message: Message) -> int:
+        """Tokens of a turn: fixed ones for its form, plus `text` of each text in it."""
 
-    def tools(self, tools: Sequence[Mapping[str, object]]) -> int: ...
+    def tools(self, tools: Sequence[Mapping[str, object]]) -> int:
+        """Tokens of the definitions of tools; none for none."""
 
     def exact(
         self, messages: Iterable[Message], tools: Sequence[Mapping[str, object]] = ()
-    ) -> bool: ...
+    ) -> bool:
+        """Whether the sum for this request is what the model's server would count."""

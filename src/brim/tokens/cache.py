@@ -13,6 +13,7 @@ from threading import Lock
 from weakref import WeakSet
 
 from brim.errors import InputError
+from brim.tokens.chunks import size_of
 
 CAPACITY = 64_000_000
 """Characters held in both generations of all tables together."""
@@ -40,16 +41,18 @@ class Table:
         _generations.add(self)
 
     def find(self, text: str) -> int:
-        """The count of a text that is not among the young ones."""
+        """The count of a text, made now if it was not made before."""
         if not isinstance(text, str):
             raise InputError(f"only text can be counted, not {type(text).__name__}")
         if len(text) > LONGEST:
             return self._find_long(text)
-        tokens = self._old.get(text)
+        tokens = self.young.get(text)
         if tokens is None:
-            tokens = self._tokens(text)
-        _generations.weigh(len(text) + ENTRY)
-        self.young[text] = tokens
+            tokens = self._old.get(text)
+            if tokens is None:
+                tokens = self._tokens(text)
+            _generations.weigh(len(text) + ENTRY)
+            self.young[text] = tokens
         return tokens
 
     def turn(self) -> None:
@@ -71,7 +74,7 @@ class Table:
             tokens = self._count(text)
         except Exception:
             tokens = -1
-        return tokens if tokens >= 0 else len(text.encode("utf-8", "surrogatepass"))
+        return tokens if tokens >= 0 else size_of(text)
 
 
 class _Generations:

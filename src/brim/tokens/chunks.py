@@ -29,7 +29,8 @@ def count_in_chunks(text: str, encode: Encode) -> int:
     """Count a text of any length; if the encoder breaks down, by the number of its bytes."""
     if len(text) <= LENGTH:
         return _count(text, encode)
-    return sum(_count(chunk, encode) + SLACK * (not clean) for chunk, clean in chunks(text))
+    total = sum(_count(chunk, encode) + SLACK * (not clean) for chunk, clean in chunks(text))
+    return min(total, size_of(text))
 
 
 def encode_in_chunks(text: str, encode: Encode) -> list[int]:
@@ -55,4 +56,9 @@ def _count(text: str, encode: Encode) -> int:
         # A panic in Rust is not an Exception, and its class cannot be imported.
         if type(error).__name__ != "PanicException":
             raise
-        return len(text.encode("utf-8", "surrogatepass"))
+        return size_of(text)
+
+
+def size_of(text: str) -> int:
+    """The bytes of a text: hardly a vocabulary makes more tokens of it, and OpenAI's never."""
+    return len(text.encode("utf-8", "surrogatepass"))

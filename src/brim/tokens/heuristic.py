@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from brim.tokens.chunks import size_of
+
 NAMES = ("chars/3.5", "chars/4")
 UNCERTAINTY = 0.5
 """Share of a count: less than half of the texts of agents are further off, code and JSON mostly."""
@@ -14,5 +16,5 @@ class Heuristic:
         self.name = name
 
     def count(self, text: str) -> int:
-        size = len(text.encode("utf-8", "surrogatepass"))
+        size = size_of(text)
         return size // 4 if self.name == "chars/4" else -(-2 * size // 7)

@@ -84,13 +84,20 @@ def register(name: str, tokenizer: Tokenizer) -> None:
     It is taken for the model's own, and can be asked for by this name. The longest name that fits
     a model decides, whoever registered it and when; the same name again replaces the former.
     """
-    if not callable(getattr(tokenizer, "count", None)):
-        raise InputError(f"{name}: a tokenizer has a name and a method count(text)")
+    _check(tokenizer)
     with _lock:
         families().add(name, replace(_family(name), tokenizer=tokenizer))
         _named[name] = tokenizer
         _registered.add(name)
         _forget()
+
+
+def _check(tokenizer: Tokenizer) -> None:
+    named = isinstance(getattr(tokenizer, "name", None), str)
+    if not named or not callable(getattr(tokenizer, "count", None)):
+        raise InputError(
+            f"a tokenizer has a name and a method count(text); {type(tokenizer).__name__} has not"
+        )
 
 
 def _family(model: str | None) -> Family:
@@ -115,6 +122,7 @@ def _counter(family: Family, model: str | None, given: Tokenizer | str | None) -
         chosen = tokenizer(given)
         own = _is_own(given, family, model)
     else:
+        _check(given)
         chosen, own = given, True
     name, table = _table_of(chosen)
     uncertainty = 0.0 if own else family.uncertainty

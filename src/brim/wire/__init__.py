@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from brim.errors import InputError
-from brim.wire import openai_chat
+from brim.wire import anthropic, openai_chat, openai_responses
 
 if TYPE_CHECKING:
     from brim.messages import Message
@@ -16,18 +17,91 @@ if TYPE_CHECKING:
 class Format(Protocol):
     """What each format's module offers."""
 
-    MESSAGES: str
-    """The key of a body under which the conversation stands."""
-    REPLY_KEYS: Sequence[str]
-    """The keys under which a caller says how long the answer may be."""
+    @property
+    def MESSAGES(self) -> str:  # noqa: N802 - a module's constant
+        """The key of a body under which the conversation stands."""
+
+    @property
+    def REPLY_KEYS(self) -> Sequence[str]:  # noqa: N802
+        """The keys under which a caller says how long the answer may be."""
 
     def view(self, body: Mapping[str, Any]) -> list[Message]: ...
 
     def apply(self, body: Mapping[str, Any], plan: Plan) -> dict[str, Any]: ...
 
 
+_RESPONSES: Final = ("input", "previous_response_id", "conversation")
+_ANTHROPIC: Final = ("system", "anthropic_version", "stop_sequences", "mcp_servers")
+_CHAT_ROLES: Final = frozenset(("system", "developer", "tool", "function"))
+_CHAT_FIELDS: Final = frozenset(("tool_calls", "function_call"))
+_ANTHROPIC_BLOCKS: Final = frozenset(
+    ("tool_use", "tool_result", "redacted_thinking", "server_tool_use", "search_result")
+)
+_DATED = re.compile(r".+_\d{8}")
+"""How Anthropic names the tools that come with it: `bash_20250124`."""
+
+
 def format_of(body: Mapping[str, Any]) -> Format:
-    """The format of a request body, told by its shape."""
-    if not isinstance(body.get("messages"), Sequence) or isinstance(body.get("messages"), str):
-        raise InputError("a request body has a list of `messages`, or an `input`")
-    return openai_chat
+    """The format of a request body, told by its shape; one that could be several is a chat."""
+    messages = body.get("messages")
+    if messages is None and any(body.get(key) is not None for key in _RESPONSES):
+        return openai_responses
+    if not isinstance(messages, Sequence) or isinstance(messages, str):
+        raise InputError(
+            "a request body has a list of `messages` (chat completions, Anthropic) "
+            f"or an `input` (responses); this one has {', '.join(map(str, body)) or 'nothing'}"
+        )
+    return anthropic if _is_anthropic(body, messages) else openai_chat
+
+
+def _is_anthropic(body: Mapping[str, Any], messages: Iterable[Any]) -> bool:
+    if any(body.get(key) is not None for key in _ANTHROPIC):
+        return True
+    told = _told_by_tools(body.get("tools"))
+    if told is None:
+        told = _told_by_messages(messages)
+    if told is None:
+        thinking = body.get("thinking")
+        told = isinstance(thinking, Mapping) and "budget_tokens" in thinking
+    return told
+
+
+def _told_by_tools(tools: object) -> bool | None:
+    """Whether the tools are Anthropic's, or None where they do not say."""
+    for tool in tools if isinstance(tools, Sequence) else ():
+        match tool:
+            case {"function": _} | {"custom": _}:
+                return False
+            case {"input_schema": _}:
+                return True
+            case {"type": str(kind)} if _DATED.fullmatch(kind):
+                return True
+    return None
+
+
+def _told_by_messages(messages: Iterable[Any]) -> bool | None:
+    """Whether the messages are Anthropic's: the first that can only be one thing says it."""
+    for message in messages:
+        if not isinstance(message, Mapping):
+            continue
+        if message.get("role") in _CHAT_ROLES or not _CHAT_FIELDS.isdisjoint(message):
+            return False
+        content = message.get("content")
+        if isinstance(content, str) or not isinstance(content, Sequence):
+            continue
+        for block in content:
+            if isinstance(block, Mapping) and _is_anthropic_block(block):
+                return True
+    return None
+
+
+def _is_anthropic_block(block: Mapping[str, Any]) -> bool:
+    match block:
+        case {"type": "image" | "document", "source": _}:
+            return True
+        case {"type": "thinking", "thinking": str()}:
+            return True
+        case {"type": str(kind)}:
+            return kind in _ANTHROPIC_BLOCKS
+        case _:
+            return False

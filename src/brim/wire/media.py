@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from brim.messages import Media
 from brim.tokens.images import image_size_base64
@@ -32,6 +33,36 @@ def audio(source: object) -> Media:
 def file(source: object) -> Media:
     data = source.get("file_data") if isinstance(source, Mapping) else None
     return Media("file", size=_bytes(data))
+
+
+def block_media(block: Mapping[str, Any]) -> Media | None:
+    """The image or file of an Anthropic block, whose `source` says where its bytes are."""
+    source = block.get("source")
+    if not isinstance(source, Mapping):
+        return None
+    data = source.get("data")
+    match block.get("type"), source.get("type"):
+        case "image", "base64" if isinstance(data, str):
+            return image_data(data)
+        case "image", _:
+            return image(source)
+        case "document", "base64" | "url" | "file":
+            return Media("file", size=_bytes(data))
+        case _:
+            return None  # a document of plain text is read as one: its words count
+
+
+def input_media(part: Mapping[str, Any]) -> Media | None:
+    """The image, sound or file of a part of the Responses API."""
+    match part.get("type"):
+        case "input_image" | "computer_screenshot":
+            return image({"url": part.get("image_url"), "detail": part.get("detail")})
+        case "input_file":
+            return file(part)
+        case "input_audio":
+            return audio(part.get("input_audio"))
+        case _:
+            return None
 
 
 def _bytes(data: object) -> int:

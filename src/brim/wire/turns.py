@@ -1,0 +1,224 @@
+"""What the formats share: turns and their places, brim's own fields, parts that nobody can read.
+
+In a chat every message is one turn. Elsewhere a message may hold several turns (results, then the
+user's words), and a turn may take several items (reasoning, then calls); a `Turn` says which
+places of the body are its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from brim.errors import MessageError
+from brim.messages import Message
+
+if TYPE_CHECKING:
+    from brim.messages import Call, Media, Role
+
+Part = Mapping[str, Any]
+Place = tuple[int, int]
+"""A message and a block of it; the block is -1 where there is none."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """One turn of the view, and what it is made of."""
+
+    role: Role
+    places: list[Place]
+
+
+def joined(
+    turns: Iterable[Turn],
+    offers: Callable[[Place], str | None],
+    needs: Callable[[Place], Iterable[str]],
+) -> list[Turn]:
+    """Make one turn of those that cannot be parted.
+
+    A server's tool may still be at work when it asks for the client's own tools: its end then
+    stands several turns after its beginning. `offers` gives the id under which a place can be
+    referred to, `needs` the ids that a place refers to.
+    """
+    out: list[Turn] = []
+    home: dict[str, int] = {}
+    for turn in turns:
+        needed = (home[name] for place in turn.places for name in needs(place) if name in home)
+        start = min(needed, default=len(out))
+        if start < len(out):
+            parts = [*out[start:], turn]
+            places = [place for part in parts if part.role != "system" for place in part.places]
+            out[start:] = [Turn("assistant", places)]
+            out += [part for part in parts if part.role == "system"]
+            home = {name: min(place, start) for name, place in home.items()}
+        else:
+            out.append(turn)
+        for place in turn.places:
+            if (name := offers(place)) is not None:
+                home[name] = start
+    return out
+
+
+# Fields of brim's own
+
+
+def is_private(raw: Part) -> bool:
+    return any(key.startswith("_") for key in raw)
+
+
+def public(raw: Part) -> dict[str, Any]:
+    """A copy without the fields that are brim's own."""
+    return {key: value for key, value in raw.items() if not key.startswith("_")}
+
+
+# Parts
+
+
+class Parts:
+    """What a turn is made of, gathered part by part.
+
+    `index` says where the turn stands, for errors; `texts` are the types of parts that are plain
+    text, and `media` tells the pictures, sounds and files.
+    """
+
+    def __init__(
+        self, index: int, texts: Collection[str], media: Callable[[Part], Media | None]
+    ) -> None:
+        self.index = index
+        self.words: list[str] = []
+        self.outputs: list[str] = []
+        self.thinking: list[str] = []
+        self.calls: list[Call] = []
+        self.media: list[Media] = []
+        self.extras: list[str] = []
+        self._texts = texts
+        self._media = media
+
+    def add(self, part: Part, texts: list[str]) -> None:
+        """Take in a part: its text, its picture, or its JSON where it is neither."""
+        if is_text(part, self._texts):
+            texts.append(part["text"])
+        elif media := self._media(part):
+            self.media.append(media)
+        else:
+            self.extras.append(opaque(part))
+
+    def add_content(self, content: object, texts: list[str]) -> None:
+        """Take in a text, or a list of parts."""
+        if isinstance(content, str):
+            texts.append(content)
+        elif content is not None:
+            for part in parts_of(content, self.index, "content"):
+                self.add(part, texts)
+
+    def message(self, role: Role, sources: Collection[Part], answers: str | None = None) -> Message:
+        """The turn; its sources say what brim was told about it."""
+        return Message(
+            role,
+            words=tuple(self.words),
+            outputs=tuple(self.outputs),
+            thinking=tuple(self.thinking),
+            calls=tuple(self.calls),
+            answers=answers,
+            media=tuple(self.media),
+            extras=tuple(self.extras),
+            # A compaction is all that the model has of what came before, so it must not go too.
+            pin=any(part.get("_pin") or part.get("type") == "compaction" for part in sources),
+            priority=_priority(sources, self.index),
+            private=any(map(is_private, sources)),
+        )
+
+
+def _priority(sources: Iterable[Part], index: int) -> int:
+    """The highest that any of a turn's sources was given."""
+    given = [source["_priority"] for source in sources if "_priority" in source]
+    for value in given:
+        if not isinstance(value, int):
+            raise MessageError(index, f"_priority must be a whole number, but is {kind(value)}")
+    return max(given, default=0)
+
+
+def kind(value: object) -> str:
+    return "null" if value is None else f"a {type(value).__name__}"
+
+
+def mapping(value: object, index: int, what: str = "") -> Part:
+    """A message, an item or a part, which `what` names; the index is for the error."""
+    if not isinstance(value, Mapping):
+        raise MessageError(
+            index,
+            f"{what}must be a mapping, but is {kind(value)}; "
+            "an object of a client library gives one with .model_dump()",
+        )
+    return value
+
+
+def parts_of(content: object, index: int, name: str) -> list[Part]:
+    """The parts of a list, each of them a mapping."""
+    if isinstance(content, str) or not isinstance(content, Sequence):
+        raise MessageError(index, f"{name} must be text or a list, but is {kind(content)}")
+    return [
+        mapping(part, index, f"part {number} of {name} ") for number, part in enumerate(content)
+    ]
+
+
+def with_texts(
+    parts: Iterable[Part], texts: Iterable[str], kinds: Collection[str]
+) -> tuple[list[Part], list[str]]:
+    """Put texts in place of the text parts, one by one, and give those that found no place.
+
+    A text part for which nothing is left goes: providers refuse empty ones.
+    """
+    left = list(texts)
+    out: list[Part] = []
+    for part in parts:
+        if not is_text(part, kinds):
+            out.append(part)
+        elif left and (text := left.pop(0)):
+            out.append({**part, "text": text})
+    return out, [text for text in left if text]
+
+
+def is_text(part: Part, kinds: Collection[str]) -> bool:
+    return part.get("type") in kinds and isinstance(part.get("text"), str)
+
+
+def text_of(value: object) -> str:
+    """A text as it stands, anything else as its JSON."""
+    return value if isinstance(value, str) else _json(value)
+
+
+def opaque(part: object) -> str:
+    """What is counted for a part that cannot be read: its JSON, with what is hidden in it."""
+    return _json(_revealed(part))
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+_HIDDEN: Final = "encrypted_"
+
+
+def _revealed(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {
+            key: hidden(item)
+            if isinstance(item, str) and str(key).startswith(_HIDDEN)
+            else _revealed(item)
+            for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_revealed(item) for item in value]
+    return value
+
+
+def hidden(text: str) -> str:
+    """A piece of an encrypted text that takes about what the text behind it does.
+
+    Base64 of what nobody can read has 0.68 tokens a character, the text behind it a fourth of
+    that; a third is on the safe side.
+    """
+    return text[: len(text) // 3]

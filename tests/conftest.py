@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from brim.api import memory
+
+settings.register_profile(
+    "brim", deadline=None, max_examples=120, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("thorough", parent=settings.get_profile("brim"), max_examples=3_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "brim"))
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> Iterator[None]:
+    """No test leans on what another one made brim remember."""
+    memory.clear()
+    yield

@@ -1,0 +1,98 @@
+"""Counts that were made before."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from brim.tokens import cache, counter_for
+from brim.tokens.cache import CAPACITY, ENTRY, LONGEST, Table
+
+
+def recording(asked: list[str]) -> Callable[[str], int]:
+    def count(text: str) -> int:
+        asked.append(text)
+        return len(text)
+
+    return count
+
+
+def held(table: Table) -> int:
+    return sum(len(text) + ENTRY for text in (*table.young, *table._old))
+
+
+def test_a_text_is_counted_once() -> None:
+    asked: list[str] = []
+    table = Table(recording(asked))
+    assert [table.find("hello"), table.young["hello"], table.find("hello")] == [5, 5, 5]
+    assert asked == ["hello"]
+
+
+def test_a_long_text_is_counted_once_and_not_held() -> None:
+    asked: list[str] = []
+    table = Table(recording(asked))
+    text = "x" * (LONGEST + 1)
+    assert table.find(text) == table.find(text) == LONGEST + 1
+    assert len(asked) == 1
+    assert held(table) == ENTRY  # the empty text
+
+
+def test_what_is_held_is_bounded_and_what_is_used_stays() -> None:
+    asked: list[str] = []
+    table = Table(recording(asked))
+    for number in range(200):
+        table.find(f"{number:03}" * 300_000)
+        if "often" not in table.young:
+            table.find("often")
+        assert held(table) <= CAPACITY + LONGEST
+    assert asked.count("often") == 1
+    assert len(set(asked)) == 201
+
+
+def test_the_bound_is_common_to_all_tables() -> None:
+    tables = [Table(len) for _ in range(20)]
+    for table in tables:
+        for number in range(10):
+            table.find(f"{number}" * 900_000)
+    assert sum(map(held, tables)) <= CAPACITY + LONGEST
+
+
+@pytest.mark.parametrize("answer", [-1, RuntimeError("broken")])
+def test_a_tokenizer_that_fails_is_overruled_by_the_bytes(answer: int | Exception) -> None:
+    def count(_: str) -> int:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    assert Table(count).find("größe") == 7
+
+
+def test_an_interrupt_is_not_swallowed() -> None:
+    def count(_: str) -> int:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Table(count).find("text")
+
+
+def test_threads_count_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "CAPACITY", 40_000)  # so that the generations turn all the time
+    counter = counter_for("gpt-4o")
+    texts = [f"line {number} of a log, as long as it has to be" for number in range(500)]
+    truth = [counter.text(text) for text in texts]
+    wrong: list[str] = []
+
+    def count() -> None:
+        for _ in range(20):
+            for text, tokens in zip(texts, truth, strict=True):
+                if counter.text(text) != tokens:
+                    wrong.append(text)
+
+    threads = [threading.Thread(target=count) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []

@@ -1,0 +1,67 @@
+"""Long texts, cut into pieces that a tokenizer can swallow."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brim.tokens.chunks import LENGTH, SEARCH, SLACK, chunks, count_in_chunks, encode_in_chunks
+
+PARTS = ["word ", "a, b; ", "字。", "\n\n", "x" * 50_000, " " * 40_000, "{" * 9_999, "é😀"]
+long_texts = st.lists(st.sampled_from(PARTS), max_size=30).map(lambda parts: "".join(parts) * 9)
+
+
+def letters(text: str) -> list[int]:
+    return [ord(letter) for letter in text]
+
+
+@settings(max_examples=30)
+@given(long_texts)
+def test_chunks_are_the_text(text: str) -> None:
+    pieces = [chunk for chunk, _ in chunks(text)]
+    assert "".join(pieces) == text
+    assert all(len(piece) <= LENGTH + SEARCH for piece in pieces)
+    assert encode_in_chunks(text, letters) == letters(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("word " * 20_000, True),
+        ("line\n" * 20_000, True),
+        ("1,22;" * 20_000, True),
+        ("字。" * 40_000, True),
+        ("x" * 100_000, False),
+        (" " * 100_000, False),
+        ("😀" * 100_000, False),
+    ],
+)
+def test_cuts_are_made_at_the_end_of_words_where_there_are_any(text: str, clean: bool) -> None:
+    *cut, last = chunks(text)
+    assert last[1]
+    assert {place for _, place in cut} == {clean}
+
+
+def test_a_cut_elsewhere_counts_on_the_high_side() -> None:
+    assert count_in_chunks("x" * 3 * LENGTH, lambda _: [1]) == 3 + 2 * SLACK
+
+
+class PanicException(BaseException):
+    """As it is called when code in Rust breaks down."""
+
+
+def test_an_encoder_that_panics_is_overruled_by_the_bytes() -> None:
+    def encode(text: str) -> list[int]:
+        raise PanicException(text)
+
+    assert count_in_chunks("größe", encode) == 7
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, RuntimeError])
+def test_nothing_else_is_overruled(error: type[BaseException]) -> None:
+    def encode(text: str) -> list[int]:
+        raise error(text)
+
+    with pytest.raises(error):
+        count_in_chunks("text", encode)

@@ -1,0 +1,167 @@
+"""Text, counted with the vocabularies that come with brim."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import lzma
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import brim.tokens
+from brim.errors import InputError, UnknownTokenizerError
+from brim.tokens import counter_for, tokenizer
+from brim.tokens.packed import PackedTokenizer
+
+OPENAI = ["o200k_base", "cl100k_base"]
+EVERY = [*OPENAI, "chars/3.5", "chars/4"]
+
+# Any code point, lone surrogates too, and long runs of one character.
+ANYTHING = st.one_of(
+    st.text(st.characters(codec=None), max_size=300),
+    st.builds(lambda character, times: character * times, st.characters(), st.integers(0, 3_000)),
+)
+
+
+def size(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "tokens"),
+    [
+        # The first three of each are printed in OpenAI's cookbook.
+        ("cl100k_base", "tiktoken is great!", [83, 1609, 5963, 374, 2294, 0]),
+        ("cl100k_base", "2 + 2 = 4", [17, 489, 220, 17, 284, 220, 19]),
+        ("cl100k_base", "hello world", [15339, 1917]),
+        ("o200k_base", "2 + 2 = 4", [17, 659, 220, 17, 314, 220, 19]),
+        ("o200k_base", "hello world", [24912, 2375]),
+    ],
+)
+def test_tokens_are_the_ones_that_openai_publishes(name: str, text: str, tokens: list[int]) -> None:
+    vocabulary = PackedTokenizer(name)
+    assert vocabulary.encode(text) == tokens
+    assert vocabulary.count(text) == len(tokens)
+
+
+@pytest.mark.parametrize(
+    ("name", "sha256"),
+    [
+        ("o200k_base", "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"),
+        ("cl100k_base", "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7"),
+    ],
+)
+def test_packed_vocabularies_unpack_to_the_published_files(name: str, sha256: str) -> None:
+    ranks = PackedTokenizer(name)._loaded()._mergeable_ranks
+    lines = (b"%s %d\n" % (base64.b64encode(token), rank) for token, rank in ranks.items())
+    assert hashlib.sha256(b"".join(lines)).hexdigest() == sha256
+
+
+def test_the_packing_script_makes_the_files_that_brim_ships(tmp_path: Path) -> None:
+    shipped = Path(brim.tokens.__file__).parents[1] / "data"
+    for name in OPENAI:
+        ranks = PackedTokenizer(name)._loaded()._mergeable_ranks
+        lines = (b"%s %d\n" % (base64.b64encode(token), rank) for token, rank in ranks.items())
+        (tmp_path / f"{name}.tiktoken").write_bytes(b"".join(lines))
+    script = Path(__file__).parents[2] / "scripts" / "pack_vocabularies.py"
+    command = [sys.executable, str(script), "--raw", str(tmp_path), "--to", str(tmp_path)]
+    subprocess.run(command, check=True, capture_output=True)
+    for name in OPENAI:
+        packed = (tmp_path / f"{name}.xz").read_bytes()
+        assert lzma.decompress(packed) == lzma.decompress((shipped / f"{name}.xz").read_bytes())
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_empty_text_costs_nothing(name: str) -> None:
+    assert tokenizer(name).count("") == 0
+    assert counter_for(None, tokenizer=name).text("") == 0
+
+
+@pytest.mark.parametrize("name", OPENAI)
+@pytest.mark.parametrize("text", ["<|endoftext|>", "<|fim_prefix|>", "<|endofprompt|>"])
+def test_what_looks_like_a_special_token_is_ordinary_text(name: str, text: str) -> None:
+    assert tokenizer(name).count(text) > 3
+
+
+@pytest.mark.parametrize("name", OPENAI)
+@given(text=ANYTHING)
+def test_a_count_is_never_negative_and_never_more_than_the_bytes(name: str, text: str) -> None:
+    assert (1 if text else 0) <= tokenizer(name).count(text) <= size(text)
+
+
+@given(text=ANYTHING)
+def test_the_heuristics_divide_bytes(text: str) -> None:
+    up, down = tokenizer("chars/3.5").count(text), tokenizer("chars/4").count(text)
+    assert 0 <= up - size(text) / 3.5 < 1
+    assert 0 <= size(text) / 4 - down < 1
+
+
+@pytest.mark.parametrize(
+    ("text", "truth"),
+    [
+        # Eight letters, or 128 spaces, are the longest tokens of their kind in o200k.
+        ("a" * 1_000_000, 125_000),
+        (" " * 1_000_000, 7_813),  # on this, tiktoken by itself panics
+        ("7" * 1_000_000, 333_334),
+        ("\n" * 1_000_000, 62_500),
+        ("." * 1_000_000, 15_625),
+        ("😀" * 250_000, 250_000),
+        ("\t" * 1_000_000, 62_500),
+        ("\0" * 100_000, 50_000),
+    ],
+    ids=lambda value: repr(value[:1]) if isinstance(value, str) else None,
+)
+def test_endless_runs_are_counted_closely_and_on_the_high_side(
+    text: str, truth: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tokens = counter_for("gpt-4o").text(text)
+    assert truth <= tokens <= truth * 1.02
+    assert capfd.readouterr().err == ""
+
+
+def test_half_a_character_is_counted_as_the_mark_that_replaces_it() -> None:
+    assert tokenizer("o200k_base").count("a\ud800b") == tokenizer("o200k_base").count("a\ufffdb")
+
+
+@settings(max_examples=20)
+@given(st.lists(st.sampled_from(["word", "Wort", "слово", "字", "12", ", ", " ", "\n", ")\n\n  "])))
+def test_long_text_has_the_tokens_that_it_has_in_one_piece(parts: list[str]) -> None:
+    text = ("Some ordinary words, and a line.\n" + "".join(parts)) * 3_000
+    vocabulary = tokenizer("o200k_base")
+    assert isinstance(vocabulary, PackedTokenizer)
+    assert vocabulary.count(text) == len(vocabulary._loaded().encode_ordinary(text))
+
+
+@pytest.mark.parametrize("thing", [None, 7, b"bytes", ["a list"], {"a": "dict"}])
+def test_what_is_no_text_is_refused(thing: object) -> None:
+    with pytest.raises(InputError, match=f"not {type(thing).__name__}"):
+        counter_for("gpt-4o").text(thing)  # type: ignore[arg-type]
+
+
+def test_an_unknown_tokenizer_is_named() -> None:
+    with pytest.raises(UnknownTokenizerError, match="no tokenizer is called 'o300k'"):
+        tokenizer("o300k")
+
+
+def test_threads_that_come_first_share_one_loading() -> None:
+    vocabulary = PackedTokenizer("o200k_base")
+    loaded: list[int] = []
+    start = threading.Barrier(8)
+
+    def load() -> None:
+        start.wait()
+        loaded.append(id(vocabulary._loaded()))
+
+    threads = [threading.Thread(target=load) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(loaded) == 8
+    assert len(set(loaded)) == 1
