@@ -83,7 +83,8 @@ def test_spellings_are_seen_through(spelled: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "/", "gptfoo", "gpt", "gpt-6", "gpt-5.7", "claude-opus-4-9", "my-own", "gpt-4omni"]
+    "name",
+    ["", "/", "gptfoo", "gpt", "gpt-6", "gpt-5.7", "claude-opus-4-9", "my-own", "mistral-ocr-9"],
 )
 def test_another_version_or_another_word_is_not_the_model(name: str) -> None:
     assert model(name) is None

@@ -78,8 +78,9 @@ class Index(Generic[T]):
         for end in range(len(spelling) - 1, 0, -1):
             if spelling[end].isalnum() or spelling[:end] not in self._entries:
                 continue
-            if self._versions or not _NEXT_VERSION.match(spelling, end):
-                yield spelling[:end]
+            if not self._versions and _NEXT_VERSION.match(spelling, end):
+                return  # and a shorter name is even less the model's
+            yield spelling[:end]
 
 
 @dataclass(frozen=True, slots=True)

@@ -341,7 +341,7 @@ def _fit_rows(
                 with _uninterrupted():
                     explained(done.plans)
                     fitted(done.lines)
-                tally.add(done.tally)
+                    tally.add(done.tally)
                 progress.show(tally.rows, done)
     except KeyboardInterrupt:
         how = "; the same command with --resume goes on" if out and str(out) != "-" else ""

@@ -8,7 +8,6 @@ only notes what is to become of it.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from brim.marks import gap_note
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from brim.clip import Lines
-    from brim.mass import Floors, Run, Scope
+    from brim.mass import Floors, Outline, Run, Scope
     from brim.plan import Fate
     from brim.steps import History
 
@@ -29,12 +28,22 @@ _ALIVE = b"\x01"
 class Draft:
     """What is to be sent of a history up to a point."""
 
-    def __init__(self, scope: Scope, floors: Floors, target: int, *, notes: bool = False) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        floors: Floors,
+        target: int,
+        *,
+        notes: bool = False,
+        outline: Outline | None = None,
+    ) -> None:
         self.scope = scope
         self.history: History = scope.history
         self.floors = floors
         self.target = target
         """What passes cut down to: the limit, or a mark below it."""
+        self.outline = outline
+        """Which units leave, where that was worked out before."""
         self.tokens = scope.total
         self.edits: dict[int, Edit] = {}
         self.notes: list[Note] = []
@@ -321,7 +330,7 @@ class Draft:
         before = self.scope
         if messages == before.messages:
             return
-        self.scope = replace(before, units=units, messages=messages)
+        self.scope = before.up_to(units, messages)
         self.tokens += self.history.sizes[messages] - self.history.sizes[before.messages]
         self._alive.extend(_ALIVE * (units - before.units))
         faults = self.scope.faults(since=before.units - 1)

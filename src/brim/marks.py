@@ -26,12 +26,22 @@ def repeat_mark(lines: int) -> str:
 
 
 def gap_note(messages: int, tokens: int) -> str:
-    """What stands at a gap: what, how much, how to get it back."""
+    """What stands at a gap: what, how much, how to get it back.
+
+    The numbers are rounded, so that the next edits, whose gaps are a little larger, mostly say
+    the same, and what stands before the gap stays the same for the provider's cache.
+    """
     word = "message" if messages == 1 else "messages"
     return (
-        f"[brim: {messages:,} {word} ({tokens:,} tokens) left out here to fit the window; "
-        f"the full history keeps them: ask if they are needed]"
+        f"[brim: about {rounded(messages):,} {word} ({rounded(tokens):,} tokens) left out here to "
+        f"fit the window; the full history keeps them: ask if they are needed]"
     )
+
+
+def rounded(number: int) -> int:
+    """A number with its first two digits."""
+    unit = 10 ** max(0, len(str(number)) - 2)
+    return (number + unit // 2) // unit * unit
 
 
 def mask(template: str, age: int, tokens: int) -> str:

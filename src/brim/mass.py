@@ -163,6 +163,10 @@ class Scope:
     limit: int
     keep_recent: int
 
+    def up_to(self, units: int, messages: int) -> Scope:
+        """The same at another point."""
+        return Scope(self.history, units, messages, self.base, self.limit, self.keep_recent)
+
     @property
     def total(self) -> int:
         return self.base + self.history.sizes[self.messages]

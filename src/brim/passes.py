@@ -64,8 +64,10 @@ def note_size(counter: Counter) -> int:
 
 def drop_middle(draft: Draft) -> None:
     """Units leave from the middle outward, where clipping what is old would not be enough."""
-    note = note_size(draft.history.counter)
-    found = outline(draft.scope, draft.floors, draft.target, note)
+    found = draft.outline
+    if found is None:
+        note = note_size(draft.history.counter)
+        found = outline(draft.scope, draft.floors, draft.target, note)
     draft.drop_all(found.runs, "middle of the history")
     if found.released:
         draft.release()
@@ -230,7 +232,7 @@ def _clip_to(draft: Draft, caps: dict[int, int], texts: Mapping[int, str]) -> No
     for index in others:
         draft.clip(index, caps[index], "old output", text=texts.get(index))
     room = draft.output_tokens(last) - draft.excess
-    draft.clip(last, max(room, caps[last]), "old output", text=texts.get(last), close=0.93)
+    draft.clip(last, max(room, caps[last]), "old output", text=texts.get(last), close=0.85)
 
 
 def _caps(sizes: dict[int, int], excess: int, caps: Sequence[int]) -> dict[int, int]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from brim.budget import Budget
+    from brim.mass import Outline
     from brim.messages import Message
     from brim.policies import Policy
     from brim.tokens import Counter
@@ -54,7 +55,8 @@ class Planner:
     def extend(self, messages: Sequence[Message]) -> None:
         self.history.extend(messages)
         self._floors.extend(self.history)
-        self._exact = self._exact and self.counter.exact(messages)
+        if self._exact:
+            self._exact = self.counter.exact(messages)
 
     def plan(self) -> Plan:
         """What to send now. Raises `ContextOverflowError` where nothing that may go is enough."""
@@ -91,7 +93,7 @@ class Planner:
         if fallen is None:
             return None
         if self._draft is None or self._draft.edited != fallen.scope.units:
-            self._draft = self._run(fallen.scope, fallen.mark)
+            self._draft = self._run(fallen.scope, fallen.mark, fallen.outline)
         self._draft.grow(scope.units, scope.messages)
         return self._draft
 
@@ -102,8 +104,9 @@ class Planner:
             target = low_mark(scope, self.policy.share)
         return self._run(scope, target)
 
-    def _run(self, scope: Scope, target: int) -> Draft:
-        draft = Draft(scope, self._floors, target, notes=self.policy.notes)
+    def _run(self, scope: Scope, target: int, outline: Outline | None = None) -> Draft:
+        notes = self.policy.notes
+        draft = Draft(scope, self._floors, target, notes=notes, outline=outline)
         run(self.policy.passes, draft, first=self.policy.first)
         if draft.tokens > scope.limit and draft.wants_notes:
             draft.forgo_notes()

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from brim.mass import Floors, Scope, outline
+from brim.mass import Floors, Outline, Scope, outline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,9 +55,7 @@ class Fallen:
 
     scope: Scope
     mark: int
-    reached: bool
-    size: int
-    """At most what it left."""
+    outline: Outline
 
 
 class Replay:
@@ -83,21 +81,16 @@ class Replay:
         limit, last = self._start.limit, self.last
         if last is None:
             return self._start.base + history.sizes[messages] > limit
+        scope = self._start.up_to(units, messages)
+        if last.scope.first_user < 0 <= scope.first_user:
+            return True  # what stands before the first user turn has to leave
         since = history.sizes[messages] - history.sizes[last.scope.messages]
-        scope = self._scope(units, messages)
         since += self._note * len(scope.faults(since=last.scope.units))
-        if last.reached:
+        if last.outline.reached:
             return since > limit - last.mark
-        return last.size + since > limit
+        return last.outline.size + since > limit
 
     def _edit(self, units: int, messages: int) -> Fallen:
-        scope = self._scope(units, messages)
+        scope = self._start.up_to(units, messages)
         mark = low_mark(scope, self._share)
-        found = outline(scope, self._floors, mark, self._note)
-        return Fallen(scope, mark, found.reached, found.size)
-
-    def _scope(self, units: int, messages: int) -> Scope:
-        start = self._start
-        return Scope(
-            start.history, units, messages, start.base, start.limit, start.keep_recent
-        )
+        return Fallen(scope, mark, outline(scope, self._floors, mark, self._note))

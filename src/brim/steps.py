@@ -127,7 +127,7 @@ class History:
         return self.units[units - 1].calling - self.units[self.unit_of[index]].calling
 
     def is_pinned(self, index: int) -> bool:
-        return index in self._pins or self.messages[index].pin
+        return self.messages[index].pin or index in self._pins
 
     def reports_error(self, index: int) -> bool:
         """Whether the output of a message tells of an error."""
@@ -144,24 +144,31 @@ class History:
     def append(self, message: Message) -> None:
         index = len(self.messages)
         tokens = self.counter.message(message)
+        role = message.role
         self.messages.append(message)
         self.sizes.append(self.sizes[-1] + tokens)
-        system = message.role == "system"
-        self.system_sizes.append(self.system_sizes[-1] + (tokens if system else 0))
-        self.output_sizes.append(sum(map(self.counter.text, message.outputs)))
-        if message.outputs:
-            self.outputs.append(index)
-            if any(is_marked(text, self.mask) for text in message.outputs):
-                self.marked.add(index)
-        if message.thinking:
-            self.thoughts.append(index)
-        if system:
+        self.system_sizes.append(self.system_sizes[-1] + (tokens if role == "system" else 0))
+        self._note_parts(index, message)
+        if role == "system":
             self.systems.append(index)
             self.unit_of.append(-1)
-        elif message.role == "tool":
+        elif role == "tool":
             self._result(index, message)
         else:
             self._turn(index, message)
+
+    def _note_parts(self, index: int, message: Message) -> None:
+        """Remember which messages carry what a pass may look for."""
+        size = 0
+        if message.outputs:
+            for text in message.outputs:
+                size += self.counter.text(text)
+                if is_marked(text, self.mask):
+                    self.marked.add(index)
+            self.outputs.append(index)
+        self.output_sizes.append(size)
+        if message.thinking:
+            self.thoughts.append(index)
         if message.priority:
             self.ranked = True
 

@@ -137,6 +137,15 @@ def test_a_registered_tokenizer_keeps_the_template_of_the_family() -> None:
     assert counter_for("qwen3-my-tune").overhead == counter_for("qwen3").overhead
 
 
+def test_a_tokenizer_that_raises_does_not_end_the_conversation() -> None:
+    class Broken(Words):
+        def count(self, text: str) -> int:
+            raise RuntimeError(text)
+
+    register("broken", Broken("broken"))
+    assert counter_for("broken").text("größe") == 7
+
+
 @pytest.mark.parametrize("thing", ["o200k_base", 7, object(), Path()])
 def test_what_cannot_count_is_refused(thing: object) -> None:
     with pytest.raises(InputError, match=f"{type(thing).__name__} has not"):

@@ -177,6 +177,8 @@ def test_claude_is_told_about_tools_in_a_hidden_text() -> None:
         (Message("user", ("hello",)), True),
         (Message("user", ("hello",), extras=("Ada",)), True),
         (Message("user", ("hello",), extras=('{"type":"video"}',)), False),
+        (Message("user", ("hello", "again")), False),
+        (Message("assistant", ("hello",), thinking=("hm",)), False),
         (Message("user", ("hello",), media=(Media("image", 10, 10),)), False),
         (Message("assistant", calls=(Call("1", "f", "{}"),)), False),
         (Message("tool", outputs=("done",), answers="1"), False),

@@ -15,6 +15,8 @@ from weakref import WeakSet
 from brim.errors import InputError
 from brim.tokens.chunks import size_of
 
+Count = Callable[[str], int]
+
 CAPACITY = 64_000_000
 """Characters held in both generations of all tables together."""
 LONGEST = 1_000_000
@@ -24,15 +26,11 @@ ENTRY = 100
 
 
 class Table:
-    """The counts of one tokenizer.
-
-    A tokenizer that fails on a text, or that answers with less than nothing, is overruled by the
-    number of bytes: no text has more tokens.
-    """
+    """The counts of one tokenizer."""
 
     __slots__ = ("__weakref__", "_count", "_digests", "_old", "young")
 
-    def __init__(self, count: Callable[[str], int]) -> None:
+    def __init__(self, count: Count) -> None:
         self._count = count
         self.young: dict[str, int] = {"": 0}
         """To be read by whoever is in a hurry; `find` does the rest."""
@@ -50,7 +48,7 @@ class Table:
         if tokens is None:
             tokens = self._old.get(text)
             if tokens is None:
-                tokens = self._tokens(text)
+                tokens = self._count(text)
             _generations.weigh(len(text) + ENTRY)
             self.young[text] = tokens
         return tokens
@@ -65,16 +63,26 @@ class Table:
         digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         tokens = self._digests.get(digest)
         if tokens is None:
-            tokens = self._digests[digest] = self._tokens(text)
+            tokens = self._digests[digest] = self._count(text)
             _generations.weigh(ENTRY)
         return tokens
 
-    def _tokens(self, text: str) -> int:
+
+def guarded(count: Count) -> Count:
+    """Overrule a stranger's tokenizer by the number of bytes where it fails on a text.
+
+    A conversation should not end because some output was too odd for it, and no text has more
+    tokens than bytes.
+    """
+
+    def count_safely(text: str) -> int:
         try:
-            tokens = self._count(text)
+            tokens = count(text)
         except Exception:
             tokens = -1
         return tokens if tokens >= 0 else size_of(text)
+
+    return count_safely
 
 
 class _Generations:

@@ -99,8 +99,11 @@ class RequestCounter:
 
 
 def _is_plain(message: Message) -> bool:
+    """Whether a turn is one text: where several parts meet, nobody knows what stands between."""
     return (
-        not message.calls
+        len(message.words) + len(message.outputs) <= 1
+        and not message.thinking
+        and not message.calls
         and not message.media
         and message.answers is None
         and all(_NAME.fullmatch(extra) for extra in message.extras)

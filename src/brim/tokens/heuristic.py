@@ -6,7 +6,8 @@ from brim.tokens.chunks import size_of
 
 NAMES = ("chars/3.5", "chars/4")
 UNCERTAINTY = 0.5
-"""Share of a count: less than half of the texts of agents are further off, code and JSON mostly."""
+"""Share of a count: nineteen in twenty of agents' texts have no more than 1.44 tokens of o200k for
+each one of `chars/4`."""
 
 
 class Heuristic:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from brim.errors import InputError, UnknownTokenizerError
 from brim.tokens import heuristic, installed, packed
-from brim.tokens.cache import Table
+from brim.tokens.cache import Table, guarded
 from brim.tokens.counter import RequestCounter
 from brim.tokens.families import ANY, STAND_IN, Family, families
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 MEMO = 1_000
 """Counters that are remembered; more mean that somebody makes up names."""
+
+OURS = (packed.PackedTokenizer, heuristic.Heuristic, installed.InstalledTokenizer)
 
 _lock = RLock()
 _named: dict[str, Tokenizer] = {}
@@ -143,8 +145,9 @@ def _table_of(chosen: Tokenizer) -> tuple[str, Table]:
     known = _tables.get(id(chosen))
     if known is None:
         name = chosen.name if chosen.name not in _taken else f"{chosen.name}#{next(_serial)}"
-        _taken.add(name)
-        known = _tables[id(chosen)] = (chosen, name, Table(chosen.count))
+        _taken.add(chosen.name)
+        count = chosen.count if isinstance(chosen, OURS) else guarded(chosen.count)
+        known = _tables[id(chosen)] = (chosen, name, Table(count))
     return known[1], known[2]
 
 

@@ -1,0 +1,414 @@
+"""The demonstration: a long agent run, kept inside a small window turn by turn.
+
+`python -m brim.demo` shows a live view in a terminal, and prints plain lines everywhere else. The
+run is a real one (`data/demo.json` says whose). Nothing is sent anywhere: every request is made,
+counted and compared with what a client would have sent that knows no limit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from itertools import accumulate, takewhile
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+import brim
+from brim import explain
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
+    from brim.plan import Plan
+
+MODEL: Final = "gpt-4o"
+WINDOW: Final = 4_096
+POLICY: Final = "steady"
+TICK: Final = 0.09
+"""Seconds between two pictures."""
+GROWING: Final = 3
+"""Pictures of a request that grows."""
+HOLDING: Final = 3
+READING: Final = 6
+"""Pictures more where there is something to read."""
+DETAILS: Final = 6
+"""Lines for what was done."""
+COLORS: Final = {
+    "system": "blue",
+    "user": "green",
+    "assistant": "cyan",
+    "tool": "yellow",
+    "note": "magenta",
+}
+
+Message = Mapping[str, Any]
+Part = tuple[str, int]
+"""A role and its tokens: what a bar is made of."""
+
+
+# The run
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One request of the run."""
+
+    number: int
+    said: str
+    """What happened since the last request, in a line."""
+    plan: Plan
+    parts: list[Part]
+    """What is sent, in order."""
+    grown: list[Part]
+    """What would have been sent without a change of what was sent before."""
+    whole: list[Part]
+    """What a client sends that knows no limit."""
+    changed: bool
+    """Whether anything that was sent before is not sent again as it was."""
+    cached: int
+    """Tokens at the front that were sent before just so: a prompt cache has them."""
+
+    @property
+    def refused(self) -> bool:
+        """Whether the naive client's request is too long."""
+        return self.plan.before > self.plan.limit
+
+
+@dataclass(slots=True)
+class Totals:
+    """The run so far."""
+
+    requests: int = 0
+    refused: int = 0
+    sent: int = 0
+    naive: int = 0
+    cached: int = 0
+    changes: int = 0
+    turns: list[Turn] = field(default_factory=list)
+
+    def add(self, turn: Turn) -> None:
+        self.requests += 1
+        self.refused += turn.refused
+        self.sent += turn.plan.tokens
+        self.naive += turn.plan.before
+        self.cached += turn.cached
+        self.changes += turn.changed
+        self.turns.append(turn)
+
+    @property
+    def share(self) -> float:
+        """The part of all prompt tokens that a cache would have had."""
+        return self.cached / self.sent if self.sent else 0.0
+
+
+def run_file() -> Any:
+    """Where the recorded run lies: a request body with its source and licence beside it."""
+    return resources.files("brim").joinpath("data/demo.json")
+
+
+def load() -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = json.loads(run_file().read_text(encoding="utf-8"))["messages"]
+    return messages
+
+
+def play(messages: Sequence[Message], policy: str = POLICY) -> Iterator[Turn]:
+    """The requests of a run: one before each turn of the assistant."""
+    session = brim.Session(MODEL, window=WINDOW, policy=policy)
+    sent: list[Message] = []
+    since: list[Message] = []
+    number = 0
+    for message in messages:
+        if message["role"] == "assistant":
+            number += 1
+            request = session.request()
+            same = _common(sent, request.messages)
+            yield Turn(
+                number,
+                _in_a_line(since),
+                request.plan,
+                [_part(each) for each in request.messages],
+                [_part(each) for each in (*sent, *since)],
+                [_part(each) for each in messages[: len(session.history) + 1]],
+                changed=same < len(sent),
+                cached=sum(_part(each)[1] for each in request.messages[:same]),
+            )
+            sent, since = list(request.messages), []
+        session.append(message)
+        since.append(message)
+
+
+def _common(before: Sequence[Message], now: Sequence[Message]) -> int:
+    pairs = zip(before, now, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _part(message: Message) -> Part:
+    content = message.get("content")
+    is_note = message["role"] != "system" and str(content).startswith("[brim: ")
+    tokens = brim.count([message], model=MODEL)
+    return "note" if is_note else message["role"], tokens - tokens.parts["framing"]
+
+
+def _in_a_line(since: Sequence[Message]) -> str:
+    """What was said last: the call and what came of it, or the words."""
+    calls = [call["function"] for each in since for call in each.get("tool_calls") or ()]
+    said = f"{since[-1]['role']}: {since[-1].get('content') or ''}"
+    if calls:
+        said = f"{calls[-1]['name']}({calls[-1]['arguments']}) → {since[-1].get('content') or '∅'}"
+    return " ".join(said.split())
+
+
+# Plain
+
+
+def show_plainly(messages: Sequence[Message]) -> Totals:
+    totals = Totals()
+    click.echo(_title(messages))
+    click.echo()
+    for turn in play(messages):
+        totals.add(turn)
+        plan = turn.plan
+        naive = "refused" if turn.refused else "sent"
+        cut = f"cut: {_tally(plan)}" if turn.changed else ""
+        line = f"request {turn.number:2}: {plan.before:6,} tokens said; naive {naive:7}"
+        click.echo(f"{line}; brim sends {plan.tokens:5,} of {plan.limit:,}  {cut}".rstrip())
+    return totals
+
+
+def _title(messages: Sequence[Message]) -> str:
+    tokens = brim.count(messages, model=MODEL)
+    reply = WINDOW // 4
+    return (
+        f"a support agent's run of {len(messages)} messages, {tokens:,} tokens, in a window of "
+        f"{WINDOW:,}:\n{WINDOW - reply:,} for the prompt, {reply:,} for the reply"
+    )
+
+
+def _tally(plan: Plan) -> str:
+    return ", ".join(f"{fate} {number}" for fate, number in plan.tally().items()) or "nothing"
+
+
+def summary(totals: Totals, messages: Sequence[Message]) -> str:
+    sliding = Totals()
+    for turn in play(messages, "sliding"):
+        sliding.add(turn)
+    return f"""
+{totals.requests} requests. A naive client: {totals.refused} refused, context_length_exceeded. \
+brim: none.
+Prompt tokens sent {totals.sent:,}; with the whole history {totals.naive:,} \
+({1 - totals.sent / totals.naive:.0%} saved).
+The prefix changed {totals.changes} times; a prompt cache would have served {totals.share:.0%} \
+of the tokens.
+Dropping the oldest instead (sliding): {sliding.changes} times, {sliding.share:.0%}.
+
+Next, the same on the command line, with what happened to each message:
+
+    brim fit {_short_path()} -m {MODEL} --window {WINDOW} --explain > fitted.json
+
+and in Python:
+
+    import brim
+    request = brim.fit(messages, model="{MODEL}", reply=1_000)
+    client.chat.completions.create(**request)
+"""
+
+
+def _short_path() -> str:
+    path = str(run_file())
+    relative = os.path.relpath(path)
+    return min(path, relative, key=len)
+
+
+# Live
+
+
+def show_live(messages: Sequence[Message], console: Console, *, fast: bool) -> Totals:
+    """Draw each request as it grows and is cut."""
+    from rich.live import Live
+
+    totals = Totals()
+    axis = brim.count(messages, model=MODEL)
+    edit: Turn | None = None
+    with Live(console=console, auto_refresh=False, transient=False) as live:
+
+        def draw(turn: Turn, parts: Sequence[Part], whole: Sequence[Part], pictures: int) -> None:
+            live.update(_screen(messages, turn, parts, whole, edit, totals, axis, console.width))
+            live.refresh()
+            if not fast:
+                time.sleep(TICK * pictures)
+
+        for turn in play(messages):
+            for step in range(1, GROWING + 1):
+                arrived = step / GROWING
+                before = totals.turns[-1] if totals.turns else None
+                draw(
+                    turn,
+                    _between(before.parts if before else [], turn.grown, arrived),
+                    _between(before.whole if before else [], turn.whole, arrived),
+                    1,
+                )
+            totals.add(turn)
+            if turn.changed:
+                edit = turn
+            draw(turn, turn.parts, turn.whole, HOLDING + READING * turn.changed)
+    return totals
+
+
+def _between(before: Sequence[Part], after: Sequence[Part], share: float) -> list[Part]:
+    """A bar on its way: what was there, and a share of what came."""
+    kept = len(before)
+    return [*after[:kept], *((role, round(tokens * share)) for role, tokens in after[kept:])]
+
+
+def _screen(
+    messages: Sequence[Message],
+    turn: Turn,
+    parts: Sequence[Part],
+    whole: Sequence[Part],
+    edit: Turn | None,
+    totals: Totals,
+    axis: int,
+    width: int,
+) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    plan = turn.plan
+    room = max(20, width - 26)
+    requests = sum(message["role"] == "assistant" for message in messages)
+    limit = round(room * plan.limit / axis)
+    return Group(
+        Text("brim", "bold") + Text(f" · {_title(messages)}", "dim"),
+        Text(),
+        Text(f"request {turn.number} of {requests}", "bold"),
+        _cut(turn.said, width),
+        Text(),
+        Text(f"{'':8}{'':{limit}}▼ limit {plan.limit:,}", "dim"),
+        Text("naive   ") + _bar(whole, axis, room, limit) + _verdict(whole, plan, "refused"),
+        Text("brim    ") + _bar(parts, axis, room, limit) + _verdict(parts, plan, "too long"),
+        Text("        ").append_text(_legend()),
+        Text(),
+        *_details(edit, width),
+        Text(),
+        *_totals(totals),
+    )
+
+
+def _bar(parts: Sequence[Part], axis: int, room: int, limit: int) -> Text:
+    """What fills the window, a colour a role; what is past the limit is hatched in red."""
+    from rich.text import Text
+
+    bar = Text()
+    ends = [round(room * end / axis) for end in accumulate(tokens for _, tokens in parts)]
+    start = 0
+    for (role, _), end in zip(parts, ends, strict=True):
+        inside = max(0, min(end, limit) - start)
+        bar.append("█" * inside, COLORS.get(role, "white"))
+        bar.append("▒" * (end - start - inside), "red")
+        start = end
+    if start < limit:
+        bar.append("·" * (limit - start), "dim")
+        bar.append("│" + " " * max(0, room - limit - 1), "dim")
+    else:
+        bar.append(" " * (room - start))
+    return bar
+
+
+def _verdict(parts: Sequence[Part], plan: Plan, over: str) -> Text:
+    from rich.text import Text
+
+    tokens = sum(tokens for _, tokens in parts) + brim.count([], model=MODEL)
+    if tokens > plan.limit:
+        return Text(f" {tokens:6,} ", "bold red") + Text(over, "red")
+    return Text(f" {tokens:6,} ", "bold") + Text("fits", "green")
+
+
+def _legend() -> Text:
+    from rich.text import Text
+
+    text = Text()
+    for role, color in COLORS.items():
+        text.append("█ ", color).append(f"{role}  ", "dim")
+    return text
+
+
+def _details(edit: Turn | None, width: int) -> list[Text]:
+    """The last cut in words, in a fixed number of lines."""
+    if edit is None:
+        lines = ["Nothing has been left out yet."]
+    else:
+        lines = [f"Cut at request {edit.number}: {edit.plan}"]
+        rows = [row for row in explain.rows(edit.plan) if row.fate != "kept"]
+        lines += [
+            f"  {row.place or 'note':7} {row.fate:8} {row.before:6,} → {row.after:<6,} {row.reason}"
+            for row in rows
+        ]
+        if len(lines) > DETAILS:
+            lines[DETAILS - 1 :] = [f"  ... and {len(lines) - DETAILS + 1} more"]
+    lines += [""] * (DETAILS - len(lines))
+    return [_cut(line, width, "bold" if at == 0 else "") for at, line in enumerate(lines)]
+
+
+def _totals(totals: Totals) -> list[Text]:
+    from rich.text import Text
+
+    saved = totals.naive - totals.sent
+    return [
+        Text(f"naive   {totals.refused} of {totals.requests} requests refused", "red"),
+        Text(
+            f"brim    0 refused · {saved:,} tokens saved · prefix changed {totals.changes} times · "
+            f"{totals.share:.0%} cached",
+            "green",
+        ),
+    ]
+
+
+def _cut(text: str, width: int, style: str = "") -> Text:
+    from rich.text import Text
+
+    line = Text(text, style, no_wrap=True)
+    line.truncate(max(10, width - 1), overflow="ellipsis")
+    return line
+
+
+# The door
+
+
+def _console() -> Console | None:
+    """A terminal that can be drawn on, with rich to do it; otherwise lines will do."""
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return None
+    try:
+        from rich.console import Console
+    except ImportError:
+        return None
+    return Console(highlight=False)
+
+
+@click.command()
+@click.option("--fast", is_flag=True, help="Do not wait between the pictures.")
+@click.option("--plain", is_flag=True, help="Print lines, as in a pipe.")
+def main(fast: bool, plain: bool) -> None:
+    """Watch a long agent run being kept inside a small window."""
+    messages = load()
+    console = None if plain else _console()
+    try:
+        if console is None:
+            totals = show_plainly(messages)
+        else:
+            totals = show_live(messages, console, fast=fast)
+        click.echo(summary(totals, messages))
+    except KeyboardInterrupt:
+        click.echo()
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

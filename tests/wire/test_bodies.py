@@ -1,0 +1,164 @@
+"""The promises, for whole bodies of Anthropic messages and OpenAI responses."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import brim
+from brim import wire
+from brim.wire import anthropic, openai_responses
+from tests.strategies import Raw
+from tests.wire.bodies import (
+    anthropic_bodies,
+    anthropic_faults,
+    models,
+    policies,
+    responses_bodies,
+    responses_faults,
+    shares,
+)
+
+bodies = st.one_of(anthropic_bodies(), responses_bodies())
+
+
+def form_of(body: Any) -> wire.Format:
+    return openai_responses if "input" in body else anthropic
+
+
+def messages_of(body: Any) -> list[Any]:
+    return list(body[form_of(body).MESSAGES])
+
+
+def faults(body: Any) -> list[str]:
+    return responses_faults(body) if "input" in body else anthropic_faults(body)
+
+
+def window_of(body: Raw, share: int, model: str | None) -> int:
+    return 30 + int(brim.count(body, model=model)) * share // 100
+
+
+def fit(body: Raw, share: int, policy: str, model: str | None) -> brim.Request | None:
+    """The fitted request, or None where the typed error says that nothing more can go."""
+    window = window_of(body, share, model)
+    try:
+        return brim.fit(body, model=model, window=window, reply=1, policy=policy)
+    except brim.ContextOverflowError as error:
+        assert error.tokens > error.limit
+        return None
+
+
+def is_private(part: Any) -> bool:
+    content = part.get("content") if isinstance(part.get("content"), list) else []
+    return any(key.startswith("_") for source in (part, *content) for key in source)
+
+
+@given(bodies)
+def test_a_generated_body_is_one_that_its_provider_would_take(body: Raw) -> None:
+    found = [fault for fault in faults(body) if "private" not in fault]
+    assert not found
+
+
+@given(bodies, models)
+def test_what_needs_no_change_goes_out_as_the_same_objects(body: Raw, model: str | None) -> None:
+    before = copy.deepcopy(body)
+    out = brim.fit(body, model=model, window=10_000_000, reply=1)
+    for key in body:
+        if key not in ("messages", "input", "system"):
+            assert out[key] is body[key]
+    for was, now in zip(messages_of(body), out.messages, strict=True):
+        if is_private(was):
+            assert not is_private(now)
+        else:
+            assert now is was
+    assert body == before
+
+
+@given(bodies)
+def test_a_body_without_private_fields_is_byte_equal(body: Raw) -> None:
+    form = form_of(body)
+    assume(not any(message.private for message in form.view(body)))
+    out = brim.fit(body, model="gpt-4o", window=10_000_000, reply=1)
+    assert json.dumps(dict(out)) == json.dumps(body | {"model": "gpt-4o"})
+
+
+@given(bodies, shares, policies, models)
+def test_what_is_returned_counts_what_the_plan_says_and_at_most_the_limit(
+    body: Raw, share: int, policy: str, model: str | None
+) -> None:
+    request = fit(body, share, policy, model)
+    if request is not None:
+        assert brim.count(dict(request)) == request.plan.tokens <= request.plan.limit
+
+
+@given(bodies, shares, policies, models)
+def test_what_was_cut_is_still_taken_by_its_provider(
+    body: Raw, share: int, policy: str, model: str | None
+) -> None:
+    request = fit(body, share, policy, model)
+    assert request is None or not faults(request)
+
+
+@given(bodies, shares, policies, models)
+def test_the_input_is_never_changed(
+    body: Raw, share: int, policy: str, model: str | None
+) -> None:
+    before = copy.deepcopy(body)
+    fit(body, share, policy, model)
+    assert body == before
+
+
+@given(bodies, shares, policies, models)
+def test_fitting_twice_changes_nothing(
+    body: Raw, share: int, policy: str, model: str | None
+) -> None:
+    once = fit(body, share, policy, model)
+    if once is None:
+        return
+    window = window_of(body, share, model)
+    again = brim.fit(dict(once), window=window, reply=1, policy=policy)
+    assert dict(again) == dict(once)
+    assert not again.plan.cut
+
+
+@given(bodies, shares, policies, models)
+def test_kept_messages_keep_all_they_hold_but_what_was_cut(
+    body: Raw, share: int, policy: str, model: str | None
+) -> None:
+    """Every block and item that goes out is one that came in, but for texts and thinking."""
+    request = fit(body, share, policy, model)
+    if request is None:
+        return
+    came = [_without_text(part) for part in _parts(body)]
+    for part in _parts(request):
+        bare = _without_text(part)
+        assert bare in came or bare in ({"type": "text"}, {"type": "input_text"}, {})
+
+
+def _parts(body: Any) -> list[Any]:
+    parts: list[Any] = []
+    for message in messages_of(body):
+        content = message.get("content")
+        if "input" not in body and isinstance(content, str):
+            parts.append({"type": "text", "text": content})
+        elif "input" not in body:
+            parts += content
+        else:
+            parts.append(message)
+    return parts
+
+
+def _without_text(part: Any) -> Any:
+    """What must not change of a block or an item, whatever is cut of its text."""
+    bare = {key: value for key, value in part.items() if not key.startswith("_")}
+    for key in ("content", "output", "text", "role", "is_error"):
+        value = bare.pop(key, None)
+        if isinstance(value, list):
+            bare[key] = [item for item in value if "text" not in item]
+            if not bare[key]:
+                del bare[key]
+    return bare
