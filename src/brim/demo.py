@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from itertools import accumulate, takewhile
+from pathlib import Path
+from shutil import which
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 MODEL: Final = "gpt-4o"
 WINDOW: Final = 4_096
 POLICY: Final = "steady"
-TICK: Final = 0.09
+TICK: Final = 0.08
 """Seconds between two pictures."""
 GROWING: Final = 3
 """Pictures of a request that grows."""
@@ -40,6 +42,8 @@ READING: Final = 6
 """Pictures more where there is something to read."""
 DETAILS: Final = 6
 """Lines for what was done."""
+AXIS: Final = 1.15
+"""How much of the bars' scale there is, in windows: some room to see an overflow in."""
 COLORS: Final = {
     "system": "blue",
     "user": "green",
@@ -170,8 +174,7 @@ def _in_a_line(since: Sequence[Message]) -> str:
 
 def show_plainly(messages: Sequence[Message]) -> Totals:
     totals = Totals()
-    click.echo(_title(messages))
-    click.echo()
+    click.echo(f"{_title(messages)}\n")
     for turn in play(messages):
         totals.add(turn)
         plan = turn.plan
@@ -186,8 +189,8 @@ def _title(messages: Sequence[Message]) -> str:
     tokens = brim.count(messages, model=MODEL)
     reply = WINDOW // 4
     return (
-        f"a support agent's run of {len(messages)} messages, {tokens:,} tokens, in a window of "
-        f"{WINDOW:,}:\n{WINDOW - reply:,} for the prompt, {reply:,} for the reply"
+        f"{len(messages)} messages, {tokens:,} tokens: a day of an airline's support agent\n"
+        f"window {WINDOW:,} = {WINDOW - reply:,} for the prompt + {reply:,} for the reply"
     )
 
 
@@ -210,20 +213,23 @@ Dropping the oldest instead (sliding): {sliding.changes} times, {sliding.share:.
 
 Next, the same on the command line, with what happened to each message:
 
-    brim fit {_short_path()} -m {MODEL} --window {WINDOW} --explain > fitted.json
+  {_command()} fit {_short(str(run_file()))} --window {WINDOW} --dry-run --explain
 
 and in Python:
 
-    import brim
-    request = brim.fit(messages, model="{MODEL}", reply=1_000)
-    client.chat.completions.create(**request)
+  import brim
+  request = brim.fit(messages, model="{MODEL}", reply=1_000)
+  client.chat.completions.create(**request)
 """
 
 
-def _short_path() -> str:
-    path = str(run_file())
-    relative = os.path.relpath(path)
-    return min(path, relative, key=len)
+def _command() -> str:
+    """What to type for `brim`: where it is not on the path, it lies beside this Python."""
+    return "brim" if which("brim") else _short(str(Path(sys.executable).with_name("brim")))
+
+
+def _short(path: str) -> str:
+    return min(path, os.path.relpath(path), key=len)
 
 
 # Live
@@ -234,29 +240,23 @@ def show_live(messages: Sequence[Message], console: Console, *, fast: bool) -> T
     from rich.live import Live
 
     totals = Totals()
-    axis = brim.count(messages, model=MODEL)
     edit: Turn | None = None
-    with Live(console=console, auto_refresh=False, transient=False) as live:
+    with Live(console=console, auto_refresh=False) as live:
 
         def draw(turn: Turn, parts: Sequence[Part], whole: Sequence[Part], pictures: int) -> None:
-            live.update(_screen(messages, turn, parts, whole, edit, totals, axis, console.width))
-            live.refresh()
+            view = View(messages, turn, parts, whole, edit, totals, console.width)
+            live.update(_screen(view), refresh=True)
             if not fast:
                 time.sleep(TICK * pictures)
 
         for turn in play(messages):
+            before = totals.turns[-1] if totals.turns else None
             for step in range(1, GROWING + 1):
-                arrived = step / GROWING
-                before = totals.turns[-1] if totals.turns else None
-                draw(
-                    turn,
-                    _between(before.parts if before else [], turn.grown, arrived),
-                    _between(before.whole if before else [], turn.whole, arrived),
-                    1,
-                )
+                parts = _between(before.parts if before else [], turn.grown, step / GROWING)
+                whole = _between(before.whole if before else [], turn.whole, step / GROWING)
+                draw(turn, parts, whole, 1)
             totals.add(turn)
-            if turn.changed:
-                edit = turn
+            edit = turn if turn.changed else edit
             draw(turn, turn.parts, turn.whole, HOLDING + READING * turn.changed)
     return totals
 
@@ -267,65 +267,79 @@ def _between(before: Sequence[Part], after: Sequence[Part], share: float) -> lis
     return [*after[:kept], *((role, round(tokens * share)) for role, tokens in after[kept:])]
 
 
-def _screen(
-    messages: Sequence[Message],
-    turn: Turn,
-    parts: Sequence[Part],
-    whole: Sequence[Part],
-    edit: Turn | None,
-    totals: Totals,
-    axis: int,
-    width: int,
-) -> RenderableType:
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one picture shows."""
+
+    messages: Sequence[Message]
+    turn: Turn
+    parts: Sequence[Part]
+    whole: Sequence[Part]
+    edit: Turn | None
+    """The last request that changed what was sent before."""
+    totals: Totals
+    width: int
+
+    @property
+    def room(self) -> int:
+        """Columns of the bars."""
+        return max(20, self.width - 26)
+
+    def column(self, tokens: int) -> int:
+        return round(self.room * tokens / (WINDOW * AXIS))
+
+
+def _screen(view: View) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    plan = turn.plan
-    room = max(20, width - 26)
-    requests = sum(message["role"] == "assistant" for message in messages)
-    limit = round(room * plan.limit / axis)
+    requests = sum(message["role"] == "assistant" for message in view.messages)
+    limit, window = view.column(view.turn.plan.limit), view.column(WINDOW)
+    marks = f"▼ {view.turn.plan.limit:,}".ljust(window - limit) + f"▼ {WINDOW:,} window"
     return Group(
-        Text("brim", "bold") + Text(f" · {_title(messages)}", "dim"),
+        Text("brim", "bold") + Text(f" · {_title(view.messages)}", "dim"),
         Text(),
-        Text(f"request {turn.number} of {requests}", "bold"),
-        _cut(turn.said, width),
+        Text(f"request {view.turn.number} of {requests}", "bold"),
+        _cut(view.turn.said, view.width),
         Text(),
-        Text(f"{'':8}{'':{limit}}▼ limit {plan.limit:,}", "dim"),
-        Text("naive   ") + _bar(whole, axis, room, limit) + _verdict(whole, plan, "refused"),
-        Text("brim    ") + _bar(parts, axis, room, limit) + _verdict(parts, plan, "too long"),
+        Text(" " * (8 + limit) + marks, "dim"),
+        Text("naive   ") + _bar(view, view.whole) + _verdict(view, view.whole, "refused"),
+        Text("brim    ") + _bar(view, view.parts) + _verdict(view, view.parts, "too long"),
         Text("        ").append_text(_legend()),
         Text(),
-        *_details(edit, width),
+        *_details(view.edit, view.width),
         Text(),
-        *_totals(totals),
+        *_totals(view.totals),
     )
 
 
-def _bar(parts: Sequence[Part], axis: int, room: int, limit: int) -> Text:
-    """What fills the window, a colour a role; what is past the limit is hatched in red."""
+def _bar(view: View, parts: Sequence[Part]) -> Text:
+    """What fills the window, a colour a role; what is past the limit is red."""
     from rich.text import Text
 
-    bar = Text()
-    ends = [round(room * end / axis) for end in accumulate(tokens for _, tokens in parts)]
+    limit, window = view.column(view.turn.plan.limit), view.column(WINDOW)
+    bar = Text("·" * limit + "░" * (window - limit) + " " * (view.room - window), "dim")
     start = 0
-    for (role, _), end in zip(parts, ends, strict=True):
-        inside = max(0, min(end, limit) - start)
-        bar.append("█" * inside, COLORS.get(role, "white"))
-        bar.append("▒" * (end - start - inside), "red")
-        start = end
-    if start < limit:
-        bar.append("·" * (limit - start), "dim")
-        bar.append("│" + " " * max(0, room - limit - 1), "dim")
-    else:
-        bar.append(" " * (room - start))
-    return bar
+    for role, end in zip(parts, accumulate(tokens for _, tokens in parts), strict=True):
+        stop = min(view.column(end), view.room)
+        inside = max(0, min(stop, limit) - start)
+        bar = _painted(bar, start, "█" * inside, COLORS.get(role[0], "white"))
+        bar = _painted(bar, start + inside, "▒" * (stop - start - inside), "red")
+        start = stop
+    return _painted(bar, view.room - 1, "▶", "red") if start == view.room else bar
 
 
-def _verdict(parts: Sequence[Part], plan: Plan, over: str) -> Text:
+def _painted(bar: Text, start: int, cells: str, color: str) -> Text:
+    from rich.text import Text
+
+    return bar[:start] + Text(cells, color) + bar[start + len(cells) :]
+
+
+def _verdict(view: View, parts: Sequence[Part], over: str) -> Text:
     from rich.text import Text
 
     tokens = sum(tokens for _, tokens in parts) + brim.count([], model=MODEL)
-    if tokens > plan.limit:
+    if tokens > view.turn.plan.limit:
         return Text(f" {tokens:6,} ", "bold red") + Text(over, "red")
     return Text(f" {tokens:6,} ", "bold") + Text("fits", "green")
 
@@ -336,7 +350,7 @@ def _legend() -> Text:
     text = Text()
     for role, color in COLORS.items():
         text.append("█ ", color).append(f"{role}  ", "dim")
-    return text
+    return text.append("░ reply", "dim")
 
 
 def _details(edit: Turn | None, width: int) -> list[Text]:
@@ -363,7 +377,7 @@ def _totals(totals: Totals) -> list[Text]:
     return [
         Text(f"naive   {totals.refused} of {totals.requests} requests refused", "red"),
         Text(
-            f"brim    0 refused · {saved:,} tokens saved · prefix changed {totals.changes} times · "
+            f"brim    0 refused · {saved:,} tokens saved · {totals.changes} changes of the prefix · "
             f"{totals.share:.0%} cached",
             "green",
         ),

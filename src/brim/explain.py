@@ -154,11 +154,9 @@ def _row(run: Sequence[Decision]) -> Row:
 
 
 def _note_row(note: Note) -> Row:
-    if note.role == "paragraph":
-        where = f"a paragraph of message {note.at}"
-    else:
-        where = f"a turn of the {note.role}'s before message {note.at}"
-    return Row("", "note", "added", 0, note.tokens, f"{where}, says what was left out")
+    place = "at the end of" if note.role == "paragraph" else "before"
+    reason = f"says what was left out, {place} message {note.at}"
+    return Row("", "note", "added", 0, note.tokens, reason)
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -33,8 +33,8 @@ def gap_note(messages: int, tokens: int) -> str:
     """
     word = "message" if messages == 1 else "messages"
     return (
-        f"[brim: about {rounded(messages):,} {word} ({rounded(tokens):,} tokens) left out here to "
-        f"fit the window; the full history keeps them: ask if they are needed]"
+        f"[brim: {rounded(messages):,} {word} (about {rounded(tokens):,} tokens) left out here; "
+        f"ask for them if needed]"
     )
 
 

@@ -1,0 +1,120 @@
+"""The public face: what is there, and what it weighs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import types
+
+import pytest
+
+import brim
+
+MESSAGES = [{"role": "user", "content": "hello"}]
+
+
+def test_all_public_names_are_exported() -> None:
+    public = {
+        name
+        for name, value in vars(brim).items()
+        if not name.startswith("_") and not isinstance(value, types.ModuleType)
+    }
+    assert public == set(brim.__all__)
+
+
+def test_importing_brim_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; before = set(sys.modules); import brim;"
+        "print(*{m.partition('.')[0] for m in set(sys.modules) - before})"
+    )
+    out = subprocess.run(
+        [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True
+    )
+    loaded = set(out.stdout.split())
+    assert loaded - sys.stdlib_module_names == {"brim"}
+    assert not loaded & {"tomllib", "lzma", "asyncio", "sqlite3", "urllib", "email"}
+
+
+def test_a_request_unpacks_into_the_clients_arguments() -> None:
+    def create(**arguments: object) -> dict[str, object]:
+        return arguments
+
+    tools = [{"type": "function", "function": {"name": "run"}}]
+    request = brim.fit(MESSAGES, model="gpt-4o", reply=10, tools=tools, policy="sliding")
+    assert create(**request) == {"messages": MESSAGES, "model": "gpt-4o", "tools": tools}
+    assert create(**brim.fit(MESSAGES, window=100)) == {"messages": MESSAGES}
+
+
+def test_a_body_keeps_its_keys_and_its_answer_is_made_to_fit() -> None:
+    body = {"model": "gpt-4o", "messages": MESSAGES, "temperature": 0, "max_tokens": 9_000}
+    request = brim.fit(body, window=1_000, reply=100)
+    assert dict(request) == {**body, "max_tokens": 1_000 - request.plan.tokens}
+    assert body["max_tokens"] == 9_000
+    small = brim.fit({**body, "max_tokens": 50}, window=1_000, reply=100)
+    assert small["max_tokens"] == 50
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ([{"role": "user", "content": "x"}, "hello"], "message 1: .*mapping"),
+        ([{"content": "x"}], "message 0: .*no role"),
+        ([{"role": "user", "content": 5}], "message 0: content"),
+        ([{"role": "assistant", "tool_calls": 5}], "message 0: tool_calls"),
+        ([None], "message 0"),
+        ("hello", "list of messages"),
+        ({"prompt": "hello"}, "messages"),
+        (7, "list of messages"),
+    ],
+)
+def test_what_cannot_be_read_is_named(wrong: object, says: str) -> None:
+    with pytest.raises(brim.InputError, match=says):
+        brim.fit(wrong, window=100)  # type: ignore[arg-type]
+
+
+def test_wrong_arguments_are_named() -> None:
+    with pytest.raises(brim.InputError, match="no policy 'steadfast'.*steady"):
+        brim.fit(MESSAGES, window=100, policy="steadfast")
+    with pytest.raises(brim.InputError, match="pin 7"):
+        brim.fit(MESSAGES, window=100, pins=[7])
+    with pytest.raises(brim.InputError, match="keep_recent"):
+        brim.fit(MESSAGES, window=100, keep_recent=-1)
+    with pytest.raises(brim.InputError, match="max_turns"):
+        brim.fit(MESSAGES, window=100, policy="sliding", max_turns=0)
+    with pytest.raises(brim.BudgetError, match="window"):
+        brim.fit(MESSAGES, window=-5)
+
+
+def test_a_count_says_whether_it_is_exact_and_what_it_is_made_of() -> None:
+    count = brim.count([{"role": "system", "content": "Be brief."}, *MESSAGES], model="gpt-4o")
+    assert count.exact
+    assert sum(count.parts.values()) == count
+    assert count.parts["user"] == 4 + 1
+    assert not brim.count(MESSAGES).exact
+    assert not brim.count(MESSAGES, model="gpt-4o", tools=[{"name": "run"}]).exact
+    assert brim.count("hello world", model="gpt-4o") == 2
+    assert brim.count("") == 0
+
+
+def test_a_count_of_something_else_is_refused() -> None:
+    with pytest.raises(brim.InputError):
+        brim.count(5)  # type: ignore[arg-type]
+
+
+def test_the_overflow_error_says_what_is_too_large_and_what_to_do() -> None:
+    long = [{"role": "system", "content": "You must. " * 300}, *MESSAGES]
+    with pytest.raises(brim.ContextOverflowError) as caught:
+        brim.fit(long, model="gpt-4o", window=500, reply=100)
+    error = caught.value
+    assert isinstance(error, brim.BrimError)
+    assert error.limit == 400 < error.tokens
+    assert max(error.parts, key=error.parts.__getitem__) == "system"
+    assert "system prompt" in str(error)
+    assert not error.plan.fits
+    assert sum(error.parts.values()) + 3 == error.tokens
+
+
+def test_an_empty_conversation_fits() -> None:
+    assert brim.fit([], window=100).messages == []
+    with pytest.raises(brim.ContextOverflowError):
+        brim.fit([], window=0)
