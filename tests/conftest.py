@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,7 +15,6 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "brim"))
 
 
 @pytest.fixture(autouse=True)
-def _forget() -> Iterator[None]:
+def _forget() -> None:
     """No test leans on what another one made brim remember."""
     memory.clear()
-    yield

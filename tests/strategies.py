@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 Raw = dict[str, Any]
 
 WORDS = (
-    "error parser window token budget the of and reads writes file line value result index name "
-    "fn() {} // src/brim/plan.py 4711 naïve 日本語 🙂 failed ok done"
-).split()
+    *("error", "parser", "window", "token", "budget", "the", "of", "and", "reads", "writes"),
+    *("file", "line", "value", "result", "index", "name", "fn()", "{}", "//", "src/brim/plan.py"),
+    *("4711", "naïve", "日本語", "🙂", "failed", "ok", "done"),
+)
 
 
 def text(words: int, seed: int = 0) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 import brim
 from brim.api import memory
-from brim.replay import low_mark
+from brim.replay import low_mark, steady_share
+from brim.scope import Scope
 from tests.strategies import Raw, histories, limits, policies
 
 MODEL = "gpt-4o"
@@ -28,9 +30,9 @@ def fitted(messages: list[Raw], limit: int, policy: str, **more: Any) -> brim.Re
     try:
         return fit(messages, limit, policy, **more)
     except brim.ContextOverflowError as error:
-        assert error.tokens > error.limit == limit
-        assert error.plan.tokens == error.tokens
-        return None
+        told = error
+    assert told.plan.tokens == told.tokens > told.limit == limit
+    return None
 
 
 # 1. Never over
@@ -42,7 +44,9 @@ def test_what_is_returned_counts_at_most_the_limit(
 ) -> None:
     request = fitted(messages, limit, policy, tools=tools)
     if request is not None:
-        assert brim.count(request.messages, model=MODEL, tools=tools) == request.plan.tokens <= limit
+        assert (
+            brim.count(request.messages, model=MODEL, tools=tools) == request.plan.tokens <= limit
+        )
 
 
 # 2. Always valid
@@ -67,7 +71,7 @@ def pairs_are_whole(messages: list[Raw]) -> bool:
 
 def neighbours(messages: list[Raw]) -> list[tuple[Raw, Raw]]:
     spoken = [m for m in messages if m["role"] not in ("system", "developer")]
-    return list(zip(spoken, spoken[1:], strict=False))
+    return list(pairwise(spoken))
 
 
 @given(histories(marks=False), limits, policies)
@@ -93,19 +97,17 @@ def test_no_two_users_or_assistants_meet_that_did_not(
     place = {index: number for number, index in enumerate(spoken)}
     kept = [index for index in request.plan.kept if index in place]
     noted = {note.at for note in request.plan.notes if note.role != "paragraph"}
-    for before, after in zip(kept, kept[1:], strict=False):
+    for before, after in pairwise(kept):
         roles = messages[before]["role"], messages[after]["role"]
         if roles in (("user", "user"), ("assistant", "assistant")):
             assert place[after] == place[before] + 1 or after in noted
-    for before, after in neighbours(request.messages):
-        if before["role"] == after["role"] in ("user", "assistant"):
-            assert before in messages or after in messages, "a note makes no new pair"
+    for one, other in neighbours(request.messages):
+        if one["role"] == other["role"] in ("user", "assistant"):
+            assert one in messages or other in messages, "a note makes no new pair"
 
 
 @given(histories(), limits, policies)
-def test_system_text_stays_whole_and_in_order(
-    messages: list[Raw], limit: int, policy: str
-) -> None:
+def test_system_text_stays_whole_and_in_order(messages: list[Raw], limit: int, policy: str) -> None:
     request = fitted(messages, limit, policy)
     if request is None:
         return
@@ -204,7 +206,6 @@ def test_an_edit_falls_only_when_it_is_due(messages: list[Raw], limit: int) -> N
             if edit is None:
                 assert said > limit
             elif users > 1 or messages[end - 1]["role"] != "user":
-
                 # (the first user turn of all makes what stands before it leave)
                 came_in, size, mark = edit
                 slack = limit - mark if size <= mark else limit - size - NOTES
@@ -248,9 +249,6 @@ def test_the_prefix_changes_no_more_often_than_promised(messages: list[Raw], lim
 
 
 def mark_of(request: brim.Request) -> int:
-    from brim.mass import Scope
-    from brim.replay import steady_share
-
     history = request.plan.history
     scope = Scope(history, len(history.units), request.plan.length, 3, request.plan.limit, 0)
     return low_mark(scope, steady_share)

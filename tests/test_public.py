@@ -73,7 +73,7 @@ def test_what_cannot_be_read_is_named(wrong: object, says: str) -> None:
 
 
 def test_wrong_arguments_are_named() -> None:
-    with pytest.raises(brim.InputError, match="no policy 'steadfast'.*steady"):
+    with pytest.raises(brim.InputError, match=r"no policy 'steadfast'.*steady"):
         brim.fit(MESSAGES, window=100, policy="steadfast")
     with pytest.raises(brim.InputError, match="pin 7"):
         brim.fit(MESSAGES, window=100, pins=[7])

@@ -86,4 +86,6 @@ def test_every_prefix_has_the_units_of_the_whole() -> None:
         part = grown(messages[:end])
         assert part.sizes == whole.sizes[: end + 1]
         assert part.points == [point for point in whole.points if point[0] <= end]
-        assert [unit.start for unit in part.units] == [u.start for u in whole.units if u.start < end]
+        assert [unit.start for unit in part.units] == [
+            u.start for u in whole.units if u.start < end
+        ]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from brim.passes import Pass
     from brim.policies import Policy
-    from brim.tokens import Counter, Tokenizer
+    from brim.tokens import Tokenizer
 
 Messages = Sequence[Mapping[str, Any]]
 Tools = Sequence[Mapping[str, Any]]
@@ -136,7 +136,9 @@ def fit(
     return Request(out, plan, form.MESSAGES)
 
 
-def _body(given: Messages | Mapping[str, Any], model: str | None, tools: Tools | None) -> Mapping[str, Any]:
+def _body(
+    given: Messages | Mapping[str, Any], model: str | None, tools: Tools | None
+) -> Mapping[str, Any]:
     """A body whatever was given; what is said beside it goes before what stands in it."""
     beside = {"model": model, "tools": tools}
     said = {key: value for key, value in beside.items() if value is not None}

@@ -347,7 +347,7 @@ def fit_chunks(source: Iterable[Chunk], job: Job, processes: int) -> Generator[D
     with _pool(processes) as pool:
         for chunk in chain(first, left):
             waiting.append(pool.submit(fit_chunk, chunk, job))
-            if len(waiting) >= processes * CHUNKS_AHEAD:
+            while waiting and (waiting[0].done() or len(waiting) >= processes * CHUNKS_AHEAD):
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()

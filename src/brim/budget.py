@@ -8,7 +8,7 @@ from brim import catalog
 from brim.errors import BudgetError
 
 LARGEST_REPLY = 4_096
-"""What is kept for an answer when nobody says how much: at most this, or a quarter of the window."""
+"""What is kept for an answer when nobody says how much; at most a quarter of the window."""
 
 
 @dataclass(frozen=True, slots=True)

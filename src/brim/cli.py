@@ -9,7 +9,8 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
+from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
 from time import monotonic
@@ -41,6 +42,7 @@ shell reports for any program that was interrupted, or whose reader has gone."""
 COMPLAINTS: Final = 10
 """So many rows are told of one by one."""
 FILE: Final = "brim.file"
+FILE_PATH: Final = click.Path(path_type=Path)
 
 
 class Commands(click.Group):
@@ -62,27 +64,35 @@ def _sentence(error: BaseException, file: str | None) -> str:
     match error:
         case KeyboardInterrupt():
             return ""
-        case BrokenPipeError():
-            # What could not be written would be tried again at the end, and complained about.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return ""
         case BudgetError():
             return (
                 "the size of the context window is not known; give --window 8192, "
                 "or -m with a name that `brim models` lists"
             )
         case OSError():
-            return f"{error.filename or file}: {error.strerror or error}"
+            _let_go_of_stdout()
+            quiet = isinstance(error, BrokenPipeError)
+            return "" if quiet else f"{error.filename or 'the output'}: {error.strerror or error}"
         case _:
             return str(error) if file is None or str(error).startswith(file) else f"{file}: {error}"
+
+
+def _let_go_of_stdout() -> None:
+    """What could not be written would be tried again at the end, and complained about."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _counting(command: Command) -> Command:
     """The options that say how to count."""
     for option in (
         click.option("--tokenizer", metavar="NAME|PATH", help="Count with this vocabulary."),
-        click.option("--tools", type=click.File("rb"), help="JSON with the tool definitions."),
-        click.option("-m", "--model", help="The model that will get it; see `brim models`."),
+        click.option(
+            "--tools", type=click.File("rb"), metavar="FILE", help="JSON with the tool definitions."
+        ),
+        click.option(
+            "-m", "--model", metavar="MODEL", help="The model that will get it; see `brim models`."
+        ),
     ):
         command = option(command)
     return command
@@ -104,10 +114,13 @@ def main() -> None:
     \b
     Exit codes: 0; 2 for a wrong call or input that cannot be read; 3 where something cannot fit.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # arrows and dashes are not in every code page
+            stream.reconfigure(errors="replace")
 
 
 @main.command()
-@click.argument("file", type=click.File("rb"))
+@click.argument("file", type=click.File("rb"), metavar="FILE")
 @_counting
 @click.option("--text", "as_text", is_flag=True, help="Count it as text, whatever it looks like.")
 @click.option("--json", "as_json", is_flag=True, help="Print an object for programs.")
@@ -154,25 +167,41 @@ def count(
 
 
 @main.command()
-@click.argument("file", type=click.File("rb"))
+@click.argument("file", type=click.File("rb"), metavar="FILE")
 @_counting
-@click.option("--window", type=click.IntRange(1), help="Tokens the model holds, answer included.")
-@click.option("--reply", type=click.IntRange(0), help="Tokens to keep free for the answer.")
+@click.option(
+    "--window", type=click.IntRange(1), metavar="N", help="Tokens the model holds, answer included."
+)
+@click.option(
+    "--reply", type=click.IntRange(0), metavar="N", help="Tokens to keep free for the answer."
+)
 @click.option(
     "--policy",
     default="steady",
+    metavar="NAME",
     show_default=True,
     help="steady: few changes of the prefix, for prompt caches. thrift: the same, cut lower. "
     "rolling: old outputs masked first. sliding: the oldest leave.",
 )
-@click.option("--keep-recent", type=click.IntRange(0), help="Protect the last so many units.")
-@click.option("--pin", "pins", multiple=True, type=click.IntRange(0), help="Never cut message N.")
+@click.option(
+    "--keep-recent", type=click.IntRange(0), metavar="N", help="Cut the last N units last."
+)
+@click.option(
+    "--pin",
+    "pins",
+    multiple=True,
+    type=click.IntRange(0),
+    metavar="N",
+    help="Never cut message N (the first is 0); may be given again.",
+)
 @click.option("--explain", is_flag=True, help="Show a table of what happened to each message.")
-@click.option("--plan", "plans", type=click.Path(path_type=Path), help="Write the plan as JSON.")
+@click.option("--plan", "plans", type=FILE_PATH, metavar="FILE", help="Write the plan as JSON.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done; write no conversation.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to a file.")
+@click.option("-o", "--output", type=FILE_PATH, metavar="FILE", help="Write to a file.")
 @click.option("--resume", is_flag=True, help="JSONL: go on after what the output holds.")
-@click.option("-j", "--jobs", type=click.IntRange(1), help="JSONL: processes; one for each core.")
+@click.option(
+    "-j", "--jobs", type=click.IntRange(1), metavar="N", help="JSONL: processes; else one a core."
+)
 def fit(
     file: IO[bytes],
     tools: IO[bytes] | None,
@@ -315,11 +344,13 @@ def _put(path: Path, data: bytes) -> None:
     elif path.exists() and not path.is_file():  # a device or a pipe cannot be replaced
         path.write_bytes(data)
     else:
-        path = path.resolve()
-        part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        part = path.resolve().with_name(f".{path.name}.{os.getpid()}.part")
         try:
             part.write_bytes(data)
-            part.replace(path)
+            part.replace(path.resolve())
+        except OSError as error:
+            error.filename = path
+            raise
         finally:
             part.unlink(missing_ok=True)
 

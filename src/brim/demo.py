@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
+from io import TextIOWrapper
 from itertools import accumulate, takewhile
 from pathlib import Path
 from shutil import which
@@ -189,7 +190,7 @@ def _title(messages: Sequence[Message]) -> str:
     tokens = brim.count(messages, model=MODEL)
     reply = WINDOW // 4
     return (
-        f"{len(messages)} messages, {tokens:,} tokens: a day of an airline's support agent\n"
+        f"{len(messages)} messages, {tokens:,} tokens: a case of an airline's support agent\n"
         f"window {WINDOW:,} = {WINDOW - reply:,} for the prompt + {reply:,} for the reply"
     )
 
@@ -297,7 +298,7 @@ def _screen(view: View) -> RenderableType:
     limit, window = view.column(view.turn.plan.limit), view.column(WINDOW)
     marks = f"▼ {view.turn.plan.limit:,}".ljust(window - limit) + f"▼ {WINDOW:,} window"
     return Group(
-        Text("brim", "bold") + Text(f" · {_title(view.messages)}", "dim"),
+        Text.assemble(("brim", "bold"), (f" · {_title(view.messages)}", "dim")),
         Text(),
         Text(f"request {view.turn.number} of {requests}", "bold"),
         _cut(view.turn.said, view.width),
@@ -377,8 +378,8 @@ def _totals(totals: Totals) -> list[Text]:
     return [
         Text(f"naive   {totals.refused} of {totals.requests} requests refused", "red"),
         Text(
-            f"brim    0 refused · {saved:,} tokens saved · {totals.changes} changes of the prefix · "
-            f"{totals.share:.0%} cached",
+            f"brim    0 refused · {saved:,} tokens saved · {totals.changes} changes of the prefix"
+            f" · {totals.share:.0%} cached",
             "green",
         ),
     ]
@@ -411,6 +412,8 @@ def _console() -> Console | None:
 @click.option("--plain", is_flag=True, help="Print lines, as in a pipe.")
 def main(fast: bool, plain: bool) -> None:
     """Watch a long agent run being kept inside a small window."""
+    if isinstance(sys.stdout, TextIOWrapper):  # arrows and blocks are not in every code page
+        sys.stdout.reconfigure(errors="replace")
     messages = load()
     console = None if plain else _console()
     try:

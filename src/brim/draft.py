@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from brim.clip import Lines
-    from brim.mass import Floors, Outline, Run, Scope
+    from brim.mass import Floors, Run
+    from brim.outline import Outline
     from brim.plan import Fate
+    from brim.scope import Scope
     from brim.steps import History
 
 _ALIVE = b"\x01"
@@ -357,4 +359,3 @@ class Draft:
             done = last
         kept.extend(range(done, self.scope.messages))
         return kept
-

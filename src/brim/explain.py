@@ -154,7 +154,7 @@ def _row(run: Sequence[Decision]) -> Row:
 
 
 def _note_row(note: Note) -> Row:
-    place = "at the end of" if note.role == "paragraph" else "before"
+    place = "in" if note.role == "paragraph" else "before"
     reason = f"says what was left out, {place} message {note.at}"
     return Row("", "note", "added", 0, note.tokens, reason)
 

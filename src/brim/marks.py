@@ -40,7 +40,7 @@ def gap_note(messages: int, tokens: int) -> str:
 
 def rounded(number: int) -> int:
     """A number with its first two digits."""
-    unit = 10 ** max(0, len(str(number)) - 2)
+    unit = int(10 ** max(0, len(str(number)) - 2))
     return (number + unit // 2) // unit * unit
 
 
@@ -67,7 +67,7 @@ def is_marked(text: str, template: str = MASK) -> bool:
 _ERRORS: Final = ("error", "exception", "failed", "fatal", "cannot", "unable to")
 _NO_ERROR = re.compile(
     r"(?<![\w.,])0+\s+(?:errors?|exceptions?|failed|failures?|fatal)\b"
-    r"|(?:errors?|exceptions?|failed|failures?|fatal)\s*[:=]\s*0+(?![\w.,])"
+    r"|(?:errors?|exceptions?|failed|failures?|fatal)\s*[:=]\s*0+(?!\w|[.,]\d)"
 )
 _EDGE_LINES: Final = 20
 

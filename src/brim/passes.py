@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from brim.draft import Draft
-from brim.marks import gap_note, mask, reports_error
-from brim.mass import Mass, held_size, oldest_runs, outline
+from brim.marks import gap_note, mask
+from brim.mass import Mass, oldest_runs
+from brim.outline import held_size, outline
 
 if TYPE_CHECKING:
     from brim.tokens import Counter
@@ -173,10 +174,10 @@ def _mask(draft: Draft, index: int, reason: str) -> None:
     whole = history.output_sizes[index]
     text = mask(history.mask, history.age(index, draft.scope.units), whole)
     room = draft.output_tokens(index) - draft.excess
-    if room > history.counter.text(text) and draft.clip(index, room, reason, close=0.98):
-        if draft.excess <= 0:
-            return
-    draft.replace_outputs(index, text, "masked", reason)
+    if room > history.counter.text(text):
+        draft.clip(index, room, reason, close=0.98)
+    if draft.excess > 0:
+        draft.replace_outputs(index, text, "masked", reason)
 
 
 def clean_outputs(draft: Draft, caps: Sequence[int] = ROUNDS) -> None:

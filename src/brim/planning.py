@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING
 
 from brim.draft import Draft
 from brim.errors import ContextOverflowError
-from brim.mass import Floors, Scope
+from brim.mass import Floors
 from brim.passes import note_size, run
 from brim.plan import Plan
 from brim.replay import Replay, low_mark
+from brim.scope import Scope
 from brim.steps import History
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from brim.budget import Budget
-    from brim.mass import Outline
     from brim.messages import Message
+    from brim.outline import Outline
     from brim.policies import Policy
     from brim.tokens import Counter
 
@@ -116,9 +117,7 @@ class Planner:
         return self._result(scope, scope.total, range(scope.messages))
 
     def _finished(self, draft: Draft) -> Plan:
-        return self._result(
-            draft.scope, draft.tokens, draft.kept(), draft
-        )
+        return self._result(draft.scope, draft.tokens, draft.kept(), draft)
 
     def _result(
         self, scope: Scope, tokens: int, kept: Sequence[int], draft: Draft | None = None
@@ -140,9 +139,7 @@ class Planner:
 
     def _warnings(self) -> list[str]:
         units = self.history.units
-        return [
-            f"message {units[unit].start}: {units[unit].fault}" for unit in self.history.faults
-        ]
+        return [f"message {units[unit].start}: {units[unit].fault}" for unit in self.history.faults]
 
 
 def overflow(plan: Plan, scope: Scope, tools: int) -> ContextOverflowError:

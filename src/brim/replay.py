@@ -14,11 +14,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from brim.mass import Floors, Outline, Scope, outline
+from brim.outline import outline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from brim.mass import Floors
+    from brim.outline import Outline
+    from brim.scope import Scope
     from brim.steps import History
 
 SMALL: Final = 8_000

@@ -39,7 +39,7 @@ class Unit:
         """Where its last message stands; system turns may lie between."""
         self.role = message.role
         self.user = user
-        """The unit of the user turn that this one answers; -1 before the first, itself if a user's."""
+        """The user turn that this one answers: -1 before the first, a user's is its own."""
         self.calling = calling
         """How many steps up to and with this one call tools."""
         self.pending = [call.id for call in message.calls]

@@ -45,17 +45,13 @@ def read(raw: object, index: int) -> Message:
         raise MessageError(index, "has no role")
     role = _ROLES.get(name, "other")
     content = raw.get("content")
-    if isinstance(content, str):
-        texts, media, extras = (content,), (), ()
-    else:
-        texts, media, extras = _content(content, index)
+    texts, media, extras = _content(content, index)
     if "name" in raw and name != "function":
         extras = (*extras, _text(raw["name"]))
-    words, outputs, calls, answers = texts, (), (), None
-    if role == "tool":
-        words, outputs, answers = (), texts, _answers(raw)
-    elif role == "assistant":
-        calls = _calls(raw, index)
+    result = role == "tool"
+    words, outputs = ((), texts) if result else (texts, ())
+    calls = _calls(raw, index) if role == "assistant" else ()
+    answers = _answers(raw) if result else None
     if raw.keys() <= _COMMON:
         return Message(role, words, outputs, (), calls, answers, media, extras)
     thinking = tuple(_text(raw[field]) for field in _THINKING if raw.get(field))
@@ -74,6 +70,8 @@ def _content(
     content: object, index: int
 ) -> tuple[tuple[str, ...], tuple[Media, ...], tuple[str, ...]]:
     """The texts, the media and the unknown parts of a content."""
+    if isinstance(content, str):
+        return (content,), (), ()
     if content is None:
         return (), (), ()
     if not isinstance(content, Sequence):
@@ -174,7 +172,8 @@ def write(raw: Mapping[str, Any], before: Message, after: Message) -> dict[str, 
     if after.thinking != before.thinking:
         for field in _THINKING:
             out.pop(field, None)
-    old, new = (before.words, after.words) if before.role != "tool" else (before.outputs, after.outputs)
+    result = before.role == "tool"
+    old, new = (before.outputs, after.outputs) if result else (before.words, after.words)
     if new != old:
         content = raw.get("content")
         if content is None or isinstance(content, str):
