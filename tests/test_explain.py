@@ -112,8 +112,8 @@ def test_a_table_without_a_width_has_a_line_a_row() -> None:
     assert lines[0] == header(plan)
     assert lines[2].split() == ["message", "role", "fate", "before", "after", "why"]
     assert len(lines) == 3 + len(rows(plan)) + 1
-    assert lines[-1].split()[:3] == ["total", "122", "messages"]
-    assert lines[-1].endswith(f"{plan.before:,}  {plan.tokens:,}  fits {plan.limit:,}")
+    total = ["total", "122", "messages", f"{plan.before:,}", f"{plan.tokens:,}"]
+    assert lines[-1].split() == [*total, "fits", f"{plan.limit:,}"]
 
 
 def test_what_came_in_wrong_is_told_below_the_table() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from brim import wire
-from brim.budget import Budget, budget_for
+from brim.budget import budget_for
 from brim.errors import InputError
 from brim.memory import Memory
 from brim.planning import Planner
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from brim.passes import Pass
+    from brim.plan import Plan
     from brim.policies import Policy
     from brim.tokens import Tokenizer
 
@@ -100,40 +102,22 @@ def fit(
     chosen = policy_of(
         policy, keep_recent=keep_recent, max_turns=max_turns, token_budget=token_budget
     )
-    pinned = frozenset(pins)
-    offered = _tools(body)
-
-    def planner() -> Planner:
-        return Planner(counter, budget, chosen, offered, pins=pinned, mask=mask)
-
+    pinned, offered = frozenset(pins), _tools(body)
+    make = partial(Planner, counter, budget, chosen, offered, pins=pinned, mask=mask)
     if form is openai_chat:
-        key = (
-            counter.name,
-            budget,
-            counter.tools(offered),
-            chosen.passes,
-            chosen.share,
-            chosen.keep_recent,
-            max_turns,
-            token_budget,
-            pinned,
-            mask,
-        )
-        used, done = memory.planner(
-            key, body["messages"], planner, lambda start: openai_chat.view(body, start)
-        )
-        _check_pins(pinned, len(used.history))
-        try:
-            plan = used.plan()
-            return Request(_lowered(form.apply(body, plan), budget, plan.tokens, form), plan)
-        finally:
-            done()
-    used = planner()
-    used.extend(form.view(body))
-    _check_pins(pinned, len(used.history))
-    plan = used.plan()
-    out = _lowered(form.apply(body, plan), budget, plan.tokens, form)
-    return Request(out, plan, form.MESSAGES)
+        key = (counter.name, budget, counter.tools(offered), chosen.identity, pinned, mask)
+        view = partial(openai_chat.view, body)
+        with memory.continued(key, body["messages"], make, view) as planner:
+            return _fitted(body, form, planner)
+    planner = make()
+    planner.extend(form.view(body))
+    return _fitted(body, form, planner)
+
+
+def _fitted(body: Mapping[str, Any], form: wire.Format, planner: Planner) -> Request:
+    planner.check_pins()
+    plan = planner.plan() if wire.is_fittable(body) else planner.relayed()
+    return Request(_lowered(form.apply(body, plan), plan, form), plan, form.MESSAGES)
 
 
 def _body(
@@ -159,21 +143,13 @@ def _tools(body: Mapping[str, Any]) -> Tools:
     return tools
 
 
-def _check_pins(pins: Iterable[int], messages: int) -> None:
-    for pin in pins:
-        if not 0 <= pin < messages:
-            raise InputError(f"pin {pin}: there are only messages 0 to {messages - 1}")
-
-
-def _lowered(
-    body: dict[str, Any], budget: Budget, tokens: int, form: wire.Format
-) -> dict[str, Any]:
+def _lowered(body: dict[str, Any], plan: Plan, form: wire.Format) -> dict[str, Any]:
     """Lower what the caller asks for as the answer's length to what the window has left."""
     thinking = body.get("thinking")
-    least = budget.reply
+    budget, least = plan.budget, plan.budget.reply
     if isinstance(thinking, Mapping) and isinstance(thinking.get("budget_tokens"), int):
         least = max(least, thinking["budget_tokens"] + 1)
-    left = max(budget.window - tokens - budget.margin, least)
+    left = max(budget.window - plan.tokens - budget.margin, least)
     for key in form.REPLY_KEYS:
         if isinstance(body.get(key), int) and body[key] > left:
             body[key] = left

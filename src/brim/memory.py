@@ -8,11 +8,13 @@ time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from brim.messages import Message
     from brim.planning import Planner
 
 CONVERSATIONS: Final = 32
@@ -36,22 +38,27 @@ class Memory:
         self._entries: list[_Entry] = []
         self._lock = Lock()
 
-    def planner(
+    @contextmanager
+    def continued(
         self,
         key: Hashable,
         messages: Sequence[Mapping[str, Any]],
         make: Callable[[], Planner],
-        read: Callable[[int], Sequence[Any]],
-    ) -> tuple[Planner, Callable[[], None]]:
-        """A planner that holds just these messages, and what to call when done with it.
+        read: Callable[[int], Sequence[Message]],
+    ) -> Iterator[Planner]:
+        """A planner that holds just these messages; while it is in use nobody else has it.
 
-        While it is in use nobody else has it. `read(start)` gives the messages from there on.
+        `make` gives an empty one where nothing is remembered, `read` the messages from an index
+        on.
         """
         entry = self._take(key, messages) or _Entry(key, make())
         start = len(entry.copies)
         entry.planner.extend(read(start))
         entry.copies += [copied(message) for message in messages[start:]]
-        return entry.planner, lambda: self._put(entry)
+        try:
+            yield entry.planner
+        finally:
+            self._put(entry)
 
     def _take(self, key: Hashable, messages: Sequence[Mapping[str, Any]]) -> _Entry | None:
         with self._lock:

@@ -6,10 +6,11 @@ edit fell and what it left. A stateless call makes a planner, feeds it and throw
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from brim.draft import Draft
-from brim.errors import ContextOverflowError
+from brim.errors import ContextOverflowError, InputError
 from brim.mass import Floors
 from brim.passes import note_size, run
 from brim.plan import Plan
@@ -58,6 +59,16 @@ class Planner:
         self._floors.extend(self.history)
         if self._exact:
             self._exact = self.counter.exact(messages)
+
+    def check_pins(self) -> None:
+        for pin in self.history.pins:
+            if not 0 <= pin < len(self.history):
+                raise InputError(f"pin {pin}: there are messages 0 to {len(self.history) - 1}")
+
+    def relayed(self) -> Plan:
+        """What came in, sent as it is: the server keeps the history, and nobody can count it."""
+        said = "the server keeps the history, so this was neither counted whole nor fitted"
+        return replace(self._untouched(self._scope()), exact=False, warnings=[said])
 
     def plan(self) -> Plan:
         """What to send now. Raises `ContextOverflowError` where nothing that may go is enough."""

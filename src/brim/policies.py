@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -49,6 +49,12 @@ class Policy:
     """Whether a gap is told of even where no rule asks for it."""
     max_turns: int | None = None
     token_budget: int | None = None
+
+    @property
+    def identity(self) -> Hashable:
+        """What two policies have in common that decide alike."""
+        numbers = self.keep_recent, self.max_turns, self.token_budget
+        return self.passes, self.share, self.floor, self.notes, numbers
 
 
 def raw_floor(history: History, index: int) -> int:

@@ -87,7 +87,8 @@ class History:
         """The request points, as (messages, units) before them."""
         self.ranked = False
         """Whether any message has a priority of its own."""
-        self._pins = frozenset(pins)
+        self.pins = frozenset(pins)
+        """The messages that are pinned by their index."""
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -127,7 +128,7 @@ class History:
         return self.units[units - 1].calling - self.units[self.unit_of[index]].calling
 
     def is_pinned(self, index: int) -> bool:
-        return self.messages[index].pin or index in self._pins
+        return self.messages[index].pin or index in self.pins
 
     def reports_error(self, index: int) -> bool:
         """Whether the output of a message tells of an error."""

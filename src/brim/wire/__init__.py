@@ -54,6 +54,11 @@ def format_of(body: Mapping[str, Any]) -> Format:
     return anthropic if _is_anthropic(body, messages) else openai_chat
 
 
+def is_fittable(body: Mapping[str, Any]) -> bool:
+    """Whether the body holds the whole conversation; a history kept by the server is not in it."""
+    return format_of(body) is not openai_responses or openai_responses.fittable(body)
+
+
 def _is_anthropic(body: Mapping[str, Any], messages: Iterable[Any]) -> bool:
     if any(body.get(key) is not None for key in _ANTHROPIC):
         return True
