@@ -50,16 +50,29 @@ class Floors:
 class Mass:
     """The floors of the units that a cut may take, as one sum from left to right."""
 
-    def __init__(self, floors: Floors, units: int, fixed: Iterable[int]) -> None:
+    def __init__(
+        self,
+        floors: Floors,
+        units: int,
+        fixed: Iterable[int],
+        gone: Iterable[int] = (),
+        note: int = 0,
+    ) -> None:
         self.sums = floors.sums
         self.units = units
-        self.fixed = sorted(fixed)
+        self.fixed = sorted({*fixed, *gone})
+        self.gone = sorted(gone)
+        self.note = note
         self.fixed_sums = [0, *accumulate(map(floors.of, self.fixed))]
         self.total = self.before(units)
 
     def before(self, unit: int) -> int:
-        """What may be taken of the units that stand before this one."""
-        return self.sums[unit] - self.fixed_sums[bisect_left(self.fixed, unit)]
+        """What may be taken of the units that stand before this one.
+
+        Where a unit is gone already there may have to be a note, which a cut takes too.
+        """
+        notes = self.note * bisect_left(self.gone, unit) if self.gone else 0
+        return self.sums[unit] - self.fixed_sums[bisect_left(self.fixed, unit)] + notes
 
     def after(self, unit: int) -> int:
         return self.total - self.before(unit)

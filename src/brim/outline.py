@@ -62,7 +62,7 @@ def _outline_to(
     room = mark - held_size(scope, floors, held, whole)
     leave: list[Run] = []
     for others in _by_priority(scope, held | gone):
-        mass = Mass(floors, scope.units, held | gone | others)
+        mass = Mass(floors, scope.units, held | others, gone, note)
         room_here = room - sum(map(floors.of, others.difference(*map(_span, leave))))
         room_here -= note * len(leave)
         if mass.total <= room_here:
@@ -118,6 +118,6 @@ def held_size(scope: Scope, floors: Floors, held: set[int], whole: set[int]) -> 
 def _all_but(
     scope: Scope, floors: Floors, held: set[int], gone: set[int], note: int
 ) -> tuple[list[Run], int]:
-    runs = Mass(floors, scope.units, held | gone).runs(0, scope.units)
+    runs = Mass(floors, scope.units, held, gone).runs(0, scope.units)
     size = held_size(scope, floors, held, {scope.first_user})
-    return runs, size + (note if runs else 0)
+    return runs, size + (note if runs or gone else 0)

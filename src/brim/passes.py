@@ -80,7 +80,7 @@ def drop_doomed(draft: Draft) -> None:
         return
     gone, protected = draft.scope.gone(), draft.protected()
     held = (draft.hard | protected) - gone
-    mass = Mass(draft.floors, draft.scope.units, held | gone)
+    mass = Mass(draft.floors, draft.scope.units, held, gone)
     least = held_size(draft.scope, draft.floors, held, protected) + mass.total
     if least > draft.target:
         runs = oldest_runs(draft.history, mass, least - draft.target)
@@ -117,6 +117,11 @@ def drop_turns(draft: Draft, most: int) -> None:
         if 0 <= user != unit and not draft.has_answers(user):
             draft.drop(user, user + 1, f"more than {most} turns")
         turns = draft.turns
+
+
+def for_the_limit(draft: Draft) -> None:
+    """From here on only the limit counts, and no longer a mark below it."""
+    draft.target = draft.limit
 
 
 def release(draft: Draft) -> None:

@@ -21,6 +21,7 @@ from brim.passes import (
     drop_oldest,
     drop_thinking,
     drop_turns,
+    for_the_limit,
     mask_old,
     mask_rest,
     release,
@@ -91,7 +92,17 @@ def masked_floor(history: History, index: int) -> int:
 
 STEADY = Policy(
     "steady",
-    (drop_middle, drop_thinking, clean_outputs, clip_rounds, release, clip_rounds, clip_open),
+    (
+        drop_middle,
+        drop_thinking,
+        clean_outputs,
+        clip_rounds,
+        release,
+        clip_rounds,
+        for_the_limit,
+        drop_oldest,
+        clip_open,
+    ),
     clipped_floor,
     share=steady_share,
     notes=True,
