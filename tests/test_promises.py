@@ -129,6 +129,12 @@ def is_feasible(messages: list[Raw], limit: int) -> bool:
     return int(brim.count([messages[i] for i in sorted(must)], model=MODEL)) <= limit
 
 
+@given(histories(marks=False), limits, policies)
+def test_what_can_fit_does(messages: list[Raw], limit: int, policy: str) -> None:
+    if is_feasible(messages, limit):
+        assert fit(messages, limit, policy).plan.fits
+
+
 @given(histories(faults=False, marks=False), limits, policies)
 def test_what_can_fit_does_and_keeps_the_last_words(
     messages: list[Raw], limit: int, policy: str
@@ -309,3 +315,18 @@ def test_a_session_sends_what_fit_sends(messages: list[Raw], limit: int, policy:
                 session.request()
         else:
             assert session.request().messages == request.messages
+
+
+@given(histories(), limits, policies)
+def test_a_grown_history_is_continued_as_if_it_were_new(
+    messages: list[Raw], limit: int, policy: str
+) -> None:
+    cold = []
+    for end in range(len(messages) + 1):
+        memory.clear()
+        request = fitted(messages[:end], limit, policy)
+        cold.append(request and (request.messages, request.plan.to_dict()))
+    memory.clear()
+    for end in range(len(messages) + 1):
+        request = fitted(messages[:end], limit, policy)
+        assert cold[end] == (request and (request.messages, request.plan.to_dict()))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brim.usage import Price, Usage, cost, price
+from brim.usage import Price, Usage, cost, price, register_price
 
 usages = st.builds(
     lambda fresh, cached, output: Usage(fresh + cached, cached, output),
@@ -82,3 +82,10 @@ def test_long_prompts_cost_more_where_the_list_says_so() -> None:
     short, long = price("gemini-2.5-pro"), price("gemini-2.5-pro", tokens=250_000)
     assert short == Price(Decimal("1.25"), Decimal("0.125"), Decimal(10))
     assert long == Price(Decimal("2.5"), Decimal("0.25"), Decimal(15))
+
+
+def test_a_price_of_ones_own_goes_before_the_list() -> None:
+    own = Price(Decimal("0.5"), None, Decimal(2))
+    register_price("house-model", own)
+    assert price("openai/House-Model:free") == own
+    assert price("house-models") is None

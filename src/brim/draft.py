@@ -79,9 +79,6 @@ class Draft:
         spans = [self._span(*run) for run in self._runs()]
         return sum(b - a - len(self.history.systems_between(a, b)) for a, b in spans)
 
-    def is_kept(self, unit: int) -> bool:
-        return unit < len(self._alive) and bool(self._alive[unit])
-
     def loose(self, held: Collection[int] = ()) -> list[int]:
         """The units that are still there and may leave, lowest priority and oldest first."""
         units = [unit for start, stop in self._runs() for unit in range(start, stop)]
@@ -304,7 +301,7 @@ class Draft:
             self._note(start, stop, after.start, "assistant")
         elif before.plain and after.role == "assistant":
             self._note(start, stop, after.start, "user")
-        elif self.wants_notes and start - 1 != self.scope.last_user:
+        elif self.wants_notes and start - 1 not in self.hard:
             self._note(start, stop, before.last, "paragraph")
 
     def _note(
@@ -335,10 +332,10 @@ class Draft:
         self.scope = before.up_to(units, messages)
         self.tokens += self.history.sizes[messages] - self.history.sizes[before.messages]
         self._alive.extend(_ALIVE * (units - before.units))
-        faults = self.scope.faults(since=before.units - 1)
-        for unit in faults:
+        for unit in self.scope.faults(since=before.units - 1):
             self._drop_run(unit, unit + 1, self.history.units[unit].fault)
-        if faults:
+        if self._alive.find(0, self.edited) >= 0:
+            self._dirty = True
             self.mend(since=self.edited)
 
     # What comes out
