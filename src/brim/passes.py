@@ -8,7 +8,7 @@ by item, oldest first, and stop at the edit that reaches the target. Configure o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from brim.draft import Draft
@@ -89,34 +89,26 @@ def drop_doomed(draft: Draft) -> None:
 
 def drop_oldest(draft: Draft) -> None:
     """Units leave, oldest first, a user turn with the last of its answers."""
-    held = draft.protected()
-    units = draft.history.units
-    for unit in draft.loose(held):
-        if draft.excess <= 0:
-            return
-        user = units[unit].user
-        if unit == user and draft.has_answers(unit):
-            continue
-        draft.drop(unit, unit + 1, "oldest first")
-        if 0 <= user != unit and user not in held and not draft.has_answers(user):
-            draft.drop(user, user + 1, "oldest first")
-        draft.mend()
+    _drop_until(lambda: draft.excess <= 0, draft, draft.protected(), "oldest first")
 
 
 def drop_turns(draft: Draft, most: int) -> None:
     """The oldest units leave until at most so many turns are there; never the hard ones."""
+    _drop_until(lambda: draft.turns <= most, draft, (), f"more than {most} turns")
+
+
+def _drop_until(done: Callable[[], bool], draft: Draft, held: Collection[int], reason: str) -> None:
     units = draft.history.units
-    turns = draft.turns
-    for unit in draft.loose():
-        user = units[unit].user
-        if turns <= most:
+    for unit in draft.loose(held):
+        if done():
             return
+        user = units[unit].user
         if unit == user and draft.has_answers(unit):
             continue
-        draft.drop(unit, unit + 1, f"more than {most} turns")
-        if 0 <= user != unit and not draft.has_answers(user):
-            draft.drop(user, user + 1, f"more than {most} turns")
-        turns = draft.turns
+        draft.drop(unit, unit + 1, reason)
+        if 0 <= user != unit and user not in held and not draft.has_answers(user):
+            draft.drop(user, user + 1, reason)
+        draft.mend()
 
 
 def for_the_limit(draft: Draft) -> None:

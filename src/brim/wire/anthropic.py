@@ -193,8 +193,8 @@ def _messages(source: _Source, plan: Plan, head: int) -> list[Block]:
             continue
         message = _rebuilt(source.messages[index], source.blocks[index], blocks)
         if out and index != last + 1 and _continues(out[-1], message):
-            merged = [*out[-1]["content"], *_blocks(message, index)]
-            out[-1] = {**out[-1], "content": merged}
+            content = [*out[-1]["content"], *_blocks(message, index)]
+            out[-1] = {**out[-1], **message, "content": content}
         else:
             out.append(message)
         last = index
@@ -264,11 +264,9 @@ def _continues(last: Block, message: Block) -> bool:
 
     Then they go into the message of the results: not every server takes two of the user's.
     """
-    if last["role"] != "user" or message["role"] != "user" or message.keys() - {"role", "content"}:
+    if any(last[key] != message[key] for key in last.keys() & message.keys() - {"content"}):
         return False
     results, words = last["content"], message["content"]
     if isinstance(results, str) or not results or results[-1].get("type") != "tool_result":
         return False
-    if isinstance(words, str):
-        return bool(words)
-    return bool(words) and all(block.get("type") != "tool_result" for block in words)
+    return bool(words) and (isinstance(words, str) or words[0].get("type") != "tool_result")
