@@ -14,18 +14,14 @@ import os
 import signal
 import stat
 import zlib
-from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from io import BufferedReader
 from itertools import chain, islice
-from multiprocessing import active_children, get_all_start_methods, get_context, parent_process
-from multiprocessing.connection import wait
+from multiprocessing import get_all_start_methods, get_context
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from threading import Thread
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from brim.api import fit
@@ -41,11 +37,13 @@ if TYPE_CHECKING:
 
 Options = Mapping[str, Any]
 """What `brim.fit` is called with, beside the conversation."""
+Worker = Connection
+"""A process, as this one sees it."""
 
 CHUNK_ROWS: Final = 200
 CHUNK_BYTES: Final = 1_000_000
 CHUNKS_AHEAD: Final = 3
-"""Chunks under way, for each process."""
+"""Chunks that are fitted or wait for an earlier one, for each process."""
 ENVELOPES: Final = ("body", "params")
 """Where the batch interfaces of OpenAI and Anthropic keep the request of a row."""
 _GZIP: Final = b"\x1f\x8b"
@@ -343,45 +341,86 @@ def fit_chunks(source: Iterable[Chunk], job: Job, processes: int) -> Generator[D
     if processes == 1 or len(first) < 2:
         yield from (fit_chunk(chunk, job) for chunk in chain(first, left))
         return
-    waiting: deque[Future[Done]] = deque()
-    with _pool(processes) as pool:
-        for chunk in chain(first, left):
-            waiting.append(pool.submit(fit_chunk, chunk, job))
-            while waiting and (waiting[0].done() or len(waiting) >= processes * CHUNKS_AHEAD):
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+    with _workers(processes) as workers:
+        yield from _spread(chain(first, left), job, workers)
+
+
+def _spread(source: Iterator[Chunk], job: Job, workers: list[Worker]) -> Generator[Done]:
+    """Keep every worker busy with one chunk; what comes back too early waits for its turn."""
+    idle, busy, early = list(workers), dict[Worker, int](), dict[int, Done]()
+    sent = given = 0
+    chunk = next(source, None)
+    while chunk is not None or busy:
+        while chunk is not None and idle and sent < given + len(workers) * CHUNKS_AHEAD:
+            worker = idle.pop()
+            worker.send((chunk, job))
+            busy[worker], sent = sent, sent + 1
+            chunk = next(source, None)
+        for worker in cast("list[Worker]", wait(busy)):
+            early[busy.pop(worker)] = _answer(worker)
+            idle.append(worker)
+        while given in early:
+            yield early.pop(given)
+            given += 1
+
+
+def _answer(worker: Worker) -> Done:
+    try:
+        answer: Done | BrimError = worker.recv()
+    except (EOFError, OSError):
+        raise BrimError("a process was ended from outside; if memory is short: -j 1") from None
+    if isinstance(answer, BrimError):
+        raise answer
+    return answer
 
 
 @contextmanager
-def _pool(processes: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that are gone when this ends, at once where it ends early."""
-    # A fork of this process could inherit locks of a tokenizer's threads.
-    method = "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
-    pool = ProcessPoolExecutor(processes, get_context(method), _begin)
-    try:
-        yield pool
-        pool.shutdown()
-    except BrokenProcessPool:
-        raise BrimError("a process was ended from outside; memory may be short: try -j 1") from None
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for child in active_children():
-            child.kill()
-        raise
+def _workers(number: int) -> Iterator[list[Worker]]:
+    """Processes that wait for chunks, and are gone at once when this ends.
+
+    They share nothing: not a queue, which a process that is ended could leave locked, nor the
+    memory of this one, whose threads could hold a lock when it is forked.
+    """
+    forks = "forkserver" in get_all_start_methods()
+    context = get_context("forkserver") if forks else get_context("spawn")
+    with ExitStack() as stack:
+        workers = []
+        for _ in range(number):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_work, args=(theirs,), daemon=True)
+            with uninterrupted():
+                process.start()
+                stack.callback(process.join)
+                stack.callback(process.kill)
+                stack.callback(ours.close)
+            theirs.close()
+            workers.append(ours)
+        yield workers
 
 
-def _begin() -> None:
-    """Set up a process: Ctrl-C is for its parent, and it does not outlive it."""
+def _work(asked: Worker) -> None:
+    """A process: a chunk in, what became of it out, until there is nobody to ask."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = parent_process()
-    if parent is not None:
-        Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+    with suppress(EOFError, OSError):
+        while True:
+            chunk, job = asked.recv()
+            try:
+                asked.send(fit_chunk(chunk, job))
+            except BrimError as error:
+                asked.send(error)
 
 
-def _end_with(parent: int) -> None:
-    wait([parent])
-    os._exit(1)
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait, on systems that can, until what is done here is done."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 # Going on

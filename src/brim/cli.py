@@ -369,7 +369,7 @@ def _fit_rows(
         first = next(rows, batch.Done())  # a wrong call ends here, and has touched no output
         with _rows_to(plans, resume) as explained, _rows_to(out, resume) as fitted, closing(rows):
             for done in chain([first], rows):
-                with _uninterrupted():
+                with batch.uninterrupted():
                     explained(done.plans)
                     fitted(done.lines)
                     tally.add(done.tally)
@@ -397,21 +397,6 @@ def _rows_to(path: Path | None, resume: bool) -> Iterator[Callable[[bytearray], 
         else:
             stream = stack.enter_context(path.open("ab" if resume else "wb"))
         yield lambda data: (stream.write(data), stream.flush())
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C wait, where a system can, until what is being written is whole."""
-    import signal
-
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Progress:
