@@ -3,6 +3,7 @@
 # make test    all tests
 # make check   format, lint, types, layers
 # make fix     format, and mend what lint can mend
+# make docs    write anew what docs/ takes from the commands
 # make bench   brim and its peers on the same work (see benchmarks/README.md)
 # make clean   remove .venv and caches
 
@@ -12,7 +13,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 p
 VENV := .venv
 PY := $(VENV)/bin/python
 
-.PHONY: run test check fix bench clean
+.PHONY: run test check fix docs bench clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.run
@@ -30,6 +31,9 @@ check: $(VENV)/.lint
 fix: $(VENV)/.lint
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
+
+docs: $(VENV)/.lint
+	@PYTHONPATH=. $(PY) scripts/write_cli_docs.py
 
 bench: $(VENV)/.test
 	@$(PY) -m benchmarks

@@ -6,6 +6,7 @@ import gzip
 import json
 from collections.abc import Iterable
 from io import BytesIO
+from multiprocessing import active_children
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,7 +30,7 @@ from brim.batch import (
     whole_lines,
 )
 
-OPTIONS = {"model": "gpt-4o", "window": 400}
+OPTIONS: dict[str, Any] = {"model": "gpt-4o", "window": 400}
 LONG = "many words in a row, " * 30
 CHAT = [{"role": "user", "content": "hello"}]
 TOO_MUCH = [{"role": "user", "content": LONG * 10}]
@@ -270,6 +271,26 @@ def test_a_wrong_call_is_raised_from_another_process() -> None:
     data = lines_of(CHAT for _ in range(2 * CHUNK_ROWS))
     with pytest.raises(brim.BudgetError):
         list(fit_chunks(chunks(source_of(data)), Job("rows", {}), 2))
+
+
+def test_a_process_that_is_ended_from_outside_is_told_of() -> None:
+    data = lines_of(talk(i, 2) for i in range(20 * CHUNK_ROWS))
+    rows = fit_chunks(chunks(source_of(data)), Job("rows", OPTIONS), 2)
+    next(rows)
+    for process in active_children():
+        process.kill()
+    with pytest.raises(brim.BrimError, match="a process was ended from outside"):
+        list(rows)
+    assert active_children() == []
+
+
+def test_processes_are_gone_when_nobody_wants_more_rows() -> None:
+    data = lines_of(talk(i, 2) for i in range(5 * CHUNK_ROWS))
+    rows = fit_chunks(chunks(source_of(data)), Job("rows", OPTIONS), 2)
+    next(rows)
+    assert len(active_children()) == 2
+    rows.close()
+    assert active_children() == []
 
 
 def test_a_tally_says_what_became_of_the_rows() -> None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import pty
+import re
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -233,7 +237,7 @@ def test_a_device_is_written_to_and_not_replaced() -> None:
         (["fit", "-", "--window", "-5"], json.dumps(CHAT), 2, "'--window': -5 is not in"),
         (["fit", "-", *WINDOW, "--reply", "-1"], json.dumps(CHAT), 2, "'--reply': -1 is not in"),
         (["fit", "-", *WINDOW, "--policy", "x"], json.dumps(CHAT), 2, "no policy 'x'; there are"),
-        (["fit", "-", *WINDOW, "--pin", "7"], json.dumps(CHAT), 2, "pin 7: there are only"),
+        (["fit", "-", *WINDOW, "--pin", "7"], json.dumps(CHAT), 2, "pin 7: there are"),
         (["fit", "-", *WINDOW, "--tokenizer", "x.json"], json.dumps(CHAT), 2, "x.json cannot be"),
         (["fit", "-", *WINDOW, "-o", "no/such/folder"], json.dumps(CHAT), 2, "no/such/folder: No"),
         (["fit", "-", *WINDOW, "-o", "a.gz"], json.dumps(CHAT), 2, "pipe it into gzip"),
@@ -248,11 +252,16 @@ def test_a_device_is_written_to_and_not_replaced() -> None:
     ],
 )
 def test_every_end_has_its_code_and_its_reason(
-    arguments: list[str], given: bytes | str, code: int, reason: str, tmp_path: Path
+    arguments: list[str],
+    given: bytes | str,
+    code: int,
+    reason: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with CliRunner().isolated_filesystem(tmp_path):
-        result = brim_command(*arguments, given=given)
-        assert list(tmp_path.glob("*/*")) == []
+    monkeypatch.chdir(tmp_path)
+    result = brim_command(*arguments, given=given)
+    assert list(tmp_path.iterdir()) == []
     assert result.exit_code == code
     assert reason in result.stderr
     assert "Traceback" not in result.output
@@ -363,11 +372,15 @@ def test_thousands_of_rows_on_several_cores(tmp_path: Path) -> None:
 # Interrupted
 
 
-def started(rows: int, out: Path, **options: Any) -> subprocess.Popen[bytes]:
+def started(rows: int, out: Path, stdout: int | None = None) -> subprocess.Popen[bytes]:
     """A run that has been given so many rows, waits for more, and has written some of them."""
-    command = [*BRIM, "fit", "-", *WINDOW, "-j", "2", "-o", str(out), "--plan", f"{out}.plans"]
-    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
-    run = subprocess.Popen(command, **pipes, start_new_session=True, **options)
+    run = subprocess.Popen(
+        [*BRIM, "fit", "-", *WINDOW, "-j", "2", "-o", str(out), "--plan", f"{out}.plans"],
+        stdin=subprocess.PIPE,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
     assert run.stdin is not None
     for i in range(rows):
         run.stdin.write(f"{json.dumps(talk(i, 2))}\n".encode())
@@ -397,7 +410,8 @@ def test_a_killed_run_is_resumed(tmp_path: Path, finished: tuple[Path, bytes]) -
     before = out.read_bytes()
     assert 0 < before.count(b"\n") < 2_000
     out.write_bytes(before + b'[{"role": "us')
-    resume = [*BRIM, "fit", rows, *WINDOW, "-o", out, "--plan", plans, "--resume"]
+    where = [str(rows), "-o", str(out), "--plan", str(plans)]
+    resume = [*BRIM, "fit", *where, *WINDOW, "--resume"]
     ended = subprocess.run(resume, capture_output=True, check=False)
     assert (ended.returncode, out.read_bytes()) == (0, whole)
     assert plans.read_bytes().count(b"\n") == 2_000
@@ -431,7 +445,7 @@ def test_ctrl_c_leaves_whole_lines_and_says_how_to_go_on(
 
 def test_processes_end_with_a_killed_parent(tmp_path: Path) -> None:
     reader, writer = os.pipe()
-    run = started(1_800, tmp_path / "out.jsonl", pass_fds=[writer], stdout=writer)
+    run = started(1_800, tmp_path / "out.jsonl", writer)
     os.close(writer)
     run.kill()
     run.communicate()
@@ -483,6 +497,39 @@ def test_a_full_disk_is_named() -> None:
     assert ended.stderr.startswith(b"brim: the output: ")
 
 
+# Terminals
+
+
+def on_terminal(columns: int, *arguments: str) -> str:
+    """What a command shows on a terminal that is its standard error only."""
+    screen, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (24, columns))
+    run = subprocess.Popen([*BRIM, *arguments], stdout=subprocess.DEVNULL, stderr=terminal)
+    os.close(terminal)
+    shown = b""
+    with suppress(OSError):  # how Linux says that nobody is on the other side any more
+        while some := os.read(screen, 65_536):
+            shown += some
+    os.close(screen)
+    assert run.wait() == 0
+    return shown.decode()
+
+
+@pytest.mark.parametrize("columns", [50, 90])
+def test_a_table_is_as_wide_as_the_terminal(tmp_path: Path, columns: int) -> None:
+    chat = saved(tmp_path / "chat.json", talk())
+    shown = on_terminal(columns, "fit", str(chat), *WINDOW, "--explain").splitlines()
+    assert columns - 30 < max(map(len, shown)) <= columns
+
+
+def test_progress_is_shown_on_a_terminal(finished: tuple[Path, bytes]) -> None:
+    shown = on_terminal(80, "fit", str(finished[0]), *WINDOW, "-j", "1")
+    *steps, last = shown.replace("\x1b[K", "").split("\r")[1:-1]
+    assert steps
+    assert all(re.fullmatch(r"[\d,]+ rows, [\d,]+ rows/s, \d+%", step) for step in steps)
+    assert last.startswith("2,000 rows: 2,000 fitted")
+
+
 # models
 
 
@@ -519,8 +566,8 @@ def test_one_model_in_detail_says_which_name_was_found() -> None:
 def test_help_teaches(arguments: list[str]) -> None:
     result = brim_command(*arguments)
     assert result.exit_code == 0
-    assert result.stdout.startswith("Usage: ")
-    assert "brim " in result.stdout
+    assert result.stdout.startswith("Usage: brim ")
+    assert result.stdout.count("  brim ") >= 2  # examples
 
 
 def test_version() -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from scripts.write_cli_docs import page
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "benchmarks/README.md"]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -25,6 +27,10 @@ def test_every_python_block_runs_and_prints_what_it_says(
     printed = capsys.readouterr().out
     for said in SAID.findall(source):
         assert said in printed
+
+
+def test_the_page_about_the_command_line_is_fresh() -> None:
+    assert (ROOT / "docs/cli.md").read_text(encoding="utf-8") == page(), "make docs writes it anew"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -25,12 +25,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from brim.api import fit
-from brim.errors import (
-    BrimError,
-    BudgetError,
-    ContextOverflowError,
-    InputError,
-)
+from brim.errors import BrimError, BudgetError, ContextOverflowError, InputError
 
 if TYPE_CHECKING:
     from brim.plan import Plan
@@ -353,25 +348,28 @@ def _spread(source: Iterator[Chunk], job: Job, workers: list[Worker]) -> Generat
     while chunk is not None or busy:
         while chunk is not None and idle and sent < given + len(workers) * CHUNKS_AHEAD:
             worker = idle.pop()
-            worker.send((chunk, job))
+            with _reached():
+                worker.send((chunk, job))
             busy[worker], sent = sent, sent + 1
             chunk = next(source, None)
         for worker in cast("list[Worker]", wait(busy)):
-            early[busy.pop(worker)] = _answer(worker)
+            with _reached():
+                answer: Done | BrimError = worker.recv()
+            if isinstance(answer, BrimError):
+                raise answer
+            early[busy.pop(worker)] = answer
             idle.append(worker)
         while given in early:
             yield early.pop(given)
             given += 1
 
 
-def _answer(worker: Worker) -> Done:
+@contextmanager
+def _reached() -> Iterator[None]:
     try:
-        answer: Done | BrimError = worker.recv()
+        yield
     except (EOFError, OSError):
-        raise BrimError("a process was ended from outside; if memory is short: -j 1") from None
-    if isinstance(answer, BrimError):
-        raise answer
-    return answer
+        raise BrimError("a process was ended from outside; if memory is short, use -j 1") from None
 
 
 @contextmanager

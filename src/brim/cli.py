@@ -51,7 +51,7 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             result = super().invoke(ctx)
-            sys.stdout.buffer.flush()
+            click.echo(nl=False)  # what is buffered goes out while its errors can be told
         except tuple(EXIT_CODES) as error:
             sentence = _sentence(error, ctx.meta.get(FILE))
             if sentence:
@@ -98,7 +98,7 @@ def _counting(command: Command) -> Command:
     return command
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("brim", cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "--version", message="brim %(version)s")
 def main() -> None:
     """Keep an LLM conversation inside the model's context window.
@@ -436,10 +436,10 @@ def _cores() -> int:
 
 
 def _width(stream: IO[str]) -> int | None:
-    """The columns of the terminal; in a pipe lines are as long as they are."""
-    import shutil
-
-    return shutil.get_terminal_size().columns if stream.isatty() else None
+    """The columns of a terminal; elsewhere lines are as long as they are."""
+    with suppress(OSError):
+        return os.get_terminal_size(stream.fileno()).columns or None
+    return None
 
 
 @main.command()
@@ -450,6 +450,11 @@ def models(name: str | None, as_json: bool) -> None:
 
     Names are found through providers, dates, tags and file endings: `openai/gpt-4o-2024-08-06`
     is `gpt-4o`. Prices are dollars per million tokens: input, cached input, output.
+
+    \b
+    brim models
+    brim models claude-sonnet-4-5
+    brim models qwen2.5-7b-instruct-q4_k_m.gguf --json
     """
     from brim import catalog, explain
 

@@ -181,8 +181,8 @@ def show_plainly(messages: Sequence[Message]) -> Totals:
         plan = turn.plan
         naive = "refused" if turn.refused else "sent"
         cut = f"cut: {_tally(plan)}" if turn.changed else ""
-        line = f"request {turn.number:2}: {plan.before:6,} tokens said; naive {naive:7}"
-        click.echo(f"{line}; brim sends {plan.tokens:5,} of {plan.limit:,}  {cut}".rstrip())
+        line = f"request {turn.number:2}  {plan.before:6,} tokens   naive: {naive:7}"
+        click.echo(f"{line}   brim: {plan.tokens:5,} of {plan.limit:,}   {cut}".rstrip())
     return totals
 
 

@@ -45,8 +45,9 @@ def joined(
     out: list[Turn] = []
     home: dict[str, int] = {}
     for turn in turns:
-        needed = (home[name] for place in turn.places for name in needs(place) if name in home)
-        start = min(needed, default=len(out))
+        own = set(map(offers, turn.places))
+        needed = {name for place in turn.places for name in needs(place)} - own
+        start = min((home[name] for name in needed if name in home), default=len(out))
         if start < len(out):
             parts = [*out[start:], turn]
             places = [place for part in parts if part.role != "system" for place in part.places]
@@ -55,9 +56,7 @@ def joined(
             home = {name: min(place, start) for name, place in home.items()}
         else:
             out.append(turn)
-        for place in turn.places:
-            if (name := offers(place)) is not None:
-                home[name] = start
+        home.update((name, start) for name in own if name is not None)
     return out
 
 

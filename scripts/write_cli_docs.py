@@ -1,0 +1,32 @@
+"""Write docs/cli.md from what the commands say about themselves (`make docs`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from brim.cli import main
+
+PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
+HEAD = """# The command line
+
+What `--help` says, command by command. This page is written by `make docs`.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    commands = [("brim", main), *((f"brim {name}", main.commands[name]) for name in main.commands)]
+    return "\n".join([HEAD, *(section(name, command) for name, command in commands)])
+
+
+def section(name: str, command: click.Command) -> str:
+    settings = {**main.context_settings, "terminal_width": 88, "max_content_width": 88}
+    context = click.Context(command, info_name=name, **settings)
+    return f"## {name}\n\n```text\n{command.get_help(context)}\n```\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"wrote {PAGE}")
