@@ -225,7 +225,7 @@ def test_a_device_is_written_to_and_not_replaced() -> None:
         (["count", "."], "", 2, "'.': Is a directory"),
         (["fit", "-", *WINDOW], "", 2, "standard input: line 1, column 1: not JSON"),
         (["fit", "-", *WINDOW], "hello", 2, "standard input: line 1, column 1: not JSON"),
-        (["fit", "-", *WINDOW], "[\n1,]", 2, "standard input: line 2, column 3: not JSON"),
+        (["fit", "-", *WINDOW], "[\n1 2]", 2, "standard input: line 2, column 3: not JSON"),
         (["fit", "-", *WINDOW], b"\xff\x00", 2, "standard input: line 1: not UTF-8 text"),
         (["count", "-"], b"fine\n\xff\x00", 2, "standard input: line 2: not UTF-8 text"),
         (["fit", "-", *WINDOW], '[{"role": "user"}, {}]', 2, "message 1: has no role"),

@@ -22,6 +22,7 @@ from itertools import chain, islice
 from multiprocessing import get_all_start_methods, get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from pickle import dumps, loads
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from brim.api import fit
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 Options = Mapping[str, Any]
 """What `brim.fit` is called with, beside the conversation."""
 Worker = Connection
-"""A process, as this one sees it."""
+"""A process, as this one sees it. Values are pickled here, as `send` leaves a view of a buffer in
+the error of a process that has gone, which some versions of Python crash on."""
 
 CHUNK_ROWS: Final = 200
 CHUNK_BYTES: Final = 1_000_000
@@ -349,12 +351,12 @@ def _spread(source: Iterator[Chunk], job: Job, workers: list[Worker]) -> Generat
         while chunk is not None and idle and sent < given + len(workers) * CHUNKS_AHEAD:
             worker = idle.pop()
             with _reached():
-                worker.send((chunk, job))
+                worker.send_bytes(dumps((chunk, job)))
             busy[worker], sent = sent, sent + 1
             chunk = next(source, None)
         for worker in cast("list[Worker]", wait(busy)):
             with _reached():
-                answer: Done | BrimError = worker.recv()
+                answer: Done | BrimError = loads(worker.recv_bytes())
             if isinstance(answer, BrimError):
                 raise answer
             early[busy.pop(worker)] = answer
@@ -401,11 +403,12 @@ def _work(asked: Worker) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with suppress(EOFError, OSError):
         while True:
-            chunk, job = asked.recv()
+            chunk, job = loads(asked.recv_bytes())
             try:
-                asked.send(fit_chunk(chunk, job))
+                answer: Done | BrimError = fit_chunk(chunk, job)
             except BrimError as error:
-                asked.send(error)
+                answer = error
+            asked.send_bytes(dumps(answer))
 
 
 @contextmanager

@@ -325,3 +325,82 @@ def responses_faults(body: Any) -> list[str]:
             if following.get("role") == "user" and number + 1 < len(spoken) and not _is_note(item):
                 faults.append(f"{number}: two users meet")
     return faults + ["calls without output at the end"] * bool(waiting)
+
+
+# What nobody should send, but somebody does
+
+ODD_MESSAGES: tuple[Raw, ...] = (
+    {"role": "user", "content": []},
+    {"role": "user", "content": ""},
+    {"role": "assistant", "content": None},
+    {"role": "system", "content": "Be brief."},
+    {"role": "critic", "content": "Hm."},
+    {"role": "assistant", "content": [{"type": "thinking", "thinking": "I see", "signature": "x"}]},
+    {"role": "assistant", "content": [{"type": "redacted_thinking", "data": "abc"}]},
+    {"role": "assistant", "content": [{"type": "compaction", "content": "Earlier: nothing."}]},
+    {"role": "assistant", "content": [{"type": "tool_use", "id": "lost", "name": "n", "input": {}}]},
+    {
+        "role": "user",
+        "content": [
+            {"type": "text", "text": "first the words"},
+            {"type": "tool_result", "tool_use_id": "toolu_1", "content": "then the result"},
+            {"type": "image", "source": {"type": "url", "url": f"data:image/png;base64,{PIXEL}"}},
+            {"type": "tool_result", "tool_use_id": "toolu_2", "content": [{"type": "odd"}]},
+        ],
+    },
+    {
+        "role": "assistant",
+        "content": [
+            {"type": "thinking", "thinking": "by program", "signature": "x"},
+            {"type": "server_tool_use", "id": "srv", "name": "code_execution", "input": {}},
+            {"type": "tool_use", "id": "p", "name": "n", "input": {}, "caller": {"tool_id": "srv"}},
+        ],
+    },
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "p", "content": "7"}]},
+    {
+        "role": "assistant",
+        "content": [{"type": "code_execution_tool_result", "tool_use_id": "srv", "content": {}}],
+    },
+)
+
+ODD_ITEMS: tuple[Raw, ...] = (
+    {"role": "user", "content": []},
+    {"role": "user", "content": ""},
+    {"role": "assistant", "content": None},
+    {"role": "developer", "content": "Be brief."},
+    {"role": "critic", "content": "Hm."},
+    {"type": "additional_tools", "role": "developer", "tools": [{"type": "web_search"}]},
+    {"type": "configuration_update", "reasoning": {"effort": "low"}},
+    {"type": "compaction", "encrypted_content": "Zm9v" * 30},
+    {"type": "item_reference", "id": "rs_1"},
+    {"id": "msg_1"},
+    {"type": "reasoning", "summary": []},
+    {"type": "function_call", "call_id": "lost", "name": "n", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "stray", "output": "found"},
+    {"type": "computer_call_output", "call_id": "stray", "output": {"type": "odd"}},
+    {"type": "tool_search_output", "call_id": None, "tools": []},
+    {"type": "mcp_approval_request", "id": "ask", "name": "n", "arguments": "{}"},
+    {"type": "mcp_approval_response", "approval_request_id": "ask", "approve": True},
+    {"type": "image_generation_call", "id": "ig", "result": PIXEL},
+    {"type": "local_shell_call", "call_id": "sh", "action": {"command": ["ls"]}},
+    {"type": "local_shell_call_output", "id": "sh", "output": "a b c"},
+    {"type": "program", "call_id": "prog", "code": "f()"},
+    {"type": "function_call", "call_id": "in", "name": "n", "caller": {"caller_id": "prog"}},
+    {"type": "function_call_output", "call_id": "in", "output": "seven"},
+    {"type": "program_output", "call_id": "prog", "result": "7"},
+)
+
+
+@st.composite
+def odd_bodies(draw: st.DrawFn) -> Raw:
+    """A body of which parts are missing, or with parts in it that belong nowhere."""
+    body = draw(st.one_of(anthropic_bodies(), responses_bodies()))
+    key, odd = ("input", ODD_ITEMS) if "input" in body else ("messages", ODD_MESSAGES)
+    for _ in range(draw(st.integers(1, 8))):
+        place = draw(st.integers(0, len(body[key])))
+        if draw(st.booleans()):
+            del body[key][place : place + 1]
+        else:
+            number = draw(st.integers(0, len(odd) - 1))
+            body[key][place:place] = odd[number : number + draw(st.integers(1, 4))]
+    return body

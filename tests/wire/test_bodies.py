@@ -146,7 +146,7 @@ def _parts(body: Any) -> list[Any]:
         if "input" not in body and isinstance(content, str):
             parts.append({"type": "text", "text": content})
         elif "input" not in body:
-            parts += content
+            parts += content or ()
         else:
             parts.append(message)
     return parts

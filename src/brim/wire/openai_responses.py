@@ -94,8 +94,8 @@ def _role(item: Item, index: int) -> Role:
         return "system"
     if isinstance(kind, str) and kind:
         return "assistant" if _answers(item) is None else "tool"
-    if isinstance(item.get("id"), str):
-        return "assistant"  # a reference, whose type may be left out
+    if _is_reference(item) and "id" in item:
+        return "assistant"
     raise MessageError(index, "has neither a role nor a type")
 
 
@@ -180,6 +180,12 @@ def _is_message(item: Item) -> bool:
     return "role" in item and item.get("type") in (None, "message")
 
 
+def _is_reference(item: Item) -> bool:
+    """Whether an item stands on the server; its type may be left out."""
+    kind = item.get("type")
+    return kind == "item_reference" or (kind is None and "role" not in item)
+
+
 def _call(item: Item) -> Call | None:
     match item:
         case {"type": "function_call", "call_id": str(id)}:
@@ -201,8 +207,7 @@ def _with_unseen_calls(
     caller = -1
     for index, (message, turn) in enumerate(zip(messages, turns, strict=True)):
         if message.role == "assistant":
-            kinds = {items[place].get("type") for place, _ in turn.places}
-            caller = index if kinds & {None, "item_reference"} else -1
+            caller = index if any(_is_reference(items[place]) for place, _ in turn.places) else -1
         elif message.role in ("user", "other"):
             caller = -1
         elif message.role == "tool" and caller >= 0:
