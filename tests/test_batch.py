@@ -17,18 +17,15 @@ from brim.batch import (
     CHUNK_ROWS,
     Chunk,
     Job,
-    Source,
     Tally,
     chunks,
-    decoded,
-    dumped,
     fit_chunk,
     fit_chunks,
     fitted,
-    parsed,
     rewind,
     whole_lines,
 )
+from brim.files import Source, decoded, dumped, parsed
 
 OPTIONS: dict[str, Any] = {"model": "gpt-4o", "window": 400}
 LONG = "many words in a row, " * 30

@@ -148,7 +148,7 @@ def test_thinking_goes_before_anything_else_but_not_that_of_the_open_step(policy
 
 
 def test_an_unknown_role_and_unknown_fields_pass_through() -> None:
-    messages = [
+    messages: list[Raw] = [
         {"role": "critic", "content": "hm", "weight": 3},
         {"role": "user", "content": "hi", "cache_control": {"type": "ephemeral"}},
     ]

@@ -8,25 +8,21 @@ whole lines says where to go on after an interruption.
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
 import signal
-import stat
-import zlib
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, fields
-from io import BufferedReader
 from itertools import chain, islice
 from multiprocessing import get_all_start_methods, get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from pickle import dumps, loads
-from typing import IO, TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from brim.api import fit
 from brim.errors import BrimError, BudgetError, ContextOverflowError, InputError
+from brim.files import Source, decoded, dumped, is_blank, parsed
 
 if TYPE_CHECKING:
     from brim.plan import Plan
@@ -43,121 +39,8 @@ CHUNKS_AHEAD: Final = 3
 """Chunks that are fitted or wait for an earlier one, for each process."""
 ENVELOPES: Final = ("body", "params")
 """Where the batch interfaces of OpenAI and Anthropic keep the request of a row."""
-_GZIP: Final = b"\x1f\x8b"
-_BOM: Final = b"\xef\xbb\xbf"
 _ERROR: Final = b'{"error": {"type": "'
 _OVERFLOW: Final = _ERROR + b'ContextOverflowError"'
-
-
-# Reading
-
-
-class Source:
-    """An open file, or standard input, unpacked where it is compressed."""
-
-    def __init__(self, raw: IO[bytes]) -> None:
-        name = getattr(raw, "name", None)
-        self.name = name if isinstance(name, str) and name != "<stdin>" else "standard input"
-        self._raw = raw
-        self._stream = _unpacked(raw)
-        self._read: list[bytes] = []
-
-    @property
-    def size(self) -> int | None:
-        """Bytes of the file as it lies on disk; None for a pipe."""
-        try:
-            status = os.fstat(self._raw.fileno())
-        except OSError:
-            return None
-        return status.st_size if stat.S_ISREG(status.st_mode) else None
-
-    @property
-    def position(self) -> int:
-        """How many of these bytes have been read; 0 for a pipe."""
-        return self._raw.tell() if self._raw.seekable() else 0
-
-    def is_same(self, path: Path) -> bool:
-        """Whether this is the file at a path."""
-        try:
-            return os.path.samestat(os.fstat(self._raw.fileno()), path.stat())
-        except OSError:
-            return False
-
-    def lines(self) -> Iterator[bytes]:
-        yield from self._read
-        self._read = []
-        yield from self._more()
-
-    def holds_rows(self) -> bool:
-        """Whether it is JSONL: by its name, or because a value ends with its first line."""
-        if self.name.removesuffix(".gz").endswith((".jsonl", ".ndjson")):
-            return True
-        filled = 0
-        for line in self._more():
-            self._read.append(line)
-            if line.strip(_BOM).strip():
-                filled += 1
-                if filled == 2:
-                    return True
-                if not _is_whole(line):
-                    return False
-        return False
-
-    def text(self) -> str:
-        """All of it."""
-        return decoded(b"".join(self.lines()), self.name)
-
-    def _more(self) -> Iterator[bytes]:
-        try:
-            yield from iter(self._stream.readline, b"")
-        except (OSError, EOFError, zlib.error) as error:
-            raise InputError(f"{self.name}: {error}") from None
-
-
-def _unpacked(raw: IO[bytes]) -> IO[bytes]:
-    stream = raw if hasattr(raw, "peek") else BufferedReader(cast("Any", raw))
-    if cast("BufferedReader", stream).peek(2)[:2] == _GZIP:
-        return cast("IO[bytes]", gzip.GzipFile(fileobj=stream))
-    return stream
-
-
-def _is_whole(line: bytes) -> bool:
-    try:
-        return isinstance(json.loads(line.removeprefix(_BOM)), list | dict)
-    except (ValueError, RecursionError):
-        return False
-
-
-def decoded(data: bytes, name: str, line: int = 1) -> str:
-    """Text from UTF-8, with or without a byte order mark; `line` is where the data begins."""
-    try:
-        return data.removeprefix(_BOM).decode()
-    except UnicodeDecodeError as error:
-        line += error.object.count(b"\n", 0, error.start)
-        byte = error.object[error.start]
-        raise InputError(f"{name}: line {line}: not UTF-8 text (byte 0x{byte:02x})") from None
-
-
-def parsed(text: str, name: str, line: int = 1) -> Any:
-    """A value from JSON; an error says where it stands."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        where = f"line {line + error.lineno - 1}, column {error.colno}"
-        raise InputError(f"{name}: {where}: not JSON: {error.msg}") from None
-    except RecursionError:
-        raise InputError(f"{name}: line {line}: nested too deeply") from None
-    except ValueError as error:
-        raise InputError(f"{name}: line {line}: {error}") from None
-
-
-def dumped(value: object, indent: int | None = None) -> bytes:
-    """A value as JSON and a newline; half a character, which UTF-8 has no bytes for, is escaped."""
-    text = json.dumps(value, ensure_ascii=False, indent=indent)
-    try:
-        return f"{text}\n".encode()
-    except UnicodeEncodeError:
-        return f"{json.dumps(value, indent=indent)}\n".encode()
 
 
 # Fitting
@@ -315,7 +198,7 @@ def chunks(source: Source, skip: int = 0) -> Iterator[Chunk]:
     rows: list[tuple[int, bytes]] = []
     size = seen = 0
     for number, line in enumerate(source.lines(), start=1):
-        if not line.strip(_BOM).strip():
+        if is_blank(line):
             continue
         seen += 1
         if seen <= skip:

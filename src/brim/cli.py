@@ -24,7 +24,8 @@ from brim.errors import BrimError, BudgetError, ContextOverflowError, InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from brim.batch import Done, Job, Source, Tally
+    from brim.batch import Done, Job, Tally
+    from brim.files import Source
     from brim.plan import Plan
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -271,7 +272,7 @@ def _check(
 
 def _source(file: IO[bytes]) -> Source:
     """What is read from here on; an error that names no file is about this one."""
-    from brim.batch import Source
+    from brim.files import Source
 
     source = Source(file)
     click.get_current_context().meta[FILE] = source.name
@@ -282,7 +283,7 @@ def _tools(file: IO[bytes] | None) -> Any:
     """Tool definitions: a list of them, or a body that has one."""
     if file is None:
         return None
-    from brim.batch import parsed
+    from brim.files import parsed
 
     source = _source(file)
     value = parsed(source.text(), source.name)
@@ -308,7 +309,8 @@ def _conversation(text: str) -> Any:
 def _fit_one(
     source: Source, options: Mapping[str, Any], out: Path | None, plans: Path | None, explain: bool
 ) -> None:
-    from brim.batch import dumped, fitted, parsed
+    from brim.batch import fitted
+    from brim.files import dumped, parsed, put
 
     text = source.text()
     indent = 2 if "\n" in text.strip() else None
@@ -318,41 +320,23 @@ def _fit_one(
         _report(error.plan, plans, explain)
         raise
     if out is not None:
-        _put(out, dumped(value, indent))
+        put(out, dumped(value, indent))
     _report(plan, plans, explain)
 
 
 def _report(plan: Plan, plans: Path | None, explain: bool) -> None:
     """Say what was done, on standard error and in the file of the plan."""
-    from brim import batch
     from brim.explain import table
+    from brim.files import dumped, put
 
     if plans is not None:
-        _put(plans, batch.dumped(plan.to_dict(), indent=2))
+        put(plans, dumped(plan.to_dict(), indent=2))
     if explain:
         click.echo(table(plan, _width(sys.stderr)), err=True)
     elif plan.fits:
         click.echo(
             "\n".join([str(plan), *(f"warning: {text}" for text in plan.warnings)]), err=True
         )
-
-
-def _put(path: Path, data: bytes) -> None:
-    """Write all or nothing: a file appears whole, or stays what it was."""
-    if str(path) == "-":
-        sys.stdout.buffer.write(data)
-    elif path.exists() and not path.is_file():  # a device or a pipe cannot be replaced
-        path.write_bytes(data)
-    else:
-        part = path.resolve().with_name(f".{path.name}.{os.getpid()}.part")
-        try:
-            part.write_bytes(data)
-            part.replace(path.resolve())
-        except OSError as error:
-            error.filename = path
-            raise
-        finally:
-            part.unlink(missing_ok=True)
 
 
 def _fit_rows(
@@ -476,7 +460,7 @@ def _facts(name: str) -> dict[str, Any]:
 
     model = catalog.model(name)
     assert model is not None
-    vocabulary, own = tokens.tokenizer_for(name)
+    vocabulary, own = tokens.vocabulary_of(name)
     price = usage.price(model.name, model.provider) or usage.Price()
     rates = {"input": price.input, "cached": price.cached, "output": price.output}
     return {
@@ -485,7 +469,7 @@ def _facts(name: str) -> dict[str, Any]:
         "context": model.context,
         "largest_input": model.largest_input,
         "largest_output": model.largest_output,
-        "tokenizer": vocabulary.name,
+        "tokenizer": vocabulary,
         "exact": own,
         "price": {kind: None if rate is None else float(rate) for kind, rate in rates.items()},
     }

@@ -8,7 +8,7 @@ only notes what is to become of it.
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from brim.marks import gap_note
 from brim.messages import Message
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from brim.steps import History
 
 _ALIVE = b"\x01"
+_NoteRole: TypeAlias = Literal["user", "assistant", "paragraph"]
 
 
 class Draft:
@@ -266,8 +267,7 @@ class Draft:
         first = self.history.units[since].start if since else 0
         self.tokens -= sum(note.tokens for note in self.notes)
         self.notes = [note for note in self.notes if note.at < first]
-        for start, stop in self._gaps(since):
-            self._note_gap(start, stop)
+        self.notes += self._notes(since)
         self.tokens += sum(note.tokens for note in self.notes)
         self._dirty = False
 
@@ -293,29 +293,43 @@ class Draft:
             self._drop_run(start - 1, start, "would stand beside another assistant turn")
             start = self._alive.rfind(_ALIVE, 0, start) + 1
 
-    def _note_gap(self, start: int, stop: int) -> None:
+    def _notes(self, since: int) -> list[Note]:
+        """What is said at the gaps; where nothing may be said, the gap before says it too.
+
+        Not so behind an edit: what was said there has been sent.
+        """
+        told: list[tuple[int, _NoteRole, int, int]] = []
+        for start, stop in self._gaps(since):
+            first, last = self._span(start, stop)
+            messages = last - first - len(self.history.systems_between(first, last))
+            tokens = self._plain_tokens(first, last)
+            if place := self._place_of_note(start, stop):
+                told.append((*place, messages, tokens))
+            elif told and not since:
+                at, role, more_messages, more_tokens = told.pop()
+                told.append((at, role, messages + more_messages, tokens + more_tokens))
+        return [self._note(at, role, gap_note(*sizes)) for at, role, *sizes in told]
+
+    def _place_of_note(self, start: int, stop: int) -> tuple[int, _NoteRole] | None:
+        """Where a gap is told of: where a rule asks for it or, on wish, behind what is not hard."""
         if start == 0 or stop == len(self._alive):
-            return
+            return None
         before, after = self.history.units[start - 1], self.history.units[stop]
         if before.role == after.role == "user":
-            self._note(start, stop, after.start, "assistant")
-        elif before.plain and after.role == "assistant":
-            self._note(start, stop, after.start, "user")
-        elif self.wants_notes and start - 1 not in self.hard:
-            self._note(start, stop, before.last, "paragraph")
+            return after.start, "assistant"
+        if before.plain and after.role == "assistant":
+            return after.start, "user"
+        if self.wants_notes and start - 1 not in self.hard:
+            return before.last, "paragraph"
+        return None
 
-    def _note(
-        self, start: int, stop: int, at: int, role: Literal["user", "assistant", "paragraph"]
-    ) -> None:
-        first, last = self._span(start, stop)
-        messages = last - first - len(self.history.systems_between(first, last))
-        text = gap_note(messages, self._plain_tokens(first, last))
+    def _note(self, at: int, role: _NoteRole, text: str) -> Note:
+        count = self.history.counter.message
         if role == "paragraph":
-            longer = self.message(at).with_paragraph(text)
-            tokens = self.history.counter.message(longer) - self.message_tokens(at)
+            tokens = count(self.message(at).with_paragraph(text)) - self.message_tokens(at)
         else:
-            tokens = self.history.counter.message(Message(role, words=(text,)))
-        self.notes.append(Note(text, tokens, at, role))
+            tokens = count(Message(role, words=(text,)))
+        return Note(text, tokens, at, role)
 
     def _plain_tokens(self, first: int, last: int) -> int:
         """What messages take as they came in, without the system turns among them."""

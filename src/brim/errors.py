@@ -30,9 +30,12 @@ class MessageError(InputError):
     """One message cannot be read; `index` says which."""
 
     def __init__(self, index: int, reason: str) -> None:
-        super().__init__(f"message {index}: {reason}")
+        super().__init__(index, reason)
         self.index = index
         self.reason = reason
+
+    def __str__(self) -> str:
+        return f"message {self.index}: {self.reason}"
 
 
 class BudgetError(InputError):
@@ -54,8 +57,11 @@ class ContextOverflowError(BrimError):
         self.parts = dict(parts)
         """Tokens of what may not be left out: system, tools, pins, last user, open step."""
         self.advice = advice
-        largest = ", ".join(f"{name} {size:,}" for name, size in self.parts.items() if size)
-        super().__init__(
-            f"{self.tokens:,} tokens is the least that can be sent (of {plan.before:,}), and the "
-            f"limit is {self.limit:,}: {largest}. {advice}"
+        super().__init__(plan, parts, advice)
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{name} {size:,}" for name, size in self.parts.items() if size)
+        return (
+            f"{self.tokens:,} tokens is the least that can be sent (of {self.plan.before:,}), and "
+            f"the limit is {self.limit:,}: {parts}. {self.advice}"
         )

@@ -33,7 +33,7 @@ def gap_note(messages: int, tokens: int) -> str:
     """
     word = "message" if messages == 1 else "messages"
     return (
-        f"[brim: {rounded(messages):,} {word} (about {rounded(tokens):,} tokens) left out here; "
+        f"[brim: {rounded(messages):,} {word} (about {rounded(tokens):,} tokens) left out; "
         f"ask for them if needed]"
     )
 

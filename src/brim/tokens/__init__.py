@@ -11,7 +11,13 @@ from typing import Protocol
 
 from brim.messages import Message
 from brim.tokens.images import image_size, image_size_base64
-from brim.tokens.registry import counter_for, register, tokenizer, tokenizer_for
+from brim.tokens.registry import (
+    counter_for,
+    register,
+    tokenizer,
+    tokenizer_for,
+    vocabulary_of,
+)
 
 __all__ = [
     "Counter",
@@ -22,6 +28,7 @@ __all__ = [
     "register",
     "tokenizer",
     "tokenizer_for",
+    "vocabulary_of",
 ]
 
 

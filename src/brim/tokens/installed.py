@@ -46,6 +46,12 @@ def _composed(text: str) -> str:
     return normalize("NFC", text)
 
 
+def has_splintr() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("splintr") is not None
+
+
 def from_splintr(name: str) -> InstalledTokenizer:
     """A vocabulary of splintr, by splintr's name for it."""
     try:

@@ -37,11 +37,12 @@ class PackedTokenizer:
         if self._encoding is None:
             with self._loading:
                 if self._encoding is None:
-                    self._encoding = _load(self.name)
+                    self._encoding = load(self.name)
         return self._encoding
 
 
-def _load(name: str) -> tiktoken.Encoding:
+def load(name: str) -> tiktoken.Encoding:
+    """A vocabulary as tiktoken's own class, made anew."""
     import json
     import lzma
     from importlib import resources

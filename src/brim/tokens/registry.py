@@ -65,6 +65,16 @@ def tokenizer_for(model: str | None) -> tuple[Tokenizer, bool]:
         return _tokenizer_of(_family(model))
 
 
+def vocabulary_of(model: str | None) -> tuple[str, bool]:
+    """The name of what a model is counted with, and whether it is its own; loads nothing."""
+    family = _family(model)
+    if family.tokenizer is not None:
+        return family.tokenizer.name, True
+    if family.vocabulary in packed.NAMES or (family.vocabulary and installed.has_splintr()):
+        return family.vocabulary, True
+    return STAND_IN, False
+
+
 def counter_for(model: str | None, *, tokenizer: Tokenizer | str | None = None) -> Counter:
     """The counter for a model; a tokenizer of one's own takes the place of the family's.
 

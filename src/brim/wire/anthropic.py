@@ -134,9 +134,9 @@ def _gather(parts: Parts, blocks: Sequence[Block]) -> None:
             parts.calls.append(_call(block))
         else:
             parts.add(block, parts.words)
-    if not (any(parts.words) or parts.calls or parts.media or parts.extras):
-        # Without its thinking nothing would be left of the message.
-        parts.extras, parts.thinking = parts.thinking, []
+    if parts.thinking and not (any(parts.words) or parts.calls or parts.media or parts.extras):
+        # Without its thinking nothing would be left of the message, so it is not to go.
+        parts.words, parts.thinking = _as_words(parts.thinking, parts.words), []
 
 
 def _thought(block: Block) -> str:
@@ -152,6 +152,11 @@ def _call(block: Block) -> Call:
     return Call(str(block.get("id", "")), str(name), text_of(given))
 
 
+def _as_words(thinking: Sequence[str], words: Sequence[str]) -> list[str]:
+    """Thinking that must stay, before the words; there is always a place for a note after it."""
+    return [*thinking, *(words or ("",))]
+
+
 def _with_kept_thinking(turns: list[Message]) -> list[Message]:
     """Make words of the thinking of a step whose results came together with the user's words.
 
@@ -164,7 +169,9 @@ def _with_kept_thinking(turns: list[Message]) -> list[Message]:
             caller = index
         elif message.role == "user" and before == "tool" and caller >= 0:
             step = turns[caller]
-            turns[caller] = replace(step, words=step.thinking + step.words, thinking=())
+            if step.thinking:
+                words = tuple(_as_words(step.thinking, step.words))
+                turns[caller] = replace(step, words=words, thinking=())
         if message.role != "system":
             before = message.role
     return turns
@@ -220,10 +227,10 @@ def _entries(source: _Source, plan: Plan, head: int) -> Iterator[Entry]:
 def _written(turn: Turn, source: _Source, before: Message, after: Message) -> Iterator[Entry]:
     """The blocks of a turn with what was changed of it put in."""
     blocks = [source.at(place) for place in turn.places]
-    thoughts = len(before.words) - sum(map(_is_text, blocks))  # those that are kept as words
-    texts = list(after.words[thoughts:])
+    thoughts = [block for block in blocks if block.get("type") in _THINKING]
+    texts = list(after.words if before.thinking else after.words[len(thoughts) :])
     for place, block in zip(turn.places, blocks, strict=True):
-        if block.get("type") in _THINKING and before.thinking and not after.thinking:
+        if block in thoughts and before.thinking and not after.thinking:
             continue
         if turn.role == "tool":
             yield *place, 1, _write_result(block, after.outputs)
@@ -232,7 +239,7 @@ def _written(turn: Turn, source: _Source, before: Message, after: Message) -> It
         else:
             yield *place, 1, block
     message = turn.places[-1][0]
-    for text in texts:
+    for text in filter(None, texts):
         yield message, len(source.blocks[message]), 1, {"type": "text", "text": text}
 
 
