@@ -12,6 +12,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 p
 	&& { echo $$p; break; }; done)
 VENV := .venv
 PY := $(VENV)/bin/python
+UV := $(shell command -v uv 2>/dev/null || echo $(PY) -m uv)
 
 .PHONY: run test check fix docs bench clean
 .DELETE_ON_ERROR:
@@ -48,13 +49,10 @@ $(VENV)/.lint: EXTRAS := lint
 
 $(VENV)/.run $(VENV)/.test $(VENV)/.lint: pyproject.toml | $(PY)
 	@echo "setting up $(VENV) for '$(EXTRAS)' ..."
-	@if command -v uv >/dev/null 2>&1; then \
-		uv pip install -q --python $(PY) --compile-bytecode -e '.[$(EXTRAS)]'; \
-	elif $(PY) -m uv --version >/dev/null 2>&1; then \
-		$(PY) -m uv pip install -q --python $(PY) --compile-bytecode -e '.[$(EXTRAS)]'; \
-	else \
-		$(PY) -m pip install -q --disable-pip-version-check -e '.[$(EXTRAS)]'; \
-	fi
+	@$(UV) pip install -q --python $(PY) --compile-bytecode -e '.[$(EXTRAS)]' 2>$(VENV)/uv.log || { \
+		echo "(without uv: $(VENV)/uv.log says why; with pip it takes a little longer)"; \
+		{ $(PY) -m pip --version >/dev/null 2>&1 || $(PY) -m ensurepip >/dev/null; } && \
+		$(PY) -m pip install -q --disable-pip-version-check -e '.[$(EXTRAS)]'; }
 	@touch $@
 
 $(PY):
@@ -62,7 +60,7 @@ $(PY):
 		echo "brim needs Python 3.11 or newer; none was found. Install one, or name it: make PYTHON=/path/to/python3" >&2; \
 		exit 1; fi
 	@if command -v uv >/dev/null 2>&1; then uv venv -q --python $(PYTHON) $(VENV); else \
-		$(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) cannot make a virtual environment; on Debian: apt-get install python3-venv" >&2; \
-			rm -rf $(VENV); exit 1; }; \
-		$(PY) -m pip install -q --disable-pip-version-check uv 2>/dev/null || true; \
+		$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+			echo "$(PYTHON) cannot make a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 1; }; \
+		$(PY) -m pip install -q --disable-pip-version-check uv >/dev/null 2>&1 || true; \
 	fi
