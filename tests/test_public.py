@@ -12,6 +12,9 @@ import brim
 
 MESSAGES = [{"role": "user", "content": "hello"}]
 
+NESTED: dict[str, object] = {}
+NESTED["type"] = NESTED
+
 
 def test_all_public_names_are_exported() -> None:
     public = {
@@ -62,6 +65,12 @@ def test_a_body_keeps_its_keys_and_its_answer_is_made_to_fit() -> None:
         ([{"role": "user", "content": 5}], "message 0: content"),
         ([{"role": "assistant", "tool_calls": 5}], "message 0: tool_calls"),
         ([None], "message 0"),
+        ([{"role": "user", "content": b"x"}], "message 0: content"),
+        ([{"role": "assistant", "tool_calls": [5]}], "message 0: a tool call"),
+        ([{"role": "assistant", "tool_calls": [{"function": "run"}]}], "message 0: the function"),
+        ([{"role": "user", "content": "x", "_priority": "high"}], "message 0: _priority"),
+        ([{"role": "user", "content": [NESTED]}], "nested"),
+        ([{"role": "user", "content": "x", "more": NESTED}], "nested"),
         ("hello", "list of messages"),
         ({"prompt": "hello"}, "messages"),
         (7, "list of messages"),
@@ -118,3 +127,22 @@ def test_an_empty_conversation_fits() -> None:
     assert brim.fit([], window=100).messages == []
     with pytest.raises(brim.ContextOverflowError):
         brim.fit([], window=0)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"role": "user", "content": None},
+        {"role": "user", "content": []},
+        {"role": "user", "content": [None, 5, {"type": "text"}, {"text": "x"}, ["y"]]},
+        {"role": "assistant", "tool_calls": [{}]},
+        {"role": "assistant", "tool_calls": [{"id": 5, "function": None}]},
+        {"role": "tool", "tool_call_id": 5, "content": "x"},
+        {"role": "user", "content": "x", 5: float("nan"), "name": 7},
+        {"role": "banana", "content": "x"},
+    ],
+)
+def test_what_is_odd_passes_through(odd: dict[object, object]) -> None:
+    request = brim.fit([odd], window=1_000)  # type: ignore[list-item]
+    assert request.messages == [odd]
+    assert request.messages[0] is odd

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
+from brim.errors import InputError
+
 if TYPE_CHECKING:
     from brim.messages import Message
     from brim.planning import Planner
@@ -54,7 +56,10 @@ class Memory:
         entry = self._take(key, messages) or _Entry(key, make())
         start = len(entry.copies)
         entry.planner.extend(read(start))
-        entry.copies += [copied(message) for message in messages[start:]]
+        try:
+            entry.copies += [copied(message) for message in messages[start:]]
+        except RecursionError:
+            raise InputError("a message holds itself, or is nested too deeply") from None
         try:
             yield entry.planner
         finally:

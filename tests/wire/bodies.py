@@ -372,8 +372,6 @@ ODD_ITEMS: tuple[Raw, ...] = (
     {"type": "additional_tools", "role": "developer", "tools": [{"type": "web_search"}]},
     {"type": "configuration_update", "reasoning": {"effort": "low"}},
     {"type": "compaction", "encrypted_content": "Zm9v" * 30},
-    {"type": "item_reference", "id": "rs_1"},
-    {"id": "msg_1"},
     {"type": "reasoning", "summary": []},
     {"type": "function_call", "call_id": "lost", "name": "n", "arguments": "{}"},
     {"type": "function_call_output", "call_id": "stray", "output": "found"},

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from brim.errors import MessageError
+from brim.errors import InputError, MessageError
 from brim.messages import Call, Message, Role
 from brim.wire.media import audio, file, image
+from brim.wire.turns import kind, mapping, public, text_of
 
 if TYPE_CHECKING:
     from brim.messages import Media
@@ -36,10 +36,17 @@ def view(body: Mapping[str, Any], start: int = 0) -> list[Message]:
     return [read(messages[index], index) for index in range(start, len(messages))]
 
 
-def read(raw: object, index: int) -> Message:
+def read(given: object, index: int) -> Message:
     """One message. `index` is only for the error that names it."""
-    if not isinstance(raw, Mapping):
-        raise MessageError(index, f"must be a mapping with a role, but is {_kind(raw)}")
+    try:
+        return _read(mapping(given, index), index)
+    except (RecursionError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise MessageError(index, "holds itself, or is nested too deeply") from None
+
+
+def _read(raw: Mapping[str, Any], index: int) -> Message:
     name = raw.get("role")
     if not isinstance(name, str) or not name:
         raise MessageError(index, "has no role")
@@ -47,23 +54,19 @@ def read(raw: object, index: int) -> Message:
     content = raw.get("content")
     texts, media, extras = _content(content, index)
     if "name" in raw and name != "function":
-        extras = (*extras, _text(raw["name"]))
+        extras = (*extras, text_of(raw["name"]))
     result = role == "tool"
     words, outputs = ((), texts) if result else (texts, ())
     calls = _calls(raw, index) if role == "assistant" else ()
     answers = _answers(raw) if result else None
     if raw.keys() <= _COMMON:
         return Message(role, words, outputs, (), calls, answers, media, extras)
-    thinking = tuple(_text(raw[field]) for field in _THINKING if raw.get(field))
+    thinking = tuple(text_of(raw[field]) for field in _THINKING if raw.get(field))
     pin, priority = bool(raw.get("_pin")), _priority(raw, index)
     private = any(str(key).startswith("_") for key in raw)
     return Message(
         role, words, outputs, thinking, calls, answers, media, extras, pin, priority, private
     )
-
-
-def _kind(value: object) -> str:
-    return "null" if value is None else f"a {type(value).__name__}"
 
 
 def _content(
@@ -74,8 +77,8 @@ def _content(
         return (content,), (), ()
     if content is None:
         return (), (), ()
-    if not isinstance(content, Sequence):
-        raise MessageError(index, f"content must be text, parts or null, but is {_kind(content)}")
+    if not isinstance(content, Sequence) or isinstance(content, bytes | bytearray):
+        raise MessageError(index, f"content must be text, parts or null, but is {kind(content)}")
     texts: list[str] = []
     media: list[Media] = []
     extras: list[str] = []
@@ -92,15 +95,8 @@ def _content(
             case {"type": "file", "file": source}:
                 media.append(file(source))
             case _:
-                extras.append(_text(part))
+                extras.append(text_of(part))
     return tuple(texts), tuple(media), tuple(extras)
-
-
-def _text(value: object) -> str:
-    """A text as it stands, anything else as its JSON."""
-    if isinstance(value, str):
-        return value
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
 def _calls(raw: Mapping[str, Any], index: int) -> tuple[Call, ...]:
@@ -108,34 +104,32 @@ def _calls(raw: Mapping[str, Any], index: int) -> tuple[Call, ...]:
     if calls is None:
         legacy = raw.get("function_call")
         return () if not isinstance(legacy, Mapping) else (_legacy_call(legacy),)
-    if not isinstance(calls, Sequence) or isinstance(calls, str):
-        raise MessageError(index, f"tool_calls must be a list, but is {_kind(calls)}")
-    for call in calls:
-        if not isinstance(call, Mapping):
-            raise MessageError(index, f"a tool call must be a mapping, but is {_kind(call)}")
-    return tuple(_call(call) for call in calls)
+    if not isinstance(calls, Sequence) or isinstance(calls, str | bytes):
+        raise MessageError(index, f"tool_calls must be a list, but is {kind(calls)}")
+    return tuple(_call(mapping(call, index, "a tool call "), index) for call in calls)
 
 
-def _call(call: Mapping[str, Any]) -> Call:
-    function = call.get("function") or call.get("custom") or {}
+def _call(call: Mapping[str, Any], index: int) -> Call:
+    called = call.get("function") or call.get("custom") or {}
+    function = mapping(called, index, "the function of a tool call ")
     arguments = function.get("arguments", function.get("input", ""))
-    return Call(str(call.get("id", "")), str(function.get("name", "")), _text(arguments))
+    return Call(str(call.get("id", "")), str(function.get("name", "")), text_of(arguments))
 
 
 def _legacy_call(call: Mapping[str, Any]) -> Call:
     name = str(call.get("name", ""))
-    return Call(name, name, _text(call.get("arguments", "")))
+    return Call(name, name, text_of(call.get("arguments", "")))
 
 
 def _answers(raw: Mapping[str, Any]) -> str | None:
     answered = raw.get("name") if raw["role"] == "function" else raw.get("tool_call_id")
-    return answered if isinstance(answered, str) else None
+    return None if answered is None else str(answered)
 
 
 def _priority(raw: Mapping[str, Any], index: int) -> int:
     priority = raw.get("_priority", 0)
     if not isinstance(priority, int):
-        raise MessageError(index, f"_priority must be a whole number, but is {_kind(priority)}")
+        raise MessageError(index, f"_priority must be a whole number, but is {kind(priority)}")
     return priority
 
 
@@ -159,11 +153,6 @@ def _messages(messages: Sequence[Mapping[str, Any]], plan: Plan) -> list[Mapping
             raw = public(raw)
         out.append(raw)
     return out
-
-
-def public(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy without the fields that are brim's own."""
-    return {key: value for key, value in raw.items() if not key.startswith("_")}
 
 
 def write(raw: Mapping[str, Any], before: Message, after: Message) -> dict[str, Any]:
@@ -193,8 +182,8 @@ def _write_parts(parts: Sequence[Any], texts: Sequence[str]) -> list[Any]:
                 if left:
                     out.append(left.pop(0))
             case {"type": "text", "text": str()}:
-                if left:
-                    out.append({**part, "text": left.pop(0)})
+                if left and (text := left.pop(0)):
+                    out.append({**part, "text": text})
             case _:
                 out.append(part)
     return out + [{"type": "text", "text": text} for text in left]

@@ -64,12 +64,12 @@ def joined(
 
 
 def is_private(raw: Part) -> bool:
-    return any(key.startswith("_") for key in raw)
+    return any(str(key).startswith("_") for key in raw)
 
 
 def public(raw: Part) -> dict[str, Any]:
     """A copy without the fields that are brim's own."""
-    return {key: value for key, value in raw.items() if not key.startswith("_")}
+    return {key: value for key, value in raw.items() if not str(key).startswith("_")}
 
 
 # Parts
@@ -189,9 +189,9 @@ def text_of(value: object) -> str:
     return value if isinstance(value, str) else _json(value)
 
 
-def opaque(part: object) -> str:
+def opaque(part: Part) -> str:
     """What is counted for a part that cannot be read: its JSON, with what is hidden in it."""
-    return _json(_revealed(part))
+    return _json(_revealed(public(part)))
 
 
 def _json(value: object) -> str:
