@@ -146,3 +146,19 @@ def test_what_is_odd_passes_through(odd: dict[object, object]) -> None:
     request = brim.fit([odd], window=1_000)  # type: ignore[list-item]
     assert request.messages == [odd]
     assert request.messages[0] is odd
+
+
+def test_a_history_that_the_server_keeps_is_relayed_with_a_warning() -> None:
+    body = {"model": "gpt-4o", "input": "many words " * 400, "previous_response_id": "resp_1"}
+    request = brim.fit(body, window=300, reply=100)
+    assert dict(request) == body
+    assert "server keeps the history" in request.plan.warnings[0]
+    assert not request.plan.exact
+
+
+def test_an_object_of_a_client_library_is_refused_with_advice() -> None:
+    class Reply:
+        role = "assistant"
+
+    with pytest.raises(brim.MessageError, match="model_dump"):
+        brim.fit([*MESSAGES, Reply()], window=100)  # type: ignore[list-item]

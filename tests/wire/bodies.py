@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.strategies import Raw, text
 
 PIXEL = (
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
+    "+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
 MARK: Raw = {"type": "ephemeral"}
 
@@ -131,7 +132,9 @@ def anthropic_bodies(draw: st.DrawFn) -> Raw:
     messages: list[Raw] = [{"role": "user", "content": start} | draw(own_fields())]
     for _ in range(draw(rounds)):
         first = draw(st.integers(0, 5))  # ids come again in later turns
-        calls = [f"toolu_{first + place}" for place in range(draw(st.sampled_from((0, 1, 1, 2, 3))))]
+        calls = [
+            f"toolu_{first + place}" for place in range(draw(st.sampled_from((0, 1, 1, 2, 3))))
+        ]
         content = draw(assistant_contents(calls))
         messages.append({"role": "assistant", "content": content} | draw(own_fields()))
         results: list[Raw] = [draw(result_blocks(name)) for name in draw(st.permutations(calls))]
@@ -227,7 +230,12 @@ def assistant_items(draw: st.DrawFn, calls: list[Raw]) -> list[Raw]:
     number = draw(st.integers(0, 10**6))
     if draw(st.booleans()):
         items.append(
-            {"type": "reasoning", "id": f"rs_{number}", "summary": [], "encrypted_content": "Zx" * 90}
+            {
+                "type": "reasoning",
+                "id": f"rs_{number}",
+                "summary": [],
+                "encrypted_content": "Zx" * 90,
+            }
         )
     if draw(rarely):
         items.append({"type": "web_search_call", "id": f"ws_{number}", "status": "completed"})
@@ -267,7 +275,10 @@ def call_pairs(draw: st.DrawFn, name: str) -> tuple[Raw, Raw]:
             output = {"type": "function_call_output", "output": parts}
         case _:
             call = {"type": "function_call", "name": "run", "arguments": '{"a": 1}', "id": "fc"}
-            output = {"type": "function_call_output", "output": draw(st.one_of(st.just(""), texts()))}
+            output = {
+                "type": "function_call_output",
+                "output": draw(st.one_of(st.just(""), texts())),
+            }
     return call | {"call_id": name}, output | {"call_id": name} | draw(own_fields())
 
 
@@ -338,7 +349,10 @@ ODD_MESSAGES: tuple[Raw, ...] = (
     {"role": "assistant", "content": [{"type": "thinking", "thinking": "I see", "signature": "x"}]},
     {"role": "assistant", "content": [{"type": "redacted_thinking", "data": "abc"}]},
     {"role": "assistant", "content": [{"type": "compaction", "content": "Earlier: nothing."}]},
-    {"role": "assistant", "content": [{"type": "tool_use", "id": "lost", "name": "n", "input": {}}]},
+    {
+        "role": "assistant",
+        "content": [{"type": "tool_use", "id": "lost", "name": "n", "input": {}}],
+    },
     {
         "role": "user",
         "content": [
@@ -392,7 +406,7 @@ ODD_ITEMS: tuple[Raw, ...] = (
 @st.composite
 def odd_bodies(draw: st.DrawFn) -> Raw:
     """A body of which parts are missing, or with parts in it that belong nowhere."""
-    body = draw(st.one_of(anthropic_bodies(), responses_bodies()))
+    body: Raw = draw(st.one_of(anthropic_bodies(), responses_bodies()))
     key, odd = ("input", ODD_ITEMS) if "input" in body else ("messages", ODD_MESSAGES)
     for _ in range(draw(st.integers(1, 8))):
         place = draw(st.integers(0, len(body[key])))

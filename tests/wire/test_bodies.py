@@ -17,12 +17,19 @@ from tests.wire.bodies import (
     anthropic_bodies,
     anthropic_faults,
     models,
+    odd_bodies,
     policies,
     responses_bodies,
     responses_faults,
     shares,
 )
 
+JUNK = (
+    *("role", "content", "type", "text", "user", "assistant", "tool", "thinking", "_pin", "id", ""),
+    *("tool_use", "tool_result", "tool_use_id", "function_call", "function_call_output", "call_id"),
+    *("output", "message", "input_text", "source", "base64", "image", "input_image", "image_url"),
+    *("server_tool_use", "caller", "tool_id", "program", "data", "signature", "url", "reasoning"),
+)
 bodies = st.one_of(anthropic_bodies(), responses_bodies())
 
 
@@ -47,8 +54,7 @@ def fit(body: Raw, share: int, policy: str, model: str | None) -> brim.Request |
     window = window_of(body, share, model)
     try:
         return brim.fit(body, model=model, window=window, reply=1, policy=policy)
-    except brim.ContextOverflowError as error:
-        assert error.tokens > error.limit
+    except brim.ContextOverflowError:
         return None
 
 
@@ -61,6 +67,28 @@ def is_private(part: Any) -> bool:
 def test_a_generated_body_is_one_that_its_provider_would_take(body: Raw) -> None:
     found = [fault for fault in faults(body) if "private" not in fault]
     assert not found
+
+
+junk = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.sampled_from(JUNK)),
+    lambda values: st.one_of(
+        st.lists(values, max_size=4), st.dictionaries(st.sampled_from(JUNK), values, max_size=5)
+    ),
+    max_leaves=20,
+)
+
+
+@given(st.sampled_from(("messages", "input", "system")), st.lists(junk, max_size=4), junk)
+def test_nonsense_is_refused_by_name_or_passed_through(key: str, items: Any, more: Any) -> None:
+    body = {"messages": items, "system": more} if key == "system" else {key: items}
+    before = copy.deepcopy(body)
+    try:
+        out = brim.fit(body, model="gpt-4o", window=10_000_000)
+    except brim.InputError:
+        return
+    private = any(message.private for message in wire.format_of(body).view(body))
+    assert private or dict(out) == body | {"model": "gpt-4o"}
+    assert body == before
 
 
 @given(bodies, models)
@@ -95,6 +123,17 @@ def test_what_is_returned_counts_what_the_plan_says_and_at_most_the_limit(
         assert brim.count(dict(request)) == request.plan.tokens <= request.plan.limit
 
 
+@given(odd_bodies(), shares, policies, models)
+def test_odd_bodies_too_count_what_the_plan_says_and_are_not_changed(
+    body: Raw, share: int, policy: str, model: str | None
+) -> None:
+    before = copy.deepcopy(body)
+    request = fit(body, share, policy, model)
+    if request is not None:
+        assert brim.count(dict(request)) == request.plan.tokens <= request.plan.limit
+    assert body == before
+
+
 @given(bodies, shares, policies, models)
 def test_what_was_cut_is_still_taken_by_its_provider(
     body: Raw, share: int, policy: str, model: str | None
@@ -104,9 +143,7 @@ def test_what_was_cut_is_still_taken_by_its_provider(
 
 
 @given(bodies, shares, policies, models)
-def test_the_input_is_never_changed(
-    body: Raw, share: int, policy: str, model: str | None
-) -> None:
+def test_the_input_is_never_changed(body: Raw, share: int, policy: str, model: str | None) -> None:
     before = copy.deepcopy(body)
     fit(body, share, policy, model)
     assert body == before

@@ -32,7 +32,7 @@ class Format(Protocol):
 
 _RESPONSES: Final = ("input", "previous_response_id", "conversation")
 _ANTHROPIC: Final = ("system", "anthropic_version", "stop_sequences", "mcp_servers")
-_CHAT_ROLES: Final = frozenset(("system", "developer", "tool", "function"))
+_CHAT_ROLES: Final = ("system", "developer", "tool", "function")
 _CHAT_FIELDS: Final = frozenset(("tool_calls", "function_call"))
 _ANTHROPIC_BLOCKS: Final = frozenset(
     ("tool_use", "tool_result", "redacted_thinking", "server_tool_use", "search_result")

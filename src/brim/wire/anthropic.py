@@ -31,7 +31,7 @@ Entry = tuple[int, int, int, Block]
 """What goes out, by its place: message, block, and 0 for a note that stands before it."""
 
 _ROLES: Final[Mapping[str, Role]] = {"system": "system", "user": "user", "assistant": "assistant"}
-_TEXT: Final = frozenset(("text",))
+_TEXT: Final = ("text",)
 _THINKING: Final = ("thinking", "redacted_thinking")
 _SERVER_CALLS: Final = ("server_tool_use", "mcp_tool_use")
 
@@ -83,7 +83,8 @@ def _blocks(raw: object, index: int) -> list[Block]:
 
 
 def _offers(block: Block) -> str | None:
-    return block.get("id") if block.get("type") in _SERVER_CALLS else None
+    name = block.get("id")
+    return name if block.get("type") in _SERVER_CALLS and isinstance(name, str) else None
 
 
 def _needs(block: Block) -> Iterator[str]:
@@ -114,23 +115,27 @@ def _system(body: Mapping[str, Any]) -> list[Message]:
 def _read(turn: Turn, source: _Source) -> Message:
     blocks = [source.at(place) for place in turn.places]
     numbers = list(dict.fromkeys(message for message, _ in turn.places))
-    parts = Parts(numbers[0], _TEXT, block_media)
-    answers = None
-    if turn.role == "tool":
-        parts.add_content(blocks[0].get("content"), parts.outputs)
-        answers = blocks[0].get("tool_use_id")
-    else:
-        _gather(parts, blocks)
     sources = [*(source.messages[number] for number in numbers), *blocks]
-    return parts.message(turn.role, sources, answers if isinstance(answers, str) else None)
+    parts = Parts(numbers[0], _TEXT, block_media)
+    with shared.reading(numbers[0]):
+        if turn.role != "tool":
+            _gather(parts, blocks)
+            return parts.message(turn.role, sources)
+        parts.add_content(blocks[0].get("content"), parts.outputs)
+        return parts.message("tool", sources, _answers(blocks[0]))
+
+
+def _answers(block: Block) -> str | None:
+    name = block.get("tool_use_id")
+    return None if name is None else str(name)
 
 
 def _gather(parts: Parts, blocks: Sequence[Block]) -> None:
-    answered = {block.get("tool_use_id") for block in blocks if block.get("type") == "tool_result"}
+    answered = {_answers(block) for block in blocks if block.get("type") == "tool_result"}
     for block in filter(None, blocks):
         if block.get("type") in _THINKING:
             parts.thinking.append(_thought(block))
-        elif block.get("type") == "tool_use" and block.get("id") not in answered:
+        elif block.get("type") == "tool_use" and str(block.get("id")) not in answered:
             parts.calls.append(_call(block))
         else:
             parts.add(block, parts.words)
@@ -182,6 +187,8 @@ def _with_kept_thinking(turns: list[Message]) -> list[Message]:
 
 def apply(body: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
     """The body that goes out: the same objects where nothing was touched."""
+    if shared.is_untouched(plan):
+        return {**body, MESSAGES: list(body[MESSAGES])}
     head = len(_system(body))
     out = {**body, MESSAGES: _messages(_Source(body[MESSAGES]), plan, head)}
     if head and plan.history.messages[0].private:

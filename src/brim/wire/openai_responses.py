@@ -34,10 +34,10 @@ _ROLES: Final[Mapping[str, Role]] = {
     "user": "user",
     "assistant": "assistant",
 }
-_TEXT: Final = frozenset(("input_text", "output_text", "text"))
-_TAKES_TEXT: Final = frozenset(
-    f"{name}_output"
-    for name in ("function_call", "custom_tool_call", "local_shell_call", "apply_patch_call")
+_TEXT: Final = ("input_text", "output_text", "text")
+_TAKES_TEXT: Final = (
+    *("function_call_output", "custom_tool_call_output"),
+    *("local_shell_call_output", "apply_patch_call_output"),
 )
 _NOTE_END: Final = gap_note(2, 2).partition(" tokens)")[2]
 
@@ -126,7 +126,8 @@ def _takes_text(output: Item) -> bool:
 
 
 def _offers(item: Item) -> str | None:
-    return item.get("call_id") if item.get("type") == "program" else None
+    name = item.get("call_id")
+    return name if item.get("type") == "program" and isinstance(name, str) else None
 
 
 def _needs(item: Item) -> Iterator[str]:
@@ -144,12 +145,13 @@ def _needs(item: Item) -> Iterator[str]:
 def _read(turn: Turn, items: Sequence[Item]) -> Message:
     own = [items[index] for index, _ in turn.places]
     parts = Parts(turn.places[0][0], _TEXT, input_media)
-    if turn.role != "tool":
-        _gather(parts, own)
-        return parts.message(turn.role, own)
-    _gather_output(parts, own[0])
-    _gather(parts, own[1:])
-    return parts.message("tool", own, _answers(own[0]))
+    with shared.reading(parts.index):
+        if turn.role != "tool":
+            _gather(parts, own)
+            return parts.message(turn.role, own)
+        _gather_output(parts, own[0])
+        _gather(parts, own[1:])
+        return parts.message("tool", own, _answers(own[0]))
 
 
 def _gather(parts: Parts, items: Sequence[Item]) -> None:
@@ -226,6 +228,8 @@ def apply(body: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
     given = body.get(MESSAGES)
     if given is None or isinstance(given, str):
         return dict(body)
+    if shared.is_untouched(plan):
+        return {**body, MESSAGES: list(given)}
     items = _items(given)
     entries = sorted(_entries(items, plan, len(_instructions(body))), key=lambda entry: entry[:2])
     return {**body, MESSAGES: [item for *_, item in entries]}

@@ -8,15 +8,17 @@ places of the body are its own.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from brim.errors import MessageError
+from brim.errors import InputError, MessageError
 from brim.messages import Message
 
 if TYPE_CHECKING:
     from brim.messages import Call, Media, Role
+    from brim.plan import Plan
 
 Part = Mapping[str, Any]
 Place = tuple[int, int]
@@ -58,6 +60,22 @@ def joined(
             out.append(turn)
         home.update((name, start) for name in own if name is not None)
     return out
+
+
+@contextmanager
+def reading(index: int) -> Iterator[None]:
+    """Name the message of which not even the JSON can be had."""
+    try:
+        yield
+    except (RecursionError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise MessageError(index, "holds itself, or is nested too deeply") from None
+
+
+def is_untouched(plan: Plan) -> bool:
+    """Whether a body can go out as it came in."""
+    return not plan.cut and not any(message.private for message in plan.history.messages)
 
 
 # Fields of brim's own

@@ -1,0 +1,323 @@
+"""Anthropic messages: how a body is read, and what is written back of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import brim
+from brim.messages import Call, Media
+from brim.wire import anthropic, format_of
+from tests.strategies import Raw, text
+from tests.wire.bodies import MARK, PIXEL, anthropic_faults
+from tests.wire.cuts import MODEL, cut, drop, output, thoughtless
+
+LONG = text(300, 1)
+
+
+def user(*content: Any, **more: Any) -> Raw:
+    said = content[0] if len(content) == 1 and isinstance(content[0], str) else list(content)
+    return {"role": "user", "content": said, **more}
+
+
+def assistant(*content: Any, **more: Any) -> Raw:
+    return user(*content, **more) | {"role": "assistant"}
+
+
+def says(words: str, **more: Any) -> Raw:
+    return {"type": "text", "text": words, **more}
+
+
+def thinks(words: str) -> Raw:
+    return {"type": "thinking", "thinking": words, "signature": f"signed {words[:9]}"}
+
+
+def calls(name: str, **more: Any) -> Raw:
+    return {"type": "tool_use", "id": name, "name": "run", "input": {"a": [1]}, **more}
+
+
+def result(name: str, content: Any = "done", **more: Any) -> Raw:
+    return {"type": "tool_result", "tool_use_id": name, "content": content, **more}
+
+
+def body(*messages: Raw, **more: Any) -> Raw:
+    return {"max_tokens": 1, "anthropic_version": "x", "messages": list(messages), **more}
+
+
+IMAGE: Raw = {"type": "image", "source": {"type": "base64", "data": PIXEL}}
+
+
+# Reading
+
+
+def test_results_and_words_of_one_message_are_turns_of_their_own() -> None:
+    turns = anthropic.view(
+        body(
+            user("go"),
+            assistant(calls("a"), calls("b")),
+            user(result("b", "two"), result("a", "one"), says("now this"), IMAGE),
+            system="Be brief.",
+        )
+    )
+    assert [turn.role for turn in turns] == ["system", "user", "assistant", "tool", "tool", "user"]
+    assert [turn.answers for turn in turns[3:5]] == ["b", "a"]
+    assert turns[4].outputs == ("one",)
+    assert turns[5].words == ("now this",)
+    assert turns[5].media == (Media("image", 1, 1, size=72),)
+    assert turns[2].calls == (Call("a", "run", '{"a":[1]}'), Call("b", "run", '{"a":[1]}'))
+
+
+def test_words_before_the_results_are_still_a_turn_after_them() -> None:
+    given = body(user("go"), assistant(calls("a")), user(says("see"), result("a")))
+    assert [turn.role for turn in anthropic.view(given)] == ["user", "assistant", "tool", "user"]
+    assert not brim.fit(given, model=MODEL, window=9_999).plan.warnings
+
+
+def test_media_and_documents() -> None:
+    (turn,) = anthropic.view(
+        body(
+            user(
+                {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
+                {"type": "image", "source": {"type": "file", "file_id": "f"}},
+                {"type": "document", "source": {"type": "base64", "data": "abcd" * 100}},
+                {"type": "document", "source": {"type": "text", "data": "plain words"}},
+            )
+        )
+    )
+    assert turn.media == (Media("image"), Media("image"), Media("file", size=300))
+    assert len(turn.extras) == 1
+    assert "plain words" in turn.extras[0]
+
+
+def test_thinking_counts_what_it_shows_and_a_part_of_what_it_hides() -> None:
+    shown = assistant(thinks("I see"), says("ok"))
+    hidden = assistant({"type": "thinking", "thinking": "", "signature": "x" * 300}, says("ok"))
+    redacted = assistant({"type": "redacted_thinking", "data": "x" * 300}, says("ok"))
+    turns = anthropic.view(body(shown, hidden, redacted))
+    assert [turn.thinking for turn in turns] == [("I see",), ("x" * 100,), ("x" * 100,)]
+
+
+def test_system_is_text_or_blocks() -> None:
+    blocks = [says("one", cache_control=MARK), says("two")]
+    assert anthropic.view(body(system=blocks))[0].words == ("one", "two")
+    assert anthropic.view(body(system="")) == []
+
+
+def test_a_pin_on_a_block_holds_its_turn_only() -> None:
+    pinned = result("a", _pin=True, _priority=2)
+    turns = anthropic.view(body(assistant(calls("a")), user(pinned, says("go on"))))
+    assert [(turn.pin, turn.priority) for turn in turns] == [(False, 0), (True, 2), (False, 0)]
+    turns = anthropic.view(body(user(result("a"), says("go on"), _pin=True, _priority=-1)))
+    assert [(turn.pin, turn.priority) for turn in turns] == [(True, -1), (True, -1)]
+
+
+def test_a_compaction_holds_its_turn() -> None:
+    compaction = {"type": "compaction", "content": "what was before"}
+    (turn,) = anthropic.view(body(assistant(compaction, says("yes"))))
+    assert turn.pin
+
+
+def test_a_program_and_the_calls_it_makes_are_one_turn() -> None:
+    by_program = {"caller": {"type": "code_execution_20250825", "tool_id": "srv"}}
+    served = {"type": "server_tool_use", "id": "srv", "name": "code_execution", "input": {}}
+    ended = {"type": "code_execution_tool_result", "tool_use_id": "srv", "content": {}}
+    given = body(
+        user("go"),
+        assistant(served, calls("a", **by_program)),
+        user(result("a")),
+        assistant(calls("b", **by_program)),
+        user(result("b")),
+    )
+    turns = anthropic.view(given)
+    assert [turn.role for turn in turns] == ["user", "assistant", "tool"]
+    assert [call.id for call in turns[1].calls] == ["b"]
+    given["messages"] += [assistant(ended, says("seven")), user(LONG)]
+    assert [turn.role for turn in anthropic.view(given)] == ["user", "assistant", "user"]
+    assert cut(given, drop(1)).messages[0] is given["messages"][0]
+    assert len(cut(given, drop(1)).messages) == 3, "what stands between the users is a note"
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ("hello", "must be a mapping, but is a str"),
+        ({"content": "hello"}, "has no role"),
+        ({"role": "user", "content": 7}, "content must be text or a list, but is a int"),
+        ({"role": "user", "content": [object()]}, "part 0 of content must be a mapping"),
+        ({"role": "user", "content": [result("a", 7)]}, "content must be text or a list"),
+        ({"role": "user", "content": "x", "_priority": "high"}, "_priority must be a whole number"),
+    ],
+)
+def test_what_cannot_be_read_is_named(message: Any, reason: str) -> None:
+    with pytest.raises(brim.MessageError, match=reason) as caught:
+        anthropic.view(body(user("go"), message))
+    assert caught.value.index == 1
+
+
+def test_what_holds_itself_is_named() -> None:
+    ring: Raw = {"type": "odd"}
+    ring["ring"] = ring
+    with pytest.raises(brim.MessageError, match="message 1: holds itself"):
+        anthropic.view(body(user("go"), user(ring)))
+
+
+# Writing
+
+
+def test_a_step_leaves_and_the_words_in_the_same_message_stay() -> None:
+    words = says("now this", cache_control=MARK)
+    given = body(user("go"), assistant(says("I look"), calls("a")), user(result("a", LONG), words))
+    out = cut(given, drop(1)).messages
+    assert [message["role"] for message in out] == ["user", "assistant", "user"]
+    assert out[1]["content"].startswith("[brim: 2 messages")
+    assert out[2] == {"role": "user", "content": [words]}
+    assert out[2]["content"][0] is words
+
+
+def test_words_leave_and_the_results_in_the_same_message_stay() -> None:
+    given = body(
+        user("go"),
+        assistant(calls("a")),
+        user(result("a"), says(LONG)),
+        assistant(calls("b")),
+        user(result("b"), says("then")),
+    )
+    out = cut(given, drop(2)).messages
+    assert out[2] == user(result("a"))
+    assert out[2]["content"][0] is given["messages"][2]["content"][0]
+    assert not anthropic_faults({"messages": out})
+
+
+def test_words_that_come_to_stand_behind_results_go_into_their_message() -> None:
+    given = body(
+        user("go"),
+        assistant(calls("a")),
+        user(result("a")),
+        assistant(says(LONG)),
+        user("and now?"),
+    )
+    out = cut(given, drop(2)).messages
+    assert out[2:] == [user(result("a"), says("and now?"))]
+    noted = cut(given, drop(2), notes=True).messages
+    assert noted[2]["content"][1] == says("and now?")
+    assert noted[2]["content"][0]["content"].startswith("done\n\n[brim: 1 message ")
+
+
+def test_neighbours_that_came_in_as_such_stay_as_they_are() -> None:
+    given = body(
+        user("go"),
+        assistant(says(LONG)),
+        user("then"),
+        assistant(calls("a")),
+        user(result("a")),
+        user("and now?"),
+    )
+    out = cut(given, drop(1)).messages
+    assert out[-2:] == given["messages"][-2:]
+    assert out[-1] is given["messages"][-1]
+
+
+def test_a_clipped_result_keeps_its_other_fields_and_blocks() -> None:
+    blocks = [says("first " + LONG, cache_control=MARK), IMAGE, says("last"), {"type": "odd"}]
+    given = body(
+        user("go"),
+        assistant(calls("a"), calls("b")),
+        user(result("a"), result("b", blocks, is_error=True, cache_control=MARK, x=1)),
+    )
+    out = cut(given, output(3, "short")).messages
+    assert out[2]["content"][0] is given["messages"][2]["content"][0]
+    assert out[2]["content"][1] == result(
+        "b",
+        [says("short", cache_control=MARK), IMAGE, {"type": "odd"}],
+        is_error=True,
+        cache_control=MARK,
+        x=1,
+    )
+
+
+@pytest.mark.parametrize("content", [LONG, [says(LONG)]])
+def test_an_error_of_which_nothing_is_left_is_no_error(content: Any) -> None:
+    given = body(user("go"), assistant(calls("a")), user(result("a", content, is_error=True)))
+    out = cut(given, output(2, "")).messages
+    assert out[2] == user(result("a", ""))
+
+
+def test_a_note_is_a_last_paragraph_of_what_stands_before_the_gap() -> None:
+    def noted(*before: Raw) -> Any:
+        given = body(user("go"), *before, user(says(LONG)), assistant("yes"), user("then"))
+        return cut(given, drop(2, 3), notes=True).messages[len(before)]["content"]
+
+    note = "[brim: 2 messages (about "
+    told = noted(assistant(says("one", cache_control=MARK)))
+    assert told[0]["text"].startswith("one\n\n" + note)
+    assert told[0]["cache_control"] == MARK
+    assert noted(assistant("one")).startswith("one\n\n" + note)
+    assert noted(assistant({"type": "odd"}))[1]["text"].startswith(note)
+    assert noted(assistant(thinks("hm")))[1]["text"].startswith(note)
+    assert noted(assistant(calls("a")), user(result("a")))[0]["content"].startswith(
+        "done\n\n" + note
+    )
+    bare = {"type": "tool_result", "tool_use_id": "a"}
+    assert noted(assistant(calls("a")), user(bare))[0]["content"].startswith(note)
+    pictures = noted(assistant(calls("a")), user(result("a", [IMAGE])))[0]["content"]
+    assert pictures[0] == IMAGE
+    assert pictures[1]["text"].startswith(note)
+
+
+def test_old_thinking_goes_and_that_of_the_open_step_stays() -> None:
+    redacted = {"type": "redacted_thinking", "data": "x" * 900}
+    old = assistant(redacted, thinks(LONG), says("one"), calls("a"))
+    new = assistant(thinks(text(200, 5)), says("two"), calls("b"))
+    given = body(user("go"), old, user(result("a")), new, user(result("b")))
+    total = brim.count(given, model=MODEL)
+    request = brim.fit(given, model=MODEL, window=int(total) - 300, reply=1, policy="sliding")
+    assert request.messages[1] == assistant(says("one"), calls("a"))
+    assert request.messages[3] is new
+
+
+def test_thinking_stays_where_the_results_came_with_words() -> None:
+    step = assistant(thinks(LONG), says("one"), calls("a"))
+    given = body(user("go"), step, user(result("a", LONG), says("go on")))
+    total = brim.count(given, model=MODEL)
+    request = brim.fit(given, model=MODEL, window=int(total) - 100, reply=1)
+    assert request.plan.cut
+    assert request.messages[1] is step
+
+
+def test_thinking_that_is_all_of_a_message_stays_in_it() -> None:
+    alone = assistant(thinks(LONG))
+    assert anthropic.view(body(alone))[0].thinking == ()
+    given = body(user("go"), alone, user("and?"), assistant(thinks(LONG), says("yes")), user("so"))
+    out = cut(given, thoughtless(3)).messages
+    assert out[1] is alone
+    assert out[3] == assistant(says("yes"))
+
+
+def test_private_fields_go_wherever_they_stand() -> None:
+    given = body(
+        user("go", _pin=True),
+        user(says("this", _priority=1), says("that")),
+        assistant(says("yes")),
+        system=[says("Be brief.", _note=1)],
+    )
+    out = brim.fit(given, model=MODEL, window=9_999)
+    assert out["messages"][:2] == [user("go"), user(says("this"), says("that"))]
+    assert out["messages"][2] is given["messages"][2]
+    assert out["system"] == [says("Be brief.")]
+    assert given["messages"][0]["_pin"]
+
+
+def test_the_answers_length_is_lowered_to_the_room_but_not_below_the_thinking() -> None:
+    given = body(user(LONG), max_tokens=5_000)
+    out = brim.fit(given, model=MODEL, window=1_500, reply=200)
+    assert out["max_tokens"] == 1_500 - out.plan.tokens
+    given["thinking"] = {"type": "enabled", "budget_tokens": 2_000}
+    assert brim.fit(given, model=MODEL, window=1_500, reply=200)["max_tokens"] == 2_001
+
+
+def test_a_cut_does_not_make_a_body_something_else() -> None:
+    given = {"messages": [user("go"), assistant(calls("a")), user(result("a", LONG), says("on"))]}
+    assert format_of(given) is anthropic
+    request = cut(given, drop(1))
+    assert brim.count(dict(request)) == request.plan.tokens
