@@ -265,16 +265,22 @@ class Draft:
         for start, stop in list(self._gaps(since)):
             self._part_assistants(start, stop)
         first = self.history.units[since].start if since else 0
-        self.tokens -= sum(note.tokens for note in self.notes)
-        self.notes = [note for note in self.notes if note.at < first]
-        self.notes += self._notes(since)
+        earlier = [note for note in self.notes if note.at < first]
+        self.forget_notes()
+        self.notes = earlier + self._notes(since)
         self.tokens += sum(note.tokens for note in self.notes)
         self._dirty = False
+
+    def forget_notes(self) -> None:
+        """Take back what is said at the gaps, until they are mended again."""
+        self.tokens -= sum(note.tokens for note in self.notes)
+        self.notes = []
+        self._dirty = True
 
     def forgo_notes(self) -> None:
         """Say nothing at a gap but where a rule asks for it."""
         self.wants_notes = False
-        self._dirty = True
+        self.forget_notes()
         self.mend()
 
     def _gaps(self, stop: int = 0) -> Iterator[Run]:

@@ -98,17 +98,22 @@ def drop_turns(draft: Draft, most: int) -> None:
 
 
 def _drop_until(done: Callable[[], bool], draft: Draft, held: Collection[int], reason: str) -> None:
+    """Drop units in order. What is said at the gaps is worked out only when the end is near."""
     units = draft.history.units
+    near = False
+    draft.forget_notes()
     for unit in draft.loose(held):
-        if done():
-            return
+        near = near or done()
+        if near:
+            draft.mend()
+            if done():
+                return
         user = units[unit].user
         if unit == user and draft.has_answers(unit):
             continue
         draft.drop(unit, unit + 1, reason)
         if 0 <= user != unit and user not in held and not draft.has_answers(user):
             draft.drop(user, user + 1, reason)
-        draft.mend()
 
 
 def for_the_limit(draft: Draft) -> None:

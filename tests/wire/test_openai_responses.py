@@ -254,6 +254,7 @@ def test_a_note_is_a_last_paragraph_of_what_stands_before_the_gap() -> None:
     assert added["role"] == "assistant"
     assert added["content"].startswith(note)
     assert noted(calls("a"), result("a"))[1]["output"].startswith("done\n\n" + note)
+    assert noted(calls("a"), result("a", {"type": "odd"}))[1]["output"][0] == {"type": "odd"}
     assert noted(calls("a"), result("a", []))[1]["output"][0]["text"].startswith(note)
     patched = {"type": "apply_patch_call_output", "call_id": "a", "status": "completed"}
     assert noted({"type": "apply_patch_call", "call_id": "a"}, patched)[1]["output"].startswith(

@@ -67,9 +67,7 @@ class _Source:
                     rest.append((index, number))
             if rest or not blocks:
                 turns.append(Turn(role, rest or [(index, -1)]))
-        return shared.joined(
-            turns, lambda place: _offers(self.at(place)), lambda place: _needs(self.at(place))
-        )
+        return shared.joined(turns, self.at, _offers, _needs)
 
 
 def _blocks(raw: object, index: int) -> list[Block]:

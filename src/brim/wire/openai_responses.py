@@ -35,9 +35,8 @@ _ROLES: Final[Mapping[str, Role]] = {
     "assistant": "assistant",
 }
 _TEXT: Final = ("input_text", "output_text", "text")
-_TAKES_TEXT: Final = (
-    *("function_call_output", "custom_tool_call_output"),
-    *("local_shell_call_output", "apply_patch_call_output"),
+_TAKES_TEXT: Final = tuple(
+    f"{kind}_call_output" for kind in ("function", "custom_tool", "local_shell", "apply_patch")
 )
 _NOTE_END: Final = gap_note(2, 2).partition(" tokens)")[2]
 
@@ -73,17 +72,20 @@ def _items(given: object) -> list[Item]:
 
 
 def _turns(items: Sequence[Item]) -> list[Turn]:
-    turns: list[Turn] = []
+    grouped: list[Turn] = []
     for index, item in enumerate(items):
         role = _role(item, index)
-        last = turns[-1] if turns else None
-        if last and (role == last.role == "assistant" or _is_aside(item, last, items)):
-            last.places.append((index, 0))
+        if grouped and role == grouped[-1].role == "assistant":
+            grouped[-1].places.append((index, 0))
         else:
-            turns.append(Turn(role, [(index, 0)]))
-    return shared.joined(
-        turns, lambda place: _offers(items[place[0]]), lambda place: _needs(items[place[0]])
-    )
+            grouped.append(Turn(role, [(index, 0)]))
+    turns: list[Turn] = []
+    for turn in shared.joined(grouped, lambda place: items[place[0]], _offers, _needs):
+        if turns and _is_aside(items[turn.places[0][0]], turns[-1], items):
+            turns[-1].places += turn.places
+        else:
+            turns.append(turn)
+    return turns
 
 
 def _role(item: Item, index: int) -> Role:
@@ -92,10 +94,8 @@ def _role(item: Item, index: int) -> Role:
         return _ROLES.get(name, "other")
     if kind == "configuration_update":
         return "system"
-    if isinstance(kind, str) and kind:
+    if (isinstance(kind, str) and kind) or (_is_reference(item) and "id" in item):
         return "assistant" if _answers(item) is None else "tool"
-    if _is_reference(item) and "id" in item:
-        return "assistant"
     raise MessageError(index, "has neither a role nor a type")
 
 
@@ -116,9 +116,8 @@ def _is_aside(item: Item, last: Turn, items: Sequence[Item]) -> bool:
     """Whether this is a note about a gap, for which the output before it had no place."""
     if last.role != "tool" or _takes_text(items[last.places[0][0]]):
         return False
-    note = item.get("content")
-    is_note = isinstance(note, str) and note.startswith("[brim: ") and note.endswith(_NOTE_END)
-    return is_note and item.get("role") == "user"
+    note = item.get("content") if item.get("role") == "user" else None
+    return isinstance(note, str) and note.startswith("[brim: ") and note.endswith(_NOTE_END)
 
 
 def _takes_text(output: Item) -> bool:
@@ -189,17 +188,14 @@ def _is_reference(item: Item) -> bool:
 
 
 def _call(item: Item) -> Call | None:
-    match item:
-        case {"type": "function_call", "call_id": str(id)}:
-            return Call(id, str(item.get("name", "")), text_of(item.get("arguments", "")))
-        case {"type": "custom_tool_call", "call_id": str(id)}:
-            return Call(id, str(item.get("name", "")), text_of(item.get("input", "")))
-        case {"type": "mcp_approval_request", "id": str(id)}:
-            return Call(id, str(item.get("name", "")), text_of(item.get("arguments", "")))
-        case {"type": str(kind), "call_id": str(id)} if kind.endswith("_call"):
-            return Call(id, kind, opaque(item))
-        case _:
-            return None
+    kind = item.get("type")
+    name = item.get("id" if kind == "mcp_approval_request" else "call_id")
+    if not isinstance(kind, str) or not isinstance(name, str):
+        return None
+    if kind in ("function_call", "custom_tool_call", "mcp_approval_request"):
+        given = item.get("arguments", item.get("input", ""))
+        return Call(name, str(item.get("name", "")), text_of(given))
+    return Call(name, kind, opaque(item)) if kind.endswith("_call") else None
 
 
 def _with_unseen_calls(
@@ -294,7 +290,8 @@ def _with_output(item: Item, texts: Sequence[str]) -> Item:
     output = item.get("output")
     if output is None or isinstance(output, str):
         return {**item, "output": "".join(texts)}
-    parts, left = shared.with_texts(output, texts, _TEXT)
+    given = [output] if isinstance(output, Mapping) else output
+    parts, left = shared.with_texts(given, texts, _TEXT)
     return {**item, "output": [*parts, *_input_texts(left)] or ""}
 
 

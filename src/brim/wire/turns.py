@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import InputError, MessageError
@@ -35,26 +36,28 @@ class Turn:
 
 def joined(
     turns: Iterable[Turn],
-    offers: Callable[[Place], str | None],
-    needs: Callable[[Place], Iterable[str]],
+    at: Callable[[Place], Part],
+    offers: Callable[[Part], str | None],
+    needs: Callable[[Part], Iterable[str]],
 ) -> list[Turn]:
     """Make one turn of those that cannot be parted.
 
     A server's tool may still be at work when it asks for the client's own tools: its end then
-    stands several turns after its beginning. `offers` gives the id under which a place can be
-    referred to, `needs` the ids that a place refers to.
+    stands several turns after its beginning. `at` gives what stands at a place, `offers` the id
+    under which that can be referred to, `needs` the ids that it refers to.
     """
     out: list[Turn] = []
     home: dict[str, int] = {}
     for turn in turns:
-        own = set(map(offers, turn.places))
-        needed = {name for place in turn.places for name in needs(place)} - own
+        parts = [at(place) for place in turn.places]
+        own = set(map(offers, parts))
+        needed = {name for part in parts for name in needs(part)} - own
         start = min((home[name] for name in needed if name in home), default=len(out))
         if start < len(out):
-            parts = [*out[start:], turn]
-            places = [place for part in parts if part.role != "system" for place in part.places]
-            out[start:] = [Turn("assistant", places)]
-            out += [part for part in parts if part.role == "system"]
+            members = [*out[start:], turn]
+            systems = [member for member in members if member.role == "system"]
+            spoken = [member.places for member in members if member.role != "system"]
+            out[start:] = [Turn("assistant", [*chain(*spoken)]), *systems]
             home = {name: min(place, start) for name, place in home.items()}
         else:
             out.append(turn)
