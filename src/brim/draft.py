@@ -325,7 +325,8 @@ class Draft:
             return after.start, "assistant"
         if before.plain and after.role == "assistant":
             return after.start, "user"
-        if self.wants_notes and start - 1 not in self.hard:
+        wanted = self.wants_notes and start - 1 not in self.hard
+        if wanted and not all(self.history.units[unit].fault for unit in range(start, stop)):
             return before.last, "paragraph"
         return None
 

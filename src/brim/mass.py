@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from brim.steps import History
 
@@ -56,22 +56,21 @@ class Mass:
         units: int,
         fixed: Iterable[int],
         gone: Iterable[int] = (),
+        noted: Sequence[int] = (),
         note: int = 0,
     ) -> None:
         self.sums = floors.sums
         self.units = units
         self.fixed = sorted({*fixed, *gone})
-        self.gone = sorted(gone)
+        self.noted = noted
+        """Those of the units that are gone where a note of that size has to stand."""
         self.note = note
         self.fixed_sums = [0, *accumulate(map(floors.of, self.fixed))]
         self.total = self.before(units)
 
     def before(self, unit: int) -> int:
-        """What may be taken of the units that stand before this one.
-
-        Where a unit is gone already there may have to be a note, which a cut takes too.
-        """
-        notes = self.note * bisect_left(self.gone, unit) if self.gone else 0
+        """What may be taken of what stands before this unit: units, and notes for those gone."""
+        notes = self.note * bisect_left(self.noted, unit) if self.noted else 0
         return self.sums[unit] - self.fixed_sums[bisect_left(self.fixed, unit)] + notes
 
     def after(self, unit: int) -> int:

@@ -60,9 +60,10 @@ def _outline_to(
 ) -> tuple[list[Run], int] | None:
     """The runs that leave and the size that stays, or None where the mark is out of reach."""
     room = mark - held_size(scope, floors, held, whole)
+    noted = _noted(scope.history, gone, scope.units)
     leave: list[Run] = []
     for others in _by_priority(scope, held | gone):
-        mass = Mass(floors, scope.units, held | others, gone, note)
+        mass = Mass(floors, scope.units, held | others, gone, noted, note)
         room_here = room - sum(map(floors.of, others.difference(*map(_span, leave))))
         room_here -= note * len(leave)
         if mass.total <= room_here:
@@ -73,6 +74,20 @@ def _outline_to(
             return leave + mass.runs(*gap), mark - room_here + left
         leave += mass.runs(0, scope.units)
     return None
+
+
+def _noted(history: History, gone: set[int], units: int) -> list[int]:
+    """Those of the units that are gone where two user turns meet, and a note has to stand."""
+    noted = []
+    for unit in sorted(gone):
+        if unit == 0 or unit - 1 in gone or history.units[unit - 1].role != "user":
+            continue
+        after = unit + 1
+        while after in gone:
+            after += 1
+        if after < units and history.units[after].role == "user":
+            noted.append(unit)
+    return noted
 
 
 def _span(run: Run) -> range:

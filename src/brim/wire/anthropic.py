@@ -199,10 +199,10 @@ def _messages(source: _Source, plan: Plan, head: int) -> list[Block]:
     out: list[Block] = []
     last = -1
     for (index, is_block), group in groupby(entries, key=lambda entry: (entry[0], entry[2])):
-        blocks = [block for *_, block in group if block]
         if not is_block:
-            out += blocks
+            out += [note for *_, note in group]
             continue
+        blocks = [block for _, number, _, block in group if number >= 0]
         message = _rebuilt(source.messages[index], source.blocks[index], blocks)
         if out and index != last + 1 and _continues(out[-1], message):
             content = [*out[-1]["content"], *_blocks(message, index)]
