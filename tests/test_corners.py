@@ -238,3 +238,11 @@ def test_fitting_from_many_threads_gives_what_one_gives() -> None:
     for (messages, end), got in zip(jobs, found, strict=True):
         if end == len(messages):
             assert got == expected[conversations.index(messages)]
+
+
+def test_a_priority_that_comes_later_moves_no_earlier_edit() -> None:
+    messages = history("c1! r0! ccc1! r0! r90 r0! u1! c1!+1 r0! " + "u1! " * 15)
+    grown = [fit(messages[:end], 249).messages for end in range(7, len(messages))]
+    for end, sent in zip(range(7, len(messages)), grown, strict=True):
+        memory.clear()
+        assert fit(messages[:end], 249).messages == sent

@@ -84,7 +84,7 @@ class Draft:
         """The units that are still there and may leave, lowest priority and oldest first."""
         units = [unit for start, stop in self._runs() for unit in range(start, stop)]
         units = [unit for unit in units if unit not in self.hard and unit not in held]
-        if self.history.ranked:
+        if self.scope.ranked:
             units.sort(key=lambda unit: self.history.units[unit].priority)
         return units
 
@@ -126,7 +126,7 @@ class Draft:
         """Those of some messages that are kept and not pinned, lowest priority first."""
         history = self.history
         kept = [index for index in self._kept_of(indices) if not history.is_pinned(index)]
-        if history.ranked:
+        if self.scope.ranked:
             kept.sort(key=lambda index: history.messages[index].priority)
         return kept
 

@@ -110,14 +110,14 @@ def _gap_with_notes(
 
 def _by_priority(scope: Scope, fixed: set[int]) -> list[set[int]]:
     """For each priority, lowest first, the loose units of another one."""
-    if not scope.history.ranked:
+    if not scope.ranked:
         return [set()]
     rank = [unit.priority for unit in scope.history.units[: scope.units]]
     for number, unit in enumerate(scope.history.units[: scope.units]):
         if unit.user >= 0:
             rank[unit.user] = max(rank[unit.user], rank[number])
     loose = [unit for unit in range(scope.units) if unit not in fixed]
-    levels = sorted({rank[unit] for unit in loose})
+    levels = sorted({rank[unit] for unit in loose}) or [0]
     return [{unit for unit in loose if rank[unit] != level} for level in levels]
 
 

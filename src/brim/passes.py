@@ -76,7 +76,7 @@ def drop_middle(draft: Draft) -> None:
 
 def drop_doomed(draft: Draft) -> None:
     """The oldest units that would have to leave even if all else were cut; by arithmetic alone."""
-    if draft.history.ranked:
+    if draft.scope.ranked:
         return
     gone, protected = draft.scope.gone(), draft.protected()
     held = (draft.hard | protected) - gone

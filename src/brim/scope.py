@@ -36,6 +36,11 @@ class Scope:
         return self.base + self.history.sizes[self.messages]
 
     @property
+    def ranked(self) -> bool:
+        """Whether any message here has a priority of its own."""
+        return bool(self.history.ranked) and self.history.ranked[0] < self.messages
+
+    @property
     def open_unit(self) -> int:
         """The step that nothing has followed yet; -1 where a user's turn is the last."""
         last = self.units - 1

@@ -85,8 +85,8 @@ class History:
         """The units with a pinned message."""
         self.points: list[tuple[int, int]] = []
         """The request points, as (messages, units) before them."""
-        self.ranked = False
-        """Whether any message has a priority of its own."""
+        self.ranked: list[int] = []
+        """The messages that have a priority of their own."""
         self.pins = frozenset(pins)
         """The messages that are pinned by their index."""
 
@@ -171,7 +171,7 @@ class History:
         if message.thinking:
             self.thoughts.append(index)
         if message.priority:
-            self.ranked = True
+            self.ranked.append(index)
 
     def _result(self, index: int, message: Message) -> None:
         unit = self.units[-1] if self.units else None

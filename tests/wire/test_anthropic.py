@@ -236,6 +236,12 @@ def test_a_clipped_result_keeps_its_other_fields_and_blocks() -> None:
     )
 
 
+def test_a_block_without_anything_in_it_is_still_a_block() -> None:
+    odd = user(result("a"), {})
+    given = body(user("go"), assistant(calls("a")), odd, assistant(LONG), user("then"))
+    assert cut(given, drop(3)).messages[2] is odd
+
+
 @pytest.mark.parametrize("content", [LONG, [says(LONG)]])
 def test_an_error_of_which_nothing_is_left_is_no_error(content: Any) -> None:
     given = body(user("go"), assistant(calls("a")), user(result("a", content, is_error=True)))
