@@ -192,7 +192,7 @@ def test_the_plans_line_names_only_what_happened() -> None:
     messages = history("s9 u20 " + "c5 r500 " * 4)
     size = int(brim.count(messages, model=MODEL))
     line = str(fit(messages, size - 300).plan)
-    assert "clipped 3" in line
+    assert "; clipped " in line
     assert "dropped" not in line
     assert "nothing left out" in str(fit(messages, size).plan)
 
@@ -242,7 +242,73 @@ def test_fitting_from_many_threads_gives_what_one_gives() -> None:
 
 def test_a_priority_that_comes_later_moves_no_earlier_edit() -> None:
     messages = history("c1! r0! ccc1! r0! r90 r0! u1! c1!+1 r0! " + "u1! " * 15)
-    grown = [fit(messages[:end], 249).messages for end in range(7, len(messages))]
+    grown = [fit(messages[:end], 400).messages for end in range(7, len(messages))]
     for end, sent in zip(range(7, len(messages)), grown, strict=True):
         memory.clear()
-        assert fit(messages[:end], 249).messages == sent
+        assert fit(messages[:end], 400).messages == sent
+
+
+def test_a_clip_says_how_much_is_missing_of_what_came_in() -> None:
+    log = "\n".join(f"row {n} of the log, with some words in it" for n in range(560))
+    messages = history("u5 c1 r1 " + "c1 r1 " * 8)
+    messages[2]["content"] = log
+    request = fit(messages, 2_100, "rolling")
+    said = int(
+        request.messages[2]["content"].split("about ")[1].split(" tokens")[0].replace(",", "")
+    )
+    decision = request.plan.decisions[2]
+    assert said == pytest.approx(decision.before - decision.after, rel=0.1)
+
+
+def test_a_clip_of_a_text_that_is_dense_at_its_ends_still_fills_the_room() -> None:
+    ends = " ".join(f"a{n}" for n in range(400))
+    messages = history("u5 c1 r1")
+    messages[2]["content"] = f"{ends}\n{'=' * 20_000}\n{ends}"
+    limit = int(brim.count(messages, model=MODEL)) - 300
+    assert fit(messages, limit, "sliding").plan.tokens > 0.9 * limit
+
+
+def test_a_shorter_text_is_not_clipped_beyond_itself() -> None:
+    def rows(name: str, number: int) -> str:
+        return "\n".join(f"row {n} of {name} with some words in it" for n in range(number))
+
+    outputs = [rows("one", 250), rows("two", 250), f"{rows('list', 60)}\n{rows('own', 95)}"]
+    outputs += [rows("list", 60), "ok", "ok"]
+    messages = history("u5 " + "c1 r1 " * 6)
+    for place, output in enumerate(outputs):
+        messages[2 + 2 * place]["content"] = output
+    for limit in range(3_900, 4_400, 50):
+        for message in fit(messages, limit).messages:
+            lines = (message["content"] or "").split("\n")
+            assert "about -" not in (message["content"] or "")
+            assert len(lines) == len(set(lines))
+
+
+def test_sliding_lets_the_oldest_go_whatever_tools_they_used() -> None:
+    messages = history("u40 " + "c1 r20 " * 20 + "a700 u5")
+    request = fit(messages, 1_700, "sliding")
+    assert request.messages[-2] is messages[-2]
+    assert request.plan.decisions[-2].fate == "kept"
+
+
+def test_pins_that_come_behind_an_edit_are_pins() -> None:
+    grown = history("u5 " + "a30 u5 " * 60 + "a5! o5 c1 r1")
+    request = fit(grown, 2_000)
+    assert request.plan.cut
+    assert request.plan.decisions[-4].fate == "kept"
+
+
+def test_a_session_is_not_changed_through_what_it_gave_out() -> None:
+    chat = brim.Session(MODEL, window=1_000, reply=1)
+    chat.append({"role": "user", "content": "hello"})
+    chat.request().messages[0]["content"] = "X " * 4_000
+    chat.history[0]["content"] = "Y"
+    assert chat.request().messages == [{"role": "user", "content": "hello"}]
+
+
+def test_notes_count_as_turns() -> None:
+    messages = history("u1 o1 u1 c1 r1")
+    request = fit(messages, 1_000, "sliding", max_turns=4)
+    assert len(request.messages) <= 4
+    again = fit(request.messages, 1_000, "sliding", max_turns=4)
+    assert again.messages == request.messages

@@ -75,6 +75,7 @@ def budget_for(
             if model
             else "give the size of the context window (window=8192), or a known model (model=...)"
         )
+    Budget(window, reply or 0)  # refuses what is no number before it is reckoned with
     largest_input = known.largest_input if known else None
     if reply is None:
         largest_output = known.largest_output if known else None

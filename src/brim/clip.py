@@ -19,7 +19,7 @@ _REMEMBERED: Final = 256
 
 HEAD: Final = 0.6
 """Of what stays of a clipped text, the part from its beginning."""
-_TRIES: Final = 8
+_TRIES: Final = 14
 _AIM: Final = 0.96
 """A first guess a little below the cap mostly spares the second."""
 _LARGEST_MARK: Final = "\n" + clip_mark(10_000_000) + "\n"
@@ -38,23 +38,27 @@ def clip(
     without, it may end at a line's end and be a little smaller. Less room than the mark takes
     gives the empty text.
     """
+    if size <= cap and count(text) <= cap:
+        return text
     mark_size = count(_LARGEST_MARK)
-    chars = _AIM * len(text) * (cap - mark_size) / max(size, 1)
+    low, high = 0.0, 0.98 * len(text)
+    chars = min(high, _AIM * len(text) * (cap - mark_size) / max(size, 1))
     best = ""
-    for _ in range(_TRIES):
+    for attempt in range(_TRIES):
         if chars < 1:
             break
         piece = _piece(text, int(chars), size, at_lines=close is None)
         tokens = count(piece)
         if tokens <= cap:
-            best = piece
+            best, low = piece, chars
             if close is None or tokens >= close * cap - 2:
                 break
             chars *= 1 + 0.9 * (cap - tokens) / max(tokens, 1)
-        elif best:
-            break
         else:
-            chars = min(chars * 0.98 * (cap - mark_size) / max(1, tokens - mark_size), chars - 1)
+            high = chars
+            chars *= 0.98 * (cap - mark_size) / max(1, tokens - mark_size)
+        if attempt > 1 or not low < chars < high:  # dense here and sparse there: halve instead
+            chars = (low + high) / 2
     if not best and count(clip_mark(size)) <= cap:
         best = clip_mark(size)
     return best

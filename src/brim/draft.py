@@ -52,7 +52,7 @@ class Draft:
         self.notes: list[Note] = []
         self.wants_notes = notes
         """Whether a gap is told of even where no rule asks for it."""
-        self.hard = scope.hard()
+        self.hard = self._hard_before = scope.hard()
         self.newest = frozenset(scope.newest_outputs())
         """The messages whose outputs are given up last."""
         self.keep_recent = scope.keep_recent
@@ -78,7 +78,8 @@ class Draft:
     def turns(self) -> int:
         """How many messages go out, system turns not counted."""
         spans = [self._span(*run) for run in self._runs()]
-        return sum(b - a - len(self.history.systems_between(a, b)) for a, b in spans)
+        own = sum(note.role != "paragraph" for note in self.notes)
+        return own + sum(b - a - len(self.history.systems_between(a, b)) for a, b in spans)
 
     def loose(self, held: Collection[int] = ()) -> list[int]:
         """The units that are still there and may leave, lowest priority and oldest first."""
@@ -156,11 +157,9 @@ class Draft:
         self.newest = frozenset()
         self.keep_recent = 0
 
-    def protected(self) -> set[int]:
-        """The units given up last."""
-        if not self.newest and not self.keep_recent:
-            return set()
-        return self.scope.protected(self.scope.gone())
+    def recent(self) -> set[int]:
+        """The last `keep_recent` units, which leave last."""
+        return self.scope.recent(self.scope.gone()) if self.keep_recent else set()
 
     def message(self, index: int) -> Message:
         """A message as it stands in the draft."""
@@ -234,10 +233,13 @@ class Draft:
         text: str | None = None,
         close: float | None = None,
     ) -> bool:
-        """Cut a message's outputs, or `text` in their place, to at most `cap` tokens."""
+        """Cut a message's outputs, or `text` in their place, to at most `cap` tokens.
+
+        What is cut is what came in, however often: so the mark says how much is missing of it.
+        """
         message = self.message(index)
-        whole = "\n".join(message.outputs)
-        size = self.output_tokens(index)
+        whole = "\n".join(self.history.messages[index].outputs)
+        size = self.history.output_sizes[index]
         if text is None:
             text = whole
         elif whole:
@@ -311,7 +313,7 @@ class Draft:
             tokens = self._plain_tokens(first, last)
             if place := self._place_of_note(start, stop):
                 told.append((*place, messages, tokens))
-            elif told and not since:
+            elif told and self.wants_notes and not since:
                 at, role, more_messages, more_tokens = told.pop()
                 told.append((at, role, messages + more_messages, tokens + more_tokens))
         return [self._note(at, role, gap_note(*sizes)) for at, role, *sizes in told]
@@ -353,6 +355,8 @@ class Draft:
         self.scope = before.up_to(units, messages)
         self.tokens += self.history.sizes[messages] - self.history.sizes[before.messages]
         self._alive.extend(_ALIVE * (units - before.units))
+        if self.history.faults:
+            self.hard = self._hard_before | self.scope.hard()
         for unit in self.scope.faults(since=before.units - 1):
             self._drop_run(unit, unit + 1, self.history.units[unit].fault)
         if self._alive.find(0, self.edited) >= 0:

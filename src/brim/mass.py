@@ -109,6 +109,7 @@ def middle_gap(history: History, mass: Mass, room: int) -> Run:
     """
     start = mass.front(room // 2)
     stop = mass.back(room - mass.before(start))
+    start = min(stop, mass.front(room - mass.after(stop)))
     user = history.units[stop].user if stop < mass.units else -1
     if not start <= user < stop or mass.is_fixed(user):
         return _spare_plain(history, mass, start, stop)

@@ -20,17 +20,22 @@ if TYPE_CHECKING:
     from brim.planning import Planner
 
 CONVERSATIONS: Final = 32
-TOKENS: Final = 8_000_000
-"""All that is remembered together takes at most so much."""
+WEIGHT: Final = 32_000_000
+"""All that is remembered together takes at most about so many bytes."""
 
 
 class _Entry:
-    __slots__ = ("copies", "key", "planner")
+    __slots__ = ("copies", "key", "media", "planner")
 
     def __init__(self, key: Hashable, planner: Planner) -> None:
         self.key = key
         self.planner = planner
         self.copies: list[Any] = []
+        self.media = 0
+
+    @property
+    def weight(self) -> int:
+        return 4 * self.planner.history.total + self.media
 
 
 class Memory:
@@ -55,7 +60,9 @@ class Memory:
         """
         entry = self._take(key, messages) or _Entry(key, make())
         start = len(entry.copies)
-        entry.planner.extend(read(start))
+        read_now = read(start)
+        entry.planner.extend(read_now)
+        entry.media += sum(media.size for message in read_now for media in message.media)
         try:
             entry.copies += [copied(message) for message in messages[start:]]
         except RecursionError:
@@ -81,11 +88,11 @@ class Memory:
     def _put(self, entry: _Entry) -> None:
         with self._lock:
             self._entries.append(entry)
-            while len(self._entries) > CONVERSATIONS or self._tokens() > TOKENS:
+            while len(self._entries) > CONVERSATIONS or self._weight() > WEIGHT:
                 del self._entries[0]
 
-    def _tokens(self) -> int:
-        return sum(entry.planner.history.total for entry in self._entries)
+    def _weight(self) -> int:
+        return sum(entry.weight for entry in self._entries)
 
     def clear(self) -> None:
         with self._lock:

@@ -8,6 +8,7 @@ for the limit's sake the first user turn as well.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from brim.mass import Mass, middle_gap
@@ -46,7 +47,7 @@ def outline(scope: Scope, floors: Floors, mark: int, note: int) -> Outline:
     runs, size = _all_but(scope, floors, hard | first, gone, note)
     if size > scope.limit and first - hard:
         runs, size = _all_but(scope, floors, hard, gone, note)
-    return Outline(runs, min(size, scope.limit), reached=False, released=True)
+    return Outline(runs, min(size, scope.limit), reached=size <= mark, released=True)
 
 
 def _outline_to(
@@ -135,4 +136,15 @@ def _all_but(
 ) -> tuple[list[Run], int]:
     runs = Mass(floors, scope.units, held, gone).runs(0, scope.units)
     size = held_size(scope, floors, held, {scope.first_user})
-    return runs, size + (note if runs or gone else 0)
+    return runs, size + note * _told_gaps(scope, held)
+
+
+def _told_gaps(scope: Scope, held: set[int]) -> int:
+    """How many gaps between held units are told of, when all else has left."""
+    units, hard = scope.history.units, scope.hard()
+    told = 0
+    for before, after in pairwise(sorted(held)):
+        meet = units[before].role == units[after].role == "user"
+        apart = units[before].plain and units[after].role == "assistant"
+        told += after > before + 1 and (meet or apart or before not in hard)
+    return told

@@ -78,10 +78,10 @@ def drop_doomed(draft: Draft) -> None:
     """The oldest units that would have to leave even if all else were cut; by arithmetic alone."""
     if draft.scope.ranked:
         return
-    gone, protected = draft.scope.gone(), draft.protected()
-    held = (draft.hard | protected) - gone
+    gone, recent = draft.scope.gone(), draft.recent()
+    held = (draft.hard | recent) - gone
     mass = Mass(draft.floors, draft.scope.units, held, gone)
-    least = held_size(draft.scope, draft.floors, held, protected) + mass.total
+    least = held_size(draft.scope, draft.floors, held, recent) + mass.total
     if least > draft.target:
         runs = oldest_runs(draft.history, mass, least - draft.target)
         draft.drop_all(runs, "oldest first")
@@ -89,7 +89,7 @@ def drop_doomed(draft: Draft) -> None:
 
 def drop_oldest(draft: Draft) -> None:
     """Units leave, oldest first, a user turn with the last of its answers."""
-    _drop_until(lambda: draft.excess <= 0, draft, draft.protected(), "oldest first")
+    _drop_until(lambda: draft.excess <= 0, draft, draft.recent(), "oldest first")
 
 
 def drop_turns(draft: Draft, most: int) -> None:
@@ -117,8 +117,10 @@ def _drop_until(done: Callable[[], bool], draft: Draft, held: Collection[int], r
 
 
 def for_the_limit(draft: Draft) -> None:
-    """From here on only the limit counts, and no longer a mark below it."""
+    """From here on only the limit counts, and no longer a mark below it, nor a note on wish."""
     draft.target = draft.limit
+    if draft.excess > 0:
+        draft.forgo_notes()
 
 
 def release(draft: Draft) -> None:

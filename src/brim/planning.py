@@ -156,7 +156,7 @@ class Planner:
 def overflow(plan: Plan, scope: Scope, tools: int) -> ContextOverflowError:
     """The error that says what cannot be left out, by size, and what to do about the largest."""
     history = scope.history
-    pins = {u for u in history.pinned if u < scope.units} - {scope.open_unit, scope.last_user}
+    pins = scope.hard() - {scope.open_unit, scope.last_user}
     parts = {
         "system": history.system_sizes[scope.messages],
         "tools": tools,

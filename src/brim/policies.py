@@ -148,11 +148,13 @@ def policy_of(
     policy = _named(given)
     if keep_recent is None:
         keep_recent = policy.keep_recent
-    for name, value in (("keep_recent", keep_recent), ("token_budget", token_budget)):
-        if value is not None and value < 0:
-            raise InputError(f"{name} must not be negative, but is {value}")
-    if max_turns is not None and max_turns < 1:
-        raise InputError(f"max_turns must be at least 1, but is {max_turns}")
+    for name, value, least in (
+        ("keep_recent", keep_recent, 0),
+        ("token_budget", token_budget, 0),
+        ("max_turns", max_turns, 1),
+    ):
+        if value is not None and (not isinstance(value, int) or value < least):
+            raise InputError(f"{name} must be a whole number from {least} on, not {value!r}")
     if (max_turns is not None or token_budget is not None) and policy.share is not None:
         raise InputError("max_turns and token_budget go with the policies sliding and rolling")
     first = () if max_turns is None else (partial(drop_turns, most=max_turns),)
@@ -173,10 +175,10 @@ def _named(given: str | Policy | Sequence[Pass]) -> Policy:
     if isinstance(given, Policy):
         return given
     if isinstance(given, str):
-        if given in POLICIES:
-            return POLICIES[given]
-        raise InputError(f"no policy {given!r}; there are {', '.join(POLICIES)}")
-    passes = tuple(given)
+        if given not in POLICIES:
+            raise InputError(f"no policy {given!r}; there are {', '.join(POLICIES)}")
+        return POLICIES[given]
+    passes = list(given) if isinstance(given, list | tuple) else []
     if not passes or not all(map(callable, passes)):
-        raise InputError("a policy is a name, or a sequence of passes (functions of a draft)")
-    return Policy("custom", passes, raw_floor)
+        raise InputError("a policy is a name, or a list of passes (functions of a draft)")
+    return Policy("custom", tuple(passes), raw_floor)

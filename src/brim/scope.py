@@ -90,8 +90,13 @@ class Scope:
         history = self.history
         newest: list[int] = []
         room = self.limit // 4
-        stop = bisect_left(history.outputs, self.messages)
-        for index in reversed(history.outputs[max(0, stop - NEWEST) : stop]):
+        place = bisect_left(history.outputs, self.messages)
+        while place > 0 and len(newest) < NEWEST:
+            place -= 1
+            index = history.outputs[place]
+            unit = history.unit_of[index]
+            if history.units[unit].fault or unit < self.first_user:
+                continue  # these leave in any case
             room -= history.output_sizes[index]
             if room < 0:
                 break
@@ -100,7 +105,13 @@ class Scope:
 
     def protected(self, gone: Collection[int]) -> set[int]:
         """The units given up last: those of the newest outputs and the last `keep_recent`."""
-        recent = range(max(0, self.units - self.keep_recent), self.units)
         newest = (self.history.unit_of[index] for index in self.newest_outputs())
-        units = {unit for unit in (*recent, *newest) if unit not in gone}
+        return self._with_users({*newest} - {*gone}, gone) | self.recent(gone)
+
+    def recent(self, gone: Collection[int]) -> set[int]:
+        """The last `keep_recent` units."""
+        recent = range(max(0, self.units - self.keep_recent), self.units)
+        return self._with_users({*recent} - {*gone}, gone)
+
+    def _with_users(self, units: set[int], gone: Collection[int]) -> set[int]:
         return units | {user for user in self.users_of(units) if user not in gone}

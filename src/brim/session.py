@@ -54,7 +54,7 @@ class Session:
     @property
     def history(self) -> tuple[dict[str, Any], ...]:
         """Every turn, whole, without the system prompt."""
-        return tuple(self._messages[self._system :])
+        return tuple(copied(message) for message in self._messages[self._system :])
 
     def append(self, message: Mapping[str, Any]) -> None:
         """Take in one turn, as a copy. A first system turn becomes the system prompt."""
@@ -71,6 +71,7 @@ class Session:
         plan = self._planner.plan()
         said = {key: value for key, value in self._beside.items() if value is not None}
         body = openai_chat.apply({"messages": self._messages, **said}, plan)
+        body["messages"] = [dict(message) for message in body["messages"]]
         return Request(body, plan)
 
     def _check(self, message: Mapping[str, Any], index: int) -> None:

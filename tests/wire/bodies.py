@@ -303,7 +303,7 @@ def responses_bodies(draw: st.DrawFn) -> Raw:
 
 
 def _is_note(item: Raw) -> bool:
-    return str(item["content"]).startswith("[brim: ")
+    return "'[brim: " in str(item["content"])
 
 
 def responses_faults(body: Any) -> list[str]:

@@ -275,9 +275,10 @@ def test_a_note_after_an_output_without_text_stands_beside_it_and_belongs_to_it(
 
 def test_a_note_is_known_by_its_text() -> None:
     screen = {"type": "computer_call_output", "call_id": "a", "output": SCREEN}
-    noted = body(screen, user(gap_note(1_234, 5_678_901)))
-    assert len(openai_responses.view(noted)) == 1
-    assert len(openai_responses.view(body(screen, user("[brim: what is this?]")))) == 2
+    note = gap_note(1_234, 5_678_901)
+    for said, turns in ((note, 1), ("[brim: what is this?]", 2)):
+        part = {"type": "input_text", "text": said}
+        assert len(openai_responses.view(body(screen, user([part])))) == turns
 
 
 def test_notes_between_users_and_between_assistants_are_turns() -> None:

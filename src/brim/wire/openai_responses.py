@@ -116,8 +116,11 @@ def _is_aside(item: Item, last: Turn, items: Sequence[Item]) -> bool:
     """Whether this is a note about a gap, for which the output before it had no place."""
     if last.role != "tool" or _takes_text(items[last.places[0][0]]):
         return False
-    note = item.get("content") if item.get("role") == "user" else None
-    return isinstance(note, str) and note.startswith("[brim: ") and note.endswith(_NOTE_END)
+    match item:
+        case {"role": "user", "content": [{"type": "input_text", "text": str(note)}]}:
+            return note.startswith("[brim: ") and note.endswith(_NOTE_END)
+        case _:
+            return False
 
 
 def _takes_text(output: Item) -> bool:
@@ -258,7 +261,9 @@ def _written(
         first, *rest = items
         if _takes_text(first):
             return [_with_output(first, after.outputs), *rest], []
-        return list(items), [{"role": "user", "content": text} for text in after.outputs]
+        return list(items), [
+            {"role": "user", "content": [part]} for part in _input_texts(after.outputs)
+        ]
     left = list(after.words)
     out: list[Item] = []
     for item in items:
