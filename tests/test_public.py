@@ -154,6 +154,7 @@ def test_a_history_that_the_server_keeps_is_relayed_with_a_warning() -> None:
     assert dict(request) == body
     assert "server keeps the history" in request.plan.warnings[0]
     assert not request.plan.exact
+    assert brim.fit({"previous_response_id": "resp_1"}, window=300).messages == []
 
 
 def test_an_object_of_a_client_library_is_refused_with_advice() -> None:

@@ -19,8 +19,8 @@ class Request(Mapping[str, Any]):
 
     @property
     def messages(self) -> Any:
-        """The conversation as it goes out."""
-        return self._body[self._messages_key]
+        """The conversation as it goes out; empty where the server keeps all of it."""
+        return self._body.get(self._messages_key, [])
 
     def __getitem__(self, key: str) -> Any:
         return self._body[key]
