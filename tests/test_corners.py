@@ -312,3 +312,12 @@ def test_notes_count_as_turns() -> None:
     assert len(request.messages) <= 4
     again = fit(request.messages, 1_000, "sliding", max_turns=4)
     assert again.messages == request.messages
+
+
+def test_what_is_equal_but_counts_otherwise_is_not_taken_for_seen() -> None:
+    whole = [{"role": "user", "content": [{"type": "odd", "v": [1] * 60}]}]
+    broken = [{"role": "user", "content": [{"type": "odd", "v": [1.0] * 60}]}]
+    limit = int(brim.count(whole, model=MODEL))
+    assert fit(whole, limit).plan.tokens == limit
+    with pytest.raises(brim.ContextOverflowError):
+        fit(broken, limit)

@@ -116,8 +116,14 @@ def fit(
 
 def _fitted(body: Mapping[str, Any], form: wire.Format, planner: Planner) -> Request:
     planner.check_pins()
-    plan = planner.plan() if wire.is_fittable(body) else planner.relayed()
-    return Request(_lowered(form.apply(body, plan), plan, form), plan, form.MESSAGES)
+    if not wire.is_fittable(body):
+        plan = planner.relayed()
+        return Request(_lowered(form.apply(body, plan), plan, form), plan, form.MESSAGES)
+    plan = planner.plan()
+    out = form.apply(body, plan)
+    if form is not openai_chat and plan.cut:
+        planner.check(plan, form.view(out))
+    return Request(_lowered(out, plan, form), plan, form.MESSAGES)
 
 
 def _body(

@@ -70,7 +70,8 @@ class Memory:
         try:
             yield entry.planner
         finally:
-            self._put(entry)
+            if all(map(_compares, messages[start:])):
+                self._put(entry)
 
     def _take(self, key: Hashable, messages: Sequence[Mapping[str, Any]]) -> _Entry | None:
         with self._lock:
@@ -97,6 +98,21 @@ class Memory:
     def clear(self) -> None:
         with self._lock:
             self._entries.clear()
+
+
+def _compares(message: Mapping[str, Any]) -> bool:
+    """Whether equal messages count alike: 1 and 1.0 are equal, but as JSON they differ."""
+    content = message.get("content")
+    if isinstance(content, list | tuple) and not all(map(_is_known, content)):
+        return False
+    calls = message.get("tool_calls") or ()
+    functions = [call.get("function") or {} for call in calls]
+    texts = [function.get("arguments", "") for function in functions]
+    return all(isinstance(text, str) for text in texts) and "reasoning_details" not in message
+
+
+def _is_known(part: Any) -> bool:
+    return isinstance(part, Mapping) and part.get("type") in ("text", "image_url")
 
 
 def copied(value: Any) -> Any:

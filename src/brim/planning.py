@@ -70,6 +70,12 @@ class Planner:
         said = "the server keeps the history, so this was neither counted whole nor fitted"
         return replace(self._untouched(self._scope()), exact=False, warnings=[said])
 
+    def check(self, plan: Plan, messages: Sequence[Message]) -> None:
+        """Count what goes out once more, in a format whose items lean on each other."""
+        tokens = self.counter.overhead + self.tools + sum(map(self.counter.message, messages))
+        if tokens > plan.limit:
+            raise overflow(replace(plan, tokens=tokens), self._scope(), self.tools)
+
     def plan(self) -> Plan:
         """What to send now. Raises `ContextOverflowError` where nothing that may go is enough."""
         scope = self._scope()
