@@ -10,7 +10,7 @@ from brim import wire
 from brim.budget import budget_for
 from brim.errors import InputError
 from brim.memory import Memory
-from brim.planning import Planner
+from brim.planner import Planner
 from brim.policies import policy_of
 from brim.request import Request
 from brim.tokens import counter_for

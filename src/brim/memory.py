@@ -17,7 +17,7 @@ from brim.errors import InputError
 
 if TYPE_CHECKING:
     from brim.messages import Message
-    from brim.planning import Planner
+    from brim.planner import Planner
 
 CONVERSATIONS: Final = 32
 WEIGHT: Final = 32_000_000

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from brim.budget import budget_for
 from brim.errors import MessageError
 from brim.memory import copied
-from brim.planning import Planner
+from brim.planner import Planner
 from brim.policies import policy_of
 from brim.request import Request
 from brim.tokens import counter_for
