@@ -46,11 +46,16 @@ class Budget:
                 raise BudgetError(f"{name} must not be negative, but is {value:,}")
 
     @property
-    def limit(self) -> int:
+    def room(self) -> int:
+        """What a server takes beside the reply: the limit without the margin."""
         room = self.window - self.reply
         if self.largest_input is not None:
             room = min(room, self.largest_input)
-        return max(0, room - self.margin)
+        return max(0, room)
+
+    @property
+    def limit(self) -> int:
+        return max(0, self.room - self.margin)
 
     def check(self, tokens: int) -> Check:
         limit = self.limit

@@ -52,6 +52,7 @@ class Draft:
         self.notes: list[Note] = []
         self.wants_notes = notes
         """Whether a gap is told of even where no rule asks for it."""
+        self._summary = ""
         self.hard = self._hard_before = scope.hard()
         self.newest = frozenset(scope.newest_outputs())
         """The messages whose outputs are given up last."""
@@ -285,6 +286,13 @@ class Draft:
         self.forget_notes()
         self.mend()
 
+    def tell(self, summary: str) -> None:
+        """Say at the first gap what was left out there; the empty text takes it back."""
+        if summary != self._summary:
+            self._summary = summary
+            self.forget_notes()
+            self.mend()
+
     def _gaps(self, stop: int = 0) -> Iterator[Run]:
         """The runs of units that are gone, each as long as it is."""
         while (start := self._alive.find(0, stop)) >= 0:
@@ -316,7 +324,12 @@ class Draft:
             elif told and self.wants_notes and not since:
                 at, role, more_messages, more_tokens = told.pop()
                 told.append((at, role, messages + more_messages, tokens + more_tokens))
-        return [self._note(at, role, gap_note(*sizes)) for at, role, *sizes in told]
+        texts = [gap_note(*sizes) for _, _, *sizes in told]
+        if texts and not since and self._summary:
+            texts[0] += f"\n{self._summary}"
+        return [
+            self._note(at, role, text) for (at, role, *_), text in zip(told, texts, strict=True)
+        ]
 
     def _place_of_note(self, start: int, stop: int) -> tuple[int, _NoteRole] | None:
         """Where a gap is told of: where a rule asks for it or, on wish, behind what is not hard."""
@@ -327,10 +340,15 @@ class Draft:
             return after.start, "assistant"
         if before.plain and after.role == "assistant":
             return after.start, "user"
-        wanted = self.wants_notes and start - 1 not in self.hard
+        wanted = self.wants_notes and (start - 1 not in self.hard or self._may_tell(start - 1))
         if wanted and not all(self.history.units[unit].fault for unit in range(start, stop)):
             return before.last, "paragraph"
         return None
+
+    def _may_tell(self, unit: int) -> bool:
+        """A summary may close the last user turn: an agent's run often has no other."""
+        pinned = any(map(self.history.is_pinned, self.history.members(unit)))
+        return bool(self._summary) and unit == self.scope.last_user and not pinned
 
     def _note(self, at: int, role: _NoteRole, text: str) -> Note:
         count = self.history.counter.message
@@ -356,7 +374,8 @@ class Draft:
         self.tokens += self.history.sizes[messages] - self.history.sizes[before.messages]
         self._alive.extend(_ALIVE * (units - before.units))
         if self.history.faults:
-            self.hard = self._hard_before | self.scope.hard()
+            self._summary = ""
+        self.hard = self._hard_before | self.scope.hard()
         for unit in self.scope.faults(since=before.units - 1):
             self._drop_run(unit, unit + 1, self.history.units[unit].fault)
         if self._alive.find(0, self.edited) >= 0:

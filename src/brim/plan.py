@@ -90,14 +90,24 @@ class Plan:
     drops: Sequence[Drop]
     notes: Sequence[Note]
     warnings: Sequence[str]
+    edition: int | None = None
+    """Plans of one edition begin alike: 0 for all that was said, None where each is cut anew."""
+    counted: int | None = None
+    """What the server itself counted of what goes out, where it was asked."""
 
     @property
     def limit(self) -> int:
-        return self.budget.limit
+        """What may be sent: less a margin, but for what the server itself has counted."""
+        return self.budget.limit if self.counted is None else self.budget.room
+
+    @property
+    def size(self) -> int:
+        """Tokens of what goes out: the server's own count, else brim's."""
+        return self.tokens if self.counted is None else self.counted
 
     @property
     def fits(self) -> bool:
-        return self.tokens <= self.limit
+        return self.size <= self.limit
 
     @property
     def cut(self) -> bool:
@@ -147,12 +157,10 @@ class Plan:
         return {fate: tally[fate] for fate in FATES if tally[fate]}
 
     def __str__(self) -> str:
-        about = "" if self.exact else "about "
+        about = "" if self.exact or self.counted is not None else "about "
         fates = ", ".join(f"{fate} {number:,}" for fate, number in self.tally().items())
         over = "" if self.fits else " (does not fit)"
-        return (
-            f"{about}{self.tokens:,} of {self.limit:,} tokens{over}; {fates or 'nothing left out'}"
-        )
+        return f"{about}{self.size:,} of {self.limit:,} tokens{over}; {fates or 'nothing left out'}"
 
     def to_dict(self) -> dict[str, Any]:
         """The whole plan as plain data, ready for JSON."""
@@ -163,6 +171,7 @@ class Plan:
             "limit": self.limit,
             "fits": self.fits,
             "exact": self.exact,
+            "counted": self.counted,
             "budget": {
                 "window": self.budget.window,
                 "reply": self.budget.reply,

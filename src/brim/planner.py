@@ -40,6 +40,8 @@ class Planner:
         *,
         pins: Iterable[int] = (),
         mask: str | None = None,
+        system: int = 0,
+        summary_room: int = 0,
     ) -> None:
         self.counter = counter
         self.budget = budget
@@ -48,11 +50,40 @@ class Planner:
         self.history = History(counter, pins) if mask is None else History(counter, pins, mask)
         self._floors = Floors(policy.floor)
         self._exact = not tools
+        self._system = system
+        self._summary_room = summary_room
+        """Tokens that an edit leaves free for a summary in its note."""
+        self._summary = ""
         self._draft: Draft | None = None
-        self._replay = None
-        if policy.share is not None:
-            note = note_size(counter)
-            self._replay = Replay(self._scope(), self._floors, policy.share, note)
+        self._replay = self._new_replay()
+
+    def _new_replay(self) -> Replay | None:
+        if self.policy.share is None:
+            return None
+        note = note_size(self.counter) + self._summary_room
+        return Replay(self._scope(), self._floors, self.policy.share, note)
+
+    @property
+    def system(self) -> int:
+        """Tokens of a system text that stands outside of the messages."""
+        return self._system
+
+    @system.setter
+    def system(self, tokens: int) -> None:
+        if tokens != self._system:
+            self._system = tokens
+            self._draft, self._replay = None, self._new_replay()
+
+    @property
+    def summary(self) -> str:
+        """What an edit's note tells of what was left out."""
+        return self._summary
+
+    @summary.setter
+    def summary(self, text: str) -> None:
+        self._summary = text
+        if self._draft is not None:
+            self._tell(self._draft)
 
     def extend(self, messages: Sequence[Message]) -> None:
         self.history.extend(messages)
@@ -74,7 +105,7 @@ class Planner:
         """Count what goes out once more, in a format whose items lean on each other."""
         tokens = self.counter.overhead + self.tools + sum(map(self.counter.message, messages))
         if tokens > plan.limit:
-            raise overflow(replace(plan, tokens=tokens), self._scope(), self.tools)
+            raise overflow(replace(plan, tokens=tokens), self._scope(), self.tools, self._system)
 
     def plan(self) -> Plan:
         """What to send now. Raises `ContextOverflowError` where nothing that may go is enough."""
@@ -86,12 +117,39 @@ class Planner:
             draft = self._edited(scope)
         plan = self._finished(draft)
         if not plan.fits:
-            raise overflow(plan, scope, self.tools)
+            raise overflow(plan, scope, self.tools, self._system)
+        return plan
+
+    def held(self) -> Plan | None:
+        """What the last edit left and all that came since, however large; no edit falls here.
+
+        None where a number of turns or tokens asks for a cut in any case.
+        """
+        scope = self._scope()
+        if self._draft is not None:
+            self._draft.grow(scope.units, scope.messages)
+            return self._finished(self._draft)
+        capped = self.policy.max_turns is not None or self.policy.token_budget is not None
+        return None if capped and self._is_over(scope) else self._untouched(scope)
+
+    def edited(self, limit: int | None = None) -> Plan:
+        """An edit now, whether it is due or not, for this limit if it is the lower one."""
+        scope = self._scope()
+        if limit is not None:
+            scope = replace(scope, limit=max(0, min(limit, scope.limit)))
+        if self._replay is None:
+            draft = self._run(scope, min(self._target(scope), scope.limit))
+        else:
+            fallen = self._replay.edit_now(scope)
+            draft = self._draft = self._run(fallen.scope, fallen.mark, fallen.outline)
+        plan = self._finished(draft)
+        if draft.tokens > scope.limit:
+            raise overflow(plan, scope, self.tools, self._system)
         return plan
 
     def _scope(self) -> Scope:
         history = self.history
-        base = self.counter.overhead + self.tools
+        base = self.counter.overhead + self.tools + self._system
         units, messages = len(history.units), len(history)
         return Scope(history, units, messages, base, self.budget.limit, self.policy.keep_recent)
 
@@ -124,20 +182,35 @@ class Planner:
 
     def _run(self, scope: Scope, target: int, outline: Outline | None = None) -> Draft:
         notes = self.policy.notes
+        target = max(0, target - self._summary_room)
         draft = Draft(scope, self._floors, target, notes=notes, outline=outline)
         run(self.policy.passes, draft, first=self.policy.first)
         if draft.tokens > scope.limit and draft.wants_notes:
             draft.forgo_notes()
+        self._tell(draft)
         return draft
 
+    def _tell(self, draft: Draft) -> None:
+        """Put the summary into the note of a gap, where there is a note and room for it."""
+        if self._summary_room and draft.wants_notes:
+            draft.tell(self._summary)
+            if draft.tokens > draft.scope.limit:
+                draft.tell("")
+
     def _untouched(self, scope: Scope) -> Plan:
-        return self._result(scope, scope.total, range(scope.messages))
+        return self._result(scope, scope.total, range(scope.messages), edition=0)
 
     def _finished(self, draft: Draft) -> Plan:
-        return self._result(draft.scope, draft.tokens, draft.kept(), draft)
+        edition = None if self._replay is None else draft.edited
+        return self._result(draft.scope, draft.tokens, draft.kept(), edition, draft)
 
     def _result(
-        self, scope: Scope, tokens: int, kept: Sequence[int], draft: Draft | None = None
+        self,
+        scope: Scope,
+        tokens: int,
+        kept: Sequence[int],
+        edition: int | None,
+        draft: Draft | None = None,
     ) -> Plan:
         return Plan(
             history=self.history,
@@ -152,6 +225,7 @@ class Planner:
             drops=draft.drops() if draft else (),
             notes=tuple(draft.notes) if draft else (),
             warnings=self._warnings(),
+            edition=edition,
         )
 
     def _warnings(self) -> list[str]:
@@ -159,12 +233,12 @@ class Planner:
         return [f"message {units[unit].start}: {units[unit].fault}" for unit in self.history.faults]
 
 
-def overflow(plan: Plan, scope: Scope, tools: int) -> ContextOverflowError:
+def overflow(plan: Plan, scope: Scope, tools: int, system: int = 0) -> ContextOverflowError:
     """The error that says what cannot be left out, by size, and what to do about the largest."""
     history = scope.history
     pins = scope.hard() - {scope.open_unit, scope.last_user}
     parts = {
-        "system": history.system_sizes[scope.messages],
+        "system": system + history.system_sizes[scope.messages],
         "tools": tools,
         "pins": sum(map(history.unit_tokens, pins)),
         "last user": history.unit_tokens(scope.last_user) if scope.last_user >= 0 else 0,

@@ -80,6 +80,13 @@ class Replay:
         self._points = len(history.points)
         return self.last
 
+    def edit_now(self, scope: Scope) -> Fallen:
+        """Let an edit fall at the very end, due or not; what comes later goes on from it."""
+        mark = low_mark(scope, self._share)
+        self.last = Fallen(scope, mark, outline(scope, self._floors, mark, self._note))
+        self._points = len(scope.history.points)
+        return self.last
+
     def _is_due(self, history: History, messages: int, units: int) -> bool:
         limit, last = self._start.limit, self.last
         if last is None:
