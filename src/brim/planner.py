@@ -105,7 +105,7 @@ class Planner:
         """Count what goes out once more, in a format whose items lean on each other."""
         tokens = self.counter.overhead + self.tools + sum(map(self.counter.message, messages))
         if tokens > plan.limit:
-            raise overflow(replace(plan, tokens=tokens), self._scope(), self.tools, self._system)
+            raise self.overflow(replace(plan, tokens=tokens))
 
     def plan(self) -> Plan:
         """What to send now. Raises `ContextOverflowError` where nothing that may go is enough."""
@@ -117,7 +117,7 @@ class Planner:
             draft = self._edited(scope)
         plan = self._finished(draft)
         if not plan.fits:
-            raise overflow(plan, scope, self.tools, self._system)
+            raise self.overflow(plan)
         return plan
 
     def held(self) -> Plan | None:
@@ -133,10 +133,10 @@ class Planner:
         return None if capped and self._is_over(scope) else self._untouched(scope)
 
     def edited(self, limit: int | None = None) -> Plan:
-        """An edit now, whether it is due or not, for this limit if it is the lower one."""
+        """An edit now, whether it is due or not, down to this limit."""
         scope = self._scope()
         if limit is not None:
-            scope = replace(scope, limit=max(0, min(limit, scope.limit)))
+            scope = replace(scope, limit=max(0, limit))
         if self._replay is None:
             draft = self._run(scope, min(self._target(scope), scope.limit))
         else:
@@ -144,7 +144,7 @@ class Planner:
             draft = self._draft = self._run(fallen.scope, fallen.mark, fallen.outline)
         plan = self._finished(draft)
         if draft.tokens > scope.limit:
-            raise overflow(plan, scope, self.tools, self._system)
+            raise self.overflow(plan)
         return plan
 
     def _scope(self) -> Scope:
@@ -228,24 +228,23 @@ class Planner:
             edition=edition,
         )
 
+    def overflow(self, plan: Plan) -> ContextOverflowError:
+        """The error that says what cannot be left out, by size, and what to do about it."""
+        scope, history = self._scope(), self.history
+        pins = scope.hard() - {scope.open_unit, scope.last_user}
+        parts = {
+            "system": self._system + history.system_sizes[scope.messages],
+            "tools": self.tools,
+            "pins": sum(map(history.unit_tokens, pins)),
+            "last user": history.unit_tokens(scope.last_user) if scope.last_user >= 0 else 0,
+            "open step": history.unit_tokens(scope.open_unit) if scope.open_unit >= 0 else 0,
+        }
+        largest = max(parts, key=lambda name: parts[name])
+        return ContextOverflowError(plan, parts, ADVICE[largest])
+
     def _warnings(self) -> list[str]:
         units = self.history.units
         return [f"message {units[unit].start}: {units[unit].fault}" for unit in self.history.faults]
-
-
-def overflow(plan: Plan, scope: Scope, tools: int, system: int = 0) -> ContextOverflowError:
-    """The error that says what cannot be left out, by size, and what to do about the largest."""
-    history = scope.history
-    pins = scope.hard() - {scope.open_unit, scope.last_user}
-    parts = {
-        "system": system + history.system_sizes[scope.messages],
-        "tools": tools,
-        "pins": sum(map(history.unit_tokens, pins)),
-        "last user": history.unit_tokens(scope.last_user) if scope.last_user >= 0 else 0,
-        "open step": history.unit_tokens(scope.open_unit) if scope.open_unit >= 0 else 0,
-    }
-    largest = max(parts, key=lambda name: parts[name])
-    return ContextOverflowError(plan, parts, ADVICE[largest])
 
 
 ADVICE = {

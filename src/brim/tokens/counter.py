@@ -29,11 +29,11 @@ class RequestCounter:
     __slots__ = (
         "_call",
         "_extra",
-        "_family",
         "_message",
-        "_table",
+        "family",
         "name",
         "overhead",
+        "table",
         "uncertainty",
     )
 
@@ -41,17 +41,17 @@ class RequestCounter:
         self.name = name
         self.overhead = family.request
         self.uncertainty = uncertainty
-        self._family = family
-        self._table = table
+        self.family = family
+        self.table = table
         self._message = family.message
         self._call = family.call
         self._extra = family.extra
 
     def text(self, text: str) -> int:
         try:
-            return self._table.young[text]
+            return self.table.young[text]
         except (KeyError, TypeError):
-            return self._table.find(text)
+            return self.table.find(text)
 
     def message(self, message: Message) -> int:
         count = self.text
@@ -67,7 +67,7 @@ class RequestCounter:
         for call in message.calls:
             total += count(call.name) + count(call.arguments) + self._call
         for media in message.media:
-            total += media_tokens(media, self._family)
+            total += media_tokens(media, self.family)
         if message.answers is not None or message.calls:
             total += self._step(message)
         return total
@@ -75,22 +75,22 @@ class RequestCounter:
     def tools(self, tools: Sequence[Mapping[str, object]]) -> int:
         if not tools:
             return 0
-        total = self._family.tool_prompt
+        total = self.family.tool_prompt
         for tool in tools:
             definition = json.dumps(tool, ensure_ascii=False, separators=(",", ":"), default=str)
-            total += self.text(definition) + self._family.tool
+            total += self.text(definition) + self.family.tool
         return total
 
     def exact(
         self, messages: Iterable[Message], tools: Sequence[Mapping[str, object]] = ()
     ) -> bool:
-        if not self._family.known or self.uncertainty or tools:
+        if not self.family.known or self.uncertainty or tools:
             return False
         return all(_is_plain(message) for message in messages)
 
     def _step(self, message: Message) -> int:
         """What the template prints around a tool's turn, and ids where it prints them."""
-        family = self._family
+        family = self.family
         total = family.result if message.answers is not None else 0
         if family.ids:
             total += self.text(message.answers or "")

@@ -26,6 +26,11 @@ _ROLES: Final[Mapping[str, Role]] = {
     "tool": "tool",
     "function": "tool",
 }
+OUTPUT: Final = "_output"
+"""Where a user's turn holds what commands printed before it; it goes out before the words."""
+HEADING: Final = "[exec output]"
+GAP: Final = "\n\n"
+
 _THINKING: Final = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
 _COMMON: Final = frozenset(("role", "content", "name", "tool_calls", "tool_call_id"))
 
@@ -57,6 +62,8 @@ def _read(raw: Mapping[str, Any], index: int) -> Message:
         extras = (*extras, text_of(raw["name"]))
     result = role == "tool"
     words, outputs = ((), texts) if result else (texts, ())
+    if role == "user" and (output := raw.get(OUTPUT)):
+        outputs, extras = (f"{HEADING}\n{text_of(output)}",), (*extras, GAP)
     calls = _calls(raw, index) if role == "assistant" else ()
     answers = _answers(raw) if result else None
     if raw.keys() <= _COMMON:
@@ -150,13 +157,28 @@ def _messages(messages: Sequence[Mapping[str, Any]], plan: Plan) -> list[Mapping
         if index in changed:
             raw = write(raw, seen[index], changed[index])
         elif seen[index].private:
-            raw = public(raw)
+            raw = sent(raw, seen[index])
         out.append(raw)
+    return out
+
+
+def sent(raw: Mapping[str, Any], message: Message) -> dict[str, Any]:
+    """A message without brim's own fields, and with the output that goes before its words."""
+    out = public(raw)
+    if message.role == "user" and message.outputs:
+        before = GAP.join(filter(None, message.outputs))
+        content = raw.get("content")
+        if content is None or isinstance(content, str):
+            out["content"] = GAP.join(filter(None, (before, content)))
+        else:
+            out["content"] = [{"type": "text", "text": before}, *content] if before else content
     return out
 
 
 def write(raw: Mapping[str, Any], before: Message, after: Message) -> dict[str, Any]:
     """A copy of a message with what was changed of it put in."""
+    if before.role == "user" and before.outputs:
+        return sent({**raw, "content": _written(raw, before.words, after.words)}, after)
     out = public(raw) if before.private else dict(raw)
     if after.thinking != before.thinking:
         for field in _THINKING:
@@ -164,12 +186,18 @@ def write(raw: Mapping[str, Any], before: Message, after: Message) -> dict[str, 
     result = before.role == "tool"
     old, new = (before.outputs, after.outputs) if result else (before.words, after.words)
     if new != old:
-        content = raw.get("content")
-        if content is None or isinstance(content, str):
-            out["content"] = new[0] if new else None
-        else:
-            out["content"] = _write_parts(content, new)
+        out["content"] = _written(raw, old, new)
     return out
+
+
+def _written(raw: Mapping[str, Any], old: Sequence[str], new: Sequence[str]) -> Any:
+    """A content with other texts in it."""
+    content = raw.get("content")
+    if new == old:
+        return content
+    if content is None or isinstance(content, str):
+        return new[0] if new else None
+    return _write_parts(content, new)
 
 
 def _write_parts(parts: Sequence[Any], texts: Sequence[str]) -> list[Any]:

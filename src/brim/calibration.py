@@ -1,0 +1,109 @@
+"""What was learned about one model at one endpoint: how its counts compare with ours, its window.
+
+An estimate is a number of tokens that another vocabulary would take. What the server reports of a
+request says how far off it was. What is learned moves in steps of 2 %, so that it does not move
+the cuts at every request, and a single odd report moves it little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import ceil, log
+from typing import Any, Final
+
+STEP: Final = 1.02
+REPORTS: Final = 8
+"""So many of the last reports count."""
+SMALLEST: Final = 150
+"""Requests below are mostly the template's own tokens, which say nothing about text."""
+RATIOS: Final = (0.5, 3.0)
+"""What is believed of a true token's share in an estimated one."""
+DENSITIES: Final = (0.1, 1.0)
+LEAST_DOUBT: Final = 0.04
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What the last reports said. Values are never changed: `learn` gives another one."""
+
+    ratios: tuple[float, ...] = ()
+    """True tokens for an estimated one, the newest last."""
+    densities: tuple[float, ...] = ()
+    """Tokens for a byte of text in other scripts than Latin."""
+    window: int | None = None
+    """What the server takes, where it refused more."""
+
+    @property
+    def ratio(self) -> float:
+        """What an estimate is multiplied by; rather too much than too little."""
+        return _stepped(_high(self.ratios)) if self.ratios else 1.0
+
+    @property
+    def density(self) -> float:
+        return min(1.0, _stepped(_high(self.densities))) if self.densities else 1.0
+
+    def uncertainty(self, first: float) -> float:
+        """How far a scaled estimate may still be too low; `first` where nothing was measured."""
+        if len(self.ratios) < 3:
+            return first if not self.ratios else first / 2
+        spread = max(self.ratios) / min(self.ratios) - 1
+        return round(min(first, max(LEAST_DOUBT, spread / 2)), 2)
+
+    def learn(self, estimate: int, foreign: int, true: int) -> Calibration:
+        """Take in a report: what was estimated with this calibration, and what it really was.
+
+        `foreign` are the bytes of text in other scripts. What cannot be told apart is left.
+        """
+        dense = self.density * foreign
+        latin = estimate - dense
+        if latin >= SMALLEST and dense <= estimate / 4:
+            ratio = _within(self.ratio * (true - dense) / latin, RATIOS)
+            return replace(self, ratios=(*self.ratios, ratio)[-REPORTS:])
+        if dense >= SMALLEST and latin <= estimate / 2:
+            density = _within(self.density * (true - latin) / dense, DENSITIES)
+            return replace(self, densities=(*self.densities, density)[-REPORTS:])
+        return self
+
+    def with_window(self, window: int | None) -> Calibration:
+        return replace(self, window=window)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "ratios": list(self.ratios),
+            "densities": list(self.densities),
+            "window": self.window,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any] | None) -> Calibration:
+        """Read what `to_dict` wrote; what makes no sense is forgotten."""
+        data = data or {}
+        window = data.get("window")
+        return cls(
+            _numbers(data.get("ratios"), RATIOS),
+            _numbers(data.get("densities"), DENSITIES),
+            window if isinstance(window, int) and window > 0 else None,
+        )
+
+
+def _high(values: tuple[float, ...]) -> float:
+    """The highest; of many the second highest, so that one odd report does not decide."""
+    ordered = sorted(values)
+    return ordered[-2] if len(ordered) >= 4 else ordered[-1]
+
+
+def _stepped(value: float) -> float:
+    """The next step from here on upward."""
+    return round(float(STEP ** ceil(log(value, STEP) - 1e-9)), 4)
+
+
+def _within(value: float, bounds: tuple[float, float]) -> float:
+    return round(min(max(value, bounds[0]), bounds[1]), 4)
+
+
+def _numbers(given: object, bounds: tuple[float, float]) -> tuple[float, ...]:
+    if not isinstance(given, list | tuple):
+        return ()
+    numbers = [value for value in given if isinstance(value, int | float)]
+    return tuple(_within(float(value), bounds) for value in numbers if value == value)[-REPORTS:]

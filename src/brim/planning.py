@@ -1,0 +1,167 @@
+"""Planning with questions: what only the world can answer is asked for, in the middle of a plan.
+
+`planning` is a generator. It yields a `CountJob` where the server's own count decides, is sent
+the answer (None: not to be had) and returns a plan. Whoever owns a connection drives it; nobody
+who has none needs one, because every question may be answered with None.
+
+An estimate decides early and the server's count decides near the limit: what surely fits is not
+asked about, and what may fit is never cut before the server has said that it does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
+
+from brim.errors import ContextOverflowError
+from brim.tokens.calibrated import CalibratedCounter, foreign_size
+
+if TYPE_CHECKING:
+    from brim.plan import Plan
+    from brim.planner import Planner
+
+Ask = Literal["near", "always", "off"]
+"""When a server that can count is asked: near the limit, before each request, or never."""
+
+T = TypeVar("T")
+
+DOUBT: Final = 0.25
+"""Nearer than that share of the limit, an estimate of what was cut is not relied on."""
+DOUBT_ABOVE: Final = 0.5
+"""By that share an estimate may be above the truth."""
+SLACK: Final = 16
+"""Tokens that a template may add where a turn ends."""
+AIM: Final = 0.99
+"""A cut to a size that is known only by its share aims a little below it."""
+ROUNDS: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class CountJob:
+    """How many tokens does this request take? To be answered by the server that will get it."""
+
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryJob:
+    """What was said in these turns? To be answered by a text, or None."""
+
+    previous: str | None
+    """The summary so far, to be extended."""
+    evicted: Sequence[Mapping[str, Any]] | None
+    """The turns that leave; None asks for the summary itself to be made shorter."""
+
+
+Job: TypeAlias = "CountJob | SummaryJob"
+Counting: TypeAlias = "Generator[CountJob, int | None, Plan]"
+Planning: TypeAlias = "Generator[Job, Any, T]"
+Draw: TypeAlias = "Callable[[Plan], Mapping[str, Any]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What a server said that a request took: the base that later estimates are added to."""
+
+    edition: int | None
+    estimate: int
+    tokens: int
+
+    @classmethod
+    def of(cls, plan: Plan, tokens: int) -> Reported:
+        return cls(plan.edition, plan.tokens, tokens)
+
+    @property
+    def share(self) -> float:
+        """True tokens for an estimated one."""
+        return self.tokens / max(1, self.estimate)
+
+
+def planning(
+    planner: Planner,
+    draw: Draw,
+    *,
+    ask: Ask = "off",
+    reported: Reported | None = None,
+) -> Counting:
+    """Decide what to send; `draw` makes the request of a plan, as it would go out."""
+    if ask == "off" and reported is None:
+        return planner.plan()
+    held = planner.held()
+    if held is not None:
+        room = held.budget.room
+        least, most = expected(held, planner, reported)
+        if most <= room and ask != "always":
+            return held
+        if least <= room and ask != "off":
+            true = yield CountJob(draw(held))
+            if true is None:
+                return _uncounted(planner, held, reported, most)
+            if true <= room:
+                return replace(held, counted=true)
+            reported = Reported.of(held, true)
+    return (yield from _cut(planner, draw, ask, reported))
+
+
+def expected(plan: Plan, planner: Planner, reported: Reported | None) -> tuple[float, float]:
+    """What a plan takes at least and at most, by all that is known."""
+    if plan.exact:
+        return plan.tokens, plan.tokens
+    doubt = planner.counter.uncertainty
+    if reported is None or reported.edition is None or reported.edition != plan.edition:
+        return _least(plan, planner), plan.tokens * (1 + doubt)
+    since = plan.tokens - reported.estimate
+    slack = SLACK if since else 0
+    most = reported.tokens + since * (1 + max(doubt, DOUBT)) + slack
+    return min(reported.tokens, _least(plan, planner)) if since else reported.tokens, most
+
+
+def _least(plan: Plan, planner: Planner) -> float:
+    """What an estimate is worth if it is much too high, as it is for text counted by its bytes."""
+    foreign = 0.0
+    if isinstance(planner.counter, CalibratedCounter):
+        kept = (plan.history.messages[index] for index in plan.kept)
+        foreign = planner.counter.density * foreign_size(kept)
+    return max(0.0, plan.tokens - 0.85 * foreign) / (1 + DOUBT_ABOVE)
+
+
+def _uncounted(planner: Planner, held: Plan, reported: Reported | None, most: float) -> Plan:
+    """Without the server's count: as if it could not count."""
+    if reported is None:
+        return planner.plan()
+    return held if most <= held.budget.room else planner.edited()
+
+
+def _cut(planner: Planner, draw: Draw, ask: Ask, reported: Reported | None) -> Counting:
+    """An edit, made smaller until the server says that it fits."""
+    limit = planner.budget.limit
+    if reported is not None:
+        known = _limit_for(planner, reported)
+        limit = min(limit, known) if ask == "off" else known
+    true: int | None = None
+    for _ in range(ROUNDS):
+        try:
+            plan = planner.edited(limit)
+        except ContextOverflowError as error:
+            if ask == "off" or _least(error.plan, planner) > planner.budget.room:
+                raise
+            true = yield CountJob(draw(error.plan))
+            if true is None or true > planner.budget.room:
+                raise
+            return replace(error.plan, counted=true)
+        near = plan.tokens * (1 + max(planner.counter.uncertainty, DOUBT)) > plan.budget.room
+        if ask == "off" or plan.exact or (ask == "near" and not near):
+            return plan
+        true = yield CountJob(draw(plan))
+        if true is None:
+            return plan if plan.tokens <= planner.budget.limit else planner.edited()
+        if true <= plan.budget.room:
+            return replace(plan, counted=true)
+        limit = min(_limit_for(planner, Reported.of(plan, true)), plan.tokens - 1)
+    raise planner.overflow(replace(plan, counted=true))
+
+
+def _limit_for(planner: Planner, reported: Reported) -> int:
+    """The estimate at which what the server counted would just fit."""
+    return int(AIM * planner.budget.room / reported.share)

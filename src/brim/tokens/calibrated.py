@@ -1,0 +1,74 @@
+"""A counter that scales another's estimates by what servers reported.
+
+Two numbers are learned for a model at an endpoint: how many true tokens an estimated one stands
+for, and how many a byte of text in other scripts does. A vocabulary made for Latin text falls
+back to single bytes there, so until it is measured such text is counted at a token a byte, more
+than which no vocabulary takes.
+"""
+
+from __future__ import annotations
+
+import re
+from math import ceil
+from typing import TYPE_CHECKING
+
+from brim.tokens.chunks import size_of
+from brim.tokens.counter import RequestCounter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from brim.messages import Message
+
+_FOREIGN = re.compile(r"[^\x00-\u024f\u2010-\u2027\u2030-\u205e\u20ac]+")
+"""What is neither Latin nor punctuation that goes with it."""
+
+
+class CalibratedCounter(RequestCounter):
+    """Counts like another counter, in true tokens as far as they are known."""
+
+    __slots__ = ("_ratio", "_scaled", "density")
+
+    def __init__(
+        self, counter: RequestCounter, ratio: float, density: float, uncertainty: float
+    ) -> None:
+        name = f"{counter.name}*{ratio:.2f}+{density:.2f}"
+        super().__init__(name, counter.table, counter.family, uncertainty)
+        self._ratio = ratio
+        self.density = density
+        self._scaled: dict[str, int] = {}
+
+    def text(self, text: str) -> int:
+        if text.isascii():
+            return ceil(self._ratio * super().text(text))
+        found = self._scaled.get(text)
+        if found is None:
+            latin = _FOREIGN.sub("", text)
+            foreign = size_of(text) - size_of(latin)
+            found = ceil(self._ratio * super().text(latin) + self.density * foreign)
+            if len(self._scaled) >= _REMEMBERED:
+                self._scaled.clear()
+            self._scaled[text] = found
+        return found
+
+
+_REMEMBERED = 2_000
+
+
+def foreign_size(messages: Iterable[Message]) -> int:
+    """Bytes of text that is not Latin."""
+    return sum(
+        size_of("".join(_FOREIGN.findall(text)))
+        for message in messages
+        for text in _texts(message)
+        if not text.isascii()
+    )
+
+
+def _texts(message: Message) -> Iterable[str]:
+    yield from message.words
+    yield from message.outputs
+    yield from message.thinking
+    yield from message.extras
+    for call in message.calls:
+        yield call.arguments
