@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from brim.passes import Pass
-    from brim.plan import Plan
     from brim.policies import Policy
     from brim.tokens import Tokenizer
 
@@ -118,12 +117,12 @@ def _fitted(body: Mapping[str, Any], form: wire.Format, planner: Planner) -> Req
     planner.check_pins()
     if not wire.is_fittable(body):
         plan = planner.relayed()
-        return Request(_lowered(form.apply(body, plan), plan, form), plan, form.MESSAGES)
+        return Request(wire.lowered(form.apply(body, plan), plan, form), plan, form.MESSAGES)
     plan = planner.plan()
     out = form.apply(body, plan)
     if form is not openai_chat and plan.cut:
         planner.check(plan, form.view(out))
-    return Request(_lowered(out, plan, form), plan, form.MESSAGES)
+    return Request(wire.lowered(out, plan, form), plan, form.MESSAGES)
 
 
 def _body(
@@ -147,16 +146,3 @@ def _tools(body: Mapping[str, Any]) -> Tools:
     if isinstance(tools, str) or not isinstance(tools, Sequence):
         raise InputError(f"tools must be a list of definitions, not {type(tools).__name__}")
     return tools
-
-
-def _lowered(body: dict[str, Any], plan: Plan, form: wire.Format) -> dict[str, Any]:
-    """Lower what the caller asks for as the answer's length to what the window has left."""
-    thinking = body.get("thinking")
-    budget, least = plan.budget, plan.budget.reply
-    if isinstance(thinking, Mapping) and isinstance(thinking.get("budget_tokens"), int):
-        least = max(least, thinking["budget_tokens"] + 1)
-    left = max(budget.window - plan.tokens - budget.margin, least)
-    for key in form.REPLY_KEYS:
-        if isinstance(body.get(key), int) and body[key] > left:
-            body[key] = left
-    return body

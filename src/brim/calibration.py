@@ -87,6 +87,10 @@ class Calibration:
         )
 
 
+NOTHING: Final = Calibration()
+"""What is known before the first report."""
+
+
 def _high(values: tuple[float, ...]) -> float:
     """The highest; of many the second highest, so that one odd report does not decide."""
     ordered = sorted(values)

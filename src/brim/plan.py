@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from brim.budget import Budget
     from brim.messages import Message, Role
@@ -123,6 +123,11 @@ class Plan:
                 message = changed.get(note.at, self.history.messages[note.at])
                 changed[note.at] = message.with_paragraph(note.text)
         return changed
+
+    @property
+    def sent(self) -> Iterator[Message]:
+        """The messages that go out, as they came in."""
+        return (self.history.messages[index] for index in self.kept)
 
     @property
     def decisions(self) -> list[Decision]:

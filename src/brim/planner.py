@@ -147,6 +147,12 @@ class Planner:
             raise self.overflow(plan)
         return plan
 
+    @property
+    def last_edit(self) -> tuple[int, int] | None:
+        """How many messages the last edit saw, and its limit: enough to make it again."""
+        last = self._replay.last if self._replay else None
+        return None if last is None else (last.scope.messages, last.scope.limit)
+
     def _scope(self) -> Scope:
         history = self.history
         base = self.counter.overhead + self.tools + self._system

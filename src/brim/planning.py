@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from brim.errors import ContextOverflowError
-from brim.tokens.calibrated import CalibratedCounter, foreign_size
+from brim.tokens.calibrated import foreign_size
 
 if TYPE_CHECKING:
     from brim.plan import Plan
@@ -84,8 +84,12 @@ def planning(
     *,
     ask: Ask = "off",
     reported: Reported | None = None,
+    renew: Callable[[], Planner] | None = None,
 ) -> Counting:
-    """Decide what to send; `draw` makes the request of a plan, as it would go out."""
+    """Decide what to send; `draw` makes the request of a plan, as it would go out.
+
+    `renew` gives the planner for an edit, which may count better than the one that goes on.
+    """
     if ask == "off" and reported is None:
         return planner.plan()
     held = planner.held()
@@ -101,7 +105,10 @@ def planning(
             if true <= room:
                 return replace(held, counted=true)
             reported = Reported.of(held, true)
-    return (yield from _cut(planner, draw, ask, reported))
+    fresh = renew() if renew else planner
+    if fresh is not planner:
+        reported = None  # it was said of the other's estimates
+    return (yield from _cut(fresh, draw, ask, reported))
 
 
 def expected(plan: Plan, planner: Planner, reported: Reported | None) -> tuple[float, float]:
@@ -120,9 +127,8 @@ def expected(plan: Plan, planner: Planner, reported: Reported | None) -> tuple[f
 def _least(plan: Plan, planner: Planner) -> float:
     """What an estimate is worth if it is much too high, as it is for text counted by its bytes."""
     foreign = 0.0
-    if isinstance(planner.counter, CalibratedCounter):
-        kept = (plan.history.messages[index] for index in plan.kept)
-        foreign = planner.counter.density * foreign_size(kept)
+    if planner.counter.density:
+        foreign = planner.counter.density * foreign_size(plan.sent)
     return max(0.0, plan.tokens - 0.85 * foreign) / (1 + DOUBT_ABOVE)
 
 

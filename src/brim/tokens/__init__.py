@@ -57,6 +57,10 @@ class Counter(Protocol):
         """Share of a count by which the truth may be higher; 0 with the model's own vocabulary."""
 
     @property
+    def density(self) -> float:
+        """Tokens counted for a byte of text that is not Latin; 0 where text is just tokenised."""
+
+    @property
     def overhead(self) -> int:
         """Tokens of a request without messages."""
 

@@ -27,7 +27,7 @@ _FOREIGN = re.compile(r"[^\x00-\u024f\u2010-\u2027\u2030-\u205e\u20ac]+")
 class CalibratedCounter(RequestCounter):
     """Counts like another counter, in true tokens as far as they are known."""
 
-    __slots__ = ("_ratio", "_scaled", "density")
+    __slots__ = ("_ratio", "_scaled")
 
     def __init__(
         self, counter: RequestCounter, ratio: float, density: float, uncertainty: float

@@ -30,6 +30,7 @@ class RequestCounter:
         "_call",
         "_extra",
         "_message",
+        "density",
         "family",
         "name",
         "overhead",
@@ -41,6 +42,7 @@ class RequestCounter:
         self.name = name
         self.overhead = family.request
         self.uncertainty = uncertainty
+        self.density = 0.0
         self.family = family
         self.table = table
         self._message = family.message

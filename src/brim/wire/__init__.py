@@ -59,6 +59,20 @@ def is_fittable(body: Mapping[str, Any]) -> bool:
     return format_of(body) is not openai_responses or openai_responses.fittable(body)
 
 
+def lowered(body: dict[str, Any], plan: Plan, form: Format) -> dict[str, Any]:
+    """Lower what the caller asks for as the answer's length to what the window has left."""
+    thinking = body.get("thinking")
+    budget, least = plan.budget, plan.budget.reply
+    if isinstance(thinking, Mapping) and isinstance(thinking.get("budget_tokens"), int):
+        least = max(least, thinking["budget_tokens"] + 1)
+    margin = budget.margin if plan.counted is None else 0
+    left = max(budget.window - plan.size - margin, least)
+    for key in form.REPLY_KEYS:
+        if isinstance(body.get(key), int) and body[key] > left:
+            body[key] = left
+    return body
+
+
 def _is_anthropic(body: Mapping[str, Any], messages: Iterable[Any]) -> bool:
     if any(body.get(key) is not None for key in _ANTHROPIC):
         return True

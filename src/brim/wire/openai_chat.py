@@ -142,10 +142,13 @@ def _priority(raw: Mapping[str, Any], index: int) -> int:
 
 def apply(body: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
     """The body that goes out: the same objects where nothing was touched."""
-    return {**body, MESSAGES: _messages(body[MESSAGES], plan)}
+    return {**body, MESSAGES: planned(body[MESSAGES], plan)}
 
 
-def _messages(messages: Sequence[Mapping[str, Any]], plan: Plan) -> list[Mapping[str, Any]]:
+def planned(
+    messages: Sequence[Mapping[str, Any]], plan: Plan, keep: Sequence[str] = ()
+) -> list[Mapping[str, Any]]:
+    """The messages that go out; brim's own fields are taken out, but for those in `keep`."""
     seen = plan.history.messages
     changed = plan.changed
     turns = {note.at: note for note in plan.notes if note.role != "paragraph"}
@@ -158,7 +161,8 @@ def _messages(messages: Sequence[Mapping[str, Any]], plan: Plan) -> list[Mapping
             raw = write(raw, seen[index], changed[index])
         elif seen[index].private:
             raw = sent(raw, seen[index])
-        out.append(raw)
+        kept = {key: messages[index][key] for key in keep if key in messages[index]}
+        out.append({**raw, **kept} if kept else raw)
     return out
 
 

@@ -1,0 +1,78 @@
+"""Drawing: a plan of a session's turns, made into the body of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from brim import wire
+from brim.wire import anthropic, openai_chat, openai_responses, templates
+
+if TYPE_CHECKING:
+    from brim.plan import Plan
+
+FormatName = Literal["chat", "anthropic", "responses"]
+FORMATS: Mapping[str, wire.Format] = {
+    "chat": openai_chat,
+    "anthropic": anthropic,
+    "responses": openai_responses,
+}
+_OWN_BLOCKS = ("_anthropic", "_responses")
+"""Where a turn holds what a format sent itself, and wants back as it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Everything about a request but the conversation."""
+
+    model: str | None
+    system: str = ""
+    system_role: str = "system"
+    format: FormatName = "chat"
+    rules: templates.Rules = templates.FREE
+    tools: Sequence[Mapping[str, Any]] | None = None
+    cache_marks: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def messages_key(self) -> str:
+        return FORMATS[self.format].MESSAGES
+
+    def body(self, turns: Sequence[Mapping[str, Any]], plan: Plan) -> dict[str, Any]:
+        """What goes to the server: the turns as planned, in its format and by its rules."""
+        keep = () if self.format == "chat" else _OWN_BLOCKS
+        messages = openai_chat.planned(turns, plan, keep)
+        if self.system:
+            messages.insert(0, {"role": self.system_role, "content": self.system})
+        shaped = templates.shape(messages, self.rules)
+        body = {**self._built(shaped, plan), **self.options}
+        return wire.lowered(body, plan, FORMATS[self.format])
+
+    def _built(self, messages: Sequence[Mapping[str, Any]], plan: Plan) -> dict[str, Any]:
+        if self.format == "anthropic":
+            return self._anthropic(messages, plan)
+        if self.format == "responses":
+            return openai_responses.build(messages, model=self.model, tools=self.tools)
+        said = {"model": self.model, "tools": self.tools}
+        return {
+            "messages": [dict(message) for message in messages],
+            **{key: value for key, value in said.items() if value is not None},
+        }
+
+    def _anthropic(self, messages: Sequence[Mapping[str, Any]], plan: Plan) -> dict[str, Any]:
+        body = anthropic.build(
+            messages, model=self.model, tools=self.tools, max_tokens=plan.budget.reply
+        )
+        if not self.cache_marks:
+            return body
+        return anthropic.cache_marks(body, _frontier(body, plan))
+
+
+def _frontier(body: Mapping[str, Any], plan: Plan) -> int | None:
+    """The message of a body up to which the last edit fixed what is sent."""
+    if not plan.edition:
+        return None
+    since = plan.length - plan.history.units[plan.edition - 1].last - 1
+    place = len(body["messages"]) - 1 - since
+    return place if 0 <= place < len(body["messages"]) - 1 else None

@@ -1,0 +1,49 @@
+"""What a session takes in: stricter than `fit`, so that what it holds, servers accept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from brim.errors import MessageError
+
+ROLES: Final = ("system", "developer", "user", "assistant", "tool")
+
+
+def check(message: Mapping[str, Any], index: int, pending: Sequence[str]) -> None:
+    """Raise for a turn that breaks a rule; `pending` are the calls that wait for a result."""
+    role, content = message["role"], message.get("content")
+    if role not in ROLES:
+        raise MessageError(index, f"unknown role {role!r}; there are {', '.join(ROLES)}")
+    if role == "tool":
+        _check_result(message, index, pending)
+    elif role == "assistant":
+        if not content and not message.get("tool_calls"):
+            raise MessageError(index, "an assistant turn needs content or tool calls")
+    elif not content:
+        raise MessageError(index, f"a {role} turn needs content")
+
+
+def _check_result(message: Mapping[str, Any], index: int, pending: Sequence[str]) -> None:
+    call = message.get("tool_call_id")
+    if not isinstance(call, str) or not call:
+        raise MessageError(index, "a tool turn needs a tool_call_id")
+    if message.get("content") is None:
+        raise MessageError(index, "a tool turn needs content; it may be the empty string")
+    if call not in pending:
+        raise MessageError(index, f"no open call has the id {call!r}")
+
+
+def open_calls(turns: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The ids of the calls of the last step that wait for their results."""
+    answered: list[str] = []
+    for turn in reversed(turns):
+        if turn["role"] == "tool":
+            answered.append(str(turn["tool_call_id"]))
+        elif turn["role"] not in ("system", "developer"):
+            calls = [str(call.get("id")) for call in turn.get("tool_calls") or ()]
+            for call in answered:
+                if call in calls:
+                    calls.remove(call)
+            return calls
+    return []

@@ -1,0 +1,105 @@
+"""Streams on their way to the caller: each chunk passes through, the answer is kept at the end.
+
+A stream that is left early (Ctrl-C, an error, a loop that breaks) is kept as far as it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from brim.wire.streams import StreamFold
+
+if TYPE_CHECKING:
+    from brim.reply import Reply
+
+Keep = Callable[["Reply", bool], None]
+"""What takes the answer; the second says whether it came to its end."""
+
+
+class _Received:
+    def __init__(self, keep: Keep) -> None:
+        self._keep = keep
+        self._fold = StreamFold()
+        self._kept = False
+
+    @property
+    def text(self) -> str:
+        """What was said so far."""
+        return self._fold.reply().text
+
+    @property
+    def reply(self) -> Reply:
+        """The answer, as far as it came."""
+        return self._fold.reply()
+
+    def _end(self, *, whole: bool) -> None:
+        if not self._kept:
+            self._kept = True
+            self._keep(self._fold.reply(), whole)
+
+
+class ReceivedStream(_Received):
+    """A stream for a `for` loop."""
+
+    def __init__(self, stream: Iterable[Any], keep: Keep) -> None:
+        super().__init__(keep)
+        self._stream = stream
+        self._chunks = self._pass_through()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._chunks
+
+    def __next__(self) -> Any:
+        return next(self._chunks)
+
+    def _pass_through(self) -> Iterator[Any]:
+        whole = False
+        try:
+            for chunk in self._stream:
+                self._fold.add(chunk)
+                yield chunk
+            whole = True
+        finally:
+            self._end(whole=whole)
+
+    def close(self) -> None:
+        """Stop here, and keep what was said."""
+        self._chunks.close()  # type: ignore[attr-defined]
+        self._end(whole=False)
+        if callable(close := getattr(self._stream, "close", None)):
+            close()
+
+
+class AsyncReceivedStream(_Received):
+    """A stream for an `async for` loop."""
+
+    def __init__(self, stream: AsyncIterable[Any], keep: Keep) -> None:
+        super().__init__(keep)
+        self._stream = stream
+        self._chunks = self._pass_through()
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self._chunks
+
+    async def __anext__(self) -> Any:
+        return await anext(self._chunks)
+
+    async def _pass_through(self) -> AsyncIterator[Any]:
+        whole = False
+        try:
+            async for chunk in self._stream:
+                self._fold.add(chunk)
+                yield chunk
+            whole = True
+        finally:
+            self._end(whole=whole)
+
+    async def aclose(self) -> None:
+        """Stop here, and keep what was said."""
+        await self._chunks.aclose()  # type: ignore[attr-defined]
+        self._end(whole=False)
+        for name in ("aclose", "close"):
+            if callable(close := getattr(self._stream, name, None)):
+                await close()
+                return

@@ -1,0 +1,88 @@
+"""The short view: the last few turns, shortened, for models that lose themselves in more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from brim.errors import InputError
+
+Turn: TypeAlias = Mapping[str, Any]
+_DEEPEST: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class ShortView:
+    """How much a small model is shown."""
+
+    keep_turns: int = 2
+    max_turn_chars: int = 800
+
+    def __post_init__(self) -> None:
+        for name in ("keep_turns", "max_turn_chars"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise InputError(f"{name} must be a whole number from 1 on, not {value!r}")
+
+    def of(self, turns: Sequence[Turn]) -> list[Turn]:
+        """The last turns, back to the call of any result among them and to the last user."""
+        start = max(0, len(turns) - self.keep_turns)
+        while start > 0 and turns[start].get("role") == "tool":
+            start -= 1
+        users = [index for index, turn in enumerate(turns) if turn.get("role") == "user"]
+        kept = list(range(start, len(turns)))
+        if users and users[-1] < start:
+            kept.insert(0, users[-1])
+        return [self._shortened(turns[index]) for index in kept]
+
+    def _shortened(self, turn: Turn) -> Turn:
+        """Results and what the model said are cut to their ends; the user's words are not."""
+        most = self.max_turn_chars
+        changed: dict[str, Any] = {}
+        if turn.get("role") in ("tool", "assistant") and _is_longer(turn.get("content"), most):
+            changed["content"] = turn["content"][-most:]
+        if _is_longer(turn.get("_output"), most):
+            changed["_output"] = turn["_output"][-most:]
+        if calls := turn.get("tool_calls"):
+            changed["tool_calls"] = [_short_call(call, most) for call in calls]
+        return {**turn, **changed} if changed else turn
+
+
+def _is_longer(text: object, most: int) -> bool:
+    return isinstance(text, str) and len(text) > most
+
+
+def _short_call(call: Mapping[str, Any], most: int) -> Mapping[str, Any]:
+    function = call.get("function")
+    if not isinstance(function, Mapping) or not _is_longer(function.get("arguments"), most):
+        return call
+    return {**call, "function": {**function, "arguments": _short_json(function["arguments"], most)}}
+
+
+def _short_json(text: str, most: int) -> str:
+    """Arguments with their long texts cut, so that they stay JSON."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = {"shortened": text}
+    share = most
+    while share:
+        share //= 2
+        short = json.dumps(_cut(value, share), ensure_ascii=False)
+        if len(short) <= most:
+            return short
+    return "{}"
+
+
+def _cut(value: Any, most: int, depth: int = 0) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= most else value[:most] + "…"
+    if depth > _DEEPEST:
+        return None
+    if isinstance(value, list):
+        return [_cut(item, most, depth + 1) for item in value[: max(1, most // 8)]]
+    if isinstance(value, dict):
+        return {key: _cut(item, most, depth + 1) for key, item in value.items()}
+    return value

@@ -1,0 +1,92 @@
+"""Target: the model that will get a request, and all that follows from which one it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from brim import usage
+from brim.budget import Budget, budget_for
+from brim.calibration import NOTHING, Calibration
+from brim.tokens import counter_for
+from brim.tokens.calibrated import CalibratedCounter
+from brim.tokens.counter import RequestCounter
+from brim.wire import templates
+
+if TYPE_CHECKING:
+    from brim.tokens import Counter, Tokenizer
+    from brim.usage import Price
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A model as it is known here. Another model, or more knowledge, is another target."""
+
+    model: str | None = None
+    window: int | None = None
+    """As the caller gave it; goes before what the server says."""
+    reply: int | None = None
+    tokenizer: Tokenizer | str | None = None
+    template: str | None = None
+    """The name of its template rules; None: what is known about the model."""
+    price: Price | None = None
+    """As the caller gave it; goes before the price list."""
+    is_local: bool = False
+    """It runs on somebody's own machine: it has no price, whatever its name."""
+    server_window: int | None = None
+    least_reply: int = 0
+    """What the server keeps free for an answer, whoever asks for less."""
+    calibration: Calibration = NOTHING
+
+    def __post_init__(self) -> None:
+        Budget(self.window or 0, self.reply or 0)  # what is no number is refused where it is given
+        self.rules()
+
+    def rules(self) -> templates.Rules:
+        if self.template is not None:
+            return templates.rules_named(self.template)
+        return templates.rules_for(self.model)
+
+    def counter(self) -> Counter:
+        """Counts what goes out, scaled by what was learned where it is an estimate."""
+        counter = counter_for(self.model, tokenizer=self.tokenizer)
+        known = self.calibration
+        if counter.uncertainty and isinstance(counter, RequestCounter):
+            doubt = known.uncertainty(counter.uncertainty)
+            counter = CalibratedCounter(counter, known.ratio, known.density, doubt)
+        return templates.counted(counter, self.rules())
+
+    def budget(self, counter: Counter) -> Budget:
+        window = self._known_window()
+        if self._is_refused(window):
+            window = self.calibration.window
+        budget = budget_for(self.model, window, self.reply, counter.uncertainty)
+        if budget.reply >= self.least_reply:
+            return budget
+        return budget_for(self.model, window, self.least_reply, counter.uncertainty)
+
+    @property
+    def window_source(self) -> str:
+        """Where the size of the window is known from."""
+        if self._is_refused(self._known_window()):
+            return "a refusal by the server"
+        if self.window is not None:
+            return "given"
+        return "the catalog" if self.server_window is None else "the server"
+
+    def price_for(self, tokens: int) -> Price | None:
+        """What the model costs for a prompt of that length; None where nobody knows."""
+        if self.price is not None or self.model is None:
+            return self.price
+        return None if self.is_local else usage.price(self.model, tokens=tokens)
+
+    def learned(self, calibration: Calibration) -> Target:
+        return replace(self, calibration=calibration)
+
+    def _known_window(self) -> int | None:
+        return self.server_window if self.window is None else self.window
+
+    def _is_refused(self, window: int | None) -> bool:
+        """Whether the server was seen to take less than it is said to."""
+        learned = self.calibration.window
+        return learned is not None and (window is None or learned < window)
