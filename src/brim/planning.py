@@ -57,6 +57,7 @@ class SummaryJob:
 Job: TypeAlias = "CountJob | SummaryJob"
 Counting: TypeAlias = "Generator[CountJob, int | None, Plan]"
 Planning: TypeAlias = "Generator[Job, Any, T]"
+Renew: TypeAlias = "Callable[[], Planner]"
 Draw: TypeAlias = "Callable[[Plan], Mapping[str, Any]]"
 
 
@@ -84,7 +85,7 @@ def planning(
     *,
     ask: Ask = "off",
     reported: Reported | None = None,
-    renew: Callable[[], Planner] | None = None,
+    renew: Renew | None = None,
 ) -> Counting:
     """Decide what to send; `draw` makes the request of a plan, as it would go out.
 
@@ -101,7 +102,7 @@ def planning(
         if least <= room and ask != "off":
             true = yield CountJob(draw(held))
             if true is None:
-                return _uncounted(planner, held, reported, most)
+                return _uncounted(planner, held, reported, most, renew)
             if true <= room:
                 return replace(held, counted=true)
             reported = Reported.of(held, true)
@@ -132,11 +133,14 @@ def _least(plan: Plan, planner: Planner) -> float:
     return max(0.0, plan.tokens - 0.85 * foreign) / (1 + DOUBT_ABOVE)
 
 
-def _uncounted(planner: Planner, held: Plan, reported: Reported | None, most: float) -> Plan:
-    """Without the server's count: as if it could not count."""
-    if reported is None:
-        return planner.plan()
-    return held if most <= held.budget.room else planner.edited()
+def _uncounted(
+    planner: Planner, held: Plan, reported: Reported | None, most: float, renew: Renew | None
+) -> Plan:
+    """Without the server's count: by what is known, as if it could not count."""
+    if most <= held.budget.room:
+        return held
+    fresh = renew() if renew else planner
+    return fresh.plan() if reported is None else fresh.edited()
 
 
 def _cut(planner: Planner, draw: Draw, ask: Ask, reported: Reported | None) -> Counting:

@@ -22,11 +22,13 @@ class _Received:
         self._keep = keep
         self._fold = StreamFold()
         self._kept = False
+        self.added = ""
+        """The text that the last chunk added."""
 
     @property
-    def text(self) -> str:
-        """What was said so far."""
-        return self._fold.reply().text
+    def thought(self) -> str:
+        """The thinking that the last chunk added."""
+        return self._fold.thought
 
     @property
     def reply(self) -> Reply:
@@ -57,11 +59,17 @@ class ReceivedStream(_Received):
         whole = False
         try:
             for chunk in self._stream:
-                self._fold.add(chunk)
+                self.added = self._fold.add(chunk)
                 yield chunk
             whole = True
         finally:
             self._end(whole=whole)
+
+    def texts(self) -> Iterator[str]:
+        """Only the text, piece by piece."""
+        for _ in self._chunks:
+            if self.added:
+                yield self.added
 
     def close(self) -> None:
         """Stop here, and keep what was said."""
@@ -89,11 +97,17 @@ class AsyncReceivedStream(_Received):
         whole = False
         try:
             async for chunk in self._stream:
-                self._fold.add(chunk)
+                self.added = self._fold.add(chunk)
                 yield chunk
             whole = True
         finally:
             self._end(whole=whole)
+
+    async def texts(self) -> AsyncIterator[str]:
+        """Only the text, piece by piece."""
+        async for _ in self._chunks:
+            if self.added:
+                yield self.added
 
     async def aclose(self) -> None:
         """Stop here, and keep what was said."""

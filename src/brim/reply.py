@@ -37,7 +37,13 @@ class Reply:
     @property
     def is_cut(self) -> bool:
         """The answer ended because there was no more room for it."""
-        return self.finish in ("length", "max_tokens", "model_context_window_exceeded", "incomplete")
+        return self.finish in (
+            "length",
+            "max_tokens",
+            "model_context_window_exceeded",
+            "incomplete",
+            "model_length",
+        )
 
     def __str__(self) -> str:
         return self.text

@@ -19,7 +19,7 @@ from brim.calibration import Calibration
 from brim.clip import clip
 from brim.drawing import Drawing, FormatName
 from brim.errors import InputError
-from brim.ledger import Entry, Ledger, RequestLog
+from brim.ledger import Entry, Ledger, RequestLog, check_category
 from brim.memory import copied
 from brim.messages import Message
 from brim.planner import Planner
@@ -29,7 +29,7 @@ from brim.receiving import AsyncReceivedStream, ReceivedStream
 from brim.reply import Reply
 from brim.request import Request
 from brim.short_view import ShortView
-from brim.summary import LARGEST, cut_to, cut_to_room, is_summary, room_for
+from brim.summary import LARGEST, answer_of, cut_to, cut_to_room, is_summary, room_for
 from brim.system import Fact, system_text
 from brim.target import Target
 from brim.tokens.calibrated import foreign_size
@@ -56,6 +56,20 @@ SHRINK: Final = 0.85
 """What is tried of a request that a server refused without giving numbers."""
 VERSION: Final = 1
 """Of what `to_dict` writes."""
+_SETTINGS: Final = (
+    "model",
+    "window",
+    "reply",
+    "template",
+    "policy",
+    "keep_recent",
+    "max_turns",
+    "token_budget",
+    "tools",
+    "format",
+    "cache_marks",
+    "system",
+)
 
 
 def _is_stream(response: Any) -> bool:
@@ -353,10 +367,9 @@ class Session:
             answer = self._summarized_here(job) if isinstance(job, SummaryJob) else None
 
     def _summarized_here(self, job: SummaryJob) -> object:
-        try:
-            return self.summarize(job.previous, job.evicted) if self.summarize else None
-        except Exception:  # whatever a stranger's function raises, the conversation goes on
+        if self.summarize is None:
             return None
+        return answer_of(self.summarize, job.previous, job.evicted)
 
     def planning(
         self,
@@ -365,10 +378,12 @@ class Session:
         short_view: ShortView | bool | None = None,
         category: str = "main",
         ask: Ask = "off",
+        format: FormatName | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> Planning[Request]:
         """Make the request, and yield what has to be asked of others on the way."""
-        drawing = self._drawing(system, options or {})
+        check_category(category)
+        drawing = self._drawing(system, options or {}, format)
         turns: Sequence[Mapping[str, Any]] = self._live
         is_short = bool(short_view) and self.goal is None
         if is_short:
@@ -379,7 +394,7 @@ class Session:
             plan = yield from self._plan_whole(drawing, ask)
             if evicted := self._evicted(plan):
                 yield from self._summed_up(evicted)
-                drawing = self._drawing(system, options or {})
+                drawing = self._drawing(system, options or {}, format)
                 self._base_on(plan)
                 plan = yield from self._plan_whole(drawing, ask)
         model, price = self.model or "", self._target.price_for(plan.size)
@@ -405,16 +420,21 @@ class Session:
         planner.extend([openai_chat.read(turn, place) for place, turn in enumerate(turns)])
         return (yield from planning(planner, partial(drawing.body, turns), ask=ask))
 
-    def _drawing(self, system: str | None, options: Mapping[str, Any]) -> Drawing:
+    def _drawing(
+        self,
+        system: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        format: FormatName | None = None,
+    ) -> Drawing:
         return Drawing(
             self.model,
             self.system_text(system),
             self._system_role,
-            self.format,
+            format or self.format,
             self._target.rules(),
             self._tools,
             self.cache_marks,
-            options,
+            options or {},
         )
 
     def system_text(self, base: str | None = None) -> str:
@@ -493,17 +513,18 @@ class Session:
 
     # What comes back
 
-    def receive(self, response: Any, category: str | None = None) -> Any:
+    def receive(self, response: Any, then: Callable[[Reply], None] | None = None) -> Any:
         """Take in an answer, and give the `Reply`; a stream passes through and is kept at its end.
 
-        Takes what the client libraries of OpenAI and Anthropic return, or the JSON itself.
+        Takes what the client libraries of OpenAI and Anthropic return, or the JSON itself. `then`
+        is called with the reply when it was taken in.
         """
         sent = self._sent
-        if sent is not None and category is not None:
-            sent = replace(sent, category=category)
 
         def keep(reply: Reply, whole: bool) -> None:
             self._take(reply, sent, whole=whole)
+            if then is not None:
+                then(reply)
 
         if isinstance(response, AsyncIterable):
             return AsyncReceivedStream(response, keep)
@@ -517,7 +538,7 @@ class Session:
         """Keep the turn, book what it cost, and learn what its prompt really took."""
         if sent is not None:
             self._sent = None
-            self._book(reply, sent)
+            self.book(reply, sent.model, sent.category, counted=sent.plan.size)
             if reply.usage is not None:
                 self._learn(sent, reply.usage)
         message = copied(reply.message)
@@ -528,15 +549,17 @@ class Session:
         else:
             self._turns.append({**message, "_empty": True})
 
-    def _book(self, reply: Reply, sent: Sent) -> None:
+    def book(self, reply: Reply, model: str, category: str, *, counted: int) -> None:
+        """Put a call on the bill; `counted` is what its prompt was taken for before it was sent."""
         said = self.planner.counter.message(Message("assistant", words=(reply.text,)))
+        target = self._target if model == self.model else replace(self._target, model=model)
         self.warnings += self.ledger.book(
-            sent.model,
-            sent.category,
+            model,
+            category,
             usage=reply.usage,
-            counted=sent.plan.size,
+            counted=counted,
             counted_output=said,
-            price=self._target.price_for(sent.plan.size),
+            price=target.price_for(counted),
             cost=reply.cost,
         )
 
@@ -550,6 +573,14 @@ class Session:
         if self.planner.counter.density:
             foreign = foreign_size(plan.sent)
             learned = self.calibration.learn(plan.tokens, foreign, usage.input)
+            self._target = self._target.learned(learned)
+
+    def learn_text(self, text: str, true: int) -> None:
+        """Take in what a server that only counts texts says of one."""
+        counter = self.planner.counter
+        if counter.density:
+            foreign = foreign_size([Message("user", words=(text,))])
+            learned = self.calibration.learn(counter.text(text), foreign, true)
             self._target = self._target.learned(learned)
 
     def refused(self, overflow: Overflow) -> None:
@@ -583,7 +614,7 @@ class Session:
     @property
     def tokens(self) -> int:
         """What the conversation takes as it stands, with the outputs that wait."""
-        self._measure(self._drawing(None, {}))
+        self._measure(self._drawing())
         held = self.planner.held() or self.planner.plan()
         tokens = held.tokens
         if self._reported is not None and self._reported.edition == held.edition is not None:
@@ -656,9 +687,7 @@ class Session:
     def _restored(cls, data: Mapping[str, Any], settings: Mapping[str, Any]) -> Session:
         if data["version"] != VERSION:
             raise InputError(f"a saved session of version {data['version']}; known is {VERSION}")
-        names = ("model", "window", "reply", "template", "policy", "keep_recent", "max_turns")
-        names += ("token_budget", "tools", "format", "cache_marks", "system")
-        session = cls(**{**{name: data[name] for name in names}, **settings})
+        session = cls(**{**{name: data[name] for name in _SETTINGS}, **settings})
         session._system_role = data["system_role"]
         session.memory = [Fact(*fact) for fact in data["memory"]]
         session.project, session.goal = data["project"], data["goal"]

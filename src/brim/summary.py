@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from inspect import isawaitable, iscoroutine
+from threading import Thread
 from typing import Any, Final, TypeAlias
 
 from brim.clip import clip
@@ -30,6 +33,31 @@ INSTRUCTIONS: Final = (
     "Leave out greetings and what was settled and needs no memory. Plain text, short lines, at "
     "most {largest} characters. Answer with the notes alone."
 )
+
+
+PATIENCE: Final = 120.0
+"""Seconds that a summary is waited for."""
+
+
+def answer_of(
+    summarize: Summarizer, previous: str | None, evicted: Sequence[Turn] | None
+) -> object:
+    """What a summarizer answers in time; one that fails, hangs or needs awaiting says nothing."""
+    answers: list[object] = []
+
+    def ask() -> None:
+        with suppress(Exception):
+            answers.append(summarize(previous, evicted))
+
+    asking = Thread(target=ask, daemon=True, name="brim-summary")
+    asking.start()
+    asking.join(PATIENCE)
+    answer = answers[0] if answers else None
+    if isawaitable(answer):
+        if iscoroutine(answer):
+            answer.close()
+        return None
+    return answer
 
 
 def room_for(limit: int, largest: int = LARGEST) -> int:

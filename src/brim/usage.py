@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any, Final
 
 from brim.catalog import Index
 
@@ -15,8 +17,9 @@ MILLION = 1_000_000
 class Usage:
     """Tokens of one call, or of many: usages add with `+`.
 
-    `input` includes `cached`, and `output` includes what the model thought before it answered.
-    Providers that report cached tokens beside the input must be added up before.
+    `input` includes `cached` and `written`, and `output` includes what the model thought before it
+    answered. Providers that report cached tokens beside the input must be added up before, as
+    `reported` does.
     """
 
     input: int = 0
@@ -24,10 +27,15 @@ class Usage:
     cached: int = 0
     """The part of `input` that the provider had from before."""
     output: int = 0
+    written: int = 0
+    """The part of `input` that the provider put into its cache, for which some charge extra."""
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
-            self.input + other.input, self.cached + other.cached, self.output + other.output
+            self.input + other.input,
+            self.cached + other.cached,
+            self.output + other.output,
+            self.written + other.written,
         )
 
 
@@ -38,21 +46,24 @@ class Price:
     input: Decimal | None = None
     cached: Decimal | None = None
     output: Decimal | None = None
+    written: Decimal | None = None
 
 
 def cost(usage: Usage, price: Price | None) -> Decimal | None:
     """What a usage costs; None where a price that is needed is not known.
 
-    Without a price for cached tokens they cost what the others do.
+    Without a price for cached or for written tokens they cost what the others do.
     """
     if price is None:
         return None
     total = Decimal(0)
     cached = price.input if price.cached is None else price.cached
-    fresh = usage.input - usage.cached
+    written = price.input if price.written is None else price.written
+    fresh = usage.input - usage.cached - usage.written
     for tokens, rate in (
         (fresh, price.input),
         (usage.cached, cached),
+        (usage.written, written),
         (usage.output, price.output),
     ):
         if tokens and rate is None:
@@ -88,6 +99,7 @@ def price(model: str, provider: str | None = None, *, tokens: int = 0) -> Price 
             _rate(found.input_mtok, tokens),
             _rate(found.cache_read_mtok, tokens),
             _rate(found.output_mtok, tokens),
+            _rate(found.cache_write_mtok, tokens),
         )
     return None
 
@@ -110,3 +122,143 @@ def _rate(rate: object, tokens: int) -> Decimal | None:
         reached = [tier.price for tier in rate.tiers if tokens > tier.start]
         return reached[-1] if reached else rate.base
     return rate if isinstance(rate, Decimal) else None
+
+
+# What providers report
+
+Fields = Mapping[str, Any]
+
+_PLACES: Final = ("usage", "usageMetadata", "usage_metadata")
+
+
+def reported(payload: Fields) -> Usage | None:
+    """The usage in a provider's answer, or in the usage object of one; None where there is none.
+
+    Numbers that cannot be are not believed: a prompt of no tokens, a count that is not one, a
+    cached part larger than the whole.
+    """
+    if not isinstance(payload, Mapping):
+        return None
+    places = [payload.get(name) for name in _PLACES]
+    found = next((place for place in places if isinstance(place, Mapping)), payload)
+    for read in _SHAPES:
+        if (usage := read(found)) is not None:
+            return usage
+    return _timings(payload)
+
+
+def reported_cost(payload: Fields) -> Decimal | None:
+    """The dollars that a provider says it took: OpenRouter and Perplexity do.
+
+    Where OpenRouter uses a key of one's own, `cost` is only its fee, and the price of the model
+    stands beside.
+    """
+    usage = payload.get("usage") if isinstance(payload, Mapping) else None
+    found = usage if isinstance(usage, Mapping) else payload
+    match found:
+        case {"cost": {"total_cost": total}}:
+            return _dollars(total)
+        case {"is_byok": True, "cost": fee, "cost_details": {"upstream_inference_cost": rest}}:
+            known = [amount for amount in (_dollars(fee), _dollars(rest)) if amount is not None]
+            return sum(known, Decimal(0)) if len(known) == 2 else None
+        case {"cost": total}:
+            return _dollars(total)
+        case _:
+            return None
+
+
+def _chat(usage: Fields) -> Usage | None:
+    details = _inner(usage, "prompt_tokens_details")
+    thought = _count(_inner(usage, "completion_tokens_details").get("reasoning_tokens")) or 0
+    prompt, said = _count(usage.get("prompt_tokens")), _output(usage.get("completion_tokens"))
+    if prompt is not None and said is not None:
+        # xAI counts thinking beside the answer; only the total tells.
+        beside = usage.get("total_tokens") == prompt + said + thought
+        said += thought if beside else 0
+    cached = _first(
+        details.get("cached_tokens"),
+        *(usage.get(name) for name in ("prompt_cache_hit_tokens", "cached_tokens", _READ)),
+    )
+    return _usage(prompt, cached, said, _first(details.get("cache_write_tokens"), _written(usage)))
+
+
+def _items(usage: Fields) -> Usage | None:
+    """Responses and Anthropic: the same names, but Anthropic counts cached tokens beside."""
+    fresh, said = _count(usage.get("input_tokens")), _output(usage.get("output_tokens"))
+    if _READ in usage or _WRITTEN in usage or "cache_creation" in usage:
+        cached, written = _count(usage.get(_READ)) or 0, _written(usage) or 0
+        return _usage(None if fresh is None else fresh + cached + written, cached, said, written)
+    details = _inner(usage, "input_tokens_details")
+    cached = _first(details.get("cached_tokens"), usage.get("cached_tokens")) or 0
+    return _usage(fresh, cached, said, _count(details.get("cache_write_tokens")))
+
+
+def _gemini(usage: Fields) -> Usage | None:
+    prompt = _first(usage.get("promptTokenCount"), usage.get("prompt_token_count"))
+    tools = _first(usage.get("toolUsePromptTokenCount"), usage.get("tool_use_prompt_token_count"))
+    cached = _first(usage.get("cachedContentTokenCount"), usage.get("cached_content_token_count"))
+    said = _first(usage.get("candidatesTokenCount"), usage.get("candidates_token_count"))
+    thought = _first(usage.get("thoughtsTokenCount"), usage.get("thoughts_token_count"))
+    whole = None if prompt is None else prompt + (tools or 0)
+    return _usage(whole, cached, (said or 0) + (thought or 0))
+
+
+def _ollama(usage: Fields) -> Usage | None:
+    return _usage(_count(usage.get("prompt_eval_count")), 0, _output(usage.get("eval_count")))
+
+
+def _timings(answer: Fields) -> Usage | None:
+    """llama.cpp says what it worked on, and what it had from before."""
+    timings = _inner(answer, "timings")
+    fresh, cached = _count(timings.get("prompt_n")), _count(timings.get("cache_n")) or 0
+    whole = None if fresh is None else fresh + cached
+    return _usage(whole, cached, _output(timings.get("predicted_n")))
+
+
+_SHAPES: Final[tuple[Callable[[Fields], Usage | None], ...]] = (_chat, _items, _gemini, _ollama)
+_READ: Final = "cache_read_input_tokens"
+_WRITTEN: Final = "cache_creation_input_tokens"
+
+
+def _usage(
+    prompt: int | None, cached: int | None, output: int | None, written: int | None = None
+) -> Usage | None:
+    if not prompt or output is None:
+        return None
+    hit = min(cached or 0, prompt)
+    return Usage(prompt, hit, output, min(written or 0, prompt - hit))
+
+
+def _written(usage: Fields) -> int | None:
+    """What was put into the cache; by how long it is to stay there, where only that is said."""
+    split = _inner(usage, "cache_creation")
+    lasting = [_count(split.get(f"ephemeral_{span}_input_tokens")) or 0 for span in ("5m", "1h")]
+    return _first(usage.get(_WRITTEN), sum(lasting))
+
+
+def _inner(fields: Fields, name: str) -> Fields:
+    inner = fields.get(name)
+    return inner if isinstance(inner, Mapping) else {}
+
+
+def _first(*values: object) -> int | None:
+    return next((count for value in values if (count := _count(value)) is not None), None)
+
+
+def _count(value: object) -> int | None:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        return None
+    return value
+
+
+def _output(value: object) -> int | None:
+    """Nothing said is nothing; a number that cannot be makes the whole report unbelievable."""
+    return 0 if value is None else _count(value)
+
+
+def _dollars(value: object) -> Decimal | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        return None
+    return Decimal(str(value)) if math.isfinite(value) and value >= 0 else None

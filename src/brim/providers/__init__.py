@@ -1,0 +1,37 @@
+"""Clients for model servers, and what a server can do.
+
+endpoint   where a server is, and how it is spoken to
+transport  requests to it: JSON and streams, retried where that helps
+counting   requests counted by the server itself
+windows    what it says about its models
+learned    what was found out, kept across runs
+portal     all of it from code without `async`
+"""
+
+from __future__ import annotations
+
+try:
+    import aiohttp as _aiohttp  # noqa: F401
+except ImportError as missing:
+    raise ImportError('talking to a server needs aiohttp: pip install "brim[client]"') from missing
+
+from brim.providers.counting import ServerCounter, Verdict
+from brim.providers.endpoint import Endpoint, Format
+from brim.providers.learned import Learned
+from brim.providers.portal import Portal
+from brim.providers.transport import Connection
+from brim.providers.windows import Kind, Server, Window, silently_cut
+
+__all__ = [
+    "Connection",
+    "Endpoint",
+    "Format",
+    "Kind",
+    "Learned",
+    "Portal",
+    "Server",
+    "ServerCounter",
+    "Verdict",
+    "Window",
+    "silently_cut",
+]

@@ -1,0 +1,373 @@
+"""Clients: a session sent to a server, and the answer taken in.
+
+All decisions are the session's: it says what to ask and what to send, and a client only asks and
+sends. A server that says that a request is too long is believed, and the request sent once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import replace
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from brim.calibration import NOTHING, Calibration
+from brim.errors import RefusedError
+from brim.planning import CountJob, SummaryJob
+from brim.providers.counting import ServerCounter
+from brim.providers.endpoint import Endpoint
+from brim.providers.faults import failure_in
+from brim.providers.learned import Learned
+from brim.providers.portal import Portal
+from brim.providers.transport import Connection
+from brim.providers.windows import Server, silently_cut
+from brim.summary import PATIENCE, question
+from brim.wire.replies import reply_of
+
+if TYPE_CHECKING:
+    from brim.drawing import FormatName
+    from brim.plan import Plan
+    from brim.planning import Ask, Job, Planning
+    from brim.providers.endpoint import Format
+    from brim.providers.windows import Kind
+    from brim.receiving import AsyncReceivedStream
+    from brim.reply import Reply
+    from brim.request import Request
+    from brim.session import Session
+    from brim.short_view import ShortView
+    from brim.summary import Turn
+
+_FORMATS: Final[Mapping[Format, FormatName]] = {
+    "openai": "chat",
+    "anthropic": "anthropic",
+    "responses": "responses",
+}
+_OWN: Final = frozenset(("llama.cpp", "ollama", "lmstudio", "vllm", "sglang", "tgi"))
+"""Servers that people run themselves, for nothing a token."""
+_LEAST_REPLY: Final = {"llama.cpp": 1}
+"""What a server keeps free for the answer whatever is asked for."""
+
+
+class AsyncClient:
+    """Sends sessions to one endpoint. Use it as `async with`, or call `close`."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        key: str | None = None,
+        format: Format = "openai",
+        headers: Mapping[str, str] | None = None,
+        timeout: float = 600.0,
+        retries: int = 2,
+        count: Ask = "near",
+        learned: Learned | None = None,
+    ) -> None:
+        """`count` says when the server is asked what a request takes: near, always or off.
+
+        `learned` is where it is kept what servers said of their limits and counts; without one
+        it is the user's own file.
+        """
+        self.endpoint = Endpoint(url, format, key, headers or {}, timeout, retries)
+        self.connection = Connection(self.endpoint)
+        self.server = Server(self.connection)
+        self.counter = ServerCounter(self.connection, enabled=count != "off")
+        self.count: Ask = count
+        self.learned = Learned() if learned is None else learned
+        self._saved: dict[str, Calibration] = {}
+        self._kind: Kind = "unknown"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self.connection.close()
+
+    async def models(self) -> list[str]:
+        """The names of the models that the server offers."""
+        return await self.server.models()
+
+    async def send(
+        self,
+        session: Session,
+        *,
+        system: str | None = None,
+        short_view: ShortView | bool | None = None,
+        category: str = "main",
+        **options: Any,
+    ) -> Reply:
+        """Send what a session has to say, and let it take in the answer."""
+        making = _Making(system, short_view, category, options)
+        request = await self._request(session, making)
+        try:
+            answer = await self.connection.post(self.endpoint.chat_path, request)
+        except RefusedError as refusal:
+            request = await self._smaller(session, making, refusal)
+            try:
+                answer = await self.connection.post(self.endpoint.chat_path, request)
+            except RefusedError as again:
+                raise self._given_up(session, again) from again
+        plan = request.plan
+        reply: Reply = session.receive(answer, then=lambda reply: self._after(session, plan, reply))
+        return reply
+
+    async def stream(
+        self,
+        session: Session,
+        *,
+        system: str | None = None,
+        short_view: ShortView | bool | None = None,
+        category: str = "main",
+        **options: Any,
+    ) -> AsyncReceivedStream:
+        """The same, piece by piece: the events of the server, with the `reply` at the end."""
+        making = _Making(system, short_view, category, {**options, **self._streamed(options)})
+        request = await self._request(session, making)
+        try:
+            events = await self._opened(request)
+        except RefusedError as refusal:
+            request = await self._smaller(session, making, refusal)
+            try:
+                events = await self._opened(request)
+            except RefusedError as again:
+                raise self._given_up(session, again) from again
+        plan = request.plan
+        received: AsyncReceivedStream = session.receive(
+            events, then=lambda reply: self._after(session, plan, reply)
+        )
+        return received
+
+    async def prepare(self, session: Session) -> None:
+        """Let a session know what the server says about the model: its window above all."""
+        target = session.target
+        if target.model is None and (offered := await self.server.models()):
+            target = replace(target, model=offered[0])
+        model = target.model or ""
+        window = await self.server.window_of(model)
+        self._kind = window.kind
+        if target.calibration == NOTHING:
+            target = target.learned(self._known(model))
+        session.target = replace(
+            target,
+            server_window=window.tokens,
+            least_reply=_LEAST_REPLY.get(window.kind, 0),
+            is_local=window.kind in _OWN,
+        )
+
+    def summarizer(self, session: Session, *, model: str | None = None) -> Any:
+        """A summarizer for a session: a model of this server writes its summaries."""
+
+        async def summarize(previous: str | None, evicted: list[Turn] | None) -> str:
+            room = session.budget.limit
+            counter = session.planner.counter
+            asked = question(previous, evicted, room=room, count=counter.text)
+            name = model or session.model or ""
+            body = {"model": name, "messages": asked}
+            reply = reply_of(await self.connection.post(self.endpoint.chat_path, body))
+            counted = sum(counter.text(message["content"]) for message in asked)
+            session.book(reply, name, "summary", counted=counted)
+            return reply.text
+
+        return summarize
+
+    # How a request comes to be
+
+    async def _request(self, session: Session, making: _Making) -> Request:
+        await self.prepare(session)
+        return await self._driven(making.planning(session, self.count, self.endpoint), session)
+
+    async def _driven(self, asking: Planning[Request], session: Session) -> Request:
+        answer: object = None
+        while True:
+            try:
+                job = asking.send(answer)
+            except StopIteration as done:
+                request: Request = done.value
+                return request
+            answer = await self._answered(job, session)
+
+    async def _answered(self, job: Job, session: Session) -> object:
+        if isinstance(job, SummaryJob):
+            return await _summary(session, job)
+        tokens = await self.counter.count(job.body)
+        if tokens is None:
+            await self._learn_text(job, session)
+        return tokens
+
+    async def _learn_text(self, job: CountJob, session: Session) -> None:
+        """Where a server counts texts alone, let it say how dense these are."""
+        if session.calibration.ratios or not session.planner.counter.density:
+            return
+        texts = (message.get("content") for message in job.body.get("messages", ()))
+        text = "\n".join(text for text in texts if isinstance(text, str))
+        tokens = await self.counter.count_text(session.model or "", text)
+        if tokens:
+            session.learn_text(text, tokens)
+
+    async def _smaller(self, session: Session, making: _Making, refusal: RefusedError) -> Request:
+        session.refused(refusal.overflow)
+        self._keep(session)
+        return await self._request(session, making)
+
+    def _given_up(self, session: Session, refusal: RefusedError) -> RefusedError:
+        """The error of a request that was refused, made smaller and refused again."""
+        session.refused(refusal.overflow)
+        self._keep(session)
+        return RefusedError(
+            f"{refusal} It had been made smaller after a first refusal. The next request will be "
+            "smaller still; to be sure of it, give the session the window that the server has.",
+            refusal.overflow,
+            status=refusal.status,
+            body=refusal.body,
+        )
+
+    # What goes out and comes back
+
+    async def _opened(self, request: Request) -> AsyncIterator[dict[str, Any]]:
+        """A stream that has begun; a refusal is raised before."""
+        events = self.connection.stream(self.endpoint.chat_path, request)
+        first = await anext(events)
+
+        async def from_the_first() -> AsyncIterator[dict[str, Any]]:
+            try:
+                yield first
+                async for event in events:
+                    failure = failure_in(self.endpoint, self.endpoint.chat_path, event)
+                    if failure is not None:
+                        raise failure
+                    yield event
+            finally:
+                await events.aclose()
+
+        return from_the_first()
+
+    def _streamed(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        wanted: dict[str, Any] = {"stream": True}
+        if self.endpoint.format == "openai":
+            asked = options.get("stream_options")
+            wanted["stream_options"] = {"include_usage": True, **(asked or {})}
+        return wanted
+
+    def _after(self, session: Session, plan: Plan, reply: Reply) -> None:
+        self._keep(session)
+        if reply.usage is None:
+            return
+        window = session.target.server_window
+        said = silently_cut(self._kind, window, plan.size, reply.usage.input)
+        if said and said not in session.warnings:
+            session.warnings.append(said)
+
+    def _known(self, model: str) -> Calibration:
+        if model not in self._saved:
+            found = self.learned.load(self.endpoint.url, model)
+            self._saved[model] = Calibration.from_dict(found)
+        return self._saved[model]
+
+    def _keep(self, session: Session) -> None:
+        """Keep what was learned, for the next session and the next run."""
+        model, calibration = session.model or "", session.calibration
+        if calibration != self._saved.get(model, NOTHING):
+            self._saved[model] = calibration
+            self.learned.save(self.endpoint.url, model, calibration.to_dict())
+
+
+class _Making:
+    """How a request is to be made; once more, if it was refused."""
+
+    def __init__(
+        self,
+        system: str | None,
+        short_view: ShortView | bool | None,
+        category: str,
+        options: Mapping[str, Any],
+    ) -> None:
+        self._system = system
+        self._short_view = short_view
+        self._category = category
+        self._options = options
+
+    def planning(self, session: Session, ask: Ask, endpoint: Endpoint) -> Planning[Request]:
+        return session.planning(
+            system=self._system,
+            short_view=self._short_view,
+            category=self._category,
+            ask=ask,
+            format=_FORMATS[endpoint.format],
+            options=self._options,
+        )
+
+
+async def _summary(session: Session, job: SummaryJob) -> object:
+    """Ask a session's summarizer, which may be a coroutine; whatever it does, this ends."""
+    if session.summarize is None:
+        return None
+    try:
+        async with asyncio.timeout(PATIENCE):
+            answer = await asyncio.to_thread(session.summarize, job.previous, job.evicted)
+            return await answer if isawaitable(answer) else answer
+    except Exception:  # a stranger's function: the turns leave without a summary
+        return None
+
+
+class Client:
+    """The same for code without `async`; Ctrl-C closes the connection and is raised."""
+
+    def __init__(self, url: str, **settings: Any) -> None:
+        """Takes what `AsyncClient` takes."""
+        self._portal = Portal()
+        self.asynchronous = AsyncClient(url, **settings)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._portal.run(self.asynchronous.close())
+        self._portal.close()
+
+    def models(self) -> list[str]:
+        """The names of the models that the server offers."""
+        return self._portal.run(self.asynchronous.models())
+
+    def prepare(self, session: Session) -> None:
+        """Let a session know what the server says about the model: its window above all."""
+        self._portal.run(self.asynchronous.prepare(session))
+
+    def send(self, session: Session, **how: Any) -> Reply:
+        """Send what a session has to say, and let it take in the answer."""
+        return self._portal.run(self.asynchronous.send(session, **how))
+
+    def stream(self, session: Session, **how: Any) -> Stream:
+        """The same, piece by piece: the events of the server, with the `reply` at the end."""
+        received = self._portal.run(self.asynchronous.stream(session, **how))
+        return Stream(received, self._portal)
+
+
+class Stream:
+    """A streamed answer for a `for` loop; leaving it early keeps what was said."""
+
+    def __init__(self, received: AsyncReceivedStream, portal: Portal) -> None:
+        self._received = received
+        self._portal = portal
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._portal.iterate(self._received)
+
+    def texts(self) -> Iterator[str]:
+        """Only the text, piece by piece."""
+        return self._portal.iterate(self._received.texts())
+
+    @property
+    def reply(self) -> Reply:
+        """The answer, as far as it came."""
+        return self._received.reply
+
+    def close(self) -> None:
+        """Stop here, and keep what was said."""
+        self._portal.run(self._received.aclose())

@@ -1,0 +1,77 @@
+"""What the environment says about the way out: proxies and certificates."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from brim.errors import InputError
+
+if TYPE_CHECKING:
+    from brim.providers.endpoint import Endpoint
+
+_BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+
+
+def certificates() -> ssl.SSLContext:
+    """Whom to trust: the bundle that the environment names, else the system's, else certifi's."""
+    for name in _BUNDLES:
+        if path := os.environ.get(name):
+            return _from_bundle(name, Path(path))
+    context = ssl.create_default_context()
+    if not context.cert_store_stats()["x509_ca"] and not os.environ.get("SSL_CERT_DIR"):
+        try:
+            import certifi
+        except ImportError:
+            return context
+        context.load_verify_locations(certifi.where())
+    return context
+
+
+def _from_bundle(name: str, path: Path) -> ssl.SSLContext:
+    try:
+        if path.is_dir():
+            return ssl.create_default_context(capath=path)
+        return ssl.create_default_context(cafile=path)
+    except OSError as error:
+        raise InputError(f"{name} names {path}, which holds no certificates: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """Who passes requests on, and what it wants to be told."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def proxy_for(endpoint: Endpoint) -> Proxy | None:
+    """The proxy that the environment names for this server; none leads back to this machine.
+
+    aiohttp's own reading of the environment also takes passwords from `.netrc`, and then refuses
+    to send a key beside them.
+    """
+    parts = urlsplit(endpoint.url)
+    if endpoint.is_loopback or proxy_bypass(parts.netloc):
+        return None
+    proxies = getproxies()
+    found = proxies.get(parts.scheme) or proxies.get("all")
+    if not found:
+        return None
+    proxy = urlsplit(found if "://" in found else f"http://{found}")
+    if proxy.scheme not in ("http", "https"):
+        raise InputError(
+            f"the proxy for {endpoint.host} is a {proxy.scheme} proxy; only http and https work"
+        )
+    address = f"{proxy.scheme}://{proxy.netloc.rpartition('@')[2]}"
+    if proxy.username is None:
+        return Proxy(address)
+    login = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    return Proxy(address, {"Proxy-Authorization": f"Basic {b64encode(login.encode()).decode()}"})

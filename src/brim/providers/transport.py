@@ -1,0 +1,428 @@
+"""Connection: requests to one endpoint, and the answers as they came."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+import aiohttp
+
+from brim.errors import ConnectionFailedError, ProviderError, ProviderTimeoutError
+from brim.providers import faults
+from brim.providers.network import Proxy, certificates, proxy_for
+from brim.providers.sse import Event, EventParser
+
+if TYPE_CHECKING:
+    from brim.providers.endpoint import Endpoint
+
+T = TypeVar("T")
+Body = Mapping[str, Any] | bytes
+Events = AsyncGenerator[dict[str, Any], None]
+
+LARGEST_ANSWER = 64 * 1024 * 1024
+"""Bytes of an answer that is not streamed, or of one event of a stream."""
+LARGEST_ERROR = 256 * 1024
+FIRST_WAIT, LONGEST_WAIT = 0.5, 8.0
+LONGEST_RETRY_AFTER = 60.0
+"""A server that asks for more than this is not waited for."""
+CONNECT = 10.0
+"""Seconds to reach a server at all."""
+LINGER = 0.2
+"""Seconds to wait for the end behind the last event, so that the connection can be used again."""
+ANTHROPIC_VERSION = "2023-06-01"
+
+_CERTIFICATE: Final = (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer, with the headers that tell one server from another."""
+
+    body: Any
+    headers: Mapping[str, str]
+
+
+class Connection:
+    """Sends requests to an endpoint; what goes wrong is one of `brim.errors`, without the key.
+
+    Paths stand beside the endpoint's `url`: `endpoint.chat_path`, `/tokenize`. Use it as
+    `async with`, or call `close`; it belongs to the event loop in which it is first used.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, *, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+    ) -> None:
+        self.endpoint = endpoint
+        self._sleep = sleep
+        self._session: aiohttp.ClientSession | None = None
+        self._proxy: Proxy | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Hang up; a later request opens the connection anew."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def get(
+        self, path: str, *, timeout: float | None = None, retries: int | None = None
+    ) -> Any:
+        """The JSON at a path."""
+        return (await self.answer("GET", path, timeout=timeout, retries=retries)).body
+
+    async def post(
+        self, path: str, body: Body, *, timeout: float | None = None, retries: int | None = None
+    ) -> dict[str, Any]:
+        """The whole answer to a request; an error that came with status 200 is raised as well."""
+        answer = await self.answer("POST", path, body, timeout=timeout, retries=retries)
+        if not isinstance(answer.body, dict):
+            raise self._nonsense(path, "JSON that is not an object", answer.body)
+        return answer.body
+
+    async def answer(
+        self,
+        method: str,
+        path: str,
+        body: Body | None = None,
+        *,
+        timeout: float | None = None,
+        retries: int | None = None,
+    ) -> Answer:
+        """Any JSON answer. `timeout` bounds one attempt as a whole, beside the endpoint's own."""
+
+        async def once() -> Answer:
+            try:
+                async with asyncio.timeout(timeout) as bound:
+                    return await self._exchange(method, path, body)
+            except TimeoutError as error:
+                if bound.expired() and not isinstance(error, ProviderError):
+                    raise self._silent(timeout) from None
+                raise
+
+        return await self._trying(once, retries)
+
+    async def stream(self, path: str, body: Body) -> Events:
+        """The events of a streamed answer, as they come.
+
+        A request that is too long raises `RefusedError` before anything is yielded: events that
+        only open a stream are held back until there is more. Any other error inside of the stream
+        is an event. A server that does not stream gives its whole answer as one event. Closing
+        the iterator (`contextlib.aclosing`) or cancelling its task hangs up at once.
+        """
+        response, held, events = await self._trying(lambda: self._begin(path, body), None)
+        try:
+            for event in held:
+                yield event
+            async for event in events:
+                yield event
+            await _linger(response)
+        finally:
+            response.close()
+            await events.aclose()
+
+    async def _exchange(self, method: str, path: str, body: Body | None) -> Answer:
+        response = await self._opened(method, path, body)
+        try:
+            answer = _parsed(await self._read(response))
+        except _NotJsonError as error:
+            raise self._nonsense(
+                path, f"what is not JSON ({response.content_type})", error.text
+            ) from None
+        finally:
+            response.close()
+        if isinstance(answer, dict):
+            failure = faults.failure_in(self.endpoint, path, answer)
+            if failure is not None:
+                raise failure
+        return Answer(answer, response.headers)
+
+    async def _begin(
+        self, path: str, body: Body
+    ) -> tuple[aiohttp.ClientResponse, list[dict[str, Any]], Events]:
+        """Open a stream and read on until it is clear that the request was not refused."""
+        response = await self._opened("POST", path, body)
+        events = self._events(response, path)
+        try:
+            return response, await self._openings(events, response, path), events
+        except BaseException:
+            response.close()
+            await events.aclose()
+            raise
+
+    async def _openings(
+        self, events: Events, response: aiohttp.ClientResponse, path: str
+    ) -> list[dict[str, Any]]:
+        """The events up to the first that says something."""
+        held: list[dict[str, Any]] = []
+        async for event in events:
+            if (refused := faults.refusal_in(self.endpoint, event)) is not None:
+                raise refused
+            held.append(event)
+            if faults.says_something(event):
+                break
+        if not held:
+            raise self._nonsense(path, f"no event at all ({response.content_type})", None)
+        return held
+
+    async def _events(self, response: aiohttp.ClientResponse, path: str) -> Events:
+        parser = EventParser()
+        first = True
+        while piece := await self._piece(response):
+            if first and piece.strip():
+                first = False
+                if piece.lstrip().startswith(b"{"):
+                    yield await self._unstreamed(response, path, piece)
+                    return
+            for event in parser.feed(piece):
+                if event.data.strip() == "[DONE]":
+                    return
+                yield self._event(path, event)
+            if parser.waiting > LARGEST_ANSWER:
+                raise self._nonsense(path, f"an event of over {LARGEST_ANSWER:,} bytes", None)
+        for event in parser.finish():
+            if event.data.strip() != "[DONE]":
+                yield self._event(path, event)
+
+    async def _unstreamed(
+        self, response: aiohttp.ClientResponse, path: str, begun: bytes
+    ) -> dict[str, Any]:
+        try:
+            answer = _parsed(await self._read(response, begun))
+        except _NotJsonError as error:
+            raise self._nonsense(path, "what is neither JSON nor events", error.text) from None
+        return answer if isinstance(answer, dict) else {}
+
+    def _event(self, path: str, event: Event) -> dict[str, Any]:
+        try:
+            found = _parsed(event.data)
+        except _NotJsonError as error:
+            if event.name == "error":
+                return {"type": "error", "error": {"message": event.data}}
+            raise self._nonsense(path, "an event that is not JSON", error.text) from None
+        if not isinstance(found, dict):
+            raise self._nonsense(path, "an event that is not an object", found)
+        if event.name == "error" and faults.error_in(found) is None:
+            return {"type": "error", "error": found}
+        return found
+
+    async def _opened(self, method: str, path: str, body: Body | None) -> aiohttp.ClientResponse:
+        """A response whose status is a success; any other is raised."""
+        data = body if isinstance(body, bytes) or body is None else encoded(body)
+        try:
+            response = await self._sent(method, path, data)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise self._broken(error) from error
+        if 200 <= response.status < 300:
+            return response
+        try:
+            raw = await self._read(response, bound=LARGEST_ERROR, cut=True)
+        except ProviderError:
+            raw = b""
+        finally:
+            response.close()
+        raise faults.fault(self.endpoint, path, response.status, response.headers, raw)
+
+    async def _sent(self, method: str, path: str, data: bytes | None) -> aiohttp.ClientResponse:
+        session = self._session or self._open_session()
+        sent = headers(self.endpoint)
+        if data is not None:
+            sent["Content-Type"] = "application/json"
+        through: dict[str, Any] = {}
+        if self._proxy is not None:
+            through["proxy"] = self._proxy.url
+            if self.endpoint.url.startswith("https:"):
+                through["proxy_headers"] = self._proxy.headers
+            else:
+                sent |= self._proxy.headers
+        kept: dict[str, bool] = {}
+        while True:
+            try:
+                return await session.request(
+                    method,
+                    self.endpoint.beside(path),
+                    data=data,
+                    headers=sent,
+                    allow_redirects=False,
+                    trace_request_ctx=kept,
+                    **through,
+                )
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+                # A server may close a connection that was kept, just as it is used again.
+                if isinstance(error, aiohttp.ClientConnectorError) or not kept.pop("again", False):
+                    raise
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        endpoint = self.endpoint
+        secure = endpoint.url.startswith("https:")
+        self._proxy = proxy_for(endpoint)
+        tracing = aiohttp.TraceConfig()
+        tracing.on_connection_reuseconn.append(_note_reuse)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=certificates() if secure else True),
+            trace_configs=[tracing],
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(
+                total=None,
+                sock_connect=min(CONNECT, endpoint.timeout),
+                sock_read=endpoint.timeout,
+            ),
+        )
+        return self._session
+
+    async def _read(
+        self,
+        response: aiohttp.ClientResponse,
+        begun: bytes = b"",
+        *,
+        bound: int = LARGEST_ANSWER,
+        cut: bool = False,
+    ) -> bytes:
+        pieces, size = [begun], len(begun)
+        while piece := await self._piece(response):
+            pieces.append(piece)
+            size += len(piece)
+            if size > bound:
+                if cut:
+                    break
+                raise self._nonsense(response.url.path, f"more than {bound:,} bytes", None)
+        return b"".join(pieces)
+
+    async def _piece(self, response: aiohttp.ClientResponse) -> bytes:
+        """The next bytes; none at the end."""
+        try:
+            return await response.content.readany()
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._broken(error) from error
+
+    async def _trying(self, once: Callable[[], Awaitable[T]], retries: int | None) -> T:
+        retries = self.endpoint.retries if retries is None else retries
+        for attempt in range(retries + 1):
+            try:
+                return await once()
+            except ProviderError as error:
+                wait = patience(error, attempt)
+                if attempt == retries or wait is None:
+                    raise
+            await self._sleep(wait)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _broken(self, error: Exception) -> ProviderError:
+        host = self.endpoint.host
+        if isinstance(error, aiohttp.ConnectionTimeoutError):
+            return ConnectionFailedError(
+                f"{host} cannot be reached: nobody answers. Check the address and the network."
+            )
+        if isinstance(error, TimeoutError):
+            return self._silent(None)
+        if isinstance(error, _CERTIFICATE):
+            return ConnectionFailedError(
+                f"{host} shows a certificate that is not trusted: {error}. SSL_CERT_FILE can name "
+                "a file with the certificates to trust."
+            )
+        if isinstance(error, aiohttp.ClientConnectorError):
+            return ConnectionFailedError(
+                f"{host} cannot be reached: {error.os_error.strerror or error.os_error}. "
+                "Check that the server runs, and that the address is right."
+            )
+        return ConnectionFailedError(
+            f"the connection to {host} broke before the answer was whole: "
+            f"{error or type(error).__name__}. Try again."
+        )
+
+    def _silent(self, seconds: float | None) -> ProviderTimeoutError:
+        seconds = self.endpoint.timeout if seconds is None else seconds
+        return ProviderTimeoutError(
+            f"{self.endpoint.host} did not answer in {seconds:g} s. Raise the endpoint's `timeout` "
+            "if the model needs longer."
+        )
+
+    def _nonsense(self, path: str, what: str, body: object) -> ProviderError:
+        return ProviderError(
+            f"{self.endpoint.host} answered at {path} with {what}. "
+            "Check that the address is that of a model server.",
+            status=200,
+            body=body,
+        )
+
+
+def headers(endpoint: Endpoint) -> dict[str, str]:
+    """What every request carries; the endpoint's own headers go before ours."""
+    from brim import __version__
+
+    found = {"User-Agent": f"brim/{__version__}", "Accept": "application/json, text/event-stream"}
+    if endpoint.format == "anthropic":
+        found["anthropic-version"] = ANTHROPIC_VERSION
+    if endpoint.key is not None:
+        if endpoint.format == "anthropic":
+            found["x-api-key"] = endpoint.key
+        # Servers that only imitate Anthropic look for the key where OpenAI's clients put it.
+        if endpoint.format != "anthropic" or endpoint.host != "api.anthropic.com":
+            found["Authorization"] = f"Bearer {endpoint.key}"
+    given = {name.lower() for name in endpoint.headers}
+    kept = {name: value for name, value in found.items() if name.lower() not in given}
+    return kept | dict(endpoint.headers)
+
+
+def encoded(body: Mapping[str, Any]) -> bytes:
+    """A body as it goes out; half a surrogate pair, which UTF-8 cannot hold, goes as an escape."""
+    compact = (",", ":")
+    try:
+        return json.dumps(dict(body), ensure_ascii=False, separators=compact).encode()
+    except UnicodeEncodeError:
+        return json.dumps(dict(body), separators=compact).encode()
+
+
+def patience(error: ProviderError, attempt: int) -> float | None:
+    """Seconds to wait before the same request is sent again; None where that would not help."""
+    if isinstance(error, ConnectionFailedError):
+        if isinstance(error.__cause__, _CERTIFICATE):
+            return None
+    elif isinstance(error, ProviderTimeoutError) or not faults.may_pass(error):
+        return None
+    if error.retry_after is not None:
+        return error.retry_after if error.retry_after <= LONGEST_RETRY_AFTER else None
+    wait: float = min(LONGEST_WAIT, FIRST_WAIT * 2**attempt)
+    return wait * random.uniform(0.75, 1.25)
+
+
+async def _note_reuse(
+    _: aiohttp.ClientSession,
+    context: SimpleNamespace,
+    __: aiohttp.TraceConnectionReuseconnParams,
+) -> None:
+    context.trace_request_ctx["again"] = True
+
+
+class _NotJsonError(Exception):
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+def _parsed(text: str | bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        shown = (
+            text if isinstance(text, str) else text[: faults.KEPT * 4].decode("utf-8", "replace")
+        )
+        raise _NotJsonError(shown[: faults.KEPT]) from None
+
+
+async def _linger(response: aiohttp.ClientResponse) -> None:
+    try:
+        async with asyncio.timeout(LINGER):
+            while await response.content.readany():
+                pass
+    except (aiohttp.ClientError, OSError):
+        return

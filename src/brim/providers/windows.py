@@ -1,0 +1,277 @@
+"""Server: what a model server says about itself: its kind, its models and their windows.
+
+A model card's window is not asked for: what counts is how much of it the running server gives.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import quote
+
+from brim.errors import ConnectionFailedError, ProviderError, ProviderTimeoutError
+
+if TYPE_CHECKING:
+    from brim.providers.endpoint import Endpoint
+    from brim.providers.transport import Connection
+
+Kind = Literal[
+    "llama.cpp",
+    "vllm",
+    "sglang",
+    "ollama",
+    "lmstudio",
+    "tgi",
+    "openrouter",
+    "openai",
+    "anthropic",
+    "unknown",
+]
+
+ASK_AGAIN = 30.0
+"""Seconds after which a server is asked again for a window that it did not give."""
+PATIENCE = 5.0
+
+_HOSTS: Final[Mapping[str, Kind]] = {
+    "api.openai.com": "openai",
+    "api.anthropic.com": "anthropic",
+    "openrouter.ai": "openrouter",
+}
+_SILENT: Final = frozenset(("api.openai.com", "api.anthropic.com"))
+"""Hosts that do not tell a window, so they are not asked."""
+_OWNERS: Final[Mapping[str, Kind]] = {
+    "llamacpp": "llama.cpp",
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "library": "ollama",
+    "organization_owner": "lmstudio",
+}
+_FIELDS: Final = ("max_model_len", "context_length", "context_window", "max_context_length")
+"""How lists of models call the window."""
+_NUM_CTX = re.compile(r"(?m)^\s*num_ctx\s+(\d+)\s*$")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How many tokens a server gives a model, and where that was read."""
+
+    tokens: int | None
+    source: str
+    kind: Kind = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    kind: Kind
+    models: tuple[Mapping[str, Any], ...]
+
+
+class Server:
+    """Asks the server behind a connection; what it does not tell is None, not an error."""
+
+    def __init__(
+        self, connection: Connection, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.connection = connection
+        self._clock = clock
+        self._kind: Kind | None = None
+        self._windows: dict[str, tuple[Window, float]] = {}
+
+    async def models(self) -> list[str]:
+        """The names of the models on offer; this one raises, since somebody asked for the list."""
+        listing = await self._listed(retries=None, timeout=None)
+        return [str(model["id"]) for model in listing.models if model.get("id")]
+
+    async def kind(self) -> Kind:
+        """Which server this is; other parts apply its rules by it."""
+        if self._kind is None:
+            await self.window_of("")
+        return self._kind or "unknown"
+
+    async def window_of(self, model: str) -> Window:
+        """The window that the running server gives a model."""
+        known = self._windows.get(model)
+        if known is not None and (known[0].tokens is not None or self._clock() < known[1]):
+            return known[0]
+        window = await self._asked(model)
+        self._windows[model] = (window, self._clock() + ASK_AGAIN)
+        return window
+
+    def forget(self, model: str | None = None) -> None:
+        """Ask anew at the next use: the server was restarted, or has loaded the model meanwhile."""
+        if model is None:
+            self._windows.clear()
+            self._kind = None
+        else:
+            self._windows.pop(model, None)
+
+    async def _asked(self, model: str) -> Window:
+        host = self.connection.endpoint.host
+        if host in _SILENT:
+            self._kind = _HOSTS[host]
+            return Window(None, f"{host} does not tell windows", self._kind)
+        try:
+            listing = await self._listed(retries=0, timeout=PATIENCE)
+        except (ConnectionFailedError, ProviderTimeoutError):
+            return Window(None, f"{host} cannot be reached", self._kind or "unknown")
+        except ProviderError:
+            listing = _Listing(_HOSTS.get(host, "unknown"), ())
+        for ask in _QUESTIONS.get(listing.kind, (_listed_window,)):
+            if (window := await ask(self.connection, model, listing)) is not None:
+                self._kind = window.kind
+                return window
+        self._kind = listing.kind
+        return Window(None, f"{host} does not tell the window", listing.kind)
+
+    async def _listed(self, *, retries: int | None, timeout: float | None) -> _Listing:
+        endpoint = self.connection.endpoint
+        answer = await self.connection.answer(
+            "GET", endpoint.under("/models"), retries=retries, timeout=timeout
+        )
+        found = answer.body.get("data") if isinstance(answer.body, Mapping) else answer.body
+        models = tuple(row for row in _list(found) if isinstance(row, Mapping))
+        return _Listing(_kind(endpoint, answer.headers, models), models)
+
+
+Question = Callable[["Connection", str, _Listing], Awaitable[Window | None]]
+
+
+async def _listed_window(_: Connection, model: str, listing: _Listing) -> Window | None:
+    """vLLM, SGLang, OpenRouter and others print the window in their list of models."""
+    row = _row(listing, model)
+    top = row.get("top_provider")
+    rows = (row, top) if isinstance(top, Mapping) else (row,)
+    sizes = [size for each in rows for name in _FIELDS if (size := _size(each.get(name)))]
+    return Window(min(sizes), "/v1/models", listing.kind) if sizes else None
+
+
+async def _llama_cpp(connection: Connection, model: str, listing: _Listing) -> Window | None:
+    """The window of one slot; the model's own (`n_ctx_train`) may be larger."""
+    meta = _row(listing, model).get("meta")
+    listed = _size(meta.get("n_ctx")) if isinstance(meta, Mapping) else None
+    several = f"?model={quote(model, safe='')}" if len(listing.models) > 1 and model else ""
+    props = await _look(connection, f"/props{several}")
+    settings = props.get("default_generation_settings")
+    told = _size(settings.get("n_ctx")) if isinstance(settings, Mapping) else None
+    if told and (listed is None or told <= listed):
+        return Window(told, "/props", "llama.cpp")
+    if listed:
+        return Window(listed, "/v1/models", "llama.cpp")
+    return None
+
+
+async def _ollama(connection: Connection, model: str, _: _Listing) -> Window | None:
+    """The window with which the model is loaded, else the one that its author has set."""
+    loaded = (await _look(connection, "/api/ps")).get("models")
+    if not isinstance(loaded, list):
+        return None
+    for row in loaded:
+        if not isinstance(row, Mapping) or not _same(row.get("model") or row.get("name"), model):
+            continue
+        if size := _size(row.get("context_length")):
+            return Window(size, "/api/ps", "ollama")
+    if model:
+        shown = await _look(connection, "/api/show", {"model": model})
+        if set_to := _NUM_CTX.search(str(shown.get("parameters") or "")):
+            return Window(_size(int(set_to[1])), "/api/show", "ollama")
+    return Window(None, "Ollama has not loaded the model yet", "ollama")
+
+
+async def _lm_studio(connection: Connection, model: str, _: _Listing) -> Window | None:
+    rows = (await _look(connection, "/api/v0/models")).get("data")
+    if not isinstance(rows, list):
+        return None
+    for row in rows:
+        if not isinstance(row, Mapping) or row.get("id") != model:
+            continue
+        size = _size(row.get("loaded_context_length"))
+        if size is None and row.get("state") == "loaded":
+            size = _size(row.get("max_context_length"))
+        if size is not None:
+            return Window(size, "/api/v0/models", "lmstudio")
+    return Window(None, "LM Studio has not loaded the model yet", "lmstudio")
+
+
+async def _tgi(connection: Connection, _: str, __: _Listing) -> Window | None:
+    size = _size((await _look(connection, "/info")).get("max_total_tokens"))
+    return Window(size, "/info", "tgi") if size else None
+
+
+_QUESTIONS: Final[Mapping[Kind, Sequence[Question]]] = {
+    "llama.cpp": (_llama_cpp,),
+    "ollama": (_ollama,),
+    "lmstudio": (_lm_studio,),
+    "tgi": (_tgi,),
+    "unknown": (_listed_window, _llama_cpp, _ollama, _lm_studio, _tgi),
+}
+"""What to ask, by the kind of server; one that nobody knows is asked everything."""
+
+
+async def _look(
+    connection: Connection, path: str, body: Mapping[str, Any] | None = None
+) -> Mapping[str, Any]:
+    """The object at a path; empty where there is none."""
+    try:
+        answer = await connection.answer(
+            "GET" if body is None else "POST", path, body, timeout=PATIENCE, retries=0
+        )
+    except ProviderError:
+        return {}
+    return answer.body if isinstance(answer.body, Mapping) else {}
+
+
+def _kind(
+    endpoint: Endpoint, headers: Mapping[str, str], models: Sequence[Mapping[str, Any]]
+) -> Kind:
+    if (known := _HOSTS.get(endpoint.host)) is not None:
+        return known
+    if "llama.cpp" in headers.get("Server", "").lower():
+        return "llama.cpp"
+    owners = {str(row.get("owned_by")).lower() for row in models}
+    found = {_OWNERS[owner] for owner in owners if owner in _OWNERS}
+    return found.pop() if len(found) == 1 else "unknown"
+
+
+def _row(listing: _Listing, model: str) -> Mapping[str, Any]:
+    """The model's entry; a server with a single model answers to any name."""
+    for row in listing.models:
+        if _same(row.get("id"), model):
+            return row
+    return listing.models[0] if len(listing.models) == 1 else {}
+
+
+def _same(one: object, other: str) -> bool:
+    """Whether two names mean the same model; `:latest` goes without saying."""
+    return isinstance(one, str) and one.removesuffix(":latest") == other.removesuffix(":latest")
+
+
+def _size(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def silently_cut(kind: str, window: int | None, counted: int, reported: int) -> str | None:
+    """A sentence where a server seems to have left out a part of the prompt without a word.
+
+    Ollama does: it drops the oldest messages, and what is still too long it cuts to about half of
+    the window. The prompt tokens that it then reports give that away.
+    """
+    if kind not in ("ollama", "unknown") or window is None or not 0 < reported <= counted - 16:
+        return None
+    if reported > counted * 0.9:
+        return None
+    halved = abs(reported - (window // 2 + 2)) <= max(4, window // 100)
+    dropped = kind == "ollama" and counted > window * 1.25 and reported <= window
+    if not (halved or reported == window or dropped):
+        return None
+    return (
+        f"the server reports {reported:,} tokens of a prompt of about {counted:,}: it has probably "
+        f"left out the rest, since its window is {window:,}. Load the model with a larger window "
+        f"(Ollama: num_ctx), or set the window here to {window:,}."
+    )

@@ -1,0 +1,347 @@
+"""Answers of the three formats, read into a `Reply`.
+
+The turn of a reply is in the chat shape. What only its own format can say (signed thinking, ids of
+items) stays beside it under `_anthropic` or `_responses`, for the day when it is sent back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from brim.errors import InputError, ReplyError
+from brim.reply import Reply
+from brim.usage import reported, reported_cost
+from brim.wire import openai_chat
+from brim.wire.turns import Part, hidden, public, text_of
+
+ANTHROPIC: Final = "_anthropic"
+RESPONSES: Final = "_responses"
+PLAIN_THINKING: Final = ("reasoning_content", "reasoning")
+SIGNED_THINKING: Final = ("reasoning_details", "thinking_blocks")
+ARGUMENTS: Final = "_arguments"
+"""The JSON of a streamed call as it came; what came of it may not be JSON."""
+
+
+def reply_of(response: object) -> Reply:
+    """Read a whole answer: a mapping, or an object of a client library.
+
+    What is no answer raises `ReplyError`, and so does an error that came with a status of success.
+    """
+    answer = plain(response)
+    if (error := error_in(answer)) is not None:
+        raise ReplyError(f"the answer is an error: {_sentence(error)}", error)
+    return read(answer)
+
+
+def plain(given: object) -> Part:
+    """The mapping that was given, or the one that an object of a client library stands for."""
+    if isinstance(given, Mapping):
+        return given
+    dump = getattr(given, "model_dump", None)
+    if callable(dump) and not isinstance(given, type):
+        try:
+            # Only what the server said: fields that the library adds may not be sent back.
+            dumped = dump(mode="json", by_alias=True, exclude_unset=True, warnings=False)
+        except TypeError:
+            dumped = dump()
+        if isinstance(dumped, Mapping):
+            return dumped
+    raise ReplyError(
+        "an answer is a mapping or an object of a client library, but this is " + _glimpse(given)
+    )
+
+
+def error_in(answer: Part) -> Part | None:
+    """The error that an answer or an event of a stream holds."""
+    match answer:
+        case {"error": Mapping() as error} if error:
+            return error
+        case {"error": str(message)} if message:
+            return {"message": message}
+        case {"type": "error"} | {"object": "error"}:
+            return answer
+        case {"type": "response.failed", "response": Mapping() as response}:
+            return error_in(response) or {"message": "the response failed"}
+        case {"object": "response", "status": "failed"}:
+            return {"message": "the response failed"}
+        case _:
+            return None
+
+
+def read(answer: Part, *, is_whole: bool = True) -> Reply:
+    """An answer of any format, told by its shape. One that broke off is not sent back as it was."""
+    match answer:
+        case {"choices": choices}:
+            return _chat(answer, choices, is_whole)
+        case {"output": [*items]}:
+            return _responses(answer, items, is_whole)
+        case {"content": [*blocks], "role": "assistant"} | {
+            "content": [*blocks],
+            "type": "message",
+        }:
+            return _anthropic(answer, blocks, is_whole)
+        case _:
+            raise ReplyError(f"an answer has choices, content or output, not {_glimpse(answer)}")
+
+
+def _reply(answer: Part, turn: dict[str, Any], text: str, thinking: str, finish: object) -> Reply:
+    try:
+        calls = openai_chat.read(turn, 0).calls
+    except InputError as error:
+        raise ReplyError(f"the answer cannot be read: {error}") from None
+    model = answer.get("model")
+    return Reply(
+        turn,
+        text,
+        thinking,
+        calls,
+        finish if isinstance(finish, str) else None,
+        reported(answer),
+        reported_cost(answer),
+        model if isinstance(model, str) else None,
+    )
+
+
+def _turn(text: object, calls: Sequence[Part], thinking: str = "") -> dict[str, Any]:
+    turn: dict[str, Any] = {"role": "assistant", "content": text or None}
+    if thinking:
+        turn[PLAIN_THINKING[0]] = thinking
+    if calls:
+        turn["tool_calls"] = list(calls)
+    return turn
+
+
+def _chat_call(name: object, call_id: object, arguments: str) -> Part:
+    function = {"name": str(name or ""), "arguments": arguments}
+    return {"id": str(call_id or ""), "type": "function", "function": function}
+
+
+# Chat completions
+
+
+def _chat(answer: Part, choices: object, is_whole: bool) -> Reply:
+    found = choices[0] if isinstance(choices, Sequence) and choices else None
+    choice = _mapping(found, "the first of the choices")
+    message = _mapping(choice.get("message"), "the message of a choice")
+    content = message.get("content")
+    text, thinking = _said(content)
+    if not text and isinstance(refusal := message.get("refusal"), str):
+        content = text = refusal
+    turn = _turn(content, _chat_calls(message.get("tool_calls")))
+    for field in ("function_call", "extra_content"):
+        if message.get(field):
+            turn[field] = message[field]
+    turn |= _chat_thinking(message, is_whole)
+    thinking = _shown(message) or thinking
+    if choice.get("error") and not text and not turn.get("tool_calls"):
+        error = _mapping(choice["error"], "the error of a choice")
+        raise ReplyError(f"the answer is an error: {_sentence(error)}", error)
+    return _reply(answer, turn, text, thinking, choice.get("finish_reason"))
+
+
+def _said(content: object) -> tuple[str, str]:
+    """The words of a content, and the thoughts that Mistral puts among them."""
+    if content is None or isinstance(content, str):
+        return content or "", ""
+    if not isinstance(content, Sequence):
+        raise ReplyError(f"the content of a message must be text or parts, not {_glimpse(content)}")
+    texts: list[str] = []
+    thoughts: list[str] = []
+    for part in content:
+        match part:
+            case str() | {"type": "text", "text": str()}:
+                texts.append(part if isinstance(part, str) else part["text"])
+            case {"type": "thinking", "thinking": thought}:
+                thoughts.append(thought if isinstance(thought, str) else _said(thought)[0])
+    return "".join(texts), "".join(thoughts)
+
+
+def _chat_calls(calls: object) -> list[Part]:
+    if calls is None:
+        return []
+    if not isinstance(calls, Sequence) or isinstance(calls, str):
+        raise ReplyError(f"tool_calls must be a list, not {_glimpse(calls)}")
+    return [_numbered(_mapping(call, "a tool call"), place) for place, call in enumerate(calls)]
+
+
+def _numbered(call: Part, place: int) -> Part:
+    """A call that can be answered: some servers give no id. Signatures beside it stay."""
+    out: dict[str, Any] = {key: value for key, value in call.items() if key != "index"}
+    out["id"] = str(call.get("id") or f"call_{place}")
+    if "custom" in call:
+        return out
+    function = _mapping(call.get("function"), "the function of a tool call")
+    arguments = function.get("arguments")
+    text = "" if arguments is None else text_of(arguments)
+    out["type"] = call.get("type") or "function"
+    out["function"] = {**function, "name": str(function.get("name") or ""), "arguments": text}
+    return out
+
+
+def _chat_thinking(message: Part, is_whole: bool) -> dict[str, Any]:
+    """The thinking, once: a plain text beside a signed one, or under a second name, is a copy.
+
+    What broke off was not signed yet.
+    """
+    signed = {field: message[field] for field in SIGNED_THINKING if message.get(field)}
+    shown = {field: message[field] for field in PLAIN_THINKING if message.get(field)}
+    return signed if signed and is_whole else dict([*shown.items()][:1])
+
+
+def _shown(message: Part) -> str:
+    for field in PLAIN_THINKING:
+        if isinstance(thought := message.get(field), str) and thought:
+            return thought
+    details = [part for field in SIGNED_THINKING for part in mappings(message.get(field))]
+    pieces = (part.get(key) for part in details for key in ("text", "summary", "thinking"))
+    return "".join(piece for piece in pieces if isinstance(piece, str))
+
+
+# Anthropic messages
+
+
+def _anthropic(answer: Part, given: Sequence[object], is_whole: bool) -> Reply:
+    blocks = [_mapping(block, "a block of the content") for block in given]
+    calls = [
+        _chat_call(block.get("name"), block.get("id"), _arguments(block))
+        for block in blocks
+        if block.get("type") == "tool_use"
+    ]
+    text = words_of_blocks(blocks)
+    turn = _turn(text, calls, thoughts_of_blocks(blocks))
+    if is_whole:
+        turn[ANTHROPIC] = [public(block) for block in blocks]
+    shown = (block.get("thinking") for block in blocks if block.get("type") == "thinking")
+    thinking = "\n\n".join(thought for thought in shown if isinstance(thought, str) and thought)
+    return _reply(answer, turn, text, thinking, answer.get("stop_reason"))
+
+
+def _arguments(block: Part) -> str:
+    given = block.get(ARGUMENTS, block.get("input"))
+    return text_of({} if given is None else given)
+
+
+def arguments_of(text: str) -> dict[str, Any]:
+    """Arguments as an object, which is all that Anthropic takes; what is none stays a text."""
+    try:
+        given = json.loads(text) if text.strip() else {}
+    except (RecursionError, ValueError):
+        given = None
+    return given if isinstance(given, dict) else {"_raw": text}
+
+
+def words_of_blocks(blocks: Iterable[Part]) -> str:
+    texts = (block.get("text") for block in blocks if block.get("type") == "text")
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def thoughts_of_blocks(blocks: Iterable[Part]) -> str:
+    """What was thought; where the provider hides it, a text of about that size."""
+    thoughts: list[str] = []
+    for block in blocks:
+        if block.get("type") in ("thinking", "redacted_thinking"):
+            secret = block.get("signature") or block.get("data") or ""
+            thoughts.append(text_of(block.get("thinking") or hidden(text_of(secret))))
+    return "\n\n".join(filter(None, thoughts))
+
+
+# Responses
+
+
+def _responses(answer: Part, given: Sequence[object], is_whole: bool) -> Reply:
+    items = [_mapping(item, "an item of the output") for item in given]
+    calls = [call for item in items if (call := _item_call(item)) is not None]
+    text = words_of_items(items)
+    turn = _turn(text, calls, thoughts_of_items(items))
+    if is_whole:
+        turn[RESPONSES] = list(items)
+    thinking = "\n\n".join(_reasoning(items))
+    return _reply(answer, turn, text, thinking, _ending(answer))
+
+
+def _item_call(item: Part) -> Part | None:
+    match item:
+        case {"type": "function_call"}:
+            arguments = text_of(item.get("arguments") or "")
+            return _chat_call(item.get("name"), item.get("call_id"), arguments)
+        case {"type": "custom_tool_call"}:
+            called = {"name": item.get("name"), "input": text_of(item.get("input") or "")}
+            return {"id": text_of(item.get("call_id") or ""), "type": "custom", "custom": called}
+        case _:
+            return None
+
+
+def _ending(answer: Part) -> object:
+    """The status; an answer that ended before its end, but not for want of room, says why."""
+    match answer:
+        case {"status": "incomplete", "incomplete_details": {"reason": str(reason)}}:
+            return "incomplete" if reason == "max_output_tokens" else reason
+        case _:
+            return answer.get("status")
+
+
+def words_of_items(items: Iterable[Part]) -> str:
+    said: list[str] = []
+    for item in items:
+        if item.get("type", "message") == "message":
+            content = item.get("content")
+            parts = mappings(content)
+            texts = (part.get("text") or part.get("refusal") for part in parts)
+            joined = "".join(text for text in texts if isinstance(text, str))
+            said.append(content if isinstance(content, str) else joined)
+    return "\n\n".join(filter(None, said))
+
+
+def thoughts_of_items(items: Sequence[Part]) -> str:
+    """What was thought; where the provider hides all of it, a text of about that size."""
+    secrets = (item.get("encrypted_content") for item in items if item.get("type") == "reasoning")
+    return "\n\n".join(_reasoning(items)) or "".join(
+        hidden(secret) for secret in secrets if isinstance(secret, str)
+    )
+
+
+def _reasoning(items: Iterable[Part]) -> list[str]:
+    reasoning = (item for item in items if item.get("type") == "reasoning")
+    parts = (
+        part
+        for item in reasoning
+        for field in ("summary", "content")
+        for part in mappings(item.get(field))
+    )
+    return [part["text"] for part in parts if isinstance(part.get("text"), str) and part["text"]]
+
+
+# What was found in place of an answer
+
+
+def _mapping(value: object, what: str) -> Part:
+    if not isinstance(value, Mapping):
+        raise ReplyError(f"{what} must be a mapping, but is {_glimpse(value)}")
+    return value
+
+
+def mappings(values: object) -> list[Part]:
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        return []
+    return [value for value in values if isinstance(value, Mapping)]
+
+
+def _sentence(error: Part) -> str:
+    message = error.get("message")
+    return message if isinstance(message, str) and message else text_of(error)
+
+
+def _glimpse(value: object) -> str:
+    """What a value is, with the beginning of a text: that is mostly a page of somebody's proxy."""
+    match value:
+        case None:
+            return "null"
+        case str() | bytes():
+            text = value if isinstance(value, str) else value.decode(errors="replace")
+            return f"text: {text.strip()[:80]!r}" if text.strip() else "an empty text"
+        case Mapping():
+            return f"a mapping with {', '.join(map(str, value)) or 'nothing'}"
+        case _:
+            return f"a {type(value).__name__}"

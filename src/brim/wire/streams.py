@@ -1,0 +1,444 @@
+"""A streamed answer, gathered event by event into the answer that it would have been in one piece.
+
+Nothing here reads from anywhere: whoever has the events hands them in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple, Protocol
+
+from brim.reply import Reply
+from brim.wire.replies import (
+    ARGUMENTS,
+    PLAIN_THINKING,
+    SIGNED_THINKING,
+    arguments_of,
+    error_in,
+    mappings,
+    plain,
+    read,
+    words_of_items,
+)
+from brim.wire.turns import Part, text_of
+
+
+class StreamFold:
+    """The answer so far. Events are mappings or objects of a client library, of any format."""
+
+    def __init__(self) -> None:
+        self.started = False
+        """Whether a token or a call has come: what is refused before that may be sent anew."""
+        self.thought = ""
+        """The thinking that the last event added."""
+        self.error: Part | None = None
+        """The error that came in place of the rest."""
+        self._answer: _Answer | None = None
+
+    def add(self, event: object) -> str:
+        """Take in an event and give the text that it adds."""
+        given = plain(event)
+        self.error = self.error or error_in(given)
+        if self._answer is None:
+            self._answer = _answer_for(given)
+        delta = self._answer.add(given) if self._answer else _NOTHING
+        self.thought = delta.thought
+        self.started = self.started or delta.is_token or bool(delta.text or delta.thought)
+        return delta.text
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the provider has said that the answer ends here."""
+        return self._answer is not None and self._answer.is_whole and self.error is None
+
+    def reply(self) -> Reply:
+        """What was said so far, also where the stream broke off or ended in an error."""
+        if self._answer is None:
+            return Reply({"role": "assistant", "content": None})
+        return read(self._answer.whole(), is_whole=self.is_whole)
+
+
+class _Delta(NamedTuple):
+    """What an event adds. A token may be of neither kind: a piece of a call."""
+
+    text: str = ""
+    thought: str = ""
+    is_token: bool = False
+
+
+class _Answer(Protocol):
+    """What gathers the events of one format."""
+
+    is_whole: bool
+
+    def add(self, event: Part) -> _Delta: ...
+
+    def whole(self) -> Part:
+        """The answer so far, in the shape of one that was not streamed."""
+
+
+_NOTHING: Final = _Delta()
+_BLOCKS: Final = ("message_start", "content_block_start", "content_block_delta", "message_delta")
+
+
+def _answer_for(event: Part) -> _Answer | None:
+    kind = event.get("type")
+    match event:
+        case {"choices": [{"message": Mapping()}, *_]} | {"type": "message"}:
+            return _InOnePiece()
+        case {"object": "response", "output": [*_]}:
+            return _InOnePiece()
+        case {"choices": _}:
+            return _Chunks()
+        case _ if kind in _BLOCKS:
+            return _Blocks()
+        case _ if isinstance(kind, str) and kind.startswith("response."):
+            return _Items()
+        case _:
+            return None
+
+
+class _InOnePiece:
+    """The answer of a server that does not stream."""
+
+    is_whole = False
+
+    def __init__(self) -> None:
+        self._whole: Part = {}
+
+    def add(self, event: Part) -> _Delta:
+        if self.is_whole:
+            return _NOTHING
+        reply = read(event)
+        self._whole, self.is_whole = event, True
+        return _Delta(reply.text, reply.thinking, bool(reply.calls))
+
+    def whole(self) -> Part:
+        return self._whole
+
+
+# Chat completions
+
+
+class _Chunks:
+    """Chunks of a chat completion; of several choices the first."""
+
+    def __init__(self) -> None:
+        self.is_whole = False
+        self._beside: dict[str, Any] = {}
+        self._finish: object = None
+        self._content: list[str] = []
+        self._thoughts: list[str] = []
+        """Thoughts that came among the parts of the content."""
+        self._thinking: dict[str, list[str]] = {}
+        self._signed: dict[str, list[dict[str, Any]]] = {}
+        self._more: dict[str, Any] = {}
+        self._calls: list[_Call] = []
+
+    def add(self, event: Part) -> _Delta:
+        choice = _first_choice(event.get("choices"))
+        usages = [event.get("usage"), choice.get("usage"), _inner(event, "x_groq").get("usage")]
+        fields = {"usage": next(filter(None, usages), None)}
+        fields |= {key: event.get(key) for key in ("model", "timings")}
+        self._beside |= {key: value for key, value in fields.items() if value}
+        if choice.get("finish_reason"):
+            self._finish, self.is_whole = choice["finish_reason"], True
+        return self._add(_inner(choice, "delta"))
+
+    def _add(self, delta: Part) -> _Delta:
+        text, thought = self._add_content(delta.get("content"))
+        if not text and isinstance(refusal := delta.get("refusal"), str):
+            self._content.append(refusal)
+            text = refusal
+        for field in PLAIN_THINKING:
+            if isinstance(piece := delta.get(field), str) and piece:
+                self._thinking.setdefault(field, []).append(piece)
+                thought = thought or piece
+        for field in SIGNED_THINKING:
+            _merge(self._signed.setdefault(field, []), mappings(delta.get(field)))
+        if delta.get("extra_content"):
+            self._more["extra_content"] = delta["extra_content"]
+        pieces = mappings(delta.get("tool_calls"))
+        for piece in pieces:
+            self._call_of(piece).add(piece)
+        return _Delta(text, thought, bool(pieces))
+
+    def _add_content(self, content: object) -> tuple[str, str]:
+        if isinstance(content, str):
+            self._content.append(content)
+            return content, ""
+        text = thought = ""
+        for part in mappings(content):
+            match part:
+                case {"type": "text", "text": str(piece)}:
+                    text += piece
+                case {"type": "thinking", "thinking": pieces}:
+                    shown = (piece.get("text") for piece in mappings(pieces))
+                    thought += "".join(piece for piece in shown if isinstance(piece, str))
+        self._content.append(text)
+        self._thoughts.append(thought)
+        return text, thought
+
+    def _call_of(self, piece: Part) -> _Call:
+        """The call that a piece goes on with; its index may be missing, or always the same."""
+        index, name = piece.get("index"), piece.get("id")
+        begins = bool(name and _inner(piece, "function").get("name"))
+        if isinstance(index, int):
+            same = (call for call in reversed(self._calls) if call.index == index)
+            found = next(same, None)
+        else:
+            found = self._calls[-1] if self._calls and not begins else None
+        if found is None or (begins and found.id and found.id != name):
+            found = _Call(index)
+            self._calls.append(found)
+        return found
+
+    def whole(self) -> Part:
+        text: Any = "".join(self._content)
+        if thoughts := "".join(self._thoughts):
+            thinking = {"type": "thinking", "thinking": [{"type": "text", "text": thoughts}]}
+            text = [thinking, *([{"type": "text", "text": text}] if text else ())]
+        message = {
+            "content": text,
+            "tool_calls": [call.whole() for call in self._calls],
+            **{field: "".join(pieces) for field, pieces in self._thinking.items()},
+            **self._signed,
+            **self._more,
+        }
+        return {**self._beside, "choices": [{"message": message, "finish_reason": self._finish}]}
+
+
+class _Call:
+    """A call that comes in pieces: the first names it, all of them bring its arguments."""
+
+    def __init__(self, index: object) -> None:
+        self.index = index
+        self.id = ""
+        self._name = ""
+        self._arguments: list[str] = []
+        self._beside: dict[str, Any] = {}
+
+    def add(self, piece: Part) -> None:
+        function = _inner(piece, "function") or _inner(piece, "custom")
+        self.id = self.id or text_of(piece.get("id") or "")
+        self._name = self._name or text_of(function.get("name") or "")
+        self._arguments.append(text_of(function.get("arguments") or function.get("input") or ""))
+        known = ("index", "id", "function", "custom")
+        self._beside |= {
+            key: value for key, value in piece.items() if key not in known and value is not None
+        }
+
+    def whole(self) -> Part:
+        arguments = "".join(self._arguments)
+        kind, field = ("function", "arguments")
+        if self._beside.get("type") == "custom":
+            kind, field = ("custom", "input")
+        return {**self._beside, "id": self.id, kind: {"name": self._name, field: arguments}}
+
+
+def _merge(whole: list[dict[str, Any]], pieces: Iterable[Part]) -> None:
+    """Add pieces of signed thinking to those that they go on with: same kind, same place."""
+    for piece in pieces:
+        last = whole[-1] if whole else {}
+        if last and all(last.get(key) == piece.get(key) for key in ("type", "index")):
+            for key, value in piece.items():
+                grows = key in ("text", "summary", "thinking") and isinstance(value, str)
+                if grows:
+                    last[key] = text_of(last.get(key) or "") + value
+                elif value is not None:
+                    last[key] = value
+        else:
+            whole.append(dict(piece))
+
+
+def _first_choice(choices: object) -> Part:
+    first = (choice for choice in mappings(choices) if not choice.get("index"))
+    return next(first, {})
+
+
+# Anthropic messages
+
+
+class _Blocks:
+    """Blocks of an Anthropic message, each begun, added to and ended by events of its own."""
+
+    def __init__(self) -> None:
+        self.is_whole = False
+        self._message: dict[str, Any] = {}
+        self._usage: dict[str, Any] = {}
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._pieces: dict[int, list[str]] = {}
+
+    def add(self, event: Part) -> _Delta:
+        index = event.get("index")
+        place = index if isinstance(index, int) else len(self._blocks)
+        match event.get("type"):
+            case "message_start":
+                self._message = {**_inner(event, "message")}
+                self._add_usage(self._message)
+            case "content_block_start":
+                return self._begin(place, _inner(event, "content_block"))
+            case "content_block_delta":
+                return self._go_on(place, _inner(event, "delta"))
+            case "message_delta":
+                self._message |= _inner(event, "delta")
+                self._add_usage(event)
+                self.is_whole = self.is_whole or bool(self._message.get("stop_reason"))
+            case "message_stop":
+                self.is_whole = True
+        return _NOTHING
+
+    def _add_usage(self, event: Part) -> None:
+        """The counts so far; those that a later event leaves out stay as they were."""
+        usage = _inner(event, "usage")
+        self._usage |= {key: value for key, value in usage.items() if value is not None}
+
+    def _begin(self, place: int, block: Part) -> _Delta:
+        self._blocks[place] = {**block}
+        text, thought = (_text(block.get(key)) for key in ("text", "thinking"))
+        return _Delta(text, thought, block.get("type") not in ("text", "thinking"))
+
+    def _go_on(self, place: int, delta: Part) -> _Delta:
+        block = self._blocks.setdefault(place, {})
+        match delta:
+            case {"type": "text_delta", "text": str(text)}:
+                block["type"] = "text"
+                self._pieces.setdefault(place, []).append(text)
+                return _Delta(text)
+            case {"type": "thinking_delta", "thinking": str(thought)}:
+                block["type"] = "thinking"
+                self._pieces.setdefault(place, []).append(thought)
+                return _Delta(thought=thought)
+            case {"type": "input_json_delta", "partial_json": str(piece)}:
+                self._pieces.setdefault(place, []).append(piece)
+                return _Delta(is_token=True)
+            case {"type": "signature_delta", "signature": str(signature)}:
+                block["signature"] = _text(block.get("signature")) + signature
+            case {"type": "citations_delta", "citation": citation}:
+                block["citations"] = [*(block.get("citations") or ()), citation]
+            case {"type": "compaction_delta", "content": content}:
+                block["content"] = content
+        return _NOTHING
+
+    def whole(self) -> Part:
+        blocks = [self._block(place) for place in sorted(self._blocks)]
+        return {**self._message, "role": "assistant", "content": blocks, "usage": self._usage}
+
+    def _block(self, place: int) -> Part:
+        block, added = self._blocks[place], "".join(self._pieces.get(place, ()))
+        match block.get("type"):
+            case "text" | "thinking" as key:
+                return {**block, key: _text(block.get(key)) + added}
+            case _ if added:
+                return {**block, "input": arguments_of(added), ARGUMENTS: added}
+            case _:
+                return block
+
+
+# Responses
+
+
+_TERMINAL: Final = ("response.completed", "response.incomplete", "response.failed")
+_MESSAGE: Final = {"type": "message", "role": "assistant"}
+_REASONING: Final = {"type": "reasoning"}
+_SPOKEN: Final[Mapping[str, tuple[Part, str, str, str]]] = {
+    "response.output_text.delta": (_MESSAGE, "content", "output_text", "text"),
+    "response.refusal.delta": (_MESSAGE, "content", "refusal", "refusal"),
+    "response.reasoning_text.delta": (_REASONING, "content", "reasoning_text", "text"),
+    "response.reasoning_summary_text.delta": (_REASONING, "summary", "summary_text", "text"),
+}
+"""The item that is meant, the field of it, the kind of part in that, and where its text is."""
+_CALLED: Final = {
+    "response.function_call_arguments.delta": ("function_call", "arguments"),
+    "response.custom_tool_call_input.delta": ("custom_tool_call", "input"),
+}
+_GROWING: Final = frozenset((*_SPOKEN, *_CALLED))
+
+
+class _Items:
+    """Items of a response; the end of one brings it whole, and so does the end of all."""
+
+    def __init__(self) -> None:
+        self.is_whole = False
+        self._response: dict[str, Any] = {}
+        self._items: dict[int, Part] = {}
+        self._pieces: dict[int, dict[tuple[str, int], list[str]]] = {}
+        """What was added to an item since it began: by the event's type and the part it names."""
+        self._has_spoken = False
+
+    def add(self, event: Part) -> _Delta:
+        kind, index = event.get("type"), event.get("output_index")
+        place = index if isinstance(index, int) else max(self._items, default=0)
+        response, item = _inner(event, "response"), _inner(event, "item")
+        self._response |= {key: value for key, value in response.items() if value is not None}
+        if kind in _TERMINAL:
+            return self._end(response)
+        if item:
+            self._items[place] = item
+            self._pieces.pop(place, None)
+            is_begun = kind == "response.output_item.added"
+            return _Delta(is_token=is_begun and item.get("type") not in ("message", "reasoning"))
+        piece = event.get("delta")
+        if isinstance(kind, str) and isinstance(piece, str) and piece:
+            return self._go_on(kind, place, event, piece)
+        return _NOTHING
+
+    def _go_on(self, kind: str, place: int, event: Part, piece: str) -> _Delta:
+        if kind not in _GROWING:
+            return _NOTHING
+        number = event.get("summary_index", event.get("content_index"))
+        part = (kind, number if isinstance(number, int) else 0)
+        self._pieces.setdefault(place, {}).setdefault(part, []).append(piece)
+        self._items.setdefault(place, {})
+        if kind in _CALLED:
+            return _Delta(is_token=True)
+        if "reasoning" in kind:
+            return _Delta(thought=piece)
+        self._has_spoken = True
+        return _Delta(piece)
+
+    def _end(self, response: Part) -> _Delta:
+        self.is_whole = response.get("status") != "failed"
+        items = mappings(response.get("output"))
+        if items:
+            self._items = dict(enumerate(items))
+            self._pieces = {}
+        if self._has_spoken or not self.is_whole:
+            return _NOTHING
+        return _Delta(words_of_items(items))
+
+    def whole(self) -> Part:
+        output = [self._item(place) for place in sorted(self._items)]
+        return {**self._response, "output": output}
+
+    def _item(self, place: int) -> Part:
+        item = self._items[place]
+        for (kind, number), pieces in sorted(self._pieces.get(place, {}).items()):
+            item = _grown(item, kind, number, "".join(pieces))
+        return item
+
+
+def _grown(item: Part, kind: str, number: int, text: str) -> Part:
+    """An item with the text that its events brought."""
+    if kind in _CALLED:
+        type_, field = _CALLED[kind]
+        return {"type": type_, **item, field: _text(item.get(field)) + text}
+    begun, field, type_, key = _SPOKEN[kind]
+    parts = [dict(part) for part in mappings(item.get(field))]
+    if not 0 <= number < len(parts):
+        number = len(parts)
+        parts.append({"type": type_})
+    parts[number][key] = _text(parts[number].get(key)) + text
+    return {**begun, **item, field: parts}
+
+
+# Reading what may be anything
+
+
+def _inner(fields: Part, name: str) -> Part:
+    inner = fields.get(name)
+    return inner if isinstance(inner, Mapping) else {}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
