@@ -94,16 +94,22 @@ class Plan:
     """Plans of one edition begin alike: 0 for all that was said, None where each is cut anew."""
     counted: int | None = None
     """What the server itself counted of what goes out, where it was asked."""
+    based: int | None = None
+    """What it takes by what the server reported of the request before, and what came since."""
 
     @property
     def limit(self) -> int:
         """What may be sent: less a margin, but for what the server itself has counted."""
-        return self.budget.limit if self.counted is None else self.budget.room
+        return self.budget.limit if self._measured is None else self.budget.room
 
     @property
     def size(self) -> int:
         """Tokens of what goes out: the server's own count, else brim's."""
-        return self.tokens if self.counted is None else self.counted
+        return self.tokens if self._measured is None else self._measured
+
+    @property
+    def _measured(self) -> int | None:
+        return self.based if self.counted is None else self.counted
 
     @property
     def fits(self) -> bool:

@@ -98,7 +98,7 @@ def planning(
         room = held.budget.room
         least, most = expected(held, planner, reported)
         if most <= room and ask != "always":
-            return held
+            return based(held, reported)
         if least <= room and ask != "off":
             true = yield CountJob(draw(held))
             if true is None:
@@ -133,12 +133,19 @@ def _least(plan: Plan, planner: Planner) -> float:
     return max(0.0, plan.tokens - 0.85 * foreign) / (1 + DOUBT_ABOVE)
 
 
+def based(plan: Plan, reported: Reported | None) -> Plan:
+    """A plan with what it takes by the last report, where it goes on from what that was of."""
+    if reported is None or reported.edition is None or reported.edition != plan.edition:
+        return plan
+    return replace(plan, based=reported.tokens + plan.tokens - reported.estimate)
+
+
 def _uncounted(
     planner: Planner, held: Plan, reported: Reported | None, most: float, renew: Renew | None
 ) -> Plan:
     """Without the server's count: by what is known, as if it could not count."""
     if most <= held.budget.room:
-        return held
+        return based(held, reported)
     fresh = renew() if renew else planner
     return fresh.plan() if reported is None else fresh.edited()
 

@@ -17,22 +17,20 @@ from typing import TYPE_CHECKING, Any, Final
 from brim import intake
 from brim.calibration import Calibration
 from brim.clip import clip
-from brim.drawing import Drawing, FormatName
+from brim.composing import Composer, Prompt
 from brim.errors import InputError
 from brim.ledger import Entry, Ledger, RequestLog, check_category
 from brim.memory import copied
 from brim.messages import Message
-from brim.planner import Planner
-from brim.planning import Reported, SummaryJob, planning
+from brim.planning import SummaryJob
 from brim.policies import POLICIES, policy_of
 from brim.receiving import AsyncReceivedStream, ReceivedStream
 from brim.reply import Reply
 from brim.request import Request
 from brim.short_view import ShortView
-from brim.summary import LARGEST, answer_of, cut_to, cut_to_room, is_summary, room_for
-from brim.system import Fact, system_text
+from brim.summary import answer_of
+from brim.system import Fact
 from brim.target import Target
-from brim.tokens.calibrated import foreign_size
 from brim.wire import openai_chat
 from brim.wire.replies import reply_of
 
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from brim.budget import Budget
+    from brim.drawing import FormatName
     from brim.overflow import Overflow
     from brim.passes import Pass
     from brim.plan import Plan
@@ -52,30 +51,10 @@ if TYPE_CHECKING:
 OUTPUT_SHARE: Final = 0.2
 """What one output of a command may take of the limit."""
 RECALL_SHARE: Final = 0.5
-SHRINK: Final = 0.85
-"""What is tried of a request that a server refused without giving numbers."""
 VERSION: Final = 1
 """Of what `to_dict` writes."""
-_SETTINGS: Final = (
-    "model",
-    "window",
-    "reply",
-    "template",
-    "policy",
-    "keep_recent",
-    "max_turns",
-    "token_budget",
-    "tools",
-    "format",
-    "cache_marks",
-    "system",
-)
-
-
-def _is_stream(response: Any) -> bool:
-    """Whether it comes in pieces: not JSON, nor an object of a client library that holds it all."""
-    whole = isinstance(response, Mapping | str | bytes) or hasattr(response, "model_dump")
-    return not whole
+_EMPTY: Final = "_empty"
+"""Marks a reply without a word, which is not sent again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,16 +93,23 @@ class Session:
         cap_at_dollars: Decimal | float | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._target = Target(model, window, reply, tokenizer, template, price)
-        self._policy = policy_of(
+        """All that is not said is found out: the window from the catalog or the server.
+
+        `summarize` is called with (the summary so far, the turns that leave) and returns a text.
+        `format` is that of the requests: chat, anthropic or responses. `template` names the rules
+        of a strict chat template, where they do not follow from the model. `cache_marks` lets a
+        request in Anthropic's format say what is worth caching.
+        """
+        chosen = policy_of(
             policy, keep_recent=keep_recent, max_turns=max_turns, token_budget=token_budget
         )
-        self._tools = None if tools is None else [copied(tool) for tool in tools]
+        target = Target(model, window, reply, tokenizer, template, price)
+        offered = None if tools is None else [copied(tool) for tool in tools]
+        self._composer = Composer(target, chosen, offered)
+        self._summarize: Summarizer | None = None
         self.summarize = summarize
-        """Called with (the summary so far, the turns that leave); returns a text."""
         self.format: FormatName = format
         self.cache_marks = cache_marks
-        """Whether a request in Anthropic's format says what is worth caching."""
         self._clock = clock
         self.ledger = Ledger(
             warn_at_dollars=warn_at_dollars,
@@ -143,18 +129,9 @@ class Session:
         self.goal: str | None = None
         """What the model works towards by itself; None outside of goal mode."""
         self._turns: list[dict[str, Any]] = []
-        self._live: list[dict[str, Any]] = []
-        """The turns that are planned with: all but empty replies."""
+        self._places: list[int] = []
+        """Where among the turns those stand that are sent: all but empty replies."""
         self._waiting: list[str] = []
-        self._pins: set[int] = set()
-        self._summary: str | None = None
-        self._covered: set[int] = set()
-        """Those of the planned turns that a summary was asked of."""
-        self._planner: Planner | None = None
-        self._reported: Reported | None = None
-        self._last_system = ""
-        self._last_edit: tuple[int, int] | None = None
-        """Where the last edit fell before this session was written down, and its limit."""
         self._sent: Sent | None = None
 
     # What was said
@@ -191,16 +168,15 @@ class Session:
         """Take in one turn, as a copy. A first system turn becomes the system prompt."""
         index = len(self._turns)
         view = openai_chat.read(message, index)
-        intake.check(message, index, intake.open_calls(self._live))
+        intake.check(message, index, intake.open_calls(self._composer.turns))
         if index == 0 and view.role == "system" and not self.system:
             self.system = "\n\n".join(view.words)
             self._system_role = str(message["role"])
             return
         turn = copied(message)
+        self._places.append(index)
         self._turns.append(turn)
-        self._live.append(turn)
-        if self._planner is not None:
-            self._planner.extend([view])
+        self._composer.append(turn, view)
 
     def exec_output(self, text: str, path: str | None = None) -> str:
         """What a command printed: it waits for the user's next words and goes out before them.
@@ -224,7 +200,7 @@ class Session:
             raise InputError(f"an output is text, not {type(text).__name__}")
         if not text.strip():
             return ""
-        count = self.planner.counter.text
+        count = self._composer.planner.counter.text
         cap, size = int(self.budget.limit * share), count(text)
         if size > cap:
             whole = f"\n[the whole output: {path}]" if path else ""
@@ -239,18 +215,23 @@ class Session:
 
     def pin(self, index: int) -> None:
         """Never leave this turn out."""
-        self._turn(index)
-        self._pins.add(index)
-        self._forget_plan()
+        self._composer.pinned.add(self._place(index))
+        self._composer.forget()
 
     def unpin(self, index: int) -> None:
-        self._turn(index)
-        self._pins.discard(index)
-        self._forget_plan()
+        self._composer.pinned.discard(self._place(index))
+        self._composer.forget()
 
     @property
     def pins(self) -> list[int]:
-        return sorted(self._pins)
+        return sorted(self._places[place] for place in self._composer.pinned)
+
+    def _place(self, index: int) -> int:
+        """Where a turn stands among those that are sent."""
+        self._turn(index)
+        if index not in self._places:
+            raise InputError(f"turn {index} is an empty reply, which is not sent")
+        return self._places.index(index)
 
     def _turn(self, index: int) -> dict[str, Any]:
         if not isinstance(index, int) or not 0 <= index < len(self._turns):
@@ -259,27 +240,25 @@ class Session:
 
     def reset(self) -> None:
         """Forget the conversation; prompt, memory, project, totals and given warnings stay."""
-        for held in (self._turns, self._live, self._waiting, self._pins, self._covered):
+        for held in (self._turns, self._places, self._waiting):
             held.clear()
-        self._summary = self.goal = self._sent = self._last_edit = None
-        self._forget_plan()
+        self.goal = self._sent = None
+        self._composer.clear()
 
     # Who it is said to
 
     @property
     def model(self) -> str | None:
-        return self._target.model
+        return self.target.model
 
     @property
     def target(self) -> Target:
         """The model with its window, template and price, as they are known here."""
-        return self._target
+        return self._composer.target
 
     @target.setter
     def target(self, target: Target) -> None:
-        if target != self._target:
-            self._target = target
-            self._forget_plan()
+        self._composer.target = target
 
     def switch(self, model: str | None, **known: Any) -> None:
         """Go on with another model: counts, window, template and price follow, nothing else.
@@ -289,55 +268,8 @@ class Session:
         self.target = Target(model, **known)
 
     @property
-    def calibration(self) -> Calibration:
-        """What was learned about the model's counts and window."""
-        return self._target.calibration
-
-    @property
-    def planner(self) -> Planner:
-        """What decides about this conversation, fed with all of it."""
-        if self._planner is None:
-            self._planner = self._new_planner()
-        return self._planner
-
-    @property
     def budget(self) -> Budget:
-        return self.planner.budget
-
-    def _new_planner(self) -> Planner:
-        counter = self._target.counter()
-        budget = self._target.budget(counter)
-        pinned = {id(self._turns[index]) for index in self._pins}
-        planner = Planner(
-            counter,
-            budget,
-            self._policy,
-            self._tools or (),
-            pins=[place for place, turn in enumerate(self._live) if id(turn) in pinned],
-            summary_room=self._summary_room(budget) if self._tells_in_note else 0,
-        )
-        planner.summary = self._summary or ""
-        views = [openai_chat.read(turn, place) for place, turn in enumerate(self._live)]
-        if self._last_edit is not None:
-            edited, limit = self._last_edit
-            self._last_edit = None
-            planner.extend(views[:edited])
-            planner.edited(limit)
-            views = views[edited:]
-        planner.extend(views)
-        return planner
-
-    def _renewed(self) -> Planner:
-        """The planner for an edit: it counts with what was learned since the last one."""
-        if self._target.counter().name != self.planner.counter.name:
-            system = self.planner.system
-            self._planner = self._new_planner()
-            self._planner.system = system
-            self._reported = None
-        return self.planner
-
-    def _forget_plan(self) -> None:
-        self._planner = self._reported = None
+        return self._composer.budget
 
     # What is sent
 
@@ -347,6 +279,7 @@ class Session:
         system: str | None = None,
         short_view: ShortView | bool | None = None,
         category: str = "main",
+        format: FormatName | None = None,
         **options: Any,
     ) -> Request:
         """What to send now, by what is known here; `options` go into the request as they are.
@@ -355,7 +288,11 @@ class Session:
         cost more than may be spent.
         """
         asking = self.planning(
-            system=system, short_view=short_view, category=category, options=options
+            system=system,
+            short_view=short_view,
+            category=category,
+            format=format,
+            options=options,
         )
         answer: object = None
         while True:
@@ -364,12 +301,9 @@ class Session:
             except StopIteration as done:
                 request: Request = done.value
                 return request
-            answer = self._summarized_here(job) if isinstance(job, SummaryJob) else None
-
-    def _summarized_here(self, job: SummaryJob) -> object:
-        if self.summarize is None:
-            return None
-        return answer_of(self.summarize, job.previous, job.evicted)
+            answer = None
+            if isinstance(job, SummaryJob) and self._summarize is not None:
+                answer = answer_of(self._summarize, job)
 
     def planning(
         self,
@@ -383,133 +317,70 @@ class Session:
     ) -> Planning[Request]:
         """Make the request, and yield what has to be asked of others on the way."""
         check_category(category)
-        drawing = self._drawing(system, options or {}, format)
-        turns: Sequence[Mapping[str, Any]] = self._live
+        composer = self._composer
+        draw = partial(
+            composer.drawing,
+            self._prompt(system),
+            format=format or self.format,
+            cache_marks=self.cache_marks,
+            options=options,
+        )
+        drawing = draw()
+        turns: Sequence[Mapping[str, Any]] = composer.turns
         is_short = bool(short_view) and self.goal is None
         if is_short:
             view = short_view if isinstance(short_view, ShortView) else ShortView()
-            turns = view.of(self._live)
-            plan = yield from self._plan_shortly(turns, drawing, ask)
+            turns = view.of(composer.turns)
+            plan = yield from composer.planning_of(turns, drawing, ask)
         else:
-            plan = yield from self._plan_whole(drawing, ask)
-            if evicted := self._evicted(plan):
-                yield from self._summed_up(evicted)
-                drawing = self._drawing(system, options or {}, format)
-                self._base_on(plan)
-                plan = yield from self._plan_whole(drawing, ask)
-        model, price = self.model or "", self._target.price_for(plan.size)
+            plan = yield from composer.planning(drawing, ask)
+            if evicted := composer.evicted(plan):
+                if plan.counted is not None:
+                    composer.base_on(plan, plan.counted)
+                yield from composer.summing_up(evicted)
+                drawing = draw()
+                plan = yield from composer.planning(drawing, ask)
+        model, price = self.model or "", self.target.price_for(plan.size)
         self.ledger.check(model, tokens=plan.size, reply=plan.budget.reply, price=price)
         request = Request(drawing.body(turns, plan), plan, drawing.messages_key)
         self._sent = Sent(plan, model, category, is_short)
-        self._log(plan, model, category)
+        self._log(self._sent)
         return request
 
-    def _plan_whole(self, drawing: Drawing, ask: Ask) -> Planning[Plan]:
-        self._measure(drawing)
-        draw = partial(drawing.body, self._live)
-        reported, renew = self._reported, self._renewed
-        return (yield from planning(self.planner, draw, ask=ask, reported=reported, renew=renew))
+    def _prompt(self, system: str | None = None) -> Prompt:
+        base = self.system if system is None else system
+        return Prompt(base, self._system_role, self.memory, self.project, self.goal)
 
-    def _plan_shortly(
-        self, turns: Sequence[Mapping[str, Any]], drawing: Drawing, ask: Ask
-    ) -> Planning[Plan]:
-        """Plan the short view, which is a conversation of its own."""
-        full = self.planner
-        planner = Planner(full.counter, full.budget, self._policy, self._tools or ())
-        planner.system = self._system_size(drawing.system)
-        planner.extend([openai_chat.read(turn, place) for place, turn in enumerate(turns)])
-        return (yield from planning(planner, partial(drawing.body, turns), ask=ask))
+    def _log(self, sent: Sent) -> None:
+        plan, now = sent.plan, self._clock()
+        dropped = plan.tally().get("dropped", 0)
+        sizes = plan.before, plan.size, plan.limit
+        self.log.add(Entry(now, sent.model, sent.category, *sizes, plan.cut, dropped))
 
-    def _drawing(
-        self,
-        system: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        format: FormatName | None = None,
-    ) -> Drawing:
-        return Drawing(
-            self.model,
-            self.system_text(system),
-            self._system_role,
-            format or self.format,
-            self._target.rules(),
-            self._tools,
-            self.cache_marks,
-            options or {},
-        )
+    def system_text(self) -> str:
+        """The whole system text of the next request, with its blocks."""
+        return self._composer.system_text(self._prompt())
 
-    def system_text(self, base: str | None = None) -> str:
-        """The whole system text, with its blocks; `base` in place of the base prompt."""
-        return system_text(
-            self.system if base is None else base,
-            memory=self.memory,
-            project=self.project,
-            summary=None if self._tells_in_note else self._summary,
-            goal=self.goal,
-        )
+    @property
+    def summarize(self) -> Summarizer | None:
+        """Called with (the summary so far, the turns that leave); returns a text."""
+        return self._summarize
 
-    def _measure(self, drawing: Drawing) -> None:
-        """Tell the planner what the system text takes; a changed one is a new beginning."""
-        tokens = self._system_size(drawing.system)
-        if self.summarize is not None and not self._tells_in_note and self.goal is None:
-            written = self.planner.counter.text(self._summary) if self._summary else 0
-            tokens += max(0, self._summary_room(self.budget) - written)
-        self.planner.system = tokens
-        if drawing.system != self._last_system:
-            self._last_system, self._reported = drawing.system, None
-
-    def _system_size(self, text: str) -> int:
-        return self.planner.counter.message(Message("system", words=(text,))) if text else 0
-
-    # Summaries
+    @summarize.setter
+    def summarize(self, summarize: Summarizer | None) -> None:
+        self._summarize = summarize
+        if self._composer.summarizes != (summarize is not None):
+            self._composer.summarizes = summarize is not None
+            self._composer.forget()
 
     @property
     def summary(self) -> str | None:
         """What is told of the turns that left."""
-        return self._summary
+        return self._composer.summary
 
     @summary.setter
     def summary(self, text: str | None) -> None:
-        self._summary = text or None
-        if self._tells_in_note:
-            self._forget_plan()
-
-    @property
-    def _tells_in_note(self) -> bool:
-        """Under a policy with a low mark the summary stands in the note at the gap."""
-        return self._policy.share is not None
-
-    def _summary_room(self, budget: Budget) -> int:
-        return room_for(budget.limit) if self.summarize is not None or self._summary else 0
-
-    def _evicted(self, plan: Plan) -> list[int]:
-        """The turns that leave and were in no summary yet."""
-        if self.summarize is None:
-            return []
-        dropped = (index for drop in plan.drops for index in range(drop.start, drop.stop))
-        return [index for index in dropped if index not in self._covered]
-
-    def _summed_up(self, evicted: Sequence[int]) -> Planning[None]:
-        """Ask for one summary of what leaves now; whatever is wrong with it, the turns leave."""
-        self._covered.update(evicted)
-        count, history = self.planner.counter.text, self.planner.history
-        replaced = sum(map(history.tokens, evicted)) + count(self._summary or "")
-        turns = [copied(self._live[index]) for index in evicted]
-        text = yield SummaryJob(self._summary, turns)
-        if not is_summary(text, replaced, count):
-            return
-        if len(text) > LARGEST:
-            shorter = yield SummaryJob(text, None)
-            if is_summary(shorter, count(text), count):
-                text = shorter
-            text = cut_to(text, LARGEST)
-        self._summary = cut_to_room(text, self._summary_room(self.budget), count) or None
-        if self._tells_in_note:
-            self.planner.summary = self._summary or ""
-
-    def _base_on(self, plan: Plan) -> None:
-        """Go on from what the server counted of a plan that was not sent."""
-        if plan.counted is not None:
-            self._reported = Reported.of(plan, plan.counted)
+        self._composer.summary = text
 
     # What comes back
 
@@ -539,20 +410,21 @@ class Session:
         if sent is not None:
             self._sent = None
             self.book(reply, sent.model, sent.category, counted=sent.plan.size)
-            if reply.usage is not None:
-                self._learn(sent, reply.usage)
+            if reply.usage is not None and reply.usage.input and not sent.is_short:
+                self._composer.learn(sent.plan, reply.usage.input)
         message = copied(reply.message)
         if not whole and message.get("tool_calls"):
             del message["tool_calls"]  # of a call that broke off nobody knows what it asks for
         if message.get("content") or message.get("tool_calls"):
             self.append(message)
         else:
-            self._turns.append({**message, "_empty": True})
+            self._turns.append({**message, _EMPTY: True})
 
     def book(self, reply: Reply, model: str, category: str, *, counted: int) -> None:
         """Put a call on the bill; `counted` is what its prompt was taken for before it was sent."""
-        said = self.planner.counter.message(Message("assistant", words=(reply.text,)))
-        target = self._target if model == self.model else replace(self._target, model=model)
+        counter = self._composer.planner.counter
+        said = counter.message(Message("assistant", words=(reply.text,)))
+        target = self.target if model == self.model else replace(self.target, model=model)
         self.warnings += self.ledger.book(
             model,
             category,
@@ -563,37 +435,20 @@ class Session:
             cost=reply.cost,
         )
 
-    def _learn(self, sent: Sent, usage: Usage) -> None:
-        """Let what was reported be the base of what comes."""
-        if not usage.input or sent.is_short:
-            return
-        plan = sent.plan
-        if self._planner is not None and plan.history is self._planner.history:
-            self._reported = Reported.of(plan, usage.input)
-        if self.planner.counter.density:
-            foreign = foreign_size(plan.sent)
-            learned = self.calibration.learn(plan.tokens, foreign, usage.input)
-            self._target = self._target.learned(learned)
-
-    def learn_text(self, text: str, true: int) -> None:
-        """Take in what a server that only counts texts says of one."""
-        counter = self.planner.counter
-        if counter.density:
-            foreign = foreign_size([Message("user", words=(text,))])
-            learned = self.calibration.learn(counter.text(text), foreign, true)
-            self._target = self._target.learned(learned)
-
     def refused(self, overflow: Overflow) -> None:
         """Believe a server that says that the last request was too long: the next is smaller."""
-        if self._sent is None:
-            return
-        plan, self._sent = self._sent.plan, None
-        if overflow.limit and overflow.limit < plan.budget.window:
-            self.target = self._target.learned(self.calibration.with_window(overflow.limit))
-        tokens = overflow.sent or 0
-        if not tokens or overflow.at_least:
-            tokens = max(tokens, int(max(plan.tokens, self.budget.room) / SHRINK))
-        self._reported = Reported(plan.edition, plan.tokens, tokens)
+        if self._sent is not None:
+            sent, self._sent = self._sent, None
+            self._composer.refused(sent.plan, overflow)
+
+    def learn_text(self, text: str, tokens: int) -> None:
+        """Take in what a server that only counts texts says of one."""
+        self._composer.learn_text(text, tokens)
+
+    @property
+    def calibration(self) -> Calibration:
+        """What was learned about the model's counts and window."""
+        return self.target.calibration
 
     # What it took
 
@@ -611,60 +466,51 @@ class Session:
         self.ledger.reset()
         self.warnings.clear()
 
+    def count(self, text: str) -> int:
+        """Tokens of a text, as far as is known of the model."""
+        return self._composer.planner.counter.text(text)
+
     @property
     def tokens(self) -> int:
         """What the conversation takes as it stands, with the outputs that wait."""
-        self._measure(self._drawing())
-        held = self.planner.held() or self.planner.plan()
-        tokens = held.tokens
-        if self._reported is not None and self._reported.edition == held.edition is not None:
-            tokens += self._reported.tokens - self._reported.estimate
-        return tokens + (self.planner.counter.text(self.waiting) if self._waiting else 0)
+        self._composer.measure(self.system_text())
+        return self._composer.tokens + (self.count(self.waiting) if self._waiting else 0)
 
     @property
     def room(self) -> int:
         """What may still be said before something has to leave."""
-        return max(0, self.budget.limit - self.tokens)
-
-    def _log(self, plan: Plan, model: str, category: str) -> None:
-        dropped = plan.tally().get("dropped", 0)
-        now = self._clock()
-        self.log.add(
-            Entry(now, model, category, plan.before, plan.size, plan.limit, plan.cut, dropped)
-        )
+        return max(0, self._composer.limit - self.tokens)
 
     # What is kept between runs
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain data, ready for JSON; `from_dict` goes on where it was."""
-        if self._policy.name not in POLICIES:
+        composer, target = self._composer, self.target
+        if composer.policy.name not in POLICIES:
             raise InputError("a session with passes of its own cannot be written down")
-        target, policy = self._target, self._policy
         return {
             "version": VERSION,
-            "model": target.model,
-            "window": target.window,
-            "reply": target.reply,
-            "template": target.template,
-            "calibration": target.calibration.to_dict(),
-            "policy": policy.name,
-            "keep_recent": policy.keep_recent,
-            "max_turns": policy.max_turns,
-            "token_budget": policy.token_budget,
-            "tools": copied(self._tools),
-            "format": self.format,
-            "cache_marks": self.cache_marks,
-            "system": self.system,
+            "settings": {
+                "model": target.model,
+                "window": target.window,
+                "reply": target.reply,
+                "template": target.template,
+                "policy": composer.policy.name,
+                "keep_recent": composer.policy.keep_recent,
+                "max_turns": composer.policy.max_turns,
+                "token_budget": composer.policy.token_budget,
+                "tools": copied(composer.tools),
+                "format": self.format,
+                "cache_marks": self.cache_marks,
+                "system": self.system,
+            },
             "system_role": self._system_role,
             "memory": [list(fact) for fact in self.memory],
             "project": self.project,
             "goal": self.goal,
             "turns": copied(self._turns),
-            "pins": self.pins,
             "waiting": list(self._waiting),
-            "summary": self._summary,
-            "covered": sorted(self._covered),
-            "edit": None if self._planner is None else self._planner.last_edit,
+            "composer": composer.to_dict(),
             "ledger": self.ledger.to_dict(),
             "log": self.log.to_dict(),
             "warnings": list(self.warnings),
@@ -678,7 +524,7 @@ class Session:
         """
         try:
             return cls._restored(data, settings)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             if isinstance(error, InputError):
                 raise
             raise InputError(f"the saved session cannot be read: {error!r}") from None
@@ -687,26 +533,28 @@ class Session:
     def _restored(cls, data: Mapping[str, Any], settings: Mapping[str, Any]) -> Session:
         if data["version"] != VERSION:
             raise InputError(f"a saved session of version {data['version']}; known is {VERSION}")
-        session = cls(**{**{name: data[name] for name in _SETTINGS}, **settings})
+        session = cls(**{**data["settings"], **settings})
         session._system_role = data["system_role"]
         session.memory = [Fact(*fact) for fact in data["memory"]]
         session.project, session.goal = data["project"], data["goal"]
         session._turns = copied(data["turns"])
-        session._live = [turn for turn in session._turns if not turn.get("_empty")]
-        session._pins = set(data["pins"])
+        session._places = [i for i, turn in enumerate(session._turns) if not turn.get(_EMPTY)]
         session._waiting = list(data["waiting"])
-        session._summary = data["summary"]
-        session._covered = set(data["covered"])
+        sent = [session._turns[place] for place in session._places]
+        session._composer.restore(data["composer"], sent)
+        ledger = session.ledger
         session.ledger = Ledger.from_dict(
             data["ledger"],
-            warn_at_dollars=session.ledger.warn_at_dollars,
-            warn_at_tokens=session.ledger.warn_at_tokens,
-            cap_at_dollars=session.ledger.cap_at_dollars,
+            warn_at_dollars=ledger.warn_at_dollars,
+            warn_at_tokens=ledger.warn_at_tokens,
+            cap_at_dollars=ledger.cap_at_dollars,
         )
         session.log = RequestLog.from_dict(data["log"])
         session.warnings = list(data["warnings"])
-        calibration = Calibration.from_dict(data["calibration"])
-        session._target = session._target.learned(calibration)
-        if data["edit"] is not None and session._policy.name == data["policy"]:
-            session._last_edit = tuple(data["edit"])
         return session
+
+
+def _is_stream(response: Any) -> bool:
+    """Whether it comes in pieces: not JSON, nor an object of a client library that holds it all."""
+    whole = isinstance(response, Mapping | str | bytes) or hasattr(response, "model_dump")
+    return not whole

@@ -12,9 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from inspect import isawaitable, iscoroutine
 from threading import Thread
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from brim.clip import clip
+
+if TYPE_CHECKING:
+    from brim.planning import SummaryJob
 
 LARGEST: Final = 2_000
 """Characters of a summary; a longer one is made shorter."""
@@ -39,15 +42,13 @@ PATIENCE: Final = 120.0
 """Seconds that a summary is waited for."""
 
 
-def answer_of(
-    summarize: Summarizer, previous: str | None, evicted: Sequence[Turn] | None
-) -> object:
+def answer_of(summarize: Summarizer, job: SummaryJob) -> object:
     """What a summarizer answers in time; one that fails, hangs or needs awaiting says nothing."""
     answers: list[object] = []
 
     def ask() -> None:
         with suppress(Exception):
-            answers.append(summarize(previous, evicted))
+            answers.append(summarize(job.previous, job.evicted))
 
     asking = Thread(target=ask, daemon=True, name="brim-summary")
     asking.start()

@@ -163,12 +163,11 @@ class AsyncClient:
 
         async def summarize(previous: str | None, evicted: list[Turn] | None) -> str:
             room = session.budget.limit
-            counter = session.planner.counter
-            asked = question(previous, evicted, room=room, count=counter.text)
+            asked = question(previous, evicted, room=room, count=session.count)
             name = model or session.model or ""
             body = {"model": name, "messages": asked}
             reply = reply_of(await self.connection.post(self.endpoint.chat_path, body))
-            counted = sum(counter.text(message["content"]) for message in asked)
+            counted = sum(session.count(message["content"]) for message in asked)
             session.book(reply, name, "summary", counted=counted)
             return reply.text
 
@@ -200,7 +199,7 @@ class AsyncClient:
 
     async def _learn_text(self, job: CountJob, session: Session) -> None:
         """Where a server counts texts alone, let it say how dense these are."""
-        if session.calibration.ratios or not session.planner.counter.density:
+        if session.calibration.ratios:
             return
         texts = (message.get("content") for message in job.body.get("messages", ()))
         text = "\n".join(text for text in texts if isinstance(text, str))

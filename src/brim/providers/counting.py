@@ -110,6 +110,10 @@ class Standings:
                 found.reason = f"{endpoint.host} is known to count none of these"
         return found
 
+    def clear(self) -> None:
+        """Find everything out anew."""
+        self._known.clear()
+
 
 PROCESS = Standings()
 """Shared by all counters, so that a server is found out once."""
@@ -222,6 +226,8 @@ class ServerCounter:
             tokens = await self._asked(standing, method, body, what)
             if tokens is not None or standing.until > self._clock():
                 return tokens
+        if standing.untried and standing.proven is None:
+            standing.reason = "not yet known: the server objected to what it was asked to count"
         return None
 
     async def _asked(
@@ -248,7 +254,7 @@ class ServerCounter:
         except InputError as error:
             standing.pause(f"not yet known: {error}", self._clock())
             return None
-        tokens = _sensible(method.tokens(answer.body), raw, what)
+        tokens = sensible(method.tokens(answer.body), raw, what)
         if tokens is None:
             self._ruled_out(standing, method, "answered with something that is no count")
         else:
@@ -271,8 +277,6 @@ class ServerCounter:
             # A text has no order or template that could be wrong: the question was not understood.
             if what == "text" and standing.proven is None:
                 self._ruled_out(standing, method, f"said {status}")
-            elif standing.proven is None:
-                standing.reason = f"not yet known: the server said {status} to a request"
         else:
             standing.pause(f"not yet known: {_why(error)}", self._clock())
 
@@ -284,7 +288,7 @@ class ServerCounter:
 def _is_objection(error: ProviderError) -> bool:
     if isinstance(error, RefusedError) or error.status in OBJECTIONS:
         return True
-    return error.status == 500 and faults.is_template_fault(error)
+    return faults.is_objection(error)
 
 
 def _why(error: ProviderError) -> str:
@@ -305,7 +309,7 @@ _ELSEWHERE: Final = (b'"previous_response_id"', b'"conversation"', b'"file_id"',
 """Signs that a request is longer than its bytes."""
 
 
-def _sensible(tokens: object, raw: bytes, what: What) -> int | None:
+def sensible(tokens: object, raw: bytes, what: What) -> int | None:
     """The count, unless it cannot be one."""
     if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 1:
         return None

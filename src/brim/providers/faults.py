@@ -28,7 +28,10 @@ KEPT = 4_000
 PASSING: Final = frozenset((408, 409, 429, 500, 502, 503, 504, 529))
 """Statuses after which the same request may go well."""
 
-_TEMPLATE = re.compile(r"(?i)jinja|chat[ _-]?template|roles must alternate|raise_exception")
+_OBJECTIONS = re.compile(
+    r"(?i)jinja|chat[ _-]?template|roles must alternate|raise_exception|(?:not |un)supported"
+)
+"""How servers that call everything a 500 speak of a request that will never do."""
 _FINAL_CODES: Final = frozenset(("insufficient_quota", "billing_hard_limit_reached"))
 _BARE: Final = frozenset(("role",))
 _OPENINGS: Final = frozenset(
@@ -130,7 +133,7 @@ def may_pass(error: ProviderError) -> bool:
     """Whether the same request may go well a moment later."""
     if isinstance(error, RefusedError) or error.status not in PASSING:
         return False
-    if error.status == 500 and is_template_fault(error):
+    if is_objection(error):
         return False
     body = error.body if isinstance(error.body, Mapping) else {}
     inner = body.get("error")
@@ -138,11 +141,13 @@ def may_pass(error: ProviderError) -> bool:
     return not any(isinstance(code, str) and code in _FINAL_CODES for code in codes)
 
 
-def is_template_fault(error: ProviderError) -> bool:
-    """The model's template refused the conversation: some servers call that their own failure."""
+def is_objection(error: ProviderError) -> bool:
+    """The server objects to the request itself, such as its order of roles, and calls it a 500."""
+    if error.status != 500:
+        return False
     body = error.body
     text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, default=str)
-    return _TEMPLATE.search(text) is not None
+    return _OBJECTIONS.search(text) is not None
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from typing import Any, Final, Self, TypeVar
 
 T = TypeVar("T")
@@ -46,27 +47,30 @@ class Portal:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """What the coroutine returns or raises."""
+        outcome: Future[T] = Future()
+        tasks: list[asyncio.Task[T]] = []
         try:
             loop = self._running()
+
+            def start() -> None:
+                task = loop.create_task(work)
+                tasks.append(task)
+                task.add_done_callback(lambda task: _settle(outcome, task))
+
+            loop.call_soon_threadsafe(start)
         except BaseException:
             work.close()
             raise
-        outcome: Future[T] = Future()
-        tasks: list[asyncio.Task[T]] = []
-
-        def start() -> None:
-            task = loop.create_task(work)
-            tasks.append(task)
-            task.add_done_callback(lambda task: _settle(outcome, task))
-
-        loop.call_soon_threadsafe(start)
         try:
-            while not outcome.done():
-                wait([outcome], timeout=TICK)
+            _wait(outcome, loop)
         except BaseException:
-            loop.call_soon_threadsafe(lambda: tasks[0].cancel())
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
             wait([outcome], timeout=GRACE)
             raise
+        if not outcome.done():
+            work.close()
+            raise RuntimeError("the portal was closed before its task could start")
         return outcome.result()
 
     def iterate(self, events: AsyncIterator[T]) -> Iterator[T]:
@@ -83,7 +87,9 @@ class Portal:
             while (item := self.run(following())) is not _END:
                 yield item  # type: ignore[misc]
         finally:
-            self.run(ended())
+            # Closing the portal has closed what it followed.
+            if self._loop is not None:
+                self.run(ended())
 
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -131,6 +137,11 @@ def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, process: int
     loop.call_soon_threadsafe(loop.stop)
     if thread is not threading.current_thread():
         thread.join(2 * GRACE)
+
+
+def _wait(outcome: Future[T], loop: asyncio.AbstractEventLoop) -> None:
+    while not outcome.done() and not loop.is_closed():
+        wait([outcome], timeout=TICK)
 
 
 def _settle(outcome: Future[T], task: asyncio.Task[T]) -> None:
