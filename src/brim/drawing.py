@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from brim import wire
-from brim.wire import anthropic, openai_chat, openai_responses, templates
+from brim.wire import (
+    anthropic,
+    build_anthropic,
+    build_responses,
+    openai_chat,
+    openai_responses,
+    templates,
+)
 
 if TYPE_CHECKING:
     from brim.plan import Plan
@@ -53,7 +60,7 @@ class Drawing:
         if self.format == "anthropic":
             return self._anthropic(messages, plan)
         if self.format == "responses":
-            return openai_responses.build(messages, model=self.model, tools=self.tools)
+            return build_responses.build(messages, model=self.model or "", tools=self.tools)
         said = {"model": self.model, "tools": self.tools}
         return {
             "messages": [dict(message) for message in messages],
@@ -61,12 +68,12 @@ class Drawing:
         }
 
     def _anthropic(self, messages: Sequence[Mapping[str, Any]], plan: Plan) -> dict[str, Any]:
-        body = anthropic.build(
-            messages, model=self.model, tools=self.tools, max_tokens=plan.budget.reply
+        body = build_anthropic.build(
+            messages, model=self.model or "", tools=self.tools, max_tokens=plan.budget.reply
         )
         if not self.cache_marks:
             return body
-        return anthropic.cache_marks(body, _frontier(body, plan))
+        return build_anthropic.cache_marks(body, _frontier(body, plan))
 
 
 def _frontier(body: Mapping[str, Any], plan: Plan) -> int | None:

@@ -271,6 +271,11 @@ class Session:
     def budget(self) -> Budget:
         return self._composer.budget
 
+    @property
+    def tools(self) -> list[Mapping[str, Any]]:
+        """The definitions of the tools on offer."""
+        return [copied(tool) for tool in self._composer.tools or ()]
+
     # What is sent
 
     def request(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -261,4 +260,5 @@ def _output(value: object) -> int | None:
 def _dollars(value: object) -> Decimal | None:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None
-    return Decimal(str(value)) if math.isfinite(value) and value >= 0 else None
+    amount = Decimal(str(value)) if isinstance(value, float) else Decimal(value)
+    return amount if amount.is_finite() and amount >= 0 else None

@@ -102,7 +102,7 @@ class AsyncClient:
     ) -> Reply:
         """Send what a session has to say, and let it take in the answer."""
         making = _Making(system, short_view, category, options)
-        request = await self._request(session, making)
+        request = await self._requested(session, making)
         try:
             answer = await self.connection.post(self.endpoint.chat_path, request)
         except RefusedError as refusal:
@@ -126,7 +126,7 @@ class AsyncClient:
     ) -> AsyncReceivedStream:
         """The same, piece by piece: the events of the server, with the `reply` at the end."""
         making = _Making(system, short_view, category, {**options, **self._streamed(options)})
-        request = await self._request(session, making)
+        request = await self._requested(session, making)
         try:
             events = await self._opened(request)
         except RefusedError as refusal:
@@ -140,6 +140,18 @@ class AsyncClient:
             events, then=lambda reply: self._after(session, plan, reply)
         )
         return received
+
+    async def request(
+        self,
+        session: Session,
+        *,
+        system: str | None = None,
+        short_view: ShortView | bool | None = None,
+        category: str = "main",
+        **options: Any,
+    ) -> Request:
+        """What `send` would send, counted by the server where that decides; it is not sent."""
+        return await self._requested(session, _Making(system, short_view, category, options))
 
     async def prepare(self, session: Session) -> None:
         """Let a session know what the server says about the model: its window above all."""
@@ -175,7 +187,7 @@ class AsyncClient:
 
     # How a request comes to be
 
-    async def _request(self, session: Session, making: _Making) -> Request:
+    async def _requested(self, session: Session, making: _Making) -> Request:
         await self.prepare(session)
         return await self._driven(making.planning(session, self.count, self.endpoint), session)
 
@@ -210,7 +222,7 @@ class AsyncClient:
     async def _smaller(self, session: Session, making: _Making, refusal: RefusedError) -> Request:
         session.refused(refusal.overflow)
         self._keep(session)
-        return await self._request(session, making)
+        return await self._requested(session, making)
 
     def _given_up(self, session: Session, refusal: RefusedError) -> RefusedError:
         """The error of a request that was refused, made smaller and refused again."""
@@ -337,6 +349,10 @@ class Client:
     def prepare(self, session: Session) -> None:
         """Let a session know what the server says about the model: its window above all."""
         self._portal.run(self.asynchronous.prepare(session))
+
+    def request(self, session: Session, **how: Any) -> Request:
+        """What `send` would send, counted by the server where that decides; it is not sent."""
+        return self._portal.run(self.asynchronous.request(session, **how))
 
     def send(self, session: Session, **how: Any) -> Reply:
         """Send what a session has to say, and let it take in the answer."""

@@ -102,7 +102,7 @@ class Standings:
         self._known: dict[tuple[str, str, str, str], Standing] = {}
 
     def of(self, endpoint: Endpoint, model: str, what: What) -> Standing:
-        key = (endpoint.url, endpoint.format, model, what)
+        key = (endpoint.url + endpoint.prefix, endpoint.format, model, what)
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = Standing(list(methods(endpoint, what)))

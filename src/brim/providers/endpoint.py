@@ -42,7 +42,7 @@ class Endpoint:
     timeout: float = 600.0
     """Seconds without a single byte, before the answer and in its middle."""
     retries: int = 2
-    prefix: str = field(init=False, repr=False, compare=False)
+    prefix: str = field(init=False, repr=False)
     """`/v1`, or nothing where the address names another version."""
 
     def __post_init__(self) -> None:

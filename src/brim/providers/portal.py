@@ -88,7 +88,7 @@ class Portal:
                 yield item  # type: ignore[misc]
         finally:
             # Closing the portal has closed what it followed.
-            if self._loop is not None:
+            if self._loop is not None and not self._loop.is_closed():
                 self.run(ended())
 
     def _running(self) -> asyncio.AbstractEventLoop:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -34,6 +36,8 @@ CONNECT = 10.0
 """Seconds to reach a server at all."""
 LINGER = 0.2
 """Seconds to wait for the end behind the last event, so that the connection can be used again."""
+CLOSING = 2.0
+"""Seconds to hang up when the interpreter ends."""
 ANTHROPIC_VERSION = "2023-06-01"
 
 _CERTIFICATE: Final = (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError)
@@ -61,6 +65,7 @@ class Connection:
         self._sleep = sleep
         self._session: aiohttp.ClientSession | None = None
         self._proxy: Proxy | None = None
+        self._abandoned: weakref.finalize[..., Connection] | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -71,6 +76,8 @@ class Connection:
     async def close(self) -> None:
         """Hang up; a later request opens the connection anew."""
         session, self._session = self._session, None
+        if self._abandoned is not None:
+            self._abandoned.detach()
         if session is not None:
             await session.close()
 
@@ -277,6 +284,8 @@ class Connection:
                 sock_read=endpoint.timeout,
             ),
         )
+        loop = asyncio.get_running_loop()
+        self._abandoned = weakref.finalize(self, _abandon, self._session, loop)
         return self._session
 
     async def _read(
@@ -393,6 +402,20 @@ def patience(error: ProviderError, attempt: int) -> float | None:
         return error.retry_after if error.retry_after <= LONGEST_RETRY_AFTER else None
     wait: float = min(LONGEST_WAIT, FIRST_WAIT * 2**attempt)
     return wait * random.uniform(0.75, 1.25)
+
+
+def _abandon(session: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop) -> None:
+    """Hang up for an owner without `async` who did not; its loop runs in another thread."""
+    if session.closed or not loop.is_running():
+        return
+    closing = asyncio.run_coroutine_threadsafe(session.close(), loop)
+    try:
+        inside = asyncio.get_running_loop() is loop
+    except RuntimeError:
+        inside = False
+    if not inside:
+        with suppress(TimeoutError):
+            closing.result(CLOSING)
 
 
 async def _note_reuse(

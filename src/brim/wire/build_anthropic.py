@@ -45,7 +45,7 @@ def build(
     """
     head, sent = _sent(messages)
     body: dict[str, Any] = {"model": model, "max_tokens": max_tokens}
-    if system := [block for turn in head for block in _blocks(turn)]:
+    if system := [block for turn in head for block in _texts(turn)]:
         body["system"] = system
     body["messages"] = [{"role": turn.role, "content": turn.blocks} for turn in sent]
     if tools:
@@ -135,6 +135,12 @@ def _blocks(turn: ChatTurn) -> list[Part]:
     return [_block(part) for part in turn.parts if not is_blank(part)]
 
 
+def _texts(turn: ChatTurn) -> list[Part]:
+    """The content where only texts are taken: the system's and the assistant's."""
+    said = (part for part in turn.parts if not is_blank(part))
+    return [part if is_text(part) else _text(stand_in(part)) for part in said]
+
+
 def _result(name: str, content: str | list[Part]) -> Part:
     return {"type": "tool_result", "tool_use_id": name, "content": content}
 
@@ -151,9 +157,7 @@ def _assistant(turn: ChatTurn) -> list[Part]:
     if isinstance(own, Sequence) and not isinstance(own, str):
         blocks = [*_kept(turn, [public(block) for block in own if isinstance(block, Mapping)])]
     else:
-        said = (part for part in turn.parts if not is_blank(part))
-        blocks = [*(part if is_text(part) else _text(stand_in(part)) for part in said)]
-        blocks += _calls(turn)
+        blocks = [*_texts(turn), *_calls(turn)]
     while blocks and blocks[-1]["type"] in _THINKING:
         blocks.pop()  # a message may not end with a thought
     return blocks

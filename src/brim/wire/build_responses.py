@@ -100,7 +100,8 @@ def _output(name: str, output: str | list[Part], is_custom: bool = False) -> Par
 
 
 def _headed(title: str, turn: ChatTurn) -> list[Part]:
-    return [_input_text(title), *_parts(turn)]
+    parts = _parts(turn)
+    return [_input_text(title), *parts] if parts else []
 
 
 def _content(turn: ChatTurn) -> str | list[Part]:

@@ -105,11 +105,15 @@ def _reply(answer: Part, turn: dict[str, Any], text: str, thinking: str, finish:
 
 
 def _turn(text: object, calls: Sequence[Part], thinking: str = "") -> dict[str, Any]:
+    """The turn to keep. A call without an id gets one, for its result to name."""
     turn: dict[str, Any] = {"role": "assistant", "content": text or None}
     if thinking:
         turn[PLAIN_THINKING[0]] = thinking
     if calls:
-        turn["tool_calls"] = list(calls)
+        turn["tool_calls"] = [
+            call if call["id"] else {**call, "id": f"call_{place}"}
+            for place, call in enumerate(calls)
+        ]
     return turn
 
 
@@ -163,20 +167,20 @@ def _chat_calls(calls: object) -> list[Part]:
         return []
     if not isinstance(calls, Sequence) or isinstance(calls, str):
         raise ReplyError(f"tool_calls must be a list, not {_glimpse(calls)}")
-    return [_numbered(_mapping(call, "a tool call"), place) for place, call in enumerate(calls)]
+    return [_bare_call(_mapping(call, "a tool call")) for call in calls]
 
 
-def _numbered(call: Part, place: int) -> Part:
-    """A call that can be answered: some servers give no id. Signatures beside it stay."""
+def _bare_call(call: Part) -> Part:
+    """A call as it can be sent back. What stands beside it stays: Gemini signs calls there."""
     out: dict[str, Any] = {key: value for key, value in call.items() if key != "index"}
-    out["id"] = str(call.get("id") or f"call_{place}")
+    out["id"] = str(call.get("id") or "")
     if "custom" in call:
         return out
     function = _mapping(call.get("function"), "the function of a tool call")
     arguments = function.get("arguments")
     text = "" if arguments is None else text_of(arguments)
     out["type"] = call.get("type") or "function"
-    out["function"] = {**function, "name": str(function.get("name") or ""), "arguments": text}
+    out["function"] = {"name": str(function.get("name") or ""), "arguments": text}
     return out
 
 

@@ -1,0 +1,146 @@
+"""Growing conversations at many windows: no request over, none cut without need.
+
+With the server's counts near the limit (`near`), or with estimates alone (`off`), where a refusal
+by the real server is believed and the request made smaller once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import cycle
+from typing import Any
+
+import brim
+from brim.local import LocalServer
+from brim.overflow import overflow_of
+from brim.planning import Ask
+from brim.providers import Learned
+from brim.providers.client import Client
+from brim.request import Request
+from proof.judge import Judge, Refused
+from proof.material import Conversation
+from proof.replay import requests, whole
+
+WINDOWS = (256, 512, 768, 1024, 1536, 2048, 3072, 4096)
+
+
+@dataclass
+class Tally:
+    """What happened at one window."""
+
+    window: int
+    requests: int = 0
+    infeasible: int = 0
+    """Requests whose hard parts alone do not fit: an error before sending."""
+    cut: int = 0
+    over: int = 0
+    objected: int = 0
+    """Sequences that the template refused."""
+    needless: int = 0
+    """Conversations that were cut though they fit whole."""
+    sent: int = 0
+    refused: int = 0
+    """Really sent, or to be sent, and too long."""
+    lost: int = 0
+    """Refused again after they were made smaller."""
+    naive: int = 0
+    """Requests that a client without a limit would have had refused."""
+    fills: list[float] = field(default_factory=list)
+    """The share of the room that requests take which had to be cut."""
+
+    @property
+    def fill(self) -> float:
+        return sum(self.fills) / len(self.fills) if self.fills else 0.0
+
+
+class Fitting:
+    """One server for each window, all with the same small model."""
+
+    def __init__(
+        self, model: Any, learned: Learned, ask: Ask, windows: Sequence[int] = WINDOWS
+    ) -> None:
+        self._stack = ExitStack()
+        self._learned = learned
+        self._ask: Ask = ask
+        self.tallies = {window: Tally(window) for window in windows}
+        self._judges = {}
+        self._clients = {}
+        for window in windows:
+            server = self._stack.enter_context(LocalServer.start(model, window=window, threads=1))
+            self._judges[window] = judge = Judge(server)
+            self._stack.callback(judge.close)
+            client = Client(server.url, key=server.key, count=ask, learned=learned)
+            self._clients[window] = self._stack.enter_context(client)
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def run(self, conversations: Iterable[Conversation], most: int, sends: int) -> None:
+        """Make `most` requests, and send every so many of them that `sends` are sent."""
+        every = max(1, most // max(1, sends))
+        made = 0
+        for conversation, window in zip(cycle(conversations), cycle(self.tallies), strict=False):
+            for _ in self._grown(conversation, window, every):
+                made += 1
+                if made >= most:
+                    return
+
+    def _grown(self, conversation: Conversation, window: int, every: int) -> Iterator[None]:
+        tally, judge = self.tallies[window], self._judges[window]
+        session = brim.Session(judge.server.model, reply=1, tools=conversation.tools or None)
+        going = requests(conversation, session, self._clients[window].request)
+        request = next(going, None)
+        while request is not None:
+            if isinstance(request, brim.ContextOverflowError):
+                tally.infeasible += 1
+                tokens = None
+            else:
+                tokens = self._judged(request, session, tally, judge)
+                if tokens is not None and tally.requests % every == 0:
+                    tally.sent += 1
+                    status, answer = judge.send(request)
+                    tally.objected += status != 200 and overflow_of(status, answer) is None
+                    tally.refused += status != 200 and overflow_of(status, answer) is not None
+                yield
+            try:
+                request = going.send(tokens)
+            except StopIteration:
+                request = None
+
+    def _judged(
+        self, request: Request, session: brim.Session, tally: Tally, judge: Judge
+    ) -> int | None:
+        room = tally.window - 1
+        tally.requests += 1
+        try:
+            tokens = judge.count(request)
+            if tokens > room and self._ask == "off":
+                request, tokens = self._believed(request, session, tally, judge)
+        except Refused:
+            tally.objected += 1
+            return None
+        everything = judge.count(whole(session))
+        tally.over += tokens > room
+        tally.naive += everything > room
+        tally.cut += request.plan.cut
+        if everything <= room:
+            tally.needless += request.plan.cut
+        else:
+            tally.fills.append(tokens / room)
+        return tokens
+
+    def _believed(
+        self, request: Request, session: brim.Session, tally: Tally, judge: Judge
+    ) -> tuple[Request, int]:
+        """Send it, be refused by the real server, and try once more."""
+        tally.refused += 1
+        status, answer = judge.send(request)
+        overflow = overflow_of(status, answer)
+        assert overflow is not None, answer
+        session.refused(overflow)
+        request = session.request()
+        tokens = judge.count(request)
+        tally.lost += tokens > tally.window - 1
+        return request, tokens

@@ -1,0 +1,68 @@
+"""Judge: the real server's own word about a request, asked past everything that is to be proved."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from http.client import HTTPConnection
+from typing import Any
+from urllib.parse import urlsplit
+
+from brim.local import LocalServer
+
+TEMPLATE = """\
+{%- if tools %}<|im_start|>system
+{{ messages[0].content if messages[0].role == 'system' else 'You may call tools.' }}
+{% for tool in tools %}{{ tool | tojson }}
+{% endfor %}<|im_end|>
+{% endif %}
+{%- for message in messages %}
+{%- if not (tools and loop.first and message.role == 'system') %}<|im_start|>{{ message.role }}
+{{ message.content or '' }}
+{%- for call in message.tool_calls or [] %}
+<tool_call>
+{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
+</tool_call>
+{%- endfor %}<|im_end|>
+{% endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+"""A template that prints tools and calls; the small model's own swallows them."""
+
+
+class Judge:
+    """Talks to a server in plain HTTP."""
+
+    def __init__(self, server: LocalServer) -> None:
+        self.server = server
+        self._connection = HTTPConnection(urlsplit(server.url).netloc, timeout=600)
+
+    def count(self, body: Mapping[str, Any]) -> int:
+        """What the server counts; an objection to the sequence is raised."""
+        status, answer = self.post("/v1/chat/completions/input_tokens", body)
+        if status != 200:
+            raise Refused(status, answer)
+        tokens: int = answer["input_tokens"]
+        return tokens
+
+    def send(self, body: Mapping[str, Any], **options: Any) -> tuple[int, dict[str, Any]]:
+        """Status and answer of a request that is really sent."""
+        wanted = {**body, "max_tokens": 1, "temperature": 0, **options}
+        return self.post("/v1/chat/completions", wanted)
+
+    def post(self, path: str, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+        headers = {
+            "Authorization": f"Bearer {self.server.key}",
+            "Content-Type": "application/json",
+        }
+        self._connection.request("POST", path, json.dumps(dict(body)).encode(), headers)
+        response = self._connection.getresponse()
+        return response.status, json.loads(response.read())
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class Refused(Exception):
+    """The server did not take the sequence."""

@@ -1,0 +1,61 @@
+"""A conversation that grows turn by turn, and the requests it makes on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import brim
+from brim.errors import MessageError
+from brim.messages import Call
+from brim.reply import Reply
+from brim.request import Request
+from brim.usage import Usage
+from proof.material import Conversation, Message
+
+
+def requests(
+    conversation: Conversation,
+    session: brim.Session,
+    make: Callable[[brim.Session], Request],
+) -> Iterator[Request | brim.ContextOverflowError]:
+    """The request before each turn of the assistant; send the prompt's true size back in.
+
+    What was recorded is taken for the answer, so that every run says the same. A recorded turn
+    that a session would not take (a result without its call) ends the conversation.
+    """
+    for message in conversation.messages:
+        try:
+            if message["role"] != "assistant":
+                session.append(message)
+                continue
+            try:
+                request = make(session)
+            except brim.ContextOverflowError as error:
+                yield error
+                session.append(message)
+                continue
+            true = yield request
+            session.receive(_reply(message, true))
+        except MessageError:
+            return
+
+
+def _reply(message: Message, tokens: int | None) -> Reply:
+    calls = tuple(
+        Call(str(call["id"]), call["function"]["name"], str(call["function"]["arguments"]))
+        for call in message.get("tool_calls") or ()
+    )
+    text = message.get("content") or ""
+    usage = None if tokens is None else Usage(input=tokens, output=1)
+    return Reply(message, text if isinstance(text, str) else "", calls=calls, usage=usage)
+
+
+def whole(session: brim.Session) -> dict[str, Any]:
+    """What a client sends that knows no limit."""
+    system = session.system_text()
+    head = [{"role": "system", "content": system}] if system else []
+    body: dict[str, Any] = {"messages": [*head, *session.history]}
+    if session.tools:
+        body["tools"] = session.tools
+    return body

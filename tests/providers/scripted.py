@@ -1,0 +1,149 @@
+"""A model server that does as told, for the faults that a real one will not produce on demand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from ssl import SSLContext
+from typing import Any, TypeVar
+
+from aiohttp import web
+
+from brim.providers import Connection, Endpoint
+
+T = TypeVar("T")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True)
+class Asked:
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    raw: bytes
+
+    @property
+    def body(self) -> Any:
+        return json.loads(self.raw)
+
+
+@dataclass
+class Scripted:
+    url: str
+    asked: list[Asked] = field(default_factory=list)
+
+    @property
+    def paths(self) -> list[str]:
+        return [asked.path for asked in self.asked]
+
+
+@asynccontextmanager
+async def serving(answer: Handler, ssl: SSLContext | None = None) -> AsyncIterator[Scripted]:
+    """A server on a free loopback port; every request goes to `answer` and is written down."""
+    server = Scripted("")
+
+    async def noted(request: web.Request) -> web.StreamResponse:
+        raw = await request.read()
+        server.asked.append(Asked(request.method, request.path, dict(request.headers), raw))
+        return await answer(request)
+
+    app = web.Application(client_max_size=2**30)
+    app.router.add_route("*", "/{path:.*}", noted)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=ssl)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    server.url = f"https://localhost:{port}" if ssl else f"http://{host}:{port}"
+    try:
+        yield server
+    finally:
+        await runner.cleanup()
+
+
+@dataclass
+class Speaking:
+    url: str
+    heads: list[bytes] = field(default_factory=list)
+
+
+@asynccontextmanager
+async def speaking(*conversations: Sequence[bytes]) -> AsyncIterator[Speaking]:
+    """A server that writes the given bytes, piece by piece, and hangs up: one list a connection."""
+    waiting = list(conversations)
+    spoken = Speaking("")
+    busy: set[asyncio.Task[None] | None] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        busy.add(asyncio.current_task())
+        head = await reader.readuntil(b"\r\n\r\n")
+        spoken.heads.append(head)
+        sizes = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")]
+        if sizes:
+            await reader.readexactly(int(sizes[0].split(b":")[1]))
+        for piece in waiting.pop(0) if len(waiting) > 1 else waiting[0]:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.002)
+        writer.close()
+        await writer.wait_closed()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    spoken.url = f"http://{host}:{port}"
+    try:
+        yield spoken
+    finally:
+        server.close()
+        await asyncio.gather(*(task for task in busy if task), return_exceptions=True)
+        await server.wait_closed()
+
+
+def in_turn(*answers: web.Response | Callable[[], web.StreamResponse]) -> Handler:
+    """One answer after the other; the last one stays."""
+    waiting = list(answers)
+
+    async def answer(_: web.Request) -> web.StreamResponse:
+        following = waiting.pop(0) if len(waiting) > 1 else waiting[0]
+        if isinstance(following, web.Response):
+            return web.Response(
+                status=following.status, body=following.body, headers=following.headers
+            )
+        return following()
+
+    return answer
+
+
+def by_path(paths: Mapping[str, web.Response | Any]) -> Handler:
+    """What stands at each path, JSON unless it is a response; 404 elsewhere."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        found = paths.get(request.path)
+        if found is None:
+            return web.json_response({"error": {"message": "not found"}}, status=404)
+        if isinstance(found, web.Response):
+            return web.Response(status=found.status, body=found.body, headers=found.headers)
+        return web.json_response(found)
+
+    return answer
+
+
+class Naps:
+    """A sleep that takes no time and remembers how long it should have been."""
+
+    def __init__(self) -> None:
+        self.taken: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.taken.append(seconds)
+
+
+def connection(url: str, **settings: Any) -> Connection:
+    return Connection(Endpoint(url, **settings), sleep=Naps())
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(asyncio.wait_for(work, 30))

@@ -1,0 +1,227 @@
+"""The same against a real llama.cpp server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from brim.errors import AuthenticationError, ProviderError, RefusedError
+from brim.local import LocalServer
+from brim.providers import Connection, Endpoint, Format, Portal, Server, ServerCounter
+from brim.providers.counting import Standings
+from tests.providers.scripted import run
+
+FORMATS: list[Format] = ["openai", "anthropic", "responses"]
+
+
+def asked(words: str, format: Format = "openai", **more: Any) -> dict[str, Any]:
+    body: dict[str, Any] = {"model": "any", "temperature": 0} | more
+    if format == "responses":
+        return body | {"input": words, "max_output_tokens": 8}
+    return body | {"messages": [{"role": "user", "content": words}], "max_tokens": 8}
+
+
+def connected(llama: LocalServer, format: Format = "openai", path: str = "/v1/") -> Connection:
+    return Connection(Endpoint(llama.url.removesuffix("/v1") + path, format, llama.key))
+
+
+def used(answer: dict[str, Any]) -> int:
+    usage = answer["usage"]
+    prompt = usage.get("prompt_tokens", usage.get("input_tokens"))
+    return int(prompt) + int(usage.get("cache_read_input_tokens", 0))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_what_the_server_counts_is_what_it_then_uses(llama: LocalServer, format: Format) -> None:
+    async def work() -> None:
+        async with connected(llama, format) as connection:
+            counter = ServerCounter(connection, standings=Standings())
+            body = asked("Name a colour, " * 20, format)
+            counted = await counter.count(body)
+            answer = await connection.post(connection.endpoint.chat_path, body)
+            assert counted == used(answer)
+            assert counter.verdict("any").state == "yes"
+
+    run(work())
+
+
+@pytest.mark.parametrize("path", ["", "/", "/v1", "/v1/"])
+def test_text_is_counted_however_the_address_is_written(llama: LocalServer, path: str) -> None:
+    async def work() -> None:
+        async with connected(llama, path=path) as connection:
+            counter = ServerCounter(connection, standings=Standings())
+            assert await counter.count_text("any", "one two three") == 3
+            assert counter.verdict("any", text=True).method == "llama.cpp"
+
+    run(work())
+
+
+def test_a_longer_request_than_the_window_is_counted_too(llama: LocalServer) -> None:
+    async def work() -> None:
+        async with connected(llama) as connection:
+            counter = ServerCounter(connection, standings=Standings())
+            counted = await counter.count(asked("word " * 3 * llama.window))
+            assert counted is not None
+            assert counted > 3 * llama.window
+
+    run(work())
+
+
+def test_the_window_and_the_kind_are_told(llama: LocalServer) -> None:
+    async def work() -> None:
+        async with connected(llama) as connection:
+            server = Server(connection)
+            window = await server.window_of("any")
+            assert (window.tokens, window.kind) == (llama.window, "llama.cpp")
+            assert await server.kind() == "llama.cpp"
+            assert len(await server.models()) == 1
+
+    run(work())
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("streamed", [True, False])
+def test_a_request_over_the_window_is_refused_with_numbers(
+    llama: LocalServer, format: Format, streamed: bool
+) -> None:
+    async def work() -> None:
+        async with connected(llama, format) as connection:
+            body = asked("word " * llama.window, format, stream=streamed)
+            path = connection.endpoint.chat_path
+            events = connection.stream(path, body)
+            with pytest.raises(RefusedError) as caught:
+                await (anext(events) if streamed else connection.post(path, body))
+            assert caught.value.overflow.limit == llama.window
+            assert (caught.value.overflow.sent or 0) > llama.window
+
+    run(work())
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_stream_ends_with_its_usage(llama: LocalServer, format: Format) -> None:
+    async def work() -> None:
+        async with connected(llama, format) as connection:
+            body = asked("Say a word.", format, stream=True)
+            if format == "openai":
+                body["stream_options"] = {"include_usage": True}
+            path = connection.endpoint.chat_path
+            events = [event async for event in connection.stream(path, body)]
+            assert len(events) > 4
+            assert "usage" in str(events[-2:])
+
+    run(work())
+
+
+def test_a_server_stops_when_its_client_hangs_up(llama: LocalServer) -> None:
+    body = asked("Count to a thousand.", stream=True) | {"max_tokens": 1_500, "ignore_eos": True}
+
+    async def busy(connection: Connection) -> bool:
+        slots = await connection.get("/slots")
+        return any(slot["is_processing"] for slot in slots)
+
+    async def work() -> None:
+        async with connected(llama) as connection:
+            async with aclosing(connection.stream("/v1/chat/completions", body)) as events:
+                await anext(events)
+                assert await busy(connection)
+            until = time.monotonic() + 5
+            while await busy(connection) and time.monotonic() < until:
+                await asyncio.sleep(0.05)
+            assert not await busy(connection)
+
+    run(work())
+
+
+def test_a_sequence_that_the_server_objects_to_is_no_verdict(llama: LocalServer) -> None:
+    async def work() -> None:
+        async with connected(llama) as connection:
+            counter = ServerCounter(connection, standings=Standings())
+            odd = {"model": "any", "messages": [{"role": "user", "content": {"what": 1}}]}
+            assert await counter.count(odd) is None
+            assert counter.verdict("any").state == "unknown"
+            assert await counter.count(asked("hello")) is not None
+
+    run(work())
+
+
+def test_a_wrong_key_is_called_one(llama: LocalServer) -> None:
+    async def work() -> None:
+        endpoint = Endpoint(llama.url, key="wrong-key")
+        async with Connection(endpoint) as connection:
+            with pytest.raises(AuthenticationError, match="does not accept") as caught:
+                await connection.post(endpoint.chat_path, asked("hello"))
+            assert "wrong-key" not in str(caught.value)
+
+    run(work())
+
+
+def test_a_path_that_is_not_there_is_named(llama: LocalServer) -> None:
+    async def work() -> None:
+        async with connected(llama) as connection:
+            with pytest.raises(ProviderError, match="nothing at /v1/nothing"):
+                await connection.post("/v1/nothing", {})
+
+    run(work())
+
+
+def test_all_of_it_works_without_async(llama: LocalServer) -> None:
+    with Portal() as portal:
+        connection = connected(llama)
+        path = connection.endpoint.chat_path
+        answer = portal.run(connection.post(path, asked("hello")))
+        assert answer["choices"]
+        events = portal.iterate(connection.stream(path, asked("hello", stream=True)))
+        assert len(list(events)) > 2
+        portal.run(connection.close())
+
+
+LEFT_OPEN = """
+import os, signal, sys, threading, time
+from brim.providers import Connection, Endpoint, Portal
+
+portal, connection = Portal(), Connection(Endpoint(sys.argv[1], key=os.environ["KEY"]))
+body = {
+    "model": "any", "stream": True, "ignore_eos": True, "max_tokens": 1_500,
+    "messages": [{"role": "user", "content": "Count to a thousand."}],
+}
+events = portal.iterate(connection.stream("/v1/chat/completions", body))
+
+def busy():
+    return any(slot["is_processing"] for slot in portal.run(connection.get("/slots")))
+
+next(events)
+if sys.argv[2] == "ctrl-c":
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        for event in events:
+            pass
+    except KeyboardInterrupt:
+        until = time.monotonic() + 5
+        while busy() and time.monotonic() < until:
+            time.sleep(0.05)
+        print("busy" if busy() else "free")
+else:
+    print("left")
+"""
+
+
+@pytest.mark.parametrize(("way", "said"), [("ctrl-c", "free"), ("leave", "left")])
+def test_an_answer_that_is_broken_off_leaves_nothing_behind(
+    llama: LocalServer, way: str, said: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "always::ResourceWarning", "-c", LEFT_OPEN, llama.url, way],
+        env=os.environ | {"KEY": llama.key},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout.split(), done.stderr) == ([said], "")

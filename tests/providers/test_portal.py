@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import asyncio
+import gc
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from brim.providers import Portal
+
+
+async def added(one: int, two: int) -> int:
+    await asyncio.sleep(0)
+    return one + two
+
+
+async def numbers(count: int, log: list[str]) -> AsyncIterator[int]:
+    try:
+        for number in range(count):
+            await asyncio.sleep(0)
+            yield number
+    finally:
+        log.append("closed")
+
+
+def portals() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "brim-portal"]
+
+
+def test_a_coroutine_gives_its_result_or_its_error() -> None:
+    async def failing() -> None:
+        raise KeyError("x")
+
+    with Portal() as portal:
+        assert portal.run(added(1, 2)) == 3
+        with pytest.raises(KeyError, match="x"):
+            portal.run(failing())
+        assert portal.run(added(3, 4)) == 7
+        assert len(portals()) == 1
+    assert portals() == []
+
+
+def test_it_works_inside_of_a_running_loop() -> None:
+    async def work(portal: Portal) -> int:
+        return portal.run(added(1, 2))
+
+    with Portal() as portal:
+        assert asyncio.run(work(portal)) == 3
+
+
+def test_it_does_not_wait_for_itself() -> None:
+    with Portal() as portal:
+
+        async def inside() -> int:
+            return portal.run(added(1, 2))
+
+        with pytest.raises(RuntimeError, match="await it"):
+            portal.run(inside())
+
+
+def test_several_threads_share_it() -> None:
+    results: list[int] = []
+    with Portal() as portal:
+        threads = [
+            threading.Thread(target=lambda n=n: results.append(portal.run(added(n, n))))
+            for n in range(20)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(portals()) == 1
+    assert sorted(results) == [2 * n for n in range(20)]
+
+
+def test_an_async_iterator_is_followed() -> None:
+    log: list[str] = []
+    with Portal() as portal:
+        assert list(portal.iterate(numbers(5, log))) == [0, 1, 2, 3, 4]
+        assert log == ["closed"]
+
+
+def test_leaving_a_loop_early_closes_what_it_follows() -> None:
+    log: list[str] = []
+    with Portal() as portal:
+        for number in portal.iterate(numbers(10**9, log)):
+            if number == 3:
+                break
+        gc.collect()
+        assert log == ["closed"]
+
+
+def test_closing_cancels_what_runs_and_a_later_use_starts_again() -> None:
+    ended = threading.Event()
+    begun = threading.Event()
+
+    async def endless() -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(1_000)
+        finally:
+            ended.set()
+
+    def wait() -> None:
+        with pytest.raises(BaseException):  # noqa: B017, PT011 - cancelled, from another thread
+            portal.run(endless())
+
+    portal = Portal()
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert begun.wait(5)
+    portal.close()
+    assert ended.is_set()
+    thread.join(5)
+    portal.close()
+    assert portal.run(added(1, 1)) == 2
+    portal.close()
+
+
+def test_a_portal_that_nobody_has_any_more_ends_its_thread() -> None:
+    portal = Portal()
+    assert portal.run(added(1, 1)) == 2
+    del portal
+    gc.collect()
+    assert portals() == []
+
+
+CTRL_C = """
+import asyncio, os, signal, threading
+from brim.providers.portal import Portal
+
+async def endless():
+    try:
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        await asyncio.sleep(1000)
+    finally:
+        print("hung up", flush=True)
+
+portal = Portal()
+try:
+    portal.run(endless())
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+
+async def soon():
+    return "still works"
+
+print(portal.run(soon()), flush=True)
+"""
+
+
+def test_ctrl_c_cancels_the_task_and_the_portal_goes_on() -> None:
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", CTRL_C], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.stdout.splitlines() == ["hung up", "interrupted", "still works"]
+    assert (done.returncode, done.stderr) == (0, "")
+    assert time.monotonic() - began < 20
+
+
+def _in_child(portal: Portal) -> None:
+    os._exit(0 if portal.run(added(1, 2)) == 3 else 1)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_gets_a_thread_of_its_own() -> None:
+    with Portal() as portal:
+        assert portal.run(added(1, 2)) == 3
+        child = multiprocessing.get_context("fork").Process(target=_in_child, args=(portal,))
+        child.start()
+        child.join(20)
+        assert child.exitcode == 0
+        child.close()
+        assert portal.run(added(1, 2)) == 3

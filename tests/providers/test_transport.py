@@ -1,0 +1,574 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+import shutil
+import socket
+import ssl
+import subprocess
+from collections.abc import Callable
+from contextlib import aclosing, suppress
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from brim.errors import (
+    AuthenticationError,
+    ConnectionFailedError,
+    InputError,
+    ProviderError,
+    ProviderTimeoutError,
+    RateLimitError,
+    RefusedError,
+)
+from brim.providers import Connection, Endpoint, transport
+from brim.providers.faults import retry_after
+from brim.providers.network import certificates
+from tests.providers.scripted import Naps, by_path, in_turn, run, serving, speaking
+
+CHAT = "/v1/chat/completions"
+TOO_LONG = {
+    "error": {
+        "code": 400,
+        "type": "exceed_context_size_error",
+        "message": "request (300 tokens) exceeds the available context size (256 tokens)",
+        "n_prompt_tokens": 300,
+        "n_ctx": 256,
+    }
+}
+
+
+def said(status: int, body: Any = None, **headers: str) -> web.Response:
+    text = body if isinstance(body, str) else json.dumps(body or {"error": {"message": "no"}})
+    return web.Response(
+        status=status,
+        body=text.encode(),
+        headers={k.replace("_", "-"): v for k, v in headers.items()},
+    )
+
+
+def posted(*answers: web.Response, naps: Naps | None = None, **settings: Any) -> tuple[Any, int]:
+    """What a post gives (or raises), and how many requests it took."""
+
+    async def work() -> tuple[Any, int]:
+        async with serving(in_turn(*answers)) as server:
+            asking = Connection(Endpoint(server.url, **settings), sleep=naps or Naps())
+            async with asking:
+                try:
+                    return await asking.post(CHAT, {"model": "m"}), len(server.asked)
+                except ProviderError as error:
+                    return error, len(server.asked)
+
+    return run(work())
+
+
+def streamed(*events: Any, status: int = 200, **settings: Any) -> list[Any]:
+    """The events of a stream; an error that ends it stands last."""
+    text = "".join(
+        f"data: {event if isinstance(event, str) else json.dumps(event)}\n\n" for event in events
+    )
+    return heard(
+        web.Response(status=status, text=text, content_type="text/event-stream"), **settings
+    )
+
+
+def heard(answer: web.Response, **settings: Any) -> list[Any]:
+    async def work() -> list[Any]:
+        async with serving(in_turn(answer)) as server:
+            return await listened(Connection(Endpoint(server.url, **settings), sleep=Naps()))
+
+    return run(work())
+
+
+async def listened(asking: Connection) -> list[Any]:
+    found: list[Any] = []
+    async with asking:
+        try:
+            async for event in asking.stream(CHAT, {"model": "m", "stream": True}):
+                found.append(event)  # noqa: PERF401 - what came before the error is kept
+        except ProviderError as error:
+            found.append(error)
+    return found
+
+
+def test_a_request_goes_out_as_json_with_the_key_and_the_answer_comes_back() -> None:
+    async def work() -> None:
+        async with serving(by_path({CHAT: {"id": 1}})) as server:
+            endpoint = Endpoint(server.url + "/v1/", key="sk-1", headers={"x-team": "a"})
+            async with Connection(endpoint) as asking:
+                assert await asking.post(endpoint.chat_path, {"text": "ü\ud83d"}) == {"id": 1}
+            asked = server.asked[0]
+            assert asked.path == CHAT
+            assert asked.body == {"text": "ü\ud83d"}
+            assert asked.headers["Authorization"] == "Bearer sk-1"
+            assert asked.headers["x-team"] == "a"
+            assert asked.headers["Content-Type"] == "application/json"
+            assert asked.headers["User-Agent"].startswith("brim/")
+
+    run(work())
+
+
+def test_a_closed_connection_opens_again_at_the_next_request() -> None:
+    async def work() -> None:
+        async with serving(by_path({"/x": [1]})) as server:
+            asking = Connection(Endpoint(server.url))
+            for _ in range(2):
+                assert await asking.get("/x") == [1]
+                await asking.close()
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "words"),
+    [
+        (said(401), AuthenticationError, "does not accept this endpoint's key"),
+        (said(403), AuthenticationError, "does not let"),
+        (said(404), ProviderError, "has nothing at /v1/chat/completions"),
+        (said(400, {"error": {"message": "bad role"}}), ProviderError, "400.*: bad role"),
+        (said(400, {"detail": "bad role"}), ProviderError, ": bad role"),
+        (said(400, "<html>nginx</html>"), ProviderError, "a web page"),
+        (said(400, "x" * 9_000), ProviderError, "x…$"),
+        (said(400, TOO_LONG), RefusedError, r"300 tokens, and the limit is 256"),
+        (said(307, location="https://new.example/v1?a=b"), ProviderError, "https://new.example/v1:"),
+        (said(500, {"error": {"message": "image input is not supported"}}), ProviderError, "image"),
+        (said(500, "jinja2.exceptions: Conversation roles must alternate"), ProviderError, "500"),
+        (said(429, {"error": {"code": "insufficient_quota"}}), RateLimitError, "too many requests"),
+        (
+            said(429, {"error": {"type": "tokens", "code": "rate_limit_exceeded", "message":
+                 "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested "
+                 "45000."}}),
+            RefusedError,
+            "45,000 tokens, and the limit is 30,000",
+        ),
+        (said(429, retry_after="3600"), RateLimitError, "asks to wait 3,600 s"),
+        (said(200, "<html>hi</html>"), ProviderError, "not JSON"),
+        (said(200, "[" * 100_000), ProviderError, "not JSON"),
+        (said(200, "[1]"), ProviderError, "not an object"),
+        (said(200, {"error": TOO_LONG["error"]}), RefusedError, "too long"),
+        (said(200, {"error": {"code": 402, "message": "no credits"}}), ProviderError, "no credits"),
+        (
+            said(200, {"status": "failed", "output": [], "error":
+                 {"code": "context_length_exceeded", "message": "exceeds the context window"}}),
+            RefusedError,
+            "context window",
+        ),
+    ],
+)  # fmt: skip
+def test_what_will_not_get_better_is_raised_at_once(
+    answer: web.Response, kind: type[ProviderError], words: str
+) -> None:
+    error, requests = posted(answer, key="sk-long-secret")
+    assert type(error) is kind
+    assert requests == 1
+    assert error.args
+    with pytest.raises(kind, match=words):
+        raise error
+    assert "127.0.0.1" in str(error)
+    assert len(str(error)) < 700
+    assert "Traceback" not in str(error)
+
+
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 529])
+def test_what_may_get_better_is_tried_again(status: int) -> None:
+    naps = Naps()
+    answer, requests = posted(said(status), said(status), said(200, {"id": 1}), naps=naps)
+    assert (answer, requests) == ({"id": 1}, 3)
+    assert 0.37 <= naps.taken[0] <= 0.63 <= naps.taken[1] <= 1.26
+
+
+def test_trying_again_has_an_end() -> None:
+    error, requests = posted(said(503), retries=1)
+    assert (error.status, requests) == (503, 2)
+    assert posted(said(503), retries=0)[1] == 1
+
+
+def test_a_server_is_waited_for_as_long_as_it_asks() -> None:
+    naps = Naps()
+    assert posted(said(429, retry_after="7"), said(200, {"id": 1}), naps=naps)[0] == {"id": 1}
+    assert naps.taken == [7.0]
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "1.5"}, 1.5),
+        ({"retry-after-ms": "250", "retry-after": "1"}, 0.25),
+        ({"retry-after": "-1"}, None),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "Sun, 06 Nov 1994 08:49:37 GMT"}, 0.0),
+    ],
+)
+def test_both_notations_of_waiting_are_understood(
+    headers: dict[str, str], seconds: float | None
+) -> None:
+    assert retry_after(headers) == seconds
+
+
+def test_a_date_to_wait_for_is_understood() -> None:
+    then = format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True)
+    assert 90 < (retry_after({"retry-after": then}) or 0) <= 100
+
+
+def test_the_key_is_not_repeated_where_the_server_repeats_it() -> None:
+    error, _ = posted(
+        said(401, {"error": {"message": "bad key sk-long-secret"}}), key="sk-long-secret"
+    )
+    assert "sk-long" not in f"{error} {error!r} {error.body} {error.args}"
+
+
+def test_errors_can_be_passed_between_processes() -> None:
+    error, _ = posted(said(400, TOO_LONG))
+    copy = pickle.loads(pickle.dumps(error))
+    assert str(copy) == str(error)
+    assert copy.overflow == error.overflow
+    assert (copy.overflow.limit, copy.overflow.sent, copy.status) == (256, 300, 400)
+    other, _ = posted(said(404))
+    assert pickle.loads(pickle.dumps(other)).status == 404
+
+
+def test_an_answer_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "LARGEST_ANSWER", 1_000)
+    monkeypatch.setattr(Connection._read, "__kwdefaults__", {"bound": 1_000, "cut": False})
+    error, requests = posted(said(200, {"id": "x" * 5_000}))
+    assert "more than 1,000 bytes" in str(error)
+    assert requests == 1
+
+
+def test_a_server_that_is_not_there_is_named() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+        async def work() -> None:
+            naps = Naps()
+            async with Connection(Endpoint(url), sleep=naps) as asking:
+                with pytest.raises(ConnectionFailedError, match=r"127\.0\.0\.1.*cannot be reached"):
+                    await asking.post(CHAT, {})
+            assert len(naps.taken) == 2
+
+        run(work())
+
+
+def test_a_connection_that_breaks_before_the_answer_is_tried_again() -> None:
+    whole = b'HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n{"id":1}'
+
+    async def work() -> None:
+        async with (
+            speaking([], [whole[:-3]], [whole]) as server,
+            Connection(Endpoint(server.url), sleep=Naps()) as asking,
+        ):
+            assert await asking.post(CHAT, {}) == {"id": 1}
+
+    run(work())
+
+
+def test_a_kept_connection_that_was_closed_meanwhile_costs_no_attempt() -> None:
+    answer = b'HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n{"id":1}'
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answers the first request of a connection, and hangs up at the second."""
+        with suppress(asyncio.IncompleteReadError):
+            for reply in (answer, b""):
+                await reader.readuntil(b"\r\n\r\n")
+                await reader.readexactly(2)
+                writer.write(reply)
+                await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    async def work() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        url = "http://{}:{}".format(*server.sockets[0].getsockname())
+        async with Connection(Endpoint(url, retries=0)) as asking:
+            for _ in range(3):
+                assert await asking.post(CHAT, {}) == {"id": 1}
+        server.close()
+        await asyncio.sleep(0.05)
+        await server.wait_closed()
+
+    run(work())
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("needs openssl to make a certificate")
+    both = tmp_path_factory.mktemp("tls") / "both.pem"
+    command = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += [
+        "-nodes",
+        "-keyout",
+        str(both),
+        "-out",
+        str(both.with_name("cert.pem")),
+        "-days",
+        "2",
+    ]
+    command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    subprocess.run(command, check=True, capture_output=True)
+    both.write_text(both.read_text() + both.with_name("cert.pem").read_text())
+    return both
+
+
+def test_only_trusted_certificates_are_accepted(
+    certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+
+    async def work() -> None:
+        async with serving(in_turn(said(200, {"id": 1})), ssl=context) as server:
+            naps = Naps()
+            async with Connection(Endpoint(server.url), sleep=naps) as asking:
+                with pytest.raises(ConnectionFailedError, match=r"not trusted.*SSL_CERT_FILE"):
+                    await asking.post(CHAT, {})
+            assert naps.taken == []
+            for name in ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"):
+                with monkeypatch.context() as patch:
+                    patch.setenv(name, str(certificate.with_name("cert.pem")))
+                    async with Connection(Endpoint(server.url)) as asking:
+                        assert await asking.post(CHAT, {}) == {"id": 1}
+
+    for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+    run(work())
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere.pem")
+    with pytest.raises(InputError, match=r"SSL_CERT_FILE names /nowhere\.pem"):
+        certificates()
+
+
+def silent(seconds: float) -> Callable[[web.Request], Any]:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(seconds)
+        return web.json_response({})
+
+    return answer
+
+
+@pytest.mark.parametrize("whole", [None, 0.05])
+def test_silence_has_a_limit_and_is_not_tried_again(whole: float | None) -> None:
+    async def work() -> None:
+        async with serving(silent(5)) as server:
+            endpoint = Endpoint(server.url, timeout=5 if whole else 0.05)
+            async with Connection(endpoint, sleep=Naps()) as asking:
+                with pytest.raises(ProviderTimeoutError, match=r"did not answer in 0\.05 s"):
+                    await asking.post(CHAT, {}, timeout=whole)
+            assert len(server.asked) == 1
+
+    run(work())
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_gets_its_password_and_the_key_only_where_it_must(
+    scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> bytes:
+        async with speaking([b"HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n"]) as proxy:
+            login = proxy.url.replace("http://", "http://me:word@")
+            monkeypatch.setenv(f"{scheme}_proxy", login)
+            monkeypatch.setenv("no_proxy", "")
+            endpoint = Endpoint(f"{scheme}://model.example", key="sk-1", retries=0)
+            async with Connection(endpoint) as asking:
+                with pytest.raises(ProviderError) as caught:
+                    await asking.post(CHAT, {})
+            assert "word" not in f"{caught.value!r}"
+            assert len(proxy.heads) == 1
+            return proxy.heads[0]
+
+    head = run(work())
+    assert b"Proxy-Authorization: Basic bWU6d29yZA==" in head
+    # A proxy sees what goes to a server without encryption.
+    assert (b"sk-1" in head) == (scheme == "http")
+    assert head.startswith(b"POST http://model.example/" if scheme == "http" else b"CONNECT model")
+
+
+HELLO = {"choices": [{"delta": {"role": "assistant", "content": ""}}]}
+WORD = {"choices": [{"delta": {"content": "ü"}}]}
+
+
+def test_a_stream_is_its_events_until_it_is_done() -> None:
+    assert streamed(HELLO, WORD, WORD, "[DONE]", WORD) == [HELLO, WORD, WORD]
+    assert streamed(HELLO) == [HELLO]
+
+
+def test_a_stream_may_come_in_any_pieces() -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+    raw = ': hi\r\n\r\nevent: x\r\ndata: {\r\ndata: "a":"ü"}\r\n\r\ndata: {"b":1}'.encode()
+
+    async def work() -> None:
+        async with speaking([head, *(bytes([byte]) for byte in raw)]) as server:
+            assert await listened(Connection(Endpoint(server.url))) == [{"a": "ü"}, {"b": 1}]
+
+    run(work())
+
+
+def test_a_connection_is_used_again_after_a_stream() -> None:
+    ports = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        ports.append(request.transport.get_extra_info("peername"))
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(b'data: {"a":1}\n\ndata: [DONE]\n\n')
+        await asyncio.sleep(0.01)
+        return response
+
+    async def work() -> None:
+        async with serving(answer) as server, Connection(Endpoint(server.url)) as asking:
+            for _ in range(3):
+                assert [event async for event in asking.stream(CHAT, {})] == [{"a": 1}]
+
+    run(work())
+    assert len(set(ports)) == 1
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [TOO_LONG],
+        [HELLO, TOO_LONG],
+        [{"choices": [], "prompt_filter_results": []}, HELLO, TOO_LONG],
+        [
+            {"type": "message_start", "message": {}},
+            {"type": "ping"},
+            {"type": "error", "error": {"type": "invalid_request_error",
+             "message": "prompt is too long: 300 tokens > 256 maximum"}},
+        ],
+        [
+            {"type": "response.created", "response": {"error": None}},
+            {"type": "response.in_progress", "response": {"error": None}},
+            {"type": "response.failed", "response": {"error": {"code": "context_length_exceeded",
+             "message": "Your input exceeds the context window of this model"}}},
+        ],
+        [{"type": "error", "code": "context_length_exceeded", "message": "no", "param": None}],
+    ],
+)  # fmt: skip
+def test_a_refusal_comes_before_any_event(events: list[Any]) -> None:
+    (error,) = streamed(*events)
+    assert type(error) is RefusedError
+
+
+def test_a_refusal_by_status_comes_before_any_event() -> None:
+    (error,) = streamed(status=400) and heard(said(400, TOO_LONG))
+    assert type(error) is RefusedError
+    assert error.overflow.limit == 256
+
+
+def test_other_errors_inside_of_a_stream_are_events() -> None:
+    busy = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    assert streamed(busy) == [busy]
+    assert streamed(HELLO, WORD, TOO_LONG) == [HELLO, WORD, TOO_LONG]
+    text = 'event: error\ndata: {"message": "gone"}\n\n'
+    assert heard(web.Response(text=text)) == [{"type": "error", "error": {"message": "gone"}}]
+    assert heard(web.Response(text='error: {"code":500,"message":"gone"}\n\n')) == [
+        {"type": "error", "error": {"code": 500, "message": "gone"}}
+    ]
+    assert heard(web.Response(text="event: error\ndata: gone\n\n")) == [
+        {"type": "error", "error": {"message": "gone"}}
+    ]
+
+
+def test_a_server_that_does_not_stream_gives_its_answer_as_one_event() -> None:
+    answer = {"choices": [{"message": {"content": "hi"}}], "pad": "x" * 100_000}
+    assert heard(said(200, answer)) == [answer]
+    (error,) = heard(said(200, TOO_LONG))
+    assert type(error) is RefusedError
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "no event at all"),
+        ("<html><body>login</body></html>", "no event at all"),
+        ("data: [DONE]\n\n", "no event at all"),
+        ("data: hello\n\n", "an event that is not JSON"),
+        ("data: 7\n\n", "an event that is not an object"),
+        ('{"a": ', "neither JSON nor events"),
+    ],
+)
+def test_a_stream_that_is_none_is_an_error(text: str, words: str) -> None:
+    (error,) = heard(web.Response(text=text))
+    assert type(error) is ProviderError
+    assert words in str(error)
+
+
+def test_a_stream_is_opened_again_until_the_first_event_and_never_after() -> None:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    event = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
+    chunk = b"%x\r\n%s\r\n" % (len(event), event)
+    busy = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"
+
+    async def work() -> None:
+        async with speaking([], [busy], [head, chunk]) as server:
+            *events, error = await listened(Connection(Endpoint(server.url), sleep=Naps()))
+        assert type(error) is ConnectionFailedError
+        assert [event["choices"][0]["delta"]["content"] for event in events] == ["a"]
+
+    run(work())
+
+
+def test_a_stream_that_falls_silent_has_a_limit() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(f"data: {json.dumps(WORD)}\n\n".encode())
+        await asyncio.sleep(5)
+        return response
+
+    async def work() -> None:
+        async with serving(answer) as server:
+            events = await listened(Connection(Endpoint(server.url, timeout=0.1)))
+        assert events[0] == WORD
+        assert type(events[1]) is ProviderTimeoutError
+
+    run(work())
+
+
+@pytest.mark.parametrize("way", ["close", "cancel", "cancel before the answer"])
+def test_hanging_up_reaches_the_server_at_once(way: str) -> None:
+    gone = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        try:
+            if way != "cancel before the answer":
+                await response.prepare(request)
+            while True:
+                if response.prepared:
+                    await response.write(f"data: {json.dumps(WORD)}\n\n".encode())
+                await asyncio.sleep(0.01)
+        finally:
+            gone.set()
+
+    async def listen(asking: Connection, begun: asyncio.Event) -> None:
+        async for _ in asking.stream(CHAT, {}):
+            begun.set()
+
+    async def work() -> None:
+        async with serving(answer) as server, Connection(Endpoint(server.url)) as asking:
+            if way == "close":
+                async with aclosing(asking.stream(CHAT, {})) as events:
+                    await anext(events)
+            else:
+                begun = asyncio.Event()
+                task = asyncio.create_task(listen(asking, begun))
+                if way == "cancel":
+                    await begun.wait()
+                else:
+                    await asyncio.sleep(0.1)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            await asyncio.wait_for(gone.wait(), 2)
+
+    run(work())

@@ -1,0 +1,706 @@
+"""Answers, whole and in pieces, of the three formats."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from decimal import Decimal
+from typing import Any
+
+import anthropic.types
+import openai.types.chat
+import openai.types.responses
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brim.errors import BrimError, ReplyError
+from brim.messages import Call
+from brim.reply import Reply
+from brim.usage import Usage
+from brim.wire.replies import reply_of
+from brim.wire.streams import StreamFold
+from tests.strategies import Raw
+
+CHAT: Raw = {
+    "id": "chatcmpl-1",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "gpt-4o-2024-08-06",
+    "choices": [
+        {
+            "index": 0,
+            "finish_reason": "tool_calls",
+            "message": {
+                "role": "assistant",
+                "content": "Let me look.",
+                "reasoning_content": "They want a file.",
+                "tool_calls": [
+                    {
+                        "id": "call_a",
+                        "type": "function",
+                        "function": {"name": "read", "arguments": '{"path": "a"}'},
+                    },
+                    {
+                        "id": "call_b",
+                        "type": "function",
+                        "function": {"name": "read", "arguments": '{"path": "b'},
+                    },
+                ],
+            },
+        }
+    ],
+    "usage": {
+        "prompt_tokens": 100,
+        "completion_tokens": 20,
+        "total_tokens": 120,
+        "prompt_tokens_details": {"cached_tokens": 60},
+    },
+}
+CALLS = (Call("call_a", "read", '{"path": "a"}'), Call("call_b", "read", '{"path": "b'))
+
+BLOCKS: list[Raw] = [
+    {"type": "thinking", "thinking": "They want a file.", "signature": "c2ln"},
+    {"type": "redacted_thinking", "data": "Zm9v" * 9},
+    {"type": "text", "text": "Let me look."},
+    {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {"path": "a"}},
+]
+ANTHROPIC: Raw = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "claude-sonnet-4-5",
+    "content": BLOCKS,
+    "stop_reason": "tool_use",
+    "stop_sequence": None,
+    "usage": {
+        "input_tokens": 10,
+        "cache_read_input_tokens": 80,
+        "cache_creation_input_tokens": 10,
+        "output_tokens": 20,
+    },
+}
+
+ITEMS: list[Raw] = [
+    {
+        "type": "reasoning",
+        "id": "rs_1",
+        "summary": [{"type": "summary_text", "text": "They want a file."}],
+        "encrypted_content": "Zm9v" * 9,
+    },
+    {
+        "type": "message",
+        "id": "msg_1",
+        "role": "assistant",
+        "status": "completed",
+        "content": [{"type": "output_text", "text": "Let me look.", "annotations": []}],
+    },
+    {
+        "type": "function_call",
+        "id": "fc_1",
+        "call_id": "call_a",
+        "name": "read",
+        "arguments": '{"path": "a"}',
+        "status": "completed",
+    },
+]
+RESPONSE: Raw = {
+    "id": "resp_1",
+    "object": "response",
+    "created_at": 1,
+    "model": "gpt-5-mini",
+    "status": "completed",
+    "error": None,
+    "output": ITEMS,
+    "parallel_tool_calls": True,
+    "tool_choice": "auto",
+    "tools": [],
+    "usage": {
+        "input_tokens": 100,
+        "input_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 0},
+        "output_tokens": 20,
+        "output_tokens_details": {"reasoning_tokens": 8},
+        "total_tokens": 120,
+    },
+}
+
+WHOLE: dict[str, tuple[Raw, Any]] = {
+    "chat": (CHAT, openai.types.chat.ChatCompletion),
+    "anthropic": (ANTHROPIC, anthropic.types.Message),
+    "responses": (RESPONSE, openai.types.responses.Response),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_an_answer_says_text_thinking_calls_and_model(name: str) -> None:
+    answer, _ = WHOLE[name]
+    reply = reply_of(answer)
+    assert reply.text == str(reply) == "Let me look."
+    assert reply.thinking == "They want a file."
+    assert reply.calls[0].name == "read"
+    assert json.loads(reply.calls[0].arguments) == {"path": "a"}
+    assert reply.model == answer["model"]
+    assert not reply.is_empty
+    assert not reply.is_cut
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_an_object_of_a_client_library_reads_like_its_json(name: str) -> None:
+    answer, library = WHOLE[name]
+    assert reply_of(library.model_validate(answer)) == reply_of(answer)
+    assert reply_of(library.construct(**answer)) == reply_of(answer)
+
+
+def test_fields_that_a_library_does_not_know_are_read_too() -> None:
+    odd = chat({"role": "assistant", "content": "b", "reasoning": "a"}) | {"usage": {"x": 1}}
+    reply = reply_of(openai.types.chat.ChatCompletion.construct(**odd))
+    assert reply == reply_of(odd)
+    assert reply.thinking == "a"
+
+
+def test_a_chat_turn_can_be_sent_back() -> None:
+    reply = reply_of(CHAT)
+    message = CHAT["choices"][0]["message"]
+    assert reply.message == message
+    assert reply.calls == CALLS
+    assert reply.finish == "tool_calls"
+    assert reply.usage == Usage(100, 60, 20)
+    assert reply.cost is None
+
+
+def test_an_anthropic_turn_keeps_its_blocks_beside() -> None:
+    reply = reply_of(ANTHROPIC)
+    assert reply.message["_anthropic"] == BLOCKS
+    assert reply.message["content"] == "Let me look."
+    assert reply.message["reasoning_content"].startswith("They want a file.")
+    assert reply.message["tool_calls"][0]["id"] == "toolu_1"
+    assert reply.finish == "tool_use"
+    assert reply.usage == Usage(100, 80, 20, 10)
+
+
+def test_a_responses_turn_keeps_its_items_beside() -> None:
+    reply = reply_of(RESPONSE)
+    assert reply.message["_responses"] == ITEMS
+    assert reply.message["content"] == "Let me look."
+    assert reply.calls == CALLS[:1]
+    assert reply.finish == "completed"
+    assert reply.usage == Usage(100, 60, 20)
+
+
+def test_thinking_that_is_hidden_still_has_a_size() -> None:
+    hidden = {"type": "thinking", "thinking": "", "signature": "c2ln" * 30}
+    reply = reply_of(ANTHROPIC | {"content": [hidden, BLOCKS[2]]})
+    assert reply.thinking == ""
+    assert len(reply.message["reasoning_content"]) == 40
+
+
+def chat(message: Raw, **more: Any) -> Raw:
+    return {"choices": [{"index": 0, "finish_reason": "stop", "message": message} | more]}
+
+
+@pytest.mark.parametrize(
+    ("message", "kept"),
+    [
+        ({"reasoning": "a"}, {"reasoning": "a"}),
+        ({"reasoning": "a", "reasoning_content": "a"}, {"reasoning_content": "a"}),
+        (
+            {"reasoning": "a", "reasoning_details": [{"type": "reasoning.text", "text": "a"}]},
+            {"reasoning_details": [{"type": "reasoning.text", "text": "a"}]},
+        ),
+    ],
+)
+def test_thinking_is_kept_once_under_the_key_it_came_in(message: Raw, kept: Raw) -> None:
+    reply = reply_of(chat({"role": "assistant", "content": "b"} | message))
+    assert reply.message == {"role": "assistant", "content": "b"} | kept
+    assert reply.thinking == "a"
+
+
+def test_thoughts_among_the_parts_of_a_content_are_thinking() -> None:
+    parts = [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
+        {"type": "text", "text": "yes"},
+    ]
+    reply = reply_of(chat({"role": "assistant", "content": parts}))
+    assert (reply.text, reply.thinking) == ("yes", "hm")
+    assert reply.message["content"] == parts
+
+
+def test_what_stands_beside_a_call_goes_back_with_it() -> None:
+    signed = {"google": {"thought_signature": "c2ln"}}
+    call = {"index": 0, "function": {"name": "f", "arguments": {"a": 1}}, "extra_content": signed}
+    reply = reply_of(chat({"content": None, "tool_calls": [call, call]}))
+    assert reply.message["tool_calls"][0]["extra_content"] == signed
+    assert [call.id for call in reply.calls] == ["call_0", "call_1"]
+    assert reply.calls[0].arguments == '{"a":1}'
+
+
+def test_every_call_has_an_id_to_be_answered_by() -> None:
+    nameless = {"type": "tool_use", "name": "read", "input": {}}
+    reply = reply_of(ANTHROPIC | {"content": [nameless, nameless]})
+    assert [call.id for call in reply.calls] == ["call_0", "call_1"]
+
+
+def test_a_refusal_is_what_was_said() -> None:
+    assert reply_of(chat({"content": None, "refusal": "No."})).text == "No."
+    part = {"type": "refusal", "refusal": "No."}
+    item = {"type": "message", "role": "assistant", "content": [part]}
+    assert reply_of(RESPONSE | {"output": [item]}).text == "No."
+
+
+@pytest.mark.parametrize(
+    ("answer", "finish", "is_cut"),
+    [
+        (chat({"content": "a"}, finish_reason="length"), "length", True),
+        (chat({"content": "a"}, finish_reason="model_length"), "model_length", True),
+        (ANTHROPIC | {"stop_reason": "max_tokens"}, "max_tokens", True),
+        (
+            RESPONSE
+            | {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}},
+            "incomplete",
+            True,
+        ),
+        (
+            RESPONSE | {"status": "incomplete", "incomplete_details": {"reason": "content_filter"}},
+            "content_filter",
+            False,
+        ),
+    ],
+)
+def test_an_answer_that_ran_out_of_room_is_cut(answer: Raw, finish: str, is_cut: bool) -> None:
+    reply = reply_of(answer)
+    assert (reply.finish, reply.is_cut) == (finish, is_cut)
+
+
+def test_a_reported_cost_is_taken_over() -> None:
+    usage = {"prompt_tokens": 5, "completion_tokens": 1, "cost": 0.000014}
+    assert reply_of(chat({"content": "a"}) | {"usage": usage}).cost == Decimal("0.000014")
+
+
+@pytest.mark.parametrize(
+    ("found", "names"),
+    [
+        ("<!DOCTYPE html><title>502</title>", "<!DOCTYPE html>"),
+        (b"", "empty text"),
+        (None, "null"),
+        (object(), "object"),
+        ({}, "nothing"),
+        ({"detail": "Not Found"}, "detail"),
+        ({"choices": []}, "the first of the choices"),
+        ({"choices": None}, "null"),
+        ({"choices": [None]}, "null"),
+        ({"choices": [{"text": "legacy"}]}, "message"),
+        (chat({"content": 7}), "int"),
+        (chat({"content": "a", "tool_calls": "x"}), "tool_calls"),
+        (chat({"content": "a", "tool_calls": [None]}), "a tool call"),
+        (chat({"content": "a", "tool_calls": [{}]}), "function"),
+        ({"role": "assistant", "content": ["text"]}, "block"),
+        ({"output": [3]}, "item"),
+        ({"output": "text"}, "output"),
+    ],
+)
+def test_what_is_no_answer_is_named(found: object, names: str) -> None:
+    with pytest.raises(ReplyError, match=names):
+        reply_of(found)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"error": {"message": "Overloaded", "code": 529}},
+        {"error": "Overloaded"},
+        {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},
+        {"object": "error", "message": "Overloaded", "code": 400},
+        RESPONSE | {"status": "failed", "error": {"code": "x", "message": "Overloaded"}},
+        chat({"content": ""}, error={"code": 502, "message": "Overloaded"}),
+    ],
+)
+def test_an_error_with_a_status_of_success_is_an_error(answer: Raw) -> None:
+    with pytest.raises(ReplyError, match="Overloaded") as raised:
+        reply_of(answer)
+    assert raised.value.error is not None
+    assert raised.value.error["message"] == "Overloaded"
+    assert isinstance(raised.value, BrimError)
+
+
+# Streams
+
+
+def fold(events: list[Any]) -> tuple[StreamFold, str, str]:
+    """A fold, and the text and the thinking that it gave out on the way."""
+    folded, text, thinking = StreamFold(), "", ""
+    for event in events:
+        text += folded.add(event)
+        thinking += folded.thought
+    return folded, text, thinking
+
+
+def chunk(delta: Raw | None = None, **more: Any) -> Raw:
+    choice = {"index": 0, "delta": delta or {}, "finish_reason": more.pop("finish", None)}
+    return {"object": "chat.completion.chunk", "model": "m", "choices": [choice]} | more
+
+
+def piece(
+    index: int | None, arguments: str, name: str | None = None, id_: str | None = None
+) -> Raw:
+    function: Raw = {"arguments": arguments} | ({"name": name} if name else {})
+    call: Raw = {"function": function} | ({"id": id_, "type": "function"} if id_ else {})
+    return call | ({} if index is None else {"index": index})
+
+
+USAGE = {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12}
+
+CHUNKS = [
+    chunk({"role": "assistant", "content": ""}),
+    chunk({"reasoning_content": "They want "}),
+    chunk({"reasoning_content": "a file."}),
+    chunk({"content": "Let me "}),
+    chunk({"content": "look."}),
+    chunk({"tool_calls": [piece(0, "", "read", "call_a"), piece(1, "", "read", "call_b")]}),
+    chunk({"tool_calls": [piece(0, '{"path": ')]}),
+    chunk({"tool_calls": [piece(1, '{"path": "b')]}),
+    chunk({"tool_calls": [piece(0, '"a"}')]}),
+    chunk(finish="tool_calls"),
+    {"choices": [], "usage": CHAT["usage"], "model": CHAT["model"]},
+]
+
+EVENTS: list[Raw] = [
+    {
+        "type": "message_start",
+        "message": ANTHROPIC
+        | {"content": [], "stop_reason": None, "usage": ANTHROPIC["usage"] | {"output_tokens": 1}},
+    },
+    {
+        "type": "content_block_start",
+        "index": 0,
+        "content_block": {"type": "thinking", "thinking": "", "signature": ""},
+    },
+    {"type": "ping"},
+    {
+        "type": "content_block_delta",
+        "index": 0,
+        "delta": {"type": "thinking_delta", "thinking": "They want a file."},
+    },
+    {
+        "type": "content_block_delta",
+        "index": 0,
+        "delta": {"type": "signature_delta", "signature": "c2ln"},
+    },
+    {"type": "content_block_stop", "index": 0},
+    {"type": "content_block_start", "index": 1, "content_block": BLOCKS[1]},
+    {"type": "content_block_stop", "index": 1},
+    {"type": "content_block_start", "index": 2, "content_block": {"type": "text", "text": ""}},
+    {
+        "type": "content_block_delta",
+        "index": 2,
+        "delta": {"type": "text_delta", "text": "Let me "},
+    },
+    {"type": "content_block_delta", "index": 2, "delta": {"type": "text_delta", "text": "look."}},
+    {"type": "content_block_stop", "index": 2},
+    {"type": "content_block_start", "index": 3, "content_block": BLOCKS[3] | {"input": {}}},
+    {
+        "type": "content_block_delta",
+        "index": 3,
+        "delta": {"type": "input_json_delta", "partial_json": '{"path":'},
+    },
+    {
+        "type": "content_block_delta",
+        "index": 3,
+        "delta": {"type": "input_json_delta", "partial_json": '"a"}'},
+    },
+    {"type": "content_block_stop", "index": 3},
+    {
+        "type": "message_delta",
+        "delta": {"stop_reason": "tool_use", "stop_sequence": None},
+        "usage": {"output_tokens": 20},
+    },
+    {"type": "message_stop"},
+]
+
+
+def item_events(place: int, item: Raw, begun: Raw, kind: str, pieces: list[str]) -> list[Raw]:
+    at = {"output_index": place, "sequence_number": 1}
+    deltas = [
+        {"type": f"response.{kind}.delta", "item_id": item["id"], "delta": text, **at}
+        | ({"summary_index": 0} if "summary" in kind else {})
+        | ({"content_index": 0, "logprobs": []} if "text" in kind and "summary" not in kind else {})
+        for text in pieces
+    ]
+    return [
+        {"type": "response.output_item.added", "item": item | begun, **at},
+        *deltas,
+        {"type": "response.output_item.done", "item": item, **at},
+    ]
+
+
+BEGUN = {"type": "response.created", "response": RESPONSE | {"output": [], "usage": None}}
+RESPONSE_EVENTS: list[Raw] = [
+    BEGUN | {"sequence_number": 0},
+    *item_events(0, ITEMS[0], {"summary": []}, "reasoning_summary_text", ["They want ", "a file."]),
+    *item_events(1, ITEMS[1], {"content": []}, "output_text", ["Let me ", "look."]),
+    *item_events(2, ITEMS[2], {"arguments": ""}, "function_call_arguments", ['{"path": ', '"a"}']),
+    {"type": "response.completed", "response": RESPONSE, "sequence_number": 9},
+]
+
+STREAMS = {
+    "chat": (CHUNKS, CHAT),
+    "anthropic": (EVENTS, ANTHROPIC),
+    "responses": (RESPONSE_EVENTS, RESPONSE),
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_streamed_answer_is_the_one_that_would_have_come_whole(name: str) -> None:
+    events, answer = STREAMS[name]
+    folded, text, thinking = fold(events)
+    assert folded.reply() == reply_of(answer)
+    assert text == "Let me look."
+    assert thinking == "They want a file."
+    assert folded.started
+    assert folded.is_whole
+    assert folded.error is None
+
+
+LIBRARY: dict[str, Any] = {
+    "message_start": anthropic.types.RawMessageStartEvent,
+    "content_block_start": anthropic.types.RawContentBlockStartEvent,
+    "content_block_delta": anthropic.types.RawContentBlockDeltaEvent,
+    "content_block_stop": anthropic.types.RawContentBlockStopEvent,
+    "message_delta": anthropic.types.RawMessageDeltaEvent,
+    "message_stop": anthropic.types.RawMessageStopEvent,
+    "response.created": openai.types.responses.ResponseCreatedEvent,
+    "response.completed": openai.types.responses.ResponseCompletedEvent,
+    "response.output_item.added": openai.types.responses.ResponseOutputItemAddedEvent,
+    "response.output_item.done": openai.types.responses.ResponseOutputItemDoneEvent,
+    "response.output_text.delta": openai.types.responses.ResponseTextDeltaEvent,
+    "response.function_call_arguments.delta": (
+        openai.types.responses.ResponseFunctionCallArgumentsDeltaEvent
+    ),
+    "response.reasoning_summary_text.delta": (
+        openai.types.responses.ResponseReasoningSummaryTextDeltaEvent
+    ),
+}
+
+
+def library_event(event: Raw) -> Any:
+    """The event as the provider's own library hands it out."""
+    if "choices" in event:
+        return openai.types.chat.ChatCompletionChunk.model_validate(
+            {"id": "c", "created": 1, "object": "chat.completion.chunk", "model": "m"} | event
+        )
+    library = LIBRARY.get(event["type"])
+    return library.model_validate(event) if library else event
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_events_of_a_client_library_are_taken_as_they_are(name: str) -> None:
+    events, answer = STREAMS[name]
+    folded, text, _ = fold([library_event(event) for event in events])
+    assert folded.reply() == reply_of(answer)
+    assert text == "Let me look."
+
+
+@given(st.sampled_from(sorted(STREAMS)), st.integers(0, 20))
+def test_a_stream_that_breaks_off_gives_what_was_said(name: str, length: int) -> None:
+    events, answer = STREAMS[name]
+    folded, text, thinking = fold(events[:length])
+    reply = folded.reply()
+    assert reply.text == text
+    assert reply_of(answer).thinking.startswith(thinking)
+    if not folded.is_whole:
+        assert "_anthropic" not in reply.message
+        assert "_responses" not in reply.message
+    if not folded.started:
+        assert reply.is_empty
+
+
+def test_a_call_that_broke_off_is_kept_as_far_as_it_came() -> None:
+    folded, _, _ = fold(EVENTS[:14])
+    assert folded.reply().calls == (Call("toolu_1", "read", '{"path":'),)
+    folded, _, _ = fold(RESPONSE_EVENTS[:11])
+    assert folded.reply().calls == (Call("call_a", "read", '{"path": '),)
+
+
+def test_nothing_has_started_before_the_first_token() -> None:
+    folded = StreamFold()
+    assert folded.reply().is_empty
+    first: list[Raw] = [CHUNKS[0], EVENTS[0], {"choices": [], "prompt_filter_results": []}]
+    for event in first:
+        folded = StreamFold()
+        assert folded.add(event) == ""
+        assert not folded.started
+    assert fold([chunk({"tool_calls": [piece(0, "", "f", "x")]})])[0].started
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        {"choices": [], "usage": USAGE},
+        chunk({}, usage=USAGE),
+        chunk({"content": ""}, finish="stop", usage=USAGE),
+        {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "usage": USAGE}]},
+        {"choices": [], "x_groq": {"id": "r", "usage": USAGE}},
+        {"choices": [], "timings": {"prompt_n": 2, "cache_n": 7, "predicted_n": 3}},
+    ],
+)
+def test_usage_is_found_wherever_the_last_chunk_has_it(last: Raw) -> None:
+    reply = fold([chunk({"content": "a"}), last])[0].reply()
+    assert reply.usage in (Usage(9, 0, 3), Usage(9, 7, 3))
+
+
+@pytest.mark.parametrize("status", ["incomplete", "failed"])
+def test_usage_is_read_from_every_last_event(status: str) -> None:
+    usage = {"input_tokens": 9, "output_tokens": 3}
+    response = {"object": "response", "status": status, "output": [], "usage": usage}
+    end = {"type": f"response.{status}", "response": response}
+    folded, _, _ = fold([*RESPONSE_EVENTS[:8], end])
+    assert folded.reply().usage == Usage(9, 0, 3)
+    assert folded.reply().text == "Let me look."
+    assert folded.is_whole == (status == "incomplete")
+    assert (folded.error is not None) == (status == "failed")
+
+
+@pytest.mark.parametrize(
+    ("event", "message"),
+    [
+        ({"error": {"message": "too long", "code": "context_length_exceeded"}}, "too long"),
+        ({"error": "too long"}, "too long"),
+        ({"type": "error", "error": {"type": "x", "message": "too long"}}, "too long"),
+        ({"type": "error", "code": "x", "message": "too long", "param": None}, "too long"),
+        (
+            {
+                "type": "response.failed",
+                "response": {"status": "failed", "error": {"code": "x", "message": "too long"}},
+            },
+            "too long",
+        ),
+        (
+            chunk({"content": ""}, finish="error", error={"code": 502, "message": "too long"}),
+            "too long",
+        ),
+    ],
+)
+def test_an_error_in_the_stream_is_kept_and_nothing_has_started(event: Raw, message: str) -> None:
+    folded, text, _ = fold([event])
+    assert folded.error is not None
+    assert folded.error["message"] == message
+    assert not folded.started
+    assert not folded.is_whole
+    assert text == ""
+    assert folded.reply().is_empty
+
+
+def test_an_error_after_some_words_leaves_the_words() -> None:
+    folded, _, _ = fold([*CHUNKS[:5], {"error": {"message": "gone"}}])
+    assert folded.reply().text == "Let me look."
+    assert folded.started
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [piece(0, "", "f", "x"), piece(0, '{"a"'), piece(0, ": 1}"), piece(1, "{}", "g", "y")],
+        [piece(0, '{"a": 1}', "f", "x"), piece(0, "{}", "g", "y")],
+        [piece(None, '{"a"', "f", "x"), piece(None, ": 1}"), piece(None, "{}", "g", "y")],
+        [piece(0, '{"a"', "f", "x"), piece(0, ": 1}", None, "again"), piece(1, "{}", "g", "y")],
+        [piece(0, "", "f", "x"), piece(1, "{", "g", "y"), piece(0, '{"a": 1}'), piece(1, "}")],
+    ],
+    ids=["in turn", "one index", "no index", "an id in every piece", "at once"],
+)
+def test_calls_are_put_together_however_they_are_numbered(pieces: list[Raw]) -> None:
+    events = [chunk({"tool_calls": [part]}) for part in pieces]
+    for sent in (events, [chunk({"tool_calls": pieces})]):
+        calls = fold(sent)[0].reply().calls
+        assert calls == (Call("x", "f", '{"a": 1}'), Call("y", "g", "{}"))
+
+
+def test_of_several_choices_the_first_is_read() -> None:
+    both = [
+        {"index": 1, "delta": {"content": "second"}},
+        {"index": 0, "delta": {"content": "first"}},
+    ]
+    assert fold([{"choices": both}, {"choices": both[:1]}])[0].reply().text == "first"
+
+
+def test_signed_thinking_is_put_together() -> None:
+    details = [
+        {"type": "reasoning.text", "text": "They ", "index": 0},
+        {"type": "reasoning.text", "text": "want", "index": 0, "signature": "c2ln"},
+        {"type": "reasoning.encrypted", "data": "Zm9v", "index": 1},
+    ]
+    chunks = [chunk({"reasoning_details": [part]}) for part in details]
+    whole, _, _ = fold([*chunks, chunk({"content": "a"}, finish="stop")])
+    assert whole.reply().message["reasoning_details"] == [
+        {"type": "reasoning.text", "text": "They want", "index": 0, "signature": "c2ln"},
+        details[2],
+    ]
+    assert whole.reply().thinking == "They want"
+    assert "reasoning_details" not in fold(chunks)[0].reply().message
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_server_that_does_not_stream_is_understood(name: str) -> None:
+    answer, _ = WHOLE[name]
+    folded, text, thinking = fold([answer])
+    assert folded.reply() == reply_of(answer)
+    assert (text, thinking) == ("Let me look.", "They want a file.")
+    assert folded.is_whole
+
+
+def test_a_response_without_deltas_is_said_at_its_end() -> None:
+    _, text, _ = fold([RESPONSE_EVENTS[0], RESPONSE_EVENTS[-1]])
+    assert text == "Let me look."
+
+
+def test_what_is_no_event_is_named() -> None:
+    with pytest.raises(ReplyError, match="text: '<html>'"):
+        StreamFold().add("<html>")
+
+
+# Nonsense
+
+WORDS = (
+    *("choices", "message", "delta", "content", "type", "text", "role", "assistant", "index", "id"),
+    *(
+        "tool_calls",
+        "function",
+        "name",
+        "arguments",
+        "usage",
+        "output",
+        "item",
+        "response",
+        "error",
+    ),
+    *("content_block", "content_block_start", "content_block_delta", "message_start", "text_delta"),
+    *("message_delta", "response.output_item.added", "response.output_text.delta", "thinking"),
+    *("response.completed", "output_index", "reasoning", "summary", "reasoning_details", "status"),
+    *("input_json_delta", "partial_json", "tool_use", "function_call", "custom", "extra_content"),
+)
+nonsense = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-2, 3), st.sampled_from(WORDS)),
+    lambda values: st.one_of(
+        st.lists(values, max_size=3), st.dictionaries(st.sampled_from(WORDS), values, max_size=5)
+    ),
+    max_leaves=16,
+)
+kinds = st.sampled_from([word for word in WORDS if "." in word or "_" in word])
+
+
+@given(nonsense)
+def test_nonsense_in_place_of_an_answer_is_refused_by_name(answer: object) -> None:
+    for given_ in (answer, {"choices": [{"message": answer}]}, {"output": answer}):
+        with suppress(ReplyError):
+            assert isinstance(reply_of(given_), Reply)
+
+
+@given(st.lists(st.tuples(kinds, nonsense), max_size=6))
+def test_nonsense_in_a_stream_is_passed_over_or_refused_by_name(
+    events: list[tuple[str, Any]],
+) -> None:
+    folded = StreamFold()
+    for kind, event in events:
+        typed = event | {"type": kind} if isinstance(event, dict) else event
+        with suppress(ReplyError):
+            assert isinstance(folded.add(typed), str)
+        with suppress(ReplyError):
+            folded.reply()

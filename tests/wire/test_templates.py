@@ -1,0 +1,640 @@
+"""Strict templates: which rules hold for which model, and what becomes of a conversation."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brim.budget import Budget
+from brim.errors import ContextOverflowError, InputError
+from brim.messages import Message
+from brim.planner import Planner
+from brim.policies import policy_of
+from brim.steps import History
+from brim.tokens import Counter, counter_for
+from brim.tokens.calibrated import CalibratedCounter
+from brim.tokens.counter import RequestCounter
+from brim.wire import openai_chat
+from brim.wire.templates import (
+    BETWEEN,
+    CLOSING,
+    FREE,
+    NO_RESULT,
+    OPENING,
+    Rules,
+    accepts,
+    counted,
+    rules_for,
+    rules_named,
+    shape,
+    short_id,
+)
+from tests.strategies import Raw, call, histories, limits, policies, text
+
+NAMES = (
+    *("free", "mistral", "mistral-nemo", "ministral-3", "gemma", "llama-3", "qwen3.5"),
+    *("apertus", "gpt-oss", "minimax", "phi-3", "strict"),
+)
+MISTRAL, GEMMA, LLAMA = rules_named("mistral"), rules_named("gemma"), rules_named("llama-3")
+IMAGE: Raw = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
+
+
+def system(content: Any) -> Raw:
+    return {"role": "system", "content": content}
+
+
+def user(content: Any) -> Raw:
+    return {"role": "user", "content": content}
+
+
+def assistant(content: Any) -> Raw:
+    return {"role": "assistant", "content": content}
+
+
+def calls(*ids: str, content: Any = None) -> Raw:
+    return {"role": "assistant", "content": content, "tool_calls": [call(i, i) for i in ids]}
+
+
+def result(name: str, content: Any = "done") -> Raw:
+    return {"role": "tool", "tool_call_id": name, "content": content}
+
+
+def roles(messages: list[Any]) -> str:
+    """A sequence at a glance: s, u, a, c (an assistant's call), t."""
+    return "".join("c" if each.get("tool_calls") else each["role"][0] for each in messages)
+
+
+def texts(message: Any) -> str:
+    return "\n".join(said for said in openai_chat.read(message, 0).words)
+
+
+# Which rules
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("mistralai/Mistral-Small-3.2-24B-Instruct-2506", "mistral"),
+        ("mistral-small3.2:24b", "mistral"),
+        ("mistralai/Ministral-3-8B-Instruct-2512", "ministral-3"),
+        ("Mistral-Nemo-Instruct-2407-Q4_K_M.gguf", "mistral-nemo"),
+        ("mistralai/Mistral-7B-Instruct-v0.3", "mistral-nemo"),
+        ("mistralai/Mistral-7B-Instruct-v0.2", "gemma"),
+        ("google/gemma-2-9b-it", "gemma"),
+        ("gemma3:4b", "gemma"),
+        ("google/gemma-4-12b-it", "free"),
+        ("meta-llama/Llama-3.1-8B-Instruct", "llama-3"),
+        ("Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf", "llama-3"),
+        ("meta-llama/Llama-3.3-70B-Instruct", "llama-3"),
+        ("meta-llama/Meta-Llama-3-8B-Instruct", "free"),
+        ("Qwen/Qwen3.5-27B", "qwen3.5"),
+        ("Qwen/Qwen3-32B", "free"),
+        ("swiss-ai/Apertus-8B-Instruct-2509", "apertus"),
+        ("openai/gpt-oss-20b", "gpt-oss"),
+        ("MiniMaxAI/MiniMax-M2", "minimax"),
+        ("MiniMax-M3", "minimax"),
+        ("microsoft/Phi-3-mini-4k-instruct", "phi-3"),
+        ("microsoft/Phi-3.5-mini-instruct", "free"),
+        ("gpt-5-mini", "free"),
+        ("somebody/something", "free"),
+        (None, "free"),
+    ],
+)
+def test_a_model_has_the_rules_of_its_template(model: str | None, name: str) -> None:
+    assert rules_for(model).name == name
+    assert rules_named(name) is rules_for(model)
+
+
+def test_rules_can_be_asked_for_by_name() -> None:
+    assert rules_named(" Mistral ").ids == "nine"
+    assert rules_named("free") is FREE
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(InputError, match="no template rules are called 'mistrel'") as caught:
+        rules_named("mistrel")
+    for name in NAMES:
+        assert name in str(caught.value)
+
+
+def test_strict_has_every_rule_at_once() -> None:
+    strict = rules_named("strict")
+    for field in fields(Rules):
+        assert getattr(strict, field.name) != getattr(FREE, field.name)
+
+
+def test_alternating_turns_with_loose_ends_make_no_sense() -> None:
+    with pytest.raises(InputError, match="alternate"):
+        Rules("odd", alternate=True)
+
+
+# What a template refuses: one row for each sequence that was tried on real ones
+
+HI, YES, AGAIN = user("hi"), assistant("yes"), user("again")
+STEP = [calls("abcdefgh1"), result("abcdefgh1")]
+MISTRALS = {"mistral", "mistral-nemo", "ministral-3"}
+ALTERNATING = {*MISTRALS, "gemma"}
+
+
+@pytest.mark.parametrize(
+    ("messages", "refused"),
+    [
+        ([HI, YES, AGAIN], set()),
+        ([HI, AGAIN], ALTERNATING),
+        ([HI, YES, YES], ALTERNATING),
+        ([YES, AGAIN], ALTERNATING),
+        ([HI, *STEP], {"gemma", "phi-3"}),
+        ([HI, *STEP, YES, AGAIN], {"gemma", "phi-3"}),
+        ([HI, *STEP, AGAIN], {*ALTERNATING, "phi-3"}),
+        ([HI, STEP[0], YES], {*ALTERNATING, "phi-3"}),
+        ([system("a"), HI], {"gemma", "mistral-nemo"}),
+        ([system("a"), system("b"), HI], {*ALTERNATING, "apertus", "qwen3.5"}),
+        ([HI, YES, system("b"), AGAIN], {*ALTERNATING, "apertus", "qwen3.5"}),
+        (
+            [HI, YES, result("abcdefgh1"), YES],
+            {*ALTERNATING, "apertus", "minimax", "gpt-oss", "phi-3"},
+        ),
+        (
+            [HI, calls("abcdefgh1", "abcdefgh2"), result("abcdefgh1"), result("abcdefgh2")],
+            {"gemma", "llama-3", "phi-3"},
+        ),
+        (
+            [HI, calls("call-1"), result("call-1")],
+            {"mistral", "mistral-nemo", "gemma", "phi-3"},
+        ),
+        ([system("a"), YES], {*ALTERNATING, "qwen3.5"}),
+        (
+            [HI, YES, {"role": "banana", "content": "x"}],
+            {*ALTERNATING, "qwen3.5", "apertus", "gpt-oss", "minimax"},
+        ),
+    ],
+)
+def test_templates_refuse_what_real_ones_refuse(messages: list[Raw], refused: set[str]) -> None:
+    found = {name for name in NAMES if accepts(messages, rules_named(name))}
+    assert found - {"strict"} == refused
+    assert ("strict" in found) == bool(refused)
+
+
+# What becomes of it
+
+
+def test_what_a_template_takes_is_left_alone() -> None:
+    said = [system("s"), HI, calls("abcdefgh1"), result("abcdefgh1"), YES, AGAIN]
+    assert all(a is b for a, b in zip(shape(said, MISTRAL), said, strict=True))
+
+
+def test_neighbours_of_one_role_become_one_turn() -> None:
+    said = [user("one"), user("two"), assistant("three"), assistant("four")]
+    assert shape(said, MISTRAL) == [user("one\n\ntwo"), assistant("three\n\nfour")]
+
+
+def test_words_before_a_call_go_into_the_calling_turn() -> None:
+    said = [HI, assistant("let me see"), calls("abcdefgh1", content="now"), result("abcdefgh1")]
+    out = shape(said, MISTRAL)
+    assert roles(out) == "uct"
+    assert out[1] == calls("abcdefgh1", content="let me see\n\nnow")
+
+
+def test_parts_stay_parts() -> None:
+    said = [user([{"type": "text", "text": "look"}, IMAGE]), user("and say")]
+    assert shape(said, GEMMA) == [
+        user([{"type": "text", "text": "look"}, IMAGE, {"type": "text", "text": "and say"}])
+    ]
+
+
+def test_fields_of_our_own_stay() -> None:
+    said = [{**user("one"), "_pin": True}, {**user("two"), "_priority": 3}]
+    assert shape(said, MISTRAL) == [{**user("one\n\ntwo"), "_pin": True, "_priority": 3}]
+
+
+def test_an_assistant_may_not_begin() -> None:
+    assert shape([system("s"), YES, AGAIN], MISTRAL) == [system("s"), user(OPENING), YES, AGAIN]
+
+
+def test_a_turn_stands_between_a_result_and_a_user() -> None:
+    out = shape([HI, *STEP, AGAIN], MISTRAL)
+    assert out == [HI, *STEP, assistant(BETWEEN), AGAIN]
+
+
+def test_a_conversation_without_a_user_gets_one_where_it_must() -> None:
+    rules = rules_named("qwen3.5")
+    assert shape([system("s"), YES], rules) == [system("s"), user(OPENING), YES]
+    assert shape([system("s"), YES, AGAIN], rules) == [system("s"), YES, AGAIN]
+
+
+def test_leading_system_messages_become_one() -> None:
+    said = [system("a"), {"role": "developer", "content": "b"}, HI]
+    assert shape(said, MISTRAL) == [system("a\n\nb"), HI]
+
+
+def test_a_system_message_in_the_middle_is_said_by_the_user_in_its_place() -> None:
+    said = [system("a"), HI, YES, system("be brief"), AGAIN]
+    turn = user("[system]\nbe brief")
+    assert shape(said, rules_named("qwen3.5")) == [system("a"), HI, YES, turn, AGAIN]
+    assert shape(said, MISTRAL)[-1] == user("[system]\nbe brief\n\nagain")
+
+
+def test_a_system_message_within_a_step_comes_after_it() -> None:
+    said = [HI, STEP[0], system("note"), STEP[1]]
+    turn = user("[system]\nnote")
+    assert shape(said, rules_named("qwen3.5")) == [HI, *STEP, turn]
+    assert shape(said, MISTRAL) == [HI, *STEP, assistant(BETWEEN), turn]
+    assert shape(said, LLAMA) == said
+
+
+def test_without_a_system_role_its_text_goes_before_the_first_words() -> None:
+    assert shape([system("a"), system("b"), HI], GEMMA) == [user("a\n\nb\n\nhi")]
+    assert shape([system("a"), YES], GEMMA) == [user("a"), YES]
+
+
+def test_an_unknown_role_is_named() -> None:
+    said = [HI, YES, {"role": "banana", "content": "peel"}]
+    assert shape(said, MISTRAL)[-1] == user("[banana]\npeel")
+    assert shape(said, LLAMA)[-1] is said[-1]
+
+
+def test_the_older_way_to_call_becomes_the_newer() -> None:
+    legacy = {"name": "run", "arguments": '{"a": 1}'}
+    said = [
+        HI,
+        {"role": "assistant", "content": None, "function_call": legacy},
+        {"role": "function", "name": "run", "content": "done"},
+    ]
+    out = shape(said, rules_named("gpt-oss"))
+    assert out[1] == {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "run", "type": "function", "function": legacy}],
+    }
+    assert out[2] == result("run")
+
+
+@pytest.mark.parametrize("empty", [[], None])
+def test_an_empty_list_of_calls_is_no_call(empty: object) -> None:
+    said = [HI, {**YES, "tool_calls": empty}]
+    for rules in (MISTRAL, LLAMA):
+        assert accepts(said, rules)
+        assert shape(said, rules) == [HI, YES]
+
+
+# Steps
+
+
+def test_a_call_without_result_says_so() -> None:
+    said = [HI, calls("abcdefgh1", "abcdefgh2"), result("abcdefgh2"), user("STOP")]
+    assert shape(said, MISTRAL) == [
+        *said[:3],
+        result("abcdefgh1", NO_RESULT),
+        assistant(BETWEEN),
+        user("STOP"),
+    ]
+
+
+def test_a_result_without_its_call_is_left_out() -> None:
+    said = [HI, *STEP, result("abcdefgh1", "twice"), YES, result("nobody")]
+    assert shape(said, MISTRAL) == [HI, *STEP, YES, user(CLOSING)]
+    assert shape(said, LLAMA) == said
+
+
+def test_where_nothing_is_left_there_is_still_something_to_answer() -> None:
+    assert shape([result("nobody")], MISTRAL) == [user(CLOSING)]
+    assert shape([], MISTRAL) == []
+
+
+def test_a_late_result_is_kept_though_a_stray_one_stands_before_it() -> None:
+    said = [HI, calls("abcdefgh1"), result("nobody"), result("abcdefgh1")]
+    assert shape(said, MISTRAL) == [HI, *STEP]
+
+
+def test_parallel_calls_become_one_after_the_other() -> None:
+    said = [HI, calls("a", "b", content="both"), result("b", "B"), result("a", "A"), YES]
+    assert shape(said, LLAMA) == [
+        HI,
+        calls("a", content="both"),
+        result("a", "A"),
+        calls("b"),
+        result("b", "B"),
+        YES,
+    ]
+
+
+def test_without_a_tool_role_a_step_is_told() -> None:
+    said = [HI, calls("a", "b", content="both"), result("b", "B"), result("a", "A")]
+    out = shape(said, GEMMA)
+    assert out == [
+        HI,
+        assistant(
+            "both\n\n"
+            '[tool: run]\n{"command": "a"}\n[result]\nA\n\n'
+            '[tool: run]\n{"command": "b"}\n[result]\nB'
+        ),
+        user(CLOSING),
+    ]
+
+
+def test_a_told_step_lacks_no_word_of_the_user() -> None:
+    said = [HI, calls("a", "b"), result("b", "B"), user("STOP"), result("a", "late")]
+    out = shape(said, GEMMA)
+    assert roles(out) == "uau"
+    assert out[-1] == user("STOP")
+    assert out[1]["content"].startswith(f'[tool: run]\n{{"command": "a"}}\n{NO_RESULT}\n\n')
+    assert "late" not in json.dumps(out)
+
+
+def test_arguments_that_are_an_object_are_told_as_json() -> None:
+    calling = calls("a")
+    calling["tool_calls"][0]["function"]["arguments"] = {"path": "é", "deep": [1]}
+    told = shape([HI, calling, result("a")], GEMMA)[1]["content"]
+    assert '\n{"path":"é","deep":[1]}\n' in told
+
+
+def test_a_picture_in_a_result_survives_the_telling() -> None:
+    out = shape([HI, calls("a"), result("a", [IMAGE]), YES], GEMMA)
+    assert IMAGE in out[1]["content"]
+    assert texts(out[1]).endswith("[result]\nyes")
+
+
+def test_what_an_assistant_began_stays_last() -> None:
+    for name in NAMES:
+        assert shape([HI, assistant("It is")], rules_named(name))[-1] == assistant("It is")
+
+
+def test_a_told_step_is_followed_by_its_answer_without_a_closing_turn() -> None:
+    said = [HI, calls("a"), result("a"), YES, AGAIN]
+    assert roles(shape(said, GEMMA)) == "uau"
+    assert CLOSING not in json.dumps(shape(said, GEMMA))
+
+
+# Ids
+
+
+def test_ids_of_nine_are_made_once_and_for_ever() -> None:
+    said = [HI, calls("call_1", "abcdefgh1"), result("abcdefgh1"), result("call_1")]
+    out = shape(said, MISTRAL)
+    assert [each["id"] for each in out[1]["tool_calls"]] == ["uzL4sRTTW", "abcdefgh1"]
+    assert out[2] is said[2]
+    assert out[3]["tool_call_id"] == "uzL4sRTTW"
+
+
+def test_ids_that_would_meet_stay_apart() -> None:
+    taken = short_id("call_1")
+    out = shape([HI, calls("call_1", taken), result("call_1", "x"), result(taken, "y")], MISTRAL)
+    first, second = (each["id"] for each in out[1]["tool_calls"])
+    assert second == taken != first == short_id("call_1", 1)
+    assert [each["tool_call_id"] for each in out[2:]] == [first, second]
+
+
+# For every conversation and every template
+
+
+@st.composite
+def wild(draw: st.DrawFn) -> list[Raw]:
+    """Histories with faults, and with what only a careless client sends."""
+    said = draw(histories())
+    odd: st.SearchStrategy[Raw] = st.sampled_from(
+        [
+            {"role": "banana", "content": "peel"},
+            {"role": "critic", "content": [{"type": "text", "text": "hm"}]},
+            {"role": "developer", "content": "mind"},
+            {"role": "assistant", "content": "", "tool_calls": []},
+            {"role": "tool", "content": "nobody asked"},
+            {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": ""}},
+            {"role": "function", "name": "f", "content": "old"},
+            calls("same", "same", "abcdefgh1"),
+            result("same"),
+            system("late"),
+        ]
+    )
+    for turn in draw(st.lists(odd, max_size=4)):
+        said.insert(draw(st.integers(0, len(said))), copy.deepcopy(turn))
+    return said
+
+
+@st.composite
+def any_rules(draw: st.DrawFn) -> Rules:
+    if draw(st.booleans()):
+        return rules_named(draw(st.sampled_from(NAMES)))
+    alternate = draw(st.booleans())
+    return Rules(
+        "drawn",
+        alternate=alternate,
+        one_system=alternate or draw(st.booleans()),
+        system=draw(st.sampled_from(("own", "user"))),
+        tool_role=draw(st.booleans()),
+        parallel=draw(st.booleans()),
+        orphans=not alternate and draw(st.booleans()),
+        unanswered=not alternate and draw(st.booleans()),
+        other_roles=not alternate and draw(st.booleans()),
+        needs_user=draw(st.booleans()),
+        ids=draw(st.sampled_from(("any", "nine"))),
+    )
+
+
+@given(wild(), any_rules())
+def test_what_goes_out_is_taken(said: list[Raw], rules: Rules) -> None:
+    assert accepts(shape(said, rules), rules) is None
+
+
+@given(wild(), any_rules())
+def test_shaping_again_changes_nothing_and_nothing_is_mutated(
+    said: list[Raw], rules: Rules
+) -> None:
+    before = copy.deepcopy(said)
+    out = shape(said, rules)
+    assert said == before
+    assert shape(said, rules) == out
+    again = shape(out, rules)
+    assert len(again) == len(out)
+    assert all(a is b for a, b in zip(again, out, strict=True))
+
+
+few = st.lists(
+    st.sampled_from(
+        [
+            *(
+                [HI],
+                [HI, YES],
+                [YES],
+                [system("s")],
+                [*STEP],
+                [HI, *STEP, YES],
+                [calls("abcdefgh1")],
+            ),
+            *([result("abcdefgh1")], [result("odd")], [calls("a", "b"), result("b"), result("a")]),
+            *([{"role": "banana", "content": "x"}], [STEP[0], system("s"), STEP[1]]),
+        ]
+    ),
+    max_size=4,
+)
+
+
+@given(few, any_rules())
+def test_nothing_is_changed_without_need(blocks: list[list[Raw]], rules: Rules) -> None:
+    said = [message for block in blocks for message in block]
+    out = shape(said, rules)
+    same = len(out) == len(said) and all(a is b for a, b in zip(out, said, strict=True))
+    assert same == (accepts(said, rules) is None)
+
+
+@given(wild())
+def test_free_rules_change_nothing(said: list[Raw]) -> None:
+    assert accepts(said, FREE) is None
+    assert all(a is b for a, b in zip(shape(said, FREE), said, strict=True))
+
+
+@given(wild(), any_rules())
+def test_all_that_was_said_is_there_in_order(said: list[Raw], rules: Rules) -> None:
+    out = "\n".join(texts(each) for each in shape(said, rules) if each["role"] != "system")
+    place = 0
+    for message in said:
+        if message["role"] in ("user", "assistant", "banana"):
+            for words in openai_chat.read(message, 0).words:
+                place = out.index(words, place) + len(words)
+
+
+@given(wild(), any_rules())
+def test_system_texts_and_answered_results_are_there_too(said: list[Raw], rules: Rules) -> None:
+    out = json.dumps(shape(said, rules))
+    history = History(counter_for("gpt-4o"))
+    for index, message in enumerate(openai_chat.view({"messages": said})):
+        history.append(message)
+        unit = history.unit_of[index]
+        if message.role == "system" or not history.units[unit].fault:
+            for each in (*message.words, *message.outputs):
+                assert json.dumps(each)[1:-1] in out
+
+
+@given(histories(), any_rules(), st.data())
+def test_while_a_conversation_grows_what_was_sent_stays(
+    more: list[Raw], rules: Rules, data: st.DataObject
+) -> None:
+    """Only the last turn may change, by what is joined to it, and a closing turn may go."""
+    said = [HI, *more]
+    history = History(counter_for("gpt-4o"))
+    history.extend(openai_chat.view({"messages": said}))
+    end, _ = data.draw(st.sampled_from(history.points))
+    first, whole = shape(said[:end], rules), shape(said, rules)
+    settled = len(first) - (2 if first[-1] == user(CLOSING) else 1)
+    assert whole[:settled] == first[:settled]
+
+
+# Counting
+
+
+def calibrated(model: str) -> Counter:
+    counter = counter_for(model)
+    assert isinstance(counter, RequestCounter)
+    return CalibratedCounter(counter, 2.3, 0.4, 0.2)
+
+
+COUNTERS: list[Counter] = [
+    counter_for("gpt-4o"),
+    counter_for("gpt-4o", tokenizer="chars/4"),
+    counter_for("llama-3.1-8b", tokenizer="chars/3.5"),
+    calibrated("mistral-nemo"),
+]
+
+
+def total(counter: Counter, messages: list[Message]) -> int:
+    return counter.overhead + sum(map(counter.message, messages))
+
+
+def whole_units(said: list[Raw], draw: st.DataObject) -> list[int]:
+    """Some of the units of a history, and all of its system turns."""
+    history = History(counter_for("gpt-4o"))
+    history.extend(openai_chat.view({"messages": said}))
+    kept = {unit for unit in range(len(history.units)) if draw.draw(st.booleans())}
+    return [i for i, unit in enumerate(history.unit_of) if unit in kept or unit < 0]
+
+
+@given(wild(), any_rules(), st.sampled_from(COUNTERS), st.data())
+def test_what_goes_out_takes_no_more_than_was_counted(
+    said: list[Raw], rules: Rules, counter: Counter, data: st.DataObject
+) -> None:
+    kept = [said[index] for index in whole_units(said, data)]
+    sent = openai_chat.view({"messages": shape(kept, rules)})
+    planned = openai_chat.view({"messages": kept})
+    assert total(counter, sent) <= total(counted(counter, rules), planned)
+
+
+tricky = st.text(
+    st.sampled_from("\n \t\r.,:;[]{}\"'/ab1é日🙂\u200d"), max_size=12
+) | st.sampled_from(("", "\n", " " * 40, "\n" * 17 + "x", "]", "[", "/", "'s", "don'"))
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("uuacs"), tricky, tricky), max_size=12),
+    st.sampled_from(NAMES),
+    st.sampled_from(COUNTERS),
+)
+def test_texts_with_odd_edges_take_no_more_than_was_counted(
+    turns: list[tuple[str, str, str]], name: str, counter: Counter
+) -> None:
+    said: list[Raw] = []
+    for kind, first, second in turns:
+        if kind == "c":
+            calling = calls("a", content=first)
+            calling["tool_calls"][0]["function"] = {"name": second[:3], "arguments": second}
+            said += [calling, result("a", first)]
+        else:
+            said.append({"u": user, "a": assistant, "s": system}[kind](first + second))
+    rules = rules_named(name)
+    sent = openai_chat.view({"messages": shape(said, rules)})
+    planned = openai_chat.view({"messages": said})
+    assert total(counter, sent) <= total(counted(counter, rules), planned)
+
+
+@given(histories(), any_rules(), st.sampled_from(COUNTERS), policies, limits)
+def test_a_plan_that_fits_still_fits_when_shaped(
+    said: list[Raw], rules: Rules, counter: Counter, policy: str, limit: int
+) -> None:
+    planner = Planner(counted(counter, rules), Budget(limit, 0), policy_of(policy))
+    planner.extend(openai_chat.view({"messages": said}))
+    try:
+        plan = planner.plan()
+    except ContextOverflowError:
+        return
+    sent = shape(openai_chat.apply({"messages": said}, plan)["messages"], rules)
+    assert accepts(sent, rules) is None
+    assert total(counter, openai_chat.view({"messages": sent})) <= plan.tokens <= limit
+
+
+def test_free_rules_count_as_before() -> None:
+    counter = counter_for("gpt-4o")
+    assert counted(counter, FREE) is counter
+
+
+@pytest.mark.parametrize("name", NAMES[1:])
+def test_a_long_agent_run_is_not_counted_much_too_high(name: str) -> None:
+    counter, rules = counter_for("gpt-4o"), rules_named(name)
+    said = [system(text(300)), user(text(40, 1))]
+    for place in range(40):
+        said += [calls(f"call_{place}"), result(f"call_{place}", text(150, place))]
+    planned = openai_chat.view({"messages": said})
+    sent = openai_chat.view({"messages": shape(said, rules)})
+    assert total(counted(counter, rules), planned) <= 1.06 * total(counter, sent)
+
+
+def test_the_counter_is_named_after_the_rules_too() -> None:
+    counter = counter_for("gpt-4o")
+    names = {counted(counter, rules_named(name)).name for name in NAMES}
+    assert len(names) == len(NAMES)
+    assert counted(counter, MISTRAL).uncertainty == counter.uncertainty
+    assert counted(counter, MISTRAL).text("some words") == counter.text("some words")
+    assert counted(counter, MISTRAL).tools([]) == 0
+
+
+def test_a_count_is_exact_only_where_the_rules_add_nothing() -> None:
+    counter = counter_for("gpt-4o")
+    plain = openai_chat.view({"messages": [HI, YES, AGAIN]})
+    assert counter.exact(plain)
+    assert counted(counter, LLAMA).exact(plain)
+    assert not counted(counter, LLAMA).exact(openai_chat.view({"messages": [HI, *STEP]}))
+    assert not counted(counter, MISTRAL).exact(plain)
+    assert not counted(counter, GEMMA).exact(plain)

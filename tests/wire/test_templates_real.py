@@ -1,0 +1,160 @@
+"""Strict templates in a real server: it refuses what came in, and takes what goes out.
+
+The templates are small ones of our own, which refuse what the real ones refuse in their own way of
+counting; nothing of `brim.wire.templates` is in them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brim.wire.templates import rules_named, shape
+from tests.strategies import Raw, history
+
+if TYPE_CHECKING:
+    from brim.local import LocalServer
+    from tests.conftest import LlamaWith
+
+MISTRAL = """
+{%- set seen = namespace(turns=0, waiting=0) -%}
+{%- for message in messages -%}
+  {%- if message.role == 'system' -%}
+    {%- if not loop.first -%}{{ raise_exception('a late system message') }}{%- endif -%}
+    [SYSTEM]{{ message.content }}[/SYSTEM]
+  {%- elif message.role == 'tool' -%}
+    {%- if seen.waiting == 0 -%}{{ raise_exception('a result without its call') }}{%- endif -%}
+    {%- set seen.waiting = seen.waiting - 1 -%}
+    [RESULT]{{ message.content }}[/RESULT]
+  {%- elif message.role not in ['user', 'assistant'] -%}
+    {{ raise_exception('an unknown role') }}
+  {%- else -%}
+    {%- if seen.waiting > 0 -%}{{ raise_exception('a call without its result') }}{%- endif -%}
+    {%- if message.role == 'assistant' and message.tool_calls -%}
+      {%- for call in message.tool_calls -%}
+        {%- if call.id | length != 9 -%}{{ raise_exception('an id too long') }}{%- endif -%}
+        [CALL]{{ call.function.name }}{{ call.function.arguments }}{{ call.id }}[/CALL]
+      {%- endfor -%}
+      {%- set seen.waiting = message.tool_calls | length -%}
+    {%- else -%}
+      {%- if (message.role == 'user') != (seen.turns % 2 == 0) -%}
+        {{ raise_exception('turns do not alternate') }}
+      {%- endif -%}
+      {%- set seen.turns = seen.turns + 1 -%}
+      [{{ message.role }}]{{ message.content }}[/]
+    {%- endif -%}
+  {%- endif -%}
+{%- endfor -%}
+{%- if seen.waiting > 0 -%}{{ raise_exception('a call without its result') }}{%- endif -%}
+"""
+GEMMA = """
+{%- for message in messages -%}
+  {%- if message.role == 'system' -%}{{ raise_exception('no system role') }}{%- endif -%}
+  {%- if (message.role == 'user') != (loop.index0 % 2 == 0) -%}
+    {{ raise_exception('turns do not alternate') }}
+  {%- endif -%}
+  {%- if message.tool_calls -%}{{ raise_exception('no tools') }}{%- endif -%}
+  <{{ message.role }}>{{ message.content | trim }}</>
+{%- endfor -%}
+"""
+LLAMA = """
+{%- for message in messages -%}
+  {%- if 'tool_calls' in message -%}
+    {%- if message.tool_calls | length != 1 -%}{{ raise_exception('one at a time') }}{%- endif -%}
+    <call>{{ message.tool_calls[0].function.name }}</>
+  {%- else -%}
+    <{{ message.role }}>{{ message.content }}</>
+  {%- endif -%}
+{%- endfor -%}
+"""
+QWEN = """
+{%- set seen = namespace(user=false) -%}
+{%- for message in messages -%}
+  {%- if message.role == 'system' and not loop.first -%}
+    {{ raise_exception('a late system message') }}
+  {%- elif message.role not in ['system', 'user', 'assistant', 'tool'] -%}
+    {{ raise_exception('an unknown role') }}
+  {%- elif message.role == 'user' -%}
+    {%- set seen.user = true -%}
+  {%- endif -%}
+  <{{ message.role }}>{{ message.content }}</>
+{%- endfor -%}
+{%- if not seen.user -%}{{ raise_exception('no user') }}{%- endif -%}
+"""
+TEMPLATES = {"mistral": MISTRAL, "gemma": GEMMA, "llama-3": LLAMA, "qwen3.5": QWEN}
+
+
+def render(server: LocalServer, messages: list[Any]) -> tuple[int, str]:
+    """What the server makes of messages: its status, and the prompt or the complaint."""
+    headers = {"Authorization": f"Bearer {server.key}", "Content-Type": "application/json"}
+    address = server.url.removesuffix("/v1") + "/apply-template"
+    body = json.dumps({"messages": messages}).encode()
+    try:
+        with urlopen(Request(address, body, headers)) as response:
+            return response.status, json.load(response)["prompt"]
+    except HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+BANANA = [*history("u2 a2"), {"role": "banana", "content": "peel"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("mistral", history("u2 u2")),
+        ("mistral", history("u2 a2 a2")),
+        ("mistral", history("s2 a2 u2")),
+        ("mistral", history("s2 s2 u2")),
+        ("mistral", history("u2 a2 s2 u2")),
+        ("mistral", history("u2 c5 r5 a2")),
+        ("mistral", history("u2 c5 r5 u2")),
+        ("mistral", history("u2 cc5 r5 u2")),
+        ("mistral", BANANA),
+        ("gemma", history("u2 u2")),
+        ("gemma", history("u2 c5 r5")),
+        ("llama-3", history("s2 u2 cc5 r5 r5 a2")),
+        ("qwen3.5", history("s2 u2 a2 s2 u2")),
+        ("qwen3.5", history("s2 a2")),
+        ("qwen3.5", BANANA),
+    ],
+)
+def test_what_a_server_refuses_it_takes_when_shaped(
+    llama_with: LlamaWith, name: str, said: list[Raw]
+) -> None:
+    server = llama_with(window=256, template=TEMPLATES[name])
+    status, complaint = render(server, said)
+    assert status in (400, 500), complaint
+    status, prompt = render(server, shape(said, rules_named(name)))
+    assert status == 200, prompt
+
+
+def test_a_told_step_reaches_the_model(llama_with: LlamaWith) -> None:
+    server = llama_with(window=256, template=GEMMA)
+    said = history("s2 u2 cc5 r4 r3 u1")
+    _, prompt = render(server, shape(said, rules_named("gemma")))
+    words = [message["content"].strip() for message in said if message["content"]]
+    assert prompt.startswith(f"<user>{words[0]} \n\n{words[1]}</><assistant>[tool: run]\n")
+    assert prompt.endswith(f"[result]\n{words[3]}</><user>{words[4]}</>")
+
+
+BLOCKS = ("s2", "u2", "a2", "c3 r2", "cc3 r2 r2", "cc3 r2", "c3", "o2")
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(tuple(TEMPLATES)), st.lists(st.sampled_from(BLOCKS), min_size=1, max_size=9))
+def test_whatever_is_shaped_is_taken(llama_with: LlamaWith, name: str, blocks: list[str]) -> None:
+    said = history(" ".join(blocks))
+    server = llama_with(window=256, template=TEMPLATES[name])
+    status, prompt = render(server, shape(said, rules_named(name)))
+    assert status == 200, prompt
+    for message in said:
+        if message["role"] == "user":
+            assert message["content"].strip() in prompt
