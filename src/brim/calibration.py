@@ -18,9 +18,13 @@ REPORTS: Final = 8
 SMALLEST: Final = 150
 """Requests below are mostly the template's own tokens, which say nothing about text."""
 RATIOS: Final = (0.5, 3.0)
-"""What is believed of a true token's share in an estimated one."""
-DENSITIES: Final = (0.1, 1.0)
+"""What is believed of the true tokens for an estimated one."""
+DENSITIES: Final = (0.2, 1.0)
 LEAST_DOUBT: Final = 0.04
+PURE: Final = 0.05
+"""A request with at most so many bytes of other scripts for a token says how Latin text counts."""
+FOREIGN: Final = 2.0
+"""One with at least so many says how the other scripts do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +57,15 @@ class Calibration:
     def learn(self, estimate: int, foreign: int, true: int) -> Calibration:
         """Take in a report: what was estimated with this calibration, and what it really was.
 
-        `foreign` are the bytes of text in other scripts. What cannot be told apart is left.
+        `foreign` are the bytes of text in other scripts. Where both kinds of text have a part in
+        it, nobody can tell which of them was off, and nothing is learned.
         """
-        dense = self.density * foreign
-        latin = estimate - dense
-        if latin >= SMALLEST and dense <= estimate / 4:
-            ratio = _within(self.ratio * (true - dense) / latin, RATIOS)
+        latin = max(0.0, estimate - self.density * foreign) / self.ratio
+        if latin >= SMALLEST and foreign <= PURE * latin:
+            ratio = _within((true - self.density * foreign) / latin, RATIOS)
             return replace(self, ratios=(*self.ratios, ratio)[-REPORTS:])
-        if dense >= SMALLEST and latin <= estimate / 2:
-            density = _within(self.density * (true - latin) / dense, DENSITIES)
+        if foreign >= max(SMALLEST, FOREIGN * latin):
+            density = _within((true - self.ratio * latin) / foreign, DENSITIES)
             return replace(self, densities=(*self.densities, density)[-REPORTS:])
         return self
 

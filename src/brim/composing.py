@@ -283,7 +283,7 @@ class Composer:
         tokens = overflow.sent or 0
         if not tokens or overflow.at_least:
             tokens = max(tokens, int(max(plan.tokens, self.budget.room) / SHRINK))
-        self._reported = Reported(plan.edition, plan.tokens, tokens)
+        self._reported = Reported.of(plan, tokens)
 
     @property
     def calibration(self) -> Calibration:

@@ -73,13 +73,13 @@ class Drawing:
         )
         if not self.cache_marks:
             return body
-        return build_anthropic.cache_marks(body, _frontier(body, plan))
+        return build_anthropic.cache_marks(body, _frontier(messages, plan))
 
 
-def _frontier(body: Mapping[str, Any], plan: Plan) -> int | None:
-    """The message of a body up to which the last edit fixed what is sent."""
+def _frontier(messages: Sequence[Mapping[str, Any]], plan: Plan) -> int | None:
+    """The message of an Anthropic body up to which the last edit fixed what is sent."""
     if not plan.edition:
         return None
-    since = plan.length - plan.history.units[plan.edition - 1].last - 1
-    place = len(body["messages"]) - 1 - since
-    return place if 0 <= place < len(body["messages"]) - 1 else None
+    edited = plan.history.units[plan.edition - 1].last
+    since = sum(1 for index in plan.kept if index > edited)
+    return build_anthropic.message_index(messages, len(messages) - 1 - since)

@@ -10,14 +10,15 @@ asked about, and what may fit is never cut before the server has said that it do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from brim.errors import ContextOverflowError
 from brim.tokens.calibrated import foreign_size
 
 if TYPE_CHECKING:
+    from brim.messages import Message
     from brim.plan import Plan
     from brim.planner import Planner
 
@@ -27,9 +28,11 @@ Ask = Literal["near", "always", "off"]
 T = TypeVar("T")
 
 DOUBT: Final = 0.25
-"""Nearer than that share of the limit, an estimate of what was cut is not relied on."""
+"""By that share the truth may be above an estimate, whatever was measured before."""
 DOUBT_ABOVE: Final = 0.5
 """By that share an estimate may be above the truth."""
+SPARSEST: Final = 0.15
+"""Tokens that a byte of text in another script takes at least."""
 SLACK: Final = 16
 """Tokens that a template may add where a turn ends."""
 AIM: Final = 0.99
@@ -66,12 +69,18 @@ class Reported:
     """What a server said that a request took: the base that later estimates are added to."""
 
     edition: int | None
+    length: int
+    """How many messages there were."""
     estimate: int
     tokens: int
 
     @classmethod
     def of(cls, plan: Plan, tokens: int) -> Reported:
-        return cls(plan.edition, plan.tokens, tokens)
+        return cls(plan.edition, plan.length, plan.tokens, tokens)
+
+    def is_base_of(self, plan: Plan) -> bool:
+        """Whether a plan begins with what this was said of."""
+        return self.edition is not None and self.edition == plan.edition
 
     @property
     def share(self) -> float:
@@ -116,26 +125,38 @@ def expected(plan: Plan, planner: Planner, reported: Reported | None) -> tuple[f
     """What a plan takes at least and at most, by all that is known."""
     if plan.exact:
         return plan.tokens, plan.tokens
-    doubt = planner.counter.uncertainty
-    if reported is None or reported.edition is None or reported.edition != plan.edition:
-        return _least(plan, planner), plan.tokens * (1 + doubt)
+    if reported is None or not reported.is_base_of(plan):
+        sizes = _Sizes.of(plan.tokens, plan.sent, planner)
+        return sizes.least, sizes.most
     since = plan.tokens - reported.estimate
-    slack = SLACK if since else 0
-    most = reported.tokens + since * (1 + max(doubt, DOUBT)) + slack
-    return min(reported.tokens, _least(plan, planner)) if since else reported.tokens, most
+    if not since:
+        return reported.tokens, reported.tokens
+    new = plan.history.messages[reported.length : plan.length]
+    sizes = _Sizes.of(since, new, planner)
+    return reported.tokens + sizes.least - SLACK, reported.tokens + sizes.most + SLACK
 
 
-def _least(plan: Plan, planner: Planner) -> float:
-    """What an estimate is worth if it is much too high, as it is for text counted by its bytes."""
-    foreign = 0.0
-    if planner.counter.density:
-        foreign = planner.counter.density * foreign_size(plan.sent)
-    return max(0.0, plan.tokens - 0.85 * foreign) / (1 + DOUBT_ABOVE)
+class _Sizes(NamedTuple):
+    """How far an estimate may be off, on both sides."""
+
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, tokens: int, messages: Iterable[Message], planner: Planner) -> _Sizes:
+        """Text in other scripts may take a fifth of a token a byte or a whole one."""
+        counter = planner.counter
+        bytes_ = foreign_size(messages) if counter.density else 0
+        latin = max(0.0, tokens - counter.density * bytes_)
+        return cls(
+            latin / (1 + DOUBT_ABOVE) + SPARSEST * bytes_,
+            latin * (1 + max(counter.uncertainty, DOUBT)) + bytes_,
+        )
 
 
 def based(plan: Plan, reported: Reported | None) -> Plan:
     """A plan with what it takes by the last report, where it goes on from what that was of."""
-    if reported is None or reported.edition is None or reported.edition != plan.edition:
+    if reported is None or not reported.is_base_of(plan):
         return plan
     return replace(plan, based=reported.tokens + plan.tokens - reported.estimate)
 
@@ -152,29 +173,25 @@ def _uncounted(
 
 def _cut(planner: Planner, draw: Draw, ask: Ask, reported: Reported | None) -> Counting:
     """An edit, made smaller until the server says that it fits."""
-    limit = planner.budget.limit
-    if reported is not None:
-        known = _limit_for(planner, reported)
-        limit = min(limit, known) if ask == "off" else known
-    true: int | None = None
+    if ask == "off":
+        known = planner.budget.limit if reported is None else _limit_for(planner, reported)
+        return planner.edited(min(known, planner.budget.limit))
+    room, true = planner.budget.room, None
+    limit = room if reported is None else _limit_for(planner, reported)
     for _ in range(ROUNDS):
         try:
             plan = planner.edited(limit)
         except ContextOverflowError as error:
-            if ask == "off" or _least(error.plan, planner) > planner.budget.room:
-                raise
-            true = yield CountJob(draw(error.plan))
-            if true is None or true > planner.budget.room:
-                raise
-            return replace(error.plan, counted=true)
-        near = plan.tokens * (1 + max(planner.counter.uncertainty, DOUBT)) > plan.budget.room
-        if ask == "off" or plan.exact or (ask == "near" and not near):
+            plan = error.plan  # the smallest there is; its estimate may be too high
+        if plan.exact and plan.tokens <= room:
             return plan
         true = yield CountJob(draw(plan))
         if true is None:
-            return plan if plan.tokens <= planner.budget.limit else planner.edited()
-        if true <= plan.budget.room:
+            return planner.edited()
+        if true <= room:
             return replace(plan, counted=true)
+        if plan.tokens > limit:
+            break
         limit = min(_limit_for(planner, Reported.of(plan, true)), plan.tokens - 1)
     raise planner.overflow(replace(plan, counted=true))
 
