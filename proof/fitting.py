@@ -117,7 +117,13 @@ class Fitting:
         try:
             tokens = judge.count(request)
             if tokens > room and self._ask == "off":
-                request, tokens = self._believed(request, session, tally, judge)
+                tally.refused += 1
+                again = self._believed(request, session, judge)
+                if again is None:
+                    tally.infeasible += 1
+                    return None
+                request, tokens = again, judge.count(again)
+                tally.lost += tokens > room
         except Refused:
             tally.objected += 1
             return None
@@ -132,15 +138,17 @@ class Fitting:
         return tokens
 
     def _believed(
-        self, request: Request, session: brim.Session, tally: Tally, judge: Judge
-    ) -> tuple[Request, int]:
-        """Send it, be refused by the real server, and try once more."""
-        tally.refused += 1
+        self, request: Request, session: brim.Session, judge: Judge
+    ) -> Request | None:
+        """Be refused by the real server and make it smaller; None where the rest is too long."""
         status, answer = judge.send(request)
         overflow = overflow_of(status, answer)
         assert overflow is not None, answer
         session.refused(overflow)
-        request = session.request()
-        tokens = judge.count(request)
-        tally.lost += tokens > tally.window - 1
-        return request, tokens
+        try:
+            return session.request()
+        except brim.ContextOverflowError:
+            hard = [m for m in request.messages if m["role"] == "system"]
+            hard.append([m for m in request.messages if m["role"] == "user"][-1])
+            assert judge.count({**request, "messages": hard}) >= judge.server.window
+            return None

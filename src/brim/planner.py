@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from brim.draft import Draft
 from brim.errors import ContextOverflowError, InputError
 from brim.mass import Floors
+from brim.messages import Message
 from brim.passes import note_size, run
 from brim.plan import Plan
 from brim.replay import Replay, low_mark
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from brim.budget import Budget
-    from brim.messages import Message
     from brim.outline import Outline
     from brim.policies import Policy
     from brim.tokens import Counter
@@ -146,6 +146,14 @@ class Planner:
         if draft.tokens > scope.limit:
             raise self.overflow(plan)
         return plan
+
+    def size_of(self, plan: Plan) -> int:
+        """What a plan of the same messages takes, as this planner counts."""
+        count = self.counter.message
+        changed, turns = plan.changed, (note for note in plan.notes if note.role != "paragraph")
+        tokens = sum(count(changed.get(i, self.history.messages[i])) for i in plan.kept)
+        tokens += sum(count(Message(note.role, words=(note.text,))) for note in turns)
+        return self.counter.overhead + self.tools + self._system + tokens
 
     @property
     def last_edit(self) -> tuple[int, int] | None:

@@ -33,6 +33,8 @@ DOUBT_ABOVE: Final = 0.5
 """By that share an estimate may be above the truth."""
 SPARSEST: Final = 0.15
 """Tokens that a byte of text in another script takes at least."""
+LEAST_DOUBT: Final = 0.04
+"""By so much what is cut of a conversation may be denser than the whole of it was."""
 SLACK: Final = 16
 """Tokens that a template may add where a turn ends."""
 AIM: Final = 0.99
@@ -115,10 +117,18 @@ def planning(
             if true <= room:
                 return replace(held, counted=true)
             reported = Reported.of(held, true)
+        reported = _carried(held, reported)
     fresh = renew() if renew else planner
-    if fresh is not planner:
-        reported = None  # it was said of the other's estimates
+    if fresh is not planner and reported is not None and held is not None:
+        reported = replace(reported, estimate=fresh.size_of(held))
     return (yield from _cut(fresh, draw, ask, reported))
+
+
+def _carried(held: Plan, reported: Reported | None) -> Reported | None:
+    """A report carried on to what was said since; one of something else says nothing."""
+    if reported is None or not reported.is_base_of(held):
+        return None
+    return Reported.of(held, based(held, reported).size)
 
 
 def expected(plan: Plan, planner: Planner, reported: Reported | None) -> tuple[float, float]:
@@ -174,8 +184,7 @@ def _uncounted(
 def _cut(planner: Planner, draw: Draw, ask: Ask, reported: Reported | None) -> Counting:
     """An edit, made smaller until the server says that it fits."""
     if ask == "off":
-        known = planner.budget.limit if reported is None else _limit_for(planner, reported)
-        return planner.edited(min(known, planner.budget.limit))
+        return _cut_by_estimate(planner, reported)
     room, true = planner.budget.room, None
     limit = room if reported is None else _limit_for(planner, reported)
     for _ in range(ROUNDS):
@@ -194,6 +203,14 @@ def _cut(planner: Planner, draw: Draw, ask: Ask, reported: Reported | None) -> C
             break
         limit = min(_limit_for(planner, Reported.of(plan, true)), plan.tokens - 1)
     raise planner.overflow(replace(plan, counted=true))
+
+
+def _cut_by_estimate(planner: Planner, reported: Reported | None) -> Plan:
+    """An edit without the server's help: as dense as what was reported, and a little more."""
+    if reported is None:
+        return planner.edited()
+    plan = planner.edited(int(_limit_for(planner, reported) / (1 + LEAST_DOUBT)))
+    return replace(plan, based=int(plan.tokens * reported.share))
 
 
 def _limit_for(planner: Planner, reported: Reported) -> int:
