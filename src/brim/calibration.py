@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import ceil, log
+from math import ceil, isfinite, log
 from typing import Any, Final
 
 STEP: Final = 1.02
@@ -54,13 +54,17 @@ class Calibration:
         spread = max(self.ratios) / min(self.ratios) - 1
         return round(min(first, max(LEAST_DOUBT, spread / 2)), 2)
 
-    def learn(self, estimate: int, foreign: int, true: int) -> Calibration:
-        """Take in a report: what was estimated with this calibration, and what it really was.
+    def learn(
+        self, estimate: int, foreign: int, true: int, by: Calibration | None = None
+    ) -> Calibration:
+        """Take in a report: what was estimated, and what it really was.
 
-        `foreign` are the bytes of text in other scripts. Where both kinds of text have a part in
-        it, nobody can tell which of them was off, and nothing is learned.
+        `by` is what was known when it was estimated, if that was not this. `foreign` are the
+        bytes of text in other scripts. Where both kinds of text have a part in it, nobody can
+        tell which of them was off, and nothing is learned.
         """
-        latin = max(0.0, estimate - self.density * foreign) / self.ratio
+        by = by or self
+        latin = max(0.0, estimate - by.density * foreign) / by.ratio
         if latin >= SMALLEST and foreign <= PURE * latin:
             ratio = _within((true - self.density * foreign) / latin, RATIOS)
             return replace(self, ratios=(*self.ratios, ratio)[-REPORTS:])
@@ -82,12 +86,14 @@ class Calibration:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any] | None) -> Calibration:
         """Read what `to_dict` wrote; what makes no sense is forgotten."""
-        data = data or {}
+        if not isinstance(data, Mapping):
+            return cls()
         window = data.get("window")
+        known = isinstance(window, int) and not isinstance(window, bool) and window > 0
         return cls(
             _numbers(data.get("ratios"), RATIOS),
             _numbers(data.get("densities"), DENSITIES),
-            window if isinstance(window, int) and window > 0 else None,
+            window if known else None,
         )
 
 
@@ -113,5 +119,5 @@ def _within(value: float, bounds: tuple[float, float]) -> float:
 def _numbers(given: object, bounds: tuple[float, float]) -> tuple[float, ...]:
     if not isinstance(given, list | tuple):
         return ()
-    numbers = [value for value in given if isinstance(value, int | float)]
-    return tuple(_within(float(value), bounds) for value in numbers if value == value)[-REPORTS:]
+    numbers = [value for value in given if type(value) in (int, float) and isfinite(value)]
+    return tuple(_within(value, bounds) for value in numbers)[-REPORTS:]

@@ -6,19 +6,22 @@ its last edit, what the server reported, and the summary of what was left out.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.calibration import Calibration
 from brim.drawing import Drawing, FormatName
+from brim.errors import ContextOverflowError
 from brim.memory import copied
 from brim.messages import Message
 from brim.planner import Planner
 from brim.planning import Reported, SummaryJob, based, planning
 from brim.summary import LARGEST, cut_to, cut_to_room, is_summary, room_for
-from brim.system import Fact, system_text
+from brim.system import GAP, SUMMARY, Fact, system_text
 from brim.tokens.calibrated import foreign_size
 from brim.wire import openai_chat
 
@@ -29,9 +32,12 @@ if TYPE_CHECKING:
     from brim.planning import Ask, Planning
     from brim.policies import Policy
     from brim.target import Target
+    from brim.tokens import Counter
 
 SHRINK: Final = 0.85
 """What is tried of a request that a server refused without giving numbers."""
+
+_HEADING: Final = f"{GAP}{SUMMARY}\n"
 
 Turn = dict[str, Any]
 
@@ -45,6 +51,43 @@ class Prompt:
     memory: list[Fact] | None = None
     project: str | None = None
     goal: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """Where a conversation stood: enough for a planner to go on as the one before would have."""
+
+    model: str | None
+    room: int
+    """Another room is another beginning: what had to leave may come back."""
+    known: Calibration
+    system: str
+    edit: tuple[int, int] | None
+    """How many turns the last edit saw, and its limit."""
+    reported: Reported | None
+
+    def to_dict(self) -> dict[str, Any]:
+        reported = None if self.reported is None else asdict(self.reported)
+        return {
+            "model": self.model,
+            "room": self.room,
+            "known": self.known.to_dict(),
+            "system": self.system,
+            "edit": self.edit,
+            "reported": reported,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Past:
+        edit, reported = data["edit"], data["reported"]
+        return cls(
+            data["model"],
+            data["room"],
+            Calibration.from_dict(data["known"]),
+            data["system"],
+            None if edit is None else (edit[0], edit[1]),
+            None if reported is None else Reported(**reported),
+        )
 
 
 class Composer:
@@ -65,10 +108,12 @@ class Composer:
         """Those of the turns that a summary was asked of."""
         self._summary: str | None = None
         self._planner: Planner | None = None
+        self._known = target.calibration
+        """What the planner counts with; what was learned since waits for the next edit."""
         self._reported: Reported | None = None
         self._last_system = ""
-        self.last_edit: tuple[int, int] | None = None
-        """Where the last edit fell before this was written down, and its limit."""
+        self._past: Past | None = None
+        """Where it stood when it was written down, until it goes on from there."""
 
     def append(self, turn: Turn, view: Message) -> None:
         self.turns.append(turn)
@@ -83,7 +128,7 @@ class Composer:
 
     def forget(self) -> None:
         """Decide anew, from all turns: the last edit is not gone on from."""
-        self._planner = self._reported = self.last_edit = None
+        self._planner = self._reported = self._past = None
 
     # Who it is sent to
 
@@ -94,10 +139,10 @@ class Composer:
     @target.setter
     def target(self, target: Target) -> None:
         if target != self._target:
-            edit = self.last_edit
+            past = self._past
             self._target = target
             self.forget()
-            self.last_edit = edit
+            self._past = past
 
     @property
     def planner(self) -> Planner:
@@ -107,32 +152,55 @@ class Composer:
         return self._planner
 
     @property
+    def counter(self) -> Counter:
+        """What texts are counted with; needs no window."""
+        return self._target.counter() if self._planner is None else self._planner.counter
+
+    @property
     def budget(self) -> Budget:
         return self.planner.budget
 
     def _new_planner(self) -> Planner:
-        counter = self._target.counter()
-        budget = self._target.budget(counter)
+        past = self._past
+        if past is not None and past.model == self._target.model:
+            planner = self._planner_for(self._target.learned(past.known))
+            if planner.budget.room == past.room:
+                return self._gone_on(planner, past)
+        self._known = self.calibration
+        planner = self._planner_for(self._target)
+        planner.extend(_views(self.turns))
+        return planner
+
+    def _planner_for(self, target: Target) -> Planner:
+        counter = target.counter()
+        budget = target.budget(counter)
         room = self._summary_room(budget) if self.tells_in_note else 0
         planner = Planner(
             counter, budget, self.policy, self.tools or (), pins=self.pinned, summary_room=room
         )
         planner.summary = self._summary or ""
-        views = _views(self.turns)
-        if self.last_edit is not None:
-            edited, limit = self.last_edit
+        return planner
+
+    def _gone_on(self, planner: Planner, past: Past) -> Planner:
+        """A planner that has the last edit behind it, and decides as the one before would have."""
+        self._past, self._known, self._reported = None, past.known, past.reported
+        self._last_system = past.system
+        self._measure(planner, past.system)
+        views, edited = _views(self.turns), 0
+        if past.edit is not None:
+            edited, limit = past.edit
             planner.extend(views[:edited])
-            planner.edited(limit)
-            views = views[edited:]
-        planner.extend(views)
+            with suppress(ContextOverflowError):
+                planner.edited(limit)
+        planner.extend(views[edited:])
         return planner
 
     def _renewed(self) -> Planner:
         """The planner for an edit: it counts with what was learned since the last one."""
-        if self._target.counter().name != self.planner.counter.name:
-            system = self.planner.system
+        old, new = self.planner.counter, self._target.counter()
+        if (old.name, old.uncertainty) != (new.name, new.uncertainty):
             self.forget()
-            self.planner.system = system
+            self.measure(self._last_system)
         return self.planner
 
     # What is sent
@@ -170,7 +238,10 @@ class Composer:
         self.measure(drawing.system)
         draw = partial(drawing.body, self.turns)
         reported, renew = self._reported, self._renewed
-        return (yield from planning(self.planner, draw, ask=ask, reported=reported, renew=renew))
+        plan = yield from planning(self.planner, draw, ask=ask, reported=reported, renew=renew)
+        if plan.counted is not None or plan.based is not None:
+            self.base_on(plan, plan.size)  # until the answer says more
+        return plan
 
     def planning_of(
         self, turns: Sequence[Mapping[str, Any]], drawing: Drawing, ask: Ask = "off"
@@ -178,22 +249,34 @@ class Composer:
         """Decide what is sent of other turns in their place, for this once."""
         full = self.planner
         planner = Planner(full.counter, full.budget, self.policy, self.tools or ())
-        planner.system = self._system_size(drawing.system)
+        planner.system = _system_size(drawing.system, full.counter)
+        planner.foreign = self._foreign_beside(drawing.system)
         planner.extend(_views(turns))
         return (yield from planning(planner, partial(drawing.body, turns), ask=ask))
 
     def measure(self, system: str) -> None:
         """Tell the planner what the system text takes; a changed one is a new beginning."""
-        tokens = self._system_size(system)
-        if self.summarizes and not self.tells_in_note:
-            written = self.planner.counter.text(self._summary) if self._summary else 0
-            tokens += max(0, self._summary_room(self.budget) - written)
-        self.planner.system = tokens
+        self._measure(self.planner, system)
         if system != self._last_system:
             self._last_system, self._reported = system, None
 
-    def _system_size(self, text: str) -> int:
-        return self.planner.counter.message(Message("system", words=(text,))) if text else 0
+    def _measure(self, planner: Planner, system: str) -> None:
+        planner.system = _system_size(system, planner.counter)
+        planner.foreign = self._foreign_beside(system)
+        if not self.tells_in_note:
+            planner.summary_room = self._room_to_reserve(planner)
+
+    def _room_to_reserve(self, planner: Planner) -> int:
+        """What an edit leaves free in the system text, for a summary that is not there yet."""
+        if not self.summarizes:
+            return 0
+        count = planner.counter.text
+        written = count(self._summary) if self._summary else -count(_HEADING)
+        return max(0, self._summary_room(planner.budget) - written)
+
+    def _foreign_beside(self, system: str) -> int:
+        tools = [json.dumps(tool, ensure_ascii=False, default=str) for tool in self.tools or ()]
+        return foreign_size([Message("system", words=(system, *tools))])
 
     @property
     def tokens(self) -> int:
@@ -206,7 +289,11 @@ class Composer:
         return self._as_it_stands().limit
 
     def _as_it_stands(self) -> Plan:
-        return based(self.planner.held() or self.planner.plan(), self._reported)
+        try:
+            plan = self.planner.held() or self.planner.plan()
+        except ContextOverflowError as error:
+            plan = error.plan
+        return based(plan, self._reported)
 
     # Summaries
 
@@ -236,7 +323,7 @@ class Composer:
         dropped = (index for drop in plan.drops for index in range(drop.start, drop.stop))
         return [index for index in dropped if index not in self.covered]
 
-    def summing_up(self, evicted: Sequence[int]) -> Planning[None]:
+    def summing_up(self, plan: Plan, evicted: Sequence[int]) -> Planning[None]:
         """Ask for one summary of what leaves now; whatever is wrong with it, the turns leave."""
         self.covered.update(evicted)
         count, history = self.planner.counter.text, self.planner.history
@@ -250,7 +337,11 @@ class Composer:
             if is_summary(shorter, count(text), count):
                 text = shorter
             text = cut_to(text, LARGEST)
-        self._summary = cut_to_room(text, self._summary_room(self.budget), count) or None
+        room = self._summary_room(self.budget)
+        if not self.tells_in_note:
+            written = count(self._summary) if self._summary else -count(_HEADING)
+            room = min(room, plan.limit - plan.size + written)
+        self._summary = cut_to_room(text, room, count) or None
         if self.tells_in_note:
             self.planner.summary = self._summary or ""
 
@@ -262,14 +353,19 @@ class Composer:
             self._reported = Reported.of(plan, tokens)
 
     def learn(self, plan: Plan, tokens: int) -> None:
-        """Take in what a request really took."""
+        """Take in what a request really took; of one to another target nothing is learned."""
+        planner = self._planner
+        if planner is None or plan.history is not planner.history:
+            return
         self.base_on(plan, tokens)
-        if self.planner.counter.density:
-            self._learn(self.calibration.learn(plan.tokens, foreign_size(plan.sent), tokens))
+        if planner.counter.density:
+            foreign = planner.foreign + foreign_size(_going_out(plan))
+            known = self.calibration.learn(plan.tokens, foreign, tokens, self._known)
+            self._learn(known)
 
     def learn_text(self, text: str, tokens: int) -> None:
         """Take in what a server that only counts texts says of one."""
-        counter = self.planner.counter
+        counter = self._target.counter()
         if counter.density:
             foreign = foreign_size([Message("user", words=(text,))])
             self._learn(self.calibration.learn(counter.text(text), foreign, tokens))
@@ -280,10 +376,10 @@ class Composer:
             # So it is with tokens a minute, too: a larger request is refused whenever it comes.
             self._learn(self.calibration.with_window(overflow.limit))
             self.forget()
-        tokens = overflow.sent or 0
-        if not tokens or overflow.at_least:
-            tokens = max(tokens, int(max(plan.tokens, self.budget.room) / SHRINK))
-        self._reported = Reported.of(plan, tokens)
+        tokens, room = overflow.sent or 0, self.budget.room
+        if overflow.at_least or tokens <= room:
+            tokens = max(tokens, int(max(plan.tokens, room) / SHRINK))
+        self._reported = Reported.of(plan, tokens, refused=True)
 
     @property
     def calibration(self) -> Calibration:
@@ -297,15 +393,19 @@ class Composer:
 
     def to_dict(self) -> dict[str, Any]:
         """What was decided and learned; the turns are not in it."""
-        edit = self.last_edit if self._planner is None else self._planner.last_edit
+        past = self._past if self._planner is None else self._present(self._planner)
         return {
             "policy": self.policy.name,
             "pinned": sorted(self.pinned),
             "summary": self._summary,
             "covered": sorted(self.covered),
-            "edit": edit,
             "calibration": self.calibration.to_dict(),
+            "past": None if past is None else past.to_dict(),
         }
+
+    def _present(self, planner: Planner) -> Past:
+        room, edit = planner.budget.room, planner.last_edit
+        return Past(self._target.model, room, self._known, self._last_system, edit, self._reported)
 
     def restore(self, data: Mapping[str, Any], turns: list[Turn]) -> None:
         """Go on where `to_dict` was called, with the same turns."""
@@ -314,9 +414,18 @@ class Composer:
         self._summary = data["summary"]
         self.covered = set(data["covered"])
         self._learn(Calibration.from_dict(data["calibration"]))
-        if data["edit"] is not None and data["policy"] == self.policy.name:
-            edited, limit = data["edit"]
-            self.last_edit = edited, limit
+        if data["past"] is not None and data["policy"] == self.policy.name:
+            self._past = Past.from_dict(data["past"])
+
+
+def _system_size(text: str, counter: Counter) -> int:
+    return counter.message(Message("system", words=(text,))) if text else 0
+
+
+def _going_out(plan: Plan) -> list[Message]:
+    """The messages of a plan as they are sent, without the notes between them."""
+    changed = plan.changed
+    return [changed.get(index, plan.history.messages[index]) for index in plan.kept]
 
 
 def _views(turns: Sequence[Mapping[str, Any]]) -> list[Message]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from brim import wire
+from brim.memory import copied
 from brim.wire import (
     anthropic,
     build_anthropic,
@@ -53,8 +54,14 @@ class Drawing:
         if self.system:
             messages.insert(0, {"role": self.system_role, "content": self.system})
         shaped = templates.shape(messages, self.rules)
-        body = {**self._built(shaped, plan), **self.options}
+        # A copy to the bottom: what a caller does to a request does not reach the history.
+        body = copied({**self._built(shaped, plan), **self.options})
         return wire.lowered(body, plan, FORMATS[self.format])
+
+    def reply_in(self, body: Mapping[str, Any]) -> int | None:
+        """The longest answer that a body allows, where it says so."""
+        asked = (body.get(key) for key in FORMATS[self.format].REPLY_KEYS)
+        return max((most for most in asked if isinstance(most, int)), default=None)
 
     def _built(self, messages: Sequence[Mapping[str, Any]], plan: Plan) -> dict[str, Any]:
         if self.format == "anthropic":
@@ -63,7 +70,7 @@ class Drawing:
             return build_responses.build(messages, model=self.model or "", tools=self.tools)
         said = {"model": self.model, "tools": self.tools}
         return {
-            "messages": [dict(message) for message in messages],
+            "messages": list(messages),
             **{key: value for key, value in said.items() if value is not None},
         }
 

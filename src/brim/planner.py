@@ -51,8 +51,10 @@ class Planner:
         self._floors = Floors(policy.floor)
         self._exact = not tools
         self._system = system
-        self._summary_room = summary_room
-        """Tokens that an edit leaves free for a summary in its note."""
+        self.summary_room = summary_room
+        """Tokens that an edit leaves free for a summary."""
+        self.foreign = 0
+        """Bytes of text in other scripts that stands outside of the messages."""
         self._summary = ""
         self._draft: Draft | None = None
         self._replay = self._new_replay()
@@ -60,7 +62,7 @@ class Planner:
     def _new_replay(self) -> Replay | None:
         if self.policy.share is None:
             return None
-        note = note_size(self.counter) + self._summary_room
+        note = note_size(self.counter) + self.summary_room
         return Replay(self._scope(), self._floors, self.policy.share, note)
 
     @property
@@ -196,7 +198,7 @@ class Planner:
 
     def _run(self, scope: Scope, target: int, outline: Outline | None = None) -> Draft:
         notes = self.policy.notes
-        target = max(0, target - self._summary_room)
+        target = max(0, target - self.summary_room)
         draft = Draft(scope, self._floors, target, notes=notes, outline=outline)
         run(self.policy.passes, draft, first=self.policy.first)
         if draft.tokens > scope.limit and draft.wants_notes:
@@ -206,7 +208,7 @@ class Planner:
 
     def _tell(self, draft: Draft) -> None:
         """Put the summary into the note of a gap, where there is a note and room for it."""
-        if self._summary_room and draft.wants_notes:
+        if self.summary_room and draft.wants_notes:
             draft.tell(self._summary)
             if draft.tokens > draft.scope.limit:
                 draft.tell("")

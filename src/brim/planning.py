@@ -75,10 +75,12 @@ class Reported:
     """How many messages there were."""
     estimate: int
     tokens: int
+    refused: bool = False
+    """It was too much, whatever was counted; so is all that is not smaller."""
 
     @classmethod
-    def of(cls, plan: Plan, tokens: int) -> Reported:
-        return cls(plan.edition, plan.length, plan.tokens, tokens)
+    def of(cls, plan: Plan, tokens: int, *, refused: bool = False) -> Reported:
+        return cls(plan.edition, plan.length, plan.tokens, tokens, refused)
 
     def is_base_of(self, plan: Plan) -> bool:
         """Whether a plan begins with what this was said of."""
@@ -119,13 +121,15 @@ def planning(
             reported = Reported.of(held, true)
         reported = _carried(held, reported)
     fresh = renew() if renew else planner
-    if fresh is not planner and reported is not None and held is not None:
+    if fresh is not planner and reported is not None and held is not None and not reported.refused:
         reported = replace(reported, estimate=fresh.size_of(held))
     return (yield from _cut(fresh, draw, ask, reported))
 
 
 def _carried(held: Plan, reported: Reported | None) -> Reported | None:
     """A report carried on to what was said since; one of something else says nothing."""
+    if reported is not None and reported.refused:
+        return reported
     if reported is None or not reported.is_base_of(held):
         return None
     return Reported.of(held, based(held, reported).size)
@@ -133,10 +137,12 @@ def _carried(held: Plan, reported: Reported | None) -> Reported | None:
 
 def expected(plan: Plan, planner: Planner, reported: Reported | None) -> tuple[float, float]:
     """What a plan takes at least and at most, by all that is known."""
+    if reported is not None and reported.refused:
+        return plan.tokens * reported.share, plan.tokens * reported.share
     if plan.exact:
         return plan.tokens, plan.tokens
     if reported is None or not reported.is_base_of(plan):
-        sizes = _Sizes.of(plan.tokens, plan.sent, planner)
+        sizes = _Sizes.of(plan.tokens, plan.sent, planner, beside=planner.foreign)
         return sizes.least, sizes.most
     since = plan.tokens - reported.estimate
     if not since:
@@ -153,10 +159,12 @@ class _Sizes(NamedTuple):
     most: float
 
     @classmethod
-    def of(cls, tokens: int, messages: Iterable[Message], planner: Planner) -> _Sizes:
+    def of(
+        cls, tokens: int, messages: Iterable[Message], planner: Planner, beside: int = 0
+    ) -> _Sizes:
         """Text in other scripts may take a fifth of a token a byte or a whole one."""
         counter = planner.counter
-        bytes_ = foreign_size(messages) if counter.density else 0
+        bytes_ = beside + foreign_size(messages) if counter.density else 0
         latin = max(0.0, tokens - counter.density * bytes_)
         return cls(
             latin / (1 + DOUBT_ABOVE) + SPARSEST * bytes_,
@@ -210,6 +218,8 @@ def _cut_by_estimate(planner: Planner, reported: Reported | None) -> Plan:
     if reported is None:
         return planner.edited()
     plan = planner.edited(int(_limit_for(planner, reported) / (1 + LEAST_DOUBT)))
+    if reported.refused:
+        return plan  # its numbers say how much smaller, and not what it takes
     return replace(plan, based=int(plan.tokens * reported.share))
 
 

@@ -36,9 +36,11 @@ class _Received:
         return self._fold.reply()
 
     def _end(self, *, whole: bool) -> None:
+        """Keep it; it is whole if its provider said so, or if it ended of itself without error."""
         if not self._kept:
             self._kept = True
-            self._keep(self._fold.reply(), whole)
+            fold = self._fold
+            self._keep(fold.reply(), fold.is_whole or (whole and fold.error is None))
 
 
 class ReceivedStream(_Received):

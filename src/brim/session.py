@@ -18,10 +18,9 @@ from brim import intake
 from brim.calibration import Calibration
 from brim.clip import clip
 from brim.composing import Composer, Prompt
-from brim.errors import InputError
+from brim.errors import ContextOverflowError, InputError
 from brim.ledger import Entry, Ledger, RequestLog, check_category
 from brim.memory import copied
-from brim.messages import Message
 from brim.planning import SummaryJob
 from brim.policies import POLICIES, policy_of
 from brim.receiving import AsyncReceivedStream, ReceivedStream
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 
     from brim.budget import Budget
     from brim.drawing import FormatName
+    from brim.messages import Message
     from brim.overflow import Overflow
     from brim.passes import Pass
     from brim.plan import Plan
@@ -62,7 +62,7 @@ class Sent:
     """The request that a reply is waited for."""
 
     plan: Plan
-    model: str
+    target: Target
     category: str
     is_short: bool
 
@@ -104,7 +104,7 @@ class Session:
             policy, keep_recent=keep_recent, max_turns=max_turns, token_budget=token_budget
         )
         target = Target(model, window, reply, tokenizer, template, price)
-        offered = None if tools is None else [copied(tool) for tool in tools]
+        offered = [copied(tool) for tool in tools] if tools else None
         self._composer = Composer(target, chosen, offered)
         self._summarize: Summarizer | None = None
         self.summarize = summarize
@@ -169,7 +169,7 @@ class Session:
         index = len(self._turns)
         view = openai_chat.read(message, index)
         intake.check(message, index, intake.open_calls(self._composer.turns))
-        if index == 0 and view.role == "system" and not self.system:
+        if index == 0 and not self.system and _is_prompt(message, view):
             self.system = "\n\n".join(view.words)
             self._system_role = str(message["role"])
             return
@@ -200,11 +200,11 @@ class Session:
             raise InputError(f"an output is text, not {type(text).__name__}")
         if not text.strip():
             return ""
-        count = self._composer.planner.counter.text
+        count = self._composer.counter.text
         cap, size = int(self.budget.limit * share), count(text)
         if size > cap:
             whole = f"\n[the whole output: {path}]" if path else ""
-            text = clip(text, size, cap - count(whole), count) + whole
+            text = (clip(text, size, cap - count(whole), count) + whole).strip()
         self._waiting.append(text)
         return text
 
@@ -332,7 +332,7 @@ class Session:
         )
         drawing = draw()
         turns: Sequence[Mapping[str, Any]] = composer.turns
-        is_short = bool(short_view) and self.goal is None
+        is_short = bool(short_view) and not self.goal
         if is_short:
             view = short_view if isinstance(short_view, ShortView) else ShortView()
             turns = view.of(composer.turns)
@@ -340,15 +340,21 @@ class Session:
         else:
             plan = yield from composer.planning(drawing, ask)
             if evicted := composer.evicted(plan):
-                if plan.counted is not None:
-                    composer.base_on(plan, plan.counted)
-                yield from composer.summing_up(evicted)
+                before = composer.summary
+                yield from composer.summing_up(plan, evicted)
                 drawing = draw()
-                plan = yield from composer.planning(drawing, ask)
-        model, price = self.model or "", self.target.price_for(plan.size)
-        self.ledger.check(model, tokens=plan.size, reply=plan.budget.reply, price=price)
-        request = Request(drawing.body(turns, plan), plan, drawing.messages_key)
-        self._sent = Sent(plan, model, category, is_short)
+                try:
+                    plan = yield from composer.planning(drawing, ask)
+                except ContextOverflowError:
+                    composer.summary = before
+                    drawing = draw()
+                    plan = yield from composer.planning(drawing, ask)
+        body = drawing.body(turns, plan)
+        reply = drawing.reply_in(body) or plan.budget.reply
+        price = self.target.price_for(plan.size)
+        self.ledger.check(self.model or "", tokens=plan.size, reply=reply, price=price)
+        request = Request(body, plan, drawing.messages_key)
+        self._sent = Sent(plan, self.target, category, is_short)
         self._log(self._sent)
         return request
 
@@ -360,7 +366,8 @@ class Session:
         plan, now = sent.plan, self._clock()
         dropped = plan.tally().get("dropped", 0)
         sizes = plan.before, plan.size, plan.limit
-        self.log.add(Entry(now, sent.model, sent.category, *sizes, plan.cut, dropped))
+        model = sent.target.model or ""
+        self.log.add(Entry(now, model, sent.category, *sizes, plan.cut, dropped))
 
     def system_text(self) -> str:
         """The whole system text of the next request, with its blocks."""
@@ -414,7 +421,7 @@ class Session:
         """Keep the turn, book what it cost, and learn what its prompt really took."""
         if sent is not None:
             self._sent = None
-            self.book(reply, sent.model, sent.category, counted=sent.plan.size)
+            self._book(reply, sent.target, sent.category, sent.plan.size)
             if reply.usage is not None and reply.usage.input and not sent.is_short:
                 self._composer.learn(sent.plan, reply.usage.input)
         message = copied(reply.message)
@@ -427,15 +434,19 @@ class Session:
 
     def book(self, reply: Reply, model: str, category: str, *, counted: int) -> None:
         """Put a call on the bill; `counted` is what its prompt was taken for before it was sent."""
-        counter = self._composer.planner.counter
-        said = counter.message(Message("assistant", words=(reply.text,)))
-        target = self.target if model == self.model else replace(self.target, model=model)
+        target = self.target
+        if model != (self.model or ""):
+            target = replace(target, model=model, price=None)
+        self._book(reply, target, category, counted)
+
+    def _book(self, reply: Reply, target: Target, category: str, counted: int) -> None:
+        said = target.counter().message(openai_chat.read(reply.message, 0))
         self.warnings += self.ledger.book(
-            model,
+            target.model or "",
             category,
             usage=reply.usage,
             counted=counted,
-            counted_output=said,
+            counted_output=said if reply.usage is None else 0,
             price=target.price_for(counted),
             cost=reply.cost,
         )
@@ -473,7 +484,7 @@ class Session:
 
     def count(self, text: str) -> int:
         """Tokens of a text, as far as is known of the model."""
-        return self._composer.planner.counter.text(text)
+        return self._composer.counter.text(text)
 
     @property
     def tokens(self) -> int:
@@ -557,6 +568,12 @@ class Session:
         session.log = RequestLog.from_dict(data["log"])
         session.warnings = list(data["warnings"])
         return session
+
+
+def _is_prompt(message: Mapping[str, Any], view: Message) -> bool:
+    """Whether a turn is a system text and nothing else."""
+    fields = {key for key in message if not key.startswith("_")}
+    return view.role == "system" and fields == {"role", "content"} and not view.media + view.extras
 
 
 def _is_stream(response: Any) -> bool:

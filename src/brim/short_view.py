@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+from unicodedata import combining
 
 from brim.errors import InputError
 
@@ -28,9 +29,7 @@ class ShortView:
 
     def of(self, turns: Sequence[Turn]) -> list[Turn]:
         """The last turns, back to the call of any result among them and to the last user."""
-        start = max(0, len(turns) - self.keep_turns)
-        while start > 0 and turns[start].get("role") == "tool":
-            start -= 1
+        start = _call_of_first(turns, max(0, len(turns) - self.keep_turns))
         users = [index for index, turn in enumerate(turns) if turn.get("role") == "user"]
         kept = list(range(start, len(turns)))
         if users and users[-1] < start:
@@ -41,24 +40,65 @@ class ShortView:
         """Results and what the model said are cut to their ends; the user's words are not."""
         most = self.max_turn_chars
         changed: dict[str, Any] = {}
-        if turn.get("role") in ("tool", "assistant") and _is_longer(turn.get("content"), most):
-            changed["content"] = turn["content"][-most:]
+        content = turn.get("content")
+        if turn.get("role") in ("tool", "assistant") and (short := _end(content, most)) != content:
+            changed["content"] = short
         if _is_longer(turn.get("_output"), most):
-            changed["_output"] = turn["_output"][-most:]
+            changed["_output"] = _end(turn["_output"], most)
         if calls := turn.get("tool_calls"):
             changed["tool_calls"] = [_short_call(call, most) for call in calls]
         return {**turn, **changed} if changed else turn
+
+
+def _call_of_first(turns: Sequence[Turn], start: int) -> int:
+    """Where the step begins whose results stand first from here on; system turns may be between."""
+    first = start
+    while first < len(turns) and turns[first].get("role") in ("system", "developer"):
+        first += 1
+    if first == len(turns) or turns[first].get("role") != "tool":
+        return start
+    while start > 0 and turns[start].get("role") in ("tool", "system", "developer"):
+        start -= 1
+    return start
 
 
 def _is_longer(text: object, most: int) -> bool:
     return isinstance(text, str) and len(text) > most
 
 
+def _end(content: Any, most: int) -> Any:
+    """The last characters of a text, or of the texts among parts; other parts stay."""
+    if isinstance(content, str):
+        text = content[-most:] if most > 0 else ""
+        while text and len(text) < len(content) and combining(text[0]):
+            text = text[1:]  # an accent without its letter
+        return text
+    if not isinstance(content, Sequence):
+        return content
+    parts: list[Any] = []
+    for part in reversed(content):
+        match part:
+            case {"type": "text", "text": str(text)}:
+                if most > 0:
+                    parts.append({**part, "text": _end(text, most)})
+                most -= len(text)
+            case _:
+                parts.append(part)
+    return parts[::-1]
+
+
 def _short_call(call: Mapping[str, Any], most: int) -> Mapping[str, Any]:
     function = call.get("function")
-    if not isinstance(function, Mapping) or not _is_longer(function.get("arguments"), most):
+    if not isinstance(function, Mapping):
         return call
-    return {**call, "function": {**function, "arguments": _short_json(function["arguments"], most)}}
+    arguments = function.get("arguments")
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    if len(text) <= most:
+        return call
+    short = _short_json(text, most)
+    if not isinstance(arguments, str):
+        short = json.loads(short)
+    return {**call, "function": {**function, "arguments": short}}
 
 
 def _short_json(text: str, most: int) -> str:

@@ -32,7 +32,7 @@ class CalibratedCounter(RequestCounter):
     def __init__(
         self, counter: RequestCounter, ratio: float, density: float, uncertainty: float
     ) -> None:
-        name = f"{counter.name}*{ratio:.2f}+{density:.2f}"
+        name = f"{counter.name}*{ratio:.4f}+{density:.4f}"
         super().__init__(name, counter.table, counter.family, uncertainty)
         self._ratio = ratio
         self.density = density

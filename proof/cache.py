@@ -1,0 +1,40 @@
+"""The server's prefix cache over a long conversation: how many prompt tokens it had to evaluate."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import brim
+from brim.local import LocalServer
+from brim.reply import Reply
+from brim.usage import Usage
+from proof.judge import Judge
+from proof.material import CODE, PROSE
+
+TURNS = 60
+
+
+def evaluated(
+    model: Any, policy: str, *, window: int = 2048, turns: int = TURNS, reuse: int = 0
+) -> int:
+    """Prompt tokens that a fresh server with one slot evaluates over a conversation.
+
+    With `reuse` it may shift old cache entries of so many tokens at least to another place.
+    """
+    total = 0
+    with LocalServer.start(model, window=window, slots=1, threads=1) as server:
+        judge = Judge(server)
+        session = brim.Session(server.model, system=PROSE[1], window=window, reply=1, policy=policy)
+        chance = random.Random(60)
+        for _ in range(turns):
+            session.user("\n".join(chance.choices(PROSE + CODE, k=2)))
+            request = session.request()
+            status, answer = judge.send(request, cache_prompt=True, n_cache_reuse=reuse)
+            assert status == 200, answer
+            total += answer["timings"]["prompt_n"]
+            text = chance.choice(PROSE)
+            usage = Usage(input=answer["usage"]["prompt_tokens"], output=1)
+            session.receive(Reply({"role": "assistant", "content": text}, text, usage=usage))
+        judge.close()
+    return total
