@@ -19,8 +19,8 @@ NESTED["type"] = NESTED
 def test_all_public_names_are_exported() -> None:
     public = {
         name
-        for name, value in vars(brim).items()
-        if not name.startswith("_") and not isinstance(value, types.ModuleType)
+        for name in dir(brim)
+        if not name.startswith("_") and not isinstance(getattr(brim, name), types.ModuleType)
     }
     assert public == set(brim.__all__)
 

@@ -52,7 +52,7 @@ class Calibration:
         if len(self.ratios) < 3:
             return first if not self.ratios else first / 2
         spread = max(self.ratios) / min(self.ratios) - 1
-        return round(min(first, max(LEAST_DOUBT, spread / 2)), 2)
+        return min(first, round(max(LEAST_DOUBT, spread / 2), 2))
 
     def learn(
         self, estimate: int, foreign: int, true: int, by: Calibration | None = None
