@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 import brim
@@ -28,30 +29,40 @@ class Compared:
         return self.brim == self.server
 
 
+PER_CONVERSATION = 5
+"""So many of its requests are sent, spread over its length: a prompt takes seconds."""
+SMALL = 1_024
+
+
 def compared(
-    server: LocalServer, conversations: Iterable[Conversation], learned: Learned, every: int = 1
-) -> Iterator[Compared]:
-    """Each (or each `every`th) request of growing conversations, counted and then sent."""
-    judge = Judge(server)
-    with Client(server.url, key=server.key, count="always", learned=learned) as client:
+    server: LocalServer, conversations: Iterable[Conversation], learned: Learned
+) -> Generator[Compared, None, None]:
+    """Requests of growing conversations, counted and then sent."""
+    client = Client(server.url, key=server.key, count="always", learned=learned)
+    with client, closing(Judge(server)) as judge:
         for conversation in conversations:
-            session = brim.Session(server.model, reply=1, tools=conversation.tools or None)
-            going = requests(conversation, session, client.request)
-            request = next(going, None)
-            number = 0
-            while request is not None:
-                tokens = None
-                if not isinstance(request, brim.ContextOverflowError):
-                    tokens = request.plan.size
-                    if number % every == 0:
-                        status, answer = judge.send(request)
-                        tokens = answer["usage"]["prompt_tokens"] if status == 200 else -status
-                        yield Compared(
-                            conversation.name, conversation.kind, request.plan.counted, tokens
-                        )
-                    number += 1
-                try:
-                    request = going.send(tokens)
-                except StopIteration:
-                    request = None
-    judge.close()
+            yield from _of(conversation, judge, client)
+
+
+def _of(conversation: Conversation, judge: Judge, client: Client) -> Iterator[Compared]:
+    window = None if conversation.kind == "recorded" else SMALL
+    tools = conversation.tools or None
+    session = brim.Session(judge.server.model, window=window, reply=1, tools=tools)
+    asked = sum(message["role"] == "assistant" for message in conversation.messages)
+    every = max(1, asked // PER_CONVERSATION)
+    going = requests(conversation, session, client.request)
+    request = next(going, None)
+    number = 0
+    while request is not None:
+        tokens = None
+        if not isinstance(request, brim.ContextOverflowError):
+            tokens = request.plan.size
+            if number % every == 0:
+                status, answer = judge.send(request)
+                tokens = answer["usage"]["prompt_tokens"] if status == 200 else -status
+                yield Compared(conversation.name, conversation.kind, request.plan.counted, tokens)
+        number += 1
+        try:
+            request = going.send(tokens)
+        except StopIteration:
+            request = None

@@ -6,10 +6,10 @@ by the real server is believed and the request made smaller once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import cycle
+from itertools import count
 from typing import Any
 
 import brim
@@ -19,7 +19,7 @@ from brim.planning import Ask
 from brim.providers import Learned
 from brim.providers.client import Client
 from brim.request import Request
-from proof.judge import Judge, Refused
+from proof.judge import Judge, ObjectionError
 from proof.material import Conversation
 from proof.replay import requests, whole
 
@@ -65,6 +65,7 @@ class Fitting:
         self._learned = learned
         self._ask: Ask = ask
         self.tallies = {window: Tally(window) for window in windows}
+        self._made = 0
         self._judges = {}
         self._clients = {}
         for window in windows:
@@ -77,12 +78,14 @@ class Fitting:
     def close(self) -> None:
         self._stack.close()
 
-    def run(self, conversations: Iterable[Conversation], most: int, sends: int) -> None:
+    def run(self, conversations: Sequence[Conversation], most: int, sends: int) -> None:
         """Make `most` requests, and send every so many of them that `sends` are sent."""
-        every = max(1, most // max(1, sends))
+        every = most // sends if sends else most + 1
         made = 0
-        for conversation, window in zip(cycle(conversations), cycle(self.tallies), strict=False):
-            for _ in self._grown(conversation, window, every):
+        for place in count():
+            round_, number = divmod(place, len(conversations))
+            window = list(self.tallies)[(number + number // 2 + round_) % len(self.tallies)]
+            for _ in self._grown(conversations[number], window, every):
                 made += 1
                 if made >= most:
                     return
@@ -98,7 +101,8 @@ class Fitting:
                 tokens = None
             else:
                 tokens = self._judged(request, session, tally, judge)
-                if tokens is not None and tally.requests % every == 0:
+                self._made += 1
+                if tokens is not None and self._made % every == 0:
                     tally.sent += 1
                     status, answer = judge.send(request)
                     tally.objected += status != 200 and overflow_of(status, answer) is None
@@ -124,7 +128,7 @@ class Fitting:
                     return None
                 request, tokens = again, judge.count(again)
                 tally.lost += tokens > room
-        except Refused:
+        except ObjectionError:
             tally.objected += 1
             return None
         everything = judge.count(whole(session))
@@ -137,9 +141,7 @@ class Fitting:
             tally.fills.append(tokens / room)
         return tokens
 
-    def _believed(
-        self, request: Request, session: brim.Session, judge: Judge
-    ) -> Request | None:
+    def _believed(self, request: Request, session: brim.Session, judge: Judge) -> Request | None:
         """Be refused by the real server and make it smaller; None where the rest is too long."""
         status, answer = judge.send(request)
         overflow = overflow_of(status, answer)

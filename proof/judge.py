@@ -42,7 +42,7 @@ class Judge:
         """What the server counts; an objection to the sequence is raised."""
         status, answer = self.post("/v1/chat/completions/input_tokens", body)
         if status != 200:
-            raise Refused(status, answer)
+            raise ObjectionError(status, answer)
         tokens: int = answer["input_tokens"]
         return tokens
 
@@ -64,5 +64,5 @@ class Judge:
         self._connection.close()
 
 
-class Refused(Exception):
+class ObjectionError(Exception):
     """The server did not take the sequence."""

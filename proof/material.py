@@ -29,8 +29,8 @@ CODE: Final = (
     "GROUP BY day\nHAVING sum(cost) > 0.05\nORDER BY day DESC;\n",
     "for (let i = 0; i < rows.length; i++) {\n  if (!rows[i]?.id) continue;\n"
     "  seen.set(rows[i].id, (seen.get(rows[i].id) ?? 0) + 1);\n}\n",
-    "Traceback (most recent call last):\n  File \"/srv/app/fit.py\", line 214, in <module>\n"
-    "    raise ValueError(f\"{tokens:,} > {limit:,}\")\nValueError: 8,193 > 8,192\n",
+    'Traceback (most recent call last):\n  File "/srv/app/fit.py", line 214, in <module>\n'
+    '    raise ValueError(f"{tokens:,} > {limit:,}")\nValueError: 8,193 > 8,192\n',
     "drwxr-xr-x  4 root root 4096 Mar  3 11:52 .\n-rw-r--r--  1 root root  812 Mar  3 11:52 a.py\n"
     "-rwxr-xr-x  1 root root  91k Mar  3 11:49 build-0x7f3a9c.bin\n",
 )

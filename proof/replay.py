@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import brim
@@ -18,7 +18,7 @@ def requests(
     conversation: Conversation,
     session: brim.Session,
     make: Callable[[brim.Session], Request],
-) -> Iterator[Request | brim.ContextOverflowError]:
+) -> Generator[Request | brim.ContextOverflowError, int | None, None]:
     """The request before each turn of the assistant; send the prompt's true size back in.
 
     What was recorded is taken for the answer, so that every run says the same. A recorded turn

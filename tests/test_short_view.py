@@ -65,7 +65,7 @@ def test_what_the_user_said_stays_whole_and_the_rest_is_cut_to_its_end() -> None
 def test_texts_among_parts_are_cut_and_other_parts_stay() -> None:
     image = {"type": "image_url", "image_url": {"url": "https://x/y.png"}}
     parts = [{"type": "text", "text": "a" * 50}, image, {"type": "text", "text": "b" * 60}]
-    turns = [
+    turns: list[Raw] = [
         {"role": "user", "content": "?"},
         {"role": "tool", "tool_call_id": "1", "content": parts},
     ]

@@ -144,7 +144,7 @@ FAILURES: list[Callable[[], object]] = [
     lambda: TimeoutError(),
     lambda: KeyError("x"),
     lambda: lambda *_: _later(),
-    lambda: lambda previous, evicted: text(30_000),
+    lambda: lambda *_: text(30_000),
 ]
 
 
@@ -172,7 +172,7 @@ def test_a_failed_extension_leaves_the_summary_that_was(policy: str) -> None:
 def test_one_that_hangs_is_not_waited_for_forever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(summary, "PATIENCE", 0.05)
     done = Event()
-    chat = session("sliding", lambda previous, evicted: done.wait(5) and "late")
+    chat = session("sliding", lambda *_: done.wait(5) and "late")
     for turn in history(LONG):
         chat.append(turn)
     assert chat.request().plan.tally()["dropped"] > 0
@@ -181,7 +181,7 @@ def test_one_that_hangs_is_not_waited_for_forever(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_a_summarizer_does_to_the_turns_does_not_reach_the_history() -> None:
-    def vandal(previous: str | None, evicted: Any) -> str:
+    def vandal(_previous: str | None, evicted: Any) -> str:
         for turn in evicted or ():
             turn.clear()
         return "NOTES"
@@ -222,7 +222,7 @@ def test_where_only_the_hard_parts_fit_a_summary_does_not_make_it_overflow(polic
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_prefix_before_the_note_survives_an_extension_under_steady(policy: str) -> None:
-    chat = session(policy, Scribe(lambda previous, evicted: f"NOTES {len(evicted)}"))
+    chat = session(policy, Scribe(lambda _, evicted: f"NOTES {len(evicted)}"))
     sent = talk(chat, LONG)
     if policy in ("steady", "thrift"):
         assert {request.messages[0]["content"] for request in sent} == {"Be brief."}

@@ -19,7 +19,7 @@ from brim.errors import ContextOverflowError
 from brim.memory import copied
 from brim.messages import Message
 from brim.planner import Planner
-from brim.planning import Reported, SummaryJob, based, planning
+from brim.planning import Reported, SummaryJob, based, expected, planning
 from brim.summary import LARGEST, cut_to, cut_to_room, is_summary, room_for
 from brim.system import GAP, SUMMARY, Fact, system_text
 from brim.tokens.calibrated import foreign_size
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 SHRINK: Final = 0.85
 """What is tried of a request that a server refused without giving numbers."""
 
+BELIEVED: Final = 0.75
+"""A report below that share of the least that a request can take is not of the whole of it."""
 _HEADING: Final = f"{GAP}{SUMMARY}\n"
 
 Turn = dict[str, Any]
@@ -357,6 +359,9 @@ class Composer:
         planner = self._planner
         if planner is None or plan.history is not planner.history:
             return
+        is_odd = tokens < plan.tokens // 2
+        if is_odd and tokens < BELIEVED * expected(plan, planner, None)[0]:
+            return  # some servers leave out what they had in their cache
         self.base_on(plan, tokens)
         if planner.counter.density:
             foreign = planner.foreign + foreign_size(_going_out(plan))

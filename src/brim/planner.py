@@ -152,10 +152,13 @@ class Planner:
     def size_of(self, plan: Plan) -> int:
         """What a plan of the same messages takes, as this planner counts."""
         count = self.counter.message
-        changed, turns = plan.changed, (note for note in plan.notes if note.role != "paragraph")
-        tokens = sum(count(changed.get(i, self.history.messages[i])) for i in plan.kept)
-        tokens += sum(count(Message(note.role, words=(note.text,))) for note in turns)
-        return self.counter.overhead + self.tools + self._system + tokens
+        changed, tokens = plan.changed, self.counter.overhead + self.tools + self._system
+        for index in plan.kept:
+            tokens += count(changed.get(index, self.history.messages[index]))
+        for note in plan.notes:
+            if note.role != "paragraph":
+                tokens += count(Message(note.role, words=(note.text,)))
+        return tokens
 
     @property
     def last_edit(self) -> tuple[int, int] | None:

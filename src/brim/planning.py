@@ -31,7 +31,7 @@ DOUBT: Final = 0.25
 """By that share the truth may be above an estimate, whatever was measured before."""
 DOUBT_ABOVE: Final = 0.5
 """By that share an estimate may be above the truth."""
-SPARSEST: Final = 0.15
+SPARSEST: Final = 0.05
 """Tokens that a byte of text in another script takes at least."""
 LEAST_DOUBT: Final = 0.04
 """By so much what is cut of a conversation may be denser than the whole of it was."""
@@ -107,6 +107,8 @@ def planning(
     if ask == "off" and reported is None:
         return planner.plan()
     held = planner.held()
+    if held is not None and held.exact and ask == "off" and not (reported and reported.refused):
+        return planner.plan()
     if held is not None:
         room = held.budget.room
         least, most = expected(held, planner, reported)
@@ -114,11 +116,16 @@ def planning(
             return based(held, reported)
         if least <= room and ask != "off":
             true = yield CountJob(draw(held))
-            if true is None:
-                return _uncounted(planner, held, reported, most, renew)
-            if true <= room:
+            if true is None and most <= room:
+                return based(held, reported)
+            if true is not None and true <= room:
                 return replace(held, counted=true)
-            reported = Reported.of(held, true)
+            if true is not None:
+                reported = Reported.of(held, true)
+            elif reported is None:
+                return (renew() if renew else planner).plan()
+            else:
+                ask = "off"  # by what is known, as if it could not count
         reported = _carried(held, reported)
     fresh = renew() if renew else planner
     if fresh is not planner and reported is not None and held is not None and not reported.refused:
@@ -130,7 +137,7 @@ def _carried(held: Plan, reported: Reported | None) -> Reported | None:
     """A report carried on to what was said since; one of something else says nothing."""
     if reported is not None and reported.refused:
         return reported
-    if reported is None or not reported.is_base_of(held):
+    if held.exact or reported is None or not reported.is_base_of(held):
         return None
     return Reported.of(held, based(held, reported).size)
 
@@ -162,31 +169,30 @@ class _Sizes(NamedTuple):
     def of(
         cls, tokens: int, messages: Iterable[Message], planner: Planner, beside: int = 0
     ) -> _Sizes:
-        """Text in other scripts may take a fifth of a token a byte or a whole one."""
-        counter = planner.counter
+        """Text in other scripts may take a twentieth of a token a byte or a whole one.
+
+        An image may take next to nothing, where its provider's formula is not known.
+        """
+        counter, messages = planner.counter, list(messages)
         bytes_ = beside + foreign_size(messages) if counter.density else 0
         latin = max(0.0, tokens - counter.density * bytes_)
+        media = sum(_media_size(message, planner) for message in messages if message.media)
         return cls(
-            latin / (1 + DOUBT_ABOVE) + SPARSEST * bytes_,
+            max(0.0, latin - media) / (1 + DOUBT_ABOVE) + SPARSEST * bytes_,
             latin * (1 + max(counter.uncertainty, DOUBT)) + bytes_,
         )
 
 
+def _media_size(message: Message, planner: Planner) -> int:
+    count = planner.counter.message
+    return count(message) - count(replace(message, media=()))
+
+
 def based(plan: Plan, reported: Reported | None) -> Plan:
     """A plan with what it takes by the last report, where it goes on from what that was of."""
-    if reported is None or not reported.is_base_of(plan):
+    if plan.exact or reported is None or reported.refused or not reported.is_base_of(plan):
         return plan
     return replace(plan, based=reported.tokens + plan.tokens - reported.estimate)
-
-
-def _uncounted(
-    planner: Planner, held: Plan, reported: Reported | None, most: float, renew: Renew | None
-) -> Plan:
-    """Without the server's count: by what is known, as if it could not count."""
-    if most <= held.budget.room:
-        return based(held, reported)
-    fresh = renew() if renew else planner
-    return fresh.plan() if reported is None else fresh.edited()
 
 
 def _cut(planner: Planner, draw: Draw, ask: Ask, reported: Reported | None) -> Counting:
@@ -204,12 +210,13 @@ def _cut(planner: Planner, draw: Draw, ask: Ask, reported: Reported | None) -> C
             return plan
         true = yield CountJob(draw(plan))
         if true is None:
-            return planner.edited()
+            return _cut_by_estimate(planner, reported)
         if true <= room:
             return replace(plan, counted=true)
         if plan.tokens > limit:
             break
-        limit = min(_limit_for(planner, Reported.of(plan, true)), plan.tokens - 1)
+        reported = Reported.of(plan, true)
+        limit = min(_limit_for(planner, reported), plan.tokens - 1)
     raise planner.overflow(replace(plan, counted=true))
 
 

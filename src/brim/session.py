@@ -133,6 +133,7 @@ class Session:
         """Where among the turns those stand that are sent: all but empty replies."""
         self._waiting: list[str] = []
         self._sent: Sent | None = None
+        self._resets = 0
 
     # What was said
 
@@ -243,6 +244,7 @@ class Session:
         for held in (self._turns, self._places, self._waiting):
             held.clear()
         self.goal = self._sent = None
+        self._resets += 1
         self._composer.clear()
 
     # Who it is said to
@@ -402,10 +404,13 @@ class Session:
         Takes what the client libraries of OpenAI and Anthropic return, or the JSON itself. `then`
         is called with the reply when it was taken in.
         """
-        sent = self._sent
+        sent, resets = self._sent, self._resets
 
         def keep(reply: Reply, whole: bool) -> None:
-            self._take(reply, sent, whole=whole)
+            if resets == self._resets:
+                self._take(reply, sent, whole=whole)
+            elif sent is not None:  # what it answers is forgotten, but not what it cost
+                self._book(reply, sent.target, sent.category, sent.plan.size)
             if then is not None:
                 then(reply)
 
@@ -573,7 +578,8 @@ class Session:
 def _is_prompt(message: Mapping[str, Any], view: Message) -> bool:
     """Whether a turn is a system text and nothing else."""
     fields = {key for key in message if not key.startswith("_")}
-    return view.role == "system" and fields == {"role", "content"} and not view.media + view.extras
+    is_text = fields == {"role", "content"} and isinstance(message["content"], str)
+    return view.role == "system" and is_text
 
 
 def _is_stream(response: Any) -> bool:

@@ -57,18 +57,12 @@ _REMEMBERED = 2_000
 
 def foreign_size(messages: Iterable[Message]) -> int:
     """Bytes of text that is not Latin."""
-    return sum(
-        size_of("".join(_FOREIGN.findall(text)))
-        for message in messages
-        for text in _texts(message)
-        if not text.isascii()
-    )
-
-
-def _texts(message: Message) -> Iterable[str]:
-    yield from message.words
-    yield from message.outputs
-    yield from message.thinking
-    yield from message.extras
-    for call in message.calls:
-        yield call.arguments
+    total = 0
+    for message in messages:
+        texts = message.words + message.outputs + message.thinking + message.extras
+        if message.calls:
+            texts += tuple(call.arguments for call in message.calls)
+        for text in texts:
+            if not text.isascii():
+                total += size_of("".join(_FOREIGN.findall(text)))
+    return total

@@ -1,29 +1,24 @@
-"""The demonstration: a long agent run, kept inside a small window turn by turn.
+"""A recorded run of an agent, kept inside a small window turn by turn.
 
-`python -m brim.demo` shows a live view in a terminal, and prints plain lines everywhere else. The
-run is a real one (`data/demo.json` says whose). Nothing is sent anywhere: every request is made,
-counted and compared with what a client would have sent that knows no limit.
+The run is a real one (`data/demo.json` says whose). Nothing is sent anywhere: every request is
+made, counted and compared with what a client would have sent that knows no limit.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
-from io import TextIOWrapper
-from itertools import accumulate, takewhile
-from pathlib import Path
-from shutil import which
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 import brim
 from brim import explain
+from brim.demo.bars import Part, Scale, bar, cut, legend, verdict
+from brim.demo.paths import command, recording, short
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -43,8 +38,6 @@ READING: Final = 6
 """Pictures more where there is something to read."""
 DETAILS: Final = 6
 """Lines for what was done."""
-AXIS: Final = 1.15
-"""How much of the bars' scale there is, in windows: some room to see an overflow in."""
 COLORS: Final = {
     "system": "blue",
     "user": "green",
@@ -54,8 +47,6 @@ COLORS: Final = {
 }
 
 Message = Mapping[str, Any]
-Part = tuple[str, int]
-"""A role and its tokens: what a bar is made of."""
 
 
 # The run
@@ -113,13 +104,8 @@ class Totals:
         return self.cached / self.sent if self.sent else 0.0
 
 
-def run_file() -> Any:
-    """Where the recorded run lies: a request body with its source and licence beside it."""
-    return resources.files("brim").joinpath("data/demo.json")
-
-
 def load() -> list[dict[str, Any]]:
-    messages: list[dict[str, Any]] = json.loads(run_file().read_text(encoding="utf-8"))["messages"]
+    messages: list[dict[str, Any]] = json.loads(recording().read_text(encoding="utf-8"))["messages"]
     return messages
 
 
@@ -170,7 +156,14 @@ def _in_a_line(since: Sequence[Message]) -> str:
     return " ".join(said.split())
 
 
-# Plain
+# In lines
+
+
+def show(console: Console | None, *, fast: bool) -> None:
+    """The run, drawn where there is something to draw on, and what came of it."""
+    messages = load()
+    totals = show_live(messages, console, fast=fast) if console else show_plainly(messages)
+    click.echo(summary(totals, messages))
 
 
 def show_plainly(messages: Sequence[Message]) -> Totals:
@@ -214,7 +207,7 @@ Dropping the oldest instead (sliding): {sliding.changes} times, {sliding.share:.
 
 Next, the same on the command line, with what happened to each message:
 
-  {_command()} fit {_short(str(run_file()))} --window {WINDOW} --dry-run --explain
+  {command()} fit {short(str(recording()))} --window {WINDOW} --dry-run --explain
 
 and in Python:
 
@@ -224,16 +217,7 @@ and in Python:
 """
 
 
-def _command() -> str:
-    """What to type for `brim`: where it is not on the path, it lies beside this Python."""
-    return "brim" if which("brim") else _short(str(Path(sys.executable).with_name("brim")))
-
-
-def _short(path: str) -> str:
-    return min(path, os.path.relpath(path), key=len)
-
-
-# Live
+# On a screen
 
 
 def show_live(messages: Sequence[Message], console: Console, *, fast: bool) -> Totals:
@@ -281,32 +265,23 @@ class View:
     totals: Totals
     width: int
 
-    @property
-    def room(self) -> int:
-        """Columns of the bars."""
-        return max(20, self.width - 26)
-
-    def column(self, tokens: int) -> int:
-        return round(self.room * tokens / (WINDOW * AXIS))
-
 
 def _screen(view: View) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
     requests = sum(message["role"] == "assistant" for message in view.messages)
-    limit, window = view.column(view.turn.plan.limit), view.column(WINDOW)
-    marks = f"▼ {view.turn.plan.limit:,}".ljust(window - limit) + f"▼ {WINDOW:,} window"
+    scale = Scale(view.width, WINDOW, view.turn.plan.limit)
     return Group(
         Text.assemble(("brim", "bold"), (f" · {_title(view.messages)}", "dim")),
         Text(),
         Text(f"request {view.turn.number} of {requests}", "bold"),
-        _cut(view.turn.said, view.width),
+        cut(view.turn.said, view.width),
         Text(),
-        Text(" " * (8 + limit) + marks, "dim"),
-        Text("naive   ") + _bar(view, view.whole) + _verdict(view, view.whole, "refused"),
-        Text("brim    ") + _bar(view, view.parts) + _verdict(view, view.parts, "too long"),
-        Text("        ").append_text(_legend()),
+        scale.marks(),
+        Text("naive   ") + _drawn(scale, view.whole, "refused"),
+        Text("brim    ") + _drawn(scale, view.parts, "too long"),
+        legend(COLORS),
         Text(),
         *_details(view.edit, view.width),
         Text(),
@@ -314,44 +289,9 @@ def _screen(view: View) -> RenderableType:
     )
 
 
-def _bar(view: View, parts: Sequence[Part]) -> Text:
-    """What fills the window, a colour a role; what is past the limit is red."""
-    from rich.text import Text
-
-    limit, window = view.column(view.turn.plan.limit), view.column(WINDOW)
-    bar = Text("·" * limit + "░" * (window - limit) + " " * (view.room - window), "dim")
-    start = 0
-    for role, end in zip(parts, accumulate(tokens for _, tokens in parts), strict=True):
-        stop = min(view.column(end), view.room)
-        inside = max(0, min(stop, limit) - start)
-        bar = _painted(bar, start, "█" * inside, COLORS.get(role[0], "white"))
-        bar = _painted(bar, start + inside, "▒" * (stop - start - inside), "red")
-        start = stop
-    return _painted(bar, view.room - 1, "▶", "red") if start == view.room else bar
-
-
-def _painted(bar: Text, start: int, cells: str, color: str) -> Text:
-    from rich.text import Text
-
-    return bar[:start] + Text(cells, color) + bar[start + len(cells) :]
-
-
-def _verdict(view: View, parts: Sequence[Part], over: str) -> Text:
-    from rich.text import Text
-
+def _drawn(scale: Scale, parts: Sequence[Part], over: str) -> Text:
     tokens = sum(tokens for _, tokens in parts) + brim.count([], model=MODEL)
-    if tokens > view.turn.plan.limit:
-        return Text(f" {tokens:6,} ", "bold red") + Text(over, "red")
-    return Text(f" {tokens:6,} ", "bold") + Text("fits", "green")
-
-
-def _legend() -> Text:
-    from rich.text import Text
-
-    text = Text()
-    for role, color in COLORS.items():
-        text.append("█ ", color).append(f"{role}  ", "dim")
-    return text.append("░ reply", "dim")
+    return bar(scale, parts, COLORS) + verdict(tokens, over if tokens > scale.limit else "")
 
 
 def _details(edit: Turn | None, width: int) -> list[Text]:
@@ -368,7 +308,7 @@ def _details(edit: Turn | None, width: int) -> list[Text]:
         if len(lines) > DETAILS:
             lines[DETAILS - 1 :] = [f"  ... and {len(lines) - DETAILS + 1} more"]
     lines += [""] * (DETAILS - len(lines))
-    return [_cut(line, width, "bold" if at == 0 else "") for at, line in enumerate(lines)]
+    return [cut(line, width, "bold" if at == 0 else "") for at, line in enumerate(lines)]
 
 
 def _totals(totals: Totals) -> list[Text]:
@@ -383,49 +323,3 @@ def _totals(totals: Totals) -> list[Text]:
             "green",
         ),
     ]
-
-
-def _cut(text: str, width: int, style: str = "") -> Text:
-    from rich.text import Text
-
-    line = Text(text, style, no_wrap=True)
-    line.truncate(max(10, width - 1), overflow="ellipsis")
-    return line
-
-
-# The door
-
-
-def _console() -> Console | None:
-    """A terminal that can be drawn on, with rich to do it; otherwise lines will do."""
-    if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
-        return None
-    try:
-        from rich.console import Console
-    except ImportError:
-        return None
-    return Console(highlight=False)
-
-
-@click.command()
-@click.option("--fast", is_flag=True, help="Do not wait between the pictures.")
-@click.option("--plain", is_flag=True, help="Print lines, as in a pipe.")
-def main(fast: bool, plain: bool) -> None:
-    """Watch a long agent run being kept inside a small window."""
-    if isinstance(sys.stdout, TextIOWrapper):  # arrows and blocks are not in every code page
-        sys.stdout.reconfigure(errors="replace")
-    messages = load()
-    console = None if plain else _console()
-    try:
-        if console is None:
-            totals = show_plainly(messages)
-        else:
-            totals = show_live(messages, console, fast=fast)
-        click.echo(summary(totals, messages))
-    except KeyboardInterrupt:
-        click.echo()
-        sys.exit(130)
-
-
-if __name__ == "__main__":
-    main()

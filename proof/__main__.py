@@ -1,0 +1,157 @@
+"""All that is proved on the real server, with the figures.
+
+python -m proof              everything (some twenty minutes)
+python -m proof counts       one part: counts, near, off or cache
+python -m proof --small      a small piece of each
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from itertools import chain, islice
+from pathlib import Path
+
+from brim.local import LocalServer, fetch_default
+from brim.planning import Ask
+from brim.providers import Learned
+from proof import cache
+from proof.counts import compared
+from proof.fitting import WINDOWS, Fitting, Tally
+from proof.judge import TEMPLATE
+from proof.material import Conversation, made, recorded
+
+
+class Proof:
+    """The parts; each prints its figures and says whether they hold."""
+
+    def __init__(self, model: Path, folder: Path, small: bool) -> None:
+        self._model = model
+        self._folder = folder
+        self._small = small
+
+    def counts(self) -> bool:
+        """The count before sending equals the server's prompt_tokens, in every request."""
+        results = []
+        for template in (None, TEMPLATE):
+            with LocalServer.start(
+                self._model, window=8192, threads=1, template=template
+            ) as server:
+                said = compared(server, self._conversations(), self._learned())
+                results += list(islice(said, self._few(15, 200)))
+        kinds = Counter(result.kind for result in results)
+        unequal = [result for result in results if not result.equal]
+        print(
+            f"{len(results)} requests sent: {len(results) - len(unequal)} counted as the server did"
+        )
+        print("  by kind: " + ", ".join(f"{kind} {number}" for kind, number in kinds.items()))
+        for result in unequal:
+            print(f"  {result.conversation}: brim {result.brim}, server {result.server}")
+        return not unequal
+
+    def near(self) -> bool:
+        """With the default: nothing over, nothing refused, nothing cut without need."""
+        tallies = self._fitted("near")
+        total = _total(tallies)
+        return not (total.over or total.objected or total.needless or total.refused)
+
+    def off(self) -> bool:
+        """With estimates and calibration alone: refusals below 0.5 %, each recovered."""
+        tallies = self._fitted("off")
+        total = _total(tallies)
+        share = total.refused / max(1, total.requests)
+        print(f"  refused at first {total.refused} ({share:.2%}), and again {total.lost}")
+        return share < 0.005 and not total.lost and not total.objected
+
+    def cache(self) -> bool:
+        """The prefix cache: tokens evaluated over 60 turns at 2,048, one slot."""
+        turns = self._few(12, cache.TURNS)
+        evaluated = {}
+        for policy in ("sliding", "steady", "thrift"):
+            plain = cache.evaluated(self._model, policy, turns=turns)
+            shifted = cache.evaluated(self._model, policy, turns=turns, reuse=64)
+            evaluated[policy] = plain
+            share = plain / evaluated["sliding"]
+            print(
+                f"  {policy:8} {plain:7,} tokens, {share:.2f} of sliding; with reuse {shifted:7,}"
+            )
+        steady, thrift = (evaluated[name] / evaluated["sliding"] for name in ("steady", "thrift"))
+        return self._small or (steady <= 0.60 and thrift <= 0.35)
+
+    def _fitted(self, ask: Ask) -> list[Tally]:
+        windows = (512, 1024) if self._small else WINDOWS
+        fitting = Fitting(self._model, self._learned(), ask, windows)
+        sends = self._few(4, 200) if ask == "near" else 0
+        try:
+            fitting.run(list(self._conversations()), self._few(80, 2_000), sends)
+        finally:
+            fitting.close()
+        tallies = list(fitting.tallies.values())
+        print(
+            "  window  requests  over  objected  cut needlessly  sent  fill when cut  naive refused"
+        )
+        for tally in (*tallies, _total(tallies)):
+            name = f"{tally.window:,}" if tally.window else "all"
+            print(
+                f"  {name:>6}  {tally.requests:8,}  {tally.over:4}  {tally.objected:8}"
+                f"  {tally.needless:14}  {tally.sent:4}  {tally.fill:13.1%}  {tally.naive:13,}"
+            )
+        return tallies
+
+    def _conversations(self) -> Iterable[Conversation]:
+        real = recorded()
+        return chain.from_iterable(zip(made(14 * 4), (real * 4)[:56], strict=False))
+
+    def _learned(self) -> Learned:
+        return Learned(self._folder / f"learned-{time.monotonic_ns()}.sqlite3")
+
+    def _few(self, few: int, many: int = 1) -> int:
+        return few if self._small else many
+
+
+PARTS = ("counts", "near", "off", "cache")
+
+
+def _total(tallies: Iterable[Tally]) -> Tally:
+    total = Tally(0)
+    for tally in tallies:
+        for name, value in vars(tally).items():
+            setattr(total, name, getattr(total, name) + value)
+    total.window = 0
+    return total
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m proof",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("parts", nargs="*", metavar="part", help="which parts; all if none")
+    parser.add_argument("--small", action="store_true", help="a small piece of each")
+    given = parser.parse_args()
+    if unknown := set(given.parts) - {*PARTS}:
+        parser.error(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    model = fetch_default()
+    failed = []
+    with tempfile.TemporaryDirectory() as folder:
+        proof = Proof(model, Path(folder), given.small)
+        for part in given.parts or PARTS:
+            run: Callable[[], bool] = getattr(proof, part)
+            print(f"{part}: {run.__doc__}", flush=True)
+            began = time.monotonic()
+            if not run():
+                failed.append(part)
+            print(
+                f"  {'FAILED' if part in failed else 'holds'}, {time.monotonic() - began:.0f} s\n",
+                flush=True,
+            )
+    sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

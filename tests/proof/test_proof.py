@@ -1,0 +1,78 @@
+"""A small part of what `make proof` shows, on the real server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from brim.planning import Ask
+from brim.providers import Learned
+from proof import cache
+from proof.counts import compared
+from proof.fitting import Fitting, Tally
+from proof.judge import TEMPLATE
+from proof.material import Conversation, made
+from tests.conftest import LlamaWith
+
+
+@pytest.fixture
+def learned(tmp_path: Path) -> Learned:
+    return Learned(tmp_path / "learned.sqlite3")
+
+
+def conversations(number: int = 7, turns: int = 24) -> list[Conversation]:
+    return list(made(number, turns))
+
+
+@pytest.mark.parametrize("template", [None, TEMPLATE], ids=["its own template", "with tools"])
+def test_the_count_before_sending_is_the_servers_own(
+    template: str | None, llama_with: LlamaWith, learned: Learned
+) -> None:
+    server = llama_with(window=2048, template=template)
+    chats = [chat for chat in conversations() if chat.kind in ("words", "emoji", "mixed")]
+    with closing(compared(server, chats, learned)) as comparing:
+        results = list(islice(comparing, 9))
+    assert len(results) == 9
+    assert [result.brim for result in results] == [result.server for result in results]
+
+
+@pytest.fixture
+def fitted(weights: Path, learned: Learned) -> Iterator[object]:
+    opened: list[Fitting] = []
+
+    def fit(ask: Ask, most: int, sends: int) -> list[Tally]:
+        opened.append(Fitting(weights, learned, ask, (256, 512)))
+        opened[-1].run(conversations(), most, sends)
+        return list(opened[-1].tallies.values())
+
+    yield fit
+    for fitting in opened:
+        fitting.close()
+
+
+def test_near_the_limit_the_server_is_asked_and_nothing_is_over_or_cut_without_need(
+    fitted: object,
+) -> None:
+    assert callable(fitted)
+    for tally in fitted("near", 120, 6):
+        assert tally.requests > 30
+        assert tally.naive > 10
+        assert (tally.over, tally.objected, tally.needless, tally.refused) == (0, 0, 0, 0)
+
+
+def test_with_estimates_alone_a_refusal_is_rare_and_recovered(fitted: object) -> None:
+    assert callable(fitted)
+    tallies = fitted("off", 120, 0)
+    assert sum(tally.refused for tally in tallies) <= 2
+    assert sum(tally.over + tally.lost + tally.objected for tally in tallies) == 0
+
+
+def test_steady_spares_the_prefix_cache(weights: Path) -> None:
+    sliding, steady = (
+        cache.evaluated(weights, policy, window=512, turns=16) for policy in ("sliding", "steady")
+    )
+    assert steady < sliding
