@@ -56,8 +56,14 @@ class Judge:
             "Authorization": f"Bearer {self.server.key}",
             "Content-Type": "application/json",
         }
-        self._connection.request("POST", path, json.dumps(dict(body)).encode(), headers)
-        response = self._connection.getresponse()
+        data = json.dumps(dict(body)).encode()
+        try:
+            self._connection.request("POST", path, data, headers)
+            response = self._connection.getresponse()
+        except ConnectionError:  # the server does not keep an idle connection for long
+            self._connection.close()
+            self._connection.request("POST", path, data, headers)
+            response = self._connection.getresponse()
         return response.status, json.loads(response.read())
 
     def close(self) -> None:

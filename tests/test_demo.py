@@ -19,6 +19,7 @@ from rich.console import Console
 
 import brim
 from brim.demo import live, plain
+from brim.demo.bars import Scale, bar
 from brim.demo.naive import Naive
 from brim.demo.paths import recording
 from brim.demo.recorded import MODEL, WINDOW, Totals, Turn, load, play
@@ -213,6 +214,30 @@ def test_what_is_left_out_is_told_with_its_reason(conversation: tuple[Talk, list
     dropped = turns[-1].plan.tally()["dropped"]
     assert left_out(turns[-1].plan).startswith(f"dropped {dropped} messages (")
     assert left_out(turns[-1].plan).endswith(" tokens): middle of the history")
+
+
+@pytest.mark.parametrize(
+    ("parts", "columns"),
+    [
+        ([], (0, 30, 0, 10)),
+        ([("system", 50), ("user", 100)], (15, 15, 0, 10)),
+        ([("system", 250), ("user", 90)], (30, 0, 4, 6)),
+        ([("user", 300)], (30, 0, 0, 10)),
+    ],
+)
+def test_a_bar_has_a_column_for_ten_tokens(
+    parts: list[tuple[str, int]], columns: tuple[int, int, int, int]
+) -> None:
+    drawn = bar(Scale(width=72, window=400, limit=300), parts, {"system": "blue", "user": "green"})
+    filled, free, over, reply = columns
+    assert drawn.plain == "█" * filled + "·" * free + "▒" * over + "░" * reply + " " * 6
+    colors = {span.style for span in drawn.spans if drawn.plain[span.start] == "█"}
+    assert colors == {{"system": "blue", "user": "green"}[role] for role, _ in parts}
+
+
+def test_a_bar_that_is_too_long_goes_on_past_the_screen() -> None:
+    drawn = bar(Scale(width=72, window=400, limit=300), [("user", 9_000)], {})
+    assert drawn.plain == "█" * 30 + "▒" * 15 + "▶"
 
 
 def test_a_note_in_somebodys_words_is_told_apart() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from anthropic.types import Message as AnthropicMessage
 from anthropic.types import RawMessageStreamEvent
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response
@@ -935,6 +935,7 @@ def scribe(previous: str | None, evicted: Any) -> str:
     st.sampled_from((None, 0.8, 1.0, 1.2)),
     st.integers(0, 10**6),
 )
+@example("thrift", UNKNOWN, True, False, "Be brief. " * 40, None, 26)
 @settings(max_examples=60)
 def test_a_session_goes_on_alike_after_being_written_down(
     policy: str,

@@ -54,6 +54,7 @@ class Draft:
         """Whether a gap is told of even where no rule asks for it."""
         self._summary = ""
         self.hard = self._hard_before = scope.hard()
+        self._last_user = scope.last_user
         self.newest = frozenset(scope.newest_outputs())
         """The messages whose outputs are given up last."""
         self.keep_recent = scope.keep_recent
@@ -346,9 +347,9 @@ class Draft:
         return None
 
     def _may_tell(self, unit: int) -> bool:
-        """A summary may close the last user turn: an agent's run often has no other."""
+        """A summary may close what was the last user turn: an agent's run often has no other."""
         pinned = any(map(self.history.is_pinned, self.history.members(unit)))
-        return bool(self._summary) and unit == self.scope.last_user and not pinned
+        return bool(self._summary) and unit == self._last_user and not pinned
 
     def _note(self, at: int, role: _NoteRole, text: str) -> Note:
         count = self.history.counter.message

@@ -10,4 +10,5 @@ plain      it in lines, and what came of it
 live       it on a screen
 recorded   the recorded run, in lines and on a screen
 bars       what both screens draw with
+paths      what to type next
 """

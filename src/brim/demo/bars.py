@@ -60,23 +60,18 @@ def bar(scale: Scale, parts: Sequence[Part], colors: Mapping[str, str]) -> Text:
     """What fills the window, a colour a role; what is past the limit is red."""
     from rich.text import Text
 
-    room = scale.room
-    limit, window = scale.column(scale.limit), scale.column(scale.window)
-    drawn = Text("·" * limit + "░" * (window - limit) + " " * (room - window), "dim")
+    room, limit, window = scale.room, scale.column(scale.limit), scale.column(scale.window)
+    empty = "·" * limit + "░" * (window - limit) + " " * (room - window)
+    cells = [(cell, "dim") for cell in empty]
     start = 0
     for (role, _), end in zip(parts, accumulate(tokens for _, tokens in parts), strict=True):
-        stop = min(scale.column(end), room)
-        inside = max(0, min(stop, limit) - start)
-        drawn = _painted(drawn, start, "█" * inside, colors.get(role, "white"))
-        drawn = _painted(drawn, start + inside, "▒" * (stop - start - inside), "red")
-        start = stop
-    return _painted(drawn, room - 1, "▶", "red") if start == room else drawn
-
-
-def _painted(drawn: Text, start: int, cells: str, color: str) -> Text:
-    from rich.text import Text
-
-    return drawn[:start] + Text(cells, color) + drawn[start + len(cells) :]
+        for column in range(start, min(scale.column(end), room)):
+            inside = column < limit
+            cells[column] = ("█", colors.get(role, "white")) if inside else ("▒", "red")
+        start = max(start, min(scale.column(end), room))
+    if start == room:
+        cells[-1] = ("▶", "red")
+    return Text.assemble(*cells)
 
 
 def verdict(tokens: int, over: str) -> Text:

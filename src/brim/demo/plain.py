@@ -129,13 +129,10 @@ def tally(totals: Totals) -> str:
     """Who was refused how often."""
     since = "" if totals.first_refused is None else f", from turn {totals.first_refused} on"
     return (
-        f"{_several(totals.turns, 'turn')}. Sent whole, {totals.naive_refused} got HTTP 400{since}. "
+        f"{totals.turns} {'turn' if totals.turns == 1 else 'turns'}. "
+        f"Sent whole, {totals.naive_refused} got HTTP 400{since}. "
         f"With brim: {totals.refused or 'none'}."
     )
-
-
-def _several(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def summary(totals: Totals) -> str:

@@ -7,7 +7,7 @@ sends. A server that says that a request is too long is believed, and the reques
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from brim.request import Request
     from brim.session import Session
     from brim.short_view import ShortView
-    from brim.summary import Turn
+    from brim.summary import Summarizer, Turn
 
 _FORMATS: Final[Mapping[Format, FormatName]] = {
     "openai": "chat",
@@ -170,14 +170,19 @@ class AsyncClient:
             is_local=window.kind in _OWN,
         )
 
-    def summarizer(self, session: Session, *, model: str | None = None) -> Any:
-        """A summarizer for a session: a model of this server writes its summaries."""
+    def summarizer(
+        self, session: Session, *, model: str | None = None, **options: Any
+    ) -> Summarizer:
+        """A summarizer for a session: a model of this server writes its summaries.
 
-        async def summarize(previous: str | None, evicted: list[Turn] | None) -> str:
+        `options` go into its requests as they are.
+        """
+
+        async def summarize(previous: str | None, evicted: Sequence[Turn] | None) -> str:
             room = session.budget.limit
             asked = question(previous, evicted, room=room, count=session.count)
             name = model or session.model or ""
-            body = {"model": name, "messages": asked}
+            body = {"model": name, "messages": asked, **options}
             reply = reply_of(await self.connection.post(self.endpoint.chat_path, body))
             counted = sum(session.count(message["content"]) for message in asked)
             session.book(reply, name, "summary", counted=counted)
@@ -349,6 +354,12 @@ class Client:
     def prepare(self, session: Session) -> None:
         """Let a session know what the server says about the model: its window above all."""
         self._portal.run(self.asynchronous.prepare(session))
+
+    def summarizer(
+        self, session: Session, *, model: str | None = None, **options: Any
+    ) -> Summarizer:
+        """A summarizer for a session: a model of this server writes its summaries."""
+        return self.asynchronous.summarizer(session, model=model, **options)
 
     def request(self, session: Session, **how: Any) -> Request:
         """What `send` would send, counted by the server where that decides; it is not sent."""

@@ -91,7 +91,8 @@ def _written(turn: ChatTurn, is_stored: bool) -> list[Part]:
 
 
 def _item(role: str, content: str | list[Part]) -> list[Part]:
-    return [{"role": role, "content": content}] if content else []
+    # The type may be left out, but llama.cpp knows an assistant's message only by it.
+    return [{"type": "message", "role": role, "content": content}] if content else []
 
 
 def _output(name: str, output: str | list[Part], is_custom: bool = False) -> Part:

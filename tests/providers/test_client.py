@@ -1,0 +1,371 @@
+"""Sessions sent through a client: to the real server, and to scripted ones for the faults."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+from aiohttp import web
+
+import brim
+from brim.local import LocalServer
+from brim.planning import Ask
+from brim.providers import Format, Learned
+from tests.conftest import LlamaWith
+from tests.providers.scripted import Scripted, run, serving
+
+WORDS = "The harbour lay quiet before the storm, and the pilots argued about the tide tables. "
+
+
+@pytest.fixture
+def learned(tmp_path: Path) -> Learned:
+    return Learned(tmp_path / "learned.sqlite3")
+
+
+def talk(session: brim.Session, turns: int, size: int = 3) -> None:
+    for number in range(turns):
+        session.user(f"{number}: {WORDS * size}")
+        session.assistant(f"Noted {number}.")
+
+
+# The real server
+
+
+@pytest.mark.parametrize("format", ["openai", "anthropic", "responses"])
+def test_a_conversation_many_times_the_window_is_answered_in_every_format(
+    format: Format, llama_with: LlamaWith, learned: Learned
+) -> None:
+    server = llama_with(window=512)
+    options = {"max_output_tokens" if format == "responses" else "max_tokens": 4}
+    with brim.Client(server.url, key=server.key, format=format, learned=learned) as client:
+        chat = brim.Session(system="Be brief.", reply=8)
+        talk(chat, 30)
+        for _ in range(3):
+            chat.user("Go on.")
+            reply = client.send(chat, temperature=0, **options)
+            assert reply.usage is not None
+            assert reply.usage.input + 8 <= 512
+    entry = chat.log.entries[-1]
+    assert entry.before > 3 * 512
+    assert entry.trimmed
+    assert chat.target.window_source == "the server"
+    assert chat.ledger.slots[chat.model or "", "main"].calls == 3
+    assert str(chat.ledger) == "unknown"
+
+
+@pytest.mark.parametrize("format", ["openai", "anthropic", "responses"])
+def test_a_stream_passes_through_and_is_kept(
+    format: Format, llama: LocalServer, learned: Learned
+) -> None:
+    options = {"max_output_tokens" if format == "responses" else "max_tokens": 6}
+    with brim.Client(llama.url, key=llama.key, format=format, learned=learned) as client:
+        chat = brim.Session(reply=8)
+        chat.user("Say something.")
+        stream = client.stream(chat, temperature=0, **options)
+        text = "".join(stream.texts())
+    assert text
+    assert stream.reply.text == text
+    assert chat.history[-1]["content"] == text
+    assert chat.usage.output == 6
+
+
+def test_a_stream_that_is_left_keeps_what_was_said_and_frees_the_server(
+    llama: LocalServer, learned: Learned
+) -> None:
+    with brim.Client(llama.url, key=llama.key, learned=learned) as client:
+        chat = brim.Session(reply=600)
+        chat.user("Tell a very long story.")
+        stream = client.stream(chat, max_tokens=600)
+        for number, _ in enumerate(stream.texts()):
+            if number == 3:
+                break
+        stream.close()
+        said = chat.history[-1]["content"]
+        assert said
+        assert chat.ledger.total.estimated
+        chat.user("Stop.")
+        assert client.send(chat, max_tokens=2).usage is not None
+
+
+@pytest.mark.parametrize("ask", ["near", "always"])
+def test_what_the_server_counts_is_what_it_reports(
+    ask: Ask, llama_with: LlamaWith, learned: Learned
+) -> None:
+    server = llama_with(window=512)
+    with brim.Client(server.url, key=server.key, count=ask, learned=learned) as client:
+        chat = brim.Session(reply=1)
+        talk(chat, 12)
+        chat.user("Go on. 継続してください。")
+        request = client.request(chat)
+        assert request.plan.counted is not None
+        reply = client.send(chat, max_tokens=1)
+    assert reply.usage is not None
+    assert reply.usage.input == request.plan.counted == request.plan.size
+
+
+def test_a_window_that_is_too_large_is_corrected_by_the_first_refusal(
+    llama_with: LlamaWith, tmp_path: Path
+) -> None:
+    server = llama_with(window=512)
+    with brim.Client(
+        server.url, key=server.key, count="off", learned=Learned(tmp_path / "l")
+    ) as one:
+        chat = brim.Session(window=4_096, reply=1)
+        talk(chat, 20)
+        chat.user("Go on.")
+        assert one.send(chat, max_tokens=1).usage is not None
+        assert chat.budget.window == 512
+        assert chat.target.window_source == "a refusal by the server"
+    with brim.Client(server.url, key=server.key, learned=Learned(tmp_path / "l")) as other:
+        later = brim.Session(chat.model, window=4_096, reply=1)
+        other.prepare(later)
+        assert later.budget.window == 512
+
+
+def test_the_request_goes_through_the_clients_of_openai_and_anthropic(llama: LocalServer) -> None:
+    chat = brim.Session(llama.model, system="Be brief.", window=llama.window, reply=8)
+    chat.user("Hello.")
+    with openai.OpenAI(base_url=llama.url, api_key=llama.key) as client:
+        answer = client.chat.completions.create(**chat.request(max_tokens=3))
+        assert chat.receive(answer).usage.output == 3
+        chat.user("And?")
+        pieces = client.chat.completions.create(
+            **chat.request(max_tokens=3, stream=True, stream_options={"include_usage": True})
+        )
+        assert list(chat.receive(pieces))
+        chat.user("And now?")
+        given = client.responses.create(**chat.request(format="responses", max_output_tokens=3))
+        assert chat.receive(given).usage.output == 3
+    chat.user("Well?")
+    address = llama.url.removesuffix("/v1")
+    with anthropic.Anthropic(base_url=address, api_key=llama.key) as other:
+        message = other.messages.create(**chat.request(format="anthropic"))
+        assert chat.receive(message).usage.output == 8
+    assert chat.ledger.total.calls == 4
+    assert [turn["role"] for turn in chat.history] == ["user", "assistant"] * 4
+
+
+def test_a_model_of_the_server_writes_the_summaries(
+    llama_with: LlamaWith, learned: Learned
+) -> None:
+    server = llama_with(window=1024)
+    with brim.Client(server.url, key=server.key, learned=learned) as client:
+        chat = brim.Session(server.model, reply=8)
+        chat.summarize = client.summarizer(chat, max_tokens=24)
+        talk(chat, 20)
+        chat.user("Go on.")
+        client.send(chat, max_tokens=2)
+    assert chat.ledger.slots[server.model, "summary"].calls >= 1
+    assert chat.ledger.slots[server.model, "main"].calls == 1
+    assert chat.log.entries[-1].after <= 1024 - 8
+
+
+# Scripted servers
+
+
+class Limited:
+    """A server that counts four characters a token, and refuses what is too long in its words."""
+
+    def __init__(self, limit: int, refusal: Callable[[int, int], web.Response]) -> None:
+        self.limit = limit
+        self.refusal = refusal
+        self.refused: list[int] = []
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        if request.method == "GET" or not request.path.endswith("/chat/completions"):
+            return web.json_response({"error": {"message": "not found"}}, status=404)
+        body = await request.json()
+        tokens = sum(len(message["content"] or "") // 4 + 5 for message in body["messages"])
+        if tokens > self.limit:
+            self.refused.append(tokens)
+            return self.refusal(self.limit, tokens)
+        return web.json_response(answered(tokens))
+
+
+def answered(tokens: int, text: str = "Yes.") -> dict[str, Any]:
+    return {
+        "choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": tokens, "completion_tokens": 2},
+    }
+
+
+def in_openais_words(limit: int, sent: int) -> web.Response:
+    said = f"This model's maximum context length is {limit} tokens. However, your messages "
+    said += f"resulted in {sent} tokens."
+    error = {"message": said, "type": "invalid_request_error", "code": "context_length_exceeded"}
+    return web.json_response({"error": error}, status=400)
+
+
+def without_numbers(_: int, __: int) -> web.Response:
+    error = {"message": "Your input exceeds the context window of this model.", "code": None}
+    return web.json_response({"error": error}, status=400)
+
+
+def as_a_rate(limit: int, sent: int) -> web.Response:
+    said = f"Request too large for gpt-x on tokens per min (TPM): Limit {limit}, Requested {sent}."
+    error = {"message": said, "type": "tokens", "code": "rate_limit_exceeded"}
+    return web.json_response({"error": error}, status=429)
+
+
+def in_the_stream(limit: int, sent: int) -> web.Response:
+    error = {"message": f"prompt is too long: {sent} tokens > {limit} maximum", "code": 400}
+    text = f"data: {json.dumps({'error': error})}\n\n"
+    return web.Response(text=text, content_type="text/event-stream")
+
+
+async def sent(
+    server: Scripted, learned: Learned, chat: brim.Session, **settings: Any
+) -> brim.Reply:
+    async with brim.AsyncClient(server.url, learned=learned, retries=0, **settings) as client:
+        return await client.send(chat)
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [in_openais_words, without_numbers, as_a_rate, in_the_stream],
+    ids=lambda f: f.__name__,
+)
+def test_a_refusal_is_believed_and_the_request_sent_once_more(
+    refusal: Callable[[int, int], web.Response], learned: Learned
+) -> None:
+    limited = Limited(900, refusal)
+
+    async def trying() -> None:
+        async with serving(limited) as server:
+            chat = brim.Session("gpt-4o", window=1_200, reply=100)
+            talk(chat, 14, size=4)
+            chat.user("Go on.")
+            if refusal is in_the_stream:
+                async with brim.AsyncClient(server.url, learned=learned) as client:
+                    stream = await client.stream(chat)
+                    assert [event async for event in stream]
+            else:
+                assert (await sent(server, learned, chat)).text == "Yes."
+            assert len(limited.refused) == 1
+            assert chat.history[-1]["content"] == "Yes."
+            chat.user("And on.")
+            await sent(server, learned, chat)
+            assert len(limited.refused) == 1
+
+    run(trying())
+
+
+def test_a_second_refusal_is_an_error_with_advice_and_the_next_request_is_smaller(
+    learned: Learned,
+) -> None:
+    limited = Limited(10, without_numbers)
+
+    async def trying() -> None:
+        async with serving(limited) as server:
+            chat = brim.Session("gpt-4o", window=1_200, reply=100)
+            talk(chat, 14, size=4)
+            chat.user("Go on.")
+            for _ in range(3):
+                with pytest.raises(brim.RefusedError, match="give the session the window"):
+                    await sent(server, learned, chat)
+            assert limited.refused == sorted(limited.refused, reverse=True)
+            assert len(set(limited.refused)) == 6
+            assert chat.history[-1] == {"role": "user", "content": "Go on."}
+
+    run(trying())
+
+
+def test_a_failed_call_loses_nothing_and_the_next_one_goes_on(learned: Learned) -> None:
+    answers = [web.json_response({"error": "boom"}, status=500), web.json_response(answered(9))]
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if not request.path.endswith("/chat/completions"):
+            return web.json_response({}, status=404)
+        return answers.pop(0)
+
+    async def trying() -> None:
+        async with serving(answer) as server:
+            chat = brim.Session("gpt-4o")
+            chat.user("One.")
+            with pytest.raises(brim.ProviderError):
+                await sent(server, learned, chat)
+            chat.user("Two.")
+            await sent(server, learned, chat)
+            assert [turn["content"] for turn in chat.history] == ["One.", "Two.", "Yes."]
+            assert chat.ledger.total.calls == 1
+
+    run(trying())
+
+
+def test_a_server_that_only_counts_texts_makes_the_estimate_better(learned: Learned) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.path == "/tokenize":
+            text = (await request.json()).get("content")
+            if text is None:
+                return web.json_response({"error": "no content"}, status=400)
+            return web.json_response({"tokens": list(range(len(text) // 2))})
+        if request.path.endswith("/chat/completions"):
+            return web.json_response(answered(500))
+        return web.json_response({}, status=404)
+
+    async def trying() -> None:
+        async with serving(answer) as server:
+            chat = brim.Session("somebodys-model", window=2_000, reply=100)
+            talk(chat, 30)
+            chat.user("Go on.")
+            await sent(server, learned, chat)
+            assert chat.calibration.ratio > 1.5
+
+    run(trying())
+
+
+def test_a_server_that_cuts_silently_is_found_out(learned: Learned) -> None:
+    listing = {"data": [{"id": "llama3", "owned_by": "library"}]}
+    loaded = {"models": [{"name": "llama3", "model": "llama3", "context_length": 2_048}]}
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        found: Mapping[str, Any] = {"/v1/models": listing, "/api/ps": loaded}
+        if request.path.endswith("/chat/completions"):
+            return web.json_response(answered(1_026))
+        return web.json_response(
+            found.get(request.path), status=200 if request.path in found else 404
+        )
+
+    async def trying() -> None:
+        async with serving(answer) as server:
+            chat = brim.Session("llama3", window=4_096, reply=100)
+            talk(chat, 45)
+            chat.user("Go on.")
+            await sent(server, learned, chat)
+            assert any("1,026" in warning for warning in chat.warnings)
+
+    run(trying())
+
+
+def test_a_cap_is_refused_before_anything_is_sent(learned: Learned) -> None:
+    limited = Limited(100_000, in_openais_words)
+
+    async def trying() -> None:
+        async with serving(limited) as server:
+            chat = brim.Session("gpt-4o", cap_at_dollars=0.000001)
+            chat.user("Hello.")
+            with pytest.raises(brim.SpendingCapError):
+                await sent(server, learned, chat)
+            assert not [path for path in server.paths if path.endswith("completions")]
+
+    run(trying())
+
+
+def test_a_key_is_in_no_error_and_no_repr(learned: Learned) -> None:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.json_response({"error": {"message": "bad key sk-secret-123"}}, status=401)
+
+    async def trying() -> None:
+        async with serving(answer) as server:
+            chat = brim.Session("gpt-4o")
+            chat.user("Hello.")
+            with pytest.raises(brim.ProviderError) as caught:
+                await sent(server, learned, chat, key="sk-secret-123")
+            assert "sk-secret" not in str(caught.value)
+
+    run(trying())
