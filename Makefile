@@ -4,6 +4,7 @@
 # make check   format, lint, types, layers
 # make fix     format, and mend what lint can mend
 # make docs    write anew what docs/ takes from the commands
+# make proof   what is promised about real servers, on a real one, with figures (half an hour)
 # make bench   brim and its peers on the same work (see benchmarks/README.md)
 # make clean   remove .venv and caches
 
@@ -14,7 +15,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 UV := $(shell command -v uv 2>/dev/null || echo $(PY) -m uv)
 
-.PHONY: run test check fix docs bench clean
+.PHONY: run test check fix docs proof bench clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.run
@@ -35,6 +36,10 @@ fix: $(VENV)/.lint
 
 docs: $(VENV)/.lint
 	@PYTHONPATH=. $(PY) scripts/write_cli_docs.py
+
+proof: $(VENV)/.test
+	@$(PY) -m proof
+	@HYPOTHESIS_PROFILE=thorough $(PY) -m pytest -q -n auto tests/test_overflow.py tests/wire/test_templates.py
 
 bench: $(VENV)/.test
 	@$(PY) -m benchmarks

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
 
@@ -41,8 +42,9 @@ class Proof:
             with LocalServer.start(
                 self._model, window=8192, threads=1, template=template
             ) as server:
-                said = compared(server, self._conversations(), self._learned())
-                results += list(islice(said, self._few(15, 200)))
+                said = compared(server, self._to_be_sent(), self._learned())
+                with closing(said):
+                    results += list(islice(said, self._few(15, 200)))
         kinds = Counter(result.kind for result in results)
         unequal = [result for result in results if not result.equal]
         print(
@@ -87,7 +89,7 @@ class Proof:
         fitting = Fitting(self._model, self._learned(), ask, windows)
         sends = self._few(4, 200) if ask == "near" else 0
         try:
-            fitting.run(list(self._conversations()), self._few(80, 2_000), sends)
+            fitting.run(self._conversations(), self._few(80, 2_000), sends)
         finally:
             fitting.close()
         tallies = list(fitting.tallies.values())
@@ -102,9 +104,14 @@ class Proof:
             )
         return tallies
 
-    def _conversations(self) -> Iterable[Conversation]:
+    def _to_be_sent(self) -> list[Conversation]:
+        """Fewer, because a prompt of thousands of tokens takes this model half a minute."""
+        every_kind = recorded()[::4] if not self._small else []
+        return [*made(35), *every_kind]
+
+    def _conversations(self) -> list[Conversation]:
         real = recorded()
-        return chain.from_iterable(zip(made(14 * 4), (real * 4)[:56], strict=False))
+        return list(chain.from_iterable(zip(made(4 * len(real)), real * 4, strict=True)))
 
     def _learned(self) -> Learned:
         return Learned(self._folder / f"learned-{time.monotonic_ns()}.sqlite3")

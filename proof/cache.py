@@ -16,11 +16,17 @@ TURNS = 60
 
 
 def evaluated(
-    model: Any, policy: str, *, window: int = 2048, turns: int = TURNS, reuse: int = 0
+    model: Any,
+    policy: str,
+    *,
+    window: int = 2048,
+    turns: int = TURNS,
+    parts: int = 2,
+    reuse: int = 0,
 ) -> int:
     """Prompt tokens that a fresh server with one slot evaluates over a conversation.
 
-    With `reuse` it may shift old cache entries of so many tokens at least to another place.
+    A user's turn has so many `parts`, of about forty tokens each. With `reuse` it may shift old cache entries of so many tokens at least to another place.
     """
     total = 0
     with LocalServer.start(model, window=window, slots=1, threads=1) as server:
@@ -28,7 +34,7 @@ def evaluated(
         session = brim.Session(server.model, system=PROSE[1], window=window, reply=1, policy=policy)
         chance = random.Random(60)
         for _ in range(turns):
-            session.user("\n".join(chance.choices(PROSE + CODE, k=2)))
+            session.user("\n".join(chance.choices(PROSE + CODE, k=parts)))
             request = session.request()
             status, answer = judge.send(request, cache_prompt=True, n_cache_reuse=reuse)
             assert status == 200, answer

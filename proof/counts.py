@@ -31,7 +31,7 @@ class Compared:
 
 PER_CONVERSATION = 5
 """So many of its requests are sent, spread over its length: a prompt takes seconds."""
-SMALL = 1_024
+SMALL = 512
 
 
 def compared(
