@@ -1,5 +1,5 @@
 # Every target sets up what it needs in .venv by itself; nothing has to be activated.
-# make run     the demonstration: a long agent run kept inside a small window
+# make run     the demonstration: a real model in a small window, many turns past its limit
 # make test    all tests
 # make check   format, lint, types, layers
 # make fix     format, and mend what lint can mend
@@ -48,16 +48,21 @@ clean:
 	rm -rf $(VENV) .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # One stamp per set of extras: made anew when pyproject.toml changes, otherwise nothing to do.
-$(VENV)/.run: EXTRAS := demo
+$(VENV)/.run: EXTRAS := demo,local
+$(VENV)/.run: LEAST := demo
 $(VENV)/.test: EXTRAS := test
 $(VENV)/.lint: EXTRAS := lint
 
+# With uv where it works, else with pip.
+install = { $(UV) pip install -q --python $(PY) --compile-bytecode -e '.[$(1)]' 2>$(VENV)/uv.log || { \
+	echo "(without uv: $(VENV)/uv.log says why; with pip it takes a little longer)"; \
+	{ $(PY) -m pip --version >/dev/null 2>&1 || $(PY) -m ensurepip >/dev/null; } && \
+	$(PY) -m pip install -q --disable-pip-version-check -e '.[$(1)]'; }; }
+
 $(VENV)/.run $(VENV)/.test $(VENV)/.lint: pyproject.toml | $(PY)
 	@echo "setting up $(VENV) for '$(EXTRAS)' ..."
-	@$(UV) pip install -q --python $(PY) --compile-bytecode -e '.[$(EXTRAS)]' 2>$(VENV)/uv.log || { \
-		echo "(without uv: $(VENV)/uv.log says why; with pip it takes a little longer)"; \
-		{ $(PY) -m pip --version >/dev/null 2>&1 || $(PY) -m ensurepip >/dev/null; } && \
-		$(PY) -m pip install -q --disable-pip-version-check -e '.[$(EXTRAS)]'; }
+	@$(call install,$(EXTRAS)) || { [ -n "$(LEAST)" ] && \
+		echo "(that failed; going on with '$(LEAST)' alone)" && $(call install,$(LEAST)); }
 	@touch $@
 
 $(PY):

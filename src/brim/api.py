@@ -15,6 +15,7 @@ from brim.policies import policy_of
 from brim.request import Request
 from brim.tokens import counter_for
 from brim.wire import openai_chat
+from brim.wire.templates import FREE, Rules, counted, rules_named, shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -85,18 +86,21 @@ def fit(
     max_turns: int | None = None,
     token_budget: int | None = None,
     mask: str | None = None,
+    template: str | None = None,
     tokenizer: Tokenizer | str | None = None,
 ) -> Request:
     """Make a conversation fit the model's window, leaving out no more than needed.
 
     Takes a list of chat messages, or a whole body of OpenAI chat completions, Anthropic messages
     or OpenAI responses, and gives back the same shape, ready to be unpacked into the client's
-    call. What was left out, and why, is in `.plan`. The input is never changed. Raises
+    call. What was left out, and why, is in `.plan`. The input is never changed. `template` names
+    the rules of a strict chat template, by which the messages then go out. Raises
     `ContextOverflowError` where what must stay is larger than the limit.
     """
     body = _body(messages_or_body, model, tools)
     form = wire.format_of(body)
-    counter = counter_for(body.get("model"), tokenizer=tokenizer)
+    rules = _rules(template, form)
+    counter = counted(counter_for(body.get("model"), tokenizer=tokenizer), rules)
     budget = budget_for(body.get("model"), window, reply, counter.uncertainty)
     chosen = policy_of(
         policy, keep_recent=keep_recent, max_turns=max_turns, token_budget=token_budget
@@ -107,7 +111,10 @@ def fit(
         key = (counter.name, budget, counter.tools(offered), chosen.identity, pinned, mask)
         view = partial(openai_chat.view, body)
         with memory.continued(key, body["messages"], make, view) as planner:
-            return _fitted(body, form, planner)
+            request = _fitted(body, form, planner)
+        if rules.free:
+            return request
+        return Request({**request, "messages": shape(request.messages, rules)}, request.plan)
     planner = make()
     planner.extend(form.view(body))
     return _fitted(body, form, planner)
@@ -139,6 +146,14 @@ def _body(
             f"a conversation is a list of messages or a request body, not {type(given).__name__}"
         )
     return {"messages": given, **said}
+
+
+def _rules(template: str | None, form: wire.Format) -> Rules:
+    if template is None:
+        return FREE
+    if form is not openai_chat:
+        raise InputError("a template's rules are for chat messages, not for this format")
+    return rules_named(template)
 
 
 def _tools(body: Mapping[str, Any]) -> Tools:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from brim.wire.streams import StreamFold
 
 if TYPE_CHECKING:
+    from brim.plan import Plan
     from brim.reply import Reply
 
 Keep = Callable[["Reply", bool], None]
@@ -18,8 +19,10 @@ Keep = Callable[["Reply", bool], None]
 
 
 class _Received:
-    def __init__(self, keep: Keep) -> None:
+    def __init__(self, keep: Keep, plan: Plan | None) -> None:
         self._keep = keep
+        self.plan = plan
+        """What was sent, and why the rest was not; None where that is not known."""
         self._fold = StreamFold()
         self._kept = False
         self.added = ""
@@ -46,8 +49,8 @@ class _Received:
 class ReceivedStream(_Received):
     """A stream for a `for` loop."""
 
-    def __init__(self, stream: Iterable[Any], keep: Keep) -> None:
-        super().__init__(keep)
+    def __init__(self, stream: Iterable[Any], keep: Keep, plan: Plan | None = None) -> None:
+        super().__init__(keep, plan)
         self._stream = stream
         self._chunks = self._pass_through()
 
@@ -84,8 +87,8 @@ class ReceivedStream(_Received):
 class AsyncReceivedStream(_Received):
     """A stream for an `async for` loop."""
 
-    def __init__(self, stream: AsyncIterable[Any], keep: Keep) -> None:
-        super().__init__(keep)
+    def __init__(self, stream: AsyncIterable[Any], keep: Keep, plan: Plan | None = None) -> None:
+        super().__init__(keep, plan)
         self._stream = stream
         self._chunks = self._pass_through()
 

@@ -414,10 +414,11 @@ class Session:
             if then is not None:
                 then(reply)
 
+        plan = None if sent is None else sent.plan
         if isinstance(response, AsyncIterable):
-            return AsyncReceivedStream(response, keep)
+            return AsyncReceivedStream(response, keep, plan)
         if isinstance(response, Iterable) and _is_stream(response):
-            return ReceivedStream(response, keep)
+            return ReceivedStream(response, keep, plan)
         reply = response if isinstance(response, Reply) else reply_of(response)
         keep(reply, True)
         return reply

@@ -75,6 +75,8 @@ class AsyncClient:
         self.counter = ServerCounter(self.connection, enabled=count != "off")
         self.count: Ask = count
         self.learned = Learned() if learned is None else learned
+        self.refusals = 0
+        """How often the server said that a request was too long."""
         self._saved: dict[str, Calibration] = {}
         self._kind: Kind = "unknown"
 
@@ -225,14 +227,17 @@ class AsyncClient:
             session.learn_text(text, tokens)
 
     async def _smaller(self, session: Session, making: _Making, refusal: RefusedError) -> Request:
+        self._believe(session, refusal)
+        return await self._requested(session, making)
+
+    def _believe(self, session: Session, refusal: RefusedError) -> None:
+        self.refusals += 1
         session.refused(refusal.overflow)
         self._keep(session)
-        return await self._requested(session, making)
 
     def _given_up(self, session: Session, refusal: RefusedError) -> RefusedError:
         """The error of a request that was refused, made smaller and refused again."""
-        session.refused(refusal.overflow)
-        self._keep(session)
+        self._believe(session, refusal)
         return RefusedError(
             f"{refusal} It had been made smaller after a first refusal. The next request will be "
             "smaller still; to be sure of it, give the session the window that the server has.",
@@ -393,6 +398,11 @@ class Stream:
     def reply(self) -> Reply:
         """The answer, as far as it came."""
         return self._received.reply
+
+    @property
+    def plan(self) -> Plan | None:
+        """What was sent, and why the rest was not."""
+        return self._received.plan
 
     def close(self) -> None:
         """Stop here, and keep what was said."""
