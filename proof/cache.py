@@ -26,7 +26,8 @@ def evaluated(
 ) -> int:
     """Prompt tokens that a fresh server with one slot evaluates over a conversation.
 
-    A user's turn has so many `parts`, of about forty tokens each. With `reuse` it may shift old cache entries of so many tokens at least to another place.
+    A user's turn has so many `parts`, of about forty tokens each. With `reuse` the server may
+    shift old cache entries of so many tokens at least to another place.
     """
     total = 0
     with LocalServer.start(model, window=window, slots=1, threads=1) as server:

@@ -41,12 +41,16 @@ def test_without_a_goal_the_blocks_stay(goal: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("largest", "lines"), [(0, 0), (18, 0), (19, 1), (39, 1), (40, 2), (2_000, 2)]
+    ("largest", "lines"), [(0, 0), (19, 1), (39, 1), (40, 2), (2_000, 2)]
 )
 def test_facts_are_cut_to_whole_lines(largest: int, lines: int) -> None:
     text = background(FACTS, largest)
     assert len(text) <= largest
     assert text.splitlines() == ["- (user) likes tabs", "- (tool) uv, not pip"][:lines]
+
+
+def test_a_first_fact_that_is_too_long_is_cut_and_hides_nothing_else_of_the_text() -> None:
+    assert background(FACTS, 18) == "- (user) likes"
 
 
 def test_a_fact_is_one_line_whatever_it_holds() -> None:

@@ -88,6 +88,18 @@ def _join(start: str, mark: str, end: str) -> str:
     return "\n".join(part for part in (start, mark, end) if part)
 
 
+def cut_to(text: str, chars: int) -> str:
+    """The beginning of a text, ended at a line's end if one is near, else at a word's."""
+    if len(text) <= chars:
+        return text
+    piece = text[: max(0, chars)]
+    for border in ("\n", " "):
+        end = piece.rfind(border)
+        if end >= len(piece) // 2:
+            return piece[:end].rstrip()
+    return piece
+
+
 class Lines:
     """A text in lines, and which of them are long enough to be known again."""
 

@@ -14,13 +14,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.calibration import Calibration
+from brim.clip import cut_to
 from brim.drawing import Drawing, FormatName
 from brim.errors import ContextOverflowError
 from brim.memory import copied
 from brim.messages import Message
 from brim.planner import Planner
 from brim.planning import Reported, SummaryJob, based, expected, planning
-from brim.summary import LARGEST, cut_to, cut_to_room, is_summary, room_for
+from brim.summary import LARGEST, cut_to_room, is_summary, room_for
 from brim.system import GAP, SUMMARY, Fact, system_text
 from brim.tokens.calibrated import foreign_size
 from brim.wire import openai_chat
@@ -382,6 +383,9 @@ class Composer:
             self._learn(self.calibration.with_window(overflow.limit))
             self.forget()
         tokens, room = overflow.sent or 0, self.budget.room
+        if overflow.output is not None and 0 < tokens <= room:
+            self._reported = Reported.of(plan, tokens)  # a shorter answer is enough
+            return
         if overflow.at_least or tokens <= room:
             tokens = max(tokens, int(max(plan.tokens, room) / SHRINK))
         self._reported = Reported.of(plan, tokens, refused=True)

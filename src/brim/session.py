@@ -18,7 +18,7 @@ from brim import intake
 from brim.calibration import Calibration
 from brim.clip import clip
 from brim.composing import Composer, Prompt
-from brim.errors import ContextOverflowError, InputError
+from brim.errors import BudgetError, ContextOverflowError, InputError
 from brim.ledger import Entry, Ledger, RequestLog, check_category
 from brim.memory import copied
 from brim.planning import SummaryJob
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 OUTPUT_SHARE: Final = 0.2
 """What one output of a command may take of the limit."""
 RECALL_SHARE: Final = 0.5
+SMALL_WINDOW: Final = 4_096
+"""What is reckoned with where no window is known yet."""
 VERSION: Final = 1
 """Of what `to_dict` writes."""
 _EMPTY: Final = "_empty"
@@ -202,12 +204,19 @@ class Session:
         if not text.strip():
             return ""
         count = self._composer.counter.text
-        cap, size = int(self.budget.limit * share), count(text)
+        cap, size = int(self._limit_here() * share), count(text)
         if size > cap:
             whole = f"\n[the whole output: {path}]" if path else ""
             text = (clip(text, size, cap - count(whole), count) + whole).strip()
         self._waiting.append(text)
         return text
+
+    def _limit_here(self) -> int:
+        """The limit, or a small one where no server has said yet what there is."""
+        try:
+            return self.budget.limit
+        except BudgetError:
+            return SMALL_WINDOW
 
     @property
     def waiting(self) -> str:

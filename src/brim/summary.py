@@ -14,7 +14,7 @@ from inspect import isawaitable, iscoroutine
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from brim.clip import clip
+from brim.clip import clip, cut_to
 
 if TYPE_CHECKING:
     from brim.planning import SummaryJob
@@ -69,18 +69,6 @@ def room_for(limit: int, largest: int = LARGEST) -> int:
 def is_summary(answer: object, replaced: int, count: Callable[[str], int]) -> bool:
     """Whether an answer can stand for what it replaces: a text, and smaller."""
     return isinstance(answer, str) and bool(answer.strip()) and count(answer) <= replaced
-
-
-def cut_to(text: str, chars: int) -> str:
-    """The beginning of a text, ended at a line's end if one is near, else at a word's."""
-    if len(text) <= chars:
-        return text
-    piece = text[: max(0, chars)]
-    for border in ("\n", " "):
-        end = piece.rfind(border)
-        if end >= len(piece) // 2:
-            return piece[:end].rstrip()
-    return piece
 
 
 def cut_to_room(text: str, room: int, count: Callable[[str], int]) -> str:

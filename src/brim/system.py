@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Final, NamedTuple
+
+from brim.clip import cut_to
 
 BACKGROUND: Final = "[background]"
 PROJECT: Final = "[project]"
@@ -46,16 +49,15 @@ def system_text(
 
 
 def background(memory: Sequence[Fact], largest: int = LARGEST_BACKGROUND) -> str:
-    """A line for each fact, whole lines only, as many as there is room for."""
-    lines: list[str] = []
-    room = largest
-    for fact in memory:
-        line = f"- ({fact.kind}) {' '.join(fact.text.split())}"
-        room -= len(line) + 1
-        if room < -1:
-            break
-        lines.append(line)
-    return "\n".join(lines)
+    """A line for each fact, as many whole ones as there is room for; the first in any case."""
+    lines = [_line(fact) for fact in memory]
+    ends = accumulate(len(line) + 1 for line in lines)
+    whole = sum(1 for end in ends if end - 1 <= largest)
+    return "\n".join(lines[:whole]) or cut_to("\n".join(lines), largest)
+
+
+def _line(fact: Fact) -> str:
+    return f"- ({fact.kind}) {' '.join(fact.text.split())}"
 
 
 def goal_text(goal: str) -> str:
