@@ -40,9 +40,7 @@ def test_without_a_goal_the_blocks_stay(goal: str | None) -> None:
     assert PROJECT in system_text("Be brief.", project="src/", goal=goal)
 
 
-@pytest.mark.parametrize(
-    ("largest", "lines"), [(0, 0), (19, 1), (39, 1), (40, 2), (2_000, 2)]
-)
+@pytest.mark.parametrize(("largest", "lines"), [(0, 0), (19, 1), (39, 1), (40, 2), (2_000, 2)])
 def test_facts_are_cut_to_whole_lines(largest: int, lines: int) -> None:
     text = background(FACTS, largest)
     assert len(text) <= largest
