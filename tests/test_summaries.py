@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 import brim
 from brim import summary
+from brim.clip import cut_to
 from brim.planning import SummaryJob
-from brim.summary import cut_to, cut_to_room, is_summary, question, room_for, transcript
+from brim.summary import cut_to_room, is_summary, question, room_for, transcript
 from tests.strategies import Raw, history, text
 
 POLICIES = ("steady", "thrift", "rolling", "sliding")
