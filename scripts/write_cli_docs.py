@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -17,8 +18,15 @@ What `--help` says, command by command. This page is written by `make docs`.
 
 def page() -> str:
     """The whole page."""
-    commands = [("brim", main), *((f"brim {name}", main.commands[name]) for name in main.commands)]
-    return "\n".join([HEAD, *(section(name, command) for name, command in commands)])
+    return "\n".join([HEAD, *(section(name, command) for name, command in commands("brim", main))])
+
+
+def commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    """A command and all below it."""
+    yield name, command
+    if isinstance(command, click.Group):
+        for part, inner in command.commands.items():
+            yield from commands(f"{name} {part}", inner)
 
 
 def section(name: str, command: click.Command) -> str:
