@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import types
+from collections import deque
+from collections.abc import Callable
 
 import pytest
 
@@ -163,3 +165,30 @@ def test_an_object_of_a_client_library_is_refused_with_advice() -> None:
 
     with pytest.raises(brim.MessageError, match="model_dump"):
         brim.fit([*MESSAGES, Reply()], window=100)  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: brim.fit(MESSAGES, model=5, window=100),  # type: ignore[arg-type]
+        lambda: brim.count("x", model=5),  # type: ignore[arg-type]
+        lambda: brim.fit(MESSAGES, window=100, pins=None),  # type: ignore[arg-type]
+        lambda: brim.fit(MESSAGES, window=100, pins=["0"]),  # type: ignore[list-item]
+        lambda: brim.fit(MESSAGES, window=100, tools=b"x"),  # type: ignore[arg-type]
+        lambda: brim.count("x", tools=5),  # type: ignore[arg-type]
+        lambda: brim.count(MESSAGES, tools=[NESTED]),
+        lambda: brim.count(MESSAGES, tools=[{(1, 2): 3}]),  # type: ignore[dict-item]
+        lambda: brim.Session(5),  # type: ignore[arg-type]
+        lambda: brim.Session("gpt-4o", format="xml"),  # type: ignore[arg-type]
+        lambda: brim.Session("gpt-4o", tools="x"),  # type: ignore[arg-type]
+        lambda: brim.Session("gpt-4o", system=5),  # type: ignore[arg-type]
+        lambda: brim.Client("http://127.0.0.1", count="often"),
+    ],
+)
+def test_a_wrong_argument_is_an_error_in_words(wrong: Callable[[], object]) -> None:
+    with pytest.raises(brim.InputError):
+        wrong()
+
+
+def test_any_sequence_of_messages_will_do() -> None:
+    assert brim.fit(deque(MESSAGES), window=100).messages == MESSAGES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +14,10 @@ from brim.planner import Planner
 from brim.policies import policy_of
 from brim.request import Request
 from brim.tokens import counter_for
-from brim.wire import openai_chat
+from brim.wire import checked_tools, openai_chat
 from brim.wire.templates import FREE, Rules, counted, rules_named, shape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from brim.passes import Pass
     from brim.policies import Policy
     from brim.tokens import Tokenizer
@@ -61,7 +59,7 @@ def count(
         counter = counter_for(model, tokenizer=tokenizer)
         parts = {"text": counter.text(text_or_messages)}
         if tools:
-            parts["tools"] = counter.tools(tools)
+            parts["tools"] = counter.tools(_tools({"tools": tools}))
         return Count(parts, exact=not counter.uncertainty and not tools)
     body = _body(text_or_messages, model, tools)
     counter = counter_for(body.get("model"), tokenizer=tokenizer)
@@ -105,7 +103,7 @@ def fit(
     chosen = policy_of(
         policy, keep_recent=keep_recent, max_turns=max_turns, token_budget=token_budget
     )
-    pinned, offered = frozenset(pins), _tools(body)
+    pinned, offered = _pins(pins), _tools(body)
     make = partial(Planner, counter, budget, chosen, offered, pins=pinned, mask=mask)
     if form is openai_chat:
         key = (counter.name, budget, counter.tools(offered), chosen.identity, pinned, mask)
@@ -145,7 +143,7 @@ def _body(
         raise InputError(
             f"a conversation is a list of messages or a request body, not {type(given).__name__}"
         )
-    return {"messages": given, **said}
+    return {"messages": given if isinstance(given, list | tuple) else list(given), **said}
 
 
 def _rules(template: str | None, form: wire.Format) -> Rules:
@@ -157,7 +155,11 @@ def _rules(template: str | None, form: wire.Format) -> Rules:
 
 
 def _tools(body: Mapping[str, Any]) -> Tools:
-    tools = body.get("tools") or ()
-    if isinstance(tools, str) or not isinstance(tools, Sequence):
-        raise InputError(f"tools must be a list of definitions, not {type(tools).__name__}")
-    return tools
+    return checked_tools(body.get("tools")) or ()
+
+
+def _pins(pins: Iterable[int]) -> frozenset[int]:
+    numbers = list(pins) if isinstance(pins, Iterable) else [pins]
+    if not all(isinstance(number, int) for number in numbers):
+        raise InputError(f"pins are the numbers of messages, not {pins!r}")
+    return frozenset(numbers)

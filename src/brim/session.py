@@ -18,6 +18,7 @@ from brim import intake
 from brim.calibration import Calibration
 from brim.clip import clip
 from brim.composing import Composer, Prompt
+from brim.drawing import FORMATS
 from brim.errors import BudgetError, ContextOverflowError, InputError
 from brim.ledger import Entry, Ledger, RequestLog, check_category
 from brim.memory import copied
@@ -30,7 +31,7 @@ from brim.short_view import ShortView
 from brim.summary import answer_of
 from brim.system import Fact
 from brim.target import Target
-from brim.wire import openai_chat
+from brim.wire import checked_tools, openai_chat
 from brim.wire.replies import reply_of
 
 if TYPE_CHECKING:
@@ -106,7 +107,11 @@ class Session:
             policy, keep_recent=keep_recent, max_turns=max_turns, token_budget=token_budget
         )
         target = Target(model, window, reply, tokenizer, template, price)
-        offered = [copied(tool) for tool in tools] if tools else None
+        offered = [copied(tool) for tool in checked_tools(tools) or ()] or None
+        if format not in FORMATS:
+            raise InputError(f"format is one of {', '.join(FORMATS)}, not {format!r}")
+        if not isinstance(system, str | None):
+            raise InputError(f"a system prompt is text, not {type(system).__name__}")
         self._composer = Composer(target, chosen, offered)
         self._summarize: Summarizer | None = None
         self.summarize = summarize

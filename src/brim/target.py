@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from brim import usage
 from brim.budget import Budget, budget_for
 from brim.calibration import NOTHING, Calibration
+from brim.errors import InputError
 from brim.tokens import counter_for
 from brim.tokens.calibrated import CalibratedCounter
 from brim.tokens.counter import RequestCounter
@@ -40,6 +41,8 @@ class Target:
 
     def __post_init__(self) -> None:
         Budget(self.window or 0, self.reply or 0)  # what is no number is refused where it is given
+        if not isinstance(self.model, str | None):
+            raise InputError(f"a model's name is text, not {type(self.model).__name__}")
         self.rules()
 
     def rules(self) -> templates.Rules:

@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, get_args
 
 from brim.calibration import NOTHING, Calibration
-from brim.errors import RefusedError
-from brim.planning import CountJob, SummaryJob
+from brim.errors import InputError, RefusedError
+from brim.planning import Ask, CountJob, SummaryJob
 from brim.providers.counting import ServerCounter
 from brim.providers.endpoint import Endpoint
 from brim.providers.faults import failure_in
@@ -28,7 +28,7 @@ from brim.wire.replies import reply_of
 if TYPE_CHECKING:
     from brim.drawing import FormatName
     from brim.plan import Plan
-    from brim.planning import Ask, Job, Planning
+    from brim.planning import Job, Planning
     from brim.providers.endpoint import Format
     from brim.providers.windows import Kind
     from brim.receiving import AsyncReceivedStream
@@ -69,6 +69,8 @@ class AsyncClient:
         `learned` is where it is kept what servers said of their limits and counts; without one
         it is the user's own file.
         """
+        if count not in get_args(Ask):
+            raise InputError(f"count is one of {', '.join(get_args(Ask))}, not {count!r}")
         self.endpoint = Endpoint(url, format, key, headers or {}, timeout, retries)
         self.connection = Connection(self.endpoint)
         self.server = Server(self.connection)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from brim.errors import InputError
 from brim.tokens.media import media_tokens
 
 if TYPE_CHECKING:
@@ -79,8 +80,7 @@ class RequestCounter:
             return 0
         total = self.family.tool_prompt
         for tool in tools:
-            definition = json.dumps(tool, ensure_ascii=False, separators=(",", ":"), default=str)
-            total += self.text(definition) + self.family.tool
+            total += self.text(_definition(tool)) + self.family.tool
         return total
 
     def exact(
@@ -98,6 +98,13 @@ class RequestCounter:
             total += self.text(message.answers or "")
             total += sum(self.text(call.id) for call in message.calls)
         return total
+
+
+def _definition(tool: Mapping[str, object]) -> str:
+    try:
+        return json.dumps(tool, ensure_ascii=False, separators=(",", ":"), default=str)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"a tool's definition cannot be written as JSON: {error}") from None
 
 
 def _is_plain(message: Message) -> bool:

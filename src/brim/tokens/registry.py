@@ -80,6 +80,8 @@ def counter_for(model: str | None, *, tokenizer: Tokenizer | str | None = None) 
 
     A tokenizer that is given as an object or a file is taken for the model's own.
     """
+    if model is not None and not isinstance(model, str):
+        raise InputError(f"a model's name is text, not {type(model).__name__}")
     key = (model, tokenizer if tokenizer is None or isinstance(tokenizer, str) else id(tokenizer))
     found = _counters.get(key)
     if found is None:

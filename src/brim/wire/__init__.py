@@ -54,6 +54,15 @@ def format_of(body: Mapping[str, Any]) -> Format:
     return anthropic if _is_anthropic(body, messages) else openai_chat
 
 
+def checked_tools(tools: Any) -> Sequence[Mapping[str, Any]] | None:
+    """Definitions of tools as they were given, if they can be any."""
+    if tools is None:
+        return None
+    if isinstance(tools, str | bytes | bytearray) or not isinstance(tools, Sequence):
+        raise InputError(f"tools must be a list of definitions, not {type(tools).__name__}")
+    return tools
+
+
 def is_fittable(body: Mapping[str, Any]) -> bool:
     """Whether the body holds the whole conversation; a history kept by the server is not in it."""
     return format_of(body) is not openai_responses or openai_responses.fittable(body)
