@@ -65,7 +65,6 @@ class Fitting:
         self._learned = learned
         self._ask: Ask = ask
         self.tallies = {window: Tally(window) for window in windows}
-        self._made = 0
         self._judges = {}
         self._clients = {}
         for window in windows:
@@ -79,39 +78,46 @@ class Fitting:
         self._stack.close()
 
     def run(self, conversations: Sequence[Conversation], most: int, sends: int) -> None:
-        """Make `most` requests, and send every so many of them that `sends` are sent."""
-        every = most // sends if sends else most + 1
+        """Make `most` requests, and send those of some whole conversations: about `sends`.
+
+        A conversation that is sent request by request has most of each in the server's cache.
+        """
+        every = most // sends if sends else 0
         made = 0
         for place in count():
             round_, number = divmod(place, len(conversations))
             window = list(self.tallies)[(number + number // 2 + round_) % len(self.tallies)]
-            for _ in self._grown(conversations[number], window, every):
+            sending = bool(every) and place % every == 0
+            for _ in self._grown(conversations[number], window, sending):
                 made += 1
                 if made >= most:
                     return
 
-    def _grown(self, conversation: Conversation, window: int, every: int) -> Iterator[None]:
+    def _grown(self, conversation: Conversation, window: int, sending: bool) -> Iterator[None]:
         tally, judge = self.tallies[window], self._judges[window]
         session = brim.Session(judge.server.model, reply=1, tools=conversation.tools or None)
         going = requests(conversation, session, self._clients[window].request)
         request = next(going, None)
         while request is not None:
+            tokens = None
             if isinstance(request, brim.ContextOverflowError):
                 tally.infeasible += 1
-                tokens = None
             else:
                 tokens = self._judged(request, session, tally, judge)
-                self._made += 1
-                if tokens is not None and self._made % every == 0:
-                    tally.sent += 1
-                    status, answer = judge.send(request)
-                    tally.objected += status != 200 and overflow_of(status, answer) is None
-                    tally.refused += status != 200 and overflow_of(status, answer) is not None
+                if tokens is not None and sending:
+                    self._send(request, tally, judge)
                 yield
             try:
                 request = going.send(tokens)
             except StopIteration:
                 request = None
+
+    def _send(self, request: Request, tally: Tally, judge: Judge) -> None:
+        tally.sent += 1
+        status, answer = judge.send(request)
+        too_long = overflow_of(status, answer) is not None
+        tally.refused += too_long
+        tally.objected += status != 200 and not too_long
 
     def _judged(
         self, request: Request, session: brim.Session, tally: Tally, judge: Judge
