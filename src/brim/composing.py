@@ -115,6 +115,8 @@ class Composer:
         """What the planner counts with; what was learned since waits for the next edit."""
         self._reported: Reported | None = None
         self._last_system = ""
+        self._measured: tuple[Planner, str, str | None] | None = None
+        """What the planner was told the size of."""
         self._past: Past | None = None
         """Where it stood when it was written down, until it goes on from there."""
 
@@ -259,7 +261,11 @@ class Composer:
 
     def measure(self, system: str) -> None:
         """Tell the planner what the system text takes; a changed one is a new beginning."""
+        measured = self.planner, system, self._summary
+        if measured == self._measured:
+            return
         self._measure(self.planner, system)
+        self._measured = measured
         if system != self._last_system:
             self._last_system, self._reported = system, None
 

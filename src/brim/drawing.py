@@ -54,8 +54,7 @@ class Drawing:
         if self.system:
             messages.insert(0, {"role": self.system_role, "content": self.system})
         shaped = templates.shape(messages, self.rules)
-        # A copy to the bottom: what a caller does to a request does not reach the history.
-        body = copied({**self._built(shaped, plan), **self.options})
+        body = {**self._built(shaped, plan), **copied(self.options)}
         return wire.lowered(body, plan, FORMATS[self.format])
 
     def reply_in(self, body: Mapping[str, Any]) -> int | None:
@@ -64,15 +63,18 @@ class Drawing:
         return max((most for most in asked if isinstance(most, int)), default=None)
 
     def _built(self, messages: Sequence[Mapping[str, Any]], plan: Plan) -> dict[str, Any]:
+        """A body that shares nothing with the history: what a caller does to it stays in it."""
+        body: dict[str, Any]
         if self.format == "anthropic":
-            return self._anthropic(messages, plan)
-        if self.format == "responses":
-            return build_responses.build(messages, model=self.model or "", tools=self.tools)
-        said = {"model": self.model, "tools": self.tools}
-        return {
-            "messages": list(messages),
-            **{key: value for key, value in said.items() if value is not None},
-        }
+            body = copied(self._anthropic(messages, plan))
+        elif self.format == "responses":
+            built = build_responses.build(messages, model=self.model or "", tools=self.tools)
+            body = copied(built)
+        else:
+            said = {"model": self.model, "tools": copied(self.tools)}
+            body = {"messages": [copied(message) for message in messages]}
+            body |= {key: value for key, value in said.items() if value is not None}
+        return body
 
     def _anthropic(self, messages: Sequence[Mapping[str, Any]], plan: Plan) -> dict[str, Any]:
         body = build_anthropic.build(

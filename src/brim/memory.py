@@ -115,16 +115,18 @@ def _is_known(part: Any) -> bool:
     return isinstance(part, Mapping) and part.get("type") in ("text", "image_url")
 
 
+_PLAIN: Final = frozenset((str, int, float, bool, type(None)))
+
+
 def copied(value: Any) -> Any:
     """A copy of JSON-like data that shares only what cannot change."""
-    if isinstance(value, dict):
-        copy = value.copy()
-        for key, item in copy.items():
-            if item.__class__ is not str:
-                copy[key] = copied(item)
-        return copy
-    if isinstance(value, Mapping):
-        return copied(dict(value))
-    if isinstance(value, list | tuple):
-        return [copied(item) for item in value]
-    return value
+    kind = value.__class__
+    if kind is dict:
+        return {
+            key: item if item.__class__ in _PLAIN else copied(item) for key, item in value.items()
+        }
+    if kind is list or isinstance(value, list | tuple):
+        return [item if item.__class__ in _PLAIN else copied(item) for item in value]
+    if kind in _PLAIN:
+        return value
+    return copied(dict(value)) if isinstance(value, Mapping) else value

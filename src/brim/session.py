@@ -366,13 +366,16 @@ class Session:
                     drawing = draw()
                     plan = yield from composer.planning(drawing, ask)
         body = drawing.body(turns, plan)
-        reply = drawing.reply_in(body) or plan.budget.reply
-        price = self.target.price_for(plan.size)
-        self.ledger.check(self.model or "", tokens=plan.size, reply=reply, price=price)
+        if self.ledger.cap_at_dollars is not None:
+            self._check_cap(plan, drawing.reply_in(body) or plan.budget.reply)
         request = Request(body, plan, drawing.messages_key)
         self._sent = Sent(plan, self.target, category, is_short)
         self._log(self._sent)
         return request
+
+    def _check_cap(self, plan: Plan, reply: int) -> None:
+        price = self.target.price_for(plan.size)
+        self.ledger.check(self.model or "", tokens=plan.size, reply=reply, price=price)
 
     def _prompt(self, system: str | None = None) -> Prompt:
         base = self.system if system is None else system

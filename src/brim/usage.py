@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Final
 
 from brim.catalog import Index
@@ -86,6 +88,13 @@ def price(model: str, provider: str | None = None, *, tokens: int = 0) -> Price 
     """
     if (own := _own.find(model)) is not None:
         return own
+    found = _listed(model, provider, date.today())  # noqa: DTZ011 - prices change by the day
+    return None if found is None else Price(*(_rate(rate, tokens) for rate in found))
+
+
+@lru_cache(maxsize=256)
+def _listed(model: str, provider: str | None, _: date) -> tuple[object, ...] | None:
+    """The rates of the price list: input, cached, output, written."""
     from genai_prices import Usage as Used
     from genai_prices import calc_price
 
@@ -94,12 +103,7 @@ def price(model: str, provider: str | None = None, *, tokens: int = 0) -> Price 
             found = calc_price(Used(), model_ref=name, provider_id=seller).model_price
         except LookupError:
             continue
-        return Price(
-            _rate(found.input_mtok, tokens),
-            _rate(found.cache_read_mtok, tokens),
-            _rate(found.output_mtok, tokens),
-            _rate(found.cache_write_mtok, tokens),
-        )
+        return found.input_mtok, found.cache_read_mtok, found.output_mtok, found.cache_write_mtok
     return None
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -92,6 +92,7 @@ class Rules:
 FREE: Final = Rules()
 
 
+@lru_cache(maxsize=256)
 def rules_for(model: str | None) -> Rules:
     """The rules of a model's template, by any spelling of its name; none for an unknown one."""
     return (_tables()[1].find(model) if model else None) or FREE
