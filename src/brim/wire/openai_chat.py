@@ -149,21 +149,25 @@ def planned(
     messages: Sequence[Mapping[str, Any]], plan: Plan, keep: Sequence[str] = ()
 ) -> list[Mapping[str, Any]]:
     """The messages that go out; brim's own fields are taken out, but for those in `keep`."""
-    seen = plan.history.messages
-    changed = plan.changed
-    turns = {note.at: note for note in plan.notes if note.role != "paragraph"}
+    seen, changed = plan.history.messages, plan.changed
+    notes = {note.at: note for note in plan.notes if note.role != "paragraph"}
     out: list[Mapping[str, Any]] = []
     for index in plan.kept:
-        if index in turns:
-            out.append({"role": turns[index].role, "content": turns[index].text})
         raw = messages[index]
+        if index in notes:
+            out.append({"role": notes[index].role, "content": notes[index].text})
         if index in changed:
-            raw = write(raw, seen[index], changed[index])
+            raw = _kept(write(raw, seen[index], changed[index]), raw, keep)
         elif seen[index].private:
-            raw = sent(raw, seen[index])
-        kept = {key: messages[index][key] for key in keep if key in messages[index]}
-        out.append({**raw, **kept} if kept else raw)
+            raw = _kept(sent(raw, seen[index]), raw, keep)
+        out.append(raw)
     return out
+
+
+def _kept(
+    written: dict[str, Any], raw: Mapping[str, Any], keep: Sequence[str]
+) -> Mapping[str, Any]:
+    return {**written, **{key: raw[key] for key in keep if key in raw}} if keep else written
 
 
 def sent(raw: Mapping[str, Any], message: Message) -> dict[str, Any]:
