@@ -25,6 +25,7 @@ from proof.counts import compared
 from proof.fitting import WINDOWS, Fitting, Tally
 from proof.judge import TEMPLATE
 from proof.material import Conversation, made, recorded
+from proof.progress import progress
 
 
 class Proof:
@@ -37,14 +38,16 @@ class Proof:
 
     def counts(self) -> bool:
         """The count before sending equals the server's prompt_tokens, in every request."""
-        results = []
+        results, most = [], self._few(30, 360)
         for template in (None, TEMPLATE):
             with LocalServer.start(
                 self._model, window=8192, threads=1, template=template
             ) as server:
                 said = compared(server, self._to_be_sent(), self._learned())
                 with closing(said):
-                    results += list(islice(said, self._few(15, 200)))
+                    for result in islice(said, most // 2):
+                        results.append(result)
+                        progress(len(results), most)
         kinds = Counter(result.kind for result in results)
         unequal = [result for result in results if not result.equal]
         print(

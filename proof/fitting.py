@@ -21,6 +21,7 @@ from brim.providers.client import Client
 from brim.request import Request
 from proof.judge import Judge, ObjectionError
 from proof.material import Conversation
+from proof.progress import progress
 from proof.replay import requests, whole
 
 WINDOWS = (256, 512, 768, 1024, 1536, 2048, 3072, 4096)
@@ -90,6 +91,7 @@ class Fitting:
             sending = bool(every) and place % every == 0
             for _ in self._grown(conversations[number], window, sending):
                 made += 1
+                progress(made, most)
                 if made >= most:
                     return
 

@@ -76,6 +76,11 @@ class Calibration:
     def with_window(self, window: int | None) -> Calibration:
         return replace(self, window=window)
 
+    def narrowed(self, other: Calibration) -> Calibration:
+        """With the smaller window of the two: a limit that was learned once is not lost."""
+        known = [window for window in (self.window, other.window) if window is not None]
+        return self.with_window(min(known, default=None))
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "ratios": list(self.ratios),

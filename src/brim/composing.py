@@ -40,6 +40,10 @@ SHRINK: Final = 0.85
 
 BELIEVED: Final = 0.75
 """A report below that share of the least that a request can take is not of the whole of it."""
+HIGHEST: Final = 3.0
+"""One above the window and that many times the estimate is of nothing that was sent."""
+SMALLEST_WINDOW: Final = 64
+"""A refusal that names a lower limit speaks of something else."""
 _HEADING: Final = f"{GAP}{SUMMARY}\n"
 
 Turn = dict[str, Any]
@@ -334,11 +338,11 @@ class Composer:
 
     def summing_up(self, plan: Plan, evicted: Sequence[int]) -> Planning[None]:
         """Ask for one summary of what leaves now; whatever is wrong with it, the turns leave."""
-        self.covered.update(evicted)
         count, history = self.planner.counter.text, self.planner.history
         replaced = sum(map(history.tokens, evicted)) + count(self._summary or "")
         turns = [copied(self.turns[index]) for index in evicted]
         text = yield SummaryJob(self._summary, turns)
+        self.covered.update(evicted)  # not before: who is interrupted here will be asked again
         if not is_summary(text, replaced, count):
             return
         if len(text) > LARGEST:
@@ -366,14 +370,24 @@ class Composer:
         planner = self._planner
         if planner is None or plan.history is not planner.history:
             return
-        is_odd = tokens < plan.tokens // 2
-        if is_odd and tokens < BELIEVED * expected(plan, planner, None)[0]:
-            return  # some servers leave out what they had in their cache
-        self.base_on(plan, tokens)
-        if planner.counter.density:
+        ratio = self._known.ratio if planner.counter.density else 1.0
+        is_too_much = tokens > max(plan.budget.window, HIGHEST * plan.tokens / ratio)
+        if is_too_much or self._is_of_a_part(plan, tokens):
+            return
+        least = expected(plan, planner, None)[0]
+        if not _leaves_out(tokens, plan.tokens, least):
+            self.base_on(plan, tokens)
+        # Without what was learned before: else one report that was far too high would stay.
+        is_odd = _leaves_out(tokens, plan.tokens / ratio, least / ratio)
+        if planner.counter.density and not is_odd:
             foreign = planner.foreign + foreign_size(_going_out(plan))
             known = self.calibration.learn(plan.tokens, foreign, tokens, self._known)
             self._learn(known)
+
+    def _is_of_a_part(self, plan: Plan, tokens: int) -> bool:
+        """Whether more was sent than the server holds, so that it must have left out the rest."""
+        held = self._target.server_window
+        return held is not None and tokens <= held < plan.size
 
     def learn_text(self, text: str, tokens: int) -> None:
         """Take in what a server that only counts texts says of one."""
@@ -384,7 +398,7 @@ class Composer:
 
     def refused(self, plan: Plan, overflow: Overflow) -> None:
         """Believe a server that says that a request was too long: the next one is smaller."""
-        if overflow.limit and overflow.limit < plan.budget.window:
+        if overflow.limit and SMALLEST_WINDOW <= overflow.limit < plan.budget.window:
             # So it is with tokens a minute, too: a larger request is refused whenever it comes.
             self._learn(self.calibration.with_window(overflow.limit))
             self.forget()
@@ -431,6 +445,11 @@ class Composer:
         self._learn(Calibration.from_dict(data["calibration"]))
         if data["past"] is not None and data["policy"] == self.policy.name:
             self._past = Past.from_dict(data["past"])
+
+
+def _leaves_out(tokens: int, estimate: float, least: float) -> bool:
+    """Whether a report is too low; some servers leave out what they had in their cache."""
+    return tokens < estimate // 2 and tokens < BELIEVED * least
 
 
 def _system_size(text: str, counter: Counter) -> int:

@@ -48,14 +48,16 @@ class Endpoint:
     def __post_init__(self) -> None:
         if self.format not in get_args(Format):
             raise InputError(f"format is one of {', '.join(get_args(Format))}, not {self.format!r}")
-        if self.timeout <= 0 or self.retries < 0:
-            raise InputError("an endpoint's timeout is above 0, and its retries are 0 or more")
+        if not _is_number(self.timeout) or not self.timeout > 0:
+            raise InputError(f"an endpoint's timeout is seconds above 0, not {self.timeout!r}")
+        if not isinstance(self.retries, int) or self.retries < 0:
+            raise InputError(f"an endpoint's retries are a whole number from 0, not {self.retries!r}")
         url, prefix = _normal(self.url)
         for name, value in {
             "url": url,
             "prefix": prefix,
             "key": _clean(self.key),
-            "headers": MappingProxyType(dict(self.headers)),
+            "headers": MappingProxyType(_carried(self.headers)),
         }.items():
             object.__setattr__(self, name, value)
 
@@ -127,8 +129,24 @@ def _authority(parts: SplitResult) -> str:
     return host if port is None or port == _PORTS[parts.scheme] else f"{host}:{port}"
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _carried(headers: Mapping[str, str]) -> dict[str, str]:
+    """The extra headers, if they can be any; what stands in them is not repeated."""
+    if not isinstance(headers, Mapping):
+        raise InputError(f"an endpoint's headers are a mapping, not {type(headers).__name__}")
+    for name, value in headers.items():
+        if not isinstance(name, str) or not isinstance(value, str) or re.search(r"[\0\r\n]", value):
+            raise InputError(f"the endpoint's header {name!r} is not text in one line")
+    return dict(headers)
+
+
 def _clean(key: str | None) -> str | None:
     """The key as a header can carry it: one read from a file brings its line end along."""
+    if key is not None and not isinstance(key, str):
+        raise InputError(f"the endpoint's key is text, not {type(key).__name__}")
     key = (key or "").strip()
     if not (key.isascii() and key.isprintable()):
         raise InputError("the endpoint's key holds characters that no header can carry")

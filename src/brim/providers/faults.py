@@ -115,8 +115,8 @@ def says_something(event: Mapping[str, Any]) -> bool:
     """Whether an event is more than the opening of a stream."""
     if error_in(event) is not None or "prompt_progress" in event:
         return True
-    if "choices" in event:
-        return any(map(_has_content, event["choices"] or ()))
+    if isinstance(choices := event.get("choices"), list):
+        return any(map(_has_content, choices))
     return event.get("type") not in _OPENINGS
 
 
@@ -186,13 +186,18 @@ def words_of(body: object) -> str:
 
 
 def _body(endpoint: Endpoint, raw: bytes) -> Any:
-    text = raw.decode("utf-8", "replace")
-    if endpoint.key is not None and len(endpoint.key) > 5:
-        text = text.replace(endpoint.key, "[key]")
+    text = masked(endpoint, raw.decode("utf-8", "replace"))
     try:
         return json.loads(text)
     except ValueError:
         return text[:KEPT]
+
+
+def masked(endpoint: Endpoint, text: str) -> str:
+    """A server's text without the key, which some of them repeat."""
+    if endpoint.key is None or len(endpoint.key) <= 5:
+        return text
+    return text.replace(endpoint.key, "[key]")
 
 
 def _sentence(

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import aiohttp
 
-from brim.errors import ConnectionFailedError, ProviderError, ProviderTimeoutError
+from brim.errors import (
+    ConnectionFailedError,
+    InputError,
+    ProviderError,
+    ProviderTimeoutError,
+)
 from brim.providers import faults
 from brim.providers.network import Proxy, certificates, proxy_for
 from brim.providers.sse import Event, EventParser
@@ -333,6 +338,10 @@ class Connection:
             )
         if isinstance(error, TimeoutError):
             return self._silent(None)
+        if isinstance(error, aiohttp.ClientConnectorSSLError) and self._speaks_plainly(error):
+            return ConnectionFailedError(
+                f"{host} does not speak https. Check whether the address begins with http://."
+            )
         if isinstance(error, _CERTIFICATE):
             return ConnectionFailedError(
                 f"{host} shows a certificate that is not trusted: {error}. SSL_CERT_FILE can name "
@@ -348,6 +357,11 @@ class Connection:
             f"{error or type(error).__name__}. Try again."
         )
 
+    @staticmethod
+    def _speaks_plainly(error: aiohttp.ClientConnectorSSLError) -> bool:
+        reason = getattr(error.certificate_error, "reason", "")
+        return reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
+
     def _silent(self, seconds: float | None) -> ProviderTimeoutError:
         seconds = self.endpoint.timeout if seconds is None else seconds
         return ProviderTimeoutError(
@@ -360,7 +374,7 @@ class Connection:
             f"{self.endpoint.host} answered at {path} with {what}. "
             "Check that the address is that of a model server.",
             status=200,
-            body=body,
+            body=faults.masked(self.endpoint, body) if isinstance(body, str) else body,
         )
 
 
@@ -389,6 +403,8 @@ def encoded(body: Mapping[str, Any]) -> bytes:
         return json.dumps(dict(body), ensure_ascii=False, separators=compact).encode()
     except UnicodeEncodeError:
         return json.dumps(dict(body), separators=compact).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"the request cannot be written as JSON: {error}") from None
 
 
 def patience(error: ProviderError, attempt: int) -> float | None:
