@@ -110,6 +110,7 @@ def main() -> None:
     brim fit chat.json -m gpt-5-mini > out.json  make it fit, leave out no more than needed
     brim fit rows.jsonl --window 8192 -o out.jsonl   a file of conversations, on all cores
     brim models gpt-5-mini                       what is known about a model
+    brim local serve                             a small model on this machine
 
     FILE can be - for standard input, and may be compressed with gzip.
 
@@ -196,6 +197,11 @@ def count(
     metavar="N",
     help="Never cut message N (the first is 0); may be given again.",
 )
+@click.option(
+    "--template",
+    metavar="NAME",
+    help="Send it in the form that a strict chat template accepts: mistral, gemma, strict, ...",
+)
 @click.option("--explain", is_flag=True, help="Show a table of what happened to each message.")
 @click.option("--plan", "plans", type=FILE_PATH, metavar="FILE", help="Write the plan as JSON.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done; write no conversation.")
@@ -231,8 +237,11 @@ def fit(
     """
     from brim.batch import Job
     from brim.policies import policy_of
+    from brim.wire.templates import rules_named
 
     policy_of(options["policy"])
+    if options["template"] is not None:
+        rules_named(options["template"])
     options["tools"] = _tools(tools)
     source = _source(file)
     holds_rows = source.holds_rows()
