@@ -166,6 +166,15 @@ def test_options_reach_the_plan(tmp_path: Path) -> None:
     assert expected.plan.decisions[0].fate == "kept"
 
 
+def test_a_strict_templates_rules_can_be_named() -> None:
+    turns = json.dumps([{"role": "user", "content": "a"}, {"role": "user", "content": "b"}])
+    done = brim_command("fit", "-", "--window", 300, "--template", "gemma", given=turns)
+    assert json.loads(done.stdout) == [{"role": "user", "content": "a\n\nb"}]
+    wrong = brim_command("fit", "-", "--window", 300, "--template", "nix", given=turns)
+    assert wrong.exit_code == 2
+    assert "gemma" in wrong.stderr
+
+
 def test_tools_can_stand_in_a_file_of_their_own(tmp_path: Path) -> None:
     chat = saved(tmp_path / "chat.json", CHAT)
     plan = tmp_path / "plan.json"
