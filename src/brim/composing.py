@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -118,6 +118,8 @@ class Composer:
         self._known = target.calibration
         """What the planner counts with; what was learned since waits for the next edit."""
         self._reported: Reported | None = None
+        self._accepted = 0
+        """Tokens of the largest request that the target has answered, as it reported them."""
         self._last_system = ""
         self._measured: tuple[Planner, str, str | None] | None = None
         """What the planner was told the size of."""
@@ -149,7 +151,7 @@ class Composer:
     def target(self, target: Target) -> None:
         if target != self._target:
             past = self._past
-            self._target = target
+            self._target, self._accepted = target, 0
             self.forget()
             self._past = past
 
@@ -208,7 +210,10 @@ class Composer:
         """The planner for an edit: it counts with what was learned since the last one."""
         old, new = self.planner.counter, self._target.counter()
         if (old.name, old.uncertainty) != (new.name, new.uncertainty):
+            reported = self._reported
             self.forget()
+            if reported is not None and reported.refused:
+                self._reported = reported  # until an answer comes: the next may fail otherwise
             self.measure(self._last_system)
         return self.planner
 
@@ -374,6 +379,7 @@ class Composer:
         is_too_much = tokens > max(plan.budget.window, HIGHEST * plan.tokens / ratio)
         if is_too_much or self._is_of_a_part(plan, tokens):
             return
+        self._accepted = max(self._accepted, tokens)
         least = expected(plan, planner, None)[0]
         if not _leaves_out(tokens, plan.tokens, least):
             self.base_on(plan, tokens)
@@ -402,12 +408,25 @@ class Composer:
             # So it is with tokens a minute, too: a larger request is refused whenever it comes.
             self._learn(self.calibration.with_window(overflow.limit))
             self.forget()
+        elif overflow.limit is None and overflow.output is None:
+            self._refused_without_a_limit(plan, max(overflow.sent or 0, plan.size, plan.tokens))
+            return
         tokens, room = overflow.sent or 0, self.budget.room
         if overflow.output is not None and 0 < tokens <= room:
             self._reported = Reported.of(plan, tokens)  # a shorter answer is enough
             return
         if overflow.at_least or tokens <= room:
             tokens = max(tokens, int(max(plan.tokens, room) / SHRINK))
+        self._reported = Reported.of(plan, tokens, refused=True)
+
+    def _refused_without_a_limit(self, plan: Plan, tokens: int) -> None:
+        """Stay below what was refused from now on, but not below what was answered before."""
+        if tokens > self._accepted:
+            most = max(int(SHRINK * tokens), self._accepted) + plan.budget.reply
+            self._target = replace(self._target, ceiling=min(most, plan.budget.window))
+            self.forget()
+        else:
+            tokens = max(tokens, int(max(plan.tokens, self.budget.room) / SHRINK))
         self._reported = Reported.of(plan, tokens, refused=True)
 
     @property

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from brim.errors import ReplyError
+from brim.wire.replies import calls_can_be_read
 from brim.wire.streams import StreamFold
 
 if TYPE_CHECKING:
@@ -40,10 +42,14 @@ class _Received:
 
     def _end(self, *, whole: bool) -> None:
         """Keep it; it is whole if its provider said so, or if it ended of itself without error."""
-        if not self._kept:
-            self._kept = True
-            fold = self._fold
-            self._keep(fold.reply(), fold.is_whole or (whole and fold.error is None))
+        if self._kept:
+            return
+        self._kept = True
+        fold, reply = self._fold, self._fold.reply()
+        if whole and not fold.is_answer:
+            raise ReplyError("the stream ended without an answer", fold.error)
+        ended = whole and fold.error is None and calls_can_be_read(reply)
+        self._keep(reply, fold.is_whole or ended)
 
 
 class ReceivedStream(_Received):

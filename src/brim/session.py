@@ -54,6 +54,8 @@ OUTPUT_SHARE: Final = 0.2
 RECALL_SHARE: Final = 0.5
 SMALL_WINDOW: Final = 4_096
 """What is reckoned with where no window is known yet."""
+OWN_FIELDS: Final = frozenset(("model", "messages", "input", "instructions", "system", "tools"))
+"""What a session says itself in a request; as an option it would be sent without being counted."""
 VERSION: Final = 1
 """Of what `to_dict` writes."""
 _EMPTY: Final = "_empty"
@@ -338,6 +340,8 @@ class Session:
     ) -> Planning[Request]:
         """Make the request, and yield what has to be asked of others on the way."""
         check_category(category)
+        if own := OWN_FIELDS.intersection(options or ()):
+            raise InputError(f"{', '.join(sorted(own))}: the session's own, and no options")
         composer = self._composer
         draw = partial(
             composer.drawing,
@@ -379,6 +383,8 @@ class Session:
 
     def _prompt(self, system: str | None = None) -> Prompt:
         base = self.system if system is None else system
+        if not isinstance(base, str):
+            raise InputError(f"a system prompt is text, not {type(base).__name__}")
         return Prompt(base, self._system_role, self.memory, self.project, self.goal)
 
     def _log(self, sent: Sent) -> None:

@@ -42,6 +42,36 @@ PATIENCE: Final = 120.0
 """Seconds that a summary is waited for."""
 
 
+async def awaited_answer_of(summarize: Summarizer, job: SummaryJob) -> object:
+    """What a summarizer answers, which may be a coroutine; one that hangs keeps nobody waiting."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    answered: asyncio.Future[object] = loop.create_future()
+
+    def settle(answer: object, error: Exception | None) -> None:
+        if answered.done():
+            return
+        if error is None:
+            answered.set_result(answer)
+        else:
+            answered.set_exception(error)
+
+    def ask() -> None:
+        answer, failure = None, None
+        try:
+            answer = summarize(job.previous, job.evicted)
+        except Exception as error:
+            failure = error
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(settle, answer, failure)
+
+    # Not a thread of the loop's: the interpreter would wait for those before it ends.
+    Thread(target=ask, daemon=True, name="brim-summary").start()
+    answer = await answered
+    return await answer if isawaitable(answer) else answer
+
+
 def answer_of(summarize: Summarizer, job: SummaryJob) -> object:
     """What a summarizer answers in time; one that fails, hangs or needs awaiting says nothing."""
     answers: list[object] = []

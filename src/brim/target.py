@@ -38,6 +38,9 @@ class Target:
     least_reply: int = 0
     """What the server keeps free for an answer, whoever asks for less."""
     calibration: Calibration = NOTHING
+    ceiling: int | None = None
+    """A window somewhat below what the server refused without naming its limit: a guess, which is
+    not kept across runs."""
 
     def __post_init__(self) -> None:
         Budget(self.window or 0, self.reply or 0)  # what is no number is refused where it is given
@@ -60,9 +63,7 @@ class Target:
         return templates.counted(counter, self.rules())
 
     def budget(self, counter: Counter) -> Budget:
-        window = self._known_window()
-        if self._is_refused(window):
-            window = self.calibration.window
+        window = self._tightest_window()
         budget = budget_for(self.model, window, self.reply, counter.uncertainty)
         if budget.reply >= self.least_reply:
             return budget
@@ -71,7 +72,7 @@ class Target:
     @property
     def window_source(self) -> str:
         """Where the size of the window is known from."""
-        if self._is_refused(self._known_window()):
+        if self._tightest_window() != self._known_window():
             return "a refusal by the server"
         if self.window is not None:
             return "given"
@@ -89,7 +90,7 @@ class Target:
     def _known_window(self) -> int | None:
         return self.server_window if self.window is None else self.window
 
-    def _is_refused(self, window: int | None) -> bool:
-        """Whether the server was seen to take less than it is said to."""
-        learned = self.calibration.window
-        return learned is not None and (window is None or learned < window)
+    def _tightest_window(self) -> int | None:
+        """The known one, unless the server was seen to take less."""
+        windows = (self._known_window(), self.calibration.window, self.ceiling)
+        return min((window for window in windows if window is not None), default=None)

@@ -57,7 +57,12 @@ def test_what_is_no_address_is_refused(url: Any) -> None:
         Endpoint(url)
 
 
-@pytest.mark.parametrize("wrong", [{"format": "x"}, {"timeout": 0}, {"retries": -1}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"format": "x"}, {"timeout": 0}, {"timeout": "x"}, {"timeout": float("nan")}, {"retries": -1},
+     {"retries": "2"}, {"key": 5}, {"headers": ["a"]}, {"headers": {"a": 1}},
+     {"headers": {"a": "b\nc"}}],
+)  # fmt: skip
 def test_settings_without_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         Endpoint("http://h", **wrong)

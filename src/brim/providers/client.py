@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
-from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, Self, get_args
+from weakref import WeakSet
 
 from brim.calibration import NOTHING, Calibration
-from brim.errors import InputError, RefusedError
+from brim.errors import BudgetError, InputError, RefusedError
 from brim.planning import Ask, CountJob, SummaryJob
 from brim.providers.counting import ServerCounter
 from brim.providers.endpoint import Endpoint
@@ -22,7 +22,8 @@ from brim.providers.learned import Learned
 from brim.providers.portal import Portal
 from brim.providers.transport import Connection
 from brim.providers.windows import Server, silently_cut
-from brim.summary import PATIENCE, question
+from brim.summary import PATIENCE, awaited_answer_of, question
+from brim.wire import build_anthropic, build_responses
 from brim.wire.replies import reply_of
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from brim.plan import Plan
     from brim.planning import Job, Planning
     from brim.providers.endpoint import Format
-    from brim.providers.windows import Kind
+    from brim.providers.windows import Kind, Window
     from brim.receiving import AsyncReceivedStream
     from brim.reply import Reply
     from brim.request import Request
@@ -81,6 +82,8 @@ class AsyncClient:
         """How often the server said that a request was too long."""
         self._saved: dict[str, Calibration] = {}
         self._kind: Kind = "unknown"
+        self._told: WeakSet[Session] = WeakSet()
+        """Sessions that know that the server cuts their requests."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -105,6 +108,8 @@ class AsyncClient:
         **options: Any,
     ) -> Reply:
         """Send what a session has to say, and let it take in the answer."""
+        if options.get("stream"):
+            raise InputError("send waits for the whole answer; `stream` gives it piece by piece")
         making = _Making(system, short_view, category, options)
         request = await self._requested(session, making)
         try:
@@ -159,20 +164,26 @@ class AsyncClient:
 
     async def prepare(self, session: Session) -> None:
         """Let a session know what the server says about the model: its window above all."""
+        await self._prepared(session)
+
+    async def _prepared(self, session: Session) -> Window:
         target = session.target
         if target.model is None and (offered := await self.server.models()):
             target = replace(target, model=offered[0])
         model = target.model or ""
         window = await self.server.window_of(model)
         self._kind = window.kind
-        if target.calibration == NOTHING:
-            target = target.learned(self._known(model))
+        known = self._known(model)
+        if target.calibration != NOTHING:
+            known = target.calibration.narrowed(known)
+        target = target.learned(known)
         session.target = replace(
             target,
             server_window=window.tokens,
             least_reply=_LEAST_REPLY.get(window.kind, 0),
             is_local=window.kind in _OWN,
         )
+        return window
 
     def summarizer(
         self, session: Session, *, model: str | None = None, **options: Any
@@ -183,10 +194,10 @@ class AsyncClient:
         """
 
         async def summarize(previous: str | None, evicted: Sequence[Turn] | None) -> str:
-            room = session.budget.limit
-            asked = question(previous, evicted, room=room, count=session.count)
+            budget = session.budget
+            asked = question(previous, evicted, room=budget.limit, count=session.count)
             name = model or session.model or ""
-            body = {"model": name, "messages": asked, **options}
+            body = _summary_body(self.endpoint.format, name, asked, budget.reply) | options
             reply = reply_of(await self.connection.post(self.endpoint.chat_path, body))
             counted = sum(session.count(message["content"]) for message in asked)
             session.book(reply, name, "summary", counted=counted)
@@ -197,8 +208,13 @@ class AsyncClient:
     # How a request comes to be
 
     async def _requested(self, session: Session, making: _Making) -> Request:
-        await self.prepare(session)
-        return await self._driven(making.planning(session, self.count, self.endpoint), session)
+        window = await self._prepared(session)
+        try:
+            return await self._driven(making.planning(session, self.count, self.endpoint), session)
+        except BudgetError as error:
+            if window.tokens is not None:
+                raise
+            raise BudgetError(f"{error} ({window.source})") from None
 
     async def _driven(self, asking: Planning[Request], session: Session) -> Request:
         answer: object = None
@@ -254,6 +270,9 @@ class AsyncClient:
         """A stream that has begun; a refusal is raised before."""
         events = self.connection.stream(self.endpoint.chat_path, request)
         first = await anext(events)
+        if (failure := failure_in(self.endpoint, self.endpoint.chat_path, first)) is not None:
+            await events.aclose()
+            raise failure
 
         async def from_the_first() -> AsyncIterator[dict[str, Any]]:
             try:
@@ -272,6 +291,8 @@ class AsyncClient:
         wanted: dict[str, Any] = {"stream": True}
         if self.endpoint.format == "openai":
             asked = options.get("stream_options")
+            if asked is not None and not isinstance(asked, Mapping):
+                raise InputError(f"stream_options are a mapping, not {type(asked).__name__}")
             wanted["stream_options"] = {"include_usage": True, **(asked or {})}
         return wanted
 
@@ -281,7 +302,8 @@ class AsyncClient:
             return
         window = session.target.server_window
         said = silently_cut(self._kind, window, plan.size, reply.usage.input)
-        if said and said not in session.warnings:
+        if said and session not in self._told:
+            self._told.add(session)
             session.warnings.append(said)
 
     def _known(self, model: str) -> Calibration:
@@ -294,6 +316,9 @@ class AsyncClient:
         """Keep what was learned, for the next session and the next run."""
         model, calibration = session.model or "", session.calibration
         if calibration != self._saved.get(model, NOTHING):
+            # Another session, or another process, may have been refused meanwhile.
+            found = self.learned.load(self.endpoint.url, model)
+            calibration = calibration.narrowed(Calibration.from_dict(found))
             self._saved[model] = calibration
             self.learned.save(self.endpoint.url, model, calibration.to_dict())
 
@@ -324,14 +349,23 @@ class _Making:
         )
 
 
+def _summary_body(
+    format: Format, model: str, asked: Sequence[Mapping[str, str]], reply: int
+) -> dict[str, Any]:
+    if format == "anthropic":
+        return build_anthropic.build(asked, model=model, max_tokens=reply)
+    if format == "responses":
+        return build_responses.build(asked, model=model)
+    return {"model": model, "messages": asked}
+
+
 async def _summary(session: Session, job: SummaryJob) -> object:
     """Ask a session's summarizer, which may be a coroutine; whatever it does, this ends."""
     if session.summarize is None:
         return None
     try:
         async with asyncio.timeout(PATIENCE):
-            answer = await asyncio.to_thread(session.summarize, job.previous, job.evicted)
-            return await answer if isawaitable(answer) else answer
+            return await awaited_answer_of(session.summarize, job)
     except Exception:  # a stranger's function: the turns leave without a summary
         return None
 
@@ -341,8 +375,9 @@ class Client:
 
     def __init__(self, url: str, **settings: Any) -> None:
         """Takes what `AsyncClient` takes."""
-        self._portal = Portal()
+        # In this order: without `close`, the connection is let go of while its loop still runs.
         self.asynchronous = AsyncClient(url, **settings)
+        self._portal = Portal()
 
     def __enter__(self) -> Self:
         return self

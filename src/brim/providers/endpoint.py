@@ -51,7 +51,9 @@ class Endpoint:
         if not _is_number(self.timeout) or not self.timeout > 0:
             raise InputError(f"an endpoint's timeout is seconds above 0, not {self.timeout!r}")
         if not isinstance(self.retries, int) or self.retries < 0:
-            raise InputError(f"an endpoint's retries are a whole number from 0, not {self.retries!r}")
+            raise InputError(
+                f"an endpoint's retries are a whole number from 0, not {self.retries!r}"
+            )
         url, prefix = _normal(self.url)
         for name, value in {
             "url": url,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -45,6 +46,8 @@ CLOSING = 2.0
 """Seconds to hang up when the interpreter ends."""
 ANTHROPIC_VERSION = "2023-06-01"
 
+_INHERITED: Final[list[aiohttp.ClientSession]] = []
+"""Sessions of the process that this one was forked from: to close them would hang up for both."""
 _CERTIFICATE: Final = (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError)
 
 
@@ -69,6 +72,8 @@ class Connection:
         self.endpoint = endpoint
         self._sleep = sleep
         self._session: aiohttp.ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._process = 0
         self._proxy: Proxy | None = None
         self._abandoned: weakref.finalize[..., Connection] | None = None
 
@@ -83,7 +88,7 @@ class Connection:
         session, self._session = self._session, None
         if self._abandoned is not None:
             self._abandoned.detach()
-        if session is not None:
+        if session is not None and self._process == os.getpid():
             await session.close()
 
     async def get(
@@ -245,7 +250,7 @@ class Connection:
         raise faults.fault(self.endpoint, path, response.status, response.headers, raw)
 
     async def _sent(self, method: str, path: str, data: bytes | None) -> aiohttp.ClientResponse:
-        session = self._session or self._open_session()
+        session = await self._session_here()
         sent = headers(self.endpoint)
         if data is not None:
             sent["Content-Type"] = "application/json"
@@ -270,8 +275,26 @@ class Connection:
                 )
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
                 # A server may close a connection that was kept, just as it is used again.
-                if isinstance(error, aiohttp.ClientConnectorError) or not kept.pop("again", False):
+                is_new = isinstance(error, aiohttp.ClientConnectorError)
+                if is_new or session.closed or not kept.pop("again", False):
                     raise
+
+    async def _session_here(self) -> aiohttp.ClientSession:
+        """The session of this event loop; one of a loop that has ended is left behind."""
+        session, loop = self._session, asyncio.get_running_loop()
+        if session is None:
+            return self._open_session()
+        if self._loop is loop:
+            return session
+        if self._process != os.getpid():
+            _INHERITED.append(session)
+        elif self._loop is not None and self._loop.is_running():
+            raise InputError("a connection belongs to one event loop, and that one still runs")
+        else:
+            await session.close()
+        if self._abandoned is not None:
+            self._abandoned.detach()
+        return self._open_session()
 
     def _open_session(self) -> aiohttp.ClientSession:
         endpoint = self.endpoint
@@ -289,7 +312,8 @@ class Connection:
                 sock_read=endpoint.timeout,
             ),
         )
-        loop = asyncio.get_running_loop()
+        self._loop = loop = asyncio.get_running_loop()
+        self._process = os.getpid()
         self._abandoned = weakref.finalize(self, _abandon, self._session, loop)
         return self._session
 
@@ -338,7 +362,7 @@ class Connection:
             )
         if isinstance(error, TimeoutError):
             return self._silent(None)
-        if isinstance(error, aiohttp.ClientConnectorSSLError) and self._speaks_plainly(error):
+        if isinstance(error, aiohttp.ClientConnectorSSLError) and _is_plain_http(error):
             return ConnectionFailedError(
                 f"{host} does not speak https. Check whether the address begins with http://."
             )
@@ -356,11 +380,6 @@ class Connection:
             f"the connection to {host} broke before the answer was whole: "
             f"{error or type(error).__name__}. Try again."
         )
-
-    @staticmethod
-    def _speaks_plainly(error: aiohttp.ClientConnectorSSLError) -> bool:
-        reason = getattr(error.certificate_error, "reason", "")
-        return reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
 
     def _silent(self, seconds: float | None) -> ProviderTimeoutError:
         seconds = self.endpoint.timeout if seconds is None else seconds
@@ -432,6 +451,12 @@ def _abandon(session: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop) ->
     if not inside:
         with suppress(TimeoutError):
             closing.result(CLOSING)
+
+
+def _is_plain_http(error: aiohttp.ClientConnectorSSLError) -> bool:
+    """Whether the server answered to https with what is none."""
+    reason = getattr(error.os_error, "reason", None)
+    return reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
 
 
 async def _note_reuse(

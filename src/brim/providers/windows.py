@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import quote
 
-from brim.errors import ConnectionFailedError, ProviderError, ProviderTimeoutError
+from brim.errors import (
+    AuthenticationError,
+    ConnectionFailedError,
+    ProviderError,
+    ProviderTimeoutError,
+)
 
 if TYPE_CHECKING:
     from brim.providers.endpoint import Endpoint
@@ -117,6 +122,8 @@ class Server:
             listing = await self._listed(retries=0, timeout=PATIENCE)
         except (ConnectionFailedError, ProviderTimeoutError):
             return Window(None, f"{host} cannot be reached", self._kind or "unknown")
+        except AuthenticationError as error:
+            return Window(None, str(error), self._kind or _HOSTS.get(host, "unknown"))
         except ProviderError:
             listing = _Listing(_HOSTS.get(host, "unknown"), ())
         for ask in _QUESTIONS.get(listing.kind, (_listed_window,)):

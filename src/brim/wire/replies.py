@@ -332,6 +332,16 @@ def mappings(values: object) -> list[Part]:
     return [value for value in values if isinstance(value, Mapping)]
 
 
+def calls_can_be_read(reply: Reply) -> bool:
+    """Whether all arguments are JSON; those of a stream that broke off without a word are not."""
+    try:
+        for call in reply.calls:
+            json.loads(call.arguments or "{}")
+    except (RecursionError, ValueError):
+        return False
+    return True
+
+
 def _sentence(error: Part) -> str:
     message = error.get("message")
     return message if isinstance(message, str) and message else text_of(error)

@@ -51,6 +51,11 @@ class StreamFold:
         """Whether the provider has said that the answer ends here."""
         return self._answer is not None and self._answer.is_whole and self.error is None
 
+    @property
+    def is_answer(self) -> bool:
+        """Whether anything came that can be one, be it empty."""
+        return self._answer is not None and self._answer.has_begun
+
     def reply(self) -> Reply:
         """What was said so far, also where the stream broke off or ended in an error."""
         if self._answer is None:
@@ -70,6 +75,7 @@ class _Answer(Protocol):
     """What gathers the events of one format."""
 
     is_whole: bool
+    has_begun: bool
 
     def add(self, event: Part) -> _Delta: ...
 
@@ -102,6 +108,7 @@ class _InOnePiece:
     """The answer of a server that does not stream."""
 
     is_whole = False
+    has_begun = True
 
     def __init__(self) -> None:
         self._whole: Part = {}
@@ -124,7 +131,7 @@ class _Chunks:
     """Chunks of a chat completion; of several choices the first."""
 
     def __init__(self) -> None:
-        self.is_whole = False
+        self.is_whole = self.has_begun = False
         self._beside: dict[str, Any] = {}
         self._finish: object = None
         self._content: list[str] = []
@@ -137,6 +144,7 @@ class _Chunks:
 
     def add(self, event: Part) -> _Delta:
         choice = _first_choice(event.get("choices"))
+        self.has_begun = self.has_begun or bool(choice)
         usages = [event.get("usage"), choice.get("usage"), _inner(event, "x_groq").get("usage")]
         fields = {"usage": next(filter(None, usages), None)}
         fields |= {key: event.get(key) for key in ("model", "timings")}
@@ -262,6 +270,8 @@ def _first_choice(choices: object) -> Part:
 class _Blocks:
     """Blocks of an Anthropic message, each begun, added to and ended by events of its own."""
 
+    has_begun = True
+
     def __init__(self) -> None:
         self.is_whole = False
         self._message: dict[str, Any] = {}
@@ -357,6 +367,8 @@ _GROWING: Final = frozenset((*_SPOKEN, *_CALLED))
 
 class _Items:
     """Items of a response; the end of one brings it whole, and so does the end of all."""
+
+    has_begun = True
 
     def __init__(self) -> None:
         self.is_whole = False

@@ -1,0 +1,462 @@
+"""What becomes of a session and a client when servers, callers and loops do odd things."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+import brim
+from brim.errors import ConnectionFailedError
+from brim.providers import Format, Learned
+from brim.providers.portal import Portal
+from tests.providers.scripted import Handler, run, serving
+
+WORDS = "The harbour lay quiet before the storm, and the pilots argued about the tide tables. "
+
+
+@pytest.fixture
+def learned(tmp_path: Path) -> Learned:
+    return Learned(tmp_path / "learned.sqlite3")
+
+
+def talk(session: brim.Session, turns: int) -> None:
+    for number in range(turns):
+        session.user(f"{number}: {WORDS * 3}")
+        session.assistant(f"Noted {number}.")
+
+
+def size(body: dict[str, Any]) -> int:
+    return len(json.dumps(body["messages"])) // 4
+
+
+def answered(tokens: int) -> web.Response:
+    choice = {"message": {"role": "assistant", "content": "Yes."}, "finish_reason": "stop"}
+    usage = {"prompt_tokens": tokens, "completion_tokens": 1}
+    return web.json_response({"choices": [choice], "usage": usage})
+
+
+def model_server(chat: Handler, window: int | None = 2_000) -> Handler:
+    """A server with one model, whose chat is answered by `chat`; it counts nothing."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.path == "/v1/models":
+            return web.json_response({"data": [{"id": "m", "max_model_len": window}]})
+        if request.path.endswith(("/completions", "/messages", "/responses")):
+            return await chat(request)
+        return web.json_response({"error": "not found"}, status=404)
+
+    return answer
+
+
+def events(*given: Any) -> Handler:
+    text = "".join(f"data: {json.dumps(event)}\n\n" for event in given)
+
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.Response(text=text, content_type="text/event-stream")
+
+    return answer
+
+
+async def streamed(handler: Handler, learned: Learned, chat: brim.Session) -> list[str]:
+    async with (
+        serving(model_server(handler)) as server,
+        brim.AsyncClient(server.url, learned=learned, retries=0) as client,
+    ):
+        return [text async for text in (await client.stream(chat)).texts()]
+
+
+# What is no answer
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        ({"error": {"message": "overloaded"}},),
+        ({"type": "error", "error": {"message": "overloaded"}},),
+        ({},),
+        ({"choices": None},),
+        ({"choices": 5},),
+        ({"choices": []},),
+        ({"choices": [{}]},),
+    ],
+    ids=str,
+)
+def test_a_stream_that_holds_no_answer_is_an_error_and_no_turn(
+    nonsense: Sequence[Any], learned: Learned
+) -> None:
+    chat = brim.Session("m")
+    chat.user("Hello.")
+    with pytest.raises(brim.BrimError):
+        run(streamed(events(*nonsense), learned, chat))
+    assert len(chat) == 1
+    assert chat.ledger.total.calls == 0
+
+
+@pytest.mark.parametrize(("arguments", "is_kept"), [('{"path": "a', False), ('{"path": 1}', True)])
+def test_a_call_whose_stream_just_ends_is_kept_if_it_can_be_read(
+    arguments: str, is_kept: bool, learned: Learned
+) -> None:
+    call = {"index": 0, "id": "c1", "function": {"name": "read", "arguments": arguments}}
+    chat = brim.Session("m")
+    chat.user("Read it.")
+    run(streamed(events({"choices": [{"delta": {"tool_calls": [call]}}]}), learned, chat))
+    assert bool(chat.history[-1].get("tool_calls")) is is_kept
+
+
+def test_a_page_that_repeats_the_key_does_not_carry_it_into_the_error(learned: Learned) -> None:
+    async def page(_: web.Request) -> web.StreamResponse:
+        return web.Response(text="<html>not for sk-secret-123</html>", content_type="text/html")
+
+    async def trying() -> None:
+        async with (
+            serving(page) as server,
+            brim.AsyncClient(server.url, key="sk-secret-123", learned=learned) as client,
+        ):
+            chat = brim.Session("gpt-4o")
+            chat.user("Hello.")
+            with pytest.raises(brim.ProviderError) as caught:
+                await client.send(chat)
+            assert "sk-secret" not in f"{caught.value} {caught.value.body}"
+
+    run(trying())
+
+
+# What a caller may not do, and what it is told
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"messages": []},
+        {"model": "other"},
+        {"tools": []},
+        {"stream": True},
+        {"system": 7},
+        {"temperature": object()},
+    ],
+    ids=str,
+)
+def test_options_that_cannot_be_sent_are_refused_before_anything_is(
+    options: dict[str, Any], learned: Learned
+) -> None:
+    async def never(_: web.Request) -> web.StreamResponse:
+        raise AssertionError("nothing should be sent")
+
+    async def trying() -> None:
+        async with (
+            serving(model_server(never)) as server,
+            brim.AsyncClient(server.url, learned=learned) as client,
+        ):
+            chat = brim.Session("m")
+            chat.user("Hello.")
+            with pytest.raises(brim.InputError):
+                await client.send(chat, **options)
+
+    run(trying())
+
+
+def test_where_the_window_is_not_known_the_error_says_why(learned: Learned) -> None:
+    async def no_entry(_: web.Request) -> web.StreamResponse:
+        return web.json_response({"error": {"message": "no such key"}}, status=401)
+
+    async def trying() -> None:
+        chat = brim.Session("somebodys-model")
+        chat.user("Hello.")
+        async with (
+            serving(no_entry) as server,
+            brim.AsyncClient(server.url, key="sk-wrong-1", learned=learned) as client,
+        ):
+            with pytest.raises(brim.BudgetError, match="does not accept this endpoint's key"):
+                await client.send(chat)
+        async with brim.AsyncClient("http://127.0.0.1:9", learned=learned) as client:
+            with pytest.raises(brim.BudgetError, match="cannot be reached"):
+                await client.send(chat)
+
+    run(trying())
+
+
+def test_https_to_a_server_without_it_is_said_in_words(learned: Learned) -> None:
+    async def trying() -> None:
+        async with serving(events()) as server:
+            address = server.url.replace("http:", "https:")
+            async with brim.AsyncClient(address, learned=learned) as client:
+                with pytest.raises(ConnectionFailedError, match="does not speak https"):
+                    await client.models()
+
+    run(trying())
+
+
+# What is learned
+
+
+@pytest.mark.parametrize("odd", [10**9, 5_000, 1_900, 1])
+def test_one_odd_report_does_not_stay(odd: int, learned: Learned) -> None:
+    reports = iter([None, odd])
+
+    async def chat(request: web.Request) -> web.StreamResponse:
+        return answered(next(reports, None) or size(await request.json()))
+
+    async def trying() -> None:
+        async with (
+            serving(model_server(chat)) as server,
+            brim.AsyncClient(server.url, learned=learned) as client,
+        ):
+            session = brim.Session("m", reply=100)
+            for number in range(8):
+                session.user(f"{number}: {WORDS * 8}")
+                await client.send(session)
+            assert 1.0 < session.calibration.ratio < 1.5
+
+    run(trying())
+
+
+def test_a_refusal_with_a_limit_that_no_model_has_does_not_become_the_window(
+    learned: Learned,
+) -> None:
+    error = {"message": "maximum context length is 1 tokens", "code": "context_length_exceeded"}
+    refusals = iter([web.json_response({"error": error}, status=400)])
+
+    async def chat(request: web.Request) -> web.StreamResponse:
+        return next(refusals, None) or answered(size(await request.json()))
+
+    async def trying() -> None:
+        async with (
+            serving(model_server(chat)) as server,
+            brim.AsyncClient(server.url, learned=learned) as client,
+        ):
+            session = brim.Session("m", reply=100)
+            talk(session, 12)
+            session.user("Go on.")
+            await client.send(session)
+            assert session.budget.window == 2_000
+            first, second = (asked.body for asked in server.asked if asked.path.endswith("ions"))
+            assert size(second) < size(first)
+
+    run(trying())
+
+
+@pytest.mark.parametrize("policy", ["steady", "thrift", "rolling", "sliding"])
+def test_a_refusal_without_numbers_is_remembered_for_the_session(
+    policy: str, learned: Learned
+) -> None:
+    async def chat(request: web.Request) -> web.StreamResponse:
+        tokens = size(await request.json())
+        if tokens <= 1_500:
+            return answered(tokens)
+        error = {"message": "Your input exceeds the context window of this model."}
+        return web.json_response({"error": error}, status=400)
+
+    async def trying() -> None:
+        async with (
+            serving(model_server(chat, window=4_000)) as server,
+            brim.AsyncClient(server.url, learned=learned) as client,
+        ):
+            session = brim.Session("m", reply=50, policy=policy)
+            for number in range(60):
+                session.user(f"{number}: {WORDS * 3}")
+                await client.send(session)
+            assert 1 <= client.refusals <= 3
+            known = learned.load(server.url, "m")
+            assert known is not None
+            assert known["window"] is None
+
+    run(trying())
+
+
+def test_a_limit_that_one_session_learned_is_not_lost_by_another(learned: Learned) -> None:
+    async def chat(request: web.Request) -> web.StreamResponse:
+        tokens = size(await request.json())
+        if tokens <= 1_000:
+            return answered(tokens)
+        error = {"message": f"prompt is too long: {tokens} tokens > 1000 maximum"}
+        return web.json_response({"error": error}, status=400)
+
+    async def trying() -> None:
+        async with (
+            serving(model_server(chat, window=4_000)) as server,
+            brim.AsyncClient(server.url, learned=learned) as client,
+        ):
+            short, long = (brim.Session("m", reply=100) for _ in range(2))
+            short.user(WORDS * 12)
+            await client.send(short)
+            talk(long, 30)
+            long.user("Go on.")
+            await client.send(long)
+            short.user(WORDS * 12)
+            await client.send(short)
+            assert short.budget.window == 1_000
+            known = learned.load(server.url, "m")
+            assert known is not None
+            assert known["window"] == 1_000
+
+    run(trying())
+
+
+@pytest.mark.parametrize("reported", [2_050, 4_059], ids=["halved", "oldest left out"])
+def test_a_silent_cut_is_said_once_and_nothing_is_learned_of_it(
+    reported: int, learned: Learned
+) -> None:
+    async def ollama(request: web.Request) -> web.StreamResponse:
+        match request.path:
+            case "/v1/models":
+                return web.json_response({"data": [{"id": "m", "owned_by": "library"}]})
+            case "/api/ps":
+                return web.json_response({"models": [{"model": "m", "context_length": 4_096}]})
+            case "/v1/chat/completions":
+                tokens = size(await request.json())
+                return answered(tokens if tokens <= 4_096 else reported)
+            case _:
+                return web.json_response({}, status=404)
+
+    async def trying() -> None:
+        async with (
+            serving(ollama) as server,
+            brim.AsyncClient(server.url, learned=learned) as client,
+        ):
+            chat = brim.Session("m", window=16_000, reply=100)
+            for number in range(16):
+                chat.user(f"{number}: {WORDS * 20}")
+                await client.send(chat)
+            assert len(chat.warnings) == 1
+            assert f"{reported:,}" in chat.warnings[0]
+            assert min(chat.calibration.ratios) > 1.2
+
+    run(trying())
+
+
+# Summaries
+
+
+@pytest.mark.parametrize("format", ["openai", "anthropic", "responses"])
+def test_a_summary_is_asked_for_in_the_format_of_the_server(
+    format: Format, learned: Learned
+) -> None:
+    said = "The pilots still argue."
+    text = {"type": "text", "text": said}
+    item = {"type": "message", "content": [{"type": "output_text", "text": said}]}
+    answers: dict[str, Any] = {
+        "openai": {"choices": [{"message": {"role": "assistant", "content": said}}]},
+        "anthropic": {"type": "message", "role": "assistant", "content": [text]},
+        "responses": {"object": "response", "status": "completed", "output": [item]},
+    }
+    needed = {
+        "openai": {"messages"},
+        "anthropic": {"messages", "max_tokens", "system"},
+        "responses": {"input", "instructions"},
+    }
+
+    async def chat(_: web.Request) -> web.StreamResponse:
+        return web.json_response(answers[format])
+
+    async def trying() -> None:
+        async with (
+            serving(model_server(chat)) as server,
+            brim.AsyncClient(server.url, format=format, learned=learned) as client,
+        ):
+            session = brim.Session("m", reply=100)
+            session.summarize = client.summarizer(session)
+            talk(session, 30)
+            session.user("Go on.")
+            await client.send(session)
+            assert session.summary == said
+            asked = [asked.body for asked in server.asked if asked.path in server.paths[-1:]]
+            assert needed[format] <= set(asked[0])
+
+    run(trying())
+
+
+def test_a_summary_that_was_interrupted_is_asked_for_again(learned: Learned) -> None:
+    asked: list[int] = []
+
+    async def summarize(_: str | None, evicted: Sequence[Any] | None) -> str:
+        asked.append(len(evicted or ()))
+        if len(asked) == 1:
+            await asyncio.sleep(30)
+        return "The pilots still argue."
+
+    async def chat(_: web.Request) -> web.StreamResponse:
+        return answered(900)
+
+    async def trying() -> None:
+        async with (
+            serving(model_server(chat)) as server,
+            brim.AsyncClient(server.url, learned=learned) as client,
+        ):
+            session = brim.Session("m", reply=100, summarize=summarize)
+            talk(session, 30)
+            session.user("Go on.")
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(client.send(session), 0.5)
+            await client.send(session)
+            assert asked[0] == asked[1]
+            assert session.summary == "The pilots still argue."
+
+    run(trying())
+
+
+# Loops, threads and processes
+
+
+class Threaded:
+    """A server in a thread of its own, for clients that block."""
+
+    def __init__(self, *, keeps: bool = True) -> None:
+        self._keeps = keeps
+        """Whether connections stay open after an answer."""
+        self.portal = Portal()
+        self._serving = serving(self._answer)
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        response = await model_server(self._chat)(request)
+        if not self._keeps:
+            response.force_close()
+        return response
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        return answered(size(await request.json()))
+
+    def __enter__(self) -> str:
+        return self.portal.run(self._serving.__aenter__()).url
+
+    def __exit__(self, *_: object) -> None:
+        self.portal.run(self._serving.__aexit__(None, None, None))
+        self.portal.close()
+
+
+def test_a_client_goes_on_in_another_loop_when_its_own_has_ended(learned: Learned) -> None:
+    with Threaded(keeps=False) as url:
+        client = brim.AsyncClient(url, learned=learned)
+        chat = brim.Session("m")
+        for words in ("One.", "Two."):
+            chat.user(words)
+            assert asyncio.run(client.send(chat)).text == "Yes."
+        asyncio.run(client.close())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_parent_and_child_both_go_on_after_a_fork(learned: Learned) -> None:
+    with Threaded() as url, brim.Client(url, learned=learned) as client:
+        chat = brim.Session("m")
+        chat.user("One.")
+        client.send(chat)
+        chat.user("Two.")
+        child = os.fork()
+        if not child:
+            is_answered = False
+            try:
+                is_answered = client.send(chat).text == "Yes."
+            finally:
+                os._exit(0 if is_answered else 1)
+        until = time.monotonic() + 20
+        while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert ended == (child, 0)
+        assert client.send(chat).text == "Yes."
