@@ -37,6 +37,8 @@ class Calibration:
     """Tokens for a byte of text in other scripts than Latin."""
     window: int | None = None
     """What the server takes, where it refused more."""
+    told: int | None = None
+    """What the server said of its window at that time; says it otherwise, it is another one."""
 
     @property
     def ratio(self) -> float:
@@ -73,19 +75,26 @@ class Calibration:
             return replace(self, densities=(*self.densities, density)[-REPORTS:])
         return self
 
-    def with_window(self, window: int | None) -> Calibration:
-        return replace(self, window=window)
+    def with_window(self, window: int | None, told: int | None = None) -> Calibration:
+        return replace(self, window=window, told=told)
+
+    def window_at(self, told: int | None) -> int | None:
+        """The window that was learned of a server that says this of itself."""
+        return self.window if told == self.told else None
 
     def narrowed(self, other: Calibration) -> Calibration:
         """With the smaller window of the two: a limit that was learned once is not lost."""
-        known = [window for window in (self.window, other.window) if window is not None]
-        return self.with_window(min(known, default=None))
+        if other.window is None or (self.window is not None and self.told != other.told):
+            return self
+        window = other.window if self.window is None else min(self.window, other.window)
+        return self.with_window(window, other.told)
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "ratios": list(self.ratios),
             "densities": list(self.densities),
             "window": self.window,
+            "told": self.told,
         }
 
     @classmethod
@@ -93,17 +102,21 @@ class Calibration:
         """Read what `to_dict` wrote; what makes no sense is forgotten."""
         if not isinstance(data, Mapping):
             return cls()
-        window = data.get("window")
-        known = isinstance(window, int) and not isinstance(window, bool) and window > 0
         return cls(
             _numbers(data.get("ratios"), RATIOS),
             _numbers(data.get("densities"), DENSITIES),
-            window if known else None,
+            _size(data.get("window")),
+            _size(data.get("told")),
         )
 
 
 NOTHING: Final = Calibration()
 """What is known before the first report."""
+
+
+def _size(given: object) -> int | None:
+    is_size = isinstance(given, int) and not isinstance(given, bool) and given > 0
+    return given if is_size else None  # type: ignore[return-value]
 
 
 def _high(values: tuple[float, ...]) -> float:

@@ -406,7 +406,8 @@ class Composer:
         """Believe a server that says that a request was too long: the next one is smaller."""
         if overflow.limit and SMALLEST_WINDOW <= overflow.limit < plan.budget.window:
             # So it is with tokens a minute, too: a larger request is refused whenever it comes.
-            self._learn(self.calibration.with_window(overflow.limit))
+            told = self._target.server_window
+            self._learn(self.calibration.with_window(overflow.limit, told))
             self.forget()
         elif overflow.limit is None and overflow.output is None:
             self._refused_without_a_limit(plan, max(overflow.sent or 0, plan.size, plan.tokens))

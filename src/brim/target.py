@@ -92,5 +92,6 @@ class Target:
 
     def _tightest_window(self) -> int | None:
         """The known one, unless the server was seen to take less."""
-        windows = (self._known_window(), self.calibration.window, self.ceiling)
+        learned = self.calibration.window_at(self.server_window)
+        windows = (self._known_window(), learned, self.ceiling)
         return min((window for window in windows if window is not None), default=None)

@@ -142,7 +142,7 @@ def test_a_page_that_repeats_the_key_does_not_carry_it_into_the_error(learned: L
         {"system": 7},
         {"temperature": object()},
     ],
-    ids=str,
+    ids=lambda options: next(iter(options)),
 )
 def test_options_that_cannot_be_sent_are_refused_before_anything_is(
     options: dict[str, Any], learned: Learned
@@ -460,3 +460,38 @@ def test_parent_and_child_both_go_on_after_a_fork(learned: Learned) -> None:
             time.sleep(0.05)
         assert ended == (child, 0)
         assert client.send(chat).text == "Yes."
+
+
+def test_a_learned_window_is_that_of_the_server_as_it_was(tmp_path: Path) -> None:
+    said = {"window": 512}
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.path == "/v1/models":
+            return web.json_response({"data": [{"id": "m", "max_model_len": said["window"]}]})
+        if not request.path.endswith("/chat/completions"):
+            return web.json_response({}, status=404)
+        body = await request.json()
+        tokens = sum(len(message["content"]) // 3 for message in body["messages"])
+        if tokens > said["window"]:
+            text = (
+                f"maximum context length is {said['window']} tokens, but you sent {tokens} tokens"
+            )
+            return web.json_response({"error": {"message": text}}, status=400)
+        return answered(tokens)
+
+    async def window_of(chat: brim.Session, url: str) -> int:
+        async with brim.AsyncClient(url, learned=Learned(tmp_path / "l"), retries=0) as client:
+            chat.user("Go on.")
+            await client.send(chat)
+            return chat.budget.window
+
+    async def trying() -> None:
+        async with serving(answer) as server:
+            chat = brim.Session("m", window=4_096, reply=1)
+            talk(chat, 30)
+            assert await window_of(chat, server.url) == 512
+            assert await window_of(brim.Session("m", window=4_096, reply=1), server.url) == 512
+            said["window"] = 8_192
+            assert await window_of(brim.Session("m", window=4_096, reply=1), server.url) == 4_096
+
+    run(trying())

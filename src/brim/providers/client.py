@@ -7,9 +7,9 @@ sends. A server that says that a request is too long is believed, and the reques
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Self, get_args
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, get_args
 from weakref import WeakSet
 
 from brim.calibration import NOTHING, Calibration
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from brim.session import Session
     from brim.short_view import ShortView
     from brim.summary import Summarizer, Turn
+
+T = TypeVar("T")
 
 _FORMATS: Final[Mapping[Format, FormatName]] = {
     "openai": "chat",
@@ -111,15 +113,10 @@ class AsyncClient:
         if options.get("stream"):
             raise InputError("send waits for the whole answer; `stream` gives it piece by piece")
         making = _Making(system, short_view, category, options)
-        request = await self._requested(session, making)
-        try:
-            answer = await self.connection.post(self.endpoint.chat_path, request)
-        except RefusedError as refusal:
-            request = await self._smaller(session, making, refusal)
-            try:
-                answer = await self.connection.post(self.endpoint.chat_path, request)
-            except RefusedError as again:
-                raise self._given_up(session, again) from again
+        path = self.endpoint.chat_path
+        request, answer = await self._delivered(
+            session, making, lambda request: self.connection.post(path, request)
+        )
         plan = request.plan
         reply: Reply = session.receive(answer, then=lambda reply: self._after(session, plan, reply))
         return reply
@@ -135,15 +132,7 @@ class AsyncClient:
     ) -> AsyncReceivedStream:
         """The same, piece by piece: the events of the server, with the `reply` at the end."""
         making = _Making(system, short_view, category, {**options, **self._streamed(options)})
-        request = await self._requested(session, making)
-        try:
-            events = await self._opened(request)
-        except RefusedError as refusal:
-            request = await self._smaller(session, making, refusal)
-            try:
-                events = await self._opened(request)
-            except RefusedError as again:
-                raise self._given_up(session, again) from again
+        request, events = await self._delivered(session, making, self._opened)
         plan = request.plan
         received: AsyncReceivedStream = session.receive(
             events, then=lambda reply: self._after(session, plan, reply)
@@ -244,9 +233,20 @@ class AsyncClient:
         if tokens:
             session.learn_text(text, tokens)
 
-    async def _smaller(self, session: Session, making: _Making, refusal: RefusedError) -> Request:
-        self._believe(session, refusal)
-        return await self._requested(session, making)
+    async def _delivered(
+        self, session: Session, making: _Making, deliver: Callable[[Request], Awaitable[T]]
+    ) -> tuple[Request, T]:
+        """Send a request, and once more if the server says that it is too long."""
+        request = await self._requested(session, making)
+        try:
+            return request, await deliver(request)
+        except RefusedError as refusal:
+            self._believe(session, refusal)
+        request = await self._requested(session, making)
+        try:
+            return request, await deliver(request)
+        except RefusedError as again:
+            raise self._given_up(session, again) from again
 
     def _believe(self, session: Session, refusal: RefusedError) -> None:
         self.refusals += 1
