@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from brim import learning
 from brim.calibration import Calibration
 from brim.clip import cut_to
 from brim.drawing import Drawing, FormatName
@@ -20,7 +21,7 @@ from brim.errors import ContextOverflowError
 from brim.memory import copied
 from brim.messages import Message
 from brim.planner import Planner
-from brim.planning import Reported, SummaryJob, based, expected, planning
+from brim.planning import Reported, SummaryJob, based, planning
 from brim.summary import LARGEST, cut_to_room, is_summary, room_for
 from brim.system import GAP, SUMMARY, Fact, system_text
 from brim.tokens.calibrated import foreign_size
@@ -35,15 +36,6 @@ if TYPE_CHECKING:
     from brim.target import Target
     from brim.tokens import Counter
 
-SHRINK: Final = 0.85
-"""What is tried of a request that a server refused without giving numbers."""
-
-BELIEVED: Final = 0.75
-"""A report below that share of the least that a request can take is not of the whole of it."""
-HIGHEST: Final = 3.0
-"""One above the window and that many times the estimate is of nothing that was sent."""
-SMALLEST_WINDOW: Final = 64
-"""A refusal that names a lower limit speaks of something else."""
 _HEADING: Final = f"{GAP}{SUMMARY}\n"
 
 Turn = dict[str, Any]
@@ -375,60 +367,24 @@ class Composer:
         planner = self._planner
         if planner is None or plan.history is not planner.history:
             return
-        ratio = self._known.ratio if planner.counter.density else 1.0
-        is_too_much = tokens > max(plan.budget.window, HIGHEST * plan.tokens / ratio)
-        if is_too_much or self._is_of_a_part(plan, tokens):
-            return
-        self._accepted = max(self._accepted, tokens)
-        least = expected(plan, planner, None)[0]
-        if not _leaves_out(tokens, plan.tokens, least):
-            self.base_on(plan, tokens)
-        # Without what was learned before: else one report that was far too high would stay.
-        is_odd = _leaves_out(tokens, plan.tokens / ratio, least / ratio)
-        if planner.counter.density and not is_odd:
-            foreign = planner.foreign + foreign_size(_going_out(plan))
-            known = self.calibration.learn(plan.tokens, foreign, tokens, self._known)
-            self._learn(known)
-
-    def _is_of_a_part(self, plan: Plan, tokens: int) -> bool:
-        """Whether more was sent than the server holds, so that it must have left out the rest."""
-        held = self._target.server_window
-        return held is not None and tokens <= held < plan.size
+        lesson = learning.of_report(plan, tokens, planner, self._target, self._known)
+        if lesson is not None:
+            self._accepted = max(self._accepted, tokens)
+            self._learn(lesson.calibration)
+            if lesson.is_base:
+                self.base_on(plan, tokens)
 
     def learn_text(self, text: str, tokens: int) -> None:
         """Take in what a server that only counts texts says of one."""
-        counter = self._target.counter()
-        if counter.density:
-            foreign = foreign_size([Message("user", words=(text,))])
-            self._learn(self.calibration.learn(counter.text(text), foreign, tokens))
+        self._learn(learning.of_text(text, tokens, self._target))
 
     def refused(self, plan: Plan, overflow: Overflow) -> None:
         """Believe a server that says that a request was too long: the next one is smaller."""
-        if overflow.limit and SMALLEST_WINDOW <= overflow.limit < plan.budget.window:
-            # So it is with tokens a minute, too: a larger request is refused whenever it comes.
-            told = self._target.server_window
-            self._learn(self.calibration.with_window(overflow.limit, told))
+        target, reported = learning.of_refusal(plan, overflow, self._target, self._accepted)
+        if target != self._target:
+            self._target = target
             self.forget()
-        elif overflow.limit is None and overflow.output is None:
-            self._refused_without_a_limit(plan, max(overflow.sent or 0, plan.size, plan.tokens))
-            return
-        tokens, room = overflow.sent or 0, self.budget.room
-        if overflow.output is not None and 0 < tokens <= room:
-            self._reported = Reported.of(plan, tokens)  # a shorter answer is enough
-            return
-        if overflow.at_least or tokens <= room:
-            tokens = max(tokens, int(max(plan.tokens, room) / SHRINK))
-        self._reported = Reported.of(plan, tokens, refused=True)
-
-    def _refused_without_a_limit(self, plan: Plan, tokens: int) -> None:
-        """Stay below what was refused from now on, but not below what was answered before."""
-        if tokens > self._accepted:
-            most = max(int(SHRINK * tokens), self._accepted) + plan.budget.reply
-            self._target = replace(self._target, ceiling=min(most, plan.budget.window))
-            self.forget()
-        else:
-            tokens = max(tokens, int(max(plan.tokens, self.budget.room) / SHRINK))
-        self._reported = Reported.of(plan, tokens, refused=True)
+        self._reported = reported
 
     @property
     def calibration(self) -> Calibration:
@@ -467,19 +423,8 @@ class Composer:
             self._past = Past.from_dict(data["past"])
 
 
-def _leaves_out(tokens: int, estimate: float, least: float) -> bool:
-    """Whether a report is too low; some servers leave out what they had in their cache."""
-    return tokens < estimate // 2 and tokens < BELIEVED * least
-
-
 def _system_size(text: str, counter: Counter) -> int:
     return counter.message(Message("system", words=(text,))) if text else 0
-
-
-def _going_out(plan: Plan) -> list[Message]:
-    """The messages of a plan as they are sent, without the notes between them."""
-    changed = plan.changed
-    return [changed.get(index, plan.history.messages[index]) for index in plan.kept]
 
 
 def _views(turns: Sequence[Mapping[str, Any]]) -> list[Message]:

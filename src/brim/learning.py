@@ -1,0 +1,120 @@
+"""What an answer or a refusal teaches about a server: values in, values out.
+
+A report of what a prompt took corrects the estimates to come, unless it cannot be of the whole
+prompt. A refusal is always believed; what it says decides how much smaller the next request is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from brim.messages import Message
+from brim.planning import Reported, expected
+from brim.tokens.calibrated import foreign_size
+
+if TYPE_CHECKING:
+    from brim.calibration import Calibration
+    from brim.overflow import Overflow
+    from brim.plan import Plan
+    from brim.planner import Planner
+    from brim.target import Target
+
+SHRINK: Final = 0.85
+"""What is tried of a request that a server refused without giving numbers."""
+BELIEVED: Final = 0.75
+"""A report below that share of the least that a request can take is not of the whole of it."""
+HIGHEST: Final = 3.0
+"""One above the window and that many times the estimate is of nothing that was sent."""
+SMALLEST_WINDOW: Final = 64
+"""A refusal that names a lower limit speaks of something else."""
+
+
+class Lesson(NamedTuple):
+    """What a report says that was believed."""
+
+    calibration: Calibration
+    is_base: bool
+    """Whether the next estimate may be added to it."""
+
+
+def of_report(
+    plan: Plan, tokens: int, planner: Planner, target: Target, known: Calibration
+) -> Lesson | None:
+    """What the server reported of a plan; `known` is what its planner counted with."""
+    ratio = known.ratio if planner.counter.density else 1.0
+    if tokens > max(plan.budget.window, HIGHEST * plan.tokens / ratio):
+        return None
+    if target.server_window is not None and tokens <= target.server_window < plan.size:
+        return None  # more was sent than it holds, so it must have left out the rest
+    least = expected(plan, planner, None)[0]
+    learned = target.calibration
+    # Without what was learned before: else one report that was far too high would stay.
+    is_odd = _leaves_out(tokens, plan.tokens / ratio, least / ratio)
+    if planner.counter.density and not is_odd:
+        foreign = planner.foreign + foreign_size(_going_out(plan))
+        learned = learned.learn(plan.tokens, foreign, tokens, known)
+    return Lesson(learned, is_base=not _leaves_out(tokens, plan.tokens, least))
+
+
+def _leaves_out(tokens: int, estimate: float, least: float) -> bool:
+    """Whether a report is too low; some servers leave out what they had in their cache."""
+    return tokens < estimate // 2 and tokens < BELIEVED * least
+
+
+def _going_out(plan: Plan) -> list[Message]:
+    """The messages of a plan as they are sent, without the notes between them."""
+    changed = plan.changed
+    return [changed.get(index, plan.history.messages[index]) for index in plan.kept]
+
+
+def of_text(text: str, tokens: int, target: Target) -> Calibration:
+    """What a server that only counts texts says of one."""
+    counter = target.counter()
+    if not counter.density:
+        return target.calibration
+    foreign = foreign_size([Message("user", words=(text,))])
+    return target.calibration.learn(counter.text(text), foreign, tokens)
+
+
+def of_refusal(
+    plan: Plan, overflow: Overflow, target: Target, accepted: int
+) -> tuple[Target, Reported]:
+    """The target as it is known now, and what the plan is taken for.
+
+    `accepted` is the largest request that the server has answered.
+    """
+    if overflow.limit is None and overflow.output is None:
+        return _of_bare_refusal(plan, overflow, target, accepted)
+    if overflow.limit and SMALLEST_WINDOW <= overflow.limit < plan.budget.window:
+        # So it is with tokens a minute, too: a larger request is refused whenever it comes.
+        learned = target.calibration.with_window(overflow.limit, target.server_window)
+        target = target.learned(learned)
+    tokens, room = overflow.sent or 0, _room(target)
+    if overflow.output is not None and 0 < tokens <= room:
+        return target, Reported.of(plan, tokens)  # a shorter answer is enough
+    if overflow.at_least or tokens <= room:
+        tokens = max(tokens, _shrunk(plan, room))
+    return target, Reported.of(plan, tokens, refused=True)
+
+
+def _of_bare_refusal(
+    plan: Plan, overflow: Overflow, target: Target, accepted: int
+) -> tuple[Target, Reported]:
+    """Stay below what was refused from now on, but not below what was answered before."""
+    tokens = max(overflow.sent or 0, plan.size, plan.tokens)
+    if tokens > accepted:
+        most = max(int(SHRINK * tokens), accepted) + plan.budget.reply
+        target = replace(target, ceiling=min(most, plan.budget.window))
+    else:
+        tokens = max(tokens, _shrunk(plan, _room(target)))
+    return target, Reported.of(plan, tokens, refused=True)
+
+
+def _room(target: Target) -> int:
+    return target.budget(target.counter()).room
+
+
+def _shrunk(plan: Plan, room: int) -> int:
+    """A size so far above the room that the next request is smaller by a clear step."""
+    return int(max(plan.tokens, room) / SHRINK)
