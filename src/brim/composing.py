@@ -105,6 +105,8 @@ class Composer:
         """Whether somebody answers when a summary is asked for."""
         self.covered: set[int] = set()
         """Those of the turns that a summary was asked of."""
+        self._summed_up: int | None = None
+        """The edition of which all that left is covered."""
         self._summary: str | None = None
         self._planner: Planner | None = None
         self._known = target.calibration
@@ -131,7 +133,7 @@ class Composer:
 
     def forget(self) -> None:
         """Decide anew, from all turns: the last edit is not gone on from."""
-        self._planner = self._reported = self._past = None
+        self._planner = self._reported = self._past = self._summed_up = None
 
     # Who it is sent to
 
@@ -328,10 +330,14 @@ class Composer:
 
     def evicted(self, plan: Plan) -> list[int]:
         """The turns that leave and were in no summary yet."""
-        if not self.summarizes:
+        is_known = plan.edition is not None and plan.edition == self._summed_up
+        if not self.summarizes or is_known:
             return []
         dropped = (index for drop in plan.drops for index in range(drop.start, drop.stop))
-        return [index for index in dropped if index not in self.covered]
+        new = [index for index in dropped if index not in self.covered]
+        if not new:
+            self._summed_up = plan.edition
+        return new
 
     def summing_up(self, plan: Plan, evicted: Sequence[int]) -> Planning[None]:
         """Ask for one summary of what leaves now; whatever is wrong with it, the turns leave."""
