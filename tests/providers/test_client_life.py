@@ -495,3 +495,28 @@ def test_a_learned_window_is_that_of_the_server_as_it_was(tmp_path: Path) -> Non
             assert await window_of(brim.Session("m", window=4_096, reply=1), server.url) == 4_096
 
     run(trying())
+
+
+def test_a_session_has_one_call_at_a_time(learned: Learned) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(0.05)
+        if request.path.endswith("/chat/completions"):
+            return answered(9)
+        return web.json_response({}, status=404)
+
+    async def trying() -> None:
+        async with (
+            serving(answer) as server,
+            brim.AsyncClient(server.url, learned=learned) as client,
+        ):
+            chat = brim.Session("gpt-4o")
+            chat.user("Hello.")
+            sends = (client.send(chat), client.send(chat))
+            first, second = await asyncio.gather(*sends, return_exceptions=True)
+            assert isinstance(first, brim.Reply)
+            assert isinstance(second, brim.InputError)
+            chat.user("And?")
+            await client.send(chat)
+            assert chat.ledger.total.calls == 2
+
+    run(trying())

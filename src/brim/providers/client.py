@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, get_args
 from weakref import WeakSet
@@ -84,6 +85,7 @@ class AsyncClient:
         """How often the server said that a request was too long."""
         self._saved: dict[str, Calibration] = {}
         self._kind: Kind = "unknown"
+        self._busy: WeakSet[Session] = WeakSet()
         self._told: WeakSet[Session] = WeakSet()
         """Sessions that know that the server cuts their requests."""
 
@@ -114,12 +116,11 @@ class AsyncClient:
             raise InputError("send waits for the whole answer; `stream` gives it piece by piece")
         making = _Making(system, short_view, category, options)
         path = self.endpoint.chat_path
-        request, answer = await self._delivered(
-            session, making, lambda request: self.connection.post(path, request)
-        )
-        plan = request.plan
-        reply: Reply = session.receive(answer, then=lambda reply: self._after(session, plan, reply))
-        return reply
+        with self._alone(session):
+            request, answer = await self._delivered(
+                session, making, lambda request: self.connection.post(path, request)
+            )
+            return self._received(session, request, answer)  # type: ignore[no-any-return]
 
     async def stream(
         self,
@@ -132,12 +133,9 @@ class AsyncClient:
     ) -> AsyncReceivedStream:
         """The same, piece by piece: the events of the server, with the `reply` at the end."""
         making = _Making(system, short_view, category, {**options, **self._streamed(options)})
-        request, events = await self._delivered(session, making, self._opened)
-        plan = request.plan
-        received: AsyncReceivedStream = session.receive(
-            events, then=lambda reply: self._after(session, plan, reply)
-        )
-        return received
+        with self._alone(session):
+            request, events = await self._delivered(session, making, self._opened)
+            return self._received(session, request, events)  # type: ignore[no-any-return]
 
     async def request(
         self,
@@ -264,7 +262,22 @@ class AsyncClient:
             body=refusal.body,
         )
 
+    @contextmanager
+    def _alone(self, session: Session) -> Iterator[None]:
+        """A session knows one request at a time: what it says next depends on the answer."""
+        if session in self._busy:
+            raise InputError("this session waits for an answer; it has one call at a time")
+        self._busy.add(session)
+        try:
+            yield
+        finally:
+            self._busy.discard(session)
+
     # What goes out and comes back
+
+    def _received(self, session: Session, request: Request, answer: Any) -> Any:
+        plan = request.plan
+        return session.receive(answer, then=lambda reply: self._after(session, plan, reply))
 
     async def _opened(self, request: Request) -> AsyncIterator[dict[str, Any]]:
         """A stream that has begun; a refusal is raised before."""
