@@ -389,7 +389,7 @@ class Session:
 
     def _log(self, sent: Sent) -> None:
         plan, now = sent.plan, self._clock()
-        dropped = plan.tally().get("dropped", 0)
+        dropped = plan.length - len(plan.kept)
         sizes = plan.before, plan.size, plan.limit
         model = sent.target.model or ""
         self.log.add(Entry(now, model, sent.category, *sizes, plan.cut, dropped))
