@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from brim.catalog import Index
@@ -544,6 +543,8 @@ def _needs_closing(before: Sequence[Raw], after: Sequence[Raw]) -> bool:
 
 def short_id(name: str, attempt: int = 0) -> str:
     """Nine letters and digits for an id: always the same ones, and others at another attempt."""
+    from hashlib import sha256  # loads OpenSSL, and few need it
+
     number = int.from_bytes(sha256(f"{attempt}:{name}".encode("utf-8", "replace")).digest()[:12])
     letters = []
     for _ in range(9):
