@@ -102,7 +102,10 @@ def planning(
 ) -> Counting:
     """Decide what to send; `draw` makes the request of a plan, as it would go out.
 
-    `renew` gives the planner for an edit, which may count better than the one that goes on.
+    What goes on from the last edit is sent as long as it is known to fit: because it is counted
+    exactly, because of what the server reported and what came since, or because the server counts
+    it now. Otherwise an edit falls. `renew` gives the planner for that, which may count better
+    than the one that goes on.
     """
     if ask == "off" and reported is None:
         return planner.plan()
