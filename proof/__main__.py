@@ -109,8 +109,8 @@ class Proof:
 
     def _to_be_sent(self) -> list[Conversation]:
         """Fewer, because a prompt of thousands of tokens takes this model half a minute."""
-        every_kind = recorded()[::4] if not self._small else []
-        return [*made(35), *every_kind]
+        real = [] if self._small else recorded()[::4]
+        return [*real, *made(35)]
 
     def _conversations(self) -> list[Conversation]:
         real = recorded()
