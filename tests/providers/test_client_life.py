@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -520,3 +522,31 @@ def test_a_session_has_one_call_at_a_time(learned: Learned) -> None:
             assert chat.ledger.total.calls == 2
 
     run(trying())
+
+
+def test_stream_options_that_are_none_are_refused(learned: Learned) -> None:
+    async def trying() -> None:
+        async with brim.AsyncClient("http://127.0.0.1:9", learned=learned) as client:
+            chat = brim.Session("gpt-4o")
+            chat.user("Hello.")
+            with pytest.raises(brim.InputError, match="stream_options"):
+                await client.stream(chat, stream_options=5)
+
+    run(trying())
+
+
+def test_a_summarizer_that_hangs_does_not_hold_up_the_end() -> None:
+    code = """
+import time, brim, brim.summary
+brim.summary.PATIENCE = 0.2
+chat = brim.Session("gpt-4o", window=400, reply=50, summarize=lambda *_: time.sleep(60))
+for number in range(20):
+    chat.user(f"Question {number}: " + "some words " * 10)
+    chat.assistant("An answer.")
+chat.user("Go on.")
+print(chat.request().plan.cut, chat.summary)
+"""
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "None"]
+    assert time.monotonic() - began < 30
