@@ -546,7 +546,7 @@ for number in range(20):
 chat.user("Go on.")
 print(chat.request().plan.cut, chat.summary)
 """
-    began = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=50
+    )
     assert done.stdout.split() == ["True", "None"]
-    assert time.monotonic() - began < 30
