@@ -19,12 +19,21 @@ from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from brim import __version__
-from brim.errors import BrimError, BudgetError, ContextOverflowError, InputError
+from brim.errors import (
+    BrimError,
+    BudgetError,
+    ContextOverflowError,
+    InputError,
+    ProviderError,
+    ReplyError,
+    SpendingCapError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from brim.batch import Done, Job, Tally
+    from brim.config import Loaded
     from brim.files import Source
     from brim.local import LocalServer
     from brim.plan import Plan
@@ -33,6 +42,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 EXIT_CODES: Final[Mapping[type[BaseException], int]] = {
     ContextOverflowError: 3,
+    SpendingCapError: 3,
+    ProviderError: 4,
+    ReplyError: 4,
     BrimError: 2,
     KeyboardInterrupt: 130,
     BrokenPipeError: 141,
@@ -71,7 +83,7 @@ def _sentence(error: BaseException, file: str | None) -> str:
                 "the size of the context window is not known; give --window 8192, "
                 "or -m with a name that `brim models` lists"
             )
-        case OSError():
+        case OSError() if not isinstance(error, BrimError):
             _let_go_of_stdout()
             quiet = isinstance(error, BrokenPipeError)
             return "" if quiet else f"{error.filename or 'the output'}: {error.strerror or error}"
@@ -110,12 +122,14 @@ def main() -> None:
     brim fit chat.json -m gpt-5-mini > out.json  make it fit, leave out no more than needed
     brim fit rows.jsonl --window 8192 -o out.jsonl   a file of conversations, on all cores
     brim models gpt-5-mini                       what is known about a model
+    brim ask "why did this fail?" < build.log    ask a model once
     brim local serve                             a small model on this machine
 
     FILE can be - for standard input, and may be compressed with gzip.
 
     \b
-    Exit codes: 0; 2 for a wrong call or input that cannot be read; 3 where something cannot fit.
+    Exit codes: 0; 2 for a wrong call or input that cannot be read; 3 where something cannot fit
+    the window or the spending cap; 4 where a server fails.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # arrows and dashes are not in every code page
@@ -491,6 +505,160 @@ def _unknown(name: str, known: list[str]) -> str:
     near = get_close_matches(name.lower(), known, n=5, cutoff=0.5)
     hint = f"near it: {', '.join(near)}" if near else "`brim models` lists those that are"
     return f"{name} is not known; {hint}"
+
+
+@main.command()
+@click.argument("question", required=False)
+@click.option("-m", "--model", metavar="NAME", help="A model of the configuration; see --help.")
+@click.option("--system", metavar="TEXT", help="The system prompt.")
+@click.option(
+    "--window", type=click.IntRange(1), metavar="N", help="Tokens the model holds, answer included."
+)
+@click.option(
+    "--max-tokens", type=click.IntRange(1), metavar="N", help="The longest answer, in tokens."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one object when it is done.")
+def ask(
+    question: str | None,
+    model: str | None,
+    system: str | None,
+    window: int | None,
+    max_tokens: int | None,
+    as_json: bool,
+) -> None:
+    """Ask a model once.
+
+    What comes through a pipe goes along with the QUESTION, and is cut where it is too long; without
+    a question it is the question. The answer goes to standard output as it comes, all else to
+    standard error. The model is the first of the configuration (`brim config`) unless -m names
+    another; without any, that of the key in OPENAI_API_KEY or ANTHROPIC_API_KEY with -m, or the
+    embedded one (-m local, after `brim local`).
+
+    \b
+    brim ask "why did this fail?" < build.log
+    git diff | brim ask "a commit message for this, please" -m fast
+    """
+    from brim import asking, config
+
+    loaded = config.discover(folder=Path.cwd(), environment=os.environ)
+    for notice in loaded.notices:
+        click.echo(f"brim: {notice}", err=True)
+    given = None if sys.stdin.isatty() else sys.stdin.buffer.read().decode("utf-8", "replace")
+    asked = asking.Asked(question, given, system, window, max_tokens)
+    with asking.answering(asked, loaded.config, model, os.environ) as answer:
+        for piece in answer:
+            if not as_json:
+                click.echo(piece, nl=False)
+        if not as_json:
+            click.echo()
+        for notice in answer.notices:
+            click.echo(f"brim: {notice}", err=True)
+        if as_json:
+            click.echo(json.dumps(answer.to_dict(), ensure_ascii=False))
+
+
+@main.group("config", invoke_without_command=True)
+@click.option("--all", "everything", is_flag=True, help="Show what is at its default, too.")
+@click.option("--example", is_flag=True, help="Print a file with every key and its default.")
+@click.option("--json", "as_json", is_flag=True, help="Print an object for programs.")
+@click.pass_context
+def configuration(context: click.Context, everything: bool, example: bool, as_json: bool) -> None:
+    """Show what is set, and where.
+
+    Settings come from your own file, from the project's `.brim.toml`, from the environment and
+    from flags; the later goes before the earlier, key by key. A project's file counts once you
+    trust it, and again after each change. BRIM_CONFIG names another file in place of your own. A
+    variable is named after its key: BRIM_CONTEXT__POLICY is context.policy.
+
+    \b
+    brim config                         what is set
+    brim config --example > brim.toml   a file to begin with
+    brim config trust                   show the project's file, and use it from now on
+    """
+    from brim import config
+
+    if context.invoked_subcommand is not None:
+        if everything or example or as_json:
+            raise click.UsageError(
+                f"options go after the command: brim config {context.invoked_subcommand}"
+            )
+        return
+    if example:
+        click.echo(config.example(), nl=False)
+        return
+    loaded = config.discover(folder=Path.cwd(), environment=os.environ)
+    shown = {
+        key: {"value": config.public(key, setting.value), "source": setting.source}
+        for key, setting in loaded.settings.items()
+        if everything or setting.source != config.DEFAULT
+    }
+    if as_json:
+        files = [{"path": str(file.path), "state": file.state} for file in loaded.files]
+        click.echo(json.dumps({"settings": shown, "files": files}, indent=2))
+    else:
+        _show_settings(loaded, shown)
+
+
+def _show_settings(loaded: Loaded, shown: Mapping[str, Mapping[str, object]]) -> None:
+    from brim.config import home_as_tilde, toml
+
+    for file in loaded.files:
+        click.echo(f"{home_as_tilde(file.path)}: {file.state}")
+    click.echo()
+    rows = [(f"{key} = {toml(row['value'])}", row["source"]) for key, row in shown.items()]
+    width = min(60, max((len(text) for text, _ in rows), default=0))
+    for text, source in rows:
+        click.echo(f"{text:{width}}  # {source}")
+    if not rows:
+        click.echo("nothing is set; `brim config --all` shows the defaults")
+    for notice in loaded.notices:
+        click.echo(f"brim: {notice}", err=True)
+
+
+@configuration.command()
+@click.argument("path", type=FILE_PATH, required=False)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--revoke", is_flag=True, help="Use it no more.")
+@click.pass_context
+def trust(context: click.Context, path: Path | None, yes: bool, revoke: bool) -> None:
+    """Show a project's `.brim.toml`, ask, and use it from now on.
+
+    It can name servers that get your words and programs that are started, so read it first. When
+    it changes, it is not used until it is trusted again. PATH is the file or its folder; without
+    it, it is the file that counts in this folder.
+    """
+    from brim import config
+
+    file = _overlay(path)
+    store = config.Trust.of(os.environ)
+    if revoke:
+        was = store.revoke(file)
+        click.echo(f"{file} is not used any more" if was else f"{file} was not trusted")
+        return
+    data = file.read_bytes()
+    digest = config.digest(data)
+    if store.is_trusted(file, digest):
+        click.echo(f"{file} is trusted already")
+        return
+    config.check_file(data, file)
+    click.echo(f"{file}:\n\n{config.printable(data)}")
+    if not yes and not sys.stdin.isatty():
+        raise InputError("there is nobody to ask; --yes trusts it without a question")
+    if not yes and not click.confirm("Use it?"):
+        context.exit(1)
+    store.trust(file, digest)
+    click.echo(f"{file} is used from now on")
+
+
+def _overlay(path: Path | None) -> Path:
+    """The project's file that is meant."""
+    from brim.config import OVERLAY, project_file
+
+    if path is not None:
+        return path / OVERLAY if path.is_dir() else path
+    if (found := project_file(Path.cwd())) is None:
+        raise InputError(f"there is no {OVERLAY} in this folder or above it")
+    return found
 
 
 @main.group(invoke_without_command=True)

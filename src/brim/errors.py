@@ -3,7 +3,8 @@
 BrimError
 ├── InputError              what was given cannot be read; says where and why
 │   ├── MessageError        one message of a conversation (`.index`)
-│   └── BudgetError         window, reply or margin make no sense, or are missing
+│   ├── BudgetError         window, reply or margin make no sense, or are missing
+│   └── ConfigError         settings are wrong (`.problems`, each with its file and line)
 ├── UnknownTokenizerError   no tokenizer of that name, or its package is not installed
 ├── LocalModelError         the embedded model cannot be fetched or started
 ├── ProviderError           a model server did not do as asked (`.status`, `.body`, `.retry_after`)
@@ -22,7 +23,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from decimal import Decimal
 
     from brim.overflow import Overflow
@@ -51,6 +52,19 @@ class MessageError(InputError):
 
 class BudgetError(InputError):
     """The numbers of a budget make no sense, or one that is needed is missing."""
+
+
+class ConfigError(InputError):
+    """Settings are wrong; `problems` are all of them, each with its file and line."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__(tuple(problems))
+        self.problems = tuple(problems)
+
+    def __str__(self) -> str:
+        if len(self.problems) == 1:
+            return self.problems[0]
+        return "\n  ".join([f"{len(self.problems)} settings are wrong:", *self.problems])
 
 
 class UnknownTokenizerError(BrimError, LookupError):

@@ -201,6 +201,7 @@ class AsyncClient:
         except BudgetError as error:
             if window.tokens is not None:
                 raise
+            await self.server.models()  # a server that cannot be reached says so here
             raise BudgetError(f"{error} ({window.source})") from None
 
     async def _driven(self, asking: Planning[Request], session: Session) -> Request:

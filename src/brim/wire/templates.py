@@ -97,6 +97,11 @@ def rules_for(model: str | None) -> Rules:
     return (_tables()[1].find(model) if model else None) or FREE
 
 
+def names() -> list[str]:
+    """What `rules_named` knows."""
+    return sorted(_tables()[0])
+
+
 def rules_named(name: str) -> Rules:
     """The rules that somebody asks for by the name of their table."""
     known = _tables()[0]
@@ -104,7 +109,7 @@ def rules_named(name: str) -> Rules:
         return known[name.strip().lower()]
     except KeyError:
         raise InputError(
-            f"no template rules are called {name!r}; there are {', '.join(sorted(known))}"
+            f"no template rules are called {name!r}; there are {', '.join(names())}"
         ) from None
 
 

@@ -1,0 +1,231 @@
+"""The keys: a field is a key, its type says what may stand there, its line explains it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Any
+
+from brim.config.kinds import (
+    Address,
+    Format,
+    FromOne,
+    FromZero,
+    Hidden,
+    Pattern,
+    PolicyName,
+    Seconds,
+    Server,
+    ServerCount,
+    Template,
+    Texts,
+    Variable,
+)
+from brim.usage import Price
+
+
+def _example(value: object) -> dict[str, object]:
+    """A value that a field without a default could have."""
+    return {"example": value}
+
+
+def _nothing() -> Mapping[str, Any]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """A model under a name of your own."""
+
+    endpoint: Server | None = field(default=None, metadata=_example("https://api.openai.com/v1"))
+    """The address of its server."""
+    format: Format = "openai"
+    """What the server speaks: openai, anthropic or responses."""
+    model: str | None = field(default=None, metadata=_example("gpt-5-mini"))
+    """What the server calls it, where that is another name."""
+    key_env: Variable | None = field(default=None, metadata=_example("OPENAI_API_KEY"))
+    """The environment variable that holds the key; the key itself is in no file."""
+    headers: Mapping[str, Hidden] = field(
+        default_factory=_nothing, metadata=_example({"X-Team": "docs"})
+    )
+    """Sent with every request."""
+    timeout: Seconds = 600.0
+    """Seconds without a single byte, before the answer and in its middle."""
+    window: FromOne | None = field(default=None, metadata=_example(128_000))
+    """Tokens that it holds, answer included, where neither server nor catalog knows."""
+    reply: FromZero | None = field(default=None, metadata=_example(4_096))
+    """Tokens kept free for the answer."""
+    template: Template | None = field(default=None, metadata=_example("mistral"))
+    """Whose chat template it follows, where its name does not tell."""
+    short_view: bool = False
+    """A small model: it is shown the last few turns only."""
+    price: Price | None = field(
+        default=None,
+        metadata=_example({"input": 0.25, "cached": 0.025, "output": 2.0, "written": 0.25}),
+    )
+    """Dollars per million tokens, before the price list."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextConfig:
+    """What is left out of a conversation that is too long."""
+
+    policy: PolicyName = "steady"
+    """steady: few changes of the prefix, for prompt caches. thrift: the same, cut lower.
+    rolling: old outputs masked first. sliding: the oldest leave."""
+    max_turns: FromOne | None = field(default=None, metadata=_example(40))
+    """With sliding and rolling: never more turns than this."""
+    token_budget: FromOne | None = field(default=None, metadata=_example(4_096))
+    """With sliding and rolling: never more tokens than this, however large the window is."""
+    keep_recent: FromZero | None = field(default=None, metadata=_example(5))
+    """So many of the newest units are given up last."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShortViewConfig:
+    """What a model with `short_view = true` is shown."""
+
+    keep_turns: FromOne = 2
+    """The last turns, and always the last user's."""
+    max_turn_chars: FromOne = 800
+    """Results and assistant text are cut to their last characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryConfig:
+    """Summaries of what was left out."""
+
+    model: str | None = field(default=None, metadata=_example("fast"))
+    """The model that writes them, where it is not the conversation's own."""
+    max_chars: FromOne = 2_000
+    """A longer one is compressed."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountConfig:
+    """How tokens are counted."""
+
+    server: ServerCount = "near"
+    """When a server that can count is asked: near the limit, always, or never (off)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CostConfig:
+    """What may be spent."""
+
+    warn_at_dollars: Decimal | None = field(default=None, metadata=_example(1.0))
+    """Warn once when the session has cost this much."""
+    warn_at_tokens: FromOne | None = field(default=None, metadata=_example(1_000_000))
+    """Warn once when the session has used this many tokens."""
+    cap_at_dollars: Decimal | None = field(default=None, metadata=_example(5.0))
+    """Refuse a call that could bring the session above this."""
+    cap_per_day_dollars: Decimal | None = field(default=None, metadata=_example(20.0))
+    """Refuse a call that could bring the day above this, all runs together."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryConfig:
+    """Facts that are told to the model."""
+
+    inject_max_chars: FromZero = 2_000
+    """The most characters of them in a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectConfig:
+    """The project's file tree in the system text."""
+
+    auto_tree: bool = True
+    """Put it there at the start."""
+    depth: FromOne = 3
+    """So many levels of folders."""
+    max_chars: FromOne = 2_000
+    """The most characters of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingRule:
+    """Which requests go elsewhere, and where."""
+
+    match: Pattern = ""
+    """A regular expression that is looked for in the user's words."""
+    class_: str | None = None
+    model: str | None = None
+
+    def fault(self) -> str | None:
+        """What is missing for it to mean something."""
+        if not self.match:
+            return "has no match"
+        return None if self.class_ or self.model else "needs a class or a model"
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingConfig:
+    """Which model gets what; the first rule that matches counts."""
+
+    rules: tuple[RoutingRule, ...] = field(
+        default=(),
+        metadata={"example": [{"match": r"\btranslate\b", "class": "text", "model": "fast"}]},
+    )
+    """A regular expression for the user's words, and the class or the model that they get."""
+    system_prompts: Mapping[str, str] = field(
+        default_factory=_nothing, metadata=_example({"text": "Answer with the text only."})
+    )
+    """A system prompt for each class."""
+
+
+@dataclass(frozen=True, slots=True)
+class McpConfig:
+    """An MCP server: a command that is run, or an address."""
+
+    command: str | None = field(default=None, metadata=_example("mcp-server-files"))
+    """The program that is started."""
+    args: Texts = ()
+    """Its arguments."""
+    env: Mapping[str, Hidden] = field(
+        default_factory=_nothing, metadata=_example({"LOG_LEVEL": "error"})
+    )
+    """What is added to its environment."""
+    url: Address | None = field(default=None, metadata={"instead": "https://example.com/mcp"})
+    """The address, where no command is given."""
+    headers: Mapping[str, Hidden] = field(
+        default_factory=_nothing, metadata=_example({"X-Team": "docs"})
+    )
+    """Sent to the address with every request."""
+
+    def fault(self) -> str | None:
+        """What is missing, or too much."""
+        if self.command and self.url:
+            return "has both a command and a url; one of them is meant"
+        return None if self.command or self.url else "needs a command or a url"
+
+
+@dataclass(frozen=True, slots=True)
+class GoalConfig:
+    """Where goal mode ends by itself."""
+
+    max_steps: FromOne = 25
+    """After so many steps."""
+    max_tokens: FromOne = 500_000
+    """After so many tokens, prompts and answers together."""
+    max_dollars: Decimal = Decimal("1.0")
+    """After so many dollars, where prices are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything that can be set."""
+
+    models: Mapping[str, ModelConfig] = field(default_factory=_nothing)
+    context: ContextConfig = ContextConfig()
+    short_view: ShortViewConfig = ShortViewConfig()
+    summary: SummaryConfig = SummaryConfig()
+    count: CountConfig = CountConfig()
+    cost: CostConfig = CostConfig()
+    memory: MemoryConfig = MemoryConfig()
+    project: ProjectConfig = ProjectConfig()
+    routing: RoutingConfig = field(default_factory=RoutingConfig)
+    mcp: Mapping[str, McpConfig] = field(default_factory=_nothing)
+    goal: GoalConfig = GoalConfig()

@@ -1,0 +1,234 @@
+"""One place that settings come from: read, checked, and flat."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from decimal import Decimal
+from difflib import get_close_matches
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from brim.config.keys import Config
+from brim.config.lines import key_lines
+from brim.config.spelling import Key, dotted, home_as_tilde, key_at, shortly
+from brim.config.tree import NAMES, Group, Leaf, Named, Node, Rows, group_of, key_of
+from brim.errors import ConfigError, InputError
+
+VARIABLE: Final = "BRIM_"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A value, and where it comes from: `default`, file and line, a variable, or a flag."""
+
+    value: Any
+    source: str
+
+
+class Layer:
+    """What one place sets, and what is wrong with it."""
+
+    def __init__(self, where: Callable[[Key], str]) -> None:
+        self.where = where
+        self.settings: dict[Key, Setting] = {}
+        self.problems: list[str] = []
+
+    def complain(self, key: Key, sentence: str) -> None:
+        self.problems.append(f"{self.where(key)}: {sentence}")
+
+    def take(self, node: Node, key: Key, value: object) -> None:
+        """Check a value and all below it, and keep what is right."""
+        if isinstance(node, Leaf):
+            self._take_leaf(node, key, value)
+        elif isinstance(node, Rows):
+            self._take_rows(node, key, value)
+        elif not isinstance(value, Mapping):
+            shape = "a table"
+            if isinstance(node, Group) and len(key) == 2 and key[0] in NAMES:
+                shape = f"a table of its own, [{key[0]}.NAME]"
+            self.complain(key, f"{dotted(key)} must be {shape}, not a single value")
+        else:
+            for name, inner in value.items():
+                below = (*key, name)
+                if isinstance(node, Named):
+                    self.take(node.inner, below, inner)
+                elif name in node.keys:
+                    self.take(node.keys[name], below, inner)
+                else:
+                    self.complain(below, no_key(below, node.keys))
+
+    def _take_leaf(self, node: Leaf, key: Key, value: object) -> None:
+        try:
+            kept = node.read(value)
+        except InputError as error:
+            self.complain(key, f"{dotted(key)} must be {error}")
+        else:
+            self.settings[key] = Setting(kept, self.where(key))
+
+    def _take_rows(self, node: Rows, key: Key, value: object) -> None:
+        if not isinstance(value, list | tuple):
+            self.complain(key, f"{dotted(key)} must be a list of tables, not {shortly(value)}")
+            return
+        rows = Layer(self.where)
+        made = []
+        for index, row in enumerate(value):
+            faults = len(rows.problems)
+            rows.take(node.inner, (*key, index), row)
+            if len(rows.problems) > faults:
+                continue
+            made.append(built(node.inner, (*key, index), rows.settings))
+            if fault := made[-1].fault():
+                rows.complain((*key, index), f"{dotted((*key, index))} {fault}")
+        self.problems += rows.problems
+        self.settings[key] = Setting(tuple(made), self.where(key))
+
+
+def no_key(key: Key, known: Mapping[str, object]) -> str:
+    """That a key is none, with the nearest one that is: beside it, or of that name elsewhere."""
+    name = str(key[-1])
+    if near := get_close_matches(name.lower(), known, 1):
+        return f"{dotted(key)} is no key; did you mean {dotted((*key[:-1], near[0]))}?"
+    elsewhere = {inner: (section, inner) for section, inner in _inner_keys()}
+    if near := get_close_matches(name.lower(), elsewhere, 1, cutoff=0.8):
+        return f"{dotted(key)} is no key; did you mean {dotted(elsewhere[near[0]])}?"
+    return f"{dotted(key)} is no key; there are {', '.join(known)}"
+
+
+def _inner_keys() -> Iterator[tuple[str, str]]:
+    for section, node in group_of(Config).keys.items():
+        if isinstance(node, Group):
+            yield from ((section, name) for name in node.keys)
+
+
+def built(group: Group, key: Key, settings: Mapping[Key, Setting]) -> Any:
+    """The object that a group of settings stands for."""
+    values: dict[str, object] = {}
+    for each in fields(group.made):
+        name = key_of(each.name)
+        below = (*key, name)
+        node = group.keys[name]
+        if below in settings:
+            values[each.name] = settings[below].value
+        elif not (names := _names(below, settings)):
+            continue
+        elif isinstance(node, Group):
+            values[each.name] = built(node, below, settings)
+        elif isinstance(node, Named):
+            values[each.name] = MappingProxyType(
+                {str(name): _entry(node.inner, (*below, name), settings) for name in names}
+            )
+    return group.made(**values)
+
+
+def _entry(node: Group | Leaf, key: Key, settings: Mapping[Key, Setting]) -> object:
+    return built(node, key, settings) if isinstance(node, Group) else settings[key].value
+
+
+def _names(key: Key, settings: Mapping[Key, Setting]) -> list[str | int]:
+    """What stands one level below a key, in the order in which it was set."""
+    size = len(key)
+    return list(dict.fromkeys(k[size] for k in settings if len(k) > size and k[:size] == key))
+
+
+def _parsed(data: bytes, name: str) -> tuple[dict[str, Any], str]:
+    """A file's tables and its text."""
+    try:
+        text = data.decode("utf-8-sig").replace("\r\n", "\n")
+        return tomllib.loads(text, parse_float=Decimal), text
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError([f"{name}:{line}: the file is not UTF-8"]) from None
+    except (ValueError, ArithmeticError, RecursionError) as error:
+        at = re.search(r" \(at line (\d+), column (\d+)\)$", str(error))
+        line = int(at[1]) if at else data.count(b"\n") + 1
+        column = f", column {at[2]}" if at else ""
+        reason = str(error)[: at.start()] if at else str(error)
+        raise ConfigError([f"{name}:{line}: not TOML{column}: {reason}"]) from None
+
+
+def of_file(data: bytes, path: Path) -> Layer:
+    """What a file sets, each value with its line."""
+    name = home_as_tilde(path)
+    tables, text = _parsed(data, name)
+    lines = key_lines(text)
+
+    def where(key: Key) -> str:
+        while key and key not in lines:
+            key = key[:-1]
+        return f"{name}:{lines.get(key, 1)}"
+
+    layer = Layer(where)
+    layer.take(group_of(Config), (), tables)
+    return layer
+
+
+def check_file(data: bytes, path: Path) -> None:
+    """Raise for all that is wrong with a file, as far as it can be said of it alone."""
+    if problems := of_file(data, path).problems:
+        raise ConfigError(problems)
+
+
+def of_variables(environment: Mapping[str, str], files: Mapping[Key, Setting]) -> list[Layer]:
+    """A layer for each variable that names a key; an empty one is as good as none."""
+    sections = group_of(Config).keys
+    layers = []
+    for name, text in environment.items():
+        parts = name.removeprefix(VARIABLE).split("__")
+        if not name.startswith(VARIABLE) or len(parts) < 2 or not text.strip():
+            continue
+        if parts[0].lower() in sections:  # others may belong to somebody else
+            layers.append(_variable_layer(name, parts, text, files))
+    return layers
+
+
+def _variable_layer(
+    name: str, parts: Sequence[str], text: str, files: Mapping[Key, Setting]
+) -> Layer:
+    layer = Layer(lambda _: name)
+    node: Node = group_of(Config)
+    key: Key = ()
+    for part in parts:
+        if isinstance(node, Group):
+            key = (*key, part.lower())
+            if part.lower() not in node.keys:
+                layer.complain(key, no_key(key, node.keys))
+                return layer
+            node = node.keys[part.lower()]
+        elif isinstance(node, Named) and isinstance(node.inner, Group):
+            key = (*key, _spelled(part, _names(key, files)))
+            node = node.inner
+        else:
+            layer.complain(key, f"{dotted(key)} is set as a whole")
+            return layer
+    layer.take(node, key, text if isinstance(node, Leaf) and node.is_text else _value(text))
+    return layer
+
+
+def _spelled(part: str, known: Sequence[str | int]) -> str:
+    """The name that a part of a variable means: one of the files', or a new one."""
+    for name in map(str, known):
+        if re.sub(r"\W", "_", name).lower() == part.lower():
+            return name
+    return part.lower()
+
+
+def _value(text: str) -> object:
+    try:
+        return tomllib.loads(f"value = {text.strip()}", parse_float=Decimal)["value"]
+    except (ValueError, ArithmeticError, RecursionError):
+        return text
+
+
+def of_flag(name: str, value: object) -> Layer:
+    """What a flag sets; it is called as the last part of its key."""
+    key, _ = key_at(name, 0)
+    flag = f"--{str(key[-1]).replace('_', '-')}"
+    layer = Layer(lambda _: flag)
+    for part in reversed(key):
+        value = {part: value}
+    layer.take(group_of(Config), (), value)
+    return layer

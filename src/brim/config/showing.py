@@ -1,0 +1,86 @@
+"""What is shown: a file with every key, and values without their secrets."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+from brim.config.keys import Config
+from brim.config.spelling import key_at, toml
+from brim.config.tree import NAMES, Group, Named, Node, group_of, key_of
+
+HEAD: Final = """\
+## The settings of brim. Every key is here: take away the `# ` before one to set it.
+## A value is the default, or an example where it says "not set".
+"""
+SECRET: Final = frozenset({"headers", "env"})
+"""Tables whose values are shown to nobody."""
+
+
+def example() -> str:
+    """A file with every key, its default and its explanation, in which nothing is set."""
+    sections = [_section(name, node) for name, node in group_of(Config).keys.items()]
+    return "\n".join([HEAD, *sections])
+
+
+def _section(name: str, node: Node) -> str:
+    named = isinstance(node, Named)
+    group = node.inner if isinstance(node, Named) else node
+    assert isinstance(group, Group)
+    head = f"# [{name}.{NAMES[name]}]" if named else f"[{name}]"
+    lines = [f"## {inspect.getdoc(group.made)}", head]
+    explained = explanations(group.made)
+    for each in fields(group.made):
+        says, line = _example_line(each)
+        words = f"{explained.get(each.name, '')}{says}".strip()
+        lines += [*(f"## {part.strip()}" for part in words.splitlines()), line]
+    return "\n".join(lines) + "\n"
+
+
+def _example_line(each: Any) -> tuple[str, str]:
+    name = key_of(each.name)
+    if "example" in each.metadata:
+        return " (not set)", f"# {name} = {toml(each.metadata['example'])}"
+    if "instead" in each.metadata:  # would contradict another key, if both were set
+        return " (not set)", f"## {name} = {toml(each.metadata['instead'])}"
+    return "", f"# {name} = {toml(each.default)}"
+
+
+def explanations(made: type[Any]) -> dict[str, str]:
+    """The lines under the fields of a class; none where its source is not installed."""
+    try:
+        (body,) = ast.parse(inspect.getsource(made)).body
+    except (OSError, TypeError):
+        return {}
+    assert isinstance(body, ast.ClassDef)
+    found = {}
+    for given, below in zip(body.body, body.body[1:], strict=False):
+        match given, below:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                found[name] = text
+    return found
+
+
+def public(key: str, value: object) -> object:
+    """A value as anybody may see it, made of what JSON knows."""
+    if SECRET & set(key_at(key, 0)[0][2:3]):
+        return "***" if not isinstance(value, Mapping) or value else {}
+    return _plain(value)
+
+
+def _plain(value: Any) -> object:
+    if is_dataclass(value) and not isinstance(value, type):
+        given = {key_of(each.name): getattr(value, each.name) for each in fields(value)}
+        return {name: _plain(inner) for name, inner in given.items() if inner is not None}
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return float(value) if isinstance(value, Decimal) else value
