@@ -350,7 +350,7 @@ def test_ctrl_c_ends_it_with_its_server_and_gives_the_cursor_back(
             os.killpg(process, signal.SIGINT)
 
     code, shown = in_terminal([*DEMO, option], {**DRAWN_ON, "BRIM_DATA": data}, press)
-    assert code == 130
+    assert code == 130, shown
     assert "Stopped. 1 turn. Sent whole, 0 got" in shown
     assert "Traceback" not in shown
     assert left

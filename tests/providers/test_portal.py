@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -180,3 +180,28 @@ def test_a_forked_child_gets_a_thread_of_its_own() -> None:
         assert child.exitcode == 0
         child.close()
         assert portal.run(added(1, 2)) == 3
+
+
+def test_an_interrupt_just_as_the_work_starts_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[str] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append("ended")
+
+    with Portal() as portal:
+        loop = portal._running()
+        hand_over = loop.call_soon_threadsafe
+
+        def interrupted(callback: Callable[[], object], *_: object, **__: object) -> None:
+            monkeypatch.undo()
+            hand_over(callback)
+            time.sleep(0.05)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(loop, "call_soon_threadsafe", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            portal.run(work())
+        assert ended == ["ended"]

@@ -8,7 +8,6 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future, wait
-from contextlib import suppress
 from typing import Any, Final, Self, TypeVar
 
 T = TypeVar("T")
@@ -51,22 +50,32 @@ class Portal:
         tasks: list[asyncio.Task[T]] = []
         try:
             loop = self._running()
-
-            def start() -> None:
-                task = loop.create_task(work)
-                tasks.append(task)
-                task.add_done_callback(lambda task: _settle(outcome, task))
-
-            loop.call_soon_threadsafe(start)
         except BaseException:
             work.close()
             raise
+
+        def start() -> None:
+            task = loop.create_task(work)
+            tasks.append(task)
+            task.add_done_callback(lambda task: _settle(outcome, task))
+
+        def stop() -> None:
+            # In the loop, where it comes after `start`, or instead of it: Ctrl-C comes any time.
+            for task in tasks:
+                task.cancel()
+            if not tasks:
+                work.close()
+                outcome.cancel()
+
         try:
+            loop.call_soon_threadsafe(start)
             _wait(outcome, loop)
         except BaseException:
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
-            wait([outcome], timeout=GRACE)
+            try:
+                loop.call_soon_threadsafe(stop)
+                wait([outcome], timeout=GRACE)
+            except RuntimeError:  # the loop has ended, and with it what ran in it
+                work.close()
             raise
         if not outcome.done():
             work.close()
