@@ -187,6 +187,7 @@ def test_an_interrupt_just_as_the_work_starts_ends_it(monkeypatch: pytest.Monkey
 
     async def work() -> None:
         try:
+            time.sleep(0.2)  # so that it runs, and does not wait, when the interrupt comes
             await asyncio.sleep(60)
         finally:
             ended.append("ended")
