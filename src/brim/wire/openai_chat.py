@@ -31,7 +31,8 @@ OUTPUT: Final = "_output"
 HEADING: Final = "[exec output]"
 GAP: Final = "\n\n"
 
-_THINKING: Final = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
+THINKING: Final = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
+"""Where servers put what a model thought before it answered."""
 _COMMON: Final = frozenset(("role", "content", "name", "tool_calls", "tool_call_id"))
 
 
@@ -68,7 +69,7 @@ def _read(raw: Mapping[str, Any], index: int) -> Message:
     answers = _answers(raw) if result else None
     if raw.keys() <= _COMMON:
         return Message(role, words, outputs, (), calls, answers, media, extras)
-    thinking = tuple(text_of(raw[field]) for field in _THINKING if raw.get(field))
+    thinking = tuple(text_of(raw[field]) for field in THINKING if raw.get(field))
     pin, priority = bool(raw.get("_pin")), _priority(raw, index)
     private = any(str(key).startswith("_") for key in raw)
     return Message(
@@ -189,7 +190,7 @@ def write(raw: Mapping[str, Any], before: Message, after: Message) -> dict[str, 
         return sent({**raw, "content": _written(raw, before.words, after.words)}, after)
     out = public(raw) if before.private else dict(raw)
     if after.thinking != before.thinking:
-        for field in _THINKING:
+        for field in THINKING:
             out.pop(field, None)
     result = before.role == "tool"
     old, new = (before.outputs, after.outputs) if result else (before.words, after.words)

@@ -1,0 +1,112 @@
+"""What a template would refuse, told without knowing how conversations are shaped for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from brim.wire.templates.rules import NINE, Raw, Rules
+
+
+def accepts(messages: Sequence[Raw], rules: Rules) -> str | None:
+    """None where the template renders the messages, else what it would raise."""
+    reader = _Reader(rules)
+    for index, message in enumerate(messages):
+        if complaint := reader.next(message, index) or reader.order(message):
+            return f"message {index}: {complaint}"
+    return reader.end()
+
+
+class _Reader:
+    """Goes over messages as a template does, once and forward."""
+
+    _FOLLOWS: Final[Mapping[str, str]] = {
+        "start": "user",
+        "user": "assistant calls",
+        "assistant": "user",
+        "calls": "tool",
+        "tool": "tool assistant calls",
+    }
+    """What may come after what, where turns alternate."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.state = "start"
+        self.waiting: list[str] = []
+        self.users = 0
+
+    def next(self, message: Raw, index: int) -> str | None:
+        match message["role"]:
+            case "system":
+                return self._system(index)
+            case "user":
+                self.users += 1
+                return self._turn()
+            case "assistant":
+                return self._turn() or self._calls(message)
+            case "tool":
+                return self._result(message.get("tool_call_id"), checked=True)
+            case role if not self.rules.other_roles:
+                return f"unknown role {role}"
+            case "developer":
+                return self._system(index)
+            case "function":
+                return self._result(message.get("name"), checked=False)
+            case _:
+                return self._turn()
+
+    def order(self, message: Raw) -> str | None:
+        """What is wrong with the place of a message among its neighbours."""
+        role = message["role"]
+        if not self.rules.alternate or role == "system":
+            return None
+        kind = "calls" if role == "assistant" and message.get("tool_calls") else role
+        before, self.state = self.state, kind
+        return None if kind in self._FOLLOWS[before].split() else f"{kind} after {before}"
+
+    def end(self) -> str | None:
+        if self.rules.needs_user and not self.users:
+            return "no user message"
+        return self._turn()
+
+    def _system(self, index: int) -> str | None:
+        if self.rules.system == "user":
+            return "no system role"
+        return "a system message that is not the first" if self.rules.one_system and index else None
+
+    def _turn(self) -> str | None:
+        """Whatever is neither a result nor a system text ends the step before it."""
+        left, self.waiting = self.waiting, []
+        return "calls without results" if left and not self.rules.unanswered else None
+
+    def _calls(self, message: Raw) -> str | None:
+        rules, calls = self.rules, message.get("tool_calls")
+        if calls is None and message.get("function_call") and rules.other_roles:
+            self.waiting = [str(message["function_call"].get("name", ""))]
+            return None if rules.tool_role else "no tools"
+        if "tool_calls" in message and not calls and (rules.alternate or not rules.parallel):
+            return "a list of calls without calls"
+        if not calls:
+            return None
+        self.waiting = [str(call.get("id", "")) for call in calls]
+        if not rules.tool_role:
+            return "no tools"
+        if len(calls) > 1 and not rules.parallel:
+            return "several calls at once"
+        return self._ids(call.get("id") for call in calls)
+
+    def _result(self, answered: object, *, checked: bool) -> str | None:
+        if not self.rules.tool_role:
+            return "no tools"
+        name = None if answered is None else str(answered)
+        if name in self.waiting:
+            self.waiting.remove(name)
+        elif not self.rules.orphans:
+            return "a result without its call"
+        return self._ids((answered,)) if checked else None
+
+    def _ids(self, ids: Iterable[object]) -> str | None:
+        if self.rules.ids == "any":
+            return None
+        wrong = [name for name in ids if not isinstance(name, str) or not NINE.fullmatch(name)]
+        return f"an id that is not nine letters and digits: {wrong[0]}" if wrong else None

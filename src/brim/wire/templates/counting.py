@@ -1,0 +1,139 @@
+"""Counting in the form that goes out, so that a plan that fits still fits after shaping."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from brim.messages import Call, Message
+from brim.wire.templates.rules import NINE, Rules
+from brim.wire.templates.shaping import (
+    BETWEEN,
+    CLOSING,
+    LONGEST_ROLE,
+    NO_RESULT,
+    OPENING,
+    SYSTEM,
+    short_id,
+)
+
+if TYPE_CHECKING:
+    from brim.tokens import Counter
+
+
+def counted(counter: Counter, rules: Rules) -> Counter:
+    """A counter that costs messages in the form in which they go out.
+
+    A message pays for what it can cause, whatever its neighbours turn out to be; so the sum over
+    any messages that are kept, step by step, is at least what their shaped form takes.
+    """
+    return counter if rules.free else ShapedCounter(counter, rules)
+
+
+_SLACK: Final = 2
+"""Tokens by which a text may be longer than the two that it was joined from, at the most."""
+
+
+class ShapedCounter:
+    """Counts with another counter, and adds what a template's rules may add."""
+
+    def __init__(self, counter: Counter, rules: Rules) -> None:
+        self.name = f"{counter.name}+{rules.name}"
+        self.uncertainty = counter.uncertainty
+        self.density = counter.density
+        self.text = counter.text
+        self.tools = counter.tools
+        self._counter = counter
+        self._rules = rules
+        self._scale = max(1, counter.text("\n"))
+        """What the counter takes one token for, where it scales them."""
+        self._slack = _SLACK * self._scale
+        self._turns = {
+            "system": self._system_turn(),
+            "user": self._merge(rules.alternate or rules.system == "user") + self._between(),
+            "assistant": self._merge(rules.alternate),
+            "tool": 0 if rules.tool_role else self._slack - counter.message(Message("tool")),
+            "other": 0 if rules.other_roles else self._other_turn(),
+        }
+        self._call = self._told_call()
+        self.overhead = counter.overhead + self._request()
+
+    def message(self, message: Message) -> int:
+        rules, count = self._rules, self._counter.message
+        if (
+            rules.ids == "nine"
+            and rules.tool_role
+            and (message.calls or message.answers is not None)
+        ):
+            message = _with_short_answers(message)
+        total = count(message) + self._turns[message.role]
+        if message.thinking and rules.alternate:
+            total += self._join() * len(message.thinking)
+        if message.calls:
+            total += self._call * len(message.calls)
+            if rules.tool_role and not rules.parallel:
+                total += count(Message("assistant")) * (len(message.calls) - 1)
+            if rules.tool_role and not rules.unanswered:
+                for call in message.calls:
+                    total += count(Message("tool", outputs=(NO_RESULT,), answers=call.id))
+        return total
+
+    def exact(
+        self, messages: Iterable[Message], tools: Sequence[Mapping[str, object]] = ()
+    ) -> bool:
+        """Only where nothing had to be added for what the rules may do."""
+        if self.overhead != self._counter.overhead:
+            return False
+        given = list(messages)
+        plain = all(self.message(each) == self._counter.message(each) for each in given)
+        return plain and self._counter.exact(given, tools)
+
+    def _request(self) -> int:
+        """The turns that are put in once at most."""
+        rules, added = self._rules, 0
+        if rules.alternate or rules.needs_user:
+            added += self._counter.message(Message("user", words=(OPENING,)))
+        if not (rules.orphans and rules.tool_role):
+            added += self._counter.message(Message("user", words=(CLOSING,)))
+        return added
+
+    def _join(self) -> int:
+        return self.text("\n\n") + self._slack
+
+    def _merge(self, merges: bool) -> int:
+        """A turn that is joined to another is no longer one of its own, which saves something."""
+        return max(0, self._join() - self._counter.message(Message("user"))) if merges else 0
+
+    def _between(self) -> int:
+        """A turn before a user's, where that may follow a result."""
+        if not self._rules.alternate or not self._rules.tool_role:
+            return 0
+        return self._counter.message(Message("assistant", words=(BETWEEN,)))
+
+    def _system_turn(self) -> int:
+        if not self._rules.moves_systems:
+            return 0
+        return self._merge(merges=True) + self._between() + self.text(f"{SYSTEM}\n") + self._slack
+
+    def _other_turn(self) -> int:
+        heading = LONGEST_ROLE * self._scale + self.text("[]\n") + self._slack
+        return self._merge(self._rules.alternate) + self._between() + heading
+
+    def _told_call(self) -> int:
+        if self._rules.tool_role:
+            return 0
+        told = self.text("\n\n[tool: ") + self.text(f"]\n\n{NO_RESULT}\n") + 2 * self._slack
+        bare = self._counter.message(Message("assistant"))
+        calling = self._counter.message(Message("assistant", calls=(Call("", "", ""),)))
+        return told - (calling - bare)
+
+
+def _with_short_answers(message: Message) -> Message:
+    calls = tuple(replace(call, id=_nine(call.id)) for call in message.calls)
+    answers = None if message.answers is None else _nine(message.answers)
+    return replace(message, calls=calls, answers=answers)
+
+
+def _nine(name: str) -> str:
+    return name if NINE.fullmatch(name) else short_id(name)

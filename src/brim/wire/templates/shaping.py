@@ -1,0 +1,378 @@
+"""The form that a template takes: the same conversation, changed no more than its rules ask for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from brim.wire.openai_chat import THINKING
+from brim.wire.templates.rules import NINE, Raw, Rules
+from brim.wire.turns import text_of
+
+OPENING: Final = "[the conversation goes on]"
+"""A user's turn where a template wants one and there is none."""
+BETWEEN: Final = "[interrupted]"
+"""An assistant's turn between a result and a user's words."""
+CLOSING: Final = "[results above; go on]"
+"""A user's last turn where results have become the assistant's own text.
+
+Without it the model would continue that text instead of answering.
+"""
+RESULT: Final = "[result]"
+NO_RESULT: Final = "[no result]"
+SYSTEM: Final = "[system]"
+
+LONGEST_ROLE: Final = 20
+"""Characters that are told of a role that the template does not know."""
+_LETTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_NOT_PLAIN = re.compile(r"[^0-9A-Za-z_-]+")
+_SPELLED: Final[Mapping[str, str]] = {"developer": "system", "function": "tool"}
+
+
+def shape(messages: Sequence[Raw], rules: Rules) -> list[Raw]:
+    """The messages as the template takes them: the very same ones where no rule asks for more.
+
+    Shaping what was shaped changes nothing. No words are lost but those of a result whose call
+    does not exist.
+    """
+    turns = list(messages)
+    if rules.free:
+        return turns
+    turns = [_plain(turn, rules) for turn in turns]
+    turns = _in_steps(turns, rules)
+    turns = _with_systems(turns, rules)
+    if rules.ids == "nine":
+        turns = _with_short_ids(turns)
+    if rules.alternate:
+        turns = _alternating(turns)
+    if rules.needs_user and all(turn["role"] != "user" for turn in turns):
+        turns.insert(_leading(turns), _said("user", OPENING))
+    if _needs_closing(messages, turns):
+        turns.append(_said("user", CLOSING))
+    return turns
+
+
+def _said(role: str, text: str) -> Raw:
+    return {"role": role, "content": text}
+
+
+def _kind(turn: Raw) -> str:
+    """The role of a turn, in one of the four words, or its own word where nobody knows it."""
+    role: str = turn["role"]
+    return _SPELLED.get(role, role)
+
+
+def _plain(turn: Raw, rules: Rules) -> Raw:
+    """A turn in the words that every template knows."""
+    if not rules.other_roles:
+        turn = _known(turn)
+    counts_calls = rules.alternate or not rules.parallel
+    if counts_calls and turn["role"] == "assistant" and turn.get("tool_calls", True) in ([], None):
+        return _without(turn, "tool_calls")
+    return turn
+
+
+def _known(turn: Raw) -> Raw:
+    match turn["role"]:
+        case "system" | "user" | "tool":
+            return turn
+        case "assistant":
+            if turn.get("tool_calls") is None and (calls := _calls(turn)):
+                return {**_without(turn, "function_call"), "tool_calls": calls}
+            return turn
+        case "developer":
+            return {**turn, "role": "system"}
+        case "function":
+            return {**_without(turn, "name"), "role": "tool", "tool_call_id": _answers(turn)}
+        case role:
+            return _as_user(turn, f"[{_NOT_PLAIN.sub('', role)[:LONGEST_ROLE]}]")
+
+
+def _as_user(turn: Raw, heading: str) -> Raw:
+    content = turn.get("content")
+    if content is None or isinstance(content, str):
+        content = f"{heading}\n{content}" if content else heading
+    else:
+        content = [_text_part(heading), *content]
+    return {**turn, "role": "user", "content": content}
+
+
+def _without(turn: Raw, *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in turn.items() if key not in keys}
+
+
+# Calls and their results
+
+
+def _calls(turn: Raw) -> list[Raw]:
+    """The calls of a turn; the older way to call a function is one call named like it."""
+    if turn["role"] != "assistant":
+        return []
+    calls = turn.get("tool_calls")
+    legacy = turn.get("function_call")
+    if calls is None and isinstance(legacy, Mapping):
+        return [{"id": str(legacy.get("name", "")), "type": "function", "function": legacy}]
+    return list(calls or ())
+
+
+def _id(call: Raw) -> str:
+    return str(call.get("id", ""))
+
+
+def _answers(turn: Raw) -> str | None:
+    answered = turn.get("name" if turn["role"] == "function" else "tool_call_id")
+    return None if answered is None else str(answered)
+
+
+class _Step:
+    """A calling turn, its results, and what stands between them without belonging to them."""
+
+    def __init__(self, calling: Raw) -> None:
+        self.calling = calling
+        self.calls = _calls(calling)
+        self.members = [calling]
+        """All of it, in the order in which it came."""
+        self.results: list[Raw] = []
+        self.strays: list[Raw] = []
+        """System turns and results of other calls."""
+        self.pending = [_id(call) for call in self.calls]
+
+    def take(self, turn: Raw, rules: Rules) -> bool:
+        """Take in a turn that stands within the step; False where the step is over."""
+        if not self.pending or _kind(turn) not in ("tool", "system"):
+            return False
+        name = _answers(turn) if _kind(turn) == "tool" else None
+        if name in self.pending:
+            self.pending.remove(name)
+            self.results.append(turn)
+            self.members.append(turn)
+        elif not _is_refused_orphan(turn, rules):
+            self.strays.append(turn)
+            self.members.append(turn)
+        return True
+
+    def pairs(self) -> list[tuple[Raw, Raw | None]]:
+        """Each call with its result, whatever the order in which they came."""
+        left = list(self.results)
+        found: list[tuple[Raw, Raw | None]] = []
+        for call in self.calls:
+            result = next((turn for turn in left if _answers(turn) == _id(call)), None)
+            if result is not None:
+                left.remove(result)
+            found.append((call, result))
+        return found
+
+
+def _in_steps(turns: Iterable[Raw], rules: Rules) -> list[Raw]:
+    """Give every step its form, and leave out results without calls where these are refused."""
+    out: list[Raw] = []
+    step: _Step | None = None
+    for turn in turns:
+        if step is not None:
+            if step.take(turn, rules):
+                continue
+            out += _formed(step, rules)
+            step = None
+        if _calls(turn):
+            step = _Step(turn)
+        elif not _is_refused_orphan(turn, rules):
+            out.append(turn)
+    return out if step is None else out + _formed(step, rules)
+
+
+def _is_refused_orphan(turn: Raw, rules: Rules) -> bool:
+    return _kind(turn) == "tool" and not (rules.orphans and rules.tool_role)
+
+
+def _formed(step: _Step, rules: Rules) -> list[Raw]:
+    if not rules.tool_role:
+        return [_told(step), *step.strays]
+    if not rules.parallel and len(step.calls) > 1:
+        return [*_one_by_one(step, rules), *step.strays]
+    added = [] if rules.unanswered else [_no_result(name, step) for name in step.pending]
+    if added or (rules.moves_systems and any(_kind(turn) == "system" for turn in step.strays)):
+        return [step.calling, *step.results, *added, *step.strays]
+    return step.members
+
+
+def _one_by_one(step: _Step, rules: Rules) -> list[Raw]:
+    """A turn for each call; the words stay with the first."""
+    out: list[Raw] = []
+    for call, result in step.pairs():
+        words = {"role": "assistant", "content": None} if out else step.calling
+        out.append({**words, "tool_calls": [call]})
+        if result is not None:
+            out.append(result)
+        elif not rules.unanswered:
+            out.append(_no_result(_id(call), step))
+    return out
+
+
+def _no_result(name: str, step: _Step) -> Raw:
+    if "tool_calls" in step.calling:
+        return {"role": "tool", "tool_call_id": name, "content": NO_RESULT}
+    return {"role": "function", "name": name, "content": NO_RESULT}
+
+
+def _told(step: _Step) -> Raw:
+    """A step as the assistant's own text."""
+    contents = [step.calling.get("content")]
+    contents += [_call_told(call, result) for call, result in step.pairs()]
+    fields = {
+        **{key: turn[key] for turn in step.results for key in turn if str(key).startswith("_")},
+        **_without(step.calling, "tool_calls", "function_call"),
+    }
+    return {**fields, "content": _joined(contents)}
+
+
+def _call_told(call: Raw, result: Raw | None) -> Any:
+    function = call.get("function") or call.get("custom") or {}
+    arguments = text_of(function.get("arguments", function.get("input", "")))
+    lines = [f"[tool: {function.get('name', '')}]", arguments]
+    lines.append(NO_RESULT if result is None else RESULT)
+    content = None if result is None else result.get("content")
+    if isinstance(content, str):
+        lines.append(content)
+    text = "\n".join(line for line in lines if line)
+    return text if content is None or isinstance(content, str) else [_text_part(text), *content]
+
+
+# Merging
+
+
+def _text_part(text: str) -> Raw:
+    return {"type": "text", "text": text}
+
+
+def _joined(contents: Iterable[Any]) -> Any:
+    """Contents as one: texts with a blank line between, parts one after the other."""
+    given = [content for content in contents if content is not None]
+    filled = [content for content in given if content] or given[:1]
+    if len(filled) < 2:
+        return filled[0] if filled else None
+    if all(isinstance(content, str) for content in filled):
+        return "\n\n".join(filled)
+    return [part for content in filled for part in _parts(content)]
+
+
+def _parts(content: Any) -> list[Any]:
+    return [_text_part(content)] if isinstance(content, str) else list(content)
+
+
+def _merged(turns: Sequence[Raw]) -> Raw:
+    """Turns of one role as one; of fields that cannot be joined the first turn's stay."""
+    if len(turns) == 1:
+        return turns[0]
+    fields: dict[str, Any] = {}
+    for turn in reversed(turns):
+        fields |= turn
+    for field in ("content", *(field for field in THINKING if field in fields)):
+        fields[field] = _joined(turn.get(field) for turn in turns)
+    return fields
+
+
+def _with_systems(turns: list[Raw], rules: Rules) -> list[Raw]:
+    """One system text in front, or none; a later one is said by the user, in its place.
+
+    Put in front it would change the beginning of the prompt, which the server has in its cache.
+    """
+    if not rules.moves_systems:
+        return turns
+    start = _leading(turns)
+    rest = [_as_user(turn, SYSTEM) if _kind(turn) == "system" else turn for turn in turns[start:]]
+    if not start:
+        return rest
+    first = _merged(turns[:start])
+    if rules.system == "own":
+        return [first, *rest]
+    first = {**first, "role": "user"}
+    if rest and rest[0]["role"] == "user":
+        return [_merged((first, rest[0])), *rest[1:]]
+    return [first, *rest]
+
+
+def _leading(turns: Iterable[Raw]) -> int:
+    """How many system turns stand in front."""
+    count = 0
+    for turn in turns:
+        if _kind(turn) != "system":
+            break
+        count += 1
+    return count
+
+
+def _alternating(turns: Iterable[Raw]) -> list[Raw]:
+    groups: list[list[Raw]] = []
+    for turn in turns:
+        role, before = turn["role"], groups[-1][-1]["role"] if groups else "system"
+        if role == before and role in ("user", "assistant"):
+            groups[-1].append(turn)
+            continue
+        if role == "assistant" and before == "system":
+            groups.append([_said("user", OPENING)])
+        elif role == "user" and before == "tool":
+            groups.append([_said("assistant", BETWEEN)])
+        groups.append([turn])
+    return [_merged(group) for group in groups]
+
+
+def _needs_closing(before: Sequence[Raw], after: Sequence[Raw]) -> bool:
+    """Whether results came last, and an assistant turn does now, or nothing is left.
+
+    An assistant turn that was last before is a beginning which the model shall continue.
+    """
+    if not before or (after and after[-1]["role"] != "assistant"):
+        return False
+    if not after:
+        return True
+    return _kind(before[-1]) == "tool" or bool(_calls(before[-1]) and not _calls(after[-1]))
+
+
+# Ids
+
+
+def short_id(name: str, attempt: int = 0) -> str:
+    """Nine letters and digits for an id: always the same ones, and others at another attempt."""
+    from hashlib import sha256  # loads OpenSSL, and few need it
+
+    number = int.from_bytes(sha256(f"{attempt}:{name}".encode("utf-8", "replace")).digest()[:12])
+    letters = []
+    for _ in range(9):
+        number, place = divmod(number, len(_LETTERS))
+        letters.append(_LETTERS[place])
+    return "".join(letters)
+
+
+def _with_short_ids(turns: list[Raw]) -> list[Raw]:
+    given = [_id(call) for turn in turns for call in _calls(turn)]
+    given += [_answers(turn) or "" for turn in turns if turn["role"] == "tool"]
+    names = _short_ids(given)
+    return [_renamed(turn, names) for turn in turns] if names else turns
+
+
+def _short_ids(given: Iterable[str]) -> dict[str, str]:
+    """New ids for those that need one, each its own."""
+    names = dict.fromkeys(given)
+    taken = {name for name in names if NINE.fullmatch(name)}
+    short: dict[str, str] = {}
+    for name in names:
+        if NINE.fullmatch(name):
+            continue
+        attempt = 0
+        while (chosen := short_id(name, attempt)) in taken:
+            attempt += 1
+        taken.add(chosen)
+        short[name] = chosen
+    return short
+
+
+def _renamed(turn: Raw, names: Mapping[str, str]) -> Raw:
+    if turn["role"] == "tool":
+        name = _answers(turn) or ""
+        return {**turn, "tool_call_id": names[name]} if name in names else turn
+    calls = (turn.get("tool_calls") or ()) if turn["role"] == "assistant" else ()
+    if not any(_id(call) in names for call in calls):
+        return turn
+    renamed = [{**call, "id": names[_id(call)]} if _id(call) in names else call for call in calls]
+    return {**turn, "tool_calls": renamed}
