@@ -16,6 +16,7 @@ from brim.wire import (
     openai_responses,
     templates,
 )
+from brim.wire.replies import OWN_BLOCKS
 
 if TYPE_CHECKING:
     from brim.plan import Plan
@@ -26,8 +27,6 @@ FORMATS: Mapping[str, wire.Format] = {
     "anthropic": anthropic,
     "responses": openai_responses,
 }
-_OWN_BLOCKS = ("_anthropic", "_responses")
-"""Where a turn holds what a format sent itself, and wants back as it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class Drawing:
 
     def body(self, turns: Sequence[Mapping[str, Any]], plan: Plan) -> dict[str, Any]:
         """What goes to the server: the turns as planned, in its format and by its rules."""
-        keep = () if self.format == "chat" else _OWN_BLOCKS
+        keep = () if self.format == "chat" else OWN_BLOCKS
         messages = openai_chat.planned(turns, plan, keep)
         if self.system:
             messages.insert(0, {"role": self.system_role, "content": self.system})

@@ -25,9 +25,9 @@ from brim.wire import (
     openai_chat,
     openai_responses,
 )
-from brim.wire.build_anthropic import CONTINUES, cache_marks, message_index
-from brim.wire.chat_turns import NO_RESULT
+from brim.wire.build_anthropic import cache_marks, message_index
 from brim.wire.replies import reply_of
+from brim.wire.words import NO_RESULT, OPENING
 from tests.strategies import Raw, histories, history
 from tests.wire.bodies import PIXEL, anthropic_faults
 from tests.wire.test_replies import ANTHROPIC, BLOCKS, ITEMS, RESPONSE
@@ -86,7 +86,7 @@ def words(turns: list[Message]) -> list[str]:
 
 def is_own(text: str) -> bool:
     """Whether a text is not one that stands for something else."""
-    titles = (CONTINUES, "[system]", "[developer]")
+    titles = (OPENING, "[system]", "[developer]")
     return bool(text.strip()) and text not in titles and not text.startswith(("[im", '{"type":'))
 
 

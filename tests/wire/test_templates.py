@@ -22,11 +22,7 @@ from brim.tokens.calibrated import CalibratedCounter
 from brim.tokens.counter import RequestCounter
 from brim.wire import openai_chat
 from brim.wire.templates import (
-    BETWEEN,
-    CLOSING,
     FREE,
-    NO_RESULT,
-    OPENING,
     Rules,
     accepts,
     counted,
@@ -35,6 +31,7 @@ from brim.wire.templates import (
     shape,
     short_id,
 )
+from brim.wire.words import BETWEEN, CLOSING, NO_RESULT, OPENING
 from tests.strategies import Raw, call, histories, limits, policies, text
 
 NAMES = (

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from brim.wire.chat_turns import (
-    NO_RESULT,
     ChatTurn,
     data_of,
     is_blank,
@@ -19,9 +18,7 @@ from brim.wire.chat_turns import (
 )
 from brim.wire.replies import ANTHROPIC, arguments_of, thoughts_of_blocks, words_of_blocks
 from brim.wire.turns import Part, public
-
-CONTINUES: Final = "[the conversation continues]"
-"""The user's turn that a conversation gets which begins with the assistant's."""
+from brim.wire.words import NO_RESULT, OPENING, RESULT
 
 _THINKING: Final = ("thinking", "redacted_thinking")
 _NATIVE: Final = ("image", "document", "search_result", "container_upload")
@@ -83,7 +80,7 @@ def _sent(messages: Sequence[Mapping[str, Any]]) -> tuple[list[ChatTurn], list[_
         else:
             sent.append(_Sent(role, blocks, turn.index))
     if sent and sent[0].role == "assistant":
-        sent.insert(0, _Sent("user", [_text(CONTINUES)], sent[0].first))
+        sent.insert(0, _Sent("user", [_text(OPENING)], sent[0].first))
     return head, _finished(_answered(sent, len(messages)))
 
 
@@ -120,7 +117,7 @@ def _written(turn: ChatTurn) -> list[Part]:
         case "tool" if turn.answers is not None:
             return [_result(turn.answers, _result_content(turn))]
         case "tool":
-            return _headed("[result]", _blocks(turn))
+            return _headed(RESULT, _blocks(turn))
         case "user":
             return _blocks(turn)
         case _:

@@ -7,9 +7,10 @@ from typing import Any, Final
 from zlib import crc32
 
 from brim.messages import Call
-from brim.wire.chat_turns import NO_RESULT, ChatTurn, is_text, settled, split, stand_in
+from brim.wire.chat_turns import ChatTurn, is_text, settled, split, stand_in
 from brim.wire.replies import RESPONSES, thoughts_of_items, words_of_items
 from brim.wire.turns import Part, public
+from brim.wire.words import NO_RESULT, RESULT
 
 _LONGEST_ID: Final = 64
 _NATIVE: Final = ("input_text", "input_image", "input_file")
@@ -83,7 +84,7 @@ def _written(turn: ChatTurn, is_stored: bool) -> list[Part]:
         case "tool" if turn.answers is not None:
             return [_output(turn.answers, _content(turn), turn.is_custom)]
         case "tool":
-            return _item("user", _headed("[result]", turn))
+            return _item("user", _headed(RESULT, turn))
         case "user" | "system":
             return _item(role, _content(turn))
         case _:

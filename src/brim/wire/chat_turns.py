@@ -6,15 +6,11 @@ import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from brim.messages import Message
 from brim.wire import openai_chat
-from brim.wire.replies import PLAIN_THINKING, SIGNED_THINKING
 from brim.wire.turns import Part, public, text_of
-
-NO_RESULT: Final = "[no result]"
-"""What stands for the result of a call that has none: the other formats refuse open calls."""
 
 _DATA = re.compile(r"data:([\w.+-]+/[\w.+-]+)[^,]*;base64,(.*)", re.DOTALL)
 
@@ -36,7 +32,7 @@ class ChatTurn:
 
     @property
     def has_thinking(self) -> bool:
-        return any(self.raw.get(field) for field in (*PLAIN_THINKING, *SIGNED_THINKING))
+        return any(self.raw.get(field) for field in openai_chat.THINKING)
 
     @property
     def parts(self) -> list[Part]:

@@ -31,7 +31,9 @@ OUTPUT: Final = "_output"
 HEADING: Final = "[exec output]"
 GAP: Final = "\n\n"
 
-THINKING: Final = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
+PLAIN_THINKING: Final = ("reasoning_content", "reasoning")
+SIGNED_THINKING: Final = ("reasoning_details", "thinking_blocks")
+THINKING: Final = (*PLAIN_THINKING, *SIGNED_THINKING)
 """Where servers put what a model thought before it answered."""
 _COMMON: Final = frozenset(("role", "content", "name", "tool_calls", "tool_call_id"))
 

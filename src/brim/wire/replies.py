@@ -14,12 +14,13 @@ from brim.errors import InputError, ReplyError
 from brim.reply import Reply
 from brim.usage import reported, reported_cost
 from brim.wire import openai_chat
+from brim.wire.openai_chat import PLAIN_THINKING, SIGNED_THINKING
 from brim.wire.turns import Part, hidden, public, text_of
 
 ANTHROPIC: Final = "_anthropic"
 RESPONSES: Final = "_responses"
-PLAIN_THINKING: Final = ("reasoning_content", "reasoning")
-SIGNED_THINKING: Final = ("reasoning_details", "thinking_blocks")
+OWN_BLOCKS: Final = (ANTHROPIC, RESPONSES)
+"""Where a turn holds what a format sent itself, and wants back as it was."""
 ARGUMENTS: Final = "_arguments"
 """The JSON of a streamed call as it came; what came of it may not be JSON."""
 

@@ -9,10 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from brim.reply import Reply
+from brim.wire.openai_chat import PLAIN_THINKING, SIGNED_THINKING
 from brim.wire.replies import (
     ARGUMENTS,
-    PLAIN_THINKING,
-    SIGNED_THINKING,
     arguments_of,
     error_in,
     mappings,

@@ -10,25 +10,10 @@ a template would refuse, and knows nothing of how `shape` goes about it.
 from brim.wire.templates.checking import accepts
 from brim.wire.templates.counting import ShapedCounter, counted
 from brim.wire.templates.rules import FREE, Rules, names, rules_for, rules_named
-from brim.wire.templates.shaping import (
-    BETWEEN,
-    CLOSING,
-    NO_RESULT,
-    OPENING,
-    RESULT,
-    SYSTEM,
-    shape,
-    short_id,
-)
+from brim.wire.templates.shaping import shape, short_id
 
 __all__ = [
-    "BETWEEN",
-    "CLOSING",
     "FREE",
-    "NO_RESULT",
-    "OPENING",
-    "RESULT",
-    "SYSTEM",
     "Rules",
     "ShapedCounter",
     "accepts",

@@ -9,19 +9,7 @@ from typing import Any, Final
 from brim.wire.openai_chat import THINKING
 from brim.wire.templates.rules import NINE, Raw, Rules
 from brim.wire.turns import text_of
-
-OPENING: Final = "[the conversation goes on]"
-"""A user's turn where a template wants one and there is none."""
-BETWEEN: Final = "[interrupted]"
-"""An assistant's turn between a result and a user's words."""
-CLOSING: Final = "[results above; go on]"
-"""A user's last turn where results have become the assistant's own text.
-
-Without it the model would continue that text instead of answering.
-"""
-RESULT: Final = "[result]"
-NO_RESULT: Final = "[no result]"
-SYSTEM: Final = "[system]"
+from brim.wire.words import BETWEEN, CLOSING, NO_RESULT, OPENING, RESULT, SYSTEM
 
 LONGEST_ROLE: Final = 20
 """Characters that are told of a role that the template does not know."""
