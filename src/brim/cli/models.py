@@ -1,0 +1,69 @@
+"""`brim models`: what is known about them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+
+from brim.cli.door import main, width
+from brim.errors import InputError
+
+
+@main.command()
+@click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+def models(name: str | None, as_json: bool) -> None:
+    """List the models that are known, or show one of them.
+
+    Names are found through providers, dates, tags and file endings: `openai/gpt-4o-2024-08-06`
+    is `gpt-4o`. Prices are dollars per million tokens: input, cached input, output.
+
+    \b
+    brim models
+    brim models claude-sonnet-4-5
+    brim models qwen2.5-7b-instruct-q4_k_m.gguf --json
+    """
+    from brim import catalog, explain
+
+    if name is None:
+        known = [_facts(model.name) for model in catalog.models()]
+        click.echo(
+            json.dumps(known, indent=2) if as_json else explain.models(known, width(sys.stdout))
+        )
+        return
+    if catalog.model(name) is None:
+        raise InputError(_unknown(name, [model.name for model in catalog.models()]))
+    facts = _facts(name)
+    click.echo(json.dumps(facts, indent=2) if as_json else explain.model(name, facts))
+
+
+def _facts(name: str) -> dict[str, Any]:
+    """What is known about a model, for JSON; what is not known is None."""
+    from brim import catalog, tokens, usage
+
+    model = catalog.model(name)
+    assert model is not None
+    vocabulary, own = tokens.vocabulary_of(name)
+    price = usage.price(model.name, model.provider) or usage.Price()
+    rates = {"input": price.input, "cached": price.cached, "output": price.output}
+    return {
+        "name": model.name,
+        "provider": model.provider,
+        "context": model.context,
+        "largest_input": model.largest_input,
+        "largest_output": model.largest_output,
+        "tokenizer": vocabulary,
+        "exact": own,
+        "price": {kind: None if rate is None else float(rate) for kind, rate in rates.items()},
+    }
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name.lower(), known, n=5, cutoff=0.5)
+    hint = f"near it: {', '.join(near)}" if near else "`brim models` lists those that are"
+    return f"{name} is not known; {hint}"
