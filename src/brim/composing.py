@@ -7,7 +7,7 @@ its last edit, what the server reported, and the summary of what was left out.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -23,7 +23,7 @@ from brim.messages import Message
 from brim.planner import Planner
 from brim.planning import Reported, SummaryJob, based, planning
 from brim.summary import LARGEST, cut_to_room, is_summary, room_for
-from brim.system import GAP, SUMMARY, Fact, system_text
+from brim.system import GAP, LARGEST_BACKGROUND, SUMMARY, Fact, system_text
 from brim.tokens.calibrated import foreign_size
 from brim.wire import openai_chat
 
@@ -48,6 +48,7 @@ class Prompt:
     base: str = ""
     role: str = "system"
     memory: list[Fact] | None = None
+    memory_chars: int = LARGEST_BACKGROUND
     project: str | None = None
     goal: str | None = None
 
@@ -93,11 +94,17 @@ class Composer:
     """Decides about one conversation; whoever has it appends the turns."""
 
     def __init__(
-        self, target: Target, policy: Policy, tools: Sequence[Mapping[str, Any]] | None
+        self,
+        target: Target,
+        policy: Policy,
+        tools: Sequence[Mapping[str, Any]] | None,
+        summary_chars: int = LARGEST,
     ) -> None:
         self._target = target
         self.policy = policy
         self.tools = tools
+        self.summary_chars = summary_chars
+        """A longer summary is made shorter."""
         self.turns: list[Turn] = []
         self.pinned: set[int] = set()
         """Places among the turns."""
@@ -239,7 +246,34 @@ class Composer:
             project=prompt.project,
             summary=None if self.tells_in_note else self._summary,
             goal=prompt.goal,
+            largest_background=prompt.memory_chars,
         )
+
+    def composing(
+        self, draw: Callable[[], Drawing], ask: Ask = "off"
+    ) -> Planning[tuple[Plan, Drawing]]:
+        """Decide what is sent of all turns, with a summary of those that leave.
+
+        `draw` says anew how a request is made, after the summary has changed.
+        """
+        drawing = draw()
+        plan = yield from self.planning(drawing, ask)
+        if self._tells_what_is_there(plan):
+            self._summary = None
+            self.covered.clear()
+            drawing = draw()
+            plan = yield from self.planning(drawing, ask)
+        evicted, before = self._evicted(plan), self._summary
+        if not evicted:
+            return plan, drawing
+        yield from self._summing_up(plan, evicted)
+        drawing = draw()
+        try:
+            return (yield from self.planning(drawing, ask)), drawing
+        except ContextOverflowError:
+            self.summary = before
+            drawing = draw()
+            return (yield from self.planning(drawing, ask)), drawing
 
     def planning(self, drawing: Drawing, ask: Ask = "off") -> Planning[Plan]:
         """Decide what is sent of all turns."""
@@ -326,9 +360,16 @@ class Composer:
         return self.policy.share is not None
 
     def _summary_room(self, budget: Budget) -> int:
-        return room_for(budget.limit) if self.summarizes or self._summary else 0
+        if not self.summarizes and not self._summary:
+            return 0
+        return room_for(budget.limit, self.summary_chars)
 
-    def evicted(self, plan: Plan) -> list[int]:
+    def _tells_what_is_there(self, plan: Plan) -> bool:
+        """Whether all that the system text sums up is sent again: the window has grown."""
+        told = self._summary and self.covered and not self.tells_in_note
+        return bool(told) and not plan.drops
+
+    def _evicted(self, plan: Plan) -> list[int]:
         """The turns that leave and were in no summary yet."""
         is_known = plan.edition is not None and plan.edition == self._summed_up
         if not self.summarizes or is_known:
@@ -339,7 +380,7 @@ class Composer:
             self._summed_up = plan.edition
         return new
 
-    def summing_up(self, plan: Plan, evicted: Sequence[int]) -> Planning[None]:
+    def _summing_up(self, plan: Plan, evicted: Sequence[int]) -> Planning[None]:
         """Ask for one summary of what leaves now; whatever is wrong with it, the turns leave."""
         count, history = self.planner.counter.text, self.planner.history
         replaced = sum(map(history.tokens, evicted)) + count(self._summary or "")
@@ -348,11 +389,11 @@ class Composer:
         self.covered.update(evicted)  # not before: who is interrupted here will be asked again
         if not is_summary(text, replaced, count):
             return
-        if len(text) > LARGEST:
+        if len(text) > self.summary_chars:
             shorter = yield SummaryJob(text, None)
             if is_summary(shorter, count(text), count):
                 text = shorter
-            text = cut_to(text, LARGEST)
+            text = cut_to(text, self.summary_chars)
         room = self._summary_room(self.budget)
         if not self.tells_in_note:
             written = count(self._summary) if self._summary else -count(_HEADING)

@@ -66,6 +66,18 @@ Renew: TypeAlias = "Callable[[], Planner]"
 Draw: TypeAlias = "Callable[[Plan], Mapping[str, Any]]"
 
 
+def driven(asking: Planning[T], answer: Callable[[Job], object]) -> T:
+    """What a generator of jobs returns, driven by answers that can be had at once."""
+    given: object = None
+    while True:
+        try:
+            job = asking.send(given)
+        except StopIteration as done:
+            value: T = done.value
+            return value
+        given = answer(job)
+
+
 @dataclass(frozen=True, slots=True)
 class Reported:
     """What a server said that a request took: the base that later estimates are added to."""

@@ -5,19 +5,36 @@ A stream that is left early (Ctrl-C, an error, a loop that breaks) is kept as fa
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from brim.errors import ReplyError
-from brim.wire.replies import calls_can_be_read
+from brim.reply import Reply
+from brim.wire.replies import calls_can_be_read, reply_of
 from brim.wire.streams import StreamFold
 
 if TYPE_CHECKING:
     from brim.plan import Plan
-    from brim.reply import Reply
 
-Keep = Callable[["Reply", bool], None]
+Keep = Callable[[Reply, bool], None]
 """What takes the answer; the second says whether it came to its end."""
+
+
+def received(response: Any, keep: Keep, plan: Plan | None) -> Any:
+    """The reply, kept at once; or a stream that is kept at its end."""
+    if isinstance(response, AsyncIterable):
+        return AsyncReceivedStream(response, keep, plan)
+    if isinstance(response, Iterable) and _is_stream(response):
+        return ReceivedStream(response, keep, plan)
+    reply = response if isinstance(response, Reply) else reply_of(response)
+    keep(reply, True)
+    return reply
+
+
+def _is_stream(response: Any) -> bool:
+    """Whether it comes in pieces: not JSON, nor an object of a client library that holds it all."""
+    whole = isinstance(response, Mapping | str | bytes) or hasattr(response, "model_dump")
+    return not whole
 
 
 class _Received:

@@ -9,7 +9,7 @@ what can be answered without a connection.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -19,20 +19,19 @@ from brim.calibration import Calibration
 from brim.clip import clip
 from brim.composing import Composer, Prompt
 from brim.drawing import FORMATS
-from brim.errors import BudgetError, ContextOverflowError, InputError
+from brim.errors import BudgetError, InputError
 from brim.ledger import Entry, Ledger, RequestLog, check_category
 from brim.memory import copied
-from brim.planning import SummaryJob
+from brim.planning import SummaryJob, driven
 from brim.policies import POLICIES, policy_of
-from brim.receiving import AsyncReceivedStream, ReceivedStream
+from brim.receiving import received
 from brim.reply import Reply
 from brim.request import Request
 from brim.short_view import ShortView
-from brim.summary import answer_of
-from brim.system import Fact
+from brim.summary import LARGEST, answer_of
+from brim.system import LARGEST_BACKGROUND, Fact
 from brim.target import Target
 from brim.wire import checked_tools, openai_chat
-from brim.wire.replies import reply_of
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from brim.overflow import Overflow
     from brim.passes import Pass
     from brim.plan import Plan
-    from brim.planning import Ask, Planning
+    from brim.planning import Ask, Job, Planning
     from brim.policies import Policy
     from brim.summary import Summarizer
     from brim.tokens import Tokenizer
@@ -96,6 +95,8 @@ class Session:
         warn_at_dollars: Decimal | float | None = None,
         warn_at_tokens: int | None = None,
         cap_at_dollars: Decimal | float | None = None,
+        memory_chars: int = LARGEST_BACKGROUND,
+        summary_chars: int = LARGEST,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """All that is not said is found out: the window from the catalog or the server.
@@ -103,18 +104,17 @@ class Session:
         `summarize` is called with (the summary so far, the turns that leave) and returns a text.
         `format` is that of the requests: chat, anthropic or responses. `template` names the rules
         of a strict chat template, where they do not follow from the model. `cache_marks` lets a
-        request in Anthropic's format say what is worth caching.
+        request in Anthropic's format say what is worth caching. Facts and summary take at most
+        `memory_chars` and `summary_chars` of a request.
         """
+        _check_settings(format, system, memory_chars=memory_chars, summary_chars=summary_chars)
         chosen = policy_of(
             policy, keep_recent=keep_recent, max_turns=max_turns, token_budget=token_budget
         )
         target = Target(model, window, reply, tokenizer, template, price)
         offered = [copied(tool) for tool in checked_tools(tools) or ()] or None
-        if format not in FORMATS:
-            raise InputError(f"format is one of {', '.join(FORMATS)}, not {format!r}")
-        if not isinstance(system, str | None):
-            raise InputError(f"a system prompt is text, not {type(system).__name__}")
-        self._composer = Composer(target, chosen, offered)
+        self._composer = Composer(target, chosen, offered, summary_chars)
+        self._memory_chars = memory_chars
         self._summarize: Summarizer | None = None
         self.summarize = summarize
         self.format: FormatName = format
@@ -317,16 +317,13 @@ class Session:
             format=format,
             options=options,
         )
-        answer: object = None
-        while True:
-            try:
-                job = asking.send(answer)
-            except StopIteration as done:
-                request: Request = done.value
-                return request
-            answer = None
-            if isinstance(job, SummaryJob) and self._summarize is not None:
-                answer = answer_of(self._summarize, job)
+        return driven(asking, self._answered)
+
+    def _answered(self, job: Job) -> object:
+        """What can be answered without a connection: a summary, but no server's count."""
+        if isinstance(job, SummaryJob) and self._summarize is not None:
+            return answer_of(self._summarize, job)
+        return None
 
     def planning(
         self,
@@ -350,32 +347,20 @@ class Session:
             cache_marks=self.cache_marks,
             options=options,
         )
-        drawing = draw()
         turns: Sequence[Mapping[str, Any]] = composer.turns
         is_short = bool(short_view) and not self.goal
         if is_short:
             view = short_view if isinstance(short_view, ShortView) else ShortView()
-            turns = view.of(composer.turns)
+            turns, drawing = view.of(composer.turns), draw()
             plan = yield from composer.planning_of(turns, drawing, ask)
         else:
-            plan = yield from composer.planning(drawing, ask)
-            if evicted := composer.evicted(plan):
-                before = composer.summary
-                yield from composer.summing_up(plan, evicted)
-                drawing = draw()
-                try:
-                    plan = yield from composer.planning(drawing, ask)
-                except ContextOverflowError:
-                    composer.summary = before
-                    drawing = draw()
-                    plan = yield from composer.planning(drawing, ask)
+            plan, drawing = yield from composer.composing(draw, ask)
         body = drawing.body(turns, plan)
         if self.ledger.cap_at_dollars is not None:
             self._check_cap(plan, drawing.reply_in(body) or plan.budget.reply)
-        request = Request(body, plan, drawing.messages_key)
         self._sent = Sent(plan, self.target, category, is_short)
         self._log(self._sent)
-        return request
+        return Request(body, plan, drawing.messages_key)
 
     def _check_cap(self, plan: Plan, reply: int) -> None:
         price = self.target.price_for(plan.size)
@@ -385,7 +370,9 @@ class Session:
         base = self.system if system is None else system
         if not isinstance(base, str):
             raise InputError(f"a system prompt is text, not {type(base).__name__}")
-        return Prompt(base, self._system_role, self.memory, self.project, self.goal)
+        return Prompt(
+            base, self._system_role, self.memory, self._memory_chars, self.project, self.goal
+        )
 
     def _log(self, sent: Sent) -> None:
         plan, now = sent.plan, self._clock()
@@ -437,14 +424,7 @@ class Session:
             if then is not None:
                 then(reply)
 
-        plan = None if sent is None else sent.plan
-        if isinstance(response, AsyncIterable):
-            return AsyncReceivedStream(response, keep, plan)
-        if isinstance(response, Iterable) and _is_stream(response):
-            return ReceivedStream(response, keep, plan)
-        reply = response if isinstance(response, Reply) else reply_of(response)
-        keep(reply, True)
-        return reply
+        return received(response, keep, None if sent is None else sent.plan)
 
     def _take(self, reply: Reply, sent: Sent | None, *, whole: bool) -> None:
         """Keep the turn, book what it cost, and learn what its prompt really took."""
@@ -547,6 +527,8 @@ class Session:
                 "tools": copied(composer.tools),
                 "format": self.format,
                 "cache_marks": self.cache_marks,
+                "memory_chars": self._memory_chars,
+                "summary_chars": composer.summary_chars,
                 "system": self.system,
             },
             "system_role": self._system_role,
@@ -606,7 +588,11 @@ def _is_prompt(message: Mapping[str, Any], view: Message) -> bool:
     return view.role == "system" and is_text
 
 
-def _is_stream(response: Any) -> bool:
-    """Whether it comes in pieces: not JSON, nor an object of a client library that holds it all."""
-    whole = isinstance(response, Mapping | str | bytes) or hasattr(response, "model_dump")
-    return not whole
+def _check_settings(format: str, system: object, **sizes: object) -> None:
+    if format not in FORMATS:
+        raise InputError(f"format is one of {', '.join(FORMATS)}, not {format!r}")
+    if not isinstance(system, str | None):
+        raise InputError(f"a system prompt is text, not {type(system).__name__}")
+    for name, size in sizes.items():
+        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+            raise InputError(f"{name} must be a whole number from 0 on, not {size!r}")

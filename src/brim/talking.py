@@ -125,6 +125,8 @@ def session_for(choice: Chosen, config: Config, *, system: str | None = None) ->
         warn_at_dollars=cost.warn_at_dollars,
         warn_at_tokens=cost.warn_at_tokens,
         cap_at_dollars=cost.cap_at_dollars,
+        memory_chars=config.memory.inject_max_chars,
+        summary_chars=config.summary.max_chars,
     )
 
 
