@@ -328,3 +328,50 @@ def test_a_transcript_tells_all_that_was_said() -> None:
         "tool:\na.py\n\n"
         "user:\n[image_url]"
     )
+
+
+@pytest.mark.parametrize("policy", ["sliding", "rolling"])
+def test_a_summary_of_what_is_all_sent_again_is_not_told(policy: str) -> None:
+    chat = brim.Session(
+        "gpt-4o", window=400, reply=50, policy=policy, summarize=lambda *_: "All about boats."
+    )
+    for number in range(20):
+        chat.user(f"Question {number}: " + "some words " * 8)
+        chat.assistant("An answer.")
+    chat.user("Go on.")
+    assert "All about boats." in chat.request().messages[0]["content"]
+    chat.switch("gpt-4o", window=32_000)
+    whole = chat.request()
+    assert not whole.plan.cut
+    assert "boats" not in str(whole.messages)
+    chat.switch("gpt-4o", window=400, reply=50)
+    assert "All about boats." in chat.request().messages[0]["content"]
+
+
+def test_a_summary_that_somebody_else_wrote_is_told_though_nothing_left() -> None:
+    chat = brim.Session("gpt-4o", policy="sliding")
+    chat.summary = "We spoke of boats."
+    chat.user("Go on.")
+    assert "We spoke of boats." in chat.request().messages[0]["content"]
+
+
+def test_how_long_a_summary_may_be_can_be_said() -> None:
+    asked: list[str | None] = []
+
+    def summarize(previous: str | None, turns: object) -> str:
+        asked.append(previous if turns is None else "")
+        return "one line\n" * 30
+
+    chat = brim.Session(
+        "gpt-4o", window=2_000, reply=50, summarize=summarize, summary_chars=40, memory_chars=10
+    )
+    for number in range(60):
+        chat.user(f"Question {number}: " + "some words " * 20)
+        chat.assistant("An answer.")
+    chat.user("Go on.")
+    chat.request()
+    assert chat.summary is not None
+    assert len(chat.summary) <= 40
+    assert len(asked) == 2
+    again = brim.Session.from_dict(chat.to_dict())
+    assert again.to_dict()["settings"]["summary_chars"] == 40

@@ -94,3 +94,11 @@ def test_goal_mode_in_a_session_and_its_end_by_reset() -> None:
     assert chat.request().messages[0]["content"] == (
         "Be brief.\n\n[background]\n- (user) likes tabs\n\n[project]\nsrc/"
     )
+
+
+def test_how_much_of_the_facts_is_told_can_be_said() -> None:
+    chat = brim.Session("gpt-4o", memory_chars=19)
+    chat.memory.extend(FACTS)
+    assert chat.system_text() == f"{BACKGROUND}\n- (user) likes tabs"
+    with pytest.raises(brim.InputError, match="memory_chars"):
+        brim.Session("gpt-4o", memory_chars=-1)

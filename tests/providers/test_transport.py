@@ -3,10 +3,8 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
-import shutil
 import socket
 import ssl
-import subprocess
 from collections.abc import Callable
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime, timedelta
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from aiohttp import web
 
 from brim.errors import (
@@ -299,23 +298,11 @@ def test_a_kept_connection_that_was_closed_meanwhile_costs_no_attempt() -> None:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("needs openssl to make a certificate")
+    """A key with its certificate; beside it that of the authority which vouches for it."""
+    authority = trustme.CA()
     both = tmp_path_factory.mktemp("tls") / "both.pem"
-    command = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    command += [
-        "-nodes",
-        "-keyout",
-        str(both),
-        "-out",
-        str(both.with_name("cert.pem")),
-        "-days",
-        "2",
-    ]
-    command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
-    subprocess.run(command, check=True, capture_output=True)
-    both.write_text(both.read_text() + both.with_name("cert.pem").read_text())
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(both)
+    authority.cert_pem.write_to_path(both.with_name("authority.pem"))
     return both
 
 
@@ -334,9 +321,13 @@ def test_only_trusted_certificates_are_accepted(
             assert naps.taken == []
             for name in ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"):
                 with monkeypatch.context() as patch:
-                    patch.setenv(name, str(certificate.with_name("cert.pem")))
+                    patch.setenv(name, str(certificate.with_name("authority.pem")))
                     async with Connection(Endpoint(server.url)) as asking:
                         assert await asking.post(CHAT, {}) == {"id": 1}
+                    patch.setenv(name, "/nowhere.pem")
+                    async with Connection(Endpoint(server.url)) as asking:
+                        with pytest.raises(InputError, match=rf"^{name} names /nowhere\.pem"):
+                            await asking.post(CHAT, {})
 
     for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
         monkeypatch.delenv(name, raising=False)

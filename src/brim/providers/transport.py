@@ -237,6 +237,8 @@ class Connection:
         data = body if isinstance(body, bytes) or body is None else encoded(body)
         try:
             response = await self._sent(method, path, data)
+        except InputError:
+            raise  # a wrong setting, which no second try mends
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise self._broken(error) from error
         if 200 <= response.status < 300:
