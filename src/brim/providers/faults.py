@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import AuthenticationError, ProviderError, RateLimitError, RefusedError
 from brim.overflow import overflow_of
+from brim.wire.replies import error_in
 
 if TYPE_CHECKING:
     from brim.overflow import Overflow
@@ -82,33 +83,25 @@ def refusal_in(endpoint: Endpoint, answer: Mapping[str, Any]) -> RefusedError | 
     error = error_in(answer)
     if error is None:
         return None
-    code = error.get("code") if isinstance(error, Mapping) else None
-    status = code if isinstance(code, int) and 400 <= code < 600 else None
+    status = _status_in(error)
     overflow = overflow_of(status, {"error": error})
     return None if overflow is None else refusal(endpoint, overflow, status, dict(answer))
 
 
 def failure_in(endpoint: Endpoint, path: str, answer: Mapping[str, Any]) -> ProviderError | None:
     """The error that came with status 200 in the place of an answer."""
-    refused = refusal_in(endpoint, answer)
-    if refused is not None or error_in(answer) is None:
+    refused, error = refusal_in(endpoint, answer), error_in(answer)
+    if refused is not None or error is None:
         return refused
     if any(answer.get(key) is not None for key in ("choices", "content", "output")):
         return None
-    error = answer.get("error")
-    code = error.get("code") if isinstance(error, Mapping) else None
-    status = code if isinstance(code, int) and 400 <= code < 600 else 200
-    return fault(endpoint, path, status, {}, json.dumps(answer).encode())
+    return fault(endpoint, path, _status_in(error) or 200, {}, json.dumps(answer).encode())
 
 
-def error_in(answer: Mapping[str, Any]) -> Mapping[str, Any] | str | None:
-    """What an answer or event says went wrong, in any of the formats."""
-    response = answer.get("response")
-    inner = response.get("error") if isinstance(response, Mapping) else None
-    for error in (answer.get("error"), inner):
-        if error and isinstance(error, Mapping | str):
-            return error
-    return answer if answer.get("type") == "error" else None
+def _status_in(error: Mapping[str, Any]) -> int | None:
+    """The status that the error would have had as an answer of its own."""
+    code = error.get("code")
+    return code if isinstance(code, int) and 400 <= code < 600 else None
 
 
 def says_something(event: Mapping[str, Any]) -> bool:

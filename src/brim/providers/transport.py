@@ -24,6 +24,7 @@ from brim.errors import (
 from brim.providers import faults
 from brim.providers.network import Proxy, certificates, proxy_for
 from brim.providers.sse import Event, EventParser
+from brim.wire.replies import error_in
 
 if TYPE_CHECKING:
     from brim.providers.endpoint import Endpoint
@@ -228,7 +229,7 @@ class Connection:
             raise self._nonsense(path, "an event that is not JSON", error.text) from None
         if not isinstance(found, dict):
             raise self._nonsense(path, "an event that is not an object", found)
-        if event.name == "error" and faults.error_in(found) is None:
+        if event.name == "error" and error_in(found) is None:
             return {"type": "error", "error": found}
         return found
 
