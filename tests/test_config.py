@@ -457,10 +457,12 @@ def test_the_example_sets_nothing(tmp_path: Path) -> None:
 
 
 def test_every_default_in_the_example_is_the_real_one(tmp_path: Path) -> None:
-    text = uncommented(config.example(), examples=False).replace("[mcp.files]\nargs = []\n", "")
+    text = uncommented(config.example(), examples=False).replace(
+        "[mcp.files]\nargs = []\nallow = []\n", ""
+    )
     found = loaded(written(tmp_path / "config.toml", text))
     assert found.config == Config(models={"fast": config.ModelConfig()})
-    assert len([source for source in found.sources.values() if source != "default"]) == 15
+    assert len([source for source in found.sources.values() if source != "default"]) == 16
 
 
 def test_every_value_in_the_example_is_a_good_one(tmp_path: Path) -> None:

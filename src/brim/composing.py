@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,11 +16,12 @@ from brim import learning
 from brim.calibration import Calibration
 from brim.clip import cut_to
 from brim.drawing import Drawing, FormatName
-from brim.errors import ContextOverflowError
+from brim.errors import ContextOverflowError, InputError
 from brim.memory import copied
 from brim.messages import Message
 from brim.planner import Planner
 from brim.planning import Reported, SummaryJob, based, planning
+from brim.policies import OFF
 from brim.summary import LARGEST, cut_to_room, is_summary, room_for
 from brim.system import GAP, LARGEST_BACKGROUND, SUMMARY, Fact, system_text
 from brim.tokens.calibrated import foreign_size
@@ -90,6 +90,19 @@ class Past:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """An edit that somebody asks for."""
+
+    plan: Plan
+    """What it would leave, without the summary."""
+    limit: int
+    before: int
+    """Tokens of what would be sent without it."""
+    sums_up: bool = False
+    """Room is left for a summary."""
+
+
 class Composer:
     """Decides about one conversation; whoever has it appends the turns."""
 
@@ -126,6 +139,11 @@ class Composer:
         """What the planner was told the size of."""
         self._past: Past | None = None
         """Where it stood when it was written down, until it goes on from there."""
+        self._compacted: tuple[int, int] | None = None
+        """The last edit that was asked for: how many turns it saw, and its limit."""
+        self._left: dict[str | None, Past] = {}
+        """Where it stood with other models, when they were left."""
+        self._fitting = True
 
     def append(self, turn: Turn, view: Message) -> None:
         self.turns.append(turn)
@@ -135,8 +153,22 @@ class Composer:
     def clear(self) -> None:
         for held in (self.turns, self.pinned, self.covered):
             held.clear()
-        self._summary = None
+        self._summary = self._compacted = None
+        self._left.clear()
         self.forget()
+
+    def take_back(self, length: int) -> None:
+        """Go on as if only the first turns had been said; an edit among them stays."""
+        past = self._past if self._planner is None else self._present(self._planner)
+        del self.turns[length:]
+        for held in (self.pinned, self.covered):
+            held.intersection_update(range(length))
+        if self._compacted is not None and self._compacted[0] > length:
+            self._compacted = None
+        self._left.clear()
+        self.forget()
+        if past is not None and past.edit is not None and past.edit[0] <= length:
+            self._past = replace(past, reported=None)
 
     def forget(self) -> None:
         """Decide anew, from all turns: the last edit is not gone on from."""
@@ -150,11 +182,33 @@ class Composer:
 
     @target.setter
     def target(self, target: Target) -> None:
-        if target != self._target:
-            past = self._past
-            self._target, self._accepted = target, 0
+        if target == self._target:
+            return
+        past = self._past
+        if target.model != self._target.model:
+            if self._planner is not None:
+                self._left[self._target.model] = self._present(self._planner)
+            past = self._left.pop(target.model, past)
+        self._target, self._accepted = target, 0
+        self.forget()
+        self._past = past
+
+    @property
+    def fitting(self) -> bool:
+        """Whether anything is left out; without, what does not fit is an error."""
+        return self._fitting
+
+    @fitting.setter
+    def fitting(self, fitting: bool) -> None:
+        if fitting != self._fitting:
+            self._fitting = fitting
             self.forget()
-            self._past = past
+
+    def offer(self, tools: Sequence[Mapping[str, Any]] | None) -> None:
+        """Offer other tools from now on."""
+        if (tools or None) != (self.tools or None):
+            self.tools = tools or None
+            self.forget()
 
     @property
     def planner(self) -> Planner:
@@ -180,15 +234,27 @@ class Composer:
                 return self._gone_on(planner, past)
         self._known = self.calibration
         planner = self._planner_for(self._target)
-        planner.extend(_views(self.turns))
+        if self._compacted is not None:
+            self._measure(planner, self._last_system)
+        self._fed(planner, self._compacted)
         return planner
 
-    def _planner_for(self, target: Target) -> Planner:
+    def _fed(self, planner: Planner, edit: tuple[int, int] | None) -> None:
+        """Give a planner all turns, and let it make an edit where it fell."""
+        views, edited = _views(self.turns), 0
+        if edit is not None:
+            edited, limit = edit
+            planner.extend(views[:edited])
+            _compacted(planner, limit)
+        planner.extend(views[edited:])
+
+    def _planner_for(self, target: Target, *, sums_up: bool = False) -> Planner:
         counter = target.counter()
         budget = target.budget(counter)
-        room = self._summary_room(budget) if self.tells_in_note else 0
+        room = self._summary_room(budget, sums_up=sums_up) if self.tells_in_note else 0
+        policy = self.policy if self._fitting else OFF
         planner = Planner(
-            counter, budget, self.policy, self.tools or (), pins=self.pinned, summary_room=room
+            counter, budget, policy, self.tools or (), pins=self.pinned, summary_room=room
         )
         planner.summary = self._summary or ""
         return planner
@@ -198,13 +264,7 @@ class Composer:
         self._past, self._known, self._reported = None, past.known, past.reported
         self._last_system = past.system
         self._measure(planner, past.system)
-        views, edited = _views(self.turns), 0
-        if past.edit is not None:
-            edited, limit = past.edit
-            planner.extend(views[:edited])
-            with suppress(ContextOverflowError):
-                planner.edited(limit)
-        planner.extend(views[edited:])
+        self._fed(planner, past.edit)
         return planner
 
     def _renewed(self) -> Planner:
@@ -285,6 +345,49 @@ class Composer:
             self.base_on(plan, plan.size)  # until the answer says more
         return plan
 
+    # Compaction
+
+    def compaction(self, system: str, share: float, *, sums_up: bool) -> Compaction:
+        """What an edit to a share of the conversation would leave; nothing is decided.
+
+        With `sums_up` it leaves room for a summary. Raises `InputError` where nothing can leave.
+        """
+        if not self._fitting:
+            raise InputError("nothing is left out while fitting is off")
+        self.measure(system)
+        now, trial = self._as_it_stands(), self._planner_for(self._target, sums_up=sums_up)
+        self._measure(trial, system)
+        trial.extend(_views(self.turns))
+        fixed = trial.counter.overhead + trial.tools + trial.system
+        limit = fixed + int(share * max(0, now.tokens - fixed))
+        if trial.summary_room < limit // 2:
+            limit += trial.summary_room
+        plan = _compacted(trial, limit)
+        if plan.tokens >= now.tokens:
+            raise InputError("there is nothing to compact: all that is there has to stay")
+        return Compaction(plan, limit, now.tokens, sums_up)
+
+    def compacting(self, compaction: Compaction) -> Planning[Plan]:
+        """Make the edit, and ask for a summary of what leaves."""
+        sums_up = compaction.sums_up
+        self.forget()
+        self._compacted = (len(self.turns), compaction.limit)
+        planner = self._planner_for(self._target, sums_up=sums_up)
+        self._measure(planner, self._last_system)
+        planner.extend(_views(self.turns))
+        plan, self._planner = _compacted(planner, compaction.limit), planner
+        evicted = self._left_by(plan) if sums_up or self.summarizes else []
+        if not evicted:
+            return plan
+        yield from self._summing_up(plan, evicted)
+        return _compacted(planner, compaction.limit)
+
+    def uncompact(self, summary: str | None) -> None:
+        """Take the last edit back that was asked for, and the summary that it brought."""
+        self._compacted, self._summary = None, summary
+        self.covered.clear()
+        self.forget()
+
     def planning_of(
         self, turns: Sequence[Mapping[str, Any]], drawing: Drawing, ask: Ask = "off"
     ) -> Planning[Plan]:
@@ -301,10 +404,12 @@ class Composer:
         measured = self.planner, system, self._summary
         if measured == self._measured:
             return
-        self._measure(self.planner, system)
-        self._measured = measured
         if system != self._last_system:
             self._last_system, self._reported = system, None
+            if self._compacted is not None:
+                self._planner = None  # the edit is made again beside the new text
+        self._measure(self.planner, system)
+        self._measured = self.planner, system, self._summary
 
     def _measure(self, planner: Planner, system: str) -> None:
         planner.system = _system_size(system, planner.counter)
@@ -359,8 +464,8 @@ class Composer:
         """Under a policy with a low mark the summary stands in the note at the gap."""
         return self.policy.share is not None
 
-    def _summary_room(self, budget: Budget) -> int:
-        if not self.summarizes and not self._summary:
+    def _summary_room(self, budget: Budget, *, sums_up: bool = False) -> int:
+        if not self.summarizes and not self._summary and not sums_up:
             return 0
         return room_for(budget.limit, self.summary_chars)
 
@@ -374,11 +479,14 @@ class Composer:
         is_known = plan.edition is not None and plan.edition == self._summed_up
         if not self.summarizes or is_known:
             return []
-        dropped = (index for drop in plan.drops for index in range(drop.start, drop.stop))
-        new = [index for index in dropped if index not in self.covered]
+        new = self._left_by(plan)
         if not new:
             self._summed_up = plan.edition
         return new
+
+    def _left_by(self, plan: Plan) -> list[int]:
+        dropped = (index for drop in plan.drops for index in range(drop.start, drop.stop))
+        return [index for index in dropped if index not in self.covered]
 
     def _summing_up(self, plan: Plan, evicted: Sequence[int]) -> Planning[None]:
         """Ask for one summary of what leaves now; whatever is wrong with it, the turns leave."""
@@ -394,7 +502,7 @@ class Composer:
             if is_summary(shorter, count(text), count):
                 text = shorter
             text = cut_to(text, self.summary_chars)
-        room = self._summary_room(self.budget)
+        room = room_for(self.budget.limit, self.summary_chars)
         if not self.tells_in_note:
             written = count(self._summary) if self._summary else -count(_HEADING)
             room = min(room, plan.limit - plan.size + written)
@@ -451,6 +559,7 @@ class Composer:
             "pinned": sorted(self.pinned),
             "summary": self._summary,
             "covered": sorted(self.covered),
+            "compacted": self._compacted,
             "calibration": self.calibration.to_dict(),
             "past": None if past is None else past.to_dict(),
         }
@@ -465,9 +574,19 @@ class Composer:
         self.pinned = set(data["pinned"])
         self._summary = data["summary"]
         self.covered = set(data["covered"])
+        if (compacted := data.get("compacted")) is not None:
+            self._compacted = (compacted[0], compacted[1])
         self._learn(Calibration.from_dict(data["calibration"]))
         if data["past"] is not None and data["policy"] == self.policy.name:
             self._past = Past.from_dict(data["past"])
+
+
+def _compacted(planner: Planner, limit: int) -> Plan:
+    """An edit as far down as it goes, where the limit itself is out of reach."""
+    try:
+        return planner.compacted(limit)
+    except ContextOverflowError as error:
+        return error.plan
 
 
 def _system_size(text: str, counter: Counter) -> int:

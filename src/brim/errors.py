@@ -6,6 +6,7 @@ BrimError
 │   ├── BudgetError         window, reply or margin make no sense, or are missing
 │   └── ConfigError         settings are wrong (`.problems`, each with its file and line)
 ├── UnknownTokenizerError   no tokenizer of that name, or its package is not installed
+├── StoreError              what is kept between runs cannot be read or written
 ├── LocalModelError         the embedded model cannot be fetched or started
 ├── ProviderError           a model server did not do as asked (`.status`, `.body`, `.retry_after`)
 │   ├── RefusedError        it says that the request is too long (`.overflow`)
@@ -124,6 +125,10 @@ class ProviderTimeoutError(ProviderError, TimeoutError):
 
 class ConnectionFailedError(ProviderError, ConnectionError):
     """The server could not be reached, or the connection broke."""
+
+
+class StoreError(BrimError):
+    """What is kept between runs cannot be read or written; names the file, or what is missing."""
 
 
 class LocalModelError(BrimError):

@@ -7,7 +7,7 @@ total with unknown parts is shown as *at least*. There is no clock here; times a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from decimal import Decimal, InvalidOperation
 from types import MappingProxyType
@@ -64,6 +64,15 @@ class Slot:
         return ("at least " if self.unknown else "") + money(self.cost, places)
 
 
+@dataclass(frozen=True, slots=True)
+class DayCap:
+    """What may be spent in a day, all sessions together."""
+
+    dollars: Decimal
+    spent: Callable[[], Decimal]
+    """What was spent today, as far as it is known."""
+
+
 class Ledger:
     """The books of one session: a slot for each model and category, two warnings and a cap."""
 
@@ -77,7 +86,15 @@ class Ledger:
         self.warn_at_dollars = _limit("warn_at_dollars", warn_at_dollars)
         self.warn_at_tokens = _limit("warn_at_tokens", warn_at_tokens)
         self.cap_at_dollars = _limit("cap_at_dollars", cap_at_dollars)
+        self.day: DayCap | None = None
+        """A second cap, over all sessions of a day."""
+        self.on_call: Callable[[str, str, Slot], None] | None = None
+        """Told of every call that is booked: model, category, and the call alone."""
         self.reset()
+
+    @property
+    def is_capped(self) -> bool:
+        return self.cap_at_dollars is not None or self.day is not None
 
     def reset(self) -> None:
         """Zero the totals and arm the warnings again."""
@@ -134,6 +151,8 @@ class Ledger:
             cost = cost_of(used, price)
         call = Slot(1, used, cost or Decimal(0), counted, cost is None, usage is None)
         self._slots[model, category] = self._slots.get((model, category), Slot()) + call
+        if self.on_call is not None:
+            self.on_call(model, category, call)
         return self._warnings()
 
     def _warnings(self) -> list[str]:
@@ -161,27 +180,39 @@ class Ledger:
         A call without a price passes, and `uncovered` says so; but once the cap is reached, not
         one to a model whose provider is known to charge.
         """
-        cap, spent = self.cap_at_dollars, self.cost
-        if cap is None:
-            return
         estimate = worst_case(tokens, reply, price)
         if estimate is None:
             self._unpriced.add(model)
+        else:
+            self._unpriced.discard(model)
+        if self.cap_at_dollars is not None:
+            advice = "Raise cap_at_dollars, {}, or reset the cost."
+            self._check_one(model, estimate, self.cap_at_dollars, self.cost, str(self), advice)
+        if self.day is not None:
+            spent = self.day.spent()
+            said, advice = f"{money(spent)} today", "Raise cap_per_day_dollars, or {}."
+            self._check_one(model, estimate, self.day.dollars, spent, said, advice)
+
+    def _check_one(
+        self,
+        model: str,
+        estimate: Decimal | None,
+        cap: Decimal,
+        spent: Decimal,
+        said: str,
+        advice: str,
+    ) -> None:
+        if estimate is None:
             if spent < cap or not self._charges(model):
                 return
             would = f"{model} may cost more"
         else:
-            self._unpriced.discard(model)
             if spent + estimate <= cap:
                 return
             would = f"this call to {model} could cost {money(estimate)}"
-        raise SpendingCapError(
-            f"{would}, and {self} of {money(cap)} is spent. Raise cap_at_dollars, make the request "
-            "or its reply shorter, take a cheaper model, or reset the cost.",
-            cap,
-            spent,
-            estimate,
-        )
+        cheaper = "make the request or its reply shorter, take a cheaper model"
+        reason = f"{would}, and {said} of {money(cap)} is spent. {advice.format(cheaper)}"
+        raise SpendingCapError(reason, cap, spent, estimate)
 
     def _charges(self, model: str) -> bool:
         return any(slot.cost > 0 for (name, _), slot in self._slots.items() if name == model)
@@ -191,9 +222,10 @@ class Ledger:
         """What the cap does not cover, as a sentence; None where it covers all, or is not set."""
         unknown = {model for (model, _), slot in self._slots.items() if slot.unknown}
         models = sorted(self._unpriced | unknown)
-        if self.cap_at_dollars is None or not models:
+        dollars = self.day.dollars if self.day and not self.cap_at_dollars else self.cap_at_dollars
+        if dollars is None or not models:
             return None
-        cap = money(self.cap_at_dollars)
+        cap = money(dollars)
         return f"the cap of {cap} does not cover {', '.join(models)}: the price is not known"
 
     def detail(self, count_now: int | None = None) -> str:

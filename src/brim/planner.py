@@ -57,6 +57,8 @@ class Planner:
         """Bytes of text in other scripts that stands outside of the messages."""
         self._summary = ""
         self._draft: Draft | None = None
+        self._compacted: tuple[int, int] | None = None
+        """How many messages an edit saw that was asked for, where edits are not replayed."""
         self._replay = self._new_replay()
 
     def _new_replay(self) -> Replay | None:
@@ -74,7 +76,7 @@ class Planner:
     def system(self, tokens: int) -> None:
         if tokens != self._system:
             self._system = tokens
-            self._draft, self._replay = None, self._new_replay()
+            self._draft, self._compacted, self._replay = None, None, self._new_replay()
 
     @property
     def summary(self) -> str:
@@ -112,7 +114,7 @@ class Planner:
     def plan(self) -> Plan:
         """What to send now. Raises `ContextOverflowError` where nothing that may go is enough."""
         scope = self._scope()
-        draft = self._continued(scope) if self._replay else None
+        draft = self._continued(scope) if self._replay else self._still_compact(scope)
         if draft is None and not self._is_over(scope):
             return self._untouched(scope)
         if draft is None or draft.tokens > scope.limit:
@@ -136,11 +138,21 @@ class Planner:
 
     def edited(self, limit: int | None = None) -> Plan:
         """An edit now, whether it is due or not, down to this limit."""
+        self._compacted = None
+        return self._edit_now(limit)
+
+    def compacted(self, limit: int) -> Plan:
+        """An edit that was asked for; what comes later goes on from it under every policy."""
+        self._compacted = (len(self.history), limit)
+        return self._edit_now(limit)
+
+    def _edit_now(self, limit: int | None) -> Plan:
         scope = self._scope()
         if limit is not None:
             scope = replace(scope, limit=max(0, limit))
         if self._replay is None:
             draft = self._run(scope, min(self._target(scope), scope.limit))
+            self._draft = draft if self._compacted else None
         else:
             fallen = self._replay.edit_now(scope)
             draft = self._draft = self._run(fallen.scope, fallen.mark, fallen.outline)
@@ -163,7 +175,9 @@ class Planner:
     @property
     def last_edit(self) -> tuple[int, int] | None:
         """How many messages the last edit saw, and its limit: enough to make it again."""
-        last = self._replay.last if self._replay else None
+        if self._replay is None:
+            return self._compacted
+        last = self._replay.last
         return None if last is None else (last.scope.messages, last.scope.limit)
 
     def _scope(self) -> Scope:
@@ -190,6 +204,17 @@ class Planner:
         if self._draft is None or self._draft.edited != fallen.scope.units:
             self._draft = self._run(fallen.scope, fallen.mark, fallen.outline)
         self._draft.grow(scope.units, scope.messages)
+        return self._draft
+
+    def _still_compact(self, scope: Scope) -> Draft | None:
+        """What an edit left that was asked for, as long as nothing more has to leave."""
+        draft = self._draft
+        if draft is None:
+            return None
+        draft.grow(scope.units, scope.messages)
+        most = self.policy.max_turns
+        if draft.tokens > self._target(scope) or (most is not None and len(draft.kept()) > most):
+            self._draft = self._compacted = None
         return self._draft
 
     def _edited(self, scope: Scope) -> Draft:

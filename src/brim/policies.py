@@ -134,6 +134,9 @@ SLIDING = Policy(
     bare_floor,
 )
 
+OFF = Policy("off", (), raw_floor)
+"""Nothing is left out; what does not fit is an error."""
+
 POLICIES = {policy.name: policy for policy in (STEADY, THRIFT, ROLLING, SLIDING)}
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from brim import intake
 from brim.calibration import Calibration
 from brim.clip import clip
-from brim.composing import Composer, Prompt
+from brim.composing import Compaction, Composer, Prompt
 from brim.drawing import FORMATS
 from brim.errors import BudgetError, InputError
 from brim.ledger import Entry, Ledger, RequestLog, check_category
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 OUTPUT_SHARE: Final = 0.2
 """What one output of a command may take of the limit."""
 RECALL_SHARE: Final = 0.5
+COMPACT_SHARE: Final = 0.5
+"""What is left of a conversation by an edit that was asked for."""
 SMALL_WINDOW: Final = 4_096
 """What is reckoned with where no window is known yet."""
 OWN_FIELDS: Final = frozenset(("model", "messages", "input", "instructions", "system", "tools"))
@@ -154,6 +156,15 @@ class Session:
     def __len__(self) -> int:
         return len(self._turns)
 
+    def since(self, index: int) -> list[dict[str, Any]]:
+        """The turns from an index on, whole."""
+        return [copied(turn) for turn in self._turns[index:]]
+
+    @property
+    def open_calls(self) -> list[str]:
+        """The ids of the calls that wait for a result."""
+        return intake.open_calls(self._composer.turns)
+
     def user(self, content: str | Sequence[Mapping[str, Any]]) -> None:
         """The user's words, after what commands have printed since the last turn."""
         message: dict[str, Any] = {"role": "user", "content": content}
@@ -210,12 +221,16 @@ class Session:
             raise InputError(f"an output is text, not {type(text).__name__}")
         if not text.strip():
             return ""
+        self._waiting.append(self._in_share(text, share, path))
+        return self._waiting[-1]
+
+    def _in_share(self, text: str, share: float, path: str | None) -> str:
+        """As much of a text as may wait, with a word on where the whole of it is."""
         count = self._composer.counter.text
         cap, size = int(self._limit_here() * share), count(text)
         if size > cap:
             whole = f"\n[the whole output: {path}]" if path else ""
             text = (clip(text, size, cap - count(whole), count) + whole).strip()
-        self._waiting.append(text)
         return text
 
     def _limit_here(self) -> int:
@@ -229,6 +244,15 @@ class Session:
     def waiting(self) -> str:
         """The outputs that wait for the user's next words."""
         return "\n\n".join(self._waiting)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The same, each by itself."""
+        return tuple(self._waiting)
+
+    @outputs.setter
+    def outputs(self, outputs: Sequence[str]) -> None:
+        self._waiting = list(outputs)
 
     def pin(self, index: int) -> None:
         """Never leave this turn out."""
@@ -254,6 +278,18 @@ class Session:
         if not isinstance(index, int) or not 0 <= index < len(self._turns):
             raise InputError(f"there is no turn {index!r}; there are 0 to {len(self._turns) - 1}")
         return self._turns[index]
+
+    def take_back(self, length: int) -> list[dict[str, Any]]:
+        """Go on as if only the first turns had been said; gives those that were taken back."""
+        if not isinstance(length, int) or not 0 <= length <= len(self._turns):
+            raise InputError(f"there are {len(self._turns)} turns; {length!r} of them cannot stay")
+        taken = self._turns[length:]
+        del self._turns[length:]
+        self._places = [place for place in self._places if place < length]
+        self._composer.take_back(len(self._places))
+        self._sent = None
+        self._resets += 1
+        return taken
 
     def reset(self) -> None:
         """Forget the conversation; prompt, memory, project, totals and given warnings stay."""
@@ -293,6 +329,19 @@ class Session:
     def tools(self) -> list[Mapping[str, Any]]:
         """The definitions of the tools on offer."""
         return [copied(tool) for tool in self._composer.tools or ()]
+
+    @tools.setter
+    def tools(self, tools: Sequence[Mapping[str, Any]] | None) -> None:
+        self._composer.offer([copied(tool) for tool in checked_tools(tools) or ()])
+
+    @property
+    def fitting(self) -> bool:
+        """Whether what is too long is cut; without, it is an error."""
+        return self._composer.fitting
+
+    @fitting.setter
+    def fitting(self, fitting: bool) -> None:
+        self._composer.fitting = fitting
 
     # What is sent
 
@@ -356,15 +405,44 @@ class Session:
         else:
             plan, drawing = yield from composer.composing(draw, ask)
         body = drawing.body(turns, plan)
-        if self.ledger.cap_at_dollars is not None:
+        if self.ledger.is_capped:
             self._check_cap(plan, drawing.reply_in(body) or plan.budget.reply)
         self._sent = Sent(plan, self.target, category, is_short)
         self._log(self._sent)
         return Request(body, plan, drawing.messages_key)
 
+    def compaction(self, share: float = COMPACT_SHARE, *, sums_up: bool = False) -> Compaction:
+        """What an edit now would leave of the conversation; nothing is changed.
+
+        With `sums_up` it leaves room for a summary.
+        """
+        return self._composer.compaction(self.system_text(), share, sums_up=sums_up)
+
+    def compact(
+        self, compaction: Compaction | None = None, *, summarize: Summarizer | None = None
+    ) -> Plan:
+        """Make an edit now; what leaves is summed up, where there is somebody to do it.
+
+        `summarize` does it for this once.
+        """
+        writer = summarize or self._summarize
+
+        def answered(job: Job) -> object:
+            return answer_of(writer, job) if writer and isinstance(job, SummaryJob) else None
+
+        edit = compaction or self.compaction(sums_up=writer is not None)
+        return driven(self._composer.compacting(edit), answered)
+
+    def uncompact(self, summary: str | None = None) -> None:
+        """Take that edit back: what is sent is decided anew, from all turns.
+
+        `summary` is the one that there was before.
+        """
+        self._composer.uncompact(summary)
+
     def _check_cap(self, plan: Plan, reply: int) -> None:
         price = self.target.price_for(plan.size)
-        self.ledger.check(self.model or "", tokens=plan.size, reply=reply, price=price)
+        self.ledger.check(self.target.name, tokens=plan.size, reply=reply, price=price)
 
     def _prompt(self, system: str | None = None) -> Prompt:
         base = self.system if system is None else system
@@ -378,8 +456,7 @@ class Session:
         plan, now = sent.plan, self._clock()
         dropped = plan.length - len(plan.kept)
         sizes = plan.before, plan.size, plan.limit
-        model = sent.target.model or ""
-        self.log.add(Entry(now, model, sent.category, *sizes, plan.cut, dropped))
+        self.log.add(Entry(now, sent.target.name, sent.category, *sizes, plan.cut, dropped))
 
     def system_text(self) -> str:
         """The whole system text of the next request, with its blocks."""
@@ -445,13 +522,13 @@ class Session:
         """Put a call on the bill; `counted` is what its prompt was taken for before it was sent."""
         target = self.target
         if model != (self.model or ""):
-            target = replace(target, model=model, price=None)
+            target = replace(target, model=model, price=None, called=None)
         self._book(reply, target, category, counted)
 
     def _book(self, reply: Reply, target: Target, category: str, counted: int) -> None:
         said = target.counter().message(openai_chat.read(reply.message, 0))
         self.warnings += self.ledger.book(
-            target.model or "",
+            target.name,
             category,
             usage=reply.usage,
             counted=counted,
@@ -510,6 +587,11 @@ class Session:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain data, ready for JSON; `from_dict` goes on where it was."""
+        turns = {"turns": copied(self._turns), "waiting": list(self._waiting)}
+        return {**self.state(), **turns}
+
+    def state(self) -> dict[str, Any]:
+        """The same without what was said: for those who keep each turn when it comes."""
         composer, target = self._composer, self.target
         if composer.policy.name not in POLICIES:
             raise InputError("a session with passes of its own cannot be written down")
@@ -535,8 +617,6 @@ class Session:
             "memory": [list(fact) for fact in self.memory],
             "project": self.project,
             "goal": self.goal,
-            "turns": copied(self._turns),
-            "waiting": list(self._waiting),
             "composer": composer.to_dict(),
             "ledger": self.ledger.to_dict(),
             "log": self.log.to_dict(),

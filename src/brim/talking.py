@@ -6,14 +6,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from brim.config import Config, ModelConfig
 from brim.errors import InputError
 from brim.local import LocalServer, default_model
-from brim.providers.client import Client
 from brim.session import Session
 from brim.short_view import ShortView
+
+if TYPE_CHECKING:
+    from brim.providers.client import Client
 
 OPENAI: Final = "https://api.openai.com/v1"
 ANTHROPIC: Final = "https://api.anthropic.com"
@@ -96,6 +98,8 @@ def client_for(choice: Chosen, config: Config, environment: Mapping[str, str]) -
 
 
 def _client(model: ModelConfig, config: Config, url: str, key: str | None) -> Client:
+    from brim.providers.client import Client  # here, because what it needs takes a while to load
+
     return Client(
         url,
         key=key,
@@ -106,13 +110,17 @@ def _client(model: ModelConfig, config: Config, url: str, key: str | None) -> Cl
     )
 
 
+def server_name(choice: Chosen) -> str | None:
+    """What its server calls a model; None asks for whichever it has."""
+    return choice.model.model or (None if choice.is_embedded else choice.name)
+
+
 def session_for(choice: Chosen, config: Config, *, system: str | None = None) -> Session:
     """A session as the configuration wants it."""
     context, cost = config.context, config.cost
     slides = context.policy in ("sliding", "rolling")
-    model = choice.model.model or (None if choice.is_embedded else choice.name)
     return Session(
-        model,
+        server_name(choice),
         system=system,
         window=choice.model.window,
         reply=choice.model.reply,

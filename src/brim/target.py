@@ -41,12 +41,19 @@ class Target:
     ceiling: int | None = None
     """A window somewhat below what the server refused without naming its limit: a guess, which is
     not kept across runs."""
+    called: str | None = None
+    """The user's own name for it."""
 
     def __post_init__(self) -> None:
         Budget(self.window or 0, self.reply or 0)  # what is no number is refused where it is given
         if not isinstance(self.model, str | None):
             raise InputError(f"a model's name is text, not {type(self.model).__name__}")
         self.rules()
+
+    @property
+    def name(self) -> str:
+        """What it goes by on a bill: the user's own name for it, else the server's."""
+        return self.called or self.model or ""
 
     def rules(self) -> templates.Rules:
         if self.template is not None:

@@ -29,6 +29,7 @@ from brim.config.keys import (
     ProjectConfig,
     RoutingConfig,
     RoutingRule,
+    ShellConfig,
     ShortViewConfig,
     SummaryConfig,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "RoutingConfig",
     "RoutingRule",
     "Setting",
+    "ShellConfig",
     "ShortViewConfig",
     "SummaryConfig",
     "Trust",

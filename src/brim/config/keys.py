@@ -66,6 +66,8 @@ class ModelConfig:
         metadata=_example({"input": 0.25, "cached": 0.025, "output": 2.0, "written": 0.25}),
     )
     """Dollars per million tokens, before the price list."""
+    fallback: str | None = field(default=None, metadata=_example("local"))
+    """The model that is tried once when this one fails; `local` is the embedded one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,8 @@ class SummaryConfig:
     """Summaries of what was left out."""
 
     model: str | None = field(default=None, metadata=_example("fast"))
-    """The model that writes them, where it is not the conversation's own."""
+    """The model that writes them whenever something leaves; `self` is the one that is talked to.
+    Without it only :compact asks for a summary."""
     max_chars: FromOne = 2_000
     """A longer one is compressed."""
 
@@ -194,6 +197,8 @@ class McpConfig:
         default_factory=_nothing, metadata=_example({"X-Team": "docs"})
     )
     """Sent to the address with every request."""
+    allow: Texts = ()
+    """Its tools that run without being asked about; destructive ones are asked about always."""
 
     def fault(self) -> str | None:
         """What is missing, or too much."""
@@ -215,6 +220,22 @@ class GoalConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ShellConfig:
+    """The shell itself."""
+
+    prompt: str | None = field(default=None, metadata=_example("You are a careful engineer."))
+    """What the model is told first, in place of brim's own words."""
+    status: str | None = field(
+        default=None, metadata=_example("{model} {bar} {ctx_used}/{ctx_limit} {cost} {cwd}")
+    )
+    """The status line: model, bar, ctx_used, ctx_limit, ctx_percent, cost, route, cwd, goal."""
+    program: str | None = field(default=None, metadata=_example("/bin/bash"))
+    """The shell that commands run in, where it is not that of the user."""
+    keep_days: FromZero = 90
+    """Days that a conversation is kept after its last turn; 0 keeps all. Costs are kept always."""
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """Everything that can be set."""
 
@@ -229,3 +250,4 @@ class Config:
     routing: RoutingConfig = field(default_factory=RoutingConfig)
     mcp: Mapping[str, McpConfig] = field(default_factory=_nothing)
     goal: GoalConfig = GoalConfig()
+    shell: ShellConfig = ShellConfig()

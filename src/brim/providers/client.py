@@ -23,7 +23,7 @@ from brim.providers.learned import Learned
 from brim.providers.portal import Portal
 from brim.providers.transport import Connection
 from brim.providers.windows import Server, silently_cut
-from brim.summary import PATIENCE, awaited_answer_of, question
+from brim.summary import LARGEST, PATIENCE, awaited_answer_of, question
 from brim.wire import build_anthropic, build_responses
 from brim.wire.replies import reply_of
 
@@ -173,16 +173,30 @@ class AsyncClient:
         return window
 
     def summarizer(
-        self, session: Session, *, model: str | None = None, **options: Any
+        self,
+        session: Session,
+        *,
+        model: str | None = None,
+        focus: str | None = None,
+        largest: int = LARGEST,
+        **options: Any,
     ) -> Summarizer:
         """A summarizer for a session: a model of this server writes its summaries.
 
+        `focus` says what they are about above all, `largest` how many characters they may have.
         `options` go into its requests as they are.
         """
 
         async def summarize(previous: str | None, evicted: Sequence[Turn] | None) -> str:
             budget = session.budget
-            asked = question(previous, evicted, room=budget.limit, count=session.count)
+            asked = question(
+                previous,
+                evicted,
+                room=budget.limit,
+                count=session.count,
+                largest=largest,
+                focus=focus,
+            )
             name = model or session.model or ""
             body = _summary_body(self.endpoint.format, name, asked, budget.reply) | options
             reply = reply_of(await self.connection.post(self.endpoint.chat_path, body))
@@ -204,14 +218,14 @@ class AsyncClient:
             await self.server.models()  # a server that cannot be reached says so here
             raise BudgetError(f"{error} ({window.source})") from None
 
-    async def _driven(self, asking: Planning[Request], session: Session) -> Request:
+    async def _driven(self, asking: Planning[T], session: Session) -> T:
         answer: object = None
         while True:
             try:
                 job = asking.send(answer)
             except StopIteration as done:
-                request: Request = done.value
-                return request
+                made: T = done.value
+                return made
             answer = await self._answered(job, session)
 
     async def _answered(self, job: Job, session: Session) -> object:
@@ -411,11 +425,9 @@ class Client:
         """Let a session know what the server says about the model: its window above all."""
         self._portal.run(self.asynchronous.prepare(session))
 
-    def summarizer(
-        self, session: Session, *, model: str | None = None, **options: Any
-    ) -> Summarizer:
+    def summarizer(self, session: Session, **how: Any) -> Summarizer:
         """A summarizer for a session: a model of this server writes its summaries."""
-        return self.asynchronous.summarizer(session, model=model, **options)
+        return self.asynchronous.summarizer(session, **how)
 
     def request(self, session: Session, **how: Any) -> Request:
         """What `send` would send, counted by the server where that decides; it is not sent."""
@@ -444,6 +456,13 @@ class Stream:
     def texts(self) -> Iterator[str]:
         """Only the text, piece by piece."""
         return self._portal.iterate(self._received.texts())
+
+    def pieces(self) -> Iterator[tuple[str, str]]:
+        """Thinking and text, as much as came of each."""
+        for _ in self:
+            piece = self._received.thought, self._received.added
+            if any(piece):
+                yield piece
 
     @property
     def reply(self) -> Reply:
