@@ -140,7 +140,8 @@ class Composer:
         self._past: Past | None = None
         """Where it stood when it was written down, until it goes on from there."""
         self._compacted: tuple[int, int] | None = None
-        """The last edit that was asked for: how many turns it saw, and its limit."""
+        """The last edit that was asked for: how many turns it saw, and its limit beside the system
+        text, which may change."""
         self._left: dict[str | None, Past] = {}
         """Where it stood with other models, when they were left."""
         self._fitting = True
@@ -234,9 +235,12 @@ class Composer:
                 return self._gone_on(planner, past)
         self._known = self.calibration
         planner = self._planner_for(self._target)
+        edit = None
         if self._compacted is not None:
             self._measure(planner, self._last_system)
-        self._fed(planner, self._compacted)
+            length, limit = self._compacted
+            edit = (length, limit + planner.system)
+        self._fed(planner, edit)
         return planner
 
     def _fed(self, planner: Planner, edit: tuple[int, int] | None) -> None:
@@ -371,9 +375,9 @@ class Composer:
         """Make the edit, and ask for a summary of what leaves."""
         sums_up = compaction.sums_up
         self.forget()
-        self._compacted = (len(self.turns), compaction.limit)
         planner = self._planner_for(self._target, sums_up=sums_up)
         self._measure(planner, self._last_system)
+        self._compacted = (len(self.turns), compaction.limit - planner.system)
         planner.extend(_views(self.turns))
         plan, self._planner = _compacted(planner, compaction.limit), planner
         evicted = self._left_by(plan) if sums_up or self.summarizes else []
@@ -429,15 +433,13 @@ class Composer:
         tools = [json.dumps(tool, ensure_ascii=False, default=str) for tool in self.tools or ()]
         return foreign_size([Message("system", words=(system, *tools))])
 
-    @property
-    def tokens(self) -> int:
-        """What the conversation takes as it stands."""
-        return self._as_it_stands().size
+    def outlook(self, system: str) -> Plan:
+        """What the conversation takes as it stands, by all that is known.
 
-    @property
-    def limit(self) -> int:
-        """What it may take: without a margin where the server has said what it takes."""
-        return self._as_it_stands().limit
+        Where the server has said what it takes, there is no margin.
+        """
+        self.measure(system)
+        return self._as_it_stands()
 
     def _as_it_stands(self) -> Plan:
         try:

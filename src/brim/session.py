@@ -411,6 +411,15 @@ class Session:
         self._log(self._sent)
         return Request(body, plan, drawing.messages_key)
 
+    def outlook(self) -> Plan:
+        """What of the conversation goes out as it stands; nothing is decided."""
+        return self._composer.outlook(self.system_text())
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The turns that plans number from 0 on: all but empty replies."""
+        return tuple(self._places)
+
     def compaction(self, share: float = COMPACT_SHARE, *, sums_up: bool = False) -> Compaction:
         """What an edit now would leave of the conversation; nothing is changed.
 
@@ -575,13 +584,12 @@ class Session:
     @property
     def tokens(self) -> int:
         """What the conversation takes as it stands, with the outputs that wait."""
-        self._composer.measure(self.system_text())
-        return self._composer.tokens + (self.count(self.waiting) if self._waiting else 0)
+        return self.outlook().size + (self.count(self.waiting) if self._waiting else 0)
 
     @property
     def room(self) -> int:
         """What may still be said before something has to leave."""
-        return max(0, self._composer.limit - self.tokens)
+        return max(0, self.outlook().limit - self.tokens)
 
     # What is kept between runs
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from brim.config import Config, ModelConfig
 from brim.errors import InputError
 from brim.local import LocalServer, default_model
-from brim.session import Session
+from brim.session import SMALL_WINDOW, Session
 from brim.short_view import ShortView
 
 if TYPE_CHECKING:
@@ -42,11 +42,13 @@ def chosen(config: Config, name: str | None, environment: Mapping[str, str]) -> 
 
     A name that is not configured is taken for a model of the provider whose key is there.
     """
-    if name is not None and name in config.models:
-        return Chosen(name, config.models[name])
     if name is None and config.models:
-        first = next(iter(config.models))
-        return Chosen(first, config.models[first])
+        name = next(iter(config.models))
+    if name is not None and name in config.models:
+        model = config.models[name]
+        if name == LOCAL and model.endpoint is None:
+            return _embedded(model)
+        return Chosen(name, model)
     if name == LOCAL or (name is None and _provider(environment) is None):
         return _embedded()
     provider = _provider(environment)
@@ -55,10 +57,10 @@ def chosen(config: Config, name: str | None, environment: Mapping[str, str]) -> 
     return Chosen(name, replace(provider, model=name))
 
 
-def _embedded() -> Chosen:
+def _embedded(model: ModelConfig | None = None) -> Chosen:
     if default_model() is None:
         raise InputError(NOBODY)
-    return Chosen(LOCAL, ModelConfig(), is_embedded=True)
+    return Chosen(LOCAL, model or ModelConfig(), is_embedded=True)
 
 
 def _provider(environment: Mapping[str, str]) -> ModelConfig | None:
@@ -84,7 +86,8 @@ def _unknown(name: str, config: Config) -> str:
 def client_for(choice: Chosen, config: Config, environment: Mapping[str, str]) -> Iterator[Client]:
     """A client for as long as it is needed; with it ends what had to be started for it."""
     if choice.is_embedded:
-        started = LocalServer.start(window=config.context.token_budget or 4_096)
+        window = choice.model.window or config.context.token_budget or SMALL_WINDOW
+        started = LocalServer.start(window=window)
         with started as server, _client(choice.model, config, server.url, server.key) as client:
             yield client
         return
@@ -117,25 +120,29 @@ def server_name(choice: Chosen) -> str | None:
 
 def session_for(choice: Chosen, config: Config, *, system: str | None = None) -> Session:
     """A session as the configuration wants it."""
+    return Session(**settings_for(choice, config), system=system)
+
+
+def settings_for(choice: Chosen, config: Config) -> dict[str, Any]:
+    """What the configuration says of a session with a model."""
     context, cost = config.context, config.cost
     slides = context.policy in ("sliding", "rolling")
-    return Session(
-        server_name(choice),
-        system=system,
-        window=choice.model.window,
-        reply=choice.model.reply,
-        policy=context.policy,
-        keep_recent=context.keep_recent,
-        max_turns=context.max_turns if slides else None,
-        token_budget=context.token_budget if slides else None,
-        template=choice.model.template,
-        price=choice.model.price,
-        warn_at_dollars=cost.warn_at_dollars,
-        warn_at_tokens=cost.warn_at_tokens,
-        cap_at_dollars=cost.cap_at_dollars,
-        memory_chars=config.memory.inject_max_chars,
-        summary_chars=config.summary.max_chars,
-    )
+    return {
+        "model": server_name(choice),
+        "window": choice.model.window,
+        "reply": choice.model.reply,
+        "policy": context.policy,
+        "keep_recent": context.keep_recent,
+        "max_turns": context.max_turns if slides else None,
+        "token_budget": context.token_budget if slides else None,
+        "template": choice.model.template,
+        "price": choice.model.price,
+        "warn_at_dollars": cost.warn_at_dollars,
+        "warn_at_tokens": cost.warn_at_tokens,
+        "cap_at_dollars": cost.cap_at_dollars,
+        "memory_chars": config.memory.inject_max_chars,
+        "summary_chars": config.summary.max_chars,
+    }
 
 
 def short_view_for(choice: Chosen, config: Config) -> ShortView | None:

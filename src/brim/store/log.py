@@ -51,6 +51,11 @@ class Log:
         self._clock = clock
         self._locks: dict[str, int] = {}
 
+    @property
+    def folder(self) -> Path:
+        """Where it all lies."""
+        return self._database.folder
+
     # One conversation
 
     def begin(self, folder: Path, model: str) -> str:
@@ -83,6 +88,10 @@ class Log:
                 base.execute(
                     "UPDATE sessions SET state = ?, draft = NULL WHERE id = ?", (_json(state), name)
                 )
+
+    def rename(self, name: str, title: str) -> None:
+        """List a conversation by another title."""
+        self._database.write("UPDATE sessions SET title = ? WHERE id = ?", title, name)
 
     def draft(self, name: str, text: str) -> None:
         """What an answer that still comes says so far; the next state takes its place."""
