@@ -116,7 +116,8 @@ class Session:
         target = Target(model, window, reply, tokenizer, template, price)
         offered = [copied(tool) for tool in checked_tools(tools) or ()] or None
         self._composer = Composer(target, chosen, offered, summary_chars)
-        self._memory_chars = memory_chars
+        self.memory_chars = memory_chars
+        """The most characters of facts in a request."""
         self._summarize: Summarizer | None = None
         self.summarize = summarize
         self.format: FormatName = format
@@ -458,7 +459,7 @@ class Session:
         if not isinstance(base, str):
             raise InputError(f"a system prompt is text, not {type(base).__name__}")
         return Prompt(
-            base, self._system_role, self.memory, self._memory_chars, self.project, self.goal
+            base, self._system_role, self.memory, self.memory_chars, self.project, self.goal
         )
 
     def _log(self, sent: Sent) -> None:
@@ -617,7 +618,7 @@ class Session:
                 "tools": copied(composer.tools),
                 "format": self.format,
                 "cache_marks": self.cache_marks,
-                "memory_chars": self._memory_chars,
+                "memory_chars": self.memory_chars,
                 "summary_chars": composer.summary_chars,
                 "system": self.system,
             },

@@ -78,12 +78,28 @@ def _let_go_of_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-@click.group("brim", cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    "brim",
+    cls=Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.option("-m", "--model", metavar="NAME", help="The model to talk to in the shell.")
+@click.option(
+    "--window", type=click.IntRange(1), metavar="N", help="Tokens it holds, answer included."
+)
+@click.option("--yes", is_flag=True, help="Run what is not destructive without asking.")
 @click.version_option(__version__, "--version", message="brim %(version)s")
-def main() -> None:
+@click.pass_context
+def main(context: click.Context, model: str | None, window: int | None, yes: bool) -> None:
     """Keep an LLM conversation inside the model's context window.
 
+    Without a command it starts the shell: commands and plain language share one prompt. Lines that
+    come through a pipe are done one after the other.
+
     \b
+    brim                                         the shell
+    brim resume                                  go on with the last conversation of this folder
     brim count notes.md -m gpt-5-mini            how many tokens is this?
     brim fit chat.json -m gpt-5-mini > out.json  make it fit, leave out no more than needed
     brim fit rows.jsonl --window 8192 -o out.jsonl   a file of conversations, on all cores
@@ -100,6 +116,12 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # arrows and dashes are not in every code page
             stream.reconfigure(errors="replace")
+    if context.invoked_subcommand is None:
+        from brim.cli.shell import talk
+
+        talk(context, model=model, window=window, yes=yes)
+    elif model or window or yes:
+        raise click.UsageError(f"options go after the command: brim {context.invoked_subcommand}")
 
 
 def width(stream: IO[str]) -> int | None:

@@ -1,0 +1,124 @@
+"""Draw screens of a terminal as SVG pictures, as they stand in the README.
+
+A picture needs nothing from outside: no font, no address, no script. The same screen gives the
+same bytes.
+
+    python scripts/write_pictures.py docs/pictures/*.ansi     # NAME.ansi → NAME.svg
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from html import escape, unescape
+from pathlib import Path
+from zlib import crc32
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.terminal_theme import TerminalTheme
+from rich.text import Text
+
+COLUMNS = 100
+ASPECT = 0.6
+"""Width of a sign for its height, about the same in all fonts below."""
+SIGN_WIDTH = 20 * ASPECT
+FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
+THEME = TerminalTheme(
+    (13, 17, 23),
+    (230, 237, 243),
+    [
+        *((72, 79, 88), (255, 123, 114), (63, 185, 80), (210, 153, 34)),
+        *((88, 166, 255), (188, 140, 255), (57, 197, 207), (177, 186, 196)),
+    ],
+    [
+        *((110, 118, 129), (255, 161, 152), (86, 211, 100), (227, 179, 65)),
+        *((121, 192, 255), (210, 168, 255), (86, 212, 221), (240, 246, 252)),
+    ],
+)
+FORMAT = """\
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img" \
+aria-label="@TITLE@">
+<style>
+.{unique_id}-matrix {{ font: {char_height}px @FONTS@; white-space: pre; }}
+.{unique_id}-title {{ font: 15px @FONTS@; opacity: 0.6; }}
+{styles}
+</style>
+{chrome}
+<g transform="translate({terminal_x}, {terminal_y})">
+{backgrounds}
+<g class="{unique_id}-matrix">
+{matrix}
+</g>
+</g>
+</svg>
+"""
+_CLIP = re.compile(r' clip-path="url\(#[^)]*\)"')
+_WORDS = re.compile(
+    r'<text class="([^"]+)" x="([^"]+)" y="([^"]+)" textLength="[^"]+">([^<]*)</text>'
+)
+
+
+def svg(ansi: str, title: str, columns: int = COLUMNS) -> str:
+    """A picture of a screen, given as its text with colours."""
+    console = Console(
+        record=True,
+        width=columns,
+        file=io.StringIO(),
+        force_terminal=True,
+        color_system="truecolor",
+        _environ={},
+    )
+    for line in ansi.rstrip("\n").split("\n"):
+        console.print(Text.from_ansi(line), no_wrap=True, overflow="crop", highlight=False)
+    drawn = console.export_svg(
+        title=title,
+        theme=THEME,
+        code_format=FORMAT,
+        font_aspect_ratio=ASPECT,
+        unique_id=f"s{crc32(f'{title}{columns}{ansi}'.encode()):08x}",
+    )
+    drawn = _WORDS.sub(_placed, _CLIP.sub("", drawn))
+    return drawn.replace("@TITLE@", escape(title)).replace("@FONTS@", FONTS)
+
+
+def _placed(found: re.Match[str]) -> str:
+    """Words as wide as they stand on the screen, whatever the font; wide signs each by itself."""
+    style, x, y, words = found.groups()
+    place, tags = float(x), []
+    for piece in _pieces(unescape(words)):
+        width = cell_len(piece) * SIGN_WIDTH
+        if piece.strip(" \n\xa0"):
+            tags.append(
+                f'<text class="{style}" x="{place:g}" y="{y}" textLength="{width:g}" '
+                f'lengthAdjust="spacingAndGlyphs">{escape(piece)}</text>'
+            )
+        place += width
+    return "".join(tags)
+
+
+def _pieces(words: str) -> list[str]:
+    """Runs of signs that take a column each, and single signs that take two."""
+    pieces = [""]
+    for sign in words:
+        if cell_len(sign) == 1 and cell_len(pieces[-1][-1:]) < 2:
+            pieces[-1] += sign
+        elif cell_len(sign) == 0:  # belongs to the sign before
+            pieces[-1] += sign
+        else:
+            pieces.append(sign)
+    return pieces
+
+
+def main(names: list[str]) -> None:
+    for name in names:
+        screen = Path(name)
+        picture = screen.with_suffix(".svg")
+        title = screen.stem.replace("-", " ")
+        picture.write_text(svg(screen.read_text(encoding="utf-8"), title), encoding="utf-8")
+        print(f"wrote {picture}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

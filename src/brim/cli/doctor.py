@@ -1,0 +1,47 @@
+"""`brim doctor`: what is in order and what is not."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from brim.cli.door import main
+
+
+@main.command()
+@click.option("--json", "as_json", is_flag=True, help="Print an object for programs.")
+@click.pass_context
+def doctor(context: click.Context, as_json: bool) -> None:
+    """Check what brim needs, and say what to do where something is missing.
+
+    Looks at what is installed, the configuration, each configured model and its server, what else
+    runs on this machine, the embedded model, the folder for conversations and the terminal. It
+    changes nothing and costs nothing, and no key is shown. Ends with code 1 if something is bad.
+
+    \b
+    brim doctor
+    brim doctor --json | jq '.checks[] | select(.state != "ok")'
+    """
+    from brim import config
+    from brim.errors import ConfigError
+    from brim.shell.doctor import is_well, lines, run
+
+    loaded: config.Loaded | ConfigError
+    try:
+        loaded = config.discover(folder=Path.cwd(), environment=os.environ)
+    except ConfigError as error:
+        loaded = error
+    checks = []
+    for check in run(loaded, os.environ):
+        checks.append(check)
+        if not as_json:
+            click.echo("\n".join(lines(check)))
+    if as_json:
+        shown = [asdict(check) for check in checks]
+        click.echo(json.dumps({"ok": is_well(checks), "checks": shown}, indent=2))
+    if not is_well(checks):
+        context.exit(1)

@@ -1,0 +1,52 @@
+"""`brim` by itself and `brim resume`: the shell."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import click
+
+from brim.cli.door import main
+from brim.errors import InputError
+
+NEEDED: Final = ("prompt_toolkit", "rich", "aiohttp", "tree_sitter", "tree_sitter_bash", "pathspec")
+INSTALL: Final = "pip install 'brim[shell]'"
+
+
+def talk(
+    context: click.Context,
+    *,
+    model: str | None = None,
+    window: int | None = None,
+    resume: str | None = None,
+    yes: bool = False,
+) -> None:
+    """Start the shell; where lines come through a pipe, do what they say."""
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise InputError(f"the shell needs {', '.join(missing)}: {INSTALL}")
+    from brim import config
+    from brim.shell.door import open_shell
+    from brim.shell.starting import Wanted
+
+    loaded = config.discover(folder=Path.cwd(), environment=os.environ)
+    wanted = Wanted(model, window, resume, yes, is_script=not sys.stdin.isatty())
+    if not open_shell(wanted, loaded, os.environ):
+        context.exit(1)
+
+
+@main.command()
+@click.argument("name", required=False, default="")
+@click.option("-m", "--model", metavar="NAME", help="Go on with another model.")
+@click.option("--yes", is_flag=True, help="Run what is not destructive without asking.")
+@click.pass_context
+def resume(context: click.Context, name: str, model: str | None, yes: bool) -> None:
+    """Go on with a conversation: the last one of this folder, or that of NAME.
+
+    `brim sessions list` has the names; the end of one is enough.
+    """
+    talk(context, model=model, resume=name, yes=yes)

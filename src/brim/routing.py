@@ -1,0 +1,60 @@
+"""Which model gets what, by the user's own rules, and which one is next when it fails.
+
+No I/O here: rules and errors in, names out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from brim.errors import LocalModelError, ProviderError, RefusedError, ReplyError
+
+if TYPE_CHECKING:
+    from brim.config import ModelConfig, RoutingConfig
+
+LOOKED_AT: Final = 10_000
+"""Characters of the user's words in which a rule is looked for: patterns can be slow."""
+_ITS_OWN_FAULT: Final = frozenset((400, 409, 411, 413, 415, 422))
+"""Statuses that speak of the request, which another model would be sent as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The way that some words take; None everywhere where no rule matches."""
+
+    class_: str | None = None
+    model: str | None = None
+    """The user's name for the model, where the rule names one."""
+    system: str | None = None
+    """The base prompt of the class, where it has one."""
+    rule: int | None = None
+    """Which rule it was, counted from 0."""
+
+
+def routed(words: str, config: RoutingConfig) -> Route:
+    """The way of the first rule that is found in the words; upper and lower case are the same."""
+    start = words[:LOOKED_AT]
+    for index, rule in enumerate(config.rules):
+        if re.search(rule.match, start, re.IGNORECASE):
+            system = config.system_prompts.get(rule.class_) if rule.class_ else None
+            return Route(rule.class_, rule.model, system, index)
+    return Route()
+
+
+def after(failed: str, models: Mapping[str, ModelConfig], tried: Collection[str]) -> str | None:
+    """The model to try when one has failed; None where none is named, or it was tried already."""
+    other = models[failed].fallback if failed in models else None
+    return None if other is None or other == failed or other in tried else other
+
+
+def is_worth_another(error: BaseException) -> bool:
+    """Whether another model may do better: this one failed, and not the request.
+
+    A request that was refused as too long has been made smaller before; a larger window helps.
+    """
+    if isinstance(error, RefusedError | ReplyError | LocalModelError):
+        return True
+    return isinstance(error, ProviderError) and error.status not in _ITS_OWN_FAULT

@@ -1,0 +1,286 @@
+"""What the user has said "always" to: commands by their first words, and tools.
+
+A rule is about one simple command. A line that holds more is allowed where each of its commands
+is; a line with anything that cannot be read off it (variables, substitutions, assignments, files
+written by `>`, loops, functions, options that name a program or a file to write) never is. That a
+command is destructive is for others to say, and goes before every rule.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from brim.errors import InputError
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+LONGEST: Final = 10_000
+"""Characters of a command line that is looked at."""
+
+_SUBCOMMANDS: Final = """
+apt brew cargo composer docker dotnet gh git go gradle helm kubectl make mvn npm pip pip3 pnpm
+podman poetry rustup systemctl terraform uv yarn
+"""
+"""Programs whose second word says what they do."""
+_FAMILIES: Final = """
+docker compose, docker container, docker image, docker network, docker system, docker volume,
+gh issue, gh pr, gh release, gh repo, gh run, gh workflow, git bisect, git notes, git remote,
+git stash, git submodule, git worktree, go mod, kubectl config, kubectl rollout, npm run,
+pnpm run, podman compose, podman container, podman image, podman network, podman system,
+podman volume, uv pip, yarn run
+"""
+"""Where only the third word does."""
+
+_RUNNERS: Final = """
+alias at awk bash batch builtin busybox bwrap chroot chrt command coproc crontab csh curl dash deno
+direnv doas ed emacs env eval exec expect fakeroot fd fdfind find fish flock ftp gawk gdb ionice
+java jshell ksh launchctl less ltrace man mawk more nawk nc ncat nice nohup npx nsenter osascript
+parallel pipx pkexec pnpx prlimit rsync run-parts runuser scp screen script sed setarch setpriv
+setsid sftp sh socat source ssh stdbuf strace su sudo systemd-run tar taskset tcsh telnet time
+timeout tmux trap tsx unbuffer unshare uvx valgrind vi view vim watch wget xargs xterm zip zsh
+"""
+"""Programs that run, or send, what their arguments say: "always" would be to everything."""
+_INTERPRETER: Final = re.compile(
+    r"(bun|clojure|elixir|erl|ghci?|groovy|guile|iex|irb|julia|lua|luajit|mysql|node|nodejs|ocaml|"
+    r"perl|php|psql|pypy|python|r|racket|rscript|ruby|sbcl|scala|sqlite|swift|tclsh)[\d.]*w?",
+    re.IGNORECASE,
+)
+_RUNNING: Final = """
+apt install, brew install, cargo install, composer exec, composer run, docker build, docker compose
+exec, docker compose run, docker container exec, docker container run, docker exec, docker run,
+dotnet exec, dotnet run, gh alias, gh api, gh extension, git bisect run, git config, git difftool,
+git filter-branch, git mergetool, git submodule foreach, go generate, go install, go run, kubectl
+debug, kubectl edit, kubectl exec, kubectl run, npm add, npm create, npm exec, npm i, npm init, npm
+install, npm x, pip install, pip3 install, pnpm add, pnpm create, pnpm dlx, pnpm exec, pnpm install,
+podman build, podman compose exec, podman compose run, podman container exec, podman container run,
+podman exec, podman run, poetry add, poetry run, poetry shell, rustup run, uv add, uv pip install,
+uv run, uv tool, yarn add, yarn create, yarn dlx, yarn exec
+"""
+"""The same for sub-commands."""
+_DESTROYERS: Final = """
+chgrp chmod chown cp dd fdisk halt init install kill killall ln mkfs mv parted patch pkill poweroff
+reboot rm rmdir shred shutdown tee truncate unlink wipefs
+"""
+_OPTIONS: Final = """
+compress-program config eval exec exec-batch exec-path ext-diff filter html-path
+open-files-in-pager output output-directory pre receive-pack rsh script-shell shell to-command
+upload-pack use-compress-program
+"""
+"""Long options that name a program to run or a file to write."""
+_LETTERS: Final = {"git": "O", "sort": "oT"}
+"""The same for short ones, where they mean that."""
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+@-]*")
+_UNESCAPED: Final = re.compile(r"""(?:[^'"\\]|'[^']*'|"[^"\\]*")*+""")
+"""No backslash but in single quotes: the grammar takes some line ends before one for blanks."""
+_JOINTS: Final = frozenset(("&&", "||", ";", "|", "\n"))
+_GROUPS: Final = frozenset(("program", "list", "pipeline"))
+
+Words = tuple[str, ...]
+"""A simple command."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What need not be asked again; made anew for every addition."""
+
+    prefixes: tuple[str, ...] = ()
+    """The first words of commands."""
+    tools: tuple[tuple[str, str], ...] = ()
+    """Servers and the names of their tools."""
+
+    def allowing_command(self, prefix: str) -> Rules:
+        prefix = _checked(prefix)
+        return self if prefix in self.prefixes else replace(self, prefixes=(*self.prefixes, prefix))
+
+    def allowing_tool(self, server: str, name: str) -> Rules:
+        tool = (server, name)
+        return self if tool in self.tools else replace(self, tools=(*self.tools, tool))
+
+    def allows_command(self, command: str) -> bool:
+        """Whether every simple command of a line begins with the words of a rule."""
+        commands = simple_commands(command) if self.prefixes else None
+        if not commands:
+            return False
+        return all(self._allows(words) for words in commands)
+
+    def _allows(self, words: Words) -> bool:
+        prefixes = (tuple(prefix.split()) for prefix in self.prefixes)
+        allowed = next((own for own in prefixes if words[: len(own)] == own), None)
+        if allowed is None:
+            return False
+        return not any(_is_risky(words[0], word) for word in words[len(allowed) :])
+
+    def allows_tool(self, server: str, name: str) -> bool:
+        return (server, name) in self.tools
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"commands": list(self.prefixes), "tools": [list(tool) for tool in self.tools]}
+
+    @classmethod
+    def from_dict(cls, data: object) -> Rules:
+        """Rules as `to_dict` wrote them down; what is none of them raises `InputError`."""
+        given = data if isinstance(data, Mapping) else {"commands": None}
+        match given.get("commands", []), given.get("tools", []):
+            case [*prefixes], [*tools] if all(map(_is_tool, tools)):
+                checked = dict.fromkeys(_checked(prefix) for prefix in prefixes)
+                return cls(tuple(checked), tuple((server, name) for server, name in tools))
+            case _:
+                raise InputError("the rules for what needs no question cannot be read")
+
+
+def _is_tool(given: object) -> bool:
+    match given:
+        case [str(), str()]:
+            return True
+        case _:
+            return False
+
+
+def _checked(prefix: object) -> str:
+    """A prefix with single spaces; one without words would allow everything."""
+    words = prefix.split() if isinstance(prefix, str) else []
+    if not words:
+        raise InputError(f"a rule is the first words of a command, not {prefix!r}")
+    return " ".join(words)
+
+
+def prefix_of(command: str) -> str | None:
+    """The words that "always" would stand for, or None where it is not to be offered."""
+    commands = simple_commands(command) or ()
+    if len(commands) != 1:
+        return None
+    (words,) = commands
+    program = words[0]
+    if not _PLAIN.fullmatch(program) or _runs_anything(program):
+        return None
+    length = _length(words)
+    prefix = " ".join(words[:length])
+    is_plain = len(words) >= length and all(map(_PLAIN.fullmatch, words[:length]))
+    return prefix if is_plain and prefix not in _phrases(_RUNNING) else None
+
+
+def _length(words: Words) -> int:
+    """How many words say what a command does."""
+    if words[0] not in _SUBCOMMANDS.split():
+        return 1
+    return 3 if " ".join(words[:2]) in _phrases(_FAMILIES) else 2
+
+
+def _phrases(text: str) -> list[str]:
+    return [" ".join(phrase.split()) for phrase in text.split(",")]
+
+
+def _runs_anything(program: str) -> bool:
+    return (
+        program in _RUNNERS.split()
+        or program in _DESTROYERS.split()
+        or program.startswith("mkfs.")
+        or _INTERPRETER.fullmatch(program) is not None
+    )
+
+
+def _is_risky(program: str, word: str) -> bool:
+    """Whether an option makes a harmless program run or write something; it may be shortened."""
+    if word.startswith("--"):
+        name = word[2:].partition("=")[0]
+        return bool(name) and any(option.startswith(name) for option in _OPTIONS.split())
+    return word.startswith("-") and any(letter in word for letter in _LETTERS.get(program, ""))
+
+
+# Reading a command line
+
+
+def simple_commands(command: str) -> tuple[Words, ...] | None:
+    """The simple commands of a line, in their order; None if it may do more than they say."""
+    if (
+        len(command) > LONGEST
+        or any(map(_is_strange, command))
+        or not _UNESCAPED.fullmatch(command)
+    ):
+        return None
+    found: list[Words] = []
+    waiting = [_parsed(command)]
+    while waiting:
+        node = waiting.pop()
+        if node.type == "command":
+            words = _words(node)
+            if words is None:
+                return None
+            found.append(words)
+        elif (inner := _inner(node)) is not None:
+            waiting.extend(reversed(inner))
+        else:
+            return None
+    return tuple(found)
+
+
+def _is_strange(character: str) -> bool:
+    """What a terminal does not show, or what looks like a blank and is none for the shell."""
+    return not character.isprintable() and character not in "\n\t"
+
+
+def _parsed(command: str) -> Node:
+    import tree_sitter_bash
+    from tree_sitter import Language, Parser
+
+    return Parser(Language(tree_sitter_bash.language())).parse(command.encode()).root_node
+
+
+def _inner(node: Node) -> list[Node] | None:
+    """The parts of what only joins commands; None for all else."""
+    if node.has_error:
+        return None
+    if node.type in _GROUPS and _are_joints(node.children):
+        return node.named_children
+    if node.type == "redirected_statement":
+        body, *redirects = node.named_children
+        return [body] if all(map(_is_harmless, redirects)) else None
+    return None
+
+
+def _are_joints(children: Iterable[Node]) -> bool:
+    return all(child.is_named or child.type in _JOINTS for child in children)
+
+
+def _is_harmless(redirect: Node) -> bool:
+    """Whether it only throws output away, or joins it with other output."""
+    operator = next((child.type for child in redirect.children if not child.is_named), "")
+    goals = [_text(goal) for goal in redirect.children_by_field_name("destination")]
+    if redirect.type != "file_redirect":
+        return False
+    return goals == ["/dev/null"] or (operator == ">&" and goals in (["1"], ["2"]))
+
+
+def _words(command: Node) -> Words | None:
+    """The words of a simple command; None if there is more to it than words."""
+    words: list[str] = []
+    for child in command.children:
+        part = child.named_children[0] if child.type == "command_name" else child
+        word = _literal(part)
+        if word is None:
+            return None
+        words.append(word)
+    return tuple(words) or None
+
+
+def _literal(node: Node) -> str | None:
+    """A word that is what it says, quoted or not; None if the shell puts something into it."""
+    match node.type:
+        case "word" | "number" | "string_content" if not node.named_children:
+            return _text(node)
+        case "raw_string":
+            return _text(node)[1:-1]
+        case "string" | "concatenation":
+            parts = [_literal(part) for part in node.named_children]
+            return None if None in parts else "".join(part or "" for part in parts)
+        case _:
+            return None
+
+
+def _text(node: Node) -> str:
+    return (node.text or b"").decode()

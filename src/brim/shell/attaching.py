@@ -1,0 +1,107 @@
+"""What goes along with every request: facts, the project's tree, and tools."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from brim.errors import InputError
+from brim.shell.offering import offer
+from brim.shell.tree import Tree, tree
+from brim.summary import CHARS_PER_TOKEN
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from brim.config import McpConfig
+    from brim.shell.state import Shell
+
+BLOCK_SHARE: Final = 0.15
+"""What the facts, and the project's files, may take of the limit."""
+LEAST: Final = 60
+"""Characters below which a tree says nothing."""
+TOOLS_SHARE: Final = 0.5
+"""What the definitions of tools may take of the limit."""
+
+
+def remember(shell: Shell) -> None:
+    """Let the model know the facts as they are now."""
+    shell.session.memory = list(shell.facts.all().values())
+    shell.keep("memory")
+
+
+def show_tree(shell: Shell, depth: int | None = None) -> None:
+    """Read the project's files anew, and show them to the model."""
+    if shell.project is None:
+        raise InputError("this folder is in no project (there is no .git or the like above it)")
+    settings = shell.config.project
+    shell.depth = depth or settings.depth
+    shell.session.project = _tree(shell.project, shell.depth, settings.max_chars).text or None
+    fit_blocks(shell)
+
+
+def read_tree(shell: Shell) -> None:
+    """Begin to read the project's files; the model is shown them from its next request on."""
+    settings, root = shell.config.project, shell.project
+    if root is None:
+        return
+    shell.depth = settings.depth
+
+    def show(found: Tree) -> None:
+        shell.session.project = found.text or None
+
+    shell.background.start(lambda: _tree(root, settings.depth, settings.max_chars), show)
+
+
+def fit_blocks(shell: Shell) -> None:
+    """Let facts and files take no more than their share of a small window."""
+    session, room = shell.session, int(shell.limit * BLOCK_SHARE)
+    session.memory_chars = min(shell.config.memory.inject_max_chars, room * CHARS_PER_TOKEN)
+    chars = shell.config.project.max_chars
+    while session.project and shell.project and session.count(session.project) > room:
+        chars = chars * 2 // 3
+        session.project = _tree(shell.project, shell.depth, chars).text if chars > LEAST else None
+
+
+def _tree(root: Path, depth: int, max_chars: int) -> Tree:
+    return tree(root, depth=depth, max_chars=max_chars)
+
+
+def connect_configured(shell: Shell) -> None:
+    """Begin to connect the servers of the configuration."""
+    for name, config in shell.config.mcp.items():
+
+        def failed(error: Exception, name: str = name) -> None:
+            shell.screen.warn(f"{name} is not connected: {error}")
+
+        shell.background.start(
+            partial(shell.servers.connect, name, config), lambda _tools: offer_tools(shell), failed
+        )
+
+
+def connect(shell: Shell, name: str, config: McpConfig) -> None:
+    """Start or reach an MCP server, and offer its tools as far as they fit."""
+    with shell.screen.waiting(f"connecting to {name} …"):
+        shell.servers.connect(name, config)
+    offer_tools(shell)
+
+
+def disconnect(shell: Shell, name: str) -> None:
+    shell.servers.disconnect(name)
+    offer_tools(shell)
+
+
+def offer_tools(shell: Shell) -> None:
+    """Offer what fits, and name what does not."""
+    session = shell.session
+    size = session.target.counter().tools
+    made = offer(shell.servers.tools, room=int(shell.limit * TOOLS_SHARE), size=size)
+    session.tools = made.definitions
+    session.system = shell.base_prompt()
+    news = [
+        name for name in made.left_out if shell.offer is None or name not in shell.offer.left_out
+    ]
+    shell.offer = made
+    for name in news:
+        shell.screen.warn(f"not offered, because it does not fit: {name}")
+    shell.keep("tools", servers=list(made.sizes), left_out=list(made.left_out))

@@ -1,0 +1,369 @@
+"""What a reader would see of a program's output, from the bytes that it sent to a terminal.
+
+Escape sequences are taken out and their effect is kept: a progress bar that overwrites itself
+leaves its last state, a backspace takes back, a clock in a corner leaves nothing, and neither does
+a full-screen program, which paints on the terminal's second screen. Lines are not wrapped.
+
+The screen's last lines can still be changed by the program; what has scrolled above them cannot,
+and is handed out. So memory stays small however long the output is, and how the bytes are cut
+into pieces makes no difference.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from typing import Final
+
+LONGEST: Final = 20_000
+"""A line is broken here on the inside, as at a terminal's edge; outside it stays whole."""
+_PIECE: Final = 8_192
+
+_PLAIN: Final = re.compile(r"\x1b\[(?:[0-9;:]{0,64}m|0?K)")
+"""Colours, and "erase to the end of the line", which does nothing where the line is at its end."""
+_COLOUR: Final = re.compile(r"\x1b\[([0-9;:]{0,64})m")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_UNFINISHED: Final = re.compile(r"\x1b(?:\[[0-?]{0,256}[ -/]{0,8}|[ -/]{0,8})?\Z")
+_TOKEN: Final = re.compile(
+    r"(?P<text>[^\x00-\x08\x0a-\x1f\x7f-\x9f]+)"
+    r"|\x1b\[(?P<mark>[<-?]?)(?P<numbers>[0-?]{0,256})[ -/]{0,8}(?P<final>[@-~])"
+    r"|\x1b(?P<string>[\]PX^_])"
+    r"|\x1b(?P<between>[ -/]{0,8})(?P<single>[0-Z\\`-~])"
+    r"|(?P<control>[\x00-\x1f\x7f-\x9f])"
+)
+_STRING_ENDS: Final = {
+    "P": re.compile(r"[\x18\x1a\x1b]"),
+    "": re.compile(r"[\x07\n\x18\x1a\x1b]"),
+}
+"""Where a string to the terminal (a title, a picture) ends; a lost end costs at most a line."""
+_SECOND_SCREEN: Final = frozenset({47, 1047, 1049})
+_ON_AT_FIRST: Final = frozenset({7, 25})
+"""Lines wrap, and the cursor can be seen."""
+_REPAIRED: Final = frozenset(
+    {1, 5, 6, 7, 9, 25, 66, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1015, 2004} | _SECOND_SCREEN
+)
+
+
+def cleaned(data: bytes) -> str:
+    """All of an output at once."""
+    cleaner = Cleaner()
+    return cleaner.feed(data) + cleaner.finish()
+
+
+class Cleaner:
+    """Takes an output in pieces, and hands out what can no longer change."""
+
+    def __init__(self, *, width: int = 80, height: int = 24) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._page = _Page(width, height)
+        self._held = ""
+        self._string: str | None = None
+        self._is_second_screen = False
+        self._modes: dict[int, bool] = {}
+        self._is_coloured = False
+        self._is_shifted = False
+
+    def feed(self, data: bytes) -> str:
+        out = [
+            self._take(self._decoder.decode(data[start : start + _PIECE]))
+            for start in range(0, len(data), _PIECE)
+        ]
+        return "".join(out)
+
+    def finish(self) -> str:
+        """The rest; a sequence that was cut off is lost."""
+        self._held, text = "", self._decoder.decode(b"", final=True)
+        return self._take(text) + self._page.rest()
+
+    @property
+    def repairs(self) -> bytes:
+        """What puts a terminal right that the program left in a state of its own."""
+        wrong = [m for m, is_on in self._modes.items() if is_on != (m in _ON_AT_FIRST)]
+        parts = [f"\x1b[?{mode}{'h' if mode in _ON_AT_FIRST else 'l'}" for mode in sorted(wrong)]
+        if self._is_shifted:
+            parts.append("\x0f\x1b(B")
+        if self._is_coloured:
+            parts.append("\x1b[0m")
+        return "".join(parts).encode()
+
+    def _take(self, text: str) -> str:
+        text = self._held + text
+        unfinished = _UNFINISHED.search(text)
+        self._held = unfinished[0] if unfinished else ""
+        text = text[: len(text) - len(self._held)]
+        if self._string is None and not self._is_second_screen:
+            simple = _PLAIN.sub("", text).replace("\r\n", "\n")
+            if not _CONTROL.search(simple) and self._page.can_append(simple):
+                self._note_colours(text)
+                return self._page.append(simple)
+        self._interpret(text)
+        return self._page.scrolled()
+
+    def _note_colours(self, text: str) -> None:
+        last = text.rfind("m")
+        while last >= 0 and not self._is_colour_at(text, last):
+            last = text.rfind("m", 0, last)
+
+    def _is_colour_at(self, text: str, end: int) -> bool:
+        start = text.rfind("\x1b", max(0, end - 70), end)
+        found = _COLOUR.fullmatch(text, start, end + 1) if start >= 0 else None
+        if found is None:
+            return "\x1b" not in text
+        self._is_coloured = found[1].strip("0;") != ""
+        return True
+
+    def _interpret(self, text: str) -> None:
+        position = 0
+        while position < len(text):
+            if self._string is not None:
+                position = self._skip_string(text, position)
+                continue
+            token = _TOKEN.match(text, position)
+            # Every character begins a token, so that there is always one.
+            position = token.end() if token else len(text)
+            if token:
+                self._obey(token)
+
+    def _skip_string(self, text: str, position: int) -> int:
+        end = _STRING_ENDS["P" if self._string == "P" else ""].search(text, position)
+        if end is None:
+            return len(text)
+        self._string = None
+        # An escape begins the next sequence (the string's own end is one), a newline stays one.
+        return end.start() if end[0] in "\x1b\n" else end.end()
+
+    def _obey(self, token: re.Match[str]) -> None:
+        if token["text"] is not None:
+            if not self._is_second_screen:
+                self._page.write(token["text"])
+        elif token["control"] is not None:
+            self._control(token["control"])
+        elif token["string"] is not None:
+            self._string = token["string"]
+        elif token["single"] is not None:
+            self._single(token["between"], token["single"])
+        elif token["mark"] == "?" and token["final"] in "hl":
+            self._set_modes(token["numbers"], is_on=token["final"] == "h")
+        elif not token["mark"]:
+            self._sequence(token["final"], token["numbers"])
+
+    def _control(self, control: str) -> None:
+        if control in "\x0e\x0f":
+            self._is_shifted = control == "\x0e"
+        elif not self._is_second_screen:
+            self._page.control(control)
+
+    def _single(self, between: str, single: str) -> None:
+        if between:
+            self._is_shifted = self._is_shifted or (between == "(" and single == "0")
+        elif single == "c":
+            self._modes.clear()
+            self._is_second_screen = self._is_coloured = self._is_shifted = False
+        elif not self._is_second_screen:
+            self._page.single(single)
+
+    def _set_modes(self, numbers: str, *, is_on: bool) -> None:
+        for mode in _numbers(numbers):
+            if mode in _REPAIRED:
+                self._modes[mode] = is_on
+            if mode in _SECOND_SCREEN:
+                self._is_second_screen = is_on
+
+    def _sequence(self, final: str, numbers: str) -> None:
+        if final == "m":
+            self._is_coloured = numbers.strip("0;") != ""
+        elif not self._is_second_screen:
+            self._page.sequence(final, _numbers(numbers))
+
+
+def _numbers(text: str) -> list[int]:
+    """The arguments of a sequence; zero where there is none."""
+    parts = (part.split(":")[0] for part in text.split(";"))
+    return [int(part) if part.isdecimal() and len(part) < 6 else 0 for part in parts]
+
+
+class _Page:
+    """The lines that can still change, and the place where the next character goes.
+
+    Rows have numbers from the output's beginning; those above `_floor` have left the screen.
+    """
+
+    def __init__(self, width: int, height: int) -> None:
+        self._width = max(width, 1)
+        self._height = max(height, 1)
+        self._rows = [""]
+        self._base = 0
+        self._floor = 0
+        self._broken: set[int] = set()
+        self._row = 0
+        self._column = 0
+        self._top: int | None = None
+        self._saved: tuple[int, int] | None = None
+        self._is_aside = False
+
+    @property
+    def _bottom(self) -> int:
+        return self._base + len(self._rows) - 1
+
+    def can_append(self, text: str) -> bool:
+        is_at_end = self._row == self._bottom and self._column == len(self._rows[-1])
+        return is_at_end and not self._is_aside and self._column + len(text) < LONGEST
+
+    def append(self, text: str) -> str:
+        """Writes text without controls at the end; gives what leaves the screen by it."""
+        cut = len(text)
+        for _ in range(self._height):
+            cut = text.rfind("\n", 0, cut)
+            if cut < 0:
+                break
+        out = ""
+        if cut >= 0:
+            out = self._joined(self._rows, self._base)[:-1] + text[: cut + 1]
+            self._base += len(self._rows) - 1 + text.count("\n", 0, cut + 1)
+            self._rows = [""]
+        self._rows[-1:] = (self._rows[-1] + text[cut + 1 if cut >= 0 else 0 :]).split("\n")
+        self._row, self._column = self._bottom, len(self._rows[-1])
+        self._raise_floor()
+        return out + self.scrolled()
+
+    def scrolled(self) -> str:
+        """Hands out the lines that can no longer change."""
+        count = min(self._floor, self._row) - self._base
+        if count <= 0:
+            return ""
+        out = self._joined(self._rows[:count], self._base)
+        del self._rows[:count]
+        self._base += count
+        self._broken = {row for row in self._broken if row >= self._base}
+        return out
+
+    def rest(self) -> str:
+        return self._joined(self._rows, self._base)[:-1]
+
+    def write(self, text: str) -> None:
+        while text and not self._is_aside:
+            if self._column >= LONGEST:
+                self._broken.add(self._row)
+                self._row, self._column = self._row + 1, 0
+            self._extend()
+            part, text = text[: LONGEST - self._column], text[LONGEST - self._column :]
+            index = self._row - self._base
+            line = self._rows[index].ljust(self._column)
+            end = self._column + len(part)
+            self._rows[index] = line[: self._column] + part + line[end:]
+            self._column = end
+
+    def control(self, control: str) -> None:
+        if control in "\n\x0b\x0c":
+            self._is_aside = False
+            self._row, self._column = self._row + 1, 0
+            self._extend()
+        elif control == "\r":
+            self._column = 0
+        elif control == "\b":
+            self._column = max(self._column - 1, 0)
+
+    def single(self, single: str) -> None:
+        if single == "7":
+            self._saved = (self._row, self._column)
+        elif single == "8":
+            self._restore()
+        elif single == "M":
+            self._move(-1, 0)
+
+    def sequence(self, final: str, numbers: list[int]) -> None:
+        count = numbers[0] or 1
+        if final in "ABCDEF":
+            self._step(final, count)
+        elif final in "Hf":
+            self._go(count, numbers[1] if len(numbers) > 1 else 1)
+        elif final in "G`":
+            self._column = min(count, self._width) - 1
+        elif final == "s":
+            self._saved = (self._row, self._column)
+        elif final == "u":
+            self._restore()
+        elif final == "J":
+            self._erase_screen(numbers[0])
+        elif final in "KPX@":
+            self._change_line(final, numbers[0])
+
+    def _step(self, final: str, count: int) -> None:
+        rows = {"A": -count, "F": -count, "B": count, "E": count}.get(final, 0)
+        columns = {"C": count, "D": -count}.get(final, 0)
+        self._move(rows, columns)
+        if final in "EF":
+            self._column = 0
+
+    def _move(self, rows: int, columns: int) -> None:
+        self._row = min(max(self._row + rows, self._floor), max(self._bottom, self._row))
+        if columns:
+            self._column = max(min(self._column + columns, max(self._width, self._column)), 0)
+
+    def _go(self, row: int, column: int) -> None:
+        """To a place on the screen; after a "save" it is a remark aside, until the "restore"."""
+        if self._saved is not None:
+            self._is_aside = True
+            return
+        self._begin_screen()
+        self._row = max(self._top or 0, self._floor) + min(row, self._height) - 1
+        self._column = min(max(column, 1), self._width) - 1
+
+    def _begin_screen(self) -> None:
+        if self._top is None:
+            self._top = self._bottom + (self._rows[-1] != "")
+
+    def _restore(self) -> None:
+        if self._saved is not None:
+            row, self._column = self._saved
+            self._row = max(row, self._floor)
+        self._saved, self._is_aside = None, False
+
+    def _erase_screen(self, kind: int) -> None:
+        if self._is_aside:
+            return
+        if kind == 0:
+            self._extend()
+            self._change_line("K", 0)
+            self._cut(self._row + 1)
+        elif kind == 2:
+            self._begin_screen()
+            self._cut(max(self._top or 0, self._floor))
+            self._row = max(self._row, self._top or 0)
+
+    def _cut(self, row: int) -> None:
+        """Takes away the rows from that one on; the screen goes on where they stood."""
+        del self._rows[max(row - self._base, 0) :]
+        self._broken = {broken for broken in self._broken if broken < row}
+        if not self._rows:
+            self._rows.append("")
+
+    def _change_line(self, final: str, count: int) -> None:
+        if self._is_aside or self._row > self._bottom:
+            return
+        index, column = self._row - self._base, self._column
+        line, many = self._rows[index], min(count or 1, LONGEST)
+        if final == "K":
+            line = {0: line[:column], 1: " " * column + line[column:], 2: ""}.get(count, line)
+        elif final == "P":
+            line = line[:column] + line[column + many :]
+        elif final == "X":
+            line = line[:column] + " " * len(line[column : column + many]) + line[column + many :]
+        elif column < len(line):
+            line = (line[:column] + " " * min(many, self._width) + line[column:])[:LONGEST]
+        self._rows[index] = line
+
+    def _extend(self) -> None:
+        missing = self._row - self._bottom
+        if missing > 0:
+            self._rows.extend([""] * missing)
+            self._raise_floor()
+
+    def _raise_floor(self) -> None:
+        self._floor = max(self._floor, self._bottom - self._height + 1)
+
+    def _joined(self, rows: list[str], base: int) -> str:
+        if not self._broken:
+            return "\n".join(rows) + "\n"
+        ends = ("" if base + i in self._broken else "\n" for i in range(len(rows)))
+        return "".join(row + end for row, end in zip(rows, ends, strict=True))

@@ -1,0 +1,14 @@
+"""Meta commands: `:name arguments`, each a function in a registry, its docstring the help.
+
+registry   how a command is entered, found and run
+looking    what shows something and changes nothing
+talking    what changes the conversation
+keeping    what is kept between runs, and what goes along with a request
+"""
+
+from __future__ import annotations
+
+from brim.shell.commands import keeping, looking, talking  # noqa: F401 - they enter themselves
+from brim.shell.commands.registry import COMMANDS, Command, completions, names, run
+
+__all__ = ["COMMANDS", "Command", "completions", "names", "run"]

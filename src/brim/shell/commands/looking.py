@@ -1,0 +1,212 @@
+"""Commands that show something and change nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from brim import routing
+from brim.config import DEFAULT, home_as_tilde, public, toml
+from brim.errors import BrimError
+from brim.ledger import money as dollars
+from brim.session import Session
+from brim.shell import context as contexts
+from brim.shell import money
+from brim.shell.commands.registry import COMMANDS, command, find, number
+from brim.shell.commands.registry import names as all_names
+from brim.shell.context_view import shown
+from brim.shell.harmless import harmless
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from brim.plan import Plan
+    from brim.shell.state import Shell
+
+KEYS = """\
+!ls       a command, whatever it looks like        shift-tab   command or language, the other one
+?who      language, whatever it looks like         alt-enter   another line
+:help     one of the commands below                ctrl-r      search in what was typed before
+tab       complete                                 ctrl-c      stop the answer, give up the line
+ctrl-x ctrl-e  type in your editor                 ctrl-d      leave"""
+SIGNS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "bad": ("✗", "red")}
+WORDS = "…"
+"""What stands for words that are not typed yet."""
+
+
+@command("[COMMAND]", name="help", arguments=lambda _shell: all_names())
+def help_(_shell: Shell, words: str) -> RenderableType:
+    """Show what can be done here, or all about one command."""
+    if words:
+        found = find(words.removeprefix(":"))
+        aliases = f"\n\nAlso: {', '.join(f':{name}' for name in found.aliases)}"
+        return f"{found.head}\n\n{found.help}{aliases if found.aliases else ''}"
+    table = Table.grid(padding=(0, 2))
+    for found in COMMANDS.values():
+        table.add_row(Text(found.head, style="bold"), found.summary)
+    return Group(Text(KEYS, style="dim"), "", table)
+
+
+@command("[json]", arguments=("json",))
+def context(shell: Shell, words: str) -> RenderableType:
+    """Show what fills the window, part by part, and what would free it.
+
+    The rows add up to the window. `:context json` gives the same for programs.
+    """
+    picture = contexts.picture(shell.session, tool_servers=shell.schemas())
+    if words == "json":
+        return json.dumps(contexts.as_json(picture), indent=2)
+    return shown(picture)
+
+
+@command("[WORDS]")
+def request(shell: Shell, words: str) -> RenderableType:
+    """Show the very request that would be sent now, with these words; it is not sent.
+
+    What would be left out of it is already left out.
+    """
+    trial = Session.from_dict(shell.session.to_dict())
+    trial.target = shell.session.target
+    trial.fitting = shell.session.fitting
+    if words or trial.waiting or not trial.history or trial.history[-1]["role"] == "assistant":
+        trial.user(words or WORDS)
+    spoken = shell.models.choice(shell.name).model.format
+    made = trial.request(format="chat" if spoken == "openai" else spoken)
+    return json.dumps(dict(made), indent=2, ensure_ascii=False)
+
+
+@command("[detail|reset]", arguments=("detail", "reset"))
+def cost(shell: Shell, words: str) -> RenderableType:
+    """Show what this conversation has cost; `detail` by model and purpose.
+
+    `reset` begins the totals of this conversation anew; the books of all runs (`brim cost`) stay.
+    """
+    session = shell.session
+    if words == "reset":
+        session.reset_usage()
+        shell.told.clear()
+        shell.keep("cost_reset")
+        return "the totals begin anew, and the warnings are armed again"
+    if words == "detail":
+        return money.cost_detail(session.ledger, session.tokens)
+    today = shell.spending.today()
+    return Group(money.cost(session.ledger), Text(f"today, all runs: {dollars(today)}", "dim"))
+
+
+@command()
+def usage(shell: Shell, _words: str) -> RenderableType:
+    """Show the last requests: how full they were, and what was left out of them."""
+    return money.usage(shell.session.log)
+
+
+@command("TEXT", aliases=("tokenize",))
+def tokens(shell: Shell, words: str) -> RenderableType:
+    """Count the tokens of a text, as the present model would."""
+    counter = shell.session.target.counter()
+    about = "about " if counter.uncertainty else ""
+    return f"{about}{shell.session.count(words):,} tokens ({counter.name})"
+
+
+@command()
+def models(shell: Shell, _words: str) -> RenderableType:
+    """List the models that can be talked to."""
+    table = Table.grid(padding=(0, 2))
+    for name in shell.models.names:
+        mark = Text("→" if name == shell.name else " ", style="bold")
+        table.add_row(mark, Text(name, style="bold"), *_about(shell, name))
+    return table
+
+
+def _about(shell: Shell, name: str) -> tuple[str, str, str]:
+    try:
+        target = shell.session.target if name == shell.name else shell.models.target(name)
+        window = f"{target.budget(target.counter()).window:,} tokens"
+    except BrimError as error:
+        return "", "", harmless(str(error).split(";")[0])
+    price = target.price_for(0)
+    known = f"${price.input}/${price.output} a million" if price else "no price"
+    return window, known, shell.models.endpoint(name)
+
+
+@command("[N]")
+def history(shell: Shell, words: str) -> RenderableType:
+    """List the last N turns (20), and what of them is sent.
+
+    The numbers are those that :pin and :recall take.
+    """
+    most = number(words, "how many turns to list") if words else 20
+    turns, fates = shell.session.history, _fates(shell)
+    table = Table.grid(padding=(0, 2))
+    pins = shell.session.pins
+    for index in range(max(0, len(turns) - most), len(turns)):
+        fate = "pinned" if index in pins else fates.get(index, "")
+        style = "dim" if fate == "dropped" else ""
+        said = " ".join(_said(turns[index]).split())
+        row = (str(index), turns[index]["role"], fate, said[:120])
+        table.add_row(*(Text(harmless(cell), style=style, overflow="ellipsis") for cell in row))
+    return table if turns else "nothing was said yet"
+
+
+def _fates(shell: Shell) -> dict[int, str]:
+    """What becomes of each turn that is not sent as it is."""
+    plan: Plan = shell.session.outlook()
+    places = shell.session.places
+    return {
+        places[decision.index]: decision.fate
+        for decision in plan.decisions
+        if decision.fate != "kept"
+    }
+
+
+def _said(turn: dict[str, object]) -> str:
+    calls = turn.get("tool_calls")
+    names = [call["function"]["name"] for call in calls] if isinstance(calls, list) else []
+    content = turn.get("content")
+    return str(content) if content else f"calls {', '.join(names)}"
+
+
+@command("[WORDS]")
+def route(shell: Shell, words: str) -> RenderableType:
+    """Show the routing rules, and which one these words would take."""
+    rules = shell.config.routing.rules
+    if not rules:
+        return "there are no routing rules; `brim config --example` shows how to write some"
+    taken = routing.routed(words, shell.config.routing).rule if words else shell.route.rule
+    table = Table.grid(padding=(0, 2))
+    for index, rule in enumerate(rules):
+        mark = Text("→" if index == taken else " ", style="bold")
+        table.add_row(mark, harmless(rule.match), rule.class_ or "", rule.model or "")
+    if words and taken is None:
+        return Group(table, f"none matches: it goes to {shell.name}")
+    return table
+
+
+@command("[all]", arguments=("all",))
+def config(shell: Shell, words: str) -> RenderableType:
+    """Show what is set, and where; `all` shows the defaults, too."""
+    table = Table.grid(padding=(0, 2))
+    files = [f"{home_as_tilde(file.path)}: {file.state}" for file in shell.loaded.files]
+    for key, setting in shell.loaded.settings.items():
+        if words == "all" or setting.source != DEFAULT:
+            value = toml(public(key, setting.value))
+            table.add_row(harmless(f"{key} = {value}"), Text(setting.source, style="dim"))
+    empty = [] if table.row_count else ["nothing is set; :config all shows the defaults"]
+    return Group(*files, table, *empty)
+
+
+@command()
+def doctor(shell: Shell, _words: str) -> RenderableType | None:
+    """Look for what is wrong with the set-up, and say what to do about it."""
+    from brim.shell.doctor import run as examine
+
+    for check in examine(shell.loaded, shell.environment):
+        sign, style = SIGNS[check.state]
+        line = Text.assemble((sign, style), f" {check.name}: {harmless(check.said)}")
+        shell.screen.show(line)
+        if check.advice:
+            shell.screen.show(Text(f"    {harmless(check.advice)}", style="dim"))
+    return None

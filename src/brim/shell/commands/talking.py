@@ -1,0 +1,157 @@
+"""Commands that change the conversation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brim.errors import InputError
+from brim.shell.asking import ask_again
+from brim.shell.beside import summarizer
+from brim.shell.commands.registry import choice, command, number
+from brim.shell.warming import warm
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from brim.shell.state import Shell
+
+FITTING = "fitting"
+"""The choice whether anything is left out."""
+
+
+@command("[NAME]", arguments=lambda shell: shell.models.names)
+def model(shell: Shell, words: str) -> RenderableType:
+    """Go on with another model, or show which one it is.
+
+    Counts, window and price follow; the conversation stays as it is.
+    """
+    if words:
+        shell.models.choice(words)
+        shell.name = words
+        shell.turn_to(words)
+        shell.keep("model", name=words)
+        warm(shell)
+    budget = shell.budget
+    window = f", {budget.window:,} tokens" if budget else ""
+    return f"{shell.name}{window} · {shell.models.endpoint(shell.name)}"
+
+
+@command()
+def reset(shell: Shell, _words: str) -> RenderableType:
+    """Forget the conversation; prompt, memory, project and totals stay.
+
+    What was said is kept on disk, as always: :undo does not bring it back, :export of it does.
+    """
+    shell.conversation.reset()
+    return "the conversation begins anew"
+
+
+@command("[FOCUS]")
+def compact(shell: Shell, words: str) -> RenderableType:
+    """Leave out the older half of the conversation now, and sum it up; :undo takes it back.
+
+    It is shown before it is made. FOCUS says what the summary is about above all.
+    """
+    conversation = shell.conversation
+    planned = shell.session.compaction(sums_up=True)
+    shell.screen.show(f"{planned.before:,} → {planned.plan}, with room for a summary")
+    if not shell.yes and shell.screen.ask("compact? [y]es, [n]o: ").lower() not in ("y", "yes"):
+        return "nothing was changed"
+    with shell.screen.waiting("summing up …"):
+        write = summarizer(shell, shell.name, words or None)
+        made = conversation.compact(
+            lambda compaction: shell.session.compact(compaction, summarize=write), planned
+        )
+    summary = shell.session.summary or "(there is no summary: the model gave none that was shorter)"
+    return f"{planned.before:,} → {made.size:,} tokens\n\n{summary}\n\n:undo takes it back"
+
+
+@command()
+def undo(shell: Shell, _words: str) -> RenderableType:
+    """Take back the last compaction or, if there was none since, the last exchange."""
+    conversation = shell.conversation
+    if conversation.last_compaction is not None:
+        conversation.uncompact()
+        return f"the compaction is taken back; {shell.session.tokens:,} tokens"
+    taken = conversation.take_back(conversation.last_exchange())
+    return f"taken back: {len(taken)} turns, from {_beginning(taken[0]['content'])}"
+
+
+def _beginning(content: object) -> str:
+    words = " ".join(str(content).split())
+    return repr(words if len(words) <= 60 else words[:59] + "…")
+
+
+@command()
+def retry(shell: Shell, _words: str) -> None:
+    """Take back the last answer, and ask again."""
+    ask_again(shell)
+
+
+@command()
+def edit(shell: Shell, _words: str) -> None:
+    """Take back the last exchange, and put its words into the prompt to be changed."""
+    taken = shell.conversation.take_back(shell.conversation.last_exchange())
+    shell.next_text = str(taken[0]["content"])
+
+
+@command("[N|off N]")
+def pin(shell: Shell, words: str) -> RenderableType:
+    """Never leave out turn N (:history has the numbers); `off N` lets go of it.
+
+    Without a number, show what is pinned.
+    """
+    session = shell.session
+    off, _, rest = words.partition(" ")
+    if off == "off":
+        index = number(rest, "the turn to let go of")
+        session.unpin(index)
+        shell.keep("unpin", index=index)
+    elif words:
+        index = number(words, "the turn to pin")
+        session.pin(index)
+        shell.keep("pin", index=index)
+    pins = ", ".join(map(str, session.pins))
+    return f"pinned: {pins}" if pins else "nothing is pinned"
+
+
+@command("N")
+def recall(shell: Shell, words: str) -> RenderableType:
+    """Bring back turn N (:history has the numbers): it goes along with your next words."""
+    kept = shell.conversation.recall(number(words, "the turn to bring back"))
+    return f"{shell.session.count(kept):,} tokens go along with your next words"
+
+
+@command("on|off", aliases=("rolling-context",), arguments=("on", "off"))
+def rolling(shell: Shell, words: str) -> RenderableType:
+    """Switch fitting on or off, whatever the policy; kept across runs.
+
+    Off, what does not fit is an error, and nothing is ever left out.
+    """
+    if words:
+        wanted = choice(words, "on", "off") == "on"
+        shell.session.fitting = wanted
+        shell.facts.choose(FITTING, wanted)
+    if shell.session.fitting:
+        return f"fitting is on (policy {shell.config.context.policy})"
+    return "fitting is off: what does not fit is an error"
+
+
+@command("TEXT", aliases=("norris",))
+def goal(shell: Shell, words: str) -> None:
+    """Let the model work towards a goal by itself; Ctrl-C ends it.
+
+    It runs commands and tools without asking, but for destructive ones, until it says that the
+    goal is reached or that it cannot go on, or until a limit of the configuration (goal) ends it.
+    """
+    from brim.shell.pursuing import pursue
+
+    if not words:
+        raise InputError("say what the goal is, as in :goal make the tests pass")
+    pursue(shell, words)
+
+
+@command(name="quit", aliases=("exit", "q"))
+def quit_(shell: Shell, _words: str) -> None:
+    """Leave. The conversation is kept; `brim resume` goes on with it."""
+    shell.ended = True

@@ -1,0 +1,376 @@
+"""What fills the window: every token of it in one row, with what it costs and what frees it.
+
+The rows say what goes out, not what is in the history: a picture is taken of the plan as it
+stands. They add up to the window exactly; where more is to be sent than may be, to the window and
+what is over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter as Tally
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from brim.errors import ContextOverflowError
+from brim.shell.context_view import shown
+from brim.system import BACKGROUND, GAP, PROJECT, SUMMARY, goal_text
+from brim.usage import MILLION
+from brim.wire.openai_chat import read
+
+if TYPE_CHECKING:
+    from brim.plan import Plan
+    from brim.session import Session
+    from brim.tokens import Counter
+    from brim.usage import Price
+
+__all__ = ["Cut", "Part", "Picture", "as_json", "picture", "shown"]
+
+USED: Final = (
+    *("system", "background", "project", "summary", "goal", "tools"),
+    *("user", "assistant", "tool results", "exec output", "other", "note", "waiting output"),
+    "structure",
+)
+"""The rows of what is sent, in their order; tools have one for each server."""
+UNSENT: Final = ("margin", "not for input", "free")
+"""The rows of what is kept free."""
+FREES: Final = {
+    "background": ":memory forget",
+    "project": ":tree off",
+    "summary": ":reset",
+    "goal": ":reset",
+    "user": ":compact",
+    "assistant": ":compact",
+    "tool results": ":compact",
+    "exec output": ":compact",
+    "waiting output": ":reset",
+}
+_WINDOWS: Final = {"given": "the configuration"}
+_SCALE = re.compile(r"\*[\d.]+\+[\d.]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A row: one of the things that share the window."""
+
+    name: str
+    tokens: int
+    share: float
+    """Of the window."""
+    price: Decimal | None
+    """Dollars for sending it once (for the reply: at most); None where nobody knows."""
+    frees: str
+    """The command that frees it; empty where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What does not go out, or not whole."""
+
+    turns: tuple[int, ...] = ()
+    """The turns that are left out, by their numbers in the history."""
+    shortened: tuple[int, ...] = ()
+    """The turns of which a part goes out: clipped or masked."""
+    tokens: int = 0
+    """What all this takes less than it would whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A window and all that is in it."""
+
+    model: str | None
+    used: int
+    """Tokens of what would be sent now."""
+    limit: int
+    window: int
+    reply: int
+    margin: int
+    is_exact: bool
+    counted_by: str
+    """Where the number of used tokens comes from."""
+    window_from: str
+    """Where the size of the window comes from."""
+    parts: tuple[Part, ...]
+    over: int
+    """By how much more is to be sent than may be."""
+    cut: Cut
+
+    @property
+    def fill(self) -> float:
+        """The share of the limit that is used."""
+        return self.used / self.limit if self.limit else float(self.used > 0)
+
+
+def picture(
+    session: Session,
+    *,
+    tool_servers: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+    window_from: str | None = None,
+) -> Picture:
+    """What the next request would be made of; asks nobody.
+
+    `tool_servers` are the tools on offer by the name of their server, `window_from` goes before
+    what the session knows about where its window comes from. Raises `BudgetError` where no window
+    is known.
+    """
+    plan, places = _standing(session)
+    waiting = session.count(session.waiting) if session.waiting else 0
+    sizes = _sizes(session, plan, tool_servers or {})
+    sizes["waiting output"] += waiting
+    used, limit, budget = plan.size + waiting, plan.limit, plan.budget
+    reply, source = min(budget.reply, budget.window), session.target.window_source
+    room = max(0, budget.room)
+    rows = {
+        **_in_order(sizes),
+        "margin": room - limit,
+        "not for input": budget.window - reply - room,
+        "reply": reply,
+        "free": max(0, limit - used),
+    }
+    return Picture(
+        model=session.model,
+        used=used,
+        limit=limit,
+        window=budget.window,
+        reply=reply,
+        margin=room - limit,
+        is_exact=_is_exact(plan) and not waiting,
+        counted_by=_counted_by(plan),
+        window_from=window_from or _WINDOWS.get(source, source),
+        parts=_parts(rows, budget.window, session.target.price_for(used)),
+        over=max(0, used - limit),
+        cut=_cut(plan, places),
+    )
+
+
+def as_json(picture: Picture) -> dict[str, Any]:
+    """The picture as plain data."""
+    return {
+        "model": picture.model,
+        "used": picture.used,
+        "limit": picture.limit,
+        "window": picture.window,
+        "reply": picture.reply,
+        "margin": picture.margin,
+        "over": picture.over,
+        "exact": picture.is_exact,
+        "counted_by": picture.counted_by,
+        "window_from": picture.window_from,
+        "parts": [
+            {
+                "name": part.name,
+                "tokens": part.tokens,
+                "share": round(part.share, 6),
+                "price": None if part.price is None else str(part.price),
+                "frees": part.frees or None,
+            }
+            for part in picture.parts
+        ],
+        "cut": {
+            "turns": list(picture.cut.turns),
+            "shortened": list(picture.cut.shortened),
+            "tokens": picture.cut.tokens,
+        },
+    }
+
+
+def _standing(session: Session) -> tuple[Plan, Sequence[int]]:
+    """The plan as it stands, and where its messages stand in the session's history.
+
+    Where the next request has to leave something out, it is the plan of that; made apart, so that
+    looking changes nothing about what is sent.
+    """
+    composer, system = session._composer, session.system_text()
+    composer.measure(system)
+    plan = composer._as_it_stands()
+    if not plan.fits:
+        planner = composer._planner_for(session.target)
+        composer._measure(planner, system)
+        planner.extend([read(turn, place) for place, turn in enumerate(composer.turns)])
+        try:
+            plan = planner.plan()
+        except ContextOverflowError as error:
+            plan = error.plan
+    return plan, session._places
+
+
+# Sizes
+
+
+def _sizes(
+    session: Session, plan: Plan, servers: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> Tally[str]:
+    """Tokens of what the plan sends, by row; together they are the plan's size."""
+    counter = plan.history.counter
+    sizes = _turn_sizes(plan)
+    sizes["summary" if session.summary else "note"] += sum(note.tokens for note in plan.notes)
+    sizes.update(_system_sizes(session, counter))
+    sizes.update(_tool_sizes(session.tools, counter, servers))
+    sizes["structure"] += plan.tokens - sizes.total()
+    if sizes["structure"] < 0 or plan.size != plan.tokens:
+        return _apportioned(plan.size, sizes)
+    return sizes
+
+
+def _turn_sizes(plan: Plan) -> Tally[str]:
+    """What the turns take, by whose words they are."""
+    sizes: Tally[str] = Tally()
+    history, count = plan.history, plan.history.counter.text
+    for index in plan.kept:
+        edit = plan.edits.get(index)
+        message = history.messages[index] if edit is None else edit.message
+        tokens = history.tokens(index) if edit is None else edit.tokens
+        row = _ROWS[message.role]
+        if message.role == "user" and message.outputs:
+            printed = min(tokens, sum(map(count, message.outputs)))
+            sizes["exec output"] += printed
+            tokens -= printed
+        sizes[row] += tokens
+    return sizes
+
+
+_ROWS: Final = {
+    "system": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool results",
+    "other": "other",
+}
+
+
+def _system_sizes(session: Session, counter: Counter) -> Tally[str]:
+    """What the blocks of the system text take; the whole is counted as one, as it is sent."""
+    from brim.messages import Message
+
+    text = session.system_text()
+    if not text:
+        return Tally()
+    total = counter.message(Message("system", words=(text,)))
+    blocks = system_blocks(session, text)
+    weights = Tally({name: counter.text(block) for name, block in blocks.items()})
+    return _apportioned(total, weights)
+
+
+def system_blocks(session: Session, text: str) -> dict[str, str]:
+    """The blocks of a session's system text by row, in their order; joined they are the text."""
+    found: dict[str, str] = {}
+    ends = {
+        "goal": goal_text(session.goal) if session.goal else "",
+        "summary": f"{SUMMARY}\n{session.summary}" if session.summary else "",
+        "project": f"{PROJECT}\n{session.project}" if session.project else "",
+    }
+    for name, block in ends.items():
+        if block and text.endswith(block):
+            text, found[name] = _parted(text, len(text) - len(block))
+    facts = text.rfind(f"{BACKGROUND}\n") if session.memory and not session.goal else -1
+    if facts >= 0:
+        text, found["background"] = _parted(text, facts)
+    if text:
+        found["system"] = text
+    return dict(reversed(found.items()))
+
+
+def _parted(text: str, place: int) -> tuple[str, str]:
+    """A text in two; the blank line before the second belongs to it."""
+    if text[:place].endswith(GAP):
+        place -= len(GAP)
+    return text[:place], text[place:]
+
+
+def _tool_sizes(
+    tools: Sequence[Mapping[str, Any]],
+    counter: Counter,
+    servers: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> Tally[str]:
+    """What the definitions of the tools take, by their servers; the shell's own come first."""
+    homes = {_name(tool): server for server, offered in servers.items() for tool in offered}
+    weights: Tally[str] = Tally()
+    for tool in tools:
+        server = homes.get(_name(tool))
+        weights[f"tools: {server}" if server else "tools"] += counter.tools([tool])
+    return _apportioned(counter.tools(tools), weights)
+
+
+def _name(tool: Mapping[str, Any]) -> str:
+    inner = tool.get("function")
+    return str((inner if isinstance(inner, Mapping) else tool).get("name", ""))
+
+
+def _apportioned(total: int, weights: Mapping[str, int]) -> Tally[str]:
+    """A number of tokens shared out by weight, to the last one."""
+    names = [name for name, weight in weights.items() if weight > 0]
+    whole = sum(weights[name] for name in names)
+    if not whole:
+        return Tally({"structure": total})
+    shares = Tally({name: total * weights[name] // whole for name in names})
+    largest = sorted(names, key=lambda name: -(total * weights[name] % whole))
+    shares.update(largest[: total - shares.total()])
+    return shares
+
+
+# Rows
+
+
+def _in_order(sizes: Mapping[str, int]) -> dict[str, int]:
+    """The rows that have something in them; the base prompt in any case."""
+    names = sorted(sizes, key=lambda name: (USED.index(name.partition(":")[0]), name))
+    return {"system": 0, **{name: sizes[name] for name in names if sizes[name]}}
+
+
+def _parts(rows: Mapping[str, int], window: int, price: Price | None) -> tuple[Part, ...]:
+    return tuple(
+        Part(
+            name,
+            tokens,
+            tokens / window if window else 0.0,
+            _cost(name, tokens, price),
+            _frees(name),
+        )
+        for name, tokens in rows.items()
+        if tokens or name in ("system", "reply", "free")
+    )
+
+
+def _cost(name: str, tokens: int, price: Price | None) -> Decimal | None:
+    if price is None or name in UNSENT:
+        return None
+    rate = price.output if name == "reply" else price.input
+    return None if rate is None else tokens * rate / MILLION
+
+
+def _frees(name: str) -> str:
+    kind, _, server = name.partition(": ")
+    return f":mcp disconnect {server}" if server and kind == "tools" else FREES.get(name, "")
+
+
+# Where it comes from
+
+
+def _is_exact(plan: Plan) -> bool:
+    return plan.counted is not None or plan.exact
+
+
+def _counted_by(plan: Plan) -> str:
+    counter = plan.history.counter
+    name = _SCALE.sub("", counter.name)
+    if plan.counted is not None:
+        return "counted by the server"
+    if plan.based is not None:
+        return "reported by the server for the last request, estimated since"
+    if plan.exact:
+        return f"counted with {name}"
+    if not counter.uncertainty:
+        return f"counted with {name}, tools and media on the high side"
+    return f"estimated with {name}, off by at most {counter.uncertainty:.0%}".replace("%", " %")
+
+
+def _cut(plan: Plan, places: Sequence[int]) -> Cut:
+    kept = set(plan.kept)
+    return Cut(
+        turns=tuple(places[index] for index in range(plan.length) if index not in kept),
+        shortened=tuple(places[index] for index in sorted(plan.edits)),
+        tokens=max(0, plan.before - plan.tokens),
+    )

@@ -1,0 +1,273 @@
+"""The programs that remove, overwrite or lock away files."""
+
+from __future__ import annotations
+
+import os.path
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from brim.shell.danger.calls import Call
+from brim.shell.danger.marks import UNKNOWN, is_known, is_pattern, plain, shown
+from brim.shell.danger.rule_kinds import Rule, always, flag, words
+from brim.shell.danger.targets import why_written
+
+REMOVES: Final = "removes files and folders"
+_SYSTEM: Final = ("/etc", "/usr", "/bin", "/boot", "/lib", "/sbin", "/dev", "/root")
+_NO_ACCESS: Final = re.compile(r"0?0?00|[ugoa]*-[rwxX]*[rw][rwx]*|[ugoa]*=|0?[0-7]?00")
+_SED_WRITES: Final = re.compile(
+    r"(?:^|[;{}\n])\s*(?:[\d,$!~+]+|/[^/]*/)?\s*(?:e(?:\s|$)|[wW]\s+(?!/dev/std))"
+    r"|s([^\w\s\\])(?:\\.|(?!\1).)*\1(?:\\.|(?!\1).)*\1[gpiIm\d]*(?:e|w\s*(?!/dev/std))"
+)
+_COPIES: Final = ("-t", "--target-directory", "-S", "--suffix", "-m", "--mode", "-o", "-g")
+
+
+def _rm(call: Call) -> str | None:
+    if call.texts in (["--help"], ["--version"]):
+        return None
+    return "; ".join([REMOVES, *dict.fromkeys(_widened(call))])
+
+
+def _widened(call: Call) -> Iterator[str]:
+    """Where a word means more than it says."""
+    for word in call.words:
+        text = shown(word.text)
+        if word.empties and not word.text.startswith("-"):
+            yield f"{word.empties[0]} is empty, so this is {text or 'nothing'}"
+        elif is_pattern(word.text) and call.ground.is_wide(word.text):
+            yield f"{text} is everything in {_here(call, text)}"
+        elif not word.text.startswith("-") and call.ground.is_wide(word.text):
+            yield f"{text} is a whole tree"
+    if call.lost:
+        yield f"{call.lost} is empty, so cd went to the home folder"
+
+
+def _here(call: Call, text: str) -> str:
+    folder = text.rpartition("/")[0]
+    if text.startswith("/"):
+        return folder or "/"
+    return (
+        os.path.normpath(call.ground.folders[0] / folder) if call.ground.folders else "the folder"
+    )
+
+
+def _dd(call: Call) -> str | None:
+    outputs = [text[3:] for text in call.texts if text.startswith("of=")]
+    unknown = any(text.startswith(("\ue000", "\ue001")) for text in call.texts)
+    harmless = all(plain(out) in ("/dev/null", "/dev/stdout") for out in outputs) and not unknown
+    return None if harmless else "writes over whatever of= names"
+
+
+def _copy(call: Call) -> str | None:
+    """mv, cp, install and ln: what they put over something that is there."""
+    if call.name == "install" and call.has("-d"):
+        return None
+    sources, target = _arguments(call)
+    if target is None:
+        return None
+    if call.name == "mv":
+        if plain(target).startswith("/dev/"):
+            return f"moves files into {shown(target)}, where they are lost"
+        whole = [s for s in sources if not is_pattern(s) and is_known(s) and call.ground.is_wide(s)]
+        if whole:
+            return f"moves {shown(whole[0])} away"
+    if call.is_guarded("nib", "--no-clobber", "--interactive", "--backup", others="rRavfuLPdpsT"):
+        return None
+    if call.name == "ln" and not call.has("-f", "--force"):
+        return None
+    places = _places(call, sources, target)
+    return next((why for place in places if (why := why_written(place, call.ground))), None)
+
+
+def _arguments(call: Call) -> tuple[list[str], str | None]:
+    operands = call.operands(*_COPIES)
+    folder = call.value("-t", "--target-directory")
+    if folder is not None:
+        return operands, folder + "/"
+    if len(operands) == 1 and not is_known(operands[0]):
+        return [UNKNOWN], UNKNOWN
+    if len(operands) < 2:
+        return operands, "." if call.name == "ln" and operands else None
+    return operands[:-1], operands[-1]
+
+
+def _places(call: Call, sources: list[str], target: str) -> list[str]:
+    """The names that would be written."""
+    into = not call.has("-T", "--no-target-directory")
+    if not (into and (target.endswith("/") or call.ground.is_folder(target))):
+        return [target]
+    places = []
+    for source in sources:
+        names = call.ground.matches(source) if is_pattern(source) else (source,)
+        places += [_inside(call, target, name) for name in names]
+    return [place for place in places if place]
+
+
+def _inside(call: Call, folder: str, source: str) -> str:
+    name = plain(source).rstrip("/").rpartition("/")[2]
+    if not is_known(name):
+        return UNKNOWN if call.ground.exists(folder) else ""
+    if name in ("", ".", ".."):
+        taken = call.ground.matches(folder.rstrip("/") + "/\ue002")
+        return folder.rstrip("/") + "/" + taken[0].rpartition("/")[2] if taken else ""
+    return folder.rstrip("/") + "/" + name
+
+
+def arrivals(call: Call) -> list[tuple[str, str]]:
+    """The new names of things that are moved, linked or copied, each with the old name."""
+    sources, target = _arguments(call)
+    if target is None:
+        return []
+    if target.endswith("/") or call.ground.is_folder(target):
+        return [(_inside(call, target, source), source) for source in sources]
+    return [(target, source) for source in sources]
+
+
+def downloads(call: Call) -> list[str]:
+    """The names under which something from the network is stored."""
+    names = call.values("-o", "--output", "-O", "--output-document")
+    urls = [plain(text) for text in call.texts if "://" in text]
+    return names + [url.rstrip("/").rpartition("/")[2].partition("?")[0] for url in urls]
+
+
+def _find(call: Call) -> str | None:
+    if "-delete" in call.texts:
+        return "removes the files that it finds"
+    places = call.values("-fprint", "-fprint0", "-fls", "-fprintf")
+    return next((why for place in places if (why := why_written(place, call.ground))), None)
+
+
+def _tee(call: Call) -> str | None:
+    appends = call.has("-a", "--append")
+    whys = (why_written(name, call.ground, appends=appends) for name in call.operands())
+    return next((why for why in whys if why), None)
+
+
+def _sed(call: Call) -> str | None:
+    scripts = call.values("-e", "--expression") or call.operands("-l", "-f", "--file")[:1]
+    if any(_SED_WRITES.search(plain(script)) for script in scripts):
+        return "its script runs commands or writes files"
+    places = [o for o in call.options() if _edits_in_place(o)]
+    if not places or any(_keeps_copy(option) for option in places):
+        return None
+    edited = [name for name in call.operands("-e", "-f", "-l") if call.ground.exists(name)]
+    return f"edits {shown(edited[-1])} in place" if edited else None
+
+
+def _edits_in_place(option: str) -> bool:
+    if option.startswith("--"):
+        return option.startswith("--i")
+    return "i" in option.partition("e")[0].partition("f")[0] or "I" in option[:3]
+
+
+def _keeps_copy(option: str) -> bool:
+    if option.startswith("--"):
+        return bool(option.partition("=")[2])
+    return bool(re.fullmatch(r"-[nErsuz]*i[.~_][\w.~]+", option))
+
+
+def _chmod(call: Call) -> str | None:
+    operands = call.operands("--reference")
+    deep = call.has("-R", "--recursive")
+    if call.name == "chmod":
+        mode = next((t for t in call.texts if re.fullmatch(r"-[rwxXst]+", t)), None)
+        mode, targets = (
+            (mode, operands) if mode else (operands[0] if operands else "", operands[1:])
+        )
+        if _NO_ACCESS.fullmatch(plain(mode)):
+            return "takes away the right to read or write"
+    else:
+        targets = operands if call.has("--reference") else operands[1:]
+    wide = [t for t in targets if _is_system(call, t, deep=deep)]
+    return f"changes the rights of {shown(wide[0])}" + (" and all in it" * deep) if wide else None
+
+
+def _is_system(call: Call, target: str, *, deep: bool) -> bool:
+    text = os.path.normpath(plain(target) or ".")
+    if deep:
+        inside = text.startswith(tuple(name + "/" for name in _SYSTEM))
+        return inside or text in _SYSTEM or call.ground.is_wide(target)
+    return text == "/" or text in _SYSTEM or text.startswith(("/bin/", "/etc/", "/usr/bin/"))
+
+
+def _rsync(call: Call) -> str | None:
+    gone = call.has("--remove-source-files", "--delete", "--del", "--delete-excluded")
+    gone = gone or any(option.startswith("--del") for option in call.options())
+    return "removes files that the other side does not have" if gone else None
+
+
+def _output(*flags: str, also: Rule | None = None) -> Rule:
+    """A program that overwrites the file that an option names."""
+
+    def rule(call: Call) -> str | None:
+        names = [value for value in call.values(*flags) if value != "-"]
+        why = next((why for name in names if (why := why_written(name, call.ground))), None)
+        return why or (also(call) if also else None)
+
+    return rule
+
+
+def _request(call: Call) -> str | None:
+    method = call.value("-X", "--request") or ""
+    return "asks a server to delete something" if plain(method).upper() == "DELETE" else None
+
+
+def _tar(call: Call) -> str | None:
+    texts = [plain(text) for text in call.texts]
+    letters = texts[0] if texts and not texts[0].startswith("-") else ""
+    if call.has(
+        "--remove-files", "--overwrite", "--recursive-unlink", "--unlink-first", "--delete"
+    ):
+        return REMOVES
+    creates = "c" in letters or call.has("-c", "--create")
+    if not creates or any(t.startswith("--ch") for t in texts):
+        return None
+    named = next(iter(call.texts[1:2]), None) if letters else call.value("-f", "--file")
+    return why_written(named, call.ground) if named and named != "-" else None
+
+
+def _ffmpeg(call: Call) -> str | None:
+    if not call.has("-y") or not call.words:
+        return None
+    return why_written(call.texts[-1], call.ground)
+
+
+def _rename(call: Call) -> str | None:
+    return None if call.is_guarded("n", "--no-act", "--nono", others="v") else "renames files"
+
+
+def _truncate(call: Call) -> str | None:
+    if call.value("-s", "--size") in (None, "+0"):
+        return "cuts files short"
+    made = [name for name in call.operands("-s", "--size", "-r") if call.ground.exists(name)]
+    return f"cuts {shown(made[0])} short" if made else None
+
+
+RULES: Final[dict[str, Rule]] = {
+    "rm": _rm,
+    **words(always(REMOVES), "unlink shred"),
+    "truncate": _truncate,
+    **words(_dd, "dd dcfldd ddrescue"),
+    **words(_copy, "mv cp install ln gmv gcp"),
+    **words(_find, "find gfind"),
+    "tee": _tee,
+    "sponge": _tee,
+    **words(_sed, "sed gsed"),
+    **words(_chmod, "chmod chown chgrp"),
+    "chattr": flag("-R", "+i", "-i", why="locks files"),
+    "rsync": _rsync,
+    "curl": _output("-o", "--output", also=_request),
+    "wget": _output("-O", "--output-document"),
+    **words(_request, "http https xh"),
+    "sort": _output("-o", "--output"),
+    **words(_tar, "tar bsdtar gtar"),
+    "unzip": flag("-o", why="overwrites files"),
+    "7z": flag("-y", "-aoa", "-sdel", why="overwrites or removes files"),
+    "zip": flag("-m", "-d", "--move", "--delete", why="removes files"),
+    "gzip": flag("-f", "--force", why="overwrites files"),
+    "ffmpeg": _ffmpeg,
+    **words(_rename, "rename prename"),
+    **words(always("edits a file"), "ed ex"),
+    "patch": flag("-R", "--reverse", why="takes a change back"),
+    **words(always("empties the trash"), "trash-rm gio-trash-empty"),
+}

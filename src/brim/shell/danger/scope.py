@@ -1,0 +1,116 @@
+"""What the shell would know at some point of the command: variables, functions, its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from brim.shell.danger.marks import UNKNOWN
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+Value = tuple[str, ...]
+"""The items of an array; a plain variable is an array of one."""
+RUN_TIME: Final = frozenset((
+    "?", "$", "!", "-", "_", "#", "0", "RANDOM", "SRANDOM", "SECONDS", "LINENO", "BASHPID", "PPID",
+    "EPOCHSECONDS", "EPOCHREALTIME", "REPLY", "SHELL", "BASH", "EDITOR", "VISUAL", "PAGER", "PATH",
+    "HOSTNAME", "USER", "LOGNAME", "UID", "EUID", "TMPDIR", "BASH_COMMAND", "FUNCNAME", "DIRSTACK",
+    "PIPESTATUS", "BASH_SOURCE", "BASH_ARGV", "BASH_VERSION", "OSTYPE", "HOSTTYPE", "MACHTYPE",
+    "COLUMNS", "LINES", "TERM", "LANG", "BASH_REMATCH", "OPTARG", "OPTIND", "MAPFILE", "COPROC",
+))  # fmt: skip
+"""Variables that have a value even if nobody set them."""
+MOST_FOLDERS: Final = 4
+
+
+@dataclass(slots=True)
+class Scope:
+    """The state of one shell; a subshell works on a copy."""
+
+    variables: dict[str, Value]
+    aliases: dict[str, str]
+    folders: tuple[Path, ...]
+    """Where the shell may be standing; none means that nobody can say."""
+    home: Path | None
+    functions: dict[str, Node] = field(default_factory=dict)
+    params: tuple[str, ...] | None = None
+    """What $1, $2 … are; None where they are not known."""
+    written: dict[str, str] = field(default_factory=dict)
+    """The files that this command writes, with their text."""
+    arrivals: set[str] = field(default_factory=set)
+    """The names under which this command has put something that was there before."""
+    running: frozenset[str] = frozenset()
+    """The functions that are being called."""
+    lost: str = ""
+    """The empty variable that a `cd` went home by."""
+    is_remote: bool = False
+    is_open: bool = False
+    """Whether a file was read in that may have set any variable."""
+
+    def copy(self) -> Scope:
+        return replace(
+            self,
+            variables=dict(self.variables),
+            aliases=dict(self.aliases),
+            functions=dict(self.functions),
+        )
+
+    def elsewhere(self) -> Scope:
+        """A shell on another machine, of which nothing is known."""
+        there = replace(self.copy(), variables={}, aliases={}, functions={}, folders=(), home=None)
+        there.is_remote = True
+        return there
+
+    def value(self, name: str) -> Value | None:
+        """The items of a variable; None if it is not set."""
+        if name.isdigit() and name != "0":
+            return self._param(int(name))
+        if name in ("@", "*"):
+            return (UNKNOWN,) if self.params is None else self.params
+        if name == "PWD":
+            return (str(self.folders[0]),) if len(self.folders) == 1 else (UNKNOWN,)
+        if name == "IFS" and name not in self.variables:
+            return (" \t\n",)
+        if name == "HOME" and name not in self.variables:
+            return (str(self.home) if self.home else UNKNOWN,)
+        if name in self.variables:
+            return self.variables[name]
+        return (UNKNOWN,) if name in RUN_TIME or self.is_remote or self.is_open else None
+
+    def _param(self, number: int) -> Value | None:
+        if self.params is None:
+            return (UNKNOWN,)
+        return (self.params[number - 1],) if number <= len(self.params) else None
+
+    @contextmanager
+    def maybe(self) -> Iterator[None]:
+        """Around what may or may not run: what differs afterwards is no longer known."""
+        variables, folders, params = dict(self.variables), self.folders, self.params
+        yield
+        for name in variables.keys() | self.variables.keys():
+            if self.variables.get(name) != variables.get(name):
+                self.variables[name] = (UNKNOWN,)
+        if self.params != params:
+            self.params = None
+        if self.folders != folders:
+            both = tuple(dict.fromkeys(folders + self.folders))
+            known = folders and self.folders and len(both) <= MOST_FOLDERS
+            self.folders = both if known else ()
+
+    def go(self, path: str) -> None:
+        """Change the folder, which then may or may not exist."""
+        self.lost = ""
+        self.folders = tuple(Path(_flat(folder, path)) for folder in self.folders)
+
+    def wander(self) -> None:
+        """Change the folder to nobody knows where."""
+        self.lost, self.folders = "", ()
+
+
+def _flat(folder: Path, path: str) -> str:
+    import os.path
+
+    return os.path.normpath(folder / path)

@@ -1,0 +1,520 @@
+"""Follows a parsed command as the shell would run it, statement by statement."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from brim.shell.danger.ground import Ground
+from brim.shell.danger.judging import DEEPEST, ExhaustedError, Judge
+from brim.shell.danger.marks import PIPE, UNKNOWN, clean, is_known, is_pattern, plain
+from brim.shell.danger.parsing import UnreadableError, between, parsed, text_of
+from brim.shell.danger.scope import Scope, Value
+from brim.shell.danger.targets import why_written
+from brim.shell.danger.words import Expansion, Word
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+MOST_ROUNDS: Final = 16
+"""Items of a `for` that are followed one by one."""
+_STATEMENTS: Final = frozenset((
+    "program", "compound_statement", "do_group", "subshell", "else_clause", "elif_clause",
+    "command_substitution", "process_substitution",
+))  # fmt: skip
+_REDIRECTS: Final = frozenset(("file_redirect", "heredoc_redirect", "herestring_redirect"))
+_JOINED: Final = re.compile(rb"(?:\\\r?\n)+")
+RUN_BY: Final = re.compile(
+    r"(?:[A-Z]*_)?(?:PAGER|EDITOR|VISUAL|BROWSER|ASKPASS|SSH_COMMAND|SSH|EXTERNAL_DIFF|COMMAND"
+    r"|LESSOPEN|LESSCLOSE|PRELOAD|BASH_ENV|ENV|SHELLOPTS|PS4|PROMPT_COMMAND|RSH)"
+)
+"""Variables that some program takes for a command."""
+
+
+def read(
+    command: str,
+    judge: Judge,
+    *,
+    variables: Mapping[str, str],
+    folder: Path,
+    home: Path | None,
+    aliases: Mapping[str, str],
+) -> None:
+    """Note all that is found in a command."""
+    scope = Scope(
+        {name: (clean(value),) for name, value in variables.items()},
+        {name: clean(value) for name, value in aliases.items()},
+        (folder,),
+        home,
+    )
+    text = clean(command)
+    try:
+        Walk(judge, scope).script(text, text)
+        for name, body, where in list(judge.pending.values()):
+            Walk(judge, where).uncalled(name, body)
+    except ExhaustedError:
+        return
+    except Exception as error:  # whatever goes wrong here, the user is asked
+        judge.findings.clear()
+        judge.note(text, f"it could not be judged ({type(error).__name__})")
+
+
+@dataclass(slots=True)
+class Redirects:
+    """Where a command reads from and writes to."""
+
+    stdin: str | None = None
+    words: list[Word] = field(default_factory=list)
+    """Words that stand behind a redirection and belong to the command."""
+    written: list[str] = field(default_factory=list)
+    takes_output: bool = False
+    later: list[Node] = field(default_factory=list)
+    """What follows on the line on which a here-document begins."""
+
+
+class Walk:
+    """One shell at work: its scope, and how deep inside of others it is."""
+
+    def __init__(self, judge: Judge, scope: Scope, depth: int = 0) -> None:
+        self.judge = judge
+        self.scope = scope
+        self.depth = depth
+
+    @property
+    def ground(self) -> Ground:
+        scope = self.scope
+        return Ground(scope.folders, scope.home, frozenset(scope.arrivals), scope.is_remote)
+
+    def inner(self, scope: Scope | None = None) -> Walk:
+        """A shell inside of this one."""
+        return Walk(self.judge, scope or self.scope.copy(), self.depth + 1)
+
+    def script(self, text: str, source: str, stdin: str | None = None) -> str:
+        """Read a text as a shell would; gives what it prints."""
+        if self.depth > DEEPEST:
+            self.judge.note(source, "it is nested too deep to be read")
+            return UNKNOWN
+        self.judge.count_text(text)
+        if not is_known(text):
+            self.judge.note(source, "what it runs is only known at run time")
+        try:
+            return self.run(parsed(text), stdin)
+        except UnreadableError as error:
+            self.judge.note(text, str(error))
+            return UNKNOWN
+
+    def uncalled(self, name: str, body: Node) -> None:
+        """A function that is only defined: what it would do."""
+        self.scope.params = None
+        self.scope.running |= {name}
+        self.inner(self.scope).run(body)
+
+    def run(self, node: Node, stdin: str | None = None) -> str:
+        """Follow one statement; gives what it prints."""
+        kind = node.type
+        if kind in _STATEMENTS:
+            return self._block(node, stdin)
+        method = getattr(self, "_" + kind, None)
+        if method is None:
+            self.look(node)
+            return UNKNOWN
+        output: str = method(node, stdin)
+        return output if len(output) < 20_000 else UNKNOWN
+
+    def look(self, node: Node) -> None:
+        """Follow the substitutions inside of something that is no command itself."""
+        stack, found = [node], False
+        while stack:
+            current = stack.pop()
+            if current.type in ("command_substitution", "process_substitution"):
+                self.substituted(current)
+                found = True
+            else:
+                stack += current.named_children
+        text = text_of(node)
+        if not found and ("`" in text or "$(" in text.replace("$((", "")):
+            self.judge.note(text, "it has a substitution that cannot be read")
+
+    def substituted(self, node: Node) -> str:
+        """What stands in $(…) or <(…); gives what it prints."""
+        if node.type not in ("command_substitution", "process_substitution"):
+            self.look(node)
+            return UNKNOWN
+        if self.depth >= DEEPEST:
+            self.judge.note(text_of(node), "it is nested too deep to be read")
+            return UNKNOWN
+        if any(child.type == "file_redirect" for child in node.named_children):
+            self.look_through(node)
+            return UNKNOWN
+        is_sink = text_of(node).startswith(">")
+        return self.inner()._block(node, UNKNOWN if is_sink else None)
+
+    def look_through(self, node: Node) -> None:
+        for child in node.named_children:
+            if child.type in _REDIRECTS:
+                self.redirects([child])
+            else:
+                self.inner().run(child)
+
+    def words(self, nodes: Sequence[Node]) -> list[Word]:
+        expansion = Expansion(self.scope, self.substituted)
+        return [word for node in nodes for word in expansion.words(node)]
+
+    def text(self, node: Node) -> str:
+        return Expansion(self.scope, self.substituted).text(node)
+
+    # Statements. The names are those of the grammar.
+
+    def _block(self, node: Node, stdin: str | None) -> str:
+        if node.type == "compound_statement" and text_of(node).startswith("(("):
+            self.look(node)
+            return ""
+        if node.type == "subshell":
+            inside = Walk(self.judge, self.scope.copy(), self.depth)
+            return inside._sequence(node.named_children, stdin)
+        return self._sequence(node.named_children, stdin)
+
+    def _sequence(self, nodes: Sequence[Node], stdin: str | None) -> str:
+        return "".join([self.run(node, stdin) for node in nodes])
+
+    def _comment(self, node: Node, stdin: str | None) -> str:  # noqa: ARG002
+        return ""
+
+    def _list(self, node: Node, stdin: str | None) -> str:
+        first, *rest = node.named_children
+        output = self.run(first, stdin)
+        with self.scope.maybe():
+            return output + self._sequence(rest, stdin)
+
+    def _negated_command(self, node: Node, stdin: str | None) -> str:
+        return self._sequence(node.named_children, stdin)
+
+    def _pipeline(self, node: Node, stdin: str | None) -> str:
+        *stages, last = [n for n in node.named_children if n.type != "comment"]
+        for stage in stages:
+            stdin = Walk(self.judge, self.scope.copy(), self.depth).run(stage, stdin)
+        if not stages and stdin is None:
+            stdin = UNKNOWN
+        with self.scope.maybe():
+            return self.run(last, stdin)
+
+    def _if_statement(self, node: Node, stdin: str | None) -> str:
+        then = next(child.start_byte for child in node.children if child.type == "then")
+        for child in node.named_children:
+            if child.start_byte < then:
+                self.run(child, stdin)
+                continue
+            with self.scope.maybe():
+                self.run(child, stdin)
+        return UNKNOWN
+
+    def _while_statement(self, node: Node, stdin: str | None) -> str:
+        return self._rounds(node.named_children, stdin)
+
+    def _rounds(self, nodes: Sequence[Node], stdin: str | None) -> str:
+        """A loop: a second round sees what the first one left."""
+        for _ in range(2):
+            with self.scope.maybe():
+                self._sequence(nodes, stdin)
+        return UNKNOWN
+
+    def _c_style_for_statement(self, node: Node, stdin: str | None) -> str:
+        body = node.child_by_field_name("body")
+        for child in node.named_children:
+            if child != body:
+                self.look(child)
+        name = re.search(r"\(\(\s*(\w+)\s*=", text_of(node))
+        if name:
+            self.scope.variables[name[1]] = (UNKNOWN,)
+        return self._rounds([body] if body else [], stdin)
+
+    def _for_statement(self, node: Node, stdin: str | None) -> str:
+        name = node.child_by_field_name("variable")
+        body = node.child_by_field_name("body")
+        if name is None or body is None:
+            return UNKNOWN
+        given = any(child.type == "in" for child in node.children)
+        items = self._items(node) if given else list(self.scope.value("@") or ())
+        known = len(items) <= MOST_ROUNDS and all(is_known(item) for item in items)
+        for item in items if known else [UNKNOWN, UNKNOWN]:
+            with self.scope.maybe():
+                self.scope.variables[text_of(name)] = (item,)
+                self.run(body, stdin)
+        self.scope.variables[text_of(name)] = (UNKNOWN,)
+        return UNKNOWN
+
+    def _items(self, node: Node) -> list[str]:
+        """What a `for` goes over; patterns are matched, for the files' names matter."""
+        items: list[str] = []
+        for word in self.words(node.children_by_field_name("value")):
+            if is_pattern(word.text) and is_known(word.text):
+                items += self.ground.matches(word.text) or (UNKNOWN,)
+            else:
+                items.append(word.text)
+        return items
+
+    def _case_statement(self, node: Node, stdin: str | None) -> str:
+        for child in node.named_children:
+            if child.type == "case_item":
+                with self.scope.maybe():
+                    self._case_item(child, stdin)
+            else:
+                self.words([child])
+        return UNKNOWN
+
+    def _case_item(self, node: Node, stdin: str | None) -> str:
+        patterns = node.children_by_field_name("value")
+        for child in node.named_children:
+            if child in patterns:
+                self.look(child)
+            else:
+                self.run(child, stdin)
+        return UNKNOWN
+
+    def _function_definition(self, node: Node, stdin: str | None) -> str:  # noqa: ARG002
+        name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+        if name is None or body is None:
+            return ""
+        called = plain(self.text(name))
+        self.scope.functions[called] = body
+        self.judge.pending[body.id] = (called, body, self.scope.copy())
+        self.redirects([child for child in node.named_children if child.type in _REDIRECTS])
+        return ""
+
+    def _test_command(self, node: Node, stdin: str | None) -> str:  # noqa: ARG002
+        self.look(node)
+        return ""
+
+    def _variable_assignments(self, node: Node, stdin: str | None) -> str:
+        return self._sequence(node.named_children, stdin)
+
+    def _variable_assignment(self, node: Node, stdin: str | None) -> str:  # noqa: ARG002
+        self.assign(node)
+        return ""
+
+    def _declaration_command(self, node: Node, stdin: str | None) -> str:  # noqa: ARG002
+        flags = ""
+        for child in node.named_children:
+            if child.type == "variable_assignment":
+                name = self.assign(child)
+                if name and "n" in flags:
+                    self.scope.variables[name] = (UNKNOWN,)
+                continue
+            for word in self.words([child]):
+                flags += word.text if word.text.startswith("-") else ""
+                self.declare(word.text)
+        return ""
+
+    def _unset_command(self, node: Node, stdin: str | None) -> str:  # noqa: ARG002
+        for word in self.words(node.named_children):
+            self.scope.variables.pop(plain(word.text), None)
+        return ""
+
+    def declare(self, text: str) -> None:
+        """A `name=value` that is given as a word."""
+        name, equals, value = plain(text).partition("=")
+        if not equals:
+            return
+        if is_known(name):
+            self.set_variable(name.rstrip("+"), (value if is_known(value) else UNKNOWN,))
+        else:
+            self.scope.is_open = True
+
+    def assign(self, node: Node) -> str:
+        """Follow an assignment; gives the variable's name."""
+        name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
+        if name is None:
+            return ""
+        if name.type == "subscript":
+            self.look(name)
+            array = name.child_by_field_name("name")
+            if value is not None:
+                self.words([value])
+            self.scope.variables[text_of(array) if array else ""] = (UNKNOWN,)
+            return ""
+        items = self._assigned(value)
+        if any(child.type == "+=" for child in node.children):
+            items = _appended(self.scope.value(text_of(name)) or (), items, value)
+        self.set_variable(text_of(name), items)
+        return text_of(name)
+
+    def _assigned(self, value: Node | None) -> Value:
+        if value is None:
+            return ("",)
+        if value.type != "array":
+            return (plain(self.text(value)),)
+        if any(child.type == "variable_assignment" for child in value.named_children):
+            self.look(value)
+            return (UNKNOWN,)
+        return tuple(plain(word.text) for word in self.words(value.named_children))
+
+    def set_variable(self, name: str, value: Value) -> None:
+        self.scope.variables[name] = value
+        if RUN_BY.fullmatch(name) and any(value):
+            self.inner().script(" ".join(value), f"{name}={' '.join(value)}")
+
+    # Commands and their redirections.
+
+    def _redirected_statement(self, node: Node, stdin: str | None) -> str:
+        body = node.child_by_field_name("body")
+        return self._redirected(body, [c for c in node.named_children if c != body], stdin)
+
+    def _redirected(self, body: Node | None, nodes: Sequence[Node], stdin: str | None) -> str:
+        """A statement and its redirections, which belong to the last command of `a && b > c`."""
+        if body is not None and body.type in ("list", "pipeline", "negated_command"):
+            return self._redirected_last(body, nodes, stdin)
+        redirects = self.redirects(nodes)
+        given = stdin if redirects.stdin is None else redirects.stdin
+        if body is None:
+            output = ""
+        elif body.type == "command":
+            output = self._command(body, given, redirects.words)
+        else:
+            output = self.run(body, given)
+        return self._later(self._kept(redirects, output), redirects)
+
+    def _redirected_last(self, body: Node, nodes: Sequence[Node], stdin: str | None) -> str:
+        *before, last = [n for n in body.named_children if n.type != "comment"]
+        output = ""
+        for node in before:
+            if body.type == "pipeline":
+                stdin = Walk(self.judge, self.scope.copy(), self.depth).run(node, stdin)
+            else:
+                output += self.run(node, stdin)
+        with self.scope.maybe():
+            return output + self._redirected(last, nodes, stdin)
+
+    def _kept(self, redirects: Redirects, output: str) -> str:
+        """Remember what goes to a file; gives what is still printed."""
+        for name in redirects.written:
+            for place in self.ground.paths(name) or ():
+                before = self.scope.written.get(place, "")
+                self.scope.written[place] = (before + output)[:20_000]
+        return "" if redirects.takes_output else output
+
+    def _later(self, output: str, redirects: Redirects) -> str:
+        for node in redirects.later:
+            if node.type == "pipeline":
+                output = self._pipeline(node, output)
+            else:
+                with self.scope.maybe():
+                    output += self.run(node)
+        return output
+
+    def redirects(self, nodes: Sequence[Node]) -> Redirects:
+        found = Redirects()
+        for node in nodes:
+            match node.type:
+                case "file_redirect":
+                    self._to_file(node, found)
+                case "herestring_redirect":
+                    found.stdin = self.text(node.named_children[-1]) + "\n"
+                case "heredoc_redirect":
+                    self._document(node, found)
+                case _:
+                    self.look(node)
+        return found
+
+    def _to_file(self, node: Node, found: Redirects) -> None:
+        operator = next((text_of(c) for c in node.children if not c.is_named), "")
+        names = self.words(node.children_by_field_name("destination"))
+        if not names:
+            return
+        name = names[0].text
+        found.words += names[1:]
+        if operator.startswith("<"):
+            found.stdin = self._content(name) if operator == "<" else UNKNOWN
+            return
+        if operator == ">&" and re.fullmatch(r"\d+-?|-", plain(name)):
+            return
+        why = why_written(name, self.ground, appends=">>" in operator)
+        if why:
+            self.judge.note(text_of(node), why)
+        found.written.append(name)
+        descriptor = node.child_by_field_name("descriptor")
+        if descriptor is None or text_of(descriptor) == "1":
+            found.takes_output = True
+
+    def _content(self, name: str) -> str:
+        """What comes out of a file that is read from."""
+        if name.startswith(PIPE):
+            return name.strip(PIPE)
+        places = self.ground.paths(name) or ()
+        known = [self.scope.written[place] for place in places if place in self.scope.written]
+        if known:
+            return known[0]
+        return "" if plain(name) == "/dev/null" else UNKNOWN
+
+    def _document(self, node: Node, found: Redirects) -> None:
+        """A here-document: its text, and what else stands on its first line."""
+        start = next((text_of(c) for c in node.children if c.type == "heredoc_start"), "")
+        is_raw = any(sign in start for sign in "'\"\\")
+        for child in node.named_children:
+            match child.type:
+                case "heredoc_body":
+                    found.stdin = text_of(child) if is_raw else self._filled(child)
+                case "file_redirect":
+                    self._to_file(child, found)
+                case "herestring_redirect" | "heredoc_redirect":
+                    found.stdin = UNKNOWN
+                    self.look(child)
+                case "heredoc_start" | "heredoc_end" | "file_descriptor" | "comment":
+                    pass
+                case _ if node.children_by_field_name("argument").count(child):
+                    found.words += self.words([child])
+                case _:
+                    found.later.append(child)
+
+    def _filled(self, body: Node) -> str:
+        expansion = Expansion(self.scope, self.substituted)
+        text = expansion.quoted(body, body.start_byte, body.end_byte)
+        self._backquoted(text_of(body))
+        return text if "`" not in text else UNKNOWN
+
+    def _backquoted(self, text: str) -> None:
+        """Backquotes in a here-document run as well, though the grammar does not tell."""
+        pieces = re.split(r"(?<!\\)`", text)
+        for piece in pieces[1::2]:
+            self.inner().script(piece, f"`{piece}`")
+
+    def _command(self, node: Node, stdin: str | None, more: Sequence[Word] = ()) -> str:
+        from brim.shell.danger.running import run_words
+
+        self._check_gaps(node)
+        children = node.named_children
+        redirects = self.redirects([c for c in children if c.type in _REDIRECTS])
+        given = stdin if redirects.stdin is None else redirects.stdin
+        inside = [c for c in children if c.type in ("subshell", "compound_statement")]
+        assigned = [c for c in children if c.type == "variable_assignment"]
+        skipped = _REDIRECTS | {"variable_assignment", "subshell", "compound_statement"}
+        words = self.words([c for c in children if c.type not in skipped])
+        for child in inside:
+            self.run(child, given)
+        words += [*redirects.words, *more]
+        before = dict(self.scope.variables)
+        for child in assigned:
+            self.assign(child)
+        output = run_words(self, words, given, text_of(node))
+        if words and assigned:
+            self.scope.variables = before
+        return self._later(self._kept(redirects, output), redirects)
+
+    def _check_gaps(self, node: Node) -> None:
+        """A word that goes on in the next line is one word to the shell, and two to the grammar."""
+        whole, start = node.text or b"", node.start_byte
+        children = node.children
+        for one, two in zip(children, children[1:], strict=False):
+            if _JOINED.fullmatch(whole, one.end_byte - start, two.start_byte - start):
+                self.judge.note(
+                    between(node, node.start_byte, node.end_byte),
+                    "a word of it goes on in the next line",
+                )
+
+
+def _appended(before: Value, items: Value, value: Node | None) -> Value:
+    if value is not None and value.type == "array":
+        return before + items
+    return ("".join(before[:1]) + "".join(items), *before[1:])

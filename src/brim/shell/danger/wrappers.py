@@ -1,0 +1,408 @@
+"""Programs that run other programs: what it is that they run.
+
+Most are data: which of their options take a word, how many words stand before the command, whether
+the command is given as words or as a text for a shell. The few that are stranger have a function.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from brim.shell.danger.calls import Call
+from brim.shell.danger.marks import SPREAD, UNKNOWN, is_known, plain
+from brim.shell.danger.rule_kinds import listed
+from brim.shell.danger.words import Word, joined
+
+_ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*\+?=")
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """Something that a program runs: words, or a text for a shell."""
+
+    words: tuple[Word, ...] = ()
+    script: str | None = None
+    params: tuple[str, ...] | None = None
+    is_remote: bool = False
+    is_own_shell: bool = False
+    """Whether it runs in the shell that reads the command, as `eval` does."""
+    eats_stdin: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapper:
+    """How to find the command in the words of a program that runs one."""
+
+    valued: str = ""
+    """The options that take the next word."""
+    skips: int = 0
+    """Words before the command that are no options."""
+    scripts: str = ""
+    """The options whose value is a text for a shell."""
+    joins: bool = False
+    """Whether the words are put together and read by a shell again."""
+    is_remote: bool = False
+    reads: bool = False
+    """Whether it runs what is piped in if it is given no command."""
+    each: bool = False
+    """Whether each word is a command of its own."""
+    takes_words: bool = True
+
+
+_PLAIN: Final = Wrapper()
+_TOOL: Final = Wrapper(skips=1)
+WRAPPERS: Final[dict[str, Wrapper]] = {
+    "sudo": Wrapper(
+        "-u -g -h -p -C -D -R -T -U -r -t --user --group --host --prompt --chdir --chroot",
+        reads=True,
+    ),
+    "doas": Wrapper("-u -C", reads=True),
+    "su": Wrapper("-s --shell -g -w", scripts="-c --command --session-command", takes_words=False,
+                  reads=True),
+    "runuser": Wrapper("-u -g -s -w --user", scripts="-c --command"),
+    "sg": Wrapper("", skips=1, scripts="-c"),
+    "pkexec": Wrapper("--user"),
+    **dict.fromkeys(("gosu", "su-exec", "setuidgid", "chpst"), _TOOL),
+    "env": Wrapper("-u -C --unset --chdir", scripts="-S --split-string"),
+    "nice": Wrapper("-n --adjustment"),
+    "ionice": Wrapper("-c -n -p --class --classdata"),
+    **dict.fromkeys(
+        listed(
+            "nohup setsid builtin noglob nocorrect coproc busybox toybox fakeroot catchsegv "
+            "unbuffer torsocks tsocks dbus-run-session eatmydata proot then do else"
+        ),
+        _PLAIN,
+    ),
+    "command": Wrapper(""),
+    "exec": Wrapper("-a"),
+    "time": Wrapper("-f -o --format --output"),
+    "timeout": Wrapper("-k -s --kill-after --signal", skips=1),
+    "gtimeout": Wrapper("-k -s --kill-after --signal", skips=1),
+    "stdbuf": Wrapper("-i -o -e --input --output --error"),
+    "caffeinate": Wrapper("-t -w"),
+    **dict.fromkeys(("chrt", "taskset", "repeat", "cpulimit"), _TOOL),
+    "numactl": Wrapper("-N -m -C -p"),
+    "prlimit": Wrapper("-p"),
+    "choom": Wrapper("-n -p"),
+    "setpriv": Wrapper("--reuid --regid --groups"),
+    "setarch": _TOOL,
+    "strace": Wrapper("-e -o -p -s -P -E -u -a -b -I -O -S -X"),
+    "ltrace": Wrapper("-e -o -p -s -u -a -n -l -x"),
+    "valgrind": Wrapper(""),
+    "gdb": Wrapper("-ex -x -p"),
+    "perf": Wrapper("-e -o -g -F", skips=1),
+    "rlwrap": Wrapper("-f -H -a -b -C -S"),
+    "watch": Wrapper("-n --interval -q --equexit", joins=True),
+    "hyperfine": Wrapper("-w -r -m -M -u -i -N -P -L --warmup --runs --export-json "
+                         "--export-markdown --min-runs --max-runs", scripts="-p -c -s --prepare "
+                         "--cleanup --setup", each=True),
+    "entr": Wrapper(""),
+    "watchexec": Wrapper("-e -w -i --exts --watch --ignore", joins=True),
+    "nodemon": Wrapper("-e -w -i --ext --watch --ignore", scripts="-x --exec"),
+    "flock": Wrapper("-w -E --timeout", skips=1, scripts="-c --command"),
+    "script": Wrapper("-t -T -I -O -B", scripts="-c --command"),
+    "chroot": Wrapper("", skips=1, reads=True),
+    "unshare": Wrapper("-S -G -R -w", reads=True),
+    "nsenter": Wrapper("-t --target -S -G", reads=True),
+    "systemd-run": Wrapper("-u -p -t --unit --property --slice"),
+    "firejail": Wrapper(""),
+    "xvfb-run": Wrapper("-n -s -e -f -a"),
+    "proxychains": Wrapper("-f"), "proxychains4": Wrapper("-f"),
+    "faketime": _TOOL,
+    "eval": Wrapper("", joins=True),
+    "trap": Wrapper("", each=True),
+    "ssh": Wrapper("-p -i -l -o -F -J -L -R -D -W -b -c -e -m -O -Q -S -w -E -B -I", skips=1,
+                   joins=True, is_remote=True, reads=True),
+    "rsh": Wrapper("-l", skips=1, joins=True, is_remote=True, reads=True),
+    "mosh": Wrapper("-p", skips=1, joins=True, is_remote=True),
+    "sshpass": Wrapper("-p -f -P"),
+    "autossh": Wrapper("-M -p -i -l -o -L -R -D", skips=1, joins=True, is_remote=True),
+    "concurrently": Wrapper("-n -c --names", each=True),
+    "npx": Wrapper("-p --package", scripts="-c --call"),
+    "bunx": _PLAIN, "uvx": Wrapper("--from --with"), "pnpx": _PLAIN,
+    "dotenv": Wrapper("-e -f"), "nix-shell": Wrapper("-p -A", scripts="--run --command",
+                                                    takes_words=False),
+    "wsl": Wrapper("-d -u -e --distribution --user --exec"),
+    "cmd": Wrapper("/c /C /k /K", scripts="/c /C /k /K", takes_words=False),
+    "cmd.exe": Wrapper("/c /C /k /K", scripts="/c /C /k /K", takes_words=False),
+    "expect": Wrapper("", scripts="-c", takes_words=False),
+    "tmux": Wrapper("-L -S -f -t -s -n -c", each=True),
+    "screen": Wrapper("-S -t -X -p -c -s -h", reads=False),
+    "xterm": Wrapper("-T -geometry"),
+}  # fmt: skip
+_SUBCOMMANDS: Final = {
+    ("docker", "exec"): Wrapper("-e -u -w --env --user --workdir --env-file", skips=1,
+                                is_remote=True),
+    ("docker", "run"): Wrapper(
+        "-e -u -w -v -p -m -l -h -c --env --user --workdir --volume --publish --name --network "
+        "--mount --entrypoint --env-file --platform --memory --cpus --gpus --label --hostname "
+        "--add-host --device --restart --pull --shm-size --cap-add --ipc --pid --runtime --ulimit",
+        skips=1, is_remote=True),
+    ("docker", "compose"): Wrapper("-e -u -w -f -p --env --user --workdir --file --profile "
+                                   "--project-name --env-file", skips=2, is_remote=True),
+    ("kubectl", "exec"): Wrapper("-n -c --namespace --container", skips=1, is_remote=True),
+    ("kubectl", "run"): Wrapper("-n --image --restart", skips=1, is_remote=True),
+    ("vagrant", "ssh"): Wrapper("", scripts="-c --command", takes_words=False, is_remote=True),
+    ("poetry", "run"): _PLAIN, ("pipenv", "run"): _PLAIN, ("bundle", "exec"): _PLAIN,
+    ("uv", "run"): Wrapper("-p --python --with --extra --group --project --directory "
+                           "--env-file --package --with-requirements"),
+    ("pdm", "run"): _PLAIN, ("hatch", "run"): _PLAIN, ("rye", "run"): _PLAIN,
+    ("npm", "exec"): Wrapper("", scripts="-c --call"), ("pnpm", "exec"): _PLAIN,
+    ("pnpm", "dlx"): _PLAIN, ("yarn", "exec"): _PLAIN, ("yarn", "dlx"): _PLAIN,
+    ("conda", "run"): Wrapper("-n -p --name --prefix"),
+    ("mamba", "run"): Wrapper("-n -p --name --prefix"),
+    ("direnv", "exec"): _TOOL, ("nix", "develop"): Wrapper("-c --command"),
+    ("asdf", "exec"): _PLAIN, ("mise", "exec"): _PLAIN, ("rbenv", "exec"): _PLAIN,
+    ("pyenv", "exec"): _PLAIN, ("op", "run"): _PLAIN, ("doppler", "run"): Wrapper("", scripts=(
+        "--command")), ("heroku", "run"): Wrapper("-a --app", joins=True, is_remote=True),
+    ("git", "bisect"): _TOOL, ("git", "submodule"): Wrapper("", skips=1, joins=True),
+    ("adb", "shell"): Wrapper("", joins=True, is_remote=True),
+    ("lxc", "exec"): Wrapper("", skips=1, is_remote=True),
+    ("multipass", "exec"): Wrapper("", skips=1, is_remote=True),
+    ("gcloud", "compute"): Wrapper("", scripts="--command", takes_words=False, is_remote=True),
+    ("fly", "ssh"): Wrapper("", scripts="-C --command", takes_words=False, is_remote=True),
+    ("coproc", ""): _PLAIN,
+}  # fmt: skip
+
+
+def inners(call: Call) -> list[Inner]:
+    """What the program runs; nothing if it is none that runs others."""
+    special = _SPECIAL.get(call.name)
+    if special is not None:
+        return special(call)
+    if call.name == "command" and call.has("-v", "-V"):
+        return []
+    wrapper = WRAPPERS.get(call.name)
+    if wrapper is not None:
+        return _unwrapped(call, wrapper)
+    if call.name.startswith(("python", "pypy")) and "-m" in call.texts:
+        return [Inner(call.words[call.texts.index("-m") + 1 :])]
+    for at, text in enumerate(call.texts[:8]):
+        found = _SUBCOMMANDS.get((_family(call.name), plain(text)))
+        if found is not None:
+            return _unwrapped(call.after(at + 1), found)
+    return []
+
+
+def _family(name: str) -> str:
+    return {"podman": "docker", "nerdctl": "docker", "oc": "kubectl", "k": "kubectl"}.get(
+        name, name
+    )
+
+
+def _unwrapped(call: Call, wrapper: Wrapper) -> list[Inner]:
+    valued, scripts = wrapper.valued.split(), wrapper.scripts.split()
+    found = [
+        Inner(script=plain(value), is_remote=wrapper.is_remote)
+        for value in (call.values(*scripts) if scripts else ())
+    ]
+    at = _start(call, frozenset((*valued, *scripts)), wrapper)
+    rest = call.words[at:]
+    if wrapper.each:
+        return found + [Inner(script=plain(word.text)) for word in rest]
+    if not wrapper.takes_words or (scripts and found and call.name != "env"):
+        rest = ()
+    if rest and wrapper.joins:
+        own = call.name == "eval"
+        script = joined(list(rest))
+        found.append(Inner(script=script, is_remote=wrapper.is_remote, is_own_shell=own))
+    elif rest:
+        found.append(Inner(rest, is_remote=wrapper.is_remote))
+    elif wrapper.reads and call.stdin is not None and not found:
+        found.append(Inner(script=call.stdin, is_remote=wrapper.is_remote))
+    return found
+
+
+def _start(call: Call, valued: frozenset[str], wrapper: Wrapper) -> int:
+    """Where the command begins."""
+    texts, at, skips = call.texts, 0, wrapper.skips
+    while at < len(texts):
+        text = plain(texts[at])
+        if text == "--":
+            at += 1
+            if not skips:
+                break
+        elif text.startswith("-") and (len(text) > 1 or call.name in ("su", "sudo", "env")):
+            at += 2 if text in valued or _is_cluster(text, valued) else 1
+        elif _ASSIGNMENT.match(text) and call.name != "eval":
+            at += 1
+        elif skips:
+            at, skips = at + 1, skips - 1
+        else:
+            break
+    return at
+
+
+def _is_cluster(text: str, valued: frozenset[str]) -> bool:
+    """Whether `-iu` ends with an option that takes the next word."""
+    return text[:2] != "--" and text[2:].isalpha() and "-" + text[-1] in valued and len(text) == 3
+
+
+_XARGS_VALUED: Final = listed(
+    "-I -n -P -L -d -a -s -E -R -S --max-args --max-procs --delimiter --max-lines --arg-file "
+    "--max-chars --eof"
+)
+
+
+def _xargs(call: Call) -> list[Inner]:
+    at = _start(call, _XARGS_VALUED, Wrapper())
+    mark = call.value("-I", "--replace")
+    mark = plain(mark) if mark and mark != UNKNOWN else "{}"
+    replaced = call.has("-I", "-i", "--replace")
+    words = [_filled(word, mark) if replaced else word for word in call.words[at:]]
+    if not words:
+        return []
+    return [Inner((*words, *([] if replaced else _piped(call))), eats_stdin=True)]
+
+
+def _piped(call: Call) -> list[Word]:
+    """The words that come through the pipe."""
+    text = call.stdin
+    if text is None or not is_known(text) or len(text) > 2_000 or call.has("-a", "--arg-file"):
+        return [Word(SPREAD)]
+    return [Word(part) for part in text.split()]
+
+
+def _filled(word: Word, mark: str) -> Word:
+    return Word(word.text.replace(mark, UNKNOWN), word.source, word.empties)
+
+
+def _find(call: Call) -> list[Inner]:
+    """Each -exec of a find, up to its `;` or `+`."""
+    found: list[Inner] = []
+    current: list[Word] | None = None
+    for word in call.words:
+        text = plain(word.text)
+        if text in _EXECS:
+            current = []
+        elif current is None:
+            continue
+        elif text in (";", "+") and current:
+            found.append(Inner(tuple(current)))
+            current = None
+        else:
+            current.append(_filled(Word(text, word.source), "{}"))
+    return found + ([Inner(tuple(current))] if current else [])
+
+
+_EXECS: Final = frozenset((
+    "-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec", "--exec-batch",
+))  # fmt: skip
+
+
+def _fd(call: Call) -> list[Inner]:
+    found = _find(call)
+    return [Inner((*inner.words, Word(UNKNOWN))) for inner in found]
+
+
+_PARALLEL_VALUED: Final = listed(
+    "-j -n -N -I -a -d -P -L -S --jobs --arg-file --max-args --delay --timeout --joblog --results "
+    "--colsep --sshlogin --tmpdir --retries -C"
+)
+
+
+def _parallel(call: Call) -> list[Inner]:
+    at = _start(call, _PARALLEL_VALUED, Wrapper())
+    texts = call.texts
+    marks = [n for n in range(at, len(texts)) if texts[n].startswith(":::")]
+    end = marks[0] if marks else len(texts)
+    command = [_filled(word, "{}") for word in call.words[at:end]]
+    if command:
+        shape = re.sub(r"\{[\w/.#%]*\}", UNKNOWN, joined(command))
+        return [Inner((*command, Word(SPREAD))), *_said(shape, command)]
+    given = [plain(text) for text in texts[end:] if not text.startswith(":::")]
+    lines = given or ([call.stdin] if call.stdin is not None else [])
+    return [Inner(script=line) for line in lines]
+
+
+def _said(shape: str, command: list[Word]) -> list[Inner]:
+    """The command as the text that it is to parallel, if it is written as one."""
+    if len(command) > 1 and not any(" " in word.text for word in command):
+        return []
+    return [Inner(script=shape.replace(UNKNOWN, "x"))]
+
+
+def _git(call: Call) -> list[Inner]:
+    """Settings and options of git that run something."""
+    found = []
+    for setting in call.values("-c", "--config-env"):
+        key, _, value = plain(setting).partition("=")
+        if value.startswith("!") or _GIT_RUNS.search(key.lower()):
+            found.append(Inner(script=value.removeprefix("!")))
+    texts = [plain(text) for text in call.texts]
+    if "rebase" in texts or "difftool" in texts:
+        found += [Inner(script=plain(v)) for v in call.values("-x", "--exec", "--extcmd")]
+    if "bisect" in texts and "run" in texts:
+        found.append(Inner(call.words[texts.index("run") + 1 :]))
+    if "submodule" in texts and "foreach" in texts:
+        rest = call.words[texts.index("foreach") + 1 :]
+        found.append(Inner(script=joined([w for w in rest if not w.text.startswith("--")])))
+    return found
+
+
+_GIT_RUNS: Final = re.compile(
+    r"pager|editor|sshcommand|askpass|helper|fsmonitor|external|textconv|\.cmd$|gpg\.program|proxy"
+    r"|hookspath|\.clean$|\.smudge$|\.process$|uploadpack|receivepack"
+)
+
+
+def _tar(call: Call) -> list[Inner]:
+    actions = [v.partition("exec=")[2] for v in call.values("--checkpoint-action") if "exec=" in v]
+    programs = call.values("-I", "--use-compress-program", "--to-command", "--rsh-command")
+    return [Inner(script=plain(text)) for text in [*actions, *programs]]
+
+
+def _trap(call: Call) -> list[Inner]:
+    operands = call.operands()
+    if call.has("-l", "-p") or len(operands) < 2 or operands[0] in ("-", ""):
+        return []
+    return [Inner(script=plain(operands[0]), is_own_shell=True)]
+
+
+def _rsync(call: Call) -> list[Inner]:
+    remote = [plain(v) for v in call.values("-e", "--rsh", "--rsync-path")]
+    return [Inner(script=text) for text in remote if not text.startswith("ssh")]
+
+
+def _ssh(call: Call) -> list[Inner]:
+    commands = [
+        plain(value).partition("=")[2]
+        for value in call.values("-o")
+        if re.match(r"(?i)(proxy|local|remote|knownhosts)command\s*=", plain(value))
+    ]
+    return [*_unwrapped(call, WRAPPERS["ssh"]), *(Inner(script=text) for text in commands)]
+
+
+def _tmux(call: Call) -> list[Inner]:
+    """Any text of several words that is handed to a terminal to be run or typed."""
+    texts = [plain(text) for text in call.texts]
+    if not any(t.startswith(("new", "send", "split", "run", "respawn", "pipe", "if", "-X", "-dm",
+                             "-d", "popup", "display-popup")) for t in texts):  # fmt: skip
+        return []
+    found = [Inner(script=text) for text in texts if " " in text and not text.startswith("#")]
+    typed = next(
+        (n + 1 for n, t in enumerate(texts) if t.startswith(("send", "stuff", "run"))), None
+    )
+    if typed is not None:
+        rest = [w for w in call.words[typed:] if w.text not in ("Enter", "C-m")]
+        found.append(Inner(tuple(_after_options(rest))))
+    else:
+        at = _start(call, listed("-L -S -f -t -s -n -c -h -p -x -y"), Wrapper(skips=0))
+        found.append(Inner(call.words[at + (call.name == "tmux") :]))
+    return found
+
+
+def _after_options(words: list[Word]) -> list[Word]:
+    while words and words[0].text.startswith("-"):
+        words = words[2:] if words[0].text in ("-t", "-p") else words[1:]
+    return words
+
+
+_SPECIAL: Final[dict[str, Callable[[Call], list[Inner]]]] = {
+    "xargs": _xargs, "gxargs": _xargs, "find": _find, "gfind": _find, "fd": _fd, "fdfind": _fd,
+    "parallel": _parallel, "git": _git, "tar": _tar, "bsdtar": _tar, "trap": _trap,
+    "rsync": _rsync, "ssh": _ssh, "tmux": _tmux, "screen": _tmux,
+}  # fmt: skip

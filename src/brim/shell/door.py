@@ -1,0 +1,76 @@
+"""The door: a shell for a terminal, or for the lines of a script."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final
+
+from brim.shell import commands
+from brim.shell.app import follow, talk
+from brim.shell.completion import ShellCompleter
+from brim.shell.prompt import Prompt
+from brim.shell.reader import Reader
+from brim.shell.screen import Screen, nobody
+from brim.shell.starting import Wanted, started
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from brim.config import Loaded
+    from brim.shell.state import Shell
+
+HISTORY: Final = "history"
+
+
+def open_shell(wanted: Wanted, loaded: Loaded, environment: Mapping[str, str]) -> bool:
+    """Talk until the user leaves, or to the end of a script; says whether all of it worked."""
+    screen = Screen(ask=nobody) if wanted.is_script else Screen()
+    with ExitStack() as ends:
+        shell = started(wanted, loaded, environment, screen, ends)
+        for notice in loaded.notices:
+            screen.notice(notice)
+        reader = Reader(shell)
+        if wanted.is_script:
+            return follow(shell, sys.stdin, reader.decide)
+        prompt = _prompt(shell, reader)
+        screen.ask_with(prompt.ask)
+        _greet(shell)
+        talk(shell, prompt, reader.learn_names)
+        _part(shell)
+    return True
+
+
+def _prompt(shell: Shell, reader: Reader) -> Prompt:
+    known = commands.names()
+    completer = ShellCompleter(
+        metas=commands.completions(shell),
+        help={name: command.summary for name, command in known.items()},
+        names=reader.names,
+        folder=lambda: shell.folder,
+        decide=reader.decide,
+    )
+    return Prompt(
+        history=shell.log.folder / HISTORY,
+        completer=completer,
+        decide=reader.decide,
+        status=reader.status,
+        colors=shell.screen.console.color_system is not None,
+    )
+
+
+def _greet(shell: Shell) -> None:
+    turns = len(shell.session)
+    if turns:
+        last = shell.session.since(turns - 1)[0]
+        unanswered = (
+            "" if last["role"] == "assistant" else "; the last words have no answer: :retry"
+        )
+        shell.screen.notice(f"{shell.conversation.name}: {turns} turns{unanswered}")
+    else:
+        shell.screen.notice(f"{shell.name} · :help · shift-tab flips command and language")
+
+
+def _part(shell: Shell) -> None:
+    if len(shell.session):
+        shell.screen.notice(f"brim resume {shell.conversation.name} goes on with this")

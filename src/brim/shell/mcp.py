@@ -1,0 +1,145 @@
+"""MCP servers: connected, asked for their tools, called and let go of.
+
+The shell waits, the protocol does not: a portal runs one task for each server, which alone enters
+and leaves its connection. What a server writes to its standard error goes to a log, because the
+terminal belongs to the user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any, Final, Self
+
+from brim.errors import InputError
+from brim.shell.mcp_server import McpServer, State
+from brim.shell.mcp_tools import Result, Tool
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from brim.config import McpConfig
+    from brim.providers.portal import Portal
+
+__all__ = ["Result", "Servers", "State", "Tool"]
+
+TIMEOUT: Final = 15.0
+"""Seconds until a server has to be there."""
+PATIENCE: Final = 600.0
+"""Seconds that a tool may take."""
+
+
+class Servers:
+    """The MCP servers of a shell. Use it as `with`, or call `close`."""
+
+    def __init__(
+        self, *, log: Path | None = None, timeout: float = TIMEOUT, patience: float = PATIENCE
+    ) -> None:
+        """`log` is the file to which the servers' complaints are added; without it they are lost.
+
+        A server has `timeout` seconds to be there, and a tool `patience` seconds to answer.
+        """
+        self._log = log
+        self._timeout = timeout
+        self._patience = patience
+        self._servers: dict[str, McpServer] = {}
+        self._portal: Portal | None = None
+        self._listener: logging.Handler | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def connect(self, name: str, config: McpConfig) -> tuple[Tool, ...]:
+        """Start a server, or reach it, and learn its tools; one that is there is started anew."""
+        if (fault := config.fault()) is not None:
+            raise InputError(f"the MCP server {name} {fault}")
+        portal = self._started()
+        if name in self._servers:
+            portal.run(self._servers[name].close())
+        server = McpServer(
+            name, config, self._opened_log(), self._timeout, self._patience, self._log
+        )
+        self._servers[name] = server
+        portal.run(server.open())
+        return server.tools
+
+    def disconnect(self, name: str) -> None:
+        if name not in self._servers:
+            there = ", ".join(self._servers) or "none"
+            raise InputError(f"no MCP server is called {name}; there is {there}")
+        self._started().run(self._servers.pop(name).close())
+
+    def states(self) -> tuple[State, ...]:
+        """Every server that was asked for, in that order, also those that are not there."""
+        return tuple(server.state for server in self._servers.values())
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """What can be called now, in the order in which the servers came."""
+        return tuple(tool for state in self.states() for tool in state.tools)
+
+    def call(self, offered: str, arguments: Mapping[str, Any]) -> Result:
+        """Call a tool by the name that the model knows. What goes wrong is a result, too.
+
+        Ctrl-C stops the waiting, tells the server so, and is raised; the server stays.
+        """
+        for server in self._servers.values():
+            for tool in server.tools:
+                if tool.offered == offered:
+                    return self._started().run(server.call(tool.name, arguments))
+        there = ", ".join(tool.offered for tool in self.tools) or "none"
+        return Result(f"there is no tool called {offered}; there is {there}", is_error=True)
+
+    def close(self) -> None:
+        """Let go of all servers; the processes that were started for them end."""
+        servers, self._servers = self._servers, {}
+        portal, self._portal = self._portal, None
+        listener, self._listener = self._listener, None
+        try:
+            if portal is not None:
+                portal.run(_all_closed([*servers.values()]))
+                portal.close()
+        finally:
+            if listener is not None:
+                logging.getLogger("mcp").removeHandler(listener)
+                listener.close()
+
+    def _started(self) -> Portal:
+        if self._portal is None:
+            try:
+                import mcp  # noqa: F401
+            except ImportError:
+                raise InputError(
+                    "MCP servers need one more package: pip install 'brim[shell]'"
+                ) from None
+            from brim.providers.portal import Portal
+
+            self._portal = Portal()
+            # Without a handler of its own, the library's complaints would go to the terminal.
+            log = self._log
+            self._listener = logging.FileHandler(log, delay=True) if log else logging.NullHandler()
+            logging.getLogger("mcp").addHandler(self._listener)
+        return self._portal
+
+    def _opened_log(self) -> IO[str]:
+        try:
+            if self._log is not None:
+                self._log.parent.mkdir(parents=True, exist_ok=True)
+            path = os.devnull if self._log is None else self._log
+            return open(path, "a", encoding="utf-8", opener=_private)
+        except OSError as error:
+            raise InputError(f"the log {self._log} cannot be written: {error.strerror}") from None
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a file that nobody else may read: what servers say may hold secrets."""
+    return os.open(path, flags, 0o600)
+
+
+async def _all_closed(servers: Sequence[McpServer]) -> None:
+    await asyncio.gather(*(server.close() for server in servers))

@@ -1,0 +1,106 @@
+"""What an MCP server lists and answers, as a model is told of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from mcp.types import CallToolResult, ContentBlock
+    from mcp.types import Tool as ListedTool
+
+LONGEST_NAME: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool of a server, as it is offered to a model."""
+
+    server: str
+    name: str
+    """The server's own name for it."""
+    offered: str
+    """The name that the model sees."""
+    definition: Mapping[str, Any]
+    """In the form of OpenAI's chat completions."""
+    is_read_only: bool = False
+    is_destructive: bool | None = None
+    """Both are what the server says of itself: hints, never a permission."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a call gave."""
+
+    text: str
+    is_error: bool = False
+
+
+def tool_of(server: str, listed: ListedTool) -> Tool:
+    """A tool that a server lists, ready to be offered."""
+    hints = listed.annotations
+    offered = offered_name(server, listed.name)
+    function = {
+        "name": offered,
+        "description": listed.description or listed.title or "",
+        # Some providers refuse an object that does not say what is in it.
+        "parameters": {"type": "object", "properties": {}} | listed.input_schema,
+    }
+    return Tool(
+        server,
+        listed.name,
+        offered,
+        {"type": "function", "function": function},
+        is_read_only=bool(hints and hints.read_only_hint),
+        is_destructive=hints.destructive_hint if hints else None,
+    )
+
+
+def offered_name(server: str, name: str) -> str:
+    """SERVER__NAME in the characters that all providers take, always the same for the same tool.
+
+    Where that loses something, or could be read in two ways, a digest of the whole follows.
+    """
+    whole = f"{server}__{name}"
+    clean = re.sub(r"[^a-zA-Z0-9_-]", "_", whole)
+    is_plain = clean == whole and "__" not in f"{server}_" and len(whole) <= LONGEST_NAME
+    if is_plain:
+        return whole
+    digest = hashlib.sha256(json.dumps([server, name]).encode()).hexdigest()[:8]
+    return f"{clean[: LONGEST_NAME - 9]}_{digest}"
+
+
+def result_of(answer: CallToolResult) -> Result:
+    """Text as it is, anything else by its kind and size; structured content where no text is."""
+    words = [said for block in answer.content if (said := _said(block))]
+    if answer.structured_content is not None and not any(map(_is_text, answer.content)):
+        words.append(json.dumps(answer.structured_content, ensure_ascii=False))
+    nothing = "[failed, and does not say why]" if answer.is_error else "[no output]"
+    return Result("\n".join(words) or nothing, answer.is_error)
+
+
+def _is_text(block: ContentBlock) -> bool:
+    return block.type == "text" and bool(block.text)
+
+
+def _said(block: ContentBlock) -> str:
+    match block.type:
+        case "text":
+            return block.text
+        case "image" | "audio":
+            return f"[{block.type}, {_size(block.data)}]"
+        case "resource_link":
+            return f"[resource {block.uri}]"
+        case "resource":
+            resource = block.resource
+            text = getattr(resource, "text", None)
+            return text or f"[resource {resource.uri}, {_size(getattr(resource, 'blob', ''))}]"
+
+
+def _size(base64: str) -> str:
+    size = len(base64) * 3 // 4
+    return f"{size} bytes" if size < 1_000 else f"{round(size / 1_000)} kB"

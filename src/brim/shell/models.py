@@ -1,0 +1,97 @@
+"""Models by the names that the user gives them, each with a connection that is opened once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from brim.config import Config, ModelConfig
+from brim.errors import BudgetError
+from brim.session import Session
+from brim.talking import LOCAL, Chosen, chosen, client_for, server_name
+from brim.target import Target
+
+if TYPE_CHECKING:
+    from brim.providers.client import Client
+
+FALLBACK_WINDOW: Final = 4_096
+"""What is reckoned with where nobody knows a window."""
+
+
+class Models:
+    """All that can be talked to; safe to use from several threads."""
+
+    def __init__(
+        self,
+        config: Config,
+        environment: Mapping[str, str],
+        found: Mapping[str, ModelConfig] | None = None,
+    ) -> None:
+        """`found` are models that no configuration names."""
+        self.config = replace(config, models={**config.models, **(found or {})})
+        self._environment = environment
+        self._open = ExitStack()
+        self._clients: dict[str, Client] = {}
+        self._lock = threading.RLock()
+
+    @property
+    def names(self) -> list[str]:
+        return list(dict.fromkeys([*self.config.models, LOCAL]))
+
+    def change(self, name: str, **known: Any) -> None:
+        """Know something else about a model, for this run."""
+        model = replace(self.choice(name).model, **known)
+        self.config = replace(self.config, models={**self.config.models, name: model})
+
+    def choice(self, name: str | None) -> Chosen:
+        return chosen(self.config, name, self._environment)
+
+    def client(self, name: str) -> Client:
+        """A connection to a model; what it needs is started at the first use."""
+        with self._lock:
+            if name not in self._clients:
+                opened = client_for(self.choice(name), self.config, self._environment)
+                self._clients[name] = self._open.enter_context(opened)
+            return self._clients[name]
+
+    def endpoint(self, name: str) -> str:
+        """Where a model is, in words."""
+        choice = self.choice(name)
+        return "on this machine" if choice.is_embedded else choice.model.endpoint or ""
+
+    def target(self, name: str) -> Target:
+        """What is known about a model before anybody was asked."""
+        choice = self.choice(name)
+        known = choice.model
+        return Target(
+            server_name(choice),
+            known.window,
+            known.reply,
+            template=known.template,
+            price=known.price,
+            called=name,
+        )
+
+    def prepare(self, session: Session, name: str) -> None:
+        """Let a session know what the server says of its model, the window above all."""
+        self.client(name).prepare(session)
+        try:
+            _ = session.budget
+        except BudgetError:
+            tokens = self.config.context.token_budget or FALLBACK_WINDOW
+            session.target = replace(session.target, window=tokens)
+
+    def found_out(self, name: str) -> Target:
+        """What its server says of a model."""
+        scratch = Session()
+        scratch.target = self.target(name)
+        self.prepare(scratch, name)
+        return scratch.target
+
+    def close(self) -> None:
+        with self._lock:
+            self._open.close()
+            self._clients.clear()

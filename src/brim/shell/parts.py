@@ -1,0 +1,140 @@
+"""A typed line in parts: the simple commands that a shell would see in it.
+
+Made to be asked on every key press and to take any text, sentences included: a rough reading, which
+never fails. Whether a command is dangerous is decided by a real grammar elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+_TOKEN: Final = re.compile(
+    r"""
+    (?P<space> [ \t\r\f\v]+ | \\\n )
+  | (?P<comment> \#(?=\s|\Z)[^\n]* )
+  | (?P<redirection> \d*(?:<<<|<<-?|>>|<>|&>>?|>\||[<>]&?)(?!\()[ \t]* )
+  | (?P<pipe> \|\|?&? | && | & )
+  | (?P<end> ;+ | \n )
+  | (?P<parenthesis> [()] )
+  | (?P<word> (?:
+        \\.
+      | "(?:\\.|[^"\\])*+(?:"|\Z)
+      | '[^']*+(?:'|\Z)
+      | [$<>=]\((?:[^()]|\([^()]*+\))*+(?:\)|\Z)
+      | `[^`]*+(?:`|\Z)
+      | \$\{[^}]*+(?:\}|\Z)
+      | [^\s|&;<>()'"\\`]
+    )++ )
+  | (?P<other> . )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_HERE_DOCUMENT: Final = re.compile(
+    r"""(<<-?[ \t]*(['"]?)(\w+)\2[^\n]*)\n(?:(?:[^\n]*\n)*?[ \t]*\3[ \t]*(?=\n|\Z)|.*\Z)""",
+    re.DOTALL,
+)
+_LEADING_COMMENTS: Final = re.compile(r"\A(?:\s*\#(?:[ \t][^\n]*)?\n)+")
+_ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One simple command of a line."""
+
+    words: tuple[str, ...]
+    """Its words as they were typed, without assignments in front and without redirections."""
+    assigns: bool = False
+    redirects: bool = False
+    is_piped: bool = False
+    """A pipe, `&&`, `||` or `&` stands behind it."""
+    has_stray_parenthesis: bool = False
+    """One that no shell would take, as (this one)."""
+
+
+@dataclass(slots=True)
+class _Open:
+    words: list[str] = field(default_factory=list)
+    assigns: bool = False
+    redirects: bool = False
+    awaits_target: bool = False
+    has_stray_parenthesis: bool = False
+
+    def add(self, word: str) -> None:
+        if self.awaits_target:
+            self.awaits_target = False
+        elif not self.words and _ASSIGNMENT.match(word):
+            self.assigns = True
+        elif self.words or word not in ("{", "}"):
+            self.words.append(word)
+
+    def closed(self, *, is_piped: bool) -> Part:
+        return Part(
+            words=tuple(self.words),
+            assigns=self.assigns,
+            redirects=self.redirects,
+            is_piped=is_piped,
+            has_stray_parenthesis=self.has_stray_parenthesis,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """The word that is being typed at the end of a line."""
+
+    word: str
+    """As it stands there; empty behind a space."""
+    before: tuple[str, ...]
+    """The words before it in its part, assignments left out."""
+    is_target: bool
+    """A redirection stands before it."""
+
+
+def typed(text: str) -> Typed:
+    """What stands at the end of a text."""
+    now, last = _Open(), ""
+    for token in _TOKEN.finditer(text):
+        if last:
+            now.add(last)
+            last = ""
+        match token.lastgroup:
+            case "word" | "other":
+                last = token.group()
+            case "redirection":
+                now.awaits_target = True
+            case "pipe" | "end" | "parenthesis":
+                now = _Open()
+    return Typed(last, tuple(now.words), now.awaits_target)
+
+
+def without_documents(text: str) -> str:
+    """The text without the bodies of here-documents."""
+    return _HERE_DOCUMENT.sub(r"\1", text) if "<<" in text else text
+
+
+def parts(text: str) -> list[Part]:
+    """The parts of a text that hold anything; comments and here-documents are left out."""
+    text = _LEADING_COMMENTS.sub("", without_documents(text))
+    return [part for part in _split(text) if part.words or part.assigns or part.redirects]
+
+
+def _split(text: str) -> Iterator[Part]:
+    now, depth = _Open(), 0
+    for token in _TOKEN.finditer(text):
+        match token.lastgroup:
+            case "word" | "other":
+                now.add(token.group())
+            case "redirection":
+                now.redirects = now.awaits_target = True
+            case "pipe" | "end":
+                yield now.closed(is_piped=token.lastgroup == "pipe")
+                now = _Open()
+            case "parenthesis" if token.group() == "(":
+                depth += 1
+                now.has_stray_parenthesis |= bool(now.words)
+            case "parenthesis":
+                depth -= 1
+                now.has_stray_parenthesis |= depth < 0
+    yield now.closed(is_piped=False)

@@ -1,0 +1,169 @@
+"""The prompt: a line is typed, and it is seen before Enter whether it is a command or language."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.history import FileHistory
+from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.output import ColorDepth
+from prompt_toolkit.styles import Style
+
+from brim.shell.classify import Decision, flipped
+
+if TYPE_CHECKING:
+    from prompt_toolkit.buffer import Buffer
+    from prompt_toolkit.completion import Completer
+    from prompt_toolkit.formatted_text import StyleAndTextTuples
+    from prompt_toolkit.input import Input
+    from prompt_toolkit.key_binding import KeyPressEvent
+    from prompt_toolkit.output import Output
+
+SIGNS: Final = {
+    "command": ("class:command", "$ "),
+    "language": ("class:language", "› "),
+    "meta": ("class:meta", ": "),
+    "nothing": ("class:nothing", "› "),
+}
+WORDS: Final = {"command": "command", "language": "to the model", "meta": "brim"}
+STYLE: Final = Style.from_dict(
+    {
+        "command": "ansigreen bold",
+        "language": "ansicyan bold",
+        "meta": "ansimagenta bold",
+        "nothing": "ansibrightblack",
+        "reason": "ansibrightblack",
+        "bottom-toolbar": "noreverse",
+    }
+)
+
+
+class Prompt:
+    """Where the user types."""
+
+    def __init__(
+        self,
+        *,
+        history: Path,
+        completer: Completer,
+        decide: Callable[[str], Decision],
+        status: Callable[[int], StyleAndTextTuples],
+        colors: bool,
+        input: Input | None = None,
+        output: Output | None = None,
+    ) -> None:
+        self._decide = decide
+        self._status = status
+        self._is_flipped = False
+        self._session: PromptSession[str] = PromptSession(
+            history=FileHistory(str(_private(history))),
+            completer=completer,
+            complete_while_typing=False,
+            auto_suggest=AutoSuggestFromHistory(),
+            key_bindings=self._keys(),
+            style=STYLE,
+            color_depth=None if colors else ColorDepth.DEPTH_1_BIT,
+            input=input,
+            output=output,
+        )
+        self._asking: PromptSession[str] = PromptSession(
+            color_depth=None if colors else ColorDepth.DEPTH_1_BIT, input=input, output=output
+        )
+
+    def line(self, default: str = "") -> Decision | None:
+        """What was typed, and what it is; None where the user wants to leave.
+
+        Ctrl-C gives up the line, and Ctrl-D on an empty one leaves.
+        """
+        self._is_flipped = False
+        try:
+            text = self._session.prompt(
+                self._message,
+                default=default,
+                rprompt=self._reason,
+                bottom_toolbar=self._toolbar,
+                multiline=True,
+                prompt_continuation="  ",
+                enable_open_in_editor=True,
+            )
+        except KeyboardInterrupt:
+            return Decision("nothing", "", "given up")
+        except EOFError:
+            return None
+        return self._decision(text)
+
+    def ask(self, question: str, default: str = "") -> str:
+        """An answer to a question; Ctrl-C and Ctrl-D answer nothing."""
+        try:
+            return self._asking.prompt(question, default=default)
+        except (KeyboardInterrupt, EOFError):
+            return ""
+
+    def redraw(self) -> None:
+        """Draw the line anew, because something that it shows has changed; from any thread."""
+        self._session.app.invalidate()
+
+    def _decision(self, text: str) -> Decision:
+        decision = self._decide(text)
+        return flipped(decision) if self._is_flipped else decision
+
+    @property
+    def _typed(self) -> str:
+        return self._session.default_buffer.text
+
+    def _message(self) -> StyleAndTextTuples:
+        return [SIGNS[self._decision(self._typed).kind]]
+
+    def _reason(self) -> StyleAndTextTuples:
+        decision = self._decision(self._typed)
+        if decision.kind == "nothing" or self._session.app.is_done:
+            return []
+        flip = "" if decision.kind == "meta" else " · shift-tab flips"
+        return [("class:reason", f"{WORDS[decision.kind]}: {decision.reason}{flip}")]
+
+    def _toolbar(self) -> StyleAndTextTuples:
+        return self._status(self._session.app.output.get_size().columns)
+
+    def _keys(self) -> KeyBindings:
+        keys = KeyBindings()
+        is_typing = Condition(lambda: self._session.default_buffer.complete_state is None)
+
+        @keys.add("enter", filter=is_typing)
+        def _(event: KeyPressEvent) -> None:
+            if _goes_on(event.current_buffer):
+                event.current_buffer.insert_text("\n")
+            else:
+                event.current_buffer.validate_and_handle()
+
+        @keys.add("escape", "enter")
+        @keys.add("c-j")
+        def _(event: KeyPressEvent) -> None:
+            event.current_buffer.insert_text("\n")
+
+        @keys.add("s-tab")
+        def _(event: KeyPressEvent) -> None:
+            self._is_flipped = not self._is_flipped
+            event.app.invalidate()
+
+        return keys
+
+
+def _goes_on(buffer: Buffer) -> bool:
+    """A line that ends in a backslash is not at its end, nor is one inside of a code fence."""
+    text = buffer.document.text_before_cursor
+    fences = sum(line.startswith("```") for line in text.split("\n"))
+    is_escaped = len(text) - len(text.rstrip("\\")) & 1
+    return bool(is_escaped) or fences % 2 == 1
+
+
+def _private(path: Path) -> Path:
+    """A file that only its user can read."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    return path

@@ -1,0 +1,135 @@
+"""Commands that a model proposes: each is shown, judged, and run only as its user wants.
+
+A destructive one needs a typed yes, whatever was allowed before and whoever sits there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+from rich.text import Text
+
+from brim.errors import BrimError
+from brim.shell.approving import prefix_of
+from brim.shell.beside import aside
+from brim.shell.commands_in import commands_in
+from brim.shell.danger import judge
+from brim.shell.harmless import harmless
+from brim.shell.running import run
+
+if TYPE_CHECKING:
+    from brim.shell.danger import Verdict
+    from brim.shell.state import Shell
+
+Answer = Literal["run", "edit", "skip", "explain", "always", "stop"]
+
+YES: Final = "yes"
+ANSWERS: Final[dict[str, Answer]] = {
+    **dict.fromkeys(("y", "yes", "r", "run"), "run"),
+    **dict.fromkeys(("e", "edit"), "edit"),
+    **dict.fromkeys(("", "n", "no", "s", "skip"), "skip"),
+    **dict.fromkeys(("x", "explain"), "explain"),
+    **dict.fromkeys(("a", "always"), "always"),
+    **dict.fromkeys(("q", "quit", "stop"), "stop"),
+}
+EXPLAIN: Final = (
+    "Explain this shell command in a few plain sentences: what it does, what it changes, and what "
+    "could go wrong.\n\n{command}"
+)
+SKIPPED: Final = "[brim] `{command}` skipped by user"
+
+
+def offer_commands(shell: Shell, answer: str, *, by_itself: bool = False) -> int:
+    """Offer the commands of an answer, one by one; gives how many were run.
+
+    `by_itself`: what is not destructive runs without a question, as in goal mode.
+    """
+    ran, stopped = 0, False
+    for command in commands_in(answer):
+        wanted = None if stopped else _wanted(shell, command, by_itself=by_itself)
+        stopped = stopped or wanted is None
+        if wanted:
+            run(shell, wanted, by="model")
+            ran += 1
+        else:
+            shell.conversation.output(SKIPPED.format(command=command))
+    return ran
+
+
+def _wanted(shell: Shell, command: str, *, by_itself: bool) -> str | None:
+    """The command that is to run; empty: not this one; None: not the next ones either."""
+    while True:
+        verdict = judged(shell, command)
+        _show(shell, command, verdict)
+        unasked = by_itself or shell.yes or shell.rules.allows_command(command)
+        if unasked and not verdict.is_destructive:
+            return command
+        answer = _answer(shell, command, verdict)
+        shell.note(
+            "asked",
+            command=command,
+            destructive=[finding.why for finding in verdict.findings],
+            answer=answer,
+        )
+        match answer:
+            case "run":
+                return command
+            case "skip":
+                return ""
+            case "stop":
+                return None
+            case "edit":
+                command = shell.screen.ask("command: ", command) or command
+            case "explain":
+                _explain(shell, command)
+            case "always":
+                shell.allow(shell.rules.allowing_command(prefix_of(command) or command))
+                return command
+
+
+def judged(shell: Shell, command: str) -> Verdict:
+    """What a command could destroy, as things stand in the user's shell."""
+    terminal = shell.terminal
+    return judge(
+        command,
+        variables=terminal.variables(),
+        folder=terminal.folder,
+        aliases=terminal.aliases(),
+    )
+
+
+def _show(shell: Shell, command: str, verdict: Verdict) -> None:
+    style = "bold red" if verdict.is_destructive else "bold"
+    shell.screen.show(Text.assemble(("$ ", "dim"), (harmless(command), style)))
+    for finding in verdict.findings:
+        about = Text.assemble(("  ⚠ ", "red"), (harmless(finding.text), "red"), ": ")
+        shell.screen.show(about.append(harmless(finding.why)))
+
+
+def _answer(shell: Shell, command: str, verdict: Verdict) -> Answer:
+    """What the user wants done; what is no answer is asked again."""
+    prefix = None if verdict.is_destructive else prefix_of(command)
+    if shell.is_script:
+        shell.screen.notice("nobody is there to say yes, so it was skipped")
+        return "skip"
+    while True:
+        said = shell.screen.ask(_question(verdict, prefix)).lower()
+        answer = ANSWERS.get(said)
+        if verdict.is_destructive and answer == "run" and said != YES:
+            shell.screen.notice("it is destructive: only the whole word yes runs it")
+        elif answer is not None and not (answer == "always" and prefix is None):
+            return answer
+
+
+def _question(verdict: Verdict, prefix: str | None) -> str:
+    if verdict.is_destructive:
+        return "destructive. type yes to run it, or [e]dit, [s]kip, e[x]plain, [q]uit: "
+    always = f", [a]lways `{prefix}`" if prefix else ""
+    return f"run it? [y]es, [e]dit, [s]kip, e[x]plain{always}, [q]uit: "
+
+
+def _explain(shell: Shell, command: str) -> None:
+    try:
+        shell.screen.show(aside(shell, EXPLAIN.format(command=command)))
+    except BrimError as error:
+        shell.screen.error(str(error))

@@ -1,0 +1,76 @@
+"""Goal mode: the model plans and acts by itself, as far as its limits let it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from brim.errors import BrimError
+from brim.goal import NUDGE, Goal, Limits, Step, verdict
+from brim.routing import Route
+from brim.shell.asking import send
+from brim.shell.calling import answer_calls
+from brim.shell.proposing import offer_commands
+
+if TYPE_CHECKING:
+    from brim.ledger import Slot
+    from brim.reply import Reply
+    from brim.shell.state import Shell
+
+GO_ON: Final = "[brim] That is what the commands printed. Go on towards the goal."
+
+
+def pursue(shell: Shell, words: str) -> None:
+    """Work towards a goal until it is reached, blocked, given up, or a limit ends it."""
+    limits = shell.config.goal
+    goal = Goal(Limits(limits.max_steps, limits.max_tokens, limits.max_dollars))
+    shell.goal = goal
+    shell.session.goal = words
+    shell.conversation.say(words)
+    shell.keep("goal", words=words)
+    try:
+        while goal.ended is None:
+            _step(shell, goal)
+    except KeyboardInterrupt:
+        goal.end("interrupted")
+    except (BrimError, OSError) as error:
+        shell.screen.error(str(error))
+        goal.end("failed", str(error))
+    finally:
+        _leave(shell, goal)
+
+
+def _step(shell: Shell, goal: Goal) -> None:
+    """One request, and what the model wants done."""
+    shell.screen.notice(goal.progress)
+    before = shell.session.ledger.total
+    reply = send(shell, Route(), "goal")
+    acted = _act(shell, reply)
+    goal.after(_used(before, shell.session.ledger.total), verdict(reply.text), acted=acted)
+    if goal.ended is None and not reply.calls:
+        shell.conversation.say(GO_ON if acted else NUDGE)
+
+
+def _act(shell: Shell, reply: Reply) -> bool:
+    """Do what an answer asks for; says whether it asked for anything."""
+    if reply.calls:
+        if not answer_calls(shell, reply.calls, by_itself=True):
+            raise KeyboardInterrupt
+        return True
+    if verdict(reply.text).kind != "open":
+        return False
+    waiting = len(shell.session.outputs)
+    offer_commands(shell, reply.text, by_itself=True)
+    return len(shell.session.outputs) > waiting
+
+
+def _used(before: Slot, after: Slot) -> Step:
+    cost = None if after.unknown else after.cost - before.cost
+    return Step(after.tokens - before.tokens, cost)
+
+
+def _leave(shell: Shell, goal: Goal) -> None:
+    shell.session.goal = None
+    shell.goal = None
+    shell.keep("goal_ended", why=goal.ended, words=goal.words)
+    show = shell.screen.notice if goal.ended == "complete" else shell.screen.warn
+    show(goal.summary)

@@ -1,0 +1,111 @@
+"""Reader: what a typed line is, and what the status line says, both without waiting for anybody."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from brim.config import home_as_tilde
+from brim.shell import commands
+from brim.shell.classify import Known, classify
+from brim.shell.completion import Programs
+from brim.shell.status import TEMPLATE, Status, status
+
+if TYPE_CHECKING:
+    from prompt_toolkit.formatted_text import StyleAndTextTuples
+
+    from brim.shell.classify import Decision
+    from brim.shell.state import Shell
+
+BUILTINS: Final = frozenset(
+    {".", ":", "[", "alias", "bg", "cd", "command", "dirs", "echo", "eval", "exec", "exit"}
+    | {"export", "false", "fg", "history", "jobs", "kill", "popd", "printf", "pushd", "pwd"}
+    | {"read", "set", "source", "test", "time", "trap", "true", "type", "umask", "unset", "wait"}
+)
+"""What a shell can run by itself, until the user's own has said."""
+
+
+class Reader:
+    """Reads lines for a shell, and its state for the status line."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._programs = Programs(lambda: shell.environment.get("PATH", ""))
+        self._names = BUILTINS
+        self._known = Known(self._is_command, self._exists, frozenset(commands.names()))
+        self._last: tuple[str, Decision] | None = None
+        self._measured: tuple[object, tuple[int, int, bool]] | None = None
+        self._template = shell.config.shell.status or TEMPLATE
+        status(self._template, Status(), 80)  # a wrong template is told at the start
+        self.learn_names()
+
+    def learn_names(self) -> None:
+        """Begin to ask the user's shell what it can run; a command may have changed that."""
+
+        def know(names: frozenset[str]) -> None:
+            self._names = names or BUILTINS
+            self._last = None
+
+        self._shell.background.start(self._shell.terminal.names, know)
+
+    def decide(self, line: str) -> Decision:
+        """What a line is; asked several times for the same one while it is typed."""
+        if self._last is None or self._last[0] != line:
+            self._last = line, classify(line, self._known)
+        return self._last[1]
+
+    def names(self) -> frozenset[str]:
+        """Everything that can be run by its name."""
+        return self._programs() | self._names
+
+    def _is_command(self, name: str) -> bool:
+        return name in self._names or self._programs.is_command(name)
+
+    def _exists(self, path: str) -> bool:
+        try:
+            return (self._shell.folder / Path(path).expanduser()).exists()
+        except (OSError, RuntimeError, ValueError):
+            return False
+
+    def status(self, width: int) -> StyleAndTextTuples:
+        """The status line; nobody is asked for it."""
+        self._shell.background.poll()
+        return status(self._template, self._values(), width)
+
+    def _values(self) -> Status:
+        shell = self._shell
+        session, budget, total = shell.session, shell.budget, shell.session.ledger.total
+        used, limit, is_exact = self._size()
+        return Status(
+            model=shell.name,
+            used=used,
+            limit=limit if budget else None,
+            window=budget.window if budget else None,
+            is_exact=is_exact,
+            cost=total.cost if total.calls else None,
+            at_least=total.unknown,
+            route=shell.route.class_ or shell.route.model or "",
+            cwd=str(home_as_tilde(shell.folder)),
+            session=shell.conversation.name,
+            goal=session.goal or "",
+        )
+
+    def _size(self) -> tuple[int, int, bool]:
+        """What the conversation takes and may take; reckoned anew when something has changed."""
+        session = self._shell.session
+        state = (
+            len(session),
+            session.outputs,
+            session.target,
+            session.project,
+            len(session.memory),
+            session.summary,
+            tuple(session.pins),
+        )
+        if self._shell.budget is None:
+            return 0, 0, False
+        if self._measured is None or self._measured[0] != state:
+            plan = session.outlook()
+            exact = plan.exact or plan.counted is not None
+            self._measured = state, (session.tokens, plan.limit, exact)
+        return self._measured[1]

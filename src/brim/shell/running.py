@@ -1,0 +1,60 @@
+"""Commands: run in the user's own shell, and what they print told to the conversation."""
+
+from __future__ import annotations
+
+import os
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from brim.session import OUTPUT_SHARE
+
+if TYPE_CHECKING:
+    from brim.shell.state import Shell
+    from brim.shell.terminal import Ran
+
+SILENT: Final = "(no output)"
+
+
+def run(shell: Shell, command: str, *, by: str = "user") -> Ran:
+    """Run a command where the user can see it, and let its output wait for the next words."""
+    ran = shell.terminal.run(command)
+    if ran.code:
+        shell.screen.notice(f"exit code {ran.code}")
+    masked = shell.masker.masked(ran.output.strip("\n"))
+    if masked.found:
+        shell.screen.notice(f"hidden from the model: {', '.join(masked.found)}")
+    text = _told(command, masked.text, ran.code)
+    shell.conversation.output(text, _whole(shell, text, ran))
+    shell.note("ran", command=command, code=ran.code, by=by, folder=str(ran.folder))
+    return ran
+
+
+def _told(command: str, output: str, code: int | None) -> str:
+    """What the model is told of a command."""
+    ended = f"\n[exit code {code}]" if code else "" if code == 0 else "\n[still running]"
+    return f"$ {command}\n{output or SILENT}{ended}"
+
+
+def _whole(shell: Shell, text: str, ran: Ran) -> str | None:
+    """Where all of an output can be read that is too long to be told whole."""
+    if ran.whole is not None:
+        return str(ran.whole)
+    if shell.session.count(text) <= int(shell.limit * OUTPUT_SHARE):
+        return None
+    folder = shell.log.outputs(shell.conversation.name)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return str(_written(folder, ran.output))
+
+
+def _written(folder: Path, text: str) -> Path:
+    for number in count(1):
+        path = folder / f"{number}.txt"
+        try:
+            file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        except FileExistsError:
+            continue
+        with os.fdopen(file, "w", encoding="utf-8", errors="replace") as opened:
+            opened.write(text)
+        break
+    return path

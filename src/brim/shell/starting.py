@@ -1,0 +1,181 @@
+"""How a shell comes to be: what it needs is opened, and what takes time is begun."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from brim.errors import InputError
+from brim.ledger import DayCap
+from brim.session import Session
+from brim.shell import first
+from brim.shell.approving import Rules
+from brim.shell.attaching import connect_configured, read_tree
+from brim.shell.commands.talking import FITTING
+from brim.shell.conversation import Conversation, resumed
+from brim.shell.mcp import Servers
+from brim.shell.models import Models
+from brim.shell.secrets import Masker
+from brim.shell.state import APPROVED, Shell
+from brim.shell.terminal import UserShell
+from brim.shell.tree import root_of
+from brim.shell.warming import warm
+from brim.store import Database, Facts, Log, Spending, state_folder
+from brim.talking import settings_for
+
+if TYPE_CHECKING:
+    from brim.config import Loaded
+    from brim.shell.screen import Screen
+
+LAST: Final = ""
+"""In the place of a name: the last conversation of the folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What was asked for on the command line."""
+
+    model: str | None = None
+    window: int | None = None
+    resume: str | None = None
+    """The name of a conversation to go on with, or `LAST`."""
+    yes: bool = False
+    is_script: bool = False
+
+
+def started(
+    wanted: Wanted, loaded: Loaded, environment: Mapping[str, str], screen: Screen, ends: ExitStack
+) -> Shell:
+    """A shell that can be talked to; `ends` closes what was opened for it."""
+    folder = Path.cwd()
+    database = Database(state_folder(environment))
+    ends.callback(database.close)
+    log, facts, spending = Log(database), Facts(database), Spending(database)
+    saved = _saved(log, wanted.resume, folder)
+    model = log.find(saved).model if saved else None
+    models, name = _models(wanted, loaded, environment, screen, model)
+    ends.callback(models.close)
+    conversation = _conversation(log, models, name, folder, saved)
+    spill = log.outputs(conversation.name)
+    terminal = UserShell(
+        program=loaded.config.shell.program, folder=folder, environment=environment, spill=spill
+    )
+    ends.callback(terminal.close)
+    servers = Servers(log=database.folder / "mcp.log")
+    ends.callback(servers.close)
+    shell = Shell(
+        loaded,
+        environment,
+        folder,
+        screen,
+        models,
+        conversation,
+        log,
+        spending,
+        facts,
+        terminal,
+        servers,
+        Masker(environment),
+        name,
+        go_on,
+        project=root_of(folder),
+        yes=wanted.yes,
+        is_script=wanted.is_script,
+        rules=Rules.from_dict(facts.choice(APPROVED, {})),
+    )
+    _attach(shell)
+    _begin_work(shell)
+    return shell
+
+
+def _saved(log: Log, name: str | None, folder: Path) -> str | None:
+    """The conversation to go on with."""
+    if name is None:
+        return None
+    if name != LAST:
+        return log.find(name).id
+    here = log.list(folder, limit=1)
+    if not here:
+        raise InputError("there is no conversation in this folder; `brim sessions list` lists all")
+    return here[0].id
+
+
+def _models(
+    wanted: Wanted,
+    loaded: Loaded,
+    environment: Mapping[str, str],
+    screen: Screen,
+    saved: str | None,
+) -> tuple[Models, str]:
+    """All models, and the one to begin with; `saved` is that of a saved conversation."""
+    config = loaded.config
+    if wanted.model or config.models:
+        asked, found = wanted.model or saved, {}
+    else:
+        found = first.models(environment, screen)
+        asked = saved or next(iter(found), None)
+    models = Models(config, environment, found)
+    name = models.choice(asked if asked in models.names else wanted.model).name
+    if wanted.window is not None:
+        models.change(name, window=wanted.window)
+    return models, name
+
+
+def _conversation(
+    log: Log, models: Models, name: str, folder: Path, saved: str | None
+) -> Conversation:
+    if saved is None:
+        return Conversation(_session(models, name), log, log.begin(folder, name))
+    return resumed(log, saved, lambda data: _session(models, name, data))
+
+
+def _session(models: Models, name: str, data: dict[str, Any] | None = None) -> Session:
+    """A new session with a model, or one as it was written down."""
+    settings = settings_for(models.choice(name), models.config)
+    if data is None:
+        session = Session(**settings)
+    else:
+        session = Session.from_dict(data, **settings, tools=None)
+    session.target = replace(session.target, called=name)
+    return session
+
+
+def go_on(shell: Shell, name: str) -> None:
+    """Leave the conversation for a saved one."""
+    old = shell.conversation
+    model = shell.log.find(name).model
+    if model in shell.models.names:
+        shell.name = model
+    shell.conversation = resumed(
+        shell.log, name, lambda data: _session(shell.models, shell.name, data)
+    )
+    shell.log.release(old.name)
+    _attach(shell)
+
+
+def _attach(shell: Shell) -> None:
+    """Give a session what it does not carry itself: the books, the facts, the prompt."""
+    session, spending = shell.session, shell.spending
+    name, project = shell.conversation.name, str(shell.project or shell.home)
+    session.ledger.on_call = lambda model, category, call: spending.add(
+        call, session=name, project=project, model=model, category=category
+    )
+    if (cap := shell.config.cost.cap_per_day_dollars) is not None:
+        session.ledger.day = DayCap(cap, spending.today)
+    session.fitting = shell.facts.choice(FITTING, True)
+    session.system = shell.base_prompt()
+    session.memory = list(shell.facts.all().values())
+
+
+def _begin_work(shell: Shell) -> None:
+    """Begin what takes time while the user still thinks."""
+    shell.background.start(shell.terminal.start, lambda _nothing: None)
+    warm(shell)
+    if shell.project is not None and shell.config.project.auto_tree:
+        read_tree(shell)
+    connect_configured(shell)
+    days = shell.config.shell.keep_days
+    shell.background.start(lambda: shell.log.retain(days), lambda _removed: None)

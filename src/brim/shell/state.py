@@ -1,0 +1,137 @@
+"""Shell: all that a running shell has; what it does with it stands in the modules beside.
+
+line ─▶ classify ─▶ running    a command, in the user's own shell
+                 ─▶ asking     words, to a model; its commands and calls are offered
+                 ─▶ commands   `:context` and so on
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from brim.errors import BudgetError
+from brim.routing import Route
+from brim.session import SMALL_WINDOW
+from brim.shell.approving import Rules
+from brim.shell.background import Background
+from brim.shell.commands_in import DEFAULT_PROMPT, RULE, WITH_TOOLS
+from brim.store import Event
+
+if TYPE_CHECKING:
+    from brim.budget import Budget
+    from brim.config import Config, Loaded
+    from brim.goal import Goal
+    from brim.session import Session
+    from brim.shell.conversation import Conversation
+    from brim.shell.mcp import Servers
+    from brim.shell.models import Models
+    from brim.shell.offering import Offer
+    from brim.shell.screen import Screen
+    from brim.shell.secrets import Masker
+    from brim.shell.terminal import UserShell
+    from brim.store import Facts, Log, Spending
+
+APPROVED = "approved"
+"""The choice that holds what the user has said "always" to."""
+
+
+@dataclass(slots=True)
+class Shell:
+    """A shell that runs."""
+
+    loaded: Loaded
+    environment: Mapping[str, str]
+    home: Path
+    """The folder that it was started in."""
+    screen: Screen
+    models: Models
+    conversation: Conversation
+    log: Log
+    spending: Spending
+    facts: Facts
+    terminal: UserShell
+    servers: Servers
+    masker: Masker
+    name: str
+    """The user's name for the model that is talked to."""
+    resume: Callable[[Shell, str], None]
+    """Goes on with a saved conversation, by its name."""
+    project: Path | None = None
+    """The root of the project that the folder is in."""
+    depth: int = 3
+    """How many levels of its files the model is shown."""
+    yes: bool = False
+    """Run what is not destructive without asking."""
+    is_script: bool = False
+    """Nobody sits there who could be asked."""
+    ended: bool = False
+    next_text: str = ""
+    """What stands in the next prompt, to be edited."""
+    route: Route = field(default_factory=Route)
+    """The way that the last words took."""
+    goal: Goal | None = None
+    offer: Offer | None = None
+    rules: Rules = field(default_factory=Rules)
+    background: Background = field(default_factory=Background)
+    told: set[str] = field(default_factory=set)
+    """Warnings that were given."""
+    told_edition: int | None = None
+    """The last edit that was told of."""
+
+    @property
+    def config(self) -> Config:
+        return self.models.config
+
+    @property
+    def session(self) -> Session:
+        return self.conversation.session
+
+    @property
+    def folder(self) -> Path:
+        """Where the user's shell stands."""
+        return self.terminal.folder
+
+    @property
+    def budget(self) -> Budget | None:
+        """None where no window is known yet."""
+        try:
+            return self.session.budget
+        except BudgetError:
+            return None
+
+    @property
+    def limit(self) -> int:
+        return self.budget.limit if self.budget else SMALL_WINDOW
+
+    def base_prompt(self, prompt: str | None = None) -> str:
+        """What a model is told first; the rule for commands is always in it."""
+        base = prompt or self.config.shell.prompt or DEFAULT_PROMPT
+        return "\n\n".join([base, RULE, *([WITH_TOOLS] if self.session.tools else [])])
+
+    def schemas(self) -> dict[str, Sequence[Mapping[str, Any]]]:
+        """The definitions of the tools on offer, by server."""
+        by_server: dict[str, list[Mapping[str, Any]]] = {}
+        for tool in self.offer.offered if self.offer else ():
+            by_server.setdefault(tool.server, []).append(tool.definition)
+        return {**by_server}
+
+    def turn_to(self, name: str) -> None:
+        """Let the next request go to this model."""
+        if self.session.target.name != name:
+            self.session.target = self.models.target(name)
+
+    def allow(self, rules: Rules) -> None:
+        """Ask no more about what these rules allow, in this run and later ones."""
+        self.rules = rules
+        self.facts.choose(APPROVED, rules.to_dict())
+
+    def note(self, kind: str, **data: Any) -> None:
+        """Write down something that happened."""
+        self.conversation.note(kind, **data)
+
+    def keep(self, kind: str, **data: Any) -> None:
+        """Write down something that changed the session."""
+        self.conversation.keep(Event(kind, data))

@@ -1,0 +1,159 @@
+"""One running shell: its process, its terminal, and the two pipes that lead to and from it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import tempfile
+import termios
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
+from typing import Final
+
+from brim.shell.terminal.dialects import Ground, Sh
+
+Attributes = list[int | list[bytes | int]]
+
+CHUNK: Final = 65_536
+_POLITE: Final = 2.0
+"""Seconds that a shell has for hanging up its jobs."""
+_BEGIN: Final = 't=$1; shift; exec "$@" 1<>"$t" 2>&1'
+"""Opening a terminal makes it the one that controls a new session."""
+
+
+def new_token() -> str:
+    """Random, so that no output and no earlier command can be taken for what is awaited."""
+    return token_hex(16)
+
+
+class LiveShell:
+    """Started at once; `token` is what its first report will bear."""
+
+    def __init__(
+        self,
+        dialect: Sh,
+        program: str,
+        folder: Path,
+        environment: Mapping[str, str],
+        *,
+        attributes: Attributes | None,
+        with_users: bool,
+    ) -> None:
+        self.dialect = dialect
+        self.token = new_token()
+        self.master, self.slave = os.openpty()
+        if attributes is not None:
+            termios.tcsetattr(self.slave, termios.TCSANOW, attributes)
+        os.set_blocking(self.master, False)
+        home = Path(tempfile.mkdtemp(prefix="brim-"))
+        self.ground = Ground(home / "reports", os.ttyname(self.slave), home)
+        os.mkfifo(self.ground.reports, 0o600)
+        # Open for writing too, so that it never ends, whoever else closes it.
+        self.reports = os.open(self.ground.reports, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._write_files(environment, with_users=with_users)
+        self._size = (0, 0)
+        lines, self._lines = os.pipe()
+        try:
+            self._process = self._spawn(
+                [program, *dialect.arguments(home)], lines, folder, environment
+            )
+        except BaseException:
+            self._release()
+            raise
+        finally:
+            os.close(lines)
+
+    def _write_files(self, environment: Mapping[str, str], *, with_users: bool) -> None:
+        files = self.dialect.files(self.ground, self.token, environment, with_users=with_users)
+        for name, text in files.items():
+            path = self.ground.home / name
+            path.touch(mode=0o600)
+            path.write_text(text, encoding="utf-8", errors="surrogateescape")
+
+    def _spawn(
+        self, command: Sequence[str], lines: int, folder: Path, environment: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
+        # Fixed sizes in the environment would hide the terminal's own from programs.
+        kept = {k: v for k, v in environment.items() if k not in ("LINES", "COLUMNS", "OLDPWD")}
+        env = {**kept, "PWD": str(folder), **self.dialect.environment(self.ground.home)}
+        arguments = ["/bin/sh", "-c", _BEGIN, "sh", self.ground.tty, *command]
+        return subprocess.Popen(arguments, stdin=lines, cwd=folder, env=env, start_new_session=True)
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def wake(self) -> None:
+        """A shell that stopped itself would wait for ever: nobody else is there to continue it."""
+        with suppress(OSError):
+            stopped = os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
+            if stopped is not None:
+                os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOHANG)
+                self._process.send_signal(signal.SIGCONT)
+
+    def send(self, lines: str) -> None:
+        data = lines.encode(errors="surrogateescape")
+        with suppress(BrokenPipeError):
+            while data:
+                data = data[os.write(self._lines, data) :]
+
+    def resize(self, rows: int, columns: int) -> None:
+        """The kernel tells the programs in the foreground."""
+        if (rows, columns) != self._size and rows and columns:
+            self._size = (rows, columns)
+            size = struct.pack("HHHH", rows, columns, 0, 0)
+            fcntl.ioctl(self.slave, termios.TIOCSWINSZ, size)
+
+    def unread(self) -> bytes:
+        """Takes back the keys that no program has read, so that the next one does not."""
+        with suppress(termios.error, OSError):
+            before = termios.tcgetattr(self.slave)
+            now = termios.tcgetattr(self.slave)
+            now[3] &= ~(termios.ICANON | termios.ECHO)
+            now[6][termios.VMIN], now[6][termios.VTIME] = 0, 0
+            termios.tcsetattr(self.slave, termios.TCSANOW, now)
+            try:
+                return read(self.slave)
+            finally:
+                termios.tcsetattr(self.slave, termios.TCSANOW, before)
+        return b""
+
+    def close(self) -> None:
+        """Hangs up: an interactive shell passes that on to its jobs, but for disowned ones."""
+        if self.is_alive:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGHUP)
+                self._process.send_signal(signal.SIGCONT)
+            self._await_end(time.monotonic() + _POLITE)
+        if self.is_alive:
+            self._process.kill()
+        self._process.wait()
+        self._release()
+
+    def _await_end(self, deadline: float) -> None:
+        """Reads on, because a shell cannot end while its last words wait to be read."""
+        while self.is_alive and time.monotonic() < deadline:
+            if select.select([self.master], [], [], 0.02)[0]:
+                read(self.master)
+
+    def _release(self) -> None:
+        for descriptor in (self.master, self.slave, self.reports, self._lines):
+            with suppress(OSError):
+                os.close(descriptor)
+        shutil.rmtree(self.ground.home, ignore_errors=True)
+
+
+def read(descriptor: int) -> bytes:
+    """What is there; nothing where nothing is, or where the other side is gone."""
+    try:
+        return os.read(descriptor, CHUNK)
+    except OSError:
+        return b""

@@ -1,0 +1,181 @@
+"""Passes bytes between brim's terminal and the shell's until the shell reports."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import signal
+import struct
+import termios
+import threading
+import time
+import tty
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from brim.shell.terminal.live import CHUNK, LiveShell, new_token, read
+from brim.shell.terminal.reports import Reports
+
+TICK: Final = 0.1
+"""Seconds between two looks at the window's size and at whether the shell still lives."""
+_FENCED: Final = 2.0
+"""Seconds that the last output may take."""
+_INTERRUPT: Final = b"\x03"
+_CONTINUE: Final = b"\x11"
+
+Show = Callable[[bytes], None]
+
+
+class Relay:
+    """From a terminal's keys (if there are any to pass on) to a shell, and back to `show`."""
+
+    def __init__(self, shell: LiveShell, show: Show, *, keys: int | None, screen: int) -> None:
+        self._shell = shell
+        self._show = show
+        self._keys = keys
+        self._screen = screen
+        self._typed = bytearray()
+
+    def press(self, keys: bytes) -> None:
+        """Types these as if they came from the terminal."""
+        self._typed += keys
+
+    def until_done(self, reports: Reports) -> None:
+        """Returns when the command is done or the shell has ended, with all output shown."""
+        is_followed = False
+        while reports.done is None and self._shell.is_alive:
+            if reports.is_started and not is_followed:
+                is_followed = True
+                shell = self._shell
+                shell.send(shell.dialect.after(shell.ground, reports.token))
+            self._pass_on(reports)
+        reports.feed(read(self._shell.reports))
+        self._finish()
+
+    def until(self, is_enough: Callable[[], bool], reports: Reports, seconds: float) -> bool:
+        """Whether it came to be enough in that time."""
+        deadline = time.monotonic() + seconds
+        while not is_enough() and self._shell.is_alive and time.monotonic() < deadline:
+            self._pass_on(reports)
+        return is_enough()
+
+    def _pass_on(self, reports: Reports) -> None:
+        shell = self._shell
+        readable = [shell.master, shell.reports, *([] if self._keys is None else [self._keys])]
+        writable = [shell.master] if self._typed else []
+        ready, free, _ = select.select(readable, writable, [], TICK)
+        if not ready:
+            shell.wake()
+        self._fit()
+        if shell.master in ready:
+            self._show(read(shell.master))
+        if shell.reports in ready:
+            reports.feed(read(shell.reports))
+        if self._keys in ready:
+            self._read_keys()
+        if free:
+            self._type()
+
+    def _fit(self) -> None:
+        size = window(self._screen)
+        if size is not None:
+            self._shell.resize(*size)
+
+    def _read_keys(self) -> None:
+        if self._keys is None:
+            return
+        data = read(self._keys)
+        if data:
+            self._typed += data
+        else:
+            self._keys = None
+
+    def _type(self) -> None:
+        try:
+            del self._typed[: os.write(self._shell.master, self._typed[:CHUNK])]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._typed.clear()
+
+    def _finish(self) -> None:
+        """Shows what is still on its way: a mark is sent after it, through the same terminal.
+
+        Reading until nothing comes is not enough, because the kernel hands output over later.
+        """
+        fence = f"\x1b]{new_token()}\x07".encode()
+        held, left = b"", fence
+        deadline = time.monotonic() + _FENCED
+        if termios.tcgetattr(self._shell.slave)[0] & termios.IXON:
+            self.press(_CONTINUE)
+            self._type()
+        while time.monotonic() < deadline and fence not in held:
+            writable = [self._shell.slave] if left else []
+            ready, free, _ = select.select([self._shell.master], writable, [], TICK)
+            if free:
+                left = left[write_some(self._shell.slave, left) :]
+            if ready:
+                held += read(self._shell.master)
+                held = self._show_before(held, fence)
+        self._show(held.partition(fence)[0])
+
+    def _show_before(self, held: bytes, fence: bytes) -> bytes:
+        """Shows what cannot be part of the mark, and gives the rest."""
+        if fence in held:
+            return held
+        safe = max(len(held) - len(fence) + 1, 0)
+        self._show(held[:safe])
+        return held[safe:]
+
+
+def write_some(descriptor: int, data: bytes) -> int:
+    try:
+        return os.write(descriptor, data)
+    except OSError:
+        return 0
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Also to a descriptor that somebody else made non-blocking."""
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(descriptor, view) :]
+        except BlockingIOError:
+            select.select([], [descriptor], [])
+
+
+def window(descriptor: int) -> tuple[int, int] | None:
+    """Rows and columns of a terminal; None where it is no terminal."""
+    try:
+        answer = fcntl.ioctl(descriptor, termios.TIOCGWINSZ, bytes(8))
+    except OSError:
+        return None
+    rows, columns, _, _ = struct.unpack("HHHH", answer)
+    return (rows, columns) if rows and columns else None
+
+
+@contextmanager
+def raw(descriptor: int) -> Iterator[None]:
+    """Every key as it is, until the end; keys typed before stay."""
+    before = termios.tcgetattr(descriptor)
+    tty.setraw(descriptor, termios.TCSADRAIN)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+@contextmanager
+def interrupts_to(press: Callable[[bytes], None]) -> Iterator[None]:
+    """An interrupt of brim is one of the command, for as long as that runs."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda _signal, _frame: press(_INTERRUPT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,60 @@
+"""What the shell says through its named pipe, read for one token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The end of a command, in the shell's words."""
+
+    code: int
+    flags: str
+    jobs: str
+    """Its stopped jobs, where the exit code looks as if the command was stopped."""
+    folder: str
+
+
+class Reports:
+    """Collects the fields that stand behind the token; anything else in the pipe is passed over."""
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+        self._data = bytearray()
+        self.is_started = False
+        self.done: Done | None = None
+        self.traps = ""
+        self.answer: str | None = None
+
+    def feed(self, data: bytes) -> None:
+        self._data += data
+        if b"\0" in data:
+            self._read()
+
+    def _read(self) -> None:
+        traps = ""
+        answer = None
+        for part in bytes(self._data).split(self.token.encode() + b"\0")[1:]:
+            kind, _, rest = part.partition(b"\0")
+            fields = [_text(field) for field in rest.split(b"\0")]
+            if kind == b"started":
+                self.is_started = True
+            elif kind == b"trap" and len(fields) > 1:
+                traps = fields[0] or traps
+            elif kind == b"done" and len(fields) > 4:
+                self.done = _done(fields)
+            elif kind == b"answer":
+                answer = _text(rest[:-1])
+            elif kind == b"answered":
+                self.answer = answer
+        self.traps = traps
+
+
+def _done(fields: list[str]) -> Done:
+    code, flags, jobs, folder = fields[:4]
+    return Done(int(code) if code.isdecimal() else 0, flags, jobs, folder.removesuffix("\n"))
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="surrogateescape")

@@ -1,0 +1,301 @@
+"""The user's shell as brim uses it: run a command, ask what there is, close."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import termios
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from brim.errors import BrimError, InputError
+from brim.shell.cleaning import Cleaner
+from brim.shell.terminal.beside import Beside
+from brim.shell.terminal.checking import unfinished
+from brim.shell.terminal.dialects import OURS, Bash, Carried, Sh, Zsh
+from brim.shell.terminal.kept import Kept
+from brim.shell.terminal.live import Attributes, LiveShell, new_token
+from brim.shell.terminal.relay import Relay, interrupts_to, raw, window, write_all
+from brim.shell.terminal.reports import Done, Reports
+
+_START: Final = 20.0
+"""Seconds that the user's own start files may take."""
+_AFTER_INTERRUPT: Final = 3.0
+_ANSWER: Final = 10.0
+_STOPPED: Final = range(145, 151)
+"""Exit codes of a command that was stopped by one of the four signals for it."""
+_WITHOUT: Final = "brim: the shell's start files did not come to an end; it runs without them\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a command did."""
+
+    command: str
+    output: str
+    """As a reader would see it; only its head and tail where it is long."""
+    code: int | None
+    """None if the shell itself ended, or if the command was stopped into the background."""
+    folder: Path
+    """Where the shell stands now."""
+    whole: Path | None
+    """Where the whole output is kept, if `output` is not all of it."""
+
+
+class UserShell:
+    """One shell after another: when a command ends it, the next is started in the same folder."""
+
+    def __init__(
+        self,
+        *,
+        program: str | None = None,
+        folder: Path,
+        environment: Mapping[str, str],
+        spill: Path,
+        keys: int = 0,
+        screen: int = 1,
+    ) -> None:
+        self._program = program or _default_program(environment)
+        self._dialect = _dialect(self._program)
+        self._folder = folder
+        self._environment = dict(environment)
+        self._spill = spill
+        self._keys = keys if os.isatty(keys) else None
+        self._screen = screen
+        self._attributes = _attributes(self._keys)
+        self._lock = threading.RLock()
+        self._live: LiveShell | None = None
+        self._beside: Beside | None = None
+        self._carried = Carried()
+        self._notice = ""
+        self._answers: dict[str, str] = {}
+        self.typed = ""
+        """What was typed during the last command and read by no program."""
+
+    @property
+    def folder(self) -> Path:
+        return self._folder
+
+    def start(self) -> None:
+        """Starts the shell if it does not run; others wait until it does."""
+        with self._lock:
+            if self._live is None or not self._live.is_alive:
+                self._drop()
+                self._launch()
+
+    def run(self, command: str) -> Ran:
+        """Runs it with the terminal given over to it; raises InputError if it is not finished."""
+        self._check(command)
+        with self._attention() as live:
+            self._answers.clear()
+            kept = Kept(self._spill)
+            try:
+                done, traps = self._perform(live, command, kept)
+            except BaseException:
+                self._drop()
+                raise
+            return self._ran(command, kept, done, traps)
+
+    def names(self) -> frozenset[str]:
+        """What the shell itself knows to run: aliases, functions, builtins and keywords."""
+        names = self._dialect.read_names(self._asked(self._dialect.names))
+        return frozenset(name for name in names if not name.startswith(OURS))
+
+    def aliases(self) -> Mapping[str, str]:
+        return MappingProxyType(self._dialect.read_aliases(self._asked(self._dialect.aliases)))
+
+    def variables(self) -> Mapping[str, str]:
+        """Exported and not; of an array its first element."""
+        found = self._dialect.read_variables(self._asked(self._dialect.variables))
+        return MappingProxyType({k: v for k, v in found.items() if not k.startswith(OURS)})
+
+    def close(self) -> None:
+        with self._lock:
+            self._drop()
+
+    def _check(self, command: str) -> None:
+        if "\0" in command:
+            raise InputError("the command holds a zero byte, which no shell can read; take it out")
+        missing = unfinished(command, self._program, self._dialect)
+        if missing is not None:
+            raise InputError(f"the command is not finished: {missing}. Nothing was run.")
+
+    def _perform(self, live: LiveShell, command: str, kept: Kept) -> tuple[Done | None, str]:
+        rows, columns = window(self._screen) or (24, 80)
+        cleaner = Cleaner(width=columns, height=rows)
+
+        def show(data: bytes) -> None:
+            self._draw(data)
+            kept.add(cleaner.feed(data))
+
+        relay = Relay(live, show, keys=self._keys, screen=self._screen)
+        live.resize(rows, columns)
+        token = new_token()
+        reports = Reports(token)
+        with ExitStack() as stack:
+            if self._keys is not None:
+                stack.enter_context(raw(self._keys))
+            stack.enter_context(interrupts_to(relay.press))
+            self._draw_waiting()
+            stdin = os.devnull if self._keys is None else live.ground.tty
+            live.send(live.dialect.run(command, live.ground, token, self._carried, stdin))
+            relay.until_done(reports)
+            kept.add(cleaner.finish())
+            self._tidy(cleaner, kept)
+        return reports.done, reports.traps
+
+    def _ran(self, command: str, kept: Kept, done: Done | None, traps: str) -> Ran:
+        output, whole = kept.close()
+        if done is None:
+            self._drop()
+            threading.Thread(target=self._start_anew, daemon=True).start()
+            return Ran(command, output, None, self._folder, whole)
+        self._carried = Carried(done.code, done.flags, traps)
+        self._folder = Path(done.folder) if done.folder else self._folder
+        if self._live is not None:
+            self.typed = self._live.unread().decode(errors="replace")
+        is_stopped = done.code in _STOPPED and done.jobs.strip() != ""
+        return Ran(command, output, None if is_stopped else done.code, self._folder, whole)
+
+    def _start_anew(self) -> None:
+        try:
+            self.start()
+        except (BrimError, OSError):
+            # The next command tries again, and tells.
+            return
+
+    def _draw(self, data: bytes) -> None:
+        write_all(self._screen, data)
+
+    def _draw_waiting(self) -> None:
+        """What jobs in the background have written since the last command."""
+        sys.stdout.flush()
+        waiting = self._beside.taken() if self._beside is not None else b""
+        self._draw(self._notice.encode() + waiting)
+        self._notice = ""
+
+    def _tidy(self, cleaner: Cleaner, kept: Kept) -> None:
+        """Leaves a terminal as a prompt wants it: in its usual state, at the start of a line."""
+        if self._keys is not None and os.isatty(self._screen):
+            is_open = kept.last not in ("", "\n")
+            self._draw(cleaner.repairs + (b"\r\n" if is_open else b""))
+
+    @contextmanager
+    def _attention(self) -> Iterator[LiveShell]:
+        """The shell, with nobody else reading from it."""
+        with self._lock:
+            self.start()
+            live = self._live
+            assert live is not None
+            if self._beside is not None:
+                self._beside.pause()
+            try:
+                yield live
+            finally:
+                if self._live is live and self._beside is not None:
+                    self._beside.go_on()
+
+    def _asked(self, body: str) -> str:
+        with self._lock:
+            if body not in self._answers:
+                self._answers[body] = self._answer(body)
+            return self._answers[body]
+
+    def _answer(self, body: str) -> str:
+        with self._attention() as live:
+            reports = Reports(new_token())
+            beside = self._beside
+            relay = Relay(live, beside.add if beside else _nowhere, keys=None, screen=self._screen)
+            live.send(live.dialect.question(body, live.ground, reports.token))
+            relay.until(lambda: reports.answer is not None, reports, _ANSWER)
+            return reports.answer or ""
+
+    def _launch(self) -> None:
+        for with_users in (True, False):
+            live = LiveShell(
+                self._dialect,
+                self._program,
+                _existing(self._folder),
+                self._environment,
+                attributes=self._attributes,
+                with_users=with_users,
+            )
+            if self._is_up(live):
+                self._live, self._beside = live, Beside(live.master)
+                self._carried = Carried()
+                self._answers.clear()
+                self._notice = "" if with_users else _WITHOUT
+                return
+            live.close()
+        raise BrimError(f"the shell {self._program} could not be started; name another in SHELL")
+
+    def _is_up(self, live: LiveShell) -> bool:
+        """Waits for the start files, interrupts them if they take too long, and asks once more."""
+        live.resize(*(window(self._screen) or (24, 80)))
+        reports = Reports(live.token)
+        relay = Relay(live, _nowhere, keys=None, screen=self._screen)
+
+        def is_started() -> bool:
+            return reports.is_started
+
+        if not relay.until(is_started, reports, _START):
+            relay.press(b"\x03")
+            live.send(live.dialect.begin(live.ground, live.token))
+            relay.until(is_started, reports, _AFTER_INTERRUPT)
+        if reports.is_started and live.is_alive:
+            relay.until_done(reports)
+        return reports.done is not None
+
+    def _drop(self) -> None:
+        live, self._live = self._live, None
+        beside, self._beside = self._beside, None
+        if beside is not None:
+            beside.close()
+        if live is not None:
+            live.close()
+
+
+def _nowhere(_data: bytes) -> None:
+    """Output that nobody is to see."""
+
+
+def _default_program(environment: Mapping[str, str]) -> str:
+    users = environment.get("SHELL", "")
+    if Path(users).name in ("bash", "zsh") and os.access(users, os.X_OK):
+        return users
+    path = environment.get("PATH")
+    return shutil.which("bash", path=path) or shutil.which("sh", path=path) or "/bin/sh"
+
+
+def _dialect(program: str) -> Sh:
+    name = Path(program).name
+    return Bash() if name == "bash" else Zsh() if name == "zsh" else Sh()
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest above it that is still there."""
+    return next((each for each in (folder, *folder.parents) if each.is_dir()), Path("/"))
+
+
+def _attributes(keys: int | None) -> Attributes | None:
+    """The settings of the user's terminal, where it is as a shell would find it.
+
+    Without a terminal, lines end as programs write them.
+    """
+    if keys is not None:
+        found = termios.tcgetattr(keys)
+        return found if found[3] & termios.ICANON and found[3] & termios.ECHO else None
+    master, slave = os.openpty()
+    try:
+        found = termios.tcgetattr(slave)
+        found[1] &= ~termios.ONLCR
+        return found
+    finally:
+        os.close(master)
+        os.close(slave)

@@ -1,0 +1,333 @@
+"""The project's file tree, small enough for a system text.
+
+A line a name, a space a level. What is ignored by git is not in it, and where it would be too long
+the longest lists and the deepest levels give way first. The work is bounded, however large the
+folder is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
+
+MOST_ENTRIES: Final = 20_000
+"""Names that are looked at, ignored ones included."""
+MOST_IN_FOLDER: Final = 2_000
+LEAST_LIST: Final = 8
+"""Lists are not cut shorter than this while there is a level to leave out."""
+DEEPEST: Final = 32
+"""Levels that are looked at, whatever is asked for."""
+LARGEST_IGNORE: Final = 200_000
+"""Bytes that are read of a file of patterns."""
+
+ROOTS: Final = (
+    ".git", ".hg", ".jj", ".svn", ".brim.toml", "pyproject.toml", "setup.py", "package.json",
+    "deno.json", "Cargo.toml", "go.mod", "pom.xml", "build.gradle", "build.gradle.kts",
+    "composer.json", "Gemfile", "mix.exs", "CMakeLists.txt", "flake.nix",
+)  # fmt: skip
+"""What stands in the topmost folder of a project."""
+SKIPPED: Final = frozenset((
+    ".git", ".hg", ".jj", ".svn", ".venv", ".tox", ".nox", ".eggs", "__pycache__", ".mypy_cache",
+    ".pytest_cache", ".ruff_cache", ".hypothesis", ".ipynb_checkpoints", ".gradle", ".terraform",
+    ".direnv", ".DS_Store",
+))  # fmt: skip
+"""Names that tell nothing about a project."""
+CLOSED: Final = frozenset(["node_modules", "bower_components", "site-packages", ".next", ".nuxt"])
+"""Folders that are named but not entered."""
+MARKS: Final = frozenset(("pyvenv.cfg", "CACHEDIR.TAG"))
+"""Files that say that what stands beside them can be made again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """The tree in words, and how much there is: what was found, and what is not in the text."""
+
+    text: str
+    files: int = 0
+    folders: int = 0
+    left_out: int = 0
+
+
+def root_of(folder: Path, *, home: Path | None = None) -> Path | None:
+    """The topmost folder of the project that a folder is in; None for a home or what is above it.
+
+    A folder of no project is taken for itself, and what lies in a home makes no project of it.
+    """
+    folder = folder.absolute()
+    home = (home or Path.home()).resolve()
+    if home.is_relative_to(folder.resolve()):
+        return None
+    for each in (folder, *folder.parents):
+        if home.is_relative_to(each.resolve()):
+            break
+        if any((each / name).exists() for name in ROOTS):
+            return each
+    return folder
+
+
+def tree(folder: Path, *, depth: int = 3, max_chars: int = 2_000) -> Tree:
+    """The files and folders of a folder, so many levels of them, in at most so many characters."""
+    depth = min(depth, DEEPEST)
+    root = _scanned(folder.absolute(), depth)
+    shape = _shape(root, depth, max_chars)
+    lines = list(_lines(root, shape))
+    found = list(_inside(root))
+    files = sum(len(each.files) for each in (root, *found))
+    shown = _shown(root, shape)
+    return Tree("\n".join(lines), files, len(found), files + len(found) - shown)
+
+
+# What is there
+
+
+@dataclass(slots=True, eq=False)
+class _Folder:
+    """A folder as far as it was looked into."""
+
+    name: str
+    path: Path
+    level: int
+    """Of its own line; what is in it stands one deeper."""
+    folders: list[_Folder] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    is_cut: bool = False
+    """There is more in it than was looked at."""
+
+    @property
+    def length(self) -> int:
+        return len(self.folders) + len(self.files)
+
+
+def _inside(folder: _Folder) -> Iterator[_Folder]:
+    """All folders below a folder."""
+    waiting = deque(folder.folders)
+    while waiting:
+        yield (each := waiting.popleft())
+        waiting.extend(each.folders)
+
+
+def _scanned(path: Path, depth: int) -> _Folder:
+    """The folders level by level, so that a limit cuts what is deepest."""
+    root = _Folder(path.name, path, 0)
+    waiting = deque([(root, _rules_above(path))])
+    left = MOST_ENTRIES
+    while waiting:
+        folder, rules = waiting.popleft()
+        entries = _entries(folder, min(left, MOST_IN_FOLDER))
+        left -= len(entries)
+        rules = _with_own(rules, folder.path, entries)
+        _fill(folder, entries, rules)
+        if folder.level + 1 < depth:
+            open_ones = (each for each in folder.folders if each.name not in CLOSED)
+            waiting.extend((each, rules) for each in open_ones)
+    return root
+
+
+def _entries(folder: _Folder, most: int) -> list[os.DirEntry[str]]:
+    """What a folder holds, as much of it as may be looked at; nothing where it cannot be read."""
+    entries: list[os.DirEntry[str]] = []
+    with suppress(OSError), os.scandir(folder.path) as found:
+        for entry in found:
+            if len(entries) == most:
+                folder.is_cut = True
+                break
+            entries.append(entry)
+    if folder.level and any(entry.name in MARKS for entry in entries):
+        return []
+    return entries
+
+
+def _fill(folder: _Folder, entries: Sequence[os.DirEntry[str]], rules: _Rules) -> None:
+    for entry in sorted(entries, key=lambda entry: (entry.name.casefold(), entry.name)):
+        is_folder = _is_folder(entry)
+        if entry.name in SKIPPED or _is_ignored(rules, folder.path / entry.name, is_folder):
+            continue
+        name = "".join(char if char.isprintable() else "?" for char in entry.name)
+        if is_folder:
+            folder.folders.append(_Folder(name, folder.path / entry.name, folder.level + 1))
+        else:
+            folder.files.append(name)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """A link is a file, wherever it leads: what is behind it is not followed."""
+    try:
+        return entry.is_dir(follow_symlinks=False)
+    except OSError:
+        return False
+
+
+# What git ignores
+
+_Rules = tuple[tuple[str, "GitIgnoreSpec"], ...]
+"""Patterns with the folder that they are meant for; the later go before the earlier."""
+
+
+def _rules_above(path: Path) -> _Rules:
+    """What the repository around a folder says of it, outermost first."""
+    chain = [path, *path.parents]
+    top = next((n for n, each in enumerate(chain) if (each / ".git").exists()), None)
+    if top is None:
+        return ()
+    rules = _read_rules(chain[top] / ".git" / "info" / "exclude", chain[top])
+    for each in reversed(chain[1 : top + 1]):
+        rules += _read_rules(each / ".gitignore", each)
+    # Who stands in an ignored folder wants to see it all the same.
+    return () if top and _is_ignored(rules, path, is_folder=True) else rules
+
+
+def _with_own(rules: _Rules, path: Path, entries: Sequence[os.DirEntry[str]]) -> _Rules:
+    if any(entry.name == ".gitignore" for entry in entries):
+        return rules + _read_rules(path / ".gitignore", path)
+    return rules
+
+
+def _read_rules(file: Path, base: Path) -> _Rules:
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(LARGEST_IGNORE).decode("utf-8", "replace")
+    except OSError:
+        return ()
+    spec = _spec(text.splitlines())
+    return () if spec is None else ((f"{base}{os.sep}".replace(2 * os.sep, os.sep), spec),)
+
+
+def _spec(lines: Sequence[str]) -> GitIgnoreSpec | None:
+    """The patterns that can be read; one that cannot spoils no other."""
+    from pathspec import GitIgnoreSpec
+
+    good = [line for line in lines if line.strip() and not line.startswith("#")]
+    try:
+        return GitIgnoreSpec.from_lines(good) if good else None
+    except ValueError:
+        each = [spec for line in good if (spec := _one(line)) is not None]
+        return GitIgnoreSpec([pattern for spec in each for pattern in spec.patterns])
+
+
+def _one(line: str) -> GitIgnoreSpec | None:
+    from pathspec import GitIgnoreSpec
+
+    try:
+        return GitIgnoreSpec.from_lines([line])
+    except ValueError:
+        return None
+
+
+def _is_ignored(rules: _Rules, path: Path, is_folder: bool) -> bool:
+    full = f"{path}/" if is_folder else str(path)
+    for base, spec in reversed(rules):
+        verdict = spec.check_file(full[len(base) :]).include
+        if verdict is not None:
+            return verdict
+    return False
+
+
+# How much of it is shown
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """Which folders are open, and how long a list may be."""
+
+    depth: int
+    longest: int
+    opened: frozenset[_Folder] = frozenset()
+    """Folders that are open though they lie deeper."""
+
+    def is_open(self, folder: _Folder) -> bool:
+        return folder.level < self.depth or folder in self.opened
+
+
+def _shape(root: _Folder, depth: int, room: int) -> _Shape:
+    """The most that fits: all levels with cut lists, or fewer levels with longer ones."""
+    longest = max((each.length for each in (root, *_inside(root))), default=0)
+    for levels in range(depth, 0, -1):
+        least = min(LEAST_LIST, longest) if levels > 1 else 0
+        if _fits(root, _Shape(levels, least), room):
+            shape = _Shape(levels, _largest(root, levels, least, longest, room))
+            return _opened(root, shape, room)
+    return _Shape(0, 0)
+
+
+def _largest(root: _Folder, levels: int, least: int, most: int, room: int) -> int:
+    """The longest list that fits."""
+    while least < most:
+        middle = (least + most + 1) // 2
+        if _fits(root, _Shape(levels, middle), room):
+            least = middle
+        else:
+            most = middle - 1
+    return least
+
+
+def _opened(root: _Folder, shape: _Shape, room: int) -> _Shape:
+    """Use the room that is left for the folders that hold least."""
+    room -= sum(len(line) + 1 for line in _lines(root, shape)) - 1
+    closed = [each for each in _visible(root, shape) if each.length and not shape.is_open(each)]
+    chosen: list[_Folder] = []
+    for each in sorted(closed, key=lambda folder: (folder.length, str(folder.path))):
+        inside = _lines(each, replace(shape, opened=frozenset((each,))))
+        room -= sum(len(line) + 1 for line in inside) - len(_inner(each, shape))
+        if room < 0:
+            break
+        chosen.append(each)
+    return replace(shape, opened=frozenset(chosen))
+
+
+def _fits(root: _Folder, shape: _Shape, room: int) -> bool:
+    """Whether the text is short enough; stops reading where it is not."""
+    used = -1
+    for line in _lines(root, shape):
+        used += len(line) + 1
+        if used > room:
+            return False
+    return True
+
+
+def _visible(folder: _Folder, shape: _Shape) -> Iterator[_Folder]:
+    """The folders that have a line."""
+    if shape.is_open(folder):
+        for each in folder.folders[: shape.longest]:
+            yield each
+            yield from _visible(each, shape)
+
+
+def _shown(root: _Folder, shape: _Shape) -> int:
+    """How many names have a line."""
+    is_open = (each for each in (root, *_visible(root, shape)) if shape.is_open(each))
+    return sum(min(each.length, shape.longest) for each in is_open)
+
+
+def _lines(folder: _Folder, shape: _Shape) -> Iterator[str]:
+    """The lines of what is in a folder, folders first."""
+    if not shape.is_open(folder):
+        return
+    indent = " " * folder.level
+    for each in folder.folders[: shape.longest]:
+        yield f"{indent}{each.name}/{_inner(each, shape)}"
+        yield from _lines(each, shape)
+    for name in folder.files[: max(0, shape.longest - len(folder.folders))]:
+        yield f"{indent}{name}"
+    if (left := folder.length - shape.longest) > 0 or folder.is_cut:
+        yield f"{indent}… {_number(max(0, left), folder.is_cut)}more"
+
+
+def _inner(folder: _Folder, shape: _Shape) -> str:
+    """What is said of a folder that is not opened."""
+    if shape.is_open(folder) or not (folder.length or folder.is_cut):
+        return ""
+    return f" … {_number(folder.length, folder.is_cut)}inside"
+
+
+def _number(count: int, is_cut: bool) -> str:
+    if not count:
+        return ""
+    return f"over {count:,} " if is_cut else f"{count:,} "

@@ -1,0 +1,112 @@
+"""Words that tell a sentence from a command, and what common commands take after their name.
+
+Tables only; the rules that read them stand in `classify`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+
+def _words(*texts: str) -> frozenset[str]:
+    return frozenset(word for text in texts for word in text.split())
+
+
+SENTENCE_WORDS: Final = _words(
+    "the an this that these those my your our their his her its it me you we they he she him",
+    "them i'm please what why how when where who whom whose which while because is isn are was",
+    "were am be been being does did doesn didn don has have had can could should would will shall",
+    "might must not than there here something anything everything someone two three four five six",
+    "seven eight nine ten one ones many much most some every each both",
+    "fails failed crashes crashed hangs works worked says said shows showed gives gave returns",
+    "returned prints printed means keeps explained meaning tutorial sure vs versus faster slower",
+    "better shorter longer yourself myself itself really again instead properly correctly ahead",
+    "der das den dem ein eine einen einem einer eines ist sind wie warum wieso weshalb wer welche",
+    "welcher welches bitte mir mich dir dich ich wir ihr nicht kein keine kann kannst soll wird",
+    "mein meine diese dieser dieses diesen dass zwei drei größte kleinste",
+    "les une est sont pourquoi quel quelle dans cette mon mes nous vous toutes",
+    "los las una unos qué cómo cuál dónde porqué este estos estas gli perché cosa questo questa",
+    "não você uma isso esse essa het een waarom hoe deze mijn",
+)
+"""One of these among plain words makes a sentence."""
+
+LINK_WORDS: Final = _words(
+    "a and or of in on to from for with without by at as if into onto about like between after",
+    "before during all any per via over under no but so then using only such another other",
+    "die des und oder mit für auf von vom zu zum zur im am bei nach aus alle alles wo was",
+    "le la un de du et ou que qui pour avec sur au el con del por para lo il che com van voor met",
+)
+"""One of these makes a sentence where another plain word follows: `make all` is a command."""
+
+INNER_KEYWORDS: Final = _words("do done then else elif fi esac in")
+"""Keywords of the shell that begin no line."""
+
+OPENING_KEYWORDS: Final = _words("if for while until case select function")
+"""Keywords that begin a command only where their whole form follows."""
+
+PREFIXES: Final = _words(
+    "time env nohup nice exec command builtin xargs watch coproc stdbuf setsid eval noglob"
+)
+"""Commands that run the command behind them, which is then the one to look at."""
+
+RUNS_FOR_OTHERS: Final = _words("sudo doas")
+"""The same, for users who may have other programs."""
+
+TAKES_TEXT: Final = _words("echo printf say figlet cowsay espeak notify-send wall logger banner")
+"""What follows may well be a sentence."""
+
+TAKES_A_NAME: Final = _words(
+    "grep egrep fgrep zgrep rg ag ack pgrep pkill killall mkdir touch vi vim nvim nano emacs tee",
+    "cd pushd export unset alias su ssh chown chgrp useradd adduser userdel id apropos",
+)
+"""The first word behind may be any: a pattern, a name of something new, a user."""
+
+TAKES_COMMANDS: Final = _words("which type man whereis whatis help info where tldr hash unalias")
+"""The words behind are names of commands."""
+
+SCRIPTED: Final = _words(
+    "python python3 node ruby perl bash sh zsh fish dash ksh php lua Rscript source ."
+)
+"""Behind the file that they run, anything may follow."""
+
+NEEDS_SYNTAX: Final = _words("read test set look write install")
+"""With files alone they do nothing that anybody types; "test main.py" is meant for the model."""
+
+ANSWERS: Final = frozenset(
+    ("yes", "continue", "more", "go on", "go back", "install", "write", "look", "return", "break")
+)
+"""Whole lines that answer a model, though the shell has such commands; nobody runs them bare."""
+
+_FILES_ONLY: Final = _words(
+    "cat tac head tail less more sort uniq cut paste join split fold expand fmt comm last file",
+    "stat strings tree size sum wc nl od rev column shuf factor seq sleep test find kill sed awk",
+    "rm rmdir unlink shred truncate link install open display import convert compare identify code",
+    "top who users free date cal clear reset exit logout return break continue shift true false",
+    "yes at batch write history jobs bg fg wait set let eval read exec time watch nice env",
+    "script patch apply reboot halt poweroff diff cmp view see print start bc dc",
+    "edit compose show pr dir talk groups news calendar units stream animate montage spell update",
+    *SCRIPTED,
+)
+_MANY_WORDS: Final = _words(
+    "git gh hg svn docker docker-compose podman kubectl helm terraform ansible vagrant apt apt-get",
+    "aptitude dnf yum pacman zypper brew port snap flatpak nix apk npm npx yarn pnpm pip pip3 pipx",
+    "uv poetry conda mamba cargo rustup go gem bundle composer mvn gradle dotnet systemctl service",
+    "journalctl launchctl ip nmcli ufw nft iptables tmux screen aws gcloud az heroku flyctl",
+    "flutter dart bun deno rails rake mix sbt lein stack cabal opam swift xcodebuild adb fastboot",
+    "mkdir touch unset export type hash ssh brim pkill killall expr useradd vim vi nvim nano",
+)
+
+
+def _plain_words() -> dict[str, int]:
+    allowed = dict.fromkeys(_FILES_ONLY, 0)
+    allowed |= dict.fromkeys(_words("cp mv ln scp rsync shutdown passwd su zip w locate"), 1)
+    allowed |= dict.fromkeys(TAKES_COMMANDS, 1)
+    allowed |= {"make": 3, "just": 3, "help": 0}
+    return allowed | dict.fromkeys(_MANY_WORDS, sys.maxsize)
+
+
+PLAIN_WORDS: Final[Mapping[str, int]] = _plain_words()
+"""How many plain words that are no files a command takes; `PLAIN_WORDS_ELSE` for all others."""
+PLAIN_WORDS_ELSE: Final = 2

@@ -1,0 +1,269 @@
+"""What Tab offers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+
+from brim.shell.classify import Decision, Known, classify
+from brim.shell.completion import Programs, ShellCompleter, paths, quoted, unquoted
+
+NAMES = frozenset(
+    (":", "cat", "cd", "git", "grep", "man", "sudo", "time", "make", "ls", "echo", "find")
+)
+MODELS = ("fast", "Flash large", "slow")
+METAS = {
+    "model": lambda _: MODELS,
+    "models": lambda _: (),
+    "memory": lambda _: ("add", "list", "forget"),
+    "mcp": lambda typed: (f"{typed.split()[0]} files",) if " " in typed else ("connect", "list"),
+    "help": lambda _: ("model",),
+}
+HELP = {"model": "Talk to another model."}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    home = tmp_path / "home"
+    for place in ("src/deep", "my folder", ".hidden", "home/notes"):
+        (tmp_path / place).mkdir(parents=True)
+    for name in ("notes.txt", "my file.txt", ".env", "src/main.py", "src/it's", "größe", "a$b"):
+        (tmp_path / name).touch()
+    (home / "notes.md").touch()
+    monkeypatch.setenv("HOME", str(home))
+    return tmp_path
+
+
+@pytest.fixture
+def completer(folder: Path) -> ShellCompleter:
+    known = Known(NAMES.__contains__, lambda path: (folder / path).exists(), METAS)
+
+    def decide(line: str) -> Decision:
+        return classify(line, known)
+
+    return ShellCompleter(
+        metas=METAS, help=HELP, names=lambda: NAMES, folder=lambda: folder, decide=decide
+    )
+
+
+def offered(completer: ShellCompleter, text: str, behind: str = "") -> list[str]:
+    """The line up to the cursor, as each completion would make it."""
+    document = Document(text + behind, cursor_position=len(text))
+    return [
+        text[: len(text) + completion.start_position] + completion.text
+        for completion in completer.get_completions(document, CompleteEvent())
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (":mo", [":model", ":models"]),
+        ("/mo", ["/model", "/models"]),
+        (":", [":help", ":mcp", ":memory", ":model", ":models"]),
+        (":x", []),
+        (":model f", [":model fast", ":model Flash large"]),
+        (":model ", [":model fast", ":model Flash large", ":model slow"]),
+        ("/model s", ["/model slow"]),
+        (":model flash l", [":model Flash large"]),
+        (":memory  a", [":memory  add"]),
+        (":mcp connect f", [":mcp connect files"]),
+        (":models x", []),
+        (":nothing x", []),
+        ("  :hel", ["  :help"]),
+    ],
+)
+def test_own_commands(completer: ShellCompleter, text: str, expected: list[str]) -> None:
+    assert offered(completer, text) == expected
+
+
+def test_own_commands_are_explained(completer: ShellCompleter) -> None:
+    found = completer.get_completions(Document(":model"), CompleteEvent())
+    assert [one.display_meta_text for one in found] == ["Talk to another model.", ""]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("g", ["git", "grep"]),
+        ("!g", ["!git", "!grep"]),
+        ("! gi", ["! git"]),
+        ("?g", []),
+        ("", []),
+        ("A=1 gi", ["A=1 git"]),
+        ("ls | gr", ["ls | grep"]),
+        ("ls|gr", ["ls|grep"]),
+        ("ls && ma", ["ls && make", "ls && man"]),
+        ("ls; gi", ["ls; git"]),
+        ("(gi", ["(git"]),
+        ("ls\ngi", ["ls\ngit"]),
+        ("sudo gi", ["sudo git"]),
+        ("time ma", ["time make", "time man"]),
+        ("man gr", ["man grep"]),
+        ("ls | ", []),
+    ],
+)
+def test_commands(completer: ShellCompleter, text: str, expected: list[str]) -> None:
+    assert offered(completer, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("cat no", ["cat notes.txt"]),
+        ("cat notes.txt no", ["cat notes.txt notes.txt"]),
+        ("cat my", ["cat my\\ file.txt", "cat my\\ folder/"]),
+        ("cat my\\ fi", ["cat my\\ file.txt"]),
+        ('cat "my fi', ['cat "my file.txt"']),
+        ('cat "my fo', ['cat "my folder/']),
+        ("cat 'my fi", ["cat 'my file.txt'"]),
+        ("cat src/", ["cat src/deep/", "cat src/it\\'s", "cat src/main.py"]),
+        ("cat 'src/it", ["cat 'src/it'\\''s'"]),
+        ("cat ./src/m", ["cat ./src/main.py"]),
+        ("cat .", ["cat .env", "cat .hidden/"]),
+        ("cat grö", ["cat größe"]),
+        ("cat a", ["cat a\\$b"]),
+        ('cat "a', ['cat "a\\$b"']),
+        ("cat ~", ["cat ~/"]),
+        ("cat ~/n", ["cat ~/notes/", "cat ~/notes.md"]),
+        ('cat "~/n', []),
+        ("cat ~nosuchuser/n", []),
+        ("cat missing/", []),
+        ("cd s", ["cd src/"]),
+        ("cd n", []),
+        ("cat < no", ["cat < notes.txt"]),
+        ("ls >no", ["ls >notes.txt"]),
+        ("make --file=no", ["make --file=notes.txt"]),
+        ("A=no", ["A=notes.txt"]),
+        ("git add no", ["git add notes.txt"]),
+        ("ls | grep x no", ["ls | grep x notes.txt"]),
+        ("!nosuch no", ["!nosuch notes.txt"]),
+        ("./sr", ["./src/"]),
+        ("src/ma", ["src/main.py"]),
+        (": > no", [": > notes.txt"]),
+    ],
+)
+def test_files_of_commands(completer: ShellCompleter, text: str, expected: list[str]) -> None:
+    assert offered(completer, text) == expected
+
+
+def test_all_files_but_hidden_ones(completer: ShellCompleter) -> None:
+    found = completer.get_completions(Document("ls "), CompleteEvent())
+    shown = [one.display_text for one in found]
+    assert shown == ["a$b", "größe", "home/", "my file.txt", "my folder/", "notes.txt", "src/"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("what is in ./no", ["what is in ./notes.txt"]),
+        ("what is in ./my", ["what is in ./my file.txt", "what is in ./my folder/"]),
+        ("what is ~/notes.", ["what is ~/notes.md"]),
+        ("find the bug in ./src/m", ["find the bug in ./src/main.py"]),
+        ("what's in ./no", ["what's in ./notes.txt"]),
+        ("find what's in ./no", ["find what's in ./notes.txt"]),
+        ("?./no", ["?./notes.txt"]),
+        ("? cat ./no", ["? cat ./notes.txt"]),
+        ("what is no", []),
+        ("this and/no", []),
+        ("what is ./no ", []),
+        ("find the no", []),
+    ],
+)
+def test_files_of_sentences(completer: ShellCompleter, text: str, expected: list[str]) -> None:
+    assert offered(completer, text) == expected
+
+
+def test_root_is_a_folder_and_a_sign(completer: ShellCompleter, folder: Path) -> None:
+    top = "/" + folder.parts[1]
+    assert f"{top}/" in offered(completer, top)
+    assert {"/model", f"{top}/"} <= set(offered(completer, "/"))
+    assert f"ls {folder}/notes.txt" in offered(completer, f"ls {folder}/n")
+
+
+def test_what_stands_behind_the_cursor_changes_nothing(completer: ShellCompleter) -> None:
+    assert offered(completer, "cat no", behind=" | sort") == ["cat notes.txt"]
+    assert offered(completer, ":mo", behind=" fast") == [":model", ":models"]
+
+
+def test_names_that_would_break_the_line_are_left_out(folder: Path) -> None:
+    (folder / "no\nnewline").touch()
+    assert list(paths("no", folder)) == ["notes.txt"]
+    assert list(paths("n\0", folder)) == list(paths("n\0/x", folder)) == []
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\0")))
+def test_any_line_can_be_completed(text: str) -> None:
+    known = Known(NAMES.__contains__, lambda _: False, METAS)
+    completer = ShellCompleter(
+        metas=METAS,
+        help=HELP,
+        names=lambda: NAMES,
+        folder=lambda: Path("/nowhere"),
+        decide=lambda line: classify(line, known),
+    )
+    for completion in completer.get_completions(Document(text), CompleteEvent()):
+        assert -len(text) <= completion.start_position <= 0
+
+
+@given(st.text().filter(str.isprintable), st.sampled_from("\"' "))
+def test_a_quoted_path_reads_as_itself(path: str, quote: str) -> None:
+    assert unquoted(quoted(path, quote.strip()))[0] == path
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    one, two = tmp_path / "one", tmp_path / "two"
+    for folder in (one, two):
+        folder.mkdir()
+        program(folder / f"in-{folder.name}")
+        (folder / "notes.txt").touch(mode=0o644)
+        (folder / "folder").mkdir()
+    return one, two
+
+
+def program(path: Path) -> None:
+    path.touch()
+    path.chmod(0o755)
+
+
+def test_programs_are_what_can_run_on_path(folders: tuple[Path, Path]) -> None:
+    path = os.pathsep.join([*map(str, folders), "", str(folders[0]), "/nowhere"])
+    programs = Programs(lambda: path)
+    assert programs() == {"in-one", "in-two"}
+
+
+def test_a_program_is_known_before_and_after_all_were_found(folders: tuple[Path, Path]) -> None:
+    programs = Programs(lambda: str(folders[0]))
+    for _ in range(2):
+        asked = ("in-one", "in-two", "notes.txt", "folder", "", str(folders[0] / "in-one"))
+        assert [programs.is_command(name) for name in asked] == [True, *[False] * 5]
+        programs()
+
+
+def test_another_path_is_searched_anew(folders: tuple[Path, Path]) -> None:
+    path = str(folders[0])
+    programs = Programs(lambda: path)
+    assert programs() == {"in-one"}
+    path = str(folders[1])
+    assert programs.is_command("in-two")
+    assert not programs.is_command("in-one")
+    assert programs() == {"in-two"}
+
+
+def test_new_programs_are_found_when_looking_again(folders: tuple[Path, Path]) -> None:
+    programs = Programs(lambda: str(folders[0]))
+    programs.refresh().join()
+    program(folders[0] / "new")
+    os.utime(folders[0], ns=(1, 1))  # two changes within one tick of the clock look like one
+    assert not programs.is_command("new")
+    assert programs() == {"in-one"}
+    programs.refresh().join()
+    assert programs.is_command("new")
+    assert programs() == {"in-one", "new"}

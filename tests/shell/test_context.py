@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from brim.errors import BrimError, BudgetError, InputError
+from brim.session import Session
+from brim.shell.context import Picture, as_json, picture, shown, system_blocks
+from brim.shell.context_view import columns
+from brim.system import Fact
+from brim.usage import Price
+from tests.strategies import histories, policies, text
+
+KEPT = ("margin", "not for input", "reply", "free")
+
+
+def tool(name: str, words: int = 20) -> dict[str, Any]:
+    about = {"name": name, "description": text(words), "parameters": {"type": "object"}}
+    return {"type": "function", "function": about}
+
+
+def talk(session: Session, exchanges: int, words: int = 60) -> Session:
+    call = {"id": "a", "type": "function", "function": {"name": "run", "arguments": "{}"}}
+    for number in range(exchanges):
+        session.exec_output(text(words, number))
+        session.user(text(10, number))
+        session.assistant(None, [call])
+        session.tool("a", text(words, number + 50))
+        session.assistant(text(20, number + 99))
+    return session
+
+
+def rows(found: Picture) -> dict[str, int]:
+    return {part.name: part.tokens for part in found.parts}
+
+
+Step = Callable[[Session], object]
+Recipe = tuple[dict[str, Any], list[Step]]
+
+
+@st.composite
+def recipes(draw: st.DrawFn) -> Recipe:
+    """Conversations of any kind, with or without all that goes into a system text."""
+    given = {
+        "model": draw(st.sampled_from((None, "gpt-4o", "gpt-5-mini", "some-model", "mistral-7b"))),
+        "system": draw(st.sampled_from(("", "Be brief.", text(80)))),
+        "window": draw(st.integers(0, 60) | st.integers(300, 4_000)),
+        "reply": draw(st.none() | st.integers(0, 400)),
+        "policy": draw(policies),
+        "tools": [tool(f"t{number}") for number in range(draw(st.integers(0, 3)))],
+        "summarize": draw(st.sampled_from((None, lambda *_: "They spoke of the parser."))),
+    }
+    facts = [Fact("fact", text(9, number)) for number in range(draw(st.integers(0, 2)))]
+    project = draw(st.sampled_from((None, text(30, 7))))
+    goal = draw(st.sampled_from((None, None, None, "Reach it.")))
+    done: list[Step] = [partial(prepared, facts=facts, project=project, goal=goal)]
+    for message in draw(histories(faults=False, marks=False)):
+        done.append(partial(appended, message=message))
+        if draw(st.integers(0, 5)) == 0:
+            done.append(partial(answered, tokens=draw(st.integers(1, 5_000))))
+    if draw(st.booleans()):
+        done.append(lambda session: session.exec_output(text(30)))
+    return given, done
+
+
+def made(recipe: Recipe, look: bool = False) -> Session:
+    given, done = recipe
+    session = Session(**given)
+    for step in done:
+        step(session)
+        if look:
+            picture(session)
+    return session
+
+
+def sessions() -> st.SearchStrategy[Session]:
+    return recipes().map(made)
+
+
+def prepared(session: Session, *, facts: list[Fact], project: str | None, goal: str | None) -> None:
+    session.memory, session.project, session.goal = facts, project, goal
+
+
+def appended(session: Session, *, message: dict[str, Any]) -> None:
+    with suppress(InputError):
+        session.append(message)
+
+
+def answered(session: Session, *, tokens: int) -> None:
+    """The request is made, and its answer says what it took."""
+    usage = {"prompt_tokens": tokens, "completion_tokens": 3}
+    choice = {"message": {"role": "assistant", "content": "So it is."}}
+    with suppress(BrimError):
+        session.request()
+        session.receive({"choices": [choice], "usage": usage})
+
+
+@given(sessions())
+@settings(max_examples=80)
+def test_the_rows_add_up_to_the_window(session: Session) -> None:
+    found = picture(session, tool_servers={"files": [tool("t1")]})
+    assert all(part.tokens >= 0 for part in found.parts)
+    assert sum(part.tokens for part in found.parts) == found.window + found.over
+    used = sum(part.tokens for part in found.parts if part.name not in KEPT)
+    assert used == found.used
+    assert (rows(found)["free"] == 0) if found.over else (found.used <= found.limit)
+    json.dumps(as_json(found))
+
+
+@given(recipes())
+@settings(max_examples=40)
+def test_looking_changes_nothing(recipe: Recipe) -> None:
+    assert sent(made(recipe, look=True)) == sent(made(recipe))
+
+
+def sent(session: Session) -> object:
+    try:
+        return dict(session.request())
+    except BrimError as error:
+        return str(error)
+
+
+@given(sessions())
+@settings(max_examples=40)
+def test_what_fits_is_what_the_session_counts(session: Session) -> None:
+    found = picture(session)
+    if not found.cut.turns and not found.cut.shortened and not found.over:
+        assert found.used == session.tokens
+        assert rows(found)["free"] == session.room
+
+
+@given(sessions())
+@settings(max_examples=40)
+def test_the_system_text_is_its_blocks(session: Session) -> None:
+    whole = session.system_text()
+    assert "".join(system_blocks(session, whole).values()) == whole
+
+
+def full() -> Session:
+    session = Session(
+        "gpt-4o",
+        system="You are a shell.",
+        window=4_000,
+        reply=500,
+        tools=[tool("own"), tool("read", 40), tool("write", 40)],
+        price=Price(input=Decimal(10), output=Decimal(20)),
+    )
+    session.memory = [Fact("user", "likes it short")]
+    session.project = "src/\n  a.py"
+    talk(session, 3)
+    session.exec_output("still waiting")
+    return session
+
+
+def test_every_part_has_a_row_and_the_command_that_frees_it() -> None:
+    found = picture(full(), tool_servers={"files": [tool("read"), tool("write")]})
+    assert {part.name: part.frees for part in found.parts} == {
+        "system": "",
+        "background": ":memory forget",
+        "project": ":tree off",
+        "tools": "",
+        "tools: files": ":mcp disconnect files",
+        "user": ":compact",
+        "assistant": ":compact",
+        "tool results": ":compact",
+        "exec output": ":compact",
+        "waiting output": ":reset",
+        "structure": "",
+        "reply": "",
+        "free": "",
+    }
+    assert rows(found)["tools: files"] > rows(found)["tools"]
+    assert rows(found)["structure"] == 3
+
+
+def test_a_price_is_tokens_times_the_models_price() -> None:
+    found = {part.name: part for part in picture(full()).parts}
+    user = found["user"]
+    assert user.price == Decimal(10) * user.tokens / 1_000_000
+    assert found["reply"].price == Decimal("0.01")
+    assert found["free"].price is None
+    nobody_knows = picture(Session("some-model", window=500))
+    assert all(part.price is None for part in nobody_knows.parts)
+
+
+def test_what_was_left_out_is_not_in_the_rows() -> None:
+    session = talk(Session("gpt-4o", system="Hi.", window=2_000, reply=200), 12)
+    found = picture(session)
+    assert found.used <= found.limit
+    assert found.cut.turns
+    assert set(found.cut.turns).isdisjoint(found.cut.shortened)
+    request = session.request()
+    assert found.used == request.plan.tokens
+    assert found.cut.tokens == request.plan.before - request.plan.tokens
+    assert picture(session) == found
+    assert "left out: " in drawn(found)
+    assert ":recall N brings one back" in drawn(found)
+
+
+def test_turns_have_the_numbers_that_recall_takes() -> None:
+    session = Session("gpt-4o", window=1_500, reply=100)
+    session.user("first")
+    session.request()
+    session.receive({"choices": [{"message": {"role": "assistant", "content": ""}}]})
+    talk(session, 12)
+    cut = picture(session).cut
+    assert 1 not in (*cut.turns, *cut.shortened)
+    assert all(session.recall(index) for index in cut.turns if session.history[index]["content"])
+
+
+def test_what_the_server_reported_goes_before_the_count() -> None:
+    session = talk(Session("some-model", window=8_000, reply=500, system="Hello."), 3)
+    estimated = picture(session)
+    assert estimated.margin > 0
+    assert estimated.counted_by.startswith("estimated with ")
+    session.user("and now?")
+    session.request()
+    usage = {"prompt_tokens": 1_234, "completion_tokens": 5}
+    session.receive(
+        {"choices": [{"message": {"content": "Yes.", "role": "assistant"}}], "usage": usage}
+    )
+    found = picture(session)
+    assert found.counted_by == "reported by the server for the last request, estimated since"
+    assert found.margin == 0
+    assert 1_234 < found.used < 1_300
+    assert sum(rows(found).values()) == 8_000
+
+
+def test_a_model_that_takes_less_than_its_window_leaves() -> None:
+    found = picture(Session("gpt-5-mini"))
+    assert rows(found)["not for input"] == found.window - found.reply - found.limit
+    assert found.window_from == "the catalog"
+
+
+def test_where_the_window_comes_from_is_said() -> None:
+    assert picture(Session("x", window=100)).window_from == "the configuration"
+    fallback = picture(Session("x", window=4_096), window_from="token_budget, as none is known")
+    assert "window: token_budget, as none is known" in drawn(fallback)
+    with pytest.raises(BudgetError, match="context window of x is not known"):
+        picture(Session("x"))
+
+
+def drawn(found: Picture, width: int = 80, **settings: Any) -> str:
+    file = io.StringIO()
+    Console(file=file, width=width, height=50, **settings).print(shown(found))
+    return file.getvalue()
+
+
+def test_it_can_be_read() -> None:
+    lines = drawn(
+        picture(full(), tool_servers={"files": [tool("read"), tool("write")]})
+    ).splitlines()
+    assert lines[0].startswith("gpt-4o · ~")
+    assert " of 4,000 tokens · ~" in lines[0]
+    assert lines[0].endswith(" of the limit 3,500")
+    assert len(lines[4]) == 79
+    assert lines[5].index("▲") == lines[4].index("░")
+    assert lines[-1].split() == ["window", "4,000"]
+    assert "░ reply               500     12 %  ≤ $0.0100" in lines
+
+
+@given(sessions(), st.integers(20, 130), st.sampled_from(("colors", "none", "dumb")))
+@settings(max_examples=60)
+def test_it_is_never_wider_than_the_screen(session: Session, width: int, kind: str) -> None:
+    given: dict[str, dict[str, Any]] = {
+        "colors": {"force_terminal": True, "color_system": "standard"},
+        "none": {"force_terminal": True, "no_color": True, "color_system": "standard"},
+        "dumb": {"force_terminal": True, "_environ": {"TERM": "dumb"}},
+    }
+    written = drawn(picture(session), width, **given[kind])
+    for line in re.sub(r"\x1b\[[0-9;]*m", "", written).splitlines():
+        assert cell_len(line) <= width
+    assert written.isascii() or kind != "dumb"
+
+
+def test_without_colours_each_part_has_a_fill_of_its_own() -> None:
+    lines = drawn(picture(full())).splitlines()
+    fills = [line[0] for line in lines[8:-1]]
+    assert len(set(fills)) == len(fills)
+    assert set(lines[4]) == set(fills)
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=12), st.integers(12, 120))
+def test_a_bar_is_as_wide_as_it_is_told(sizes: list[int], width: int) -> None:
+    found = columns(sizes, width)
+    assert sum(found) == (width if any(sizes) else 0)
+    assert all((cells > 0) == (size > 0) for cells, size in zip(found, sizes, strict=True))

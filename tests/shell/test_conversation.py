@@ -1,0 +1,209 @@
+"""A conversation on disk: what a killed shell goes on with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brim.errors import InputError
+from brim.session import Session
+from brim.shell.conversation import CUT, ENDED, Conversation, resumed
+from brim.store import Database, Log
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+OTHER = {"id": "c2", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    database = Database(tmp_path / "state")
+    yield Log(database)
+    database.close()
+
+
+def session(data: dict[str, Any] | None = None) -> Session:
+    settings: dict[str, Any] = {"model": "gpt-4o", "window": 1_000, "reply": 100}
+    return Session(**settings) if data is None else Session.from_dict(data, **settings)
+
+
+def begun(log: Log) -> Conversation:
+    return Conversation(session(), log, log.begin(Path("/"), "fast"))
+
+
+def answer(conversation: Conversation, words: str) -> None:
+    conversation.session.request()
+    message = {"role": "assistant", "content": words}
+    usage = {"prompt_tokens": 20, "completion_tokens": 3}
+    conversation.session.receive({"choices": [{"message": message}], "usage": usage})
+    conversation.keep()
+
+
+def again(conversation: Conversation) -> Conversation:
+    """The same conversation as another process finds it."""
+    conversation.log.release(conversation.name)
+    return resumed(conversation.log, conversation.name, session)
+
+
+def said(conversation: Conversation) -> list[Any]:
+    return [turn["content"] for turn in conversation.session.history]
+
+
+def test_it_goes_on_where_it_was(log: Log) -> None:
+    first = begun(log)
+    first.output("$ ls\nfile")
+    first.say("what is that?")
+    answer(first, "a file")
+    first.output("$ pwd\n/")
+    second = again(first)
+    assert second.session.to_dict() == first.session.to_dict()
+    assert second.session.waiting == "$ pwd\n/"
+    second.say("and now?")
+    answer(second, "the root")
+    assert said(again(second)) == ["what is that?", "a file", "and now?", "the root"]
+
+
+def test_a_long_one_sends_what_it_would_have_sent(log: Log) -> None:
+    first = begun(log)
+    for number in range(40):
+        first.say(f"question {number} " + "word " * 30)
+        answer(first, f"answer {number} " + "text " * 30)
+    second = again(first)
+    for conversation in (first, second):
+        conversation.session.user("and now?")
+    assert dict(second.session.request()) == dict(first.session.request())
+    assert second.session.request().plan.cut
+
+
+def test_words_without_an_answer_are_there(log: Log) -> None:
+    first = begun(log)
+    first.say("why?")
+    assert said(again(first)) == ["why?"]
+
+
+def test_an_answer_that_broke_off_is_kept_as_far_as_it_came(log: Log) -> None:
+    first = begun(log)
+    first.say("why?")
+    first.draft("Because it")
+    second = again(first)
+    assert second.session.history[-1] == {"role": "assistant", "content": "Because it", CUT: True}
+    assert said(again(second)) == ["why?", "Because it"]
+    second.say("go on")
+    assert CUT not in json.dumps(dict(second.session.request()))
+
+
+def test_no_call_waits_for_a_result_that_will_not_come(log: Log) -> None:
+    first = begun(log)
+    first.say("look")
+    first.session.append({"role": "assistant", "content": None, "tool_calls": [CALL, OTHER]})
+    first.keep()
+    first.result("c1", "seen")
+    second = again(first)
+    assert [turn.get("tool_call_id") for turn in second.session.history[2:]] == ["c1", "c2"]
+    assert second.session.history[-1]["content"] == ENDED
+    second.say("and?")
+    assert second.session.request()
+
+
+def test_taking_back_an_exchange_lets_its_output_wait_again(log: Log) -> None:
+    first = begun(log)
+    first.say("one")
+    answer(first, "two")
+    first.output("$ ls\nfile")
+    first.say("three")
+    answer(first, "four")
+    first.output("$ pwd\n/")
+    first.take_back(first.last_exchange())
+    for conversation in (first, again(first)):
+        assert said(conversation) == ["one", "two"]
+        assert conversation.session.waiting == "$ ls\nfile\n\n$ pwd\n/"
+
+
+def test_nothing_said_cannot_be_taken_back(log: Log) -> None:
+    with pytest.raises(InputError, match="nothing was said"):
+        begun(log).last_exchange()
+
+
+def test_the_log_keeps_what_was_taken_back(log: Log) -> None:
+    first = begun(log)
+    first.say("one")
+    answer(first, "two")
+    first.take_back(0)
+    first.reset()
+    assert [event.kind for event in log.events(first.name)] == ["turn", "turn", "back", "reset"]
+    assert said(again(first)) == []
+
+
+def test_a_compaction_is_taken_back_by_the_next_shell(log: Log) -> None:
+    first = begun(log)
+    for number in range(8):
+        first.say(f"question {number} " + "word " * 20)
+        answer(first, "text " * 20)
+    whole = first.session.tokens
+    first.compact(
+        lambda edit: first.session.compact(edit, summarize=lambda *_: "SUMMARY"),
+        first.session.compaction(sums_up=True),
+    )
+    small = first.session.tokens
+    assert small < 0.8 * whole
+    second = again(first)
+    assert second.session.tokens == small
+    assert second.last_compaction is not None
+    second.uncompact()
+    third = again(second)
+    assert third.last_compaction is None
+    assert third.session.summary is None
+    assert third.session.tokens == whole
+
+
+def test_after_more_was_said_a_compaction_is_not_the_last_thing(log: Log) -> None:
+    first = begun(log)
+    for _ in range(8):
+        first.say("word " * 20)
+        answer(first, "text " * 20)
+    first.compact(first.session.compact, first.session.compaction())
+    first.say("more")
+    assert first.last_compaction is None
+    first.take_back(first.last_exchange())
+    assert first.last_compaction is not None
+    first.take_back(first.last_exchange())
+    assert again(first).compactions == []
+
+
+ACTIONS = ("say", "answer", "output", "back", "reset", "pin", "draft", "recall", "again")
+
+
+@given(st.lists(st.sampled_from(ACTIONS), max_size=30))
+def test_whatever_happens_the_next_shell_finds_the_same(
+    tmp_path_factory: pytest.TempPathFactory, actions: list[str]
+) -> None:
+    database = Database(tmp_path_factory.mktemp("state"))
+    conversation = begun(Log(database))
+    for number, action in enumerate(actions):
+        turns = conversation.session.history
+        match action:
+            case "say":
+                conversation.say(f"words {number}")
+            case "answer" if turns and turns[-1]["role"] == "user":
+                answer(conversation, f"answer {number}")
+            case "output":
+                conversation.output(f"output {number}")
+            case "back" if any(turn["role"] == "user" for turn in turns):
+                conversation.take_back(conversation.last_exchange())
+            case "reset":
+                conversation.reset()
+            case "pin" if turns:
+                conversation.session.pin(len(turns) - 1)
+                conversation.keep()
+            case "recall" if turns:
+                conversation.recall(0)
+            case "again":
+                conversation = again(conversation)
+    found = again(conversation)
+    assert found.session.to_dict() == conversation.session.to_dict()
+    database.close()

@@ -1,0 +1,356 @@
+"""The doctor: real files, a real llama.cpp, and what is said about them."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pexpect  # type: ignore[import-untyped]
+import pytest
+
+from brim.config import Loaded, load
+from brim.errors import ConfigError
+from brim.local import LocalServer
+from brim.shell.doctor import Check, is_well, lines, run
+from tests.shell.test_finding import VLLM, free_port, serving
+
+Checked = Callable[..., list[Check]]
+PATIENT = 20.0
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    return {"BRIM_STATE": str(tmp_path / "state"), "HOME": str(tmp_path)}
+
+
+def configured(
+    tmp_path: Path, text: str, environment: Mapping[str, str], *, project: str | None = None
+) -> Loaded | ConfigError:
+    """What a file says, or what is wrong with it."""
+    user, overlay = tmp_path / "config.toml", tmp_path / ".brim.toml"
+    user.write_text(text)
+    if project is not None:
+        overlay.write_text(project)
+    try:
+        return load(
+            user=user,
+            project=None if project is None else overlay,
+            environment=environment,
+            trusted=lambda *_: False,
+        )
+    except ConfigError as error:
+        return error
+
+
+@pytest.fixture
+def checked(tmp_path: Path, environment: dict[str, str]) -> Checked:
+    """All checks of a configuration that is given as text."""
+
+    def check(text: str = "", *, project: str | None = None, **more: str) -> list[Check]:
+        known = {**environment, **more}
+        loaded = configured(tmp_path, text, known, project=project)
+        return list(run(loaded, known, ports=[], patience=PATIENT))
+
+    return check
+
+
+def named(checks: list[Check], name: str) -> Check:
+    (found,) = [check for check in checks if check.name == name]
+    return found
+
+
+def small(server: LocalServer, **settings: object) -> str:
+    """The configuration of a model `small` at a server."""
+    given = {"endpoint": server.url, "model": server.model, "key_env": "SMALL_KEY", **settings}
+    rows = [f"{key} = {json.dumps(value)}" for key, value in given.items()]
+    return "\n".join(["[models.small]", *rows])
+
+
+def test_what_is_installed_is_told(checked: Checked) -> None:
+    checks = checked()
+    version = named(checks, "version")
+    assert f"Python {sys.version_info.major}.{sys.version_info.minor}" in version.said
+    assert named(checks, "extras").state == "ok"
+
+
+def test_a_real_model_is_well(checked: Checked, llama: LocalServer) -> None:
+    checks = checked(small(llama), SMALL_KEY=llama.key)
+    assert is_well(checks)
+    host = llama.url.removeprefix("http://").removesuffix("/v1")
+    said = {check.name: (check.state, check.said) for check in checks}
+    assert said["small: server"] == (
+        "ok",
+        f"{host} answers, llama.cpp, and offers {llama.model}",
+    )
+    assert said["small: window"] == ("ok", "2,048 tokens, from the server (/props)")
+    assert said["small: counting"][1].endswith("and the server counts")
+    assert said["small: price"][0] == "ok"
+    assert llama.key not in repr(checks)
+
+
+def test_a_window_above_the_servers_is_noticed(checked: Checked, llama: LocalServer) -> None:
+    window = named(checked(small(llama, window=9_000), SMALL_KEY=llama.key), "small: window")
+    assert window.state == "warn"
+    assert "9,000" in window.said
+    assert window.advice == "set models.small.window = 2048, or take it out"
+
+
+def test_a_server_that_is_not_to_be_asked_is_not(checked: Checked, llama: LocalServer) -> None:
+    text = '[count]\nserver = "off"\n' + small(llama)
+    counting = named(checked(text, SMALL_KEY=llama.key), "small: counting")
+    assert counting.said.endswith("and the server is not asked (count.server)")
+
+
+def test_a_key_that_is_missing_or_wrong_is_bad_and_never_shown(
+    checked: Checked, llama: LocalServer
+) -> None:
+    missing = checked(small(llama))
+    assert named(missing, "small: key") == Check(
+        "small: key", "warn", "SMALL_KEY is not set", "export SMALL_KEY=…"
+    )
+    assert named(missing, "small: server").state == "bad"
+    wrong = checked(small(llama), SMALL_KEY="wrong-key-0815")
+    assert named(wrong, "small: server").state == "bad"
+    assert "wrong-key-0815" not in repr(wrong)
+
+
+def test_a_key_that_a_server_repeats_is_masked(checked: Checked) -> None:
+    body = {"error": {"message": "no such key: wrong-key-0815 or header-0815"}}
+    with serving({"*": body}, status=401) as server:
+        checks = checked(
+            f'[models.x]\nendpoint = "{server.url}"\nkey_env = "X_KEY"\n'
+            'headers = { X-Team = "header-0815" }\nwindow = 8192\n',
+            X_KEY="wrong-key-0815",
+        )
+    assert server.keys == ["Bearer wrong-key-0815"]
+    assert named(checks, "x: server").state == "bad"
+    assert "0815" not in repr(checks)
+
+
+def test_a_server_that_is_not_there_is_bad(checked: Checked) -> None:
+    checks = checked(
+        f'[models.x]\nendpoint = "http://127.0.0.1:{free_port()}"\nmodel = "gpt-5-mini"'
+    )
+    assert named(checks, "x: server").state == "bad"
+    assert named(checks, "x: window").said == "400,000 tokens, from the catalog"
+    assert "exact, with o200k_base" in named(checks, "x: counting").said
+    assert named(checks, "x: price").said.endswith("out, a million tokens")
+    assert not is_well(checks)
+
+
+def test_a_model_that_the_server_does_not_have_is_bad(checked: Checked) -> None:
+    with serving(VLLM) as server:
+        checks = checked(f'[models.x]\nendpoint = "{server.url}"\nmodel = "other"')
+    assert named(checks, "x: server").state == "bad"
+    assert named(checks, "x: server").advice == "it offers Qwen/Q-7B"
+
+
+def test_what_nobody_knows_is_asked_of_the_user(checked: Checked) -> None:
+    answer = {"/v1/models": {"data": [{"id": "unheard-of"}]}}
+    with serving(answer) as server:
+        checks = checked(f'[models.unheard-of]\nendpoint = "{server.url}"')
+    assert named(checks, "unheard-of: server").state == "ok"
+    assert named(checks, "unheard-of: window").state == "bad"
+    assert named(checks, "unheard-of: window").advice == "set models.unheard-of.window"
+    assert named(checks, "unheard-of: counting").said.startswith("an estimate with o200k_base")
+    assert named(checks, "unheard-of: price").state == "warn"
+
+
+def test_a_model_without_a_server_is_bad_unless_it_is_the_embedded_one(checked: Checked) -> None:
+    checks = checked("[models.x]\nwindow = 5\n[models.local]\nwindow = 2048\n")
+    assert named(checks, "x: server").advice == "set models.x.endpoint to its address"
+    assert named(checks, "model local") == Check("model local", "ok", "is the embedded one")
+
+
+def test_every_mistake_in_a_file_is_told_with_its_line(checked: Checked) -> None:
+    checks = checked('[context]\npolicy = "stedy"\n[cots]\n')
+    wrong = [check for check in checks if check.name == "configuration"]
+    assert [check.state for check in wrong] == ["bad", "bad"]
+    assert any("config.toml:2" in check.said and "steady" in check.said for check in wrong)
+    assert any("config.toml:3" in check.said for check in wrong)
+
+
+def test_a_file_that_is_not_trusted_is_named(checked: Checked) -> None:
+    used, overlay = [
+        check for check in checked("", project="[context]") if check.name == "configuration"
+    ]
+    assert (used.state, overlay.state) == ("ok", "warn")
+    assert ".brim.toml is not used" in overlay.said
+    assert overlay.advice == "brim config trust"
+
+
+def test_what_runs_and_is_not_configured_is_found(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    with serving(VLLM) as one, serving(VLLM) as other:
+        text = f'[models.x]\nendpoint = "http://localhost:{one.port}/v1"\nmodel = "Qwen/Q-7B"'
+        loaded = configured(tmp_path, text, environment)
+        checks = list(run(loaded, environment, ports=[one.port, other.port], patience=PATIENT))
+    found = named(checks, "found")
+    assert found.said == f"vLLM at {other.url}, Qwen/Q-7B, 32,768 tokens"
+    assert found.advice is not None
+    assert f'endpoint = "{other.url}", model = "Qwen/Q-7B"' in found.advice
+
+
+def test_the_embedded_model_is_offered_where_there_is_no_other(
+    checked: Checked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weights: Path
+) -> None:
+    monkeypatch.setenv("BRIM_DATA", str(tmp_path / "data"))
+    missing = named(checked(), "embedded model")
+    assert (missing.state, missing.advice) == ("warn", "`brim local` gets it")
+    with_key = checked(OPENAI_API_KEY="sk-1")
+    assert named(with_key, "embedded model").state == "ok"
+    (tmp_path / "data/models").mkdir(parents=True)
+    (tmp_path / "data/models" / weights.name).symlink_to(weights)
+    assert named(checked(), "embedded model").state == "ok"
+
+
+def test_the_state_folder_is_the_users_own(checked: Checked, tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    assert "will be made" in named(checked(), "state folder").said
+    assert not folder.exists()
+    folder.mkdir(mode=0o700)
+    assert named(checked(), "state folder").state == "ok"
+    folder.chmod(0o755)
+    loose = named(checked(), "state folder")
+    assert loose.state == "warn"
+    assert (loose.advice or "").startswith("chmod 700 ")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
+    assert list(folder.iterdir()) == []
+
+
+def test_a_state_folder_that_cannot_be_is_bad(checked: Checked, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        state = named(checked(BRIM_STATE=str(place)), "state folder")
+        assert state.state == "bad"
+        assert state.advice == "BRIM_STATE names another folder"
+
+
+def test_a_check_is_a_line_and_its_advice_another() -> None:
+    assert list(lines(Check("extras", "warn", "none", "pip install"))) == [
+        "warn  extras               none",
+        "                           pip install",
+    ]
+
+
+@pytest.fixture
+def doctor(
+    tmp_path: Path, environment: dict[str, str]
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs the command with a file of its own, after some preparation."""
+
+    def run(
+        text: str, *arguments: str, first: str = "", **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command(first, *arguments),
+            env=alone(tmp_path, text, {**environment, **variables}),
+            cwd=tmp_path,
+            capture_output=True,
+            check=False,
+            timeout=120,
+            encoding="utf-8",
+        )
+
+    return run
+
+
+def command(first: str, *arguments: str) -> list[str]:
+    start = f"{first}\nimport brim.cli.doctor; from brim.cli import main; main()"
+    return [sys.executable, "-c", start, "doctor", *arguments]
+
+
+def alone(folder: Path, text: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment without the keys of this machine, and with this configuration."""
+    config = folder / "config.toml"
+    config.write_text(text)
+    clean = {name: value for name, value in os.environ.items() if "_KEY" not in name}
+    return {**clean, **environment, "BRIM_CONFIG": str(config), "PYTHONUTF8": "1"}
+
+
+def test_the_command_ends_with_0_if_nothing_is_bad(
+    doctor: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    done = doctor("")
+    assert done.returncode == 0, done.stderr
+    assert "configuration        ~/config.toml is used" in done.stdout
+    assert "terminal             this is none" in done.stdout
+
+
+def test_the_command_ends_with_1_if_something_is_bad(
+    doctor: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    done = doctor('[models.x]\nmodel = "gpt-5-mini"\n', "--json")
+    assert done.returncode == 1, done.stderr
+    told = json.loads(done.stdout)
+    assert told["ok"] is False
+    assert {
+        "name": "x: server",
+        "state": "bad",
+        "said": "has no endpoint",
+        "advice": "set models.x.endpoint to its address",
+    } in told["checks"]
+    wrong = doctor("nonsense")
+    assert wrong.returncode == 1
+    assert "bad   configuration" in wrong.stdout
+    assert "Traceback" not in wrong.stderr
+
+
+def test_it_works_without_any_extra_and_says_which_is_missing(
+    doctor: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    without = "import sys; sys.modules.update(aiohttp=None, splintr=None, mcp=None)"
+    done = doctor('[models.x]\nendpoint = "http://127.0.0.1:1"', first=without)
+    assert done.returncode == 1, done.stderr
+    assert "warn  extras               client is not installed: talking to servers" in done.stdout
+    assert "pip install 'brim[models]'" in done.stdout
+    assert "pip install 'brim[shell]'" in done.stdout
+    assert "bad   model x              talking to a server needs aiohttp" in done.stdout
+
+
+def test_an_encoding_that_lacks_characters_is_noticed(
+    doctor: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    done = doctor("", PYTHONIOENCODING="latin-1")
+    assert "warn  terminal             its encoding is" in done.stdout
+    assert "LC_ALL=C.UTF-8" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("variables", "columns", "said"),
+    [
+        ({"TERM": "xterm-256color"}, 100, "ok    terminal             xterm-256color, 100 columns"),
+        ({"TERM": "xterm-256color", "NO_COLOR": "1"}, 100, "no colours (NO_COLOR)"),
+        ({"TERM": "xterm", "COLORTERM": "truecolor"}, 100, "all colours"),
+        ({"TERM": "dumb"}, 100, "warn  terminal             dumb, 100 columns"),
+        ({"TERM": "xterm"}, 50, "warn  terminal             xterm, 50 columns, a few colours"),
+    ],
+)
+def test_a_terminal_is_described(
+    tmp_path: Path,
+    environment: dict[str, str],
+    variables: dict[str, str],
+    columns: int,
+    said: str,
+) -> None:
+    known = alone(tmp_path, "", {**environment, "NO_COLOR": "", "COLORTERM": "", **variables})
+    known = {name: value for name, value in known.items() if name not in ("COLUMNS", "LINES")}
+    program, *arguments = command("")
+    child = pexpect.spawn(
+        program,
+        arguments,
+        env=known,
+        cwd=str(tmp_path),
+        dimensions=(40, columns),
+        encoding="utf-8",
+        timeout=60,
+    )
+    shown = child.read()
+    child.close()
+    assert said in shown

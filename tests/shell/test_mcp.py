@@ -1,0 +1,564 @@
+"""MCP servers, real ones: programs of our own, and servers over HTTP."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp import types
+
+from brim.config import McpConfig
+from brim.errors import (
+    AuthenticationError,
+    BrimError,
+    ConnectionFailedError,
+    InputError,
+    ProviderError,
+    ProviderTimeoutError,
+)
+from brim.shell.mcp import Result, Servers
+from brim.shell.mcp_tools import LONGEST_NAME, offered_name, result_of, tool_of
+
+SCRIPT = Path(__file__).with_name("mcp_server.py")
+SECRET = "hush-hush"
+
+
+def program(*args: str, **env: str) -> McpConfig:
+    return McpConfig(command=sys.executable, args=args, env=env)
+
+
+def until(condition: Callable[[], object], seconds: float = 60) -> None:
+    """Wait for something that is sure to come."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("mcp") / "logs" / "servers.log"
+
+
+@pytest.fixture(scope="module")
+def stdio(log: Path) -> Iterator[Servers]:
+    with Servers(log=log, timeout=60) as servers:
+        servers.connect("own", program(str(SCRIPT), SECRET=SECRET))
+        yield servers
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture
+def over_http() -> Iterator[tuple[subprocess.Popen[bytes], McpConfig]]:
+    port = free_port()
+    with subprocess.Popen([sys.executable, SCRIPT, str(port)], stderr=subprocess.DEVNULL) as child:
+        until(lambda: listens(port) or child.poll() is not None)
+        yield child, McpConfig(url=f"http://127.0.0.1:{port}/mcp", headers={"X-Key": SECRET})
+        child.kill()
+
+
+# What a server offers
+
+
+def test_tools_are_offered_under_names_of_their_server(stdio: Servers) -> None:
+    tools = {tool.name: tool for tool in stdio.tools}
+    assert {"add", "fail", "slow", "big", "structured"} <= tools.keys()
+    add = tools["add"]
+    assert (add.server, add.offered) == ("own", "own__add")
+    function = add.definition["function"]
+    assert add.definition["type"] == "function"
+    assert (function["name"], function["description"]) == ("own__add", "Add two numbers.")
+    assert function["parameters"]["required"] == ["a", "b"]
+
+
+def test_hints_are_taken_where_they_are_given(stdio: Servers) -> None:
+    hints = {tool.name: (tool.is_read_only, tool.is_destructive) for tool in stdio.tools}
+    assert hints["add"] == (True, None)
+    assert hints["slow"] == (False, True)
+    assert hints["big"] == (False, None)
+
+
+names = st.text(min_size=1, max_size=80)
+
+
+@given(st.lists(st.tuples(names, names), unique=True, max_size=20))
+def test_offered_names_are_unique_and_taken_by_all_providers(pairs: list[tuple[str, str]]) -> None:
+    offered = [offered_name(server, name) for server, name in pairs]
+    assert len(set(offered)) == len(pairs)
+    assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) for name in offered)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("a__b", "c"), ("a", "b__c")),
+        (("a_", "b"), ("a", "_b")),
+        (("a b", "c"), ("a_b", "c")),
+        (("a", "b.c"), ("a", "b/c")),
+        (("a", "b" * 64 + "c"), ("a", "b" * 64 + "d")),
+    ],
+)
+def test_names_that_look_alike_stay_apart(one: tuple[str, str], other: tuple[str, str]) -> None:
+    assert offered_name(*one) != offered_name(*other)
+
+
+def test_plain_names_stay_readable() -> None:
+    assert offered_name("files", "read_file") == "files__read_file"
+    assert offered_name("files", "read.file").startswith("files__read_file_")
+    assert len(offered_name("files", "r" * 100)) == LONGEST_NAME
+
+
+def test_a_tool_without_arguments_says_so() -> None:
+    listed = types.Tool(name="now", title="The time", input_schema={"type": "object"})
+    function = tool_of("clock", listed).definition["function"]
+    assert function["parameters"] == {"type": "object", "properties": {}}
+    assert function["description"] == "The time"
+
+
+# Calls
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "text", "is_error"),
+    [
+        ("add", {"a": 2, "b": 3}, "5", False),
+        ("add", {"a": "two"}, "validation error", True),
+        ("fail", {}, "the reason of the failure", True),
+        ("big", {"size": 200_000}, "x" * 200_000, False),
+        ("structured", {}, "grün", False),
+        ("picture", {}, "before\n[image, 12 kB]", False),
+        ("variable", {"name": "SECRET"}, SECRET, False),
+        ("variable", {"name": "PATH"}, "/", False),
+    ],
+)
+def test_a_call_gives_text(
+    stdio: Servers, name: str, arguments: dict[str, Any], text: str, is_error: bool
+) -> None:
+    result = stdio.call(f"own__{name}", arguments)
+    assert text in result.text
+    assert result.is_error is is_error
+
+
+def test_a_tool_that_is_not_there_is_named(stdio: Servers) -> None:
+    result = stdio.call("own__ad", {})
+    assert result.is_error
+    assert "own__ad;" in result.text
+    assert "own__add" in result.text
+
+
+def test_keys_of_models_are_not_handed_to_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    with Servers(timeout=60) as servers:
+        servers.connect("own", program(str(SCRIPT)))
+        assert servers.call("own__variable", {"name": "OPENAI_API_KEY"}).text == "nothing"
+
+
+def test_complaints_go_to_the_log(
+    stdio: Servers, log: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stdio.call("own__variable", {"name": "SOME_NAME"})
+    until(lambda: "asked for SOME_NAME" in log.read_text())
+    assert log.stat().st_mode & 0o077 == 0
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_tool_that_takes_too_long_is_given_up_and_its_server_stays(log: Path) -> None:
+    with Servers(log=log, timeout=60, patience=0.5) as servers:
+        servers.connect("own", program(str(SCRIPT)))
+        result = servers.call("own__slow", {"seconds": 1_000})
+        assert result == Result("own did not answer within 0.5 seconds", is_error=True)
+        assert servers.states()[0].is_connected
+
+
+def test_new_tools_of_a_server_are_learned(stdio: Servers) -> None:
+    assert not stdio.call("own__grow", {}).is_error
+    until(lambda: "own__grown" in [tool.offered for tool in stdio.tools])
+    assert stdio.call("own__grown", {}) == Result("new")
+
+
+CTRL_C = """
+import os, signal, sys, threading, time
+from pathlib import Path
+from brim.config import McpConfig
+from brim.shell.mcp import Servers
+
+script, log = sys.argv[1], Path(sys.argv[2])
+
+def awaited(word):
+    while word not in log.read_text():
+        time.sleep(0.01)
+
+def interrupt(word):
+    awaited(word)
+    os.kill(os.getpid(), signal.SIGINT)
+
+def interrupted(word, work):
+    threading.Thread(target=interrupt, args=(word,)).start()
+    try:
+        work()
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+
+with Servers(log=log, timeout=60) as servers:
+    servers.connect("own", McpConfig(command=sys.executable, args=(script,)))
+    interrupted("begun", lambda: servers.call("own__slow", {"seconds": 1000}))
+    awaited("cancelled")
+    print(servers.call("own__add", {"a": 1, "b": 2}).text, flush=True)
+    silent = McpConfig(command="bash", args=("-c", "echo silent >&2; while read -r; do :; done"))
+    interrupted("silent", lambda: servers.connect("silent", silent))
+    print([state.fault for state in servers.states()], flush=True)
+    print(servers.call("own__add", {"a": 2, "b": 2}).text, flush=True)
+"""
+
+
+def test_ctrl_c_stops_the_waiting_and_the_servers_stay(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CTRL_C, SCRIPT, tmp_path / "log"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    stopped = "[None, 'it was stopped before it was there']"
+    said = ["interrupted", "3", "interrupted", stopped, "4"]
+    assert done.stdout.splitlines() == said, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# Contents
+
+
+def text(words: str) -> types.TextContent:
+    return types.TextContent(text=words)
+
+
+def embedded(
+    resource: types.TextResourceContents | types.BlobResourceContents,
+) -> types.EmbeddedResource:
+    return types.EmbeddedResource(resource=resource)
+
+
+@pytest.mark.parametrize(
+    ("content", "structured", "said"),
+    [
+        ([text("one"), text("two")], None, "one\ntwo"),
+        ([text("one")], {"a": 1}, "one"),
+        ([], {"a": "ö"}, '{"a": "ö"}'),
+        ([text("")], {"a": 1}, '{"a": 1}'),
+        ([types.ImageContent(data="A" * 40, mime_type="image/png")], None, "[image, 30 bytes]"),
+        (
+            [types.AudioContent(data="A" * 4_000, mime_type="audio/wav")],
+            [1],
+            "[audio, 3 kB]\n[1]",
+        ),
+        ([types.ResourceLink(uri="file:///a", name="a")], None, "[resource file:///a]"),
+        ([embedded(types.TextResourceContents(uri="a:b", text="inside"))], None, "inside"),
+        (
+            [embedded(types.BlobResourceContents(uri="a:b", blob="A" * 8_000))],
+            None,
+            "[resource a:b, 6 kB]",
+        ),
+        ([], None, "[no output]"),
+    ],
+)
+def test_contents_become_text(content: list[Any], structured: object, said: str) -> None:
+    answer = types.CallToolResult(content=content, structured_content=structured)
+    assert result_of(answer) == Result(said)
+
+
+def test_a_failure_without_words_is_named() -> None:
+    answer = types.CallToolResult(content=[], is_error=True)
+    assert result_of(answer) == Result("[failed, and does not say why]", is_error=True)
+
+
+# Coming and going
+
+
+def test_servers_come_in_their_order_and_go_one_by_one() -> None:
+    with Servers(timeout=60) as servers:
+        assert (servers.tools, servers.states()) == ((), ())
+        first = servers.connect("first", program("-c", OLD))
+        second = servers.connect("second", program("-c", OLD))
+        assert servers.tools == (*first, *second)
+        assert [state.name for state in servers.states()] == ["first", "second"]
+        servers.disconnect("first")
+        assert servers.tools == second
+        assert servers.call("first__echo", {}).is_error
+        with pytest.raises(InputError, match="no MCP server is called first; there is second"):
+            servers.disconnect("first")
+        assert servers.connect("second", program("-c", OLD)) == second
+    assert (servers.tools, servers.states()) == ((), ())
+    servers.close()
+
+
+def telling(pid: Path) -> str:
+    """The old server; it writes down who it is."""
+    return f"import os, pathlib; pathlib.Path({str(pid)!r}).write_text(str(os.getpid()))\n{OLD}"
+
+
+def lives(pid: Path) -> bool:
+    try:
+        os.kill(int(pid.read_text()), 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_closing_ends_what_was_started(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    with Servers(timeout=60) as servers:
+        servers.connect("old", program("-c", telling(pid)))
+        assert lives(pid)
+    assert not lives(pid)
+
+
+def test_a_server_over_http_is_like_any_other(over_http: tuple[Any, McpConfig]) -> None:
+    child, config = over_http
+    with Servers(timeout=60) as servers:
+        offered = [tool.offered for tool in servers.connect("web", config)]
+        assert "web__add" in offered
+        assert servers.call("web__add", {"a": 2, "b": 3}) == Result("5")
+        assert servers.call("web__header", {"name": "X-Key"}) == Result(SECRET)
+        assert servers.call("web__fail", {}).is_error
+        child.kill()
+        child.wait()
+        result = servers.call("web__add", {"a": 2, "b": 3})
+        assert result.is_error
+        assert "the MCP server web is gone" in result.text
+        assert not servers.states()[0].is_connected
+        assert servers.tools == ()
+        assert servers.call("web__add", {}).is_error
+
+
+# Servers of the older protocol, and strange ones
+
+OLD = """
+import json, os, sys
+
+def say(**message):
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+def tool(name):
+    return {"name": name, "inputSchema": {"type": "object"}}
+
+print("Welcome to the old server!", flush=True)
+tools = [tool("echo"), tool("refuse"), tool("nonsense"), tool("leave"), tool("more")]
+for line in sys.stdin:
+    request = json.loads(line)
+    method, params = request["method"], request.get("params") or {}
+    if "id" not in request:
+        continue
+    ident = request["id"]
+    if method == "initialize":
+        about = {"name": "old", "version": "1"}
+        say(id=ident, result={"protocolVersion": "2025-06-18", "serverInfo": about,
+                              "capabilities": {"tools": {"listChanged": True}}})
+    elif method == "tools/list":
+        at = int(params.get("cursor") or 0)
+        page = {"tools": tools[at:at + 2]}
+        if at + 2 < len(tools):
+            page["nextCursor"] = str(at + 2)
+        say(id=ident, result=page)
+    elif method != "tools/call":
+        say(id=ident, error={"code": -32601, "message": "unknown"})
+    elif params["name"] == "echo":
+        print("what is this line?", flush=True)
+        words = json.dumps(params["arguments"])
+        say(id=ident, result={"content": [{"type": "text", "text": words}]})
+    elif params["name"] == "refuse":
+        secret = os.environ.get("SECRET", "")
+        say(id=ident, error={"code": -32602, "message": "I will not,\\n for " + secret})
+    elif params["name"] == "nonsense":
+        say(id=ident, result={"content": 7})
+    elif params["name"] == "leave":
+        sys.exit(1)
+    elif params["name"] == "more":
+        tools.append(tool("extra"))
+        say(method="notifications/tools/list_changed")
+        say(id=ident, result={"content": []})
+"""
+
+
+@pytest.fixture(scope="module")
+def old() -> Iterator[Servers]:
+    with Servers(timeout=60) as servers:
+        servers.connect("old", program("-c", OLD, SECRET=SECRET))
+        yield servers
+
+
+def test_all_pages_of_a_list_are_read_and_other_lines_passed_over(old: Servers) -> None:
+    assert [tool.name for tool in old.tools][:5] == ["echo", "refuse", "nonsense", "leave", "more"]
+    assert old.call("old__echo", {"a": 1}) == Result('{"a": 1}')
+
+
+def test_what_a_server_refuses_is_a_result_without_its_secrets(old: Servers) -> None:
+    assert old.call("old__refuse", {}) == Result("old refuses: I will not, for …", is_error=True)
+
+
+def test_an_answer_that_is_none_is_a_result(old: Servers) -> None:
+    result = old.call("old__nonsense", {})
+    assert result.is_error
+    assert result.text.startswith("nonsense of old: ")
+    assert old.call("old__echo", {}) == Result("{}")
+
+
+def test_an_old_server_says_by_itself_that_its_tools_changed(old: Servers) -> None:
+    assert old.call("old__more", {}) == Result("[no output]")
+    until(lambda: "extra" in [tool.name for tool in old.tools])
+
+
+def test_a_server_that_dies_in_a_call_is_gone_until_it_is_connected_again(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with Servers(log=log, timeout=60) as servers:
+        servers.connect("old", program("-c", OLD))
+        result = servers.call("old__leave", {})
+        assert result.is_error
+        assert result.text == f"the MCP server old is gone: it ended, or hung up; {log} may say why"
+        assert servers.tools == ()
+        assert "is not there" in servers.call("old__echo", {}).text
+        assert servers.states()[0].fault == f"it ended, or hung up; {log} may say why"
+        servers.connect("old", program("-c", OLD))
+        assert servers.call("old__echo", {}) == Result("{}")
+
+
+def test_a_server_that_died_meanwhile_is_noticed_at_the_next_call(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    with Servers(timeout=60) as servers:
+        servers.connect("old", program("-c", telling(pid)))
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+        until(lambda: not lives(pid))
+        result = servers.call("old__echo", {})
+        assert result == Result("the MCP server old is gone: it ended, or hung up", is_error=True)
+        assert not servers.states()[0].is_connected
+
+
+def shell(script: str) -> McpConfig:
+    return McpConfig(command="bash", args=("-c", script))
+
+
+@pytest.mark.parametrize(
+    ("config", "kind", "words"),
+    [
+        (McpConfig(), InputError, "strange needs a command or a url"),
+        (McpConfig(command="no-such-program"), InputError, "there is no command no-such-program"),
+        (McpConfig(command="/"), InputError, "/ cannot be started: .*denied"),
+        (McpConfig(command="a\0b"), InputError, "cannot be started"),
+        (shell("exit 3"), ConnectionFailedError, "bash ended at once; .*log may say why"),
+        (shell(r"printf '\377\376\n'"), ProviderError, "prints something else"),
+        (
+            shell("while read -r; do :; done"),
+            ProviderTimeoutError,
+            "bash said nothing for 2 seconds",
+        ),
+        (McpConfig(command="cat"), ProviderError, "cat is no MCP server, it seems"),
+        (McpConfig(url="http://127.0.0.1:9/mcp?k=v"), ConnectionFailedError, "127.0.0.1:9 cannot"),
+    ],
+)
+def test_what_cannot_be_connected_is_told_in_a_sentence(
+    config: McpConfig, kind: type[BrimError], words: str, tmp_path: Path
+) -> None:
+    with Servers(log=tmp_path / "log", timeout=60) as servers:
+        with pytest.raises(kind, match=words):
+            servers.connect("strange", config)
+        assert all(not state.is_connected for state in servers.states())
+        assert servers.tools == ()
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "words"),
+    [
+        ("while read -r; do :; done", ProviderTimeoutError, "bash said nothing for 2 seconds"),
+        ("echo hello; while read -r; do :; done", ProviderError, "prints something else than the"),
+    ],
+)
+def test_what_does_not_answer_is_given_up(script: str, kind: type[BrimError], words: str) -> None:
+    with Servers(timeout=2) as servers:
+        with pytest.raises(kind, match=words):
+            servers.connect("strange", shell(script))
+        assert not servers.states()[0].is_connected
+
+
+@pytest.fixture(scope="module")
+def website() -> Iterator[str]:
+    """A server of anything but MCP: the path says with which status it answers."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            status, kind = self.path.strip("/").split("/", 1)
+            body = b"<p>Hello</p>"
+            self.send_response(int(status))
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "words"),
+    [
+        ("/401/text/html", AuthenticationError, r"wants a key.* mcp\.web\.headers"),
+        ("/403/text/html", AuthenticationError, "wants a key"),
+        ("/404/text/html", ProviderError, "answers with status 404; is this the whole address"),
+        ("/500/text/html", ProviderError, "answers with status 500"),
+        ("/200/text/html", ProviderError, "is no MCP server, it seems: Unexpected content type"),
+        ("/200/application/json", ProviderError, "is no MCP server, it seems"),
+    ],
+)
+def test_an_address_of_something_else(
+    website: str, path: str, kind: type[BrimError], words: str
+) -> None:
+    config = McpConfig(url=website + path, headers={"X-Key": SECRET})
+    with Servers(timeout=30) as servers:
+        with pytest.raises(kind, match=words) as caught:
+            servers.connect("web", config)
+        assert SECRET not in str(caught.value)
+        assert servers.states()[0].fault == str(caught.value).removeprefix("web: ")
+
+
+def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with Servers(log=tmp_path / "file" / "log") as servers:
+        with pytest.raises(InputError, match=r"the log .* cannot be written"):
+            servers.connect("old", program("-c", OLD))
+        assert servers.states() == ()
+
+
+def test_the_library_is_loaded_at_the_first_connection() -> None:
+    code = (
+        "import sys, brim.shell.mcp as own; own.Servers().close(); "
+        "print({'mcp', 'aiohttp'} & sys.modules.keys())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

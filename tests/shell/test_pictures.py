@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+from rich.console import Console
+
+from brim.session import Session
+from brim.shell.context import picture, shown
+from scripts.write_pictures import SIGN_WIDTH, main, svg
+
+SVG = "{http://www.w3.org/2000/svg}"
+SCREEN = "\x1b[1mbold\x1b[0m plain \x1b[31;44mred\x1b[0m\n\n日本 <&> 🙂\n"
+
+
+def texts(drawn: str) -> list[str]:
+    root = ElementTree.fromstring(drawn)
+    found = ["".join(text.itertext()).replace("\xa0", " ") for text in root.iter(f"{SVG}text")]
+    return found[1:]
+
+
+def test_a_picture_needs_nothing_from_outside() -> None:
+    drawn = svg(SCREEN, "a title & more", 40)
+    assert re.findall(r"https?:[^\"' ]*", drawn) == ["http://www.w3.org/2000/svg"]
+    assert not re.search(r"@font-face|url\(|<script|<image|href", drawn)
+
+
+def test_the_same_screen_gives_the_same_bytes() -> None:
+    assert svg(SCREEN, "a", 40) == svg(SCREEN, "a", 40)
+    assert svg(SCREEN, "a", 40) != svg(SCREEN, "b", 40)
+
+
+def test_what_is_on_the_screen_is_in_the_picture() -> None:
+    drawn = svg(SCREEN, "a title & more", 40)
+    assert texts(drawn) == ["bold", " plain ", "red", "日", "本", " <&> ", "🙂"]
+    assert ElementTree.fromstring(drawn).get("aria-label") == "a title & more"
+
+
+def test_signs_stand_in_their_columns() -> None:
+    lengths = [float(length) for length in re.findall(r'textLength="([^"]*)"', svg(SCREEN, "", 40))]
+    assert lengths == [SIGN_WIDTH * columns for columns in (4, 7, 3, 2, 2, 5, 2)]
+
+
+def test_a_line_is_not_longer_than_the_screen() -> None:
+    assert texts(svg("x" * 50, "long", 40)) == ["x" * 40]
+
+
+def test_a_picture_of_a_real_screen() -> None:
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=72, color_system="standard")
+    console.print(shown(picture(Session("gpt-4o", system="Hello.", window=900))))
+    words = " ".join(texts(svg(file.getvalue(), "what fills the window", 72)))
+    assert "gpt-4o" in words
+    assert "limit 675" in words
+
+
+def test_it_writes_pictures_beside_the_screens(tmp_path: Path) -> None:
+    screen = tmp_path / "what-fills.ansi"
+    screen.write_text(SCREEN, encoding="utf-8")
+    main([str(screen)])
+    drawn = (tmp_path / "what-fills.svg").read_text(encoding="utf-8")
+    assert drawn == svg(SCREEN, "what fills")

@@ -1,0 +1,152 @@
+"""A real model calls the tools of a real MCP server, and is told what came of it.
+
+The small model seldom calls a tool by itself: the template teaches it how, and the request begins
+its answer for it. llama.cpp then lets it write nothing but calls. What it calls, and with which
+arguments, is its own affair: nothing here depends on it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import brim
+from brim.config import McpConfig
+from brim.local import LocalServer
+from brim.messages import Call
+from brim.providers import Connection, Endpoint, Learned, Portal
+from brim.shell.mcp import Result, Servers, Tool
+from brim.shell.offering import offer
+from tests.conftest import LlamaWith
+
+SCRIPT = Path(__file__).with_name("mcp_server.py")
+TEMPLATE = r"""
+{%- set has_system = messages[0].role == 'system' %}
+{{- '<|im_start|>system\n' }}{{- messages[0].content if has_system else '' }}
+{%- if tools %}
+  {{- '\n\nYou may call these functions:\n<tools>' }}
+  {%- for tool in tools %}{{- '\n' }}{{- tool | tojson }}{%- endfor %}
+  {{- '\n</tools>\nA call is written like this:\n<tool_call>\n' }}
+  {{- '{"name": NAME, "arguments": OBJECT}\n</tool_call>' }}
+{%- endif %}
+{{- '<|im_end|>\n' }}
+{%- for turn in messages[1:] if has_system else messages %}
+  {%- if turn.role == 'tool' %}
+    {{- '<|im_start|>user\n<tool_response>\n' }}{{- turn.content }}
+    {{- '\n</tool_response><|im_end|>\n' }}
+  {%- else %}
+    {{- '<|im_start|>' }}{{- turn.role }}{{- '\n' }}{{- turn.content or '' }}
+    {%- for call in turn.tool_calls or [] %}
+      {{- '\n<tool_call>\n{"name": "' }}{{- call.function.name }}{{- '", "arguments": ' }}
+      {{- call.function.arguments | tojson }}{{- '}\n</tool_call>' }}
+    {%- endfor %}
+    {{- '<|im_end|>\n' }}
+  {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}
+"""
+ONE_CALL = "<tool_call>"
+"""Where a second call would begin: the model repeats itself until it has no room left."""
+BEGUN = {"role": "assistant", "content": "<tool_call>\n"}
+"""The beginning of the answer: without it, `tool_choice` binds the model to nothing."""
+
+
+@pytest.fixture(scope="module")
+def llama(llama_with: LlamaWith) -> LocalServer:
+    return llama_with(template=TEMPLATE)
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Servers]:
+    with Servers(timeout=60) as servers:
+        servers.connect("own", McpConfig(command=sys.executable, args=(str(SCRIPT),)))
+        yield servers
+
+
+@pytest.fixture
+def client(llama: LocalServer, tmp_path: Path) -> Iterator[brim.Client]:
+    learned = Learned(tmp_path / "learned.sqlite3")
+    with brim.Client(llama.url, key=llama.key, learned=learned) as client:
+        yield client
+
+
+def session_with(tools: Sequence[Tool]) -> brim.Session:
+    session = brim.Session(system="You are a careful clerk.")
+
+    def size(definitions: Sequence[Mapping[str, Any]]) -> int:
+        return session.count(json.dumps(definitions))
+
+    made = offer(tools, room=1_000, size=size)
+    assert made.offered
+    session.tools = made.definitions
+    return session
+
+
+def asked_to_call(
+    client: brim.Client, llama: LocalServer, session: brim.Session, max_tokens: int
+) -> brim.Reply:
+    """Send what the session says, with the answer begun, and let the session take in the rest."""
+    request = client.request(
+        session, tool_choice="required", stop=[ONE_CALL], temperature=0, max_tokens=max_tokens
+    )
+    body = {**request, "messages": [*request["messages"], BEGUN]}
+    connection = Connection(Endpoint(llama.url, "openai", llama.key))
+    with Portal() as portal:
+        answer = portal.run(connection.post(connection.endpoint.chat_path, body))
+        portal.run(connection.close())
+    reply = session.receive(answer)
+    assert isinstance(reply, brim.Reply)
+    return reply
+
+
+def called(servers: Servers, call: Call) -> Result:
+    """What a call gives; arguments that cannot be read are told to the model, too."""
+    try:
+        arguments = json.loads(call.arguments or "{}")
+    except ValueError as error:
+        return Result(f"the arguments are no JSON: {error}", is_error=True)
+    return servers.call(call.name, arguments)
+
+
+def told(session: brim.Session, servers: Servers, calls: Sequence[Call]) -> list[Result]:
+    results = [called(servers, call) for call in calls]
+    for call, result in zip(calls, results, strict=True):
+        session.tool(call.id, result.text)
+    return results
+
+
+def roles(session: brim.Session) -> list[str]:
+    return [str(turn["role"]) for turn in session.history]
+
+
+def test_a_call_of_the_model_is_run_and_its_result_sent_back(
+    client: brim.Client, llama: LocalServer, servers: Servers
+) -> None:
+    session = session_with([tool for tool in servers.tools if tool.name == "add"])
+    session.user("What is 2 plus 3? Use the tool.")
+    reply = asked_to_call(client, llama, session, 120)
+    assert reply.calls
+    assert {call.name for call in reply.calls} == {"own__add"}
+    results = told(session, servers, reply.calls)
+    assert results[0].text.lstrip("-").isdigit() or results[0].is_error
+    answer = client.send(session, max_tokens=8)
+    assert answer.usage is not None
+    assert roles(session) == ["user", "assistant", *["tool"] * len(results), "assistant"]
+
+
+def test_a_tool_that_fails_is_told_to_the_model(
+    client: brim.Client, llama: LocalServer, servers: Servers
+) -> None:
+    session = session_with([tool for tool in servers.tools if tool.name == "fail"])
+    session.user("Try it.")
+    reply = asked_to_call(client, llama, session, 120)
+    results = told(session, servers, reply.calls)
+    assert {result.is_error for result in results} == {True}
+    sent = client.request(session)["messages"]
+    assert "the reason of the failure" in sent[-1]["content"]
+    assert client.send(session, max_tokens=8).usage is not None
