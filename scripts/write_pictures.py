@@ -102,9 +102,8 @@ def _pieces(words: str) -> list[str]:
     """Runs of signs that take a column each, and single signs that take two."""
     pieces = [""]
     for sign in words:
-        if cell_len(sign) == 1 and cell_len(pieces[-1][-1:]) < 2:
-            pieces[-1] += sign
-        elif cell_len(sign) == 0:  # belongs to the sign before
+        follows_narrow = cell_len(pieces[-1][-1:]) < 2
+        if cell_len(sign) == 0 or (cell_len(sign) == 1 and follows_narrow):
             pieces[-1] += sign
         else:
             pieces.append(sign)

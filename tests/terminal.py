@@ -113,7 +113,10 @@ class Driver(ABC):
         """Wait for something new on the screen, but not for longer."""
 
     def line(self, text: str, *, timeout: float = 60) -> None:
-        """Type a line; Enter follows once it stands there."""
+        """Type a line; Enter follows once it stands there.
+
+        Wait for the prompt first: what is typed before it is shown by the terminal itself.
+        """
         self.type(text)
         last = text.rpartition("\n")[2]
         self._wait(lambda: self.before_cursor.endswith(last), f"{last!r} to be typed", timeout)

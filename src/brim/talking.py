@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from brim.config import Config, ModelConfig
 from brim.errors import InputError
-from brim.local import LocalServer, default_model
 from brim.session import SMALL_WINDOW, Session
 from brim.short_view import ShortView
 
@@ -58,6 +57,8 @@ def chosen(config: Config, name: str | None, environment: Mapping[str, str]) -> 
 
 
 def _embedded(model: ModelConfig | None = None) -> Chosen:
+    from brim.local import default_model
+
     if default_model() is None:
         raise InputError(NOBODY)
     return Chosen(LOCAL, model or ModelConfig(), is_embedded=True)
@@ -86,6 +87,8 @@ def _unknown(name: str, config: Config) -> str:
 def client_for(choice: Chosen, config: Config, environment: Mapping[str, str]) -> Iterator[Client]:
     """A client for as long as it is needed; with it ends what had to be started for it."""
     if choice.is_embedded:
+        from brim.local import LocalServer
+
         window = choice.model.window or config.context.token_budget or SMALL_WINDOW
         started = LocalServer.start(window=window)
         with started as server, _client(choice.model, config, server.url, server.key) as client:

@@ -35,6 +35,7 @@ def test_pieces_give_what_the_whole_gives(text: str, cuts: list[int]) -> None:
         shown = "".join(block.text for block in found) + splitter.rest
         assert shown == text[:stop]
         assert "".join(block.text for block in splitter.preview()) == splitter.rest
+        assert splitter.sure <= len(splitter.rest)
     assert found + splitter.close() == split(text)
 
 

@@ -264,7 +264,8 @@ def test_it_can_be_read() -> None:
     ).splitlines()
     assert lines[0].startswith("gpt-4o · ~")
     assert " of 4,000 tokens · ~" in lines[0]
-    assert lines[0].endswith(" of the limit 3,500")
+    assert lines[0].endswith(" % of the limit")
+    assert lines[5].strip() == "▲ limit 3,500" or lines[5].strip() == "limit 3,500 ▲"
     assert len(lines[4]) == 79
     assert lines[5].index("▲") == lines[4].index("░")
     assert lines[-1].split() == ["window", "4,000"]

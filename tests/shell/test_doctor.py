@@ -150,6 +150,18 @@ def test_a_model_that_the_server_does_not_have_is_bad(checked: Checked) -> None:
     assert named(checks, "x: server").advice == "it offers Qwen/Q-7B"
 
 
+def test_a_server_without_a_list_is_one_and_one_that_fails_is_none(checked: Checked) -> None:
+    text = '[models.x]\nendpoint = "{}"\nwindow = 8192'
+    with serving({}) as server:
+        listless = named(checked(text.format(server.url)), "x: server")
+    with serving({"*": {"error": {"message": "out of order"}}}, status=500) as server:
+        broken = named(checked(text.format(server.url)), "x: server")
+    assert listless.state == "ok"
+    assert listless.said.endswith("it does not list its models")
+    assert broken.state == "bad"
+    assert "out of order" in broken.said
+
+
 def test_what_nobody_knows_is_asked_of_the_user(checked: Checked) -> None:
     answer = {"/v1/models": {"data": [{"id": "unheard-of"}]}}
     with serving(answer) as server:

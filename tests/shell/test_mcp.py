@@ -10,9 +10,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from threading import enumerate as enumerate_threads
 from typing import Any
 
 import pytest
@@ -353,6 +355,27 @@ def test_a_server_over_http_is_like_any_other(over_http: tuple[Any, McpConfig]) 
         assert servers.call("web__add", {}).is_error
 
 
+def test_several_are_connected_at_once() -> None:
+    with Servers(timeout=60) as servers:
+        names = [f"s{number}" for number in range(6)]
+        with ThreadPoolExecutor(len(names)) as pool:
+            found = pool.map(lambda name: servers.connect(name, program("-c", OLD)), names)
+            assert [len(tools) for tools in found] == [5] * len(names)
+        assert {tool.server for tool in servers.tools} == set(names)
+        assert len([each for each in enumerate_threads() if each.name == "brim-portal"]) == 1
+
+
+def test_closing_does_not_wait_for_a_server_that_does_not_come() -> None:
+    servers = Servers(timeout=600)
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(servers.connect, "silent", shell("while read -r; do :; done"))
+        until(servers.states)
+        assert servers.states()[0].fault == "it is not there yet"
+        servers.close()
+        with pytest.raises(BrimError):
+            coming.result(60)
+
+
 # Servers of the older protocol, and strange ones
 
 OLD = """
@@ -552,7 +575,7 @@ def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with Servers(log=tmp_path / "file" / "log") as servers:
         with pytest.raises(InputError, match=r"the log .* cannot be written"):
             servers.connect("old", program("-c", OLD))
-        assert servers.states() == ()
+        assert not servers.states()[0].is_connected
 
 
 def test_the_library_is_loaded_at_the_first_connection() -> None:

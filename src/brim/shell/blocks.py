@@ -85,6 +85,11 @@ class Splitter:
         """What is in no finished block yet."""
         return (self._state.open.text if self._state.open else "") + self._line
 
+    @property
+    def sure(self) -> int:
+        """How much of the rest belongs to one block, whatever comes: the next line may not."""
+        return len(self._state.open.text if self._state.open else self._line)
+
     def preview(self) -> list[Block]:
         """The blocks that the rest would be, were this the end."""
         if not self._line:

@@ -29,7 +29,7 @@ _COLORS: Final = (
     *("blue", "cyan", "magenta", "green", "yellow", "bright_blue", "bright_magenta"),
     *("bright_cyan", "bright_green", "bright_yellow", "red", "bright_red", "white"),
 )
-_FILLS: Final = "█▓▒▚▞▙▟▤▥▦▧▨▩"
+_FILLS: Final = "█▓▒▚▙▜▌▀▞▄▐▟▛"
 _LETTERS: Final = "#%@*+=oxszvnw"
 _UNSENT: Final = {
     "margin": ("╱", "/"),
@@ -94,7 +94,7 @@ def _headline(picture: Picture, dot: str) -> Text:
         (harmless(picture.model or "no model named"), "bold"),
         f" {dot} {about}{picture.used:,} of {picture.window:,} tokens {dot} ",
         (f"{about}{_share(picture.fill)}", f"bold {color}"),
-        f" of the limit {picture.limit:,}",
+        " of the limit",
     )
 
 

@@ -92,7 +92,7 @@ def _checks(
     yield from _configuration(loaded)
     for name in config.models:
         yield from _model(name, config, environment, patience)
-    others = list(_others(config, environment, ports))
+    others = list(_others(config, environment, ports, patience / 3))
     yield from others
     served = [model for model in config.models.values() if model.endpoint]
     yield _embedded(is_needed=not served and not others)
@@ -168,11 +168,11 @@ def _model(
 
 
 def _others(
-    config: Config, environment: Mapping[str, str], ports: Sequence[int]
+    config: Config, environment: Mapping[str, str], ports: Sequence[int], timeout: float
 ) -> Iterator[Check]:
     """Models that could be had and are not configured, a line for each server."""
     configured = {_netloc(model.endpoint) for model in config.models.values()}
-    found = find(environment, ports=ports)
+    found = find(environment, ports=ports, timeout=timeout)
     told = {each.how: each for each in found if _netloc(each.model.endpoint) not in configured}
     for how, each in told.items():
         model = f'endpoint = "{each.model.endpoint}", model = "{each.model.model}"'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from brim.shell import commands
@@ -12,7 +13,7 @@ from brim.shell.completion import ShellCompleter
 from brim.shell.prompt import Prompt
 from brim.shell.reader import Reader
 from brim.shell.screen import Screen, nobody
-from brim.shell.starting import Wanted, started
+from brim.shell.starting import Wanted, begin_work, started
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,13 +33,20 @@ def open_shell(wanted: Wanted, loaded: Loaded, environment: Mapping[str, str]) -
             screen.notice(notice)
         reader = Reader(shell)
         if wanted.is_script:
+            begin_work(shell)
             return follow(shell, sys.stdin, reader.decide)
         prompt = _prompt(shell, reader)
+        prompt.once_shown(partial(_begin, shell, reader))
         screen.ask_with(prompt.ask)
         _greet(shell)
         talk(shell, prompt, reader.learn_names)
         _part(shell)
     return True
+
+
+def _begin(shell: Shell, reader: Reader) -> None:
+    begin_work(shell)
+    reader.learn_names()
 
 
 def _prompt(shell: Shell, reader: Reader) -> Prompt:

@@ -48,7 +48,8 @@ class AnswerScreen:
         for line in lines:
             self._settle_thought(line.removesuffix("\r"))
         if self._thought:
-            self._tail.show(self._dim(self._thought, "dim italic"), self._thought)
+            rows = self._dim(self._thought, "dim italic")
+            self._tail.show(rows, self._thought, len(self._thought))
 
     def say(self, piece: str) -> None:
         """The answer as it comes."""
@@ -160,7 +161,7 @@ class AnswerScreen:
     def _show_rest(self) -> None:
         """What is not finished, as it would look, were this the end."""
         rows = [row for block in self._answer.preview() for row in self._growing(block)]
-        self._tail.show(rows, self._answer.rest)
+        self._tail.show(rows, self._answer.rest, self._answer.sure)
 
     def _growing(self, block: Block) -> list[str]:
         """A block that is not at its end: a table has no form yet, and code no colours."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any, Final, Self
+from concurrent.futures import CancelledError
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from brim.errors import InputError
+from brim.errors import ConnectionFailedError, InputError
 from brim.shell.mcp_server import McpServer, State
 from brim.shell.mcp_tools import Result, Tool
 
@@ -32,7 +33,10 @@ PATIENCE: Final = 600.0
 
 
 class Servers:
-    """The MCP servers of a shell. Use it as `with`, or call `close`."""
+    """The MCP servers of a shell. Use it as `with`, or call `close`.
+
+    Several threads may connect servers at once.
+    """
 
     def __init__(
         self, *, log: Path | None = None, timeout: float = TIMEOUT, patience: float = PATIENCE
@@ -45,6 +49,7 @@ class Servers:
         self._timeout = timeout
         self._patience = patience
         self._servers: dict[str, McpServer] = {}
+        self._lock = Lock()
         self._portal: Portal | None = None
         self._listener: logging.Handler | None = None
 
@@ -59,13 +64,17 @@ class Servers:
         if (fault := config.fault()) is not None:
             raise InputError(f"the MCP server {name} {fault}")
         portal = self._started()
-        if name in self._servers:
-            portal.run(self._servers[name].close())
+        before = self._servers.get(name)
         server = McpServer(
-            name, config, self._opened_log(), self._timeout, self._patience, self._log
+            name, config, log=self._log, timeout=self._timeout, patience=self._patience
         )
         self._servers[name] = server
-        portal.run(server.open())
+        try:
+            if before is not None:
+                portal.run(before.close())
+            portal.run(server.open())
+        except (CancelledError, RuntimeError):  # what the portal says when it is closed meanwhile
+            raise ConnectionFailedError(f"{name}: all servers were let go of meanwhile") from None
         return server.tools
 
     def disconnect(self, name: str) -> None:
@@ -76,7 +85,7 @@ class Servers:
 
     def states(self) -> tuple[State, ...]:
         """Every server that was asked for, in that order, also those that are not there."""
-        return tuple(server.state for server in self._servers.values())
+        return tuple(server.state for server in [*self._servers.values()])
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -88,7 +97,7 @@ class Servers:
 
         Ctrl-C stops the waiting, tells the server so, and is raised; the server stays.
         """
-        for server in self._servers.values():
+        for server in [*self._servers.values()]:
             for tool in server.tools:
                 if tool.offered == offered:
                     return self._started().run(server.call(tool.name, arguments))
@@ -110,35 +119,25 @@ class Servers:
                 listener.close()
 
     def _started(self) -> Portal:
-        if self._portal is None:
-            try:
-                import mcp  # noqa: F401
-            except ImportError:
-                raise InputError(
-                    "MCP servers need one more package: pip install 'brim[shell]'"
-                ) from None
-            from brim.providers.portal import Portal
+        with self._lock:
+            if self._portal is None:
+                self._portal = self._begun()
+            return self._portal
 
-            self._portal = Portal()
-            # Without a handler of its own, the library's complaints would go to the terminal.
-            log = self._log
-            self._listener = logging.FileHandler(log, delay=True) if log else logging.NullHandler()
-            logging.getLogger("mcp").addHandler(self._listener)
-        return self._portal
-
-    def _opened_log(self) -> IO[str]:
+    def _begun(self) -> Portal:
         try:
-            if self._log is not None:
-                self._log.parent.mkdir(parents=True, exist_ok=True)
-            path = os.devnull if self._log is None else self._log
-            return open(path, "a", encoding="utf-8", opener=_private)
-        except OSError as error:
-            raise InputError(f"the log {self._log} cannot be written: {error.strerror}") from None
+            import mcp  # noqa: F401
+        except ImportError:
+            raise InputError(
+                "MCP servers need one more package: pip install 'brim[shell]'"
+            ) from None
+        from brim.providers.portal import Portal
 
-
-def _private(path: str, flags: int) -> int:
-    """Open a file that nobody else may read: what servers say may hold secrets."""
-    return os.open(path, flags, 0o600)
+        # Without a handler of its own, the library's complaints would go to the terminal.
+        log = self._log
+        self._listener = logging.FileHandler(log, delay=True) if log else logging.NullHandler()
+        logging.getLogger("mcp").addHandler(self._listener)
+        return Portal()
 
 
 async def _all_closed(servers: Sequence[McpServer]) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 from urllib.parse import urlsplit
 
 from brim.errors import (
@@ -57,20 +58,19 @@ class McpServer:
         self,
         name: str,
         config: McpConfig,
-        errors: IO[str],
+        *,
+        log: Path | None,
         timeout: float,
         patience: float,
-        log: Path | None,
     ) -> None:
         self.name = name
         self.tools: tuple[Tool, ...] = ()
         """Kept when the server is gone, so that a call of one can be told why."""
         self._config = config
-        self._errors = errors
+        self._log = log
         self._timeout = timeout
         self._patience = patience
-        self._log = log
-        self._fault: str | None = "it was stopped before it was there"
+        self._fault: str | None = "it is not there yet"
         self._client: Client | None = None
         self._owner: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
@@ -89,25 +89,26 @@ class McpServer:
         """Start the task that holds the connection, and wait until it is there."""
         ready: asyncio.Future[BrimError | None] = asyncio.get_running_loop().create_future()
         self._owner = asyncio.create_task(self._own(ready))
+        stopped = "it was stopped before it was there"
         try:
             await asyncio.wait([ready], timeout=self._timeout)
             fault = ready.result() if ready.done() else self._silence()
+            stopped = self._unnamed(fault) if fault else stopped
             if fault is not None:
-                self._fault = self._unnamed(fault)
                 raise fault
         finally:
             if self._fault is not None:
+                self._fault = stopped
                 await _ended(self._owner)
-                self._errors.close()
 
     async def close(self) -> None:
         """Leave the connection, where it was entered."""
         self._is_leaving = True
         self._wake.set()
         if self._owner is not None:
-            await asyncio.wait([self._owner], timeout=GRACE)
+            if self._client is not None:
+                await asyncio.wait([self._owner], timeout=GRACE)
             await _ended(self._owner)
-        self._errors.close()
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Result:
         from mcp import MCPError
@@ -216,14 +217,24 @@ class McpServer:
                 env=dict(config.env),
                 encoding_error_handler="replace",
             )
-            transport = stdio_client(program, errlog=self._errors)  # type: ignore[arg-type]
-            async with Client(transport, message_handler=self._notice) as client:
-                yield client
+            with self._complaints() as complaints:
+                transport = stdio_client(program, errlog=complaints)
+                async with Client(transport, message_handler=self._notice) as client:
+                    yield client
             return
         async with self._http() as http:
             transport = streamable_http_client(config.url or "", http_client=http)
             async with Client(transport, message_handler=self._notice) as client:
                 yield client
+
+    def _complaints(self) -> TextIO:
+        """Where its standard error goes; nobody else may read it, as it may hold secrets."""
+        try:
+            if self._log is not None:
+                self._log.parent.mkdir(parents=True, exist_ok=True)
+            return open(self._log or os.devnull, "a", encoding="utf-8", opener=_private)
+        except OSError as error:
+            raise InputError(f"the log {self._log} cannot be written: {error.strerror}") from None
 
     def _http(self) -> Any:
         import httpx2
@@ -248,6 +259,8 @@ class McpServer:
         cause = _cause(error)
         config, place = self._config, self._place()
         match cause:
+            case BrimError():
+                return cause
             case FileNotFoundError() if config.command:
                 return InputError(f"{self.name}: there is no command {config.command}")
             case OSError() | ValueError() if config.command:
@@ -302,6 +315,10 @@ class McpServer:
         for secret in (*self._config.env.values(), *self._config.headers.values()):
             said = said.replace(secret, "…") if len(secret) > 3 else said
         return said
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

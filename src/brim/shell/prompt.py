@@ -18,6 +18,7 @@ from prompt_toolkit.styles import Style
 from brim.shell.classify import Decision, flipped
 
 if TYPE_CHECKING:
+    from prompt_toolkit.application import Application
     from prompt_toolkit.buffer import Buffer
     from prompt_toolkit.completion import Completer
     from prompt_toolkit.formatted_text import StyleAndTextTuples
@@ -75,6 +76,15 @@ class Prompt:
         self._asking: PromptSession[str] = PromptSession(
             color_depth=None if colors else ColorDepth.DEPTH_1_BIT, input=input, output=output
         )
+
+    def once_shown(self, work: Callable[[], None]) -> None:
+        """Do something as soon as the prompt is there."""
+
+        def shown(_app: Application[str]) -> None:
+            self._session.app.after_render -= shown
+            work()
+
+        self._session.app.after_render += shown
 
     def line(self, default: str = "") -> Decision | None:
         """What was typed, and what it is; None where the user wants to leave.

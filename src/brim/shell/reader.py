@@ -37,7 +37,6 @@ class Reader:
         self._measured: tuple[object, tuple[int, int, bool]] | None = None
         self._template = shell.config.shell.status or TEMPLATE
         status(self._template, Status(), 80)  # a wrong template is told at the start
-        self.learn_names()
 
     def learn_names(self) -> None:
         """Begin to ask the user's shell what it can run; a command may have changed that."""
@@ -47,6 +46,7 @@ class Reader:
             self._last = None
 
         self._shell.background.start(self._shell.terminal.names, know)
+        self._programs.refresh()
 
     def decide(self, line: str) -> Decision:
         """What a line is; asked several times for the same one while it is typed."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 from brim.errors import InputError
 from brim.ledger import DayCap
 from brim.session import Session
-from brim.shell import first
 from brim.shell.approving import Rules
 from brim.shell.attaching import connect_configured, read_tree
 from brim.shell.commands.talking import FITTING
@@ -49,7 +48,10 @@ class Wanted:
 def started(
     wanted: Wanted, loaded: Loaded, environment: Mapping[str, str], screen: Screen, ends: ExitStack
 ) -> Shell:
-    """A shell that can be talked to; `ends` closes what was opened for it."""
+    """A shell that can be talked to; `ends` closes what was opened for it.
+
+    What takes time is left to `begin_work`.
+    """
     folder = Path.cwd()
     database = Database(state_folder(environment))
     ends.callback(database.close)
@@ -87,7 +89,6 @@ def started(
         rules=Rules.from_dict(facts.choice(APPROVED, {})),
     )
     _attach(shell)
-    _begin_work(shell)
     return shell
 
 
@@ -115,6 +116,8 @@ def _models(
     if wanted.model or config.models:
         asked, found = wanted.model or saved, {}
     else:
+        from brim.shell import first
+
         found = first.models(environment, screen)
         asked = saved or next(iter(found), None)
     models = Models(config, environment, found)
@@ -170,8 +173,8 @@ def _attach(shell: Shell) -> None:
     session.memory = list(shell.facts.all().values())
 
 
-def _begin_work(shell: Shell) -> None:
-    """Begin what takes time while the user still thinks."""
+def begin_work(shell: Shell) -> None:
+    """Begin what takes time while the user already types."""
     shell.background.start(shell.terminal.start, lambda _nothing: None)
     warm(shell)
     if shell.project is not None and shell.config.project.auto_tree:

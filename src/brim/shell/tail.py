@@ -55,15 +55,19 @@ class Tail:
         lines = captured.get().removesuffix("\n").split("\n")
         return [_PADDING.sub(r"\1", line) for line in lines]
 
-    def show(self, rows: Sequence[str], source: str) -> None:
-        """Show these rows, made of that text, in place of those that may change."""
+    def show(self, rows: Sequence[str], source: str, sure: int) -> None:
+        """Show these rows, made of that text, in place of those that may change.
+
+        Where they are let go, only so much of the text follows as is `sure` to be one block.
+        """
         source = source.removesuffix("\r")  # it may be the half of a line's end
         height = self._console.size.height
         if len(rows) >= height or self._is_moved():
             self._let_go()
         if self._followed is not None:
-            self._write(harmless(source[self._followed :]))
-            self._followed = max(self._followed, len(source))
+            sure = max(self._followed, min(sure, len(source)))
+            self._write(harmless(source[self._followed : sure]))
+            self._followed = sure
             return
         self._write(self._changes(rows))
         self._rows, self._width = list(rows), self.width

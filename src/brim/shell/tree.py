@@ -68,9 +68,17 @@ def root_of(folder: Path, *, home: Path | None = None) -> Path | None:
     for each in (folder, *folder.parents):
         if home.is_relative_to(each.resolve()):
             break
-        if any((each / name).exists() for name in ROOTS):
+        if any(_is_there(each / name) for name in ROOTS):
             return each
     return folder
+
+
+def _is_there(path: Path) -> bool:
+    """Whether something is at a path, as far as one may look."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 def tree(folder: Path, *, depth: int = 3, max_chars: int = 2_000) -> Tree:
@@ -174,7 +182,7 @@ _Rules = tuple[tuple[str, "GitIgnoreSpec"], ...]
 def _rules_above(path: Path) -> _Rules:
     """What the repository around a folder says of it, outermost first."""
     chain = [path, *path.parents]
-    top = next((n for n, each in enumerate(chain) if (each / ".git").exists()), None)
+    top = next((n for n, each in enumerate(chain) if _is_there(each / ".git")), None)
     if top is None:
         return ()
     rules = _read_rules(chain[top] / ".git" / "info" / "exclude", chain[top])

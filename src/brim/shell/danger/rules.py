@@ -13,7 +13,17 @@ from brim.shell.danger import rules_files as files
 from brim.shell.danger import rules_git as git
 from brim.shell.danger.calls import Call
 from brim.shell.danger.marks import is_known, plain, shown
-from brim.shell.danger.rule_kinds import Rule, always, any_of, first, flag, listed, sub, verbs, words
+from brim.shell.danger.rule_kinds import (
+    Rule,
+    always,
+    any_of,
+    first,
+    flag,
+    listed,
+    sub,
+    verbs,
+    words,
+)
 
 REMOVES: Final = "removes files and folders"
 DISK: Final = "writes to a disk as a whole"

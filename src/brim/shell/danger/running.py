@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from brim.shell.danger import inline, outputs, rules, rules_files, wrappers
+from brim.shell.danger.assigning import declare
 from brim.shell.danger.calls import Call
 from brim.shell.danger.marks import PATTERNS, PIPE, SPREAD, UNKNOWN, is_known, plain, shown
 from brim.shell.danger.rule_kinds import NOT_YET_KNOWN
 from brim.shell.danger.walking import Walk
 from brim.shell.danger.words import Word
+from brim.shell.danger.wrapper_table import WRAPPERS
 
 SHELLS: Final = frozenset((
     "sh", "bash", "zsh", "dash", "ash", "ksh", "mksh", "fish", "csh", "tcsh", "rbash", "yash",
@@ -31,7 +33,7 @@ def run_words(walk: Walk, words: Sequence[Word], stdin: str | None, source: str)
     call = Call(name, tuple(words[1:]), walk.ground, stdin, walk.scope.lost)
     output = _own(walk, call, words, source)
     runs = wrappers.inners(call)
-    runner = name in wrappers.WRAPPERS or name in SHELLS or name in walk.scope.functions
+    runner = name in WRAPPERS or name in SHELLS or name in walk.scope.functions
     why = _why(call, is_runner=runner or bool(runs))
     if why:
         walk.judge.note(source, why)
@@ -193,7 +195,7 @@ def _remember(walk: Walk, call: Call) -> None:
             for place in walk.ground.paths(name) or ():
                 if call.name != "cp":
                     walk.scope.arrivals.add(place)
-                if known in rules.RULES or known in SHELLS or known in wrappers.WRAPPERS:
+                if known in rules.RULES or known in SHELLS or known in WRAPPERS:
                     written[place] = f'{known} "$@"'
                 else:
                     for old in walk.ground.paths(source) or ():
@@ -257,7 +259,7 @@ def _printf(walk: Walk, call: Call, source: str) -> None:  # noqa: ARG001
 
 def _export(walk: Walk, call: Call, source: str) -> None:  # noqa: ARG001
     for text in call.operands():
-        walk.declare(text)
+        declare(walk, text)
 
 
 def _set(walk: Walk, call: Call, source: str) -> None:  # noqa: ARG001

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from brim.shell.danger.assigning import assign, declare
 from brim.shell.danger.ground import Ground
 from brim.shell.danger.judging import DEEPEST, ExhaustedError, Judge
-from brim.shell.danger.marks import PIPE, UNKNOWN, clean, is_known, is_pattern, plain
-from brim.shell.danger.parsing import UnreadableError, between, parsed, text_of
-from brim.shell.danger.scope import Scope, Value
-from brim.shell.danger.targets import why_written
+from brim.shell.danger.marks import UNKNOWN, clean, is_known, is_pattern, plain
+from brim.shell.danger.parsing import UnreadableError, parsed, text_of
+from brim.shell.danger.redirecting import Redirects, check_gaps, redirected
+from brim.shell.danger.scope import Scope
 from brim.shell.danger.words import Expansion, Word
 
 if TYPE_CHECKING:
@@ -26,12 +26,6 @@ _STATEMENTS: Final = frozenset((
     "command_substitution", "process_substitution",
 ))  # fmt: skip
 _REDIRECTS: Final = frozenset(("file_redirect", "heredoc_redirect", "herestring_redirect"))
-_JOINED: Final = re.compile(rb"(?:\\\r?\n)+")
-RUN_BY: Final = re.compile(
-    r"(?:[A-Z]*_)?(?:PAGER|EDITOR|VISUAL|BROWSER|ASKPASS|SSH_COMMAND|SSH|EXTERNAL_DIFF|COMMAND"
-    r"|LESSOPEN|LESSCLOSE|PRELOAD|BASH_ENV|ENV|SHELLOPTS|PS4|PROMPT_COMMAND|RSH)"
-)
-"""Variables that some program takes for a command."""
 
 
 def read(
@@ -60,19 +54,6 @@ def read(
     except Exception as error:  # whatever goes wrong here, the user is asked
         judge.findings.clear()
         judge.note(text, f"it could not be judged ({type(error).__name__})")
-
-
-@dataclass(slots=True)
-class Redirects:
-    """Where a command reads from and writes to."""
-
-    stdin: str | None = None
-    words: list[Word] = field(default_factory=list)
-    """Words that stand behind a redirection and belong to the command."""
-    written: list[str] = field(default_factory=list)
-    takes_output: bool = False
-    later: list[Node] = field(default_factory=list)
-    """What follows on the line on which a here-document begins."""
 
 
 class Walk:
@@ -155,7 +136,7 @@ class Walk:
     def look_through(self, node: Node) -> None:
         for child in node.named_children:
             if child.type in _REDIRECTS:
-                self.redirects([child])
+                redirected(self, [child])
             else:
                 self.inner().run(child)
 
@@ -281,7 +262,7 @@ class Walk:
         called = plain(self.text(name))
         self.scope.functions[called] = body
         self.judge.pending[body.id] = (called, body, self.scope.copy())
-        self.redirects([child for child in node.named_children if child.type in _REDIRECTS])
+        redirected(self, [child for child in node.named_children if child.type in _REDIRECTS])
         return ""
 
     def _test_command(self, node: Node, stdin: str | None) -> str:  # noqa: ARG002
@@ -292,69 +273,26 @@ class Walk:
         return self._sequence(node.named_children, stdin)
 
     def _variable_assignment(self, node: Node, stdin: str | None) -> str:  # noqa: ARG002
-        self.assign(node)
+        assign(self, node)
         return ""
 
     def _declaration_command(self, node: Node, stdin: str | None) -> str:  # noqa: ARG002
         flags = ""
         for child in node.named_children:
             if child.type == "variable_assignment":
-                name = self.assign(child)
+                name = assign(self, child)
                 if name and "n" in flags:
                     self.scope.variables[name] = (UNKNOWN,)
                 continue
             for word in self.words([child]):
                 flags += word.text if word.text.startswith("-") else ""
-                self.declare(word.text)
+                declare(self, word.text)
         return ""
 
     def _unset_command(self, node: Node, stdin: str | None) -> str:  # noqa: ARG002
         for word in self.words(node.named_children):
             self.scope.variables.pop(plain(word.text), None)
         return ""
-
-    def declare(self, text: str) -> None:
-        """A `name=value` that is given as a word."""
-        name, equals, value = plain(text).partition("=")
-        if not equals:
-            return
-        if is_known(name):
-            self.set_variable(name.rstrip("+"), (value if is_known(value) else UNKNOWN,))
-        else:
-            self.scope.is_open = True
-
-    def assign(self, node: Node) -> str:
-        """Follow an assignment; gives the variable's name."""
-        name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
-        if name is None:
-            return ""
-        if name.type == "subscript":
-            self.look(name)
-            array = name.child_by_field_name("name")
-            if value is not None:
-                self.words([value])
-            self.scope.variables[text_of(array) if array else ""] = (UNKNOWN,)
-            return ""
-        items = self._assigned(value)
-        if any(child.type == "+=" for child in node.children):
-            items = _appended(self.scope.value(text_of(name)) or (), items, value)
-        self.set_variable(text_of(name), items)
-        return text_of(name)
-
-    def _assigned(self, value: Node | None) -> Value:
-        if value is None:
-            return ("",)
-        if value.type != "array":
-            return (plain(self.text(value)),)
-        if any(child.type == "variable_assignment" for child in value.named_children):
-            self.look(value)
-            return (UNKNOWN,)
-        return tuple(plain(word.text) for word in self.words(value.named_children))
-
-    def set_variable(self, name: str, value: Value) -> None:
-        self.scope.variables[name] = value
-        if RUN_BY.fullmatch(name) and any(value):
-            self.inner().script(" ".join(value), f"{name}={' '.join(value)}")
 
     # Commands and their redirections.
 
@@ -366,7 +304,7 @@ class Walk:
         """A statement and its redirections, which belong to the last command of `a && b > c`."""
         if body is not None and body.type in ("list", "pipeline", "negated_command"):
             return self._redirected_last(body, nodes, stdin)
-        redirects = self.redirects(nodes)
+        redirects = redirected(self, nodes)
         given = stdin if redirects.stdin is None else redirects.stdin
         if body is None:
             output = ""
@@ -404,88 +342,12 @@ class Walk:
                     output += self.run(node)
         return output
 
-    def redirects(self, nodes: Sequence[Node]) -> Redirects:
-        found = Redirects()
-        for node in nodes:
-            match node.type:
-                case "file_redirect":
-                    self._to_file(node, found)
-                case "herestring_redirect":
-                    found.stdin = self.text(node.named_children[-1]) + "\n"
-                case "heredoc_redirect":
-                    self._document(node, found)
-                case _:
-                    self.look(node)
-        return found
-
-    def _to_file(self, node: Node, found: Redirects) -> None:
-        operator = next((text_of(c) for c in node.children if not c.is_named), "")
-        names = self.words(node.children_by_field_name("destination"))
-        if not names:
-            return
-        name = names[0].text
-        found.words += names[1:]
-        if operator.startswith("<"):
-            found.stdin = self._content(name) if operator == "<" else UNKNOWN
-            return
-        if operator == ">&" and re.fullmatch(r"\d+-?|-", plain(name)):
-            return
-        why = why_written(name, self.ground, appends=">>" in operator)
-        if why:
-            self.judge.note(text_of(node), why)
-        found.written.append(name)
-        descriptor = node.child_by_field_name("descriptor")
-        if descriptor is None or text_of(descriptor) == "1":
-            found.takes_output = True
-
-    def _content(self, name: str) -> str:
-        """What comes out of a file that is read from."""
-        if name.startswith(PIPE):
-            return name.strip(PIPE)
-        places = self.ground.paths(name) or ()
-        known = [self.scope.written[place] for place in places if place in self.scope.written]
-        if known:
-            return known[0]
-        return "" if plain(name) == "/dev/null" else UNKNOWN
-
-    def _document(self, node: Node, found: Redirects) -> None:
-        """A here-document: its text, and what else stands on its first line."""
-        start = next((text_of(c) for c in node.children if c.type == "heredoc_start"), "")
-        is_raw = any(sign in start for sign in "'\"\\")
-        for child in node.named_children:
-            match child.type:
-                case "heredoc_body":
-                    found.stdin = text_of(child) if is_raw else self._filled(child)
-                case "file_redirect":
-                    self._to_file(child, found)
-                case "herestring_redirect" | "heredoc_redirect":
-                    found.stdin = UNKNOWN
-                    self.look(child)
-                case "heredoc_start" | "heredoc_end" | "file_descriptor" | "comment":
-                    pass
-                case _ if node.children_by_field_name("argument").count(child):
-                    found.words += self.words([child])
-                case _:
-                    found.later.append(child)
-
-    def _filled(self, body: Node) -> str:
-        expansion = Expansion(self.scope, self.substituted)
-        text = expansion.quoted(body, body.start_byte, body.end_byte)
-        self._backquoted(text_of(body))
-        return text if "`" not in text else UNKNOWN
-
-    def _backquoted(self, text: str) -> None:
-        """Backquotes in a here-document run as well, though the grammar does not tell."""
-        pieces = re.split(r"(?<!\\)`", text)
-        for piece in pieces[1::2]:
-            self.inner().script(piece, f"`{piece}`")
-
     def _command(self, node: Node, stdin: str | None, more: Sequence[Word] = ()) -> str:
         from brim.shell.danger.running import run_words
 
-        self._check_gaps(node)
+        check_gaps(node)
         children = node.named_children
-        redirects = self.redirects([c for c in children if c.type in _REDIRECTS])
+        redirects = redirected(self, [c for c in children if c.type in _REDIRECTS])
         given = stdin if redirects.stdin is None else redirects.stdin
         inside = [c for c in children if c.type in ("subshell", "compound_statement")]
         assigned = [c for c in children if c.type == "variable_assignment"]
@@ -496,25 +358,8 @@ class Walk:
         words += [*redirects.words, *more]
         before = dict(self.scope.variables)
         for child in assigned:
-            self.assign(child)
+            assign(self, child)
         output = run_words(self, words, given, text_of(node))
         if words and assigned:
             self.scope.variables = before
         return self._later(self._kept(redirects, output), redirects)
-
-    def _check_gaps(self, node: Node) -> None:
-        """A word that goes on in the next line is one word to the shell, and two to the grammar."""
-        whole, start = node.text or b"", node.start_byte
-        children = node.children
-        for one, two in zip(children, children[1:], strict=False):
-            if _JOINED.fullmatch(whole, one.end_byte - start, two.start_byte - start):
-                self.judge.note(
-                    between(node, node.start_byte, node.end_byte),
-                    "a word of it goes on in the next line",
-                )
-
-
-def _appended(before: Value, items: Value, value: Node | None) -> Value:
-    if value is not None and value.type == "array":
-        return before + items
-    return ("".join(before[:1]) + "".join(items), *before[1:])
