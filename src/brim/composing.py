@@ -20,7 +20,7 @@ from brim.errors import ContextOverflowError, InputError
 from brim.memory import copied
 from brim.messages import Message
 from brim.planner import Planner
-from brim.planning import Reported, SummaryJob, based, planning
+from brim.planning import Reported, SummaryJob, based, driven, planning
 from brim.policies import OFF
 from brim.summary import LARGEST, cut_to_room, is_summary, room_for
 from brim.system import GAP, LARGEST_BACKGROUND, SUMMARY, Fact, system_text
@@ -348,6 +348,19 @@ class Composer:
         if plan.counted is not None or plan.based is not None:
             self.base_on(plan, plan.size)  # until the answer says more
         return plan
+
+    def preview(self, system: str) -> Plan:
+        """What the next request would leave in, as far as can be said here; tried apart."""
+        plan = self.outlook(system)
+        if plan.fits:
+            return plan
+        trial = self._planner_for(self._target)
+        self._measure(trial, system)
+        self._fed(trial, self.planner.last_edit)
+        try:
+            return driven(planning(trial, lambda _: {}, reported=self._reported), lambda _: None)
+        except ContextOverflowError as error:
+            return error.plan
 
     # Compaction
 

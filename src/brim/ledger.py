@@ -231,9 +231,9 @@ class Ledger:
     def detail(self, count_now: int | None = None) -> str:
         """A table with a row for each slot; `count_now` is what the conversation counts."""
         head = ("model", "category", "calls", "prompt", "cached", "completion", "cost")
-        rows = [head, *(_cells(*name, slot) for name, slot in self._slots.items())]
+        rows = [head, *(cells(*name, slot) for name, slot in self._slots.items())]
         if len(self._slots) > 1:
-            rows.append(_cells("total", "", self.total))
+            rows.append(cells("total", "", self.total))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(_padded, row, widths, range(len(row)))).rstrip() for row in rows]
         if not self._slots:
@@ -311,7 +311,8 @@ def _limit(name: str, given: Number | None) -> Decimal | None:
     return number
 
 
-def _cells(model: str, category: str, slot: Slot) -> tuple[str, ...]:
+def cells(model: str, category: str, slot: Slot) -> tuple[str, ...]:
+    """A row of the bill."""
     usage = slot.usage
     prompt = f"{usage.input:,}"
     if slot.counted and abs(slot.counted - usage.input) > NOTICED * usage.input:

@@ -8,6 +8,7 @@ what can be answered without a connection.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ from brim.summary import LARGEST, answer_of
 from brim.system import LARGEST_BACKGROUND, Fact
 from brim.target import Target
 from brim.wire import checked_tools, openai_chat
+from brim.wire.replies import arguments_of, is_json
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -416,6 +418,10 @@ class Session:
         """What of the conversation goes out as it stands; nothing is decided."""
         return self._composer.outlook(self.system_text())
 
+    def preview(self) -> Plan:
+        """The same, with what would have to leave left out."""
+        return self._composer.preview(self.system_text())
+
     @property
     def places(self) -> tuple[int, ...]:
         """The turns that plans number from 0 on: all but empty replies."""
@@ -523,6 +529,8 @@ class Session:
         message = copied(reply.message)
         if not whole and message.get("tool_calls"):
             del message["tool_calls"]  # of a call that broke off nobody knows what it asks for
+        for call in message.get("tool_calls") or ():
+            _make_readable(call)
         if message.get("content") or message.get("tool_calls"):
             self.append(message)
         else:
@@ -668,6 +676,14 @@ class Session:
         session.log = RequestLog.from_dict(data["log"])
         session.warnings = list(data["warnings"])
         return session
+
+
+def _make_readable(call: dict[str, Any]) -> None:
+    """Let arguments that broke off be JSON: servers refuse every request that holds others."""
+    function = call.get("function")
+    text = function.get("arguments") if isinstance(function, dict) else None
+    if isinstance(function, dict) and isinstance(text, str) and not is_json(text):
+        function["arguments"] = json.dumps(arguments_of(text), ensure_ascii=False)
 
 
 def _is_prompt(message: Mapping[str, Any], view: Message) -> bool:

@@ -16,7 +16,16 @@ from brim.errors import InputError
 from brim.shell.approving import LONGEST, Rules, prefix_of, simple_commands
 
 RULES = Rules(
-    prefixes=("git status", "git log", "ls", "npm test", "grep", "sort", "docker compose ps")
+    prefixes=(
+        "git status",
+        "git log",
+        "ls",
+        "npm test",
+        "grep",
+        "sort",
+        "docker compose ps",
+        "make test",
+    )
 )
 
 
@@ -131,6 +140,8 @@ def test_a_rule_allows_what_begins_with_its_words(command: str) -> None:
         "git log --outp file",
         "git log --ext-diff",
         "grep x --exec=rm",
+        "make test -f file",
+        "make test --eval=x",
         "sort -o file",
         "sort -uo file",
         "sort --compress-program=sh",

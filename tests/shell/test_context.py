@@ -17,7 +17,8 @@ from rich.console import Console
 
 from brim.errors import BrimError, BudgetError, InputError
 from brim.session import Session
-from brim.shell.context import Picture, as_json, picture, shown, system_blocks
+from brim.shell.context import Picture, as_json, picture, shown
+from brim.shell.context_sizes import system_blocks
 from brim.shell.context_view import columns
 from brim.system import Fact
 from brim.usage import Price
@@ -108,7 +109,7 @@ def answered(session: Session, *, tokens: int) -> None:
 
 
 @given(sessions())
-@settings(max_examples=80)
+@settings(max_examples=60)
 def test_the_rows_add_up_to_the_window(session: Session) -> None:
     found = picture(session, tool_servers={"files": [tool("t1")]})
     assert all(part.tokens >= 0 for part in found.parts)
@@ -120,7 +121,7 @@ def test_the_rows_add_up_to_the_window(session: Session) -> None:
 
 
 @given(recipes())
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_looking_changes_nothing(recipe: Recipe) -> None:
     assert sent(made(recipe, look=True)) == sent(made(recipe))
 
@@ -133,7 +134,7 @@ def sent(session: Session) -> object:
 
 
 @given(sessions())
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_what_fits_is_what_the_session_counts(session: Session) -> None:
     found = picture(session)
     if not found.cut.turns and not found.cut.shortened and not found.over:
@@ -142,7 +143,7 @@ def test_what_fits_is_what_the_session_counts(session: Session) -> None:
 
 
 @given(sessions())
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_the_system_text_is_its_blocks(session: Session) -> None:
     whole = session.system_text()
     assert "".join(system_blocks(session, whole).values()) == whole
@@ -209,6 +210,34 @@ def test_what_was_left_out_is_not_in_the_rows() -> None:
     assert ":recall N brings one back" in drawn(found)
 
 
+def test_after_a_compaction_it_shows_what_is_left() -> None:
+    session = talk(Session("gpt-4o", system="Hi.", window=9_000, reply=200), 12)
+    whole = picture(session)
+    plan = session.compact()
+    found = picture(session)
+    assert found.used == plan.tokens < whole.used
+    assert found.cut.tokens == whole.used - found.used
+    assert sum(rows(found).values()) == 9_000
+
+
+def test_where_nothing_is_left_out_it_says_what_is_over() -> None:
+    session = talk(Session("gpt-4o", window=1_000, reply=200), 12)
+    session.fitting = False
+    found = picture(session)
+    assert found.over == found.used - 800 > 0
+    assert rows(found)["free"] == 0
+    assert f"over by {found.over:,} tokens: this cannot be sent" in drawn(found)
+
+
+def test_output_that_waits_may_push_something_out() -> None:
+    session = talk(Session("gpt-4o", window=1_700, reply=200), 5)
+    for number in range(6):
+        session.exec_output(text(40, number))
+    found = picture(session)
+    assert found.can_be_sent
+    assert f"over by {found.over:,} tokens: the next request leaves" in drawn(found)
+
+
 def test_turns_have_the_numbers_that_recall_takes() -> None:
     session = Session("gpt-4o", window=1_500, reply=100)
     session.user("first")
@@ -273,7 +302,7 @@ def test_it_can_be_read() -> None:
 
 
 @given(sessions(), st.integers(20, 130), st.sampled_from(("colors", "none", "dumb")))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_it_is_never_wider_than_the_screen(session: Session, width: int, kind: str) -> None:
     given: dict[str, dict[str, Any]] = {
         "colors": {"force_terminal": True, "color_system": "standard"},

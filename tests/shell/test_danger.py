@@ -215,8 +215,8 @@ PIECES: Final = st.sampled_from([
     "!", "if", "then", "fi", "for", "in", "do", "done", "case", "esac", "function", "()", "$(",
     "$((", "))", "<(", "[[", "]]", "sudo", "bash -c", "eval", "echo", "git", "find", "xargs",
     "-exec", "cp", "mv", "sed -i", "awk", "python -c", "ssh", "\0", "\ud800", "\ue000", "\ue009",
-    "é", "\r\n", "@", "export", "cd", "source", "set --", "read", "alias", "tee", "-", "--", "notes.txt",
-    "parallel",
+    "é", "\r\n", "@", "export", "cd", "source", "set --", "read", "alias", "tee", "-", "--",
+    "notes.txt", "parallel",
 ])  # fmt: skip
 
 

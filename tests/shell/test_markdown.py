@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
+from wcwidth import wcwidth
 
 from brim.shell.harmless import harmless
 from brim.shell.markdown import AnswerScreen
@@ -105,6 +106,18 @@ def test_code_is_shown_as_it_is_with_colours() -> None:
     }
 
 
+def test_a_long_text_in_code_keeps_its_colour() -> None:
+    body = "".join(f"line {number} of a text\n" for number in range(300))
+    code = f'```python\nx = 1\n"""\n{body}"""\ny = 2\n```\n'
+    terminal = Terminal(80, 400)
+    terminal.answer.say(code)
+    buffer = terminal.end().screen.buffer
+    assert terminal.lines[150].startswith("line 147")
+    assert {buffer[row][0].fg for row in (3, 100, 200, 302)} == {buffer[3][0].fg}
+    assert terminal.lines[304] == "y = 2"
+    assert [buffer[304][place].fg for place in (0, 4)] == [buffer[1][place].fg for place in (0, 4)]
+
+
 def test_only_the_mark_of_an_item_has_its_colour() -> None:
     row = Terminal().say("- an item").end().screen.buffer[0]
     assert (row[0].fg, row[2].fg) == ("cyan", "default")
@@ -150,6 +163,16 @@ def test_thinking_is_dim_and_stands_apart() -> None:
     assert "\x1b[2;3mLet me see" in terminal.file.getvalue()
 
 
+def test_thinking_between_two_parts_of_an_answer() -> None:
+    terminal = Terminal().say("First **this**.")
+    terminal.answer.think("Hm.")
+    terminal.say("Then that.\n```\ncode")
+    terminal.answer.think("So.")
+    terminal.say("end").end()
+    said = [line for line in terminal.text.splitlines() if not line.startswith("──")]
+    assert said == ["First this.", "", "Hm.", "", "Then that.", "code", "", "So.", "", "end"]
+
+
 def test_nothing_that_controls_a_terminal_comes_through() -> None:
     evil = (
         "a \x1b[2J\x1b]0;title\x07 b \x9b31m &#27;[2J &#x9b;m `\x1b[H` \x08 \u202e\r\nnext\rline\n"
@@ -167,15 +190,40 @@ def test_nothing_that_controls_a_terminal_comes_through() -> None:
 
 
 @given(st.text())
-def test_harmless_text_has_no_control_in_it(text: str) -> None:
+def test_harmless_text_stays_as_it_is(text: str) -> None:
     made = harmless(text)
-    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", made)
     assert harmless(made) == made
     if text.isprintable():
         assert made == text
 
 
-@given(texts, st.integers(1, 9), st.sampled_from((20, 33, 80)))
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a\r\nb\rc\td", "a\nb␍c\td"),
+        ("\x1b[2J\x00\x7f", "␛[2J␀␡"),
+        ("\x9b\x85", "\\x9b\\x85"),
+        ("\u202eabc\u2066", "\\u202eabc\\u2066"),
+        ("\u200b\ufeff\U000e0041", "\\u200b\\ufeff\\U000e0041"),
+        ("\ud800", "\\ud800"),
+        ("👨‍👩‍👧 ❤️ é 日本", "👨‍👩‍👧 ❤️ é 日本"),
+    ],
+)
+def test_what_cannot_be_seen_is_spelled_out(text: str, expected: str) -> None:
+    assert harmless(text) == expected
+
+
+@given(st.text())
+def test_harmless_text_has_no_control_in_it(text: str) -> None:
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", harmless(text))
+
+
+def is_drawn(text: str) -> bool:
+    """Whether the terminal of these tests draws all of a text; joiners end what it draws."""
+    return all(wcwidth(sign) > 0 for sign in harmless(text) if sign not in "\n\t")
+
+
+@given(texts.filter(is_drawn), st.integers(1, 9), st.sampled_from((20, 33, 80)))
 @settings(max_examples=60)
 def test_the_pieces_it_came_in_do_not_show(text: str, step: int, columns: int) -> None:
     whole = Terminal(columns, 400)
@@ -293,6 +341,18 @@ def test_without_a_terminal_the_text_is_unchanged() -> None:
         answer.say(sign)
     answer.end()
     assert file.getvalue() == text
+
+
+def test_without_a_terminal_thinking_has_lines_of_its_own() -> None:
+    file = io.StringIO()
+    answer = AnswerScreen(Console(file=file))
+    for piece in ("hm", ", so"):
+        answer.think(piece)
+    answer.say("4")
+    answer.think("")
+    answer.say("2")
+    answer.end()
+    assert file.getvalue() == "hm, so\n42\n"
 
 
 def test_a_dumb_terminal_gets_plain_text_without_control() -> None:

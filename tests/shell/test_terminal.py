@@ -20,8 +20,9 @@ from pathlib import Path
 
 import pytest
 
-from brim.errors import InputError
+from brim.errors import BrimError, InputError
 from brim.shell.terminal import Ran, UserShell, kept, user_shell
+from brim.shell.terminal.dialects import Sh
 from brim.shell.terminal.kept import HEAD, TAIL, Kept
 from brim.shell.terminal.reports import Reports
 
@@ -204,8 +205,7 @@ def test_an_interrupt_reaches_the_program_only(each: Desk) -> None:
     running = each.begin("echo again; while :; do :; done")
     each.outer.expect("again")
     each.outer.type("\x03")
-    ran = running.result(PATIENCE)
-    assert ran.code == 130
+    assert running.result(PATIENCE).code not in (0, None)
     assert each.out("echo fine") == "fine\n"
 
 
@@ -403,7 +403,9 @@ def test_a_folder_that_is_gone_is_left(desk: Desk) -> None:
         "kill -STOP $$",
         "stty -echo -icanon; stty sane",
         "cd /; umask 777; ulimit -f 0",
-        "readonly PS1=stuck",
+        "readonly PS1=' '",
+        "readonly PROMPT_COMMAND='true'",
+        "readonly __brim_flags",
         "echo ${nobody?is there}",
         "exec 2>/dev/null",
     ],
@@ -412,9 +414,18 @@ def test_brim_outlasts(desk: Desk, trouble: str) -> None:
     desk.run(trouble)
     for _ in range(2):
         ran = desk.run("echo fine")
-        assert ran.output.endswith("fine\n")
+        assert "fine\n" in ran.output
         assert ran.code == 0
     assert desk.shell.variables()["HOME"] == str(desk.home)
+
+
+def test_a_shell_that_lost_its_lines_is_asked_again(
+    each: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    each.shell.start()
+    monkeypatch.setattr(Sh, "after", lambda *_: ": lost\n")
+    ran = each.run("echo fine; cd /; false")
+    assert (ran.output, ran.folder) == ("fine\n", Path("/"))
 
 
 def test_tracing_shows_the_command_and_nothing_else(desk: Desk) -> None:
@@ -541,6 +552,25 @@ def test_closing_hangs_up_the_jobs(desk: Desk) -> None:
     wait_for((desk.folder / "told").exists)
 
 
+@pytest.mark.parametrize("before", ["", "trap '' HUP; "])
+def test_closing_ends_a_command(desk: Desk, before: str) -> None:
+    running = desk.begin(f"{before}echo ready; sleep 1000")
+    desk.outer.expect("ready")
+    desk.shell.close()
+    assert running.result(PATIENCE).code is None
+
+
+def test_a_closed_shell_stays_closed(desk: Desk) -> None:
+    (desk.home / ".bashrc").write_text("touch starting; sleep 1000\n")
+    starting = threading.Thread(target=desk.shell.start)
+    starting.start()
+    wait_for((desk.folder / "starting").exists)
+    desk.shell.close()
+    starting.join()
+    with pytest.raises(BrimError, match="closed"):
+        desk.run("echo a")
+
+
 @pytest.mark.parametrize("start_file", ["read x", "sleep 1000", "exit 1", "exec true", "kill $$"])
 def test_a_start_file_that_does_not_end(
     desk: Desk, start_file: str, monkeypatch: pytest.MonkeyPatch
@@ -556,6 +586,21 @@ def test_start_may_be_on_its_way_when_the_first_command_comes(desk: Desk) -> Non
     starting.start()
     assert desk.out("echo $x") == "ready\n"
     starting.join()
+
+
+def test_a_start_file_does_not_lead_elsewhere(each: Desk) -> None:
+    for name in (".bashrc", ".zshrc", ".shrc"):
+        (each.home / name).write_text("cd /\n")
+    assert each.out("pwd") == f"{each.folder}\n"
+
+
+def test_a_shell_that_cannot_be_started_is_told(desk: Desk) -> None:
+    desk.shell.close()
+    desk.program = str(desk.folder / "no" / "bash")
+    desk.shell = desk.new_shell()
+    desk.shell.start()
+    with pytest.raises(BrimError, match="could not be started"):
+        desk.run("echo a")
 
 
 def test_the_default_is_the_users_shell_if_it_is_spoken_here(desk: Desk) -> None:

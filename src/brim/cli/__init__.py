@@ -6,6 +6,7 @@ What is heavy is imported by the command that needs it, so that help comes at on
 from brim.cli import (  # noqa: F401 - they enter themselves
     ask,
     cost,
+    doctor,
     fitting,
     local,
     models,

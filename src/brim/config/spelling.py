@@ -75,5 +75,6 @@ def printable(data: bytes) -> str:
 def home_as_tilde(path: Path) -> str:
     """A path as its owner would write it."""
     with suppress(ValueError, RuntimeError):
-        return f"~/{path.relative_to(Path.home()).as_posix()}"
+        inside = path.relative_to(Path.home()).as_posix()
+        return "~" if inside == "." else f"~/{inside}"
     return str(path)

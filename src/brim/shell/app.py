@@ -24,11 +24,12 @@ def talk(shell: Shell, prompt: Prompt, learn_names: Callable[[], None]) -> None:
     """Go on until the user leaves."""
     while not shell.ended:
         text, shell.next_text = shell.next_text, ""
-        decision = prompt.line(text)
-        if decision is None:
+        typed = prompt.line(text)
+        if typed is None:
             break
-        do(shell, decision)
-        if decision.kind == "command":
+        shell.line = typed.line
+        do(shell, typed.decision)
+        if typed.decision.kind == "command":
             learn_names()
 
 

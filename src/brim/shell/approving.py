@@ -71,7 +71,7 @@ open-files-in-pager output output-directory pre receive-pack rsh script-shell sh
 upload-pack use-compress-program
 """
 """Long options that name a program to run or a file to write."""
-_LETTERS: Final = {"git": "O", "sort": "oT"}
+_LETTERS: Final = {"git": "O", "make": "Cf", "sort": "oT"}
 """The same for short ones, where they mean that."""
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+@-]*")

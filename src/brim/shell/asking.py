@@ -64,7 +64,7 @@ def _give_back(shell: Shell, before: int, words: str) -> None:
     """Where nothing answered, the words stand in the prompt again."""
     if len(shell.session) == before + 1:
         shell.conversation.take_back(before)
-        shell.next_text = words
+        shell.next_text = shell.line if words in shell.line else words
         if not shell.is_script:
             shell.screen.notice("your words are back in the prompt")
 

@@ -4,26 +4,40 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from brim.errors import BrimError
 
 T = TypeVar("T")
 
 
+class _Job(NamedTuple):
+    thread: threading.Thread
+    take: Callable[[], None]
+    is_done: Callable[[], bool]
+    needed: bool
+
+
 class Background:
     """Jobs in threads of their own; their results are taken in by the thread that asks for them."""
 
     def __init__(self) -> None:
-        self._jobs: list[tuple[threading.Thread, Callable[[], None]]] = []
+        self._jobs: list[_Job] = []
+        self.on_done: Callable[[], None] = lambda: None
+        """Called by a job's own thread when it is done."""
 
     def start(
         self,
         work: Callable[[], T],
         then: Callable[[T], None],
         failed: Callable[[Exception], None] = lambda _error: None,
+        *,
+        needed: bool = True,
     ) -> None:
-        """Begin some work; `then` gets its result, or `failed` what was wrong."""
+        """Begin some work; `then` gets its result, or `failed` what was wrong.
+
+        What is `needed` is waited for before a request is made.
+        """
         results: list[T] = []
         errors: list[Exception] = []
 
@@ -32,6 +46,7 @@ class Background:
                 results.append(work())
             except (BrimError, OSError) as error:
                 errors.append(error)
+            self.on_done()
 
         def take() -> None:
             for result in results:
@@ -41,17 +56,18 @@ class Background:
 
         thread = threading.Thread(target=run, daemon=True, name="brim-background")
         thread.start()
-        self._jobs.append((thread, take))
+        self._jobs.append(_Job(thread, take, lambda: bool(results or errors), needed))
 
     def poll(self) -> None:
         """Take in what is done."""
-        done = [job for job in self._jobs if not job[0].is_alive()]
+        done = [job for job in self._jobs if job.is_done()]
         self._jobs = [job for job in self._jobs if job not in done]
-        for _, take in done:
-            take()
+        for job in done:
+            job.take()
 
     def settle(self) -> None:
-        """Wait for all of it, and take it in."""
-        for thread, _ in list(self._jobs):
-            thread.join()
+        """Wait for what is needed, and take in what is done."""
+        for job in self._jobs:
+            if job.needed:
+                job.thread.join()
         self.poll()

@@ -8,22 +8,18 @@ what is over.
 from __future__ import annotations
 
 import re
-from collections import Counter as Tally
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from brim.errors import ContextOverflowError
+from brim.shell.context_sizes import sizes_of
 from brim.shell.context_view import shown
-from brim.system import BACKGROUND, GAP, PROJECT, SUMMARY, goal_text
 from brim.usage import MILLION
-from brim.wire.openai_chat import read
 
 if TYPE_CHECKING:
     from brim.plan import Plan
     from brim.session import Session
-    from brim.tokens import Counter
     from brim.usage import Price
 
 __all__ = ["Cut", "Part", "Picture", "as_json", "picture", "shown"]
@@ -81,6 +77,8 @@ class Cut:
 class Picture:
     """A window and all that is in it."""
 
+    name: str
+    """What the user calls the model."""
     model: str | None
     used: int
     """Tokens of what would be sent now."""
@@ -96,6 +94,8 @@ class Picture:
     parts: tuple[Part, ...]
     over: int
     """By how much more is to be sent than may be."""
+    can_be_sent: bool
+    """Whether it fits after what may be left out is left out; outputs that wait apart."""
     cut: Cut
 
     @property
@@ -116,9 +116,9 @@ def picture(
     what the session knows about where its window comes from. Raises `BudgetError` where no window
     is known.
     """
-    plan, places = _standing(session)
+    plan = session.preview()
     waiting = session.count(session.waiting) if session.waiting else 0
-    sizes = _sizes(session, plan, tool_servers or {})
+    sizes = sizes_of(session, plan, tool_servers or {})
     sizes["waiting output"] += waiting
     used, limit, budget = plan.size + waiting, plan.limit, plan.budget
     reply, source = min(budget.reply, budget.window), session.target.window_source
@@ -131,6 +131,7 @@ def picture(
         "free": max(0, limit - used),
     }
     return Picture(
+        name=session.target.name,
         model=session.model,
         used=used,
         limit=limit,
@@ -142,13 +143,15 @@ def picture(
         window_from=window_from or _WINDOWS.get(source, source),
         parts=_parts(rows, budget.window, session.target.price_for(used)),
         over=max(0, used - limit),
-        cut=_cut(plan, places),
+        can_be_sent=plan.fits,
+        cut=_cut(plan, session.places),
     )
 
 
 def as_json(picture: Picture) -> dict[str, Any]:
     """The picture as plain data."""
     return {
+        "name": picture.name,
         "model": picture.model,
         "used": picture.used,
         "limit": picture.limit,
@@ -156,6 +159,7 @@ def as_json(picture: Picture) -> dict[str, Any]:
         "reply": picture.reply,
         "margin": picture.margin,
         "over": picture.over,
+        "can_be_sent": picture.can_be_sent,
         "exact": picture.is_exact,
         "counted_by": picture.counted_by,
         "window_from": picture.window_from,
@@ -175,140 +179,6 @@ def as_json(picture: Picture) -> dict[str, Any]:
             "tokens": picture.cut.tokens,
         },
     }
-
-
-def _standing(session: Session) -> tuple[Plan, Sequence[int]]:
-    """The plan as it stands, and where its messages stand in the session's history.
-
-    Where the next request has to leave something out, it is the plan of that; made apart, so that
-    looking changes nothing about what is sent.
-    """
-    composer, system = session._composer, session.system_text()
-    composer.measure(system)
-    plan = composer._as_it_stands()
-    if not plan.fits:
-        planner = composer._planner_for(session.target)
-        composer._measure(planner, system)
-        planner.extend([read(turn, place) for place, turn in enumerate(composer.turns)])
-        try:
-            plan = planner.plan()
-        except ContextOverflowError as error:
-            plan = error.plan
-    return plan, session._places
-
-
-# Sizes
-
-
-def _sizes(
-    session: Session, plan: Plan, servers: Mapping[str, Sequence[Mapping[str, Any]]]
-) -> Tally[str]:
-    """Tokens of what the plan sends, by row; together they are the plan's size."""
-    counter = plan.history.counter
-    sizes = _turn_sizes(plan)
-    sizes["summary" if session.summary else "note"] += sum(note.tokens for note in plan.notes)
-    sizes.update(_system_sizes(session, counter))
-    sizes.update(_tool_sizes(session.tools, counter, servers))
-    sizes["structure"] += plan.tokens - sizes.total()
-    if sizes["structure"] < 0 or plan.size != plan.tokens:
-        return _apportioned(plan.size, sizes)
-    return sizes
-
-
-def _turn_sizes(plan: Plan) -> Tally[str]:
-    """What the turns take, by whose words they are."""
-    sizes: Tally[str] = Tally()
-    history, count = plan.history, plan.history.counter.text
-    for index in plan.kept:
-        edit = plan.edits.get(index)
-        message = history.messages[index] if edit is None else edit.message
-        tokens = history.tokens(index) if edit is None else edit.tokens
-        row = _ROWS[message.role]
-        if message.role == "user" and message.outputs:
-            printed = min(tokens, sum(map(count, message.outputs)))
-            sizes["exec output"] += printed
-            tokens -= printed
-        sizes[row] += tokens
-    return sizes
-
-
-_ROWS: Final = {
-    "system": "system",
-    "user": "user",
-    "assistant": "assistant",
-    "tool": "tool results",
-    "other": "other",
-}
-
-
-def _system_sizes(session: Session, counter: Counter) -> Tally[str]:
-    """What the blocks of the system text take; the whole is counted as one, as it is sent."""
-    from brim.messages import Message
-
-    text = session.system_text()
-    if not text:
-        return Tally()
-    total = counter.message(Message("system", words=(text,)))
-    blocks = system_blocks(session, text)
-    weights = Tally({name: counter.text(block) for name, block in blocks.items()})
-    return _apportioned(total, weights)
-
-
-def system_blocks(session: Session, text: str) -> dict[str, str]:
-    """The blocks of a session's system text by row, in their order; joined they are the text."""
-    found: dict[str, str] = {}
-    ends = {
-        "goal": goal_text(session.goal) if session.goal else "",
-        "summary": f"{SUMMARY}\n{session.summary}" if session.summary else "",
-        "project": f"{PROJECT}\n{session.project}" if session.project else "",
-    }
-    for name, block in ends.items():
-        if block and text.endswith(block):
-            text, found[name] = _parted(text, len(text) - len(block))
-    facts = text.rfind(f"{BACKGROUND}\n") if session.memory and not session.goal else -1
-    if facts >= 0:
-        text, found["background"] = _parted(text, facts)
-    if text:
-        found["system"] = text
-    return dict(reversed(found.items()))
-
-
-def _parted(text: str, place: int) -> tuple[str, str]:
-    """A text in two; the blank line before the second belongs to it."""
-    if text[:place].endswith(GAP):
-        place -= len(GAP)
-    return text[:place], text[place:]
-
-
-def _tool_sizes(
-    tools: Sequence[Mapping[str, Any]],
-    counter: Counter,
-    servers: Mapping[str, Sequence[Mapping[str, Any]]],
-) -> Tally[str]:
-    """What the definitions of the tools take, by their servers; the shell's own come first."""
-    homes = {_name(tool): server for server, offered in servers.items() for tool in offered}
-    weights: Tally[str] = Tally()
-    for tool in tools:
-        server = homes.get(_name(tool))
-        weights[f"tools: {server}" if server else "tools"] += counter.tools([tool])
-    return _apportioned(counter.tools(tools), weights)
-
-
-def _name(tool: Mapping[str, Any]) -> str:
-    inner = tool.get("function")
-    return str((inner if isinstance(inner, Mapping) else tool).get("name", ""))
-
-
-def _apportioned(total: int, weights: Mapping[str, int]) -> Tally[str]:
-    """A number of tokens shared out by weight, to the last one."""
-    names = [name for name, weight in weights.items() if weight > 0]
-    whole = sum(weights[name] for name in names)
-    if not whole:
-        return Tally({"structure": total})
-    shares = Tally({name: total * weights[name] // whole for name in names})
-    largest = sorted(names, key=lambda name: -(total * weights[name] % whole))
-    shares.update(largest[: total - shares.total()])
-    return shares
 
 
 # Rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from brim.ledger import money
@@ -18,13 +19,15 @@ if TYPE_CHECKING:
     from brim.shell.context import Part, Picture
 
 WIDEST: Final = 100
-CUT: Final = 10
+CUT: Final = 12
 """Columns that say something of a command; with fewer it is left out."""
 MARK: Final = 2
 """Columns before a row."""
-GAP: Final = 2
-"""Columns between two cells."""
-_SHARE, _PRICE, _FREES = 2, 3, 4
+_NAME, _TOKENS, _SHARE, _PRICE, _FREES = range(5)
+_NARROWER: Final[tuple[tuple[int, tuple[int, ...]], ...]] = (
+    *((2, ()), (1, ()), (1, (_PRICE,)), (1, (_PRICE, _FREES)), (1, (_PRICE, _FREES, _SHARE))),
+)
+"""From wide to narrow: columns between two cells, and the cells that are left out."""
 _COLORS: Final = (
     *("blue", "cyan", "magenta", "green", "yellow", "bright_blue", "bright_magenta"),
     *("bright_cyan", "bright_green", "bright_yellow", "red", "bright_red", "white"),
@@ -91,7 +94,11 @@ def _headline(picture: Picture, dot: str) -> Text:
     about = "" if picture.is_exact else "~"
     color = "red" if picture.fill >= 0.9 else "yellow" if picture.fill >= 0.7 else "green"
     return Text.assemble(
-        (harmless(picture.model or "no model named"), "bold"),
+        (harmless(picture.name or "no model named"), "bold"),
+        (
+            f" ({harmless(picture.model)})" if picture.model not in (None, picture.name) else "",
+            "dim",
+        ),
         f" {dot} {about}{picture.used:,} of {picture.window:,} tokens {dot} ",
         (f"{about}{_share(picture.fill)}", f"bold {color}"),
         " of the limit",
@@ -103,8 +110,10 @@ def _remarks(picture: Picture, dot: str) -> Iterator[Text]:
 
     cut = picture.cut
     if picture.over:
-        over = f"over by {picture.over:,} tokens: the next request leaves something out"
-        yield Text.assemble(("", ""), (over, "bold red"))
+        then = "the next request leaves something out"
+        if not picture.can_be_sent:
+            then = "this cannot be sent; free something"
+        yield Text(f"over by {picture.over:,} tokens: {then}", "bold red")
     if not cut.turns and not cut.shortened:
         return
     said = [_several(len(cut.turns), "turn")] if cut.turns else []
@@ -214,32 +223,33 @@ def _rows(
     ]
     total = picture.window + picture.over
     cells.append(("window" if not picture.over else "window and over", f"{total:,}", "", "", ""))
-    widths = _widths((head, *cells), width)
-    yield _row(Sign("", " ", ""), head, widths, "dim", is_ascii=is_ascii)
+    draw = partial(_row, *_widths((head, *cells), width), is_ascii=is_ascii)
+    yield draw(Sign("", " ", ""), head, "dim")
     for part, row in zip(picture.parts, cells, strict=False):
         style = "dim" if part.name in _UNSENT else ""
-        yield _row(signs[part.name], row, widths, style, is_ascii=is_ascii)
-    yield _row(Sign("", " ", ""), cells[-1], widths, "dim", is_ascii=is_ascii)
+        yield draw(signs[part.name], row, style)
+    yield draw(Sign("", " ", ""), cells[-1], "dim")
 
 
-def _widths(rows: Sequence[Sequence[str]], width: int) -> list[int]:
-    """Columns for the cells; where they are too many, some are left out: 0."""
-    natural = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for left_out in ((), (_PRICE,), (_PRICE, _FREES), (_PRICE, _FREES, _SHARE)):
-        widths = [0 if place in left_out else size for place, size in enumerate(natural)]
-        over = MARK + sum(size + GAP for size in widths if size) - GAP - width
+def _widths(rows: Sequence[Sequence[str]], width: int) -> tuple[list[int], int]:
+    """Columns for the cells with the gap before each; 0 for those that there is no room for."""
+    longest = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for gap, left_out in _NARROWER:
+        widths = [longest[0], *(size + gap for size in longest[1:])]
+        widths = [0 if place in left_out else size for place, size in enumerate(widths)]
+        over = MARK + sum(widths) - width
         if over <= 0:
             break
-        if widths[_FREES] - over >= CUT:
+        if gap == 1 and widths[_FREES] - over >= CUT:
             widths[_FREES] -= over
             break
     else:
         widths[0] = max(1, widths[0] - over)
-    return widths
+    return widths, gap
 
 
 def _row(
-    sign: Sign, row: Sequence[str], widths: Sequence[int], style: str, *, is_ascii: bool
+    widths: Sequence[int], gap: int, sign: Sign, row: Sequence[str], style: str, *, is_ascii: bool
 ) -> Text:
     """A line of the table; columns that are 0 wide are left out."""
     from rich.text import Text
@@ -249,11 +259,13 @@ def _row(
     for place, (cell, width) in enumerate(zip(row, widths, strict=True)):
         if not width:
             continue
-        shown = Text(cell if place in (0, _FREES) else cell.rjust(width), style)
+        is_left = place in (_NAME, _FREES)
+        before = " " * gap if place == _FREES else ""
+        shown = Text(before + cell if is_left else cell.rjust(width), style)
         shown.truncate(width, overflow=too_long, pad=True)
         if place == _FREES:
             shown.stylize("dim")
-        text.append(" " * GAP if place else "").append_text(shown)
+        text.append_text(shown)
     text.rstrip()
     return text
 

@@ -37,6 +37,7 @@ def open_shell(wanted: Wanted, loaded: Loaded, environment: Mapping[str, str]) -
             return follow(shell, sys.stdin, reader.decide)
         prompt = _prompt(shell, reader)
         prompt.once_shown(partial(_begin, shell, reader))
+        shell.background.on_done = prompt.redraw
         screen.ask_with(prompt.ask)
         _greet(shell)
         talk(shell, prompt, reader.learn_names)

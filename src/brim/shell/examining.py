@@ -62,7 +62,7 @@ def examined(
         state: State = "warn" if endpoint.is_loopback else "bad"
         yield "key", state, f"{model.key_env} is not set", f"export {model.key_env}=…"
     seen = _seen(endpoint, called, patience, counts=config.count.server != "off")
-    yield from _server(seen, endpoint, called)
+    yield _server(name, seen, endpoint, called)
     yield _window(name, model, called, seen)
     yield _counting(called, seen, config.count.server)
     yield _price(name, model, called, seen)
@@ -106,22 +106,19 @@ def _question(format: str, called: str) -> dict[str, Any]:
     return {"model": called, "messages": [{"role": "user", "content": "hello"}]}
 
 
-def _server(seen: Seen, endpoint: Endpoint, called: str) -> Iterator[Finding]:
+def _server(name: str, seen: Seen, endpoint: Endpoint, called: str) -> Finding:
     if seen.fault is not None:
-        advice = f"is {endpoint} right, and does it run?"
-        yield "server", "bad", seen.fault, advice
-        return
+        return "server", "bad", seen.fault, f"models.{name}.endpoint says {endpoint}"
     what = "" if seen.kind == "unknown" else f", {seen.kind}"
     answers = f"{endpoint.host} answers{what}"
     if not seen.models:
-        yield "server", "ok", f"{answers}; it does not list its models", None
-    elif any(_same(called, offered) for offered in seen.models):
-        yield "server", "ok", f"{answers}, and offers {called}", None
-    elif seen.kind == "llama.cpp" and len(seen.models) == 1:
-        yield "server", "ok", f"{answers}, with {seen.models[0]}, whatever it is called", None
-    else:
-        few = ", ".join(seen.models[:5]) + (", …" if len(seen.models) > 5 else "")
-        yield "server", "bad", f"{answers}, but does not offer {called}", f"it offers {few}"
+        return "server", "ok", f"{answers}; it does not list its models", None
+    if any(_same(called, offered) for offered in seen.models):
+        return "server", "ok", f"{answers}, and offers {called}", None
+    if seen.kind == "llama.cpp" and len(seen.models) == 1:
+        return "server", "ok", f"{answers}, with {seen.models[0]}, whatever it is called", None
+    few = ", ".join(seen.models[:5]) + (", …" if len(seen.models) > 5 else "")
+    return "server", "bad", f"{answers}, but does not offer {called}", f"it offers {few}"
 
 
 def _same(one: str, other: str) -> bool:
@@ -156,6 +153,8 @@ def _counting(called: str, seen: Seen, wanted: str) -> Finding:
     vocabulary, is_own = vocabulary_of(called)
     counts = seen.verdict is not None and seen.verdict.state == "yes"
     server = "and the server counts" if counts else "and the server does not count"
+    if seen.fault is not None:
+        server = "and the server could not be asked"
     if wanted == "off":
         server = "and the server is not asked (count.server)"
     if is_own:

@@ -41,26 +41,32 @@ class AnswerScreen:
 
     def think(self, piece: str) -> None:
         """Thinking as it comes: dim, and otherwise as it is."""
-        if self._is_plain:
-            self._pass_on(piece)
+        if not piece:
             return
+        if self._is_plain:
+            self._pass_on(piece, "thought")
+            return
+        self._end_answer()
+        if self._last == "row":
+            self._settle_blank()
         *lines, self._thought = (self._thought + piece).split("\n")
         for line in lines:
             self._settle_thought(line.removesuffix("\r"))
         if self._thought:
-            rows = self._dim(self._thought, "dim italic")
+            rows = [] if self._tail.is_let_go else self._dim(self._thought, "dim italic")
             self._tail.show(rows, self._thought, len(self._thought))
 
     def say(self, piece: str) -> None:
         """The answer as it comes."""
-        if self._is_plain:
-            self._pass_on(piece)
+        if not piece:
             return
-        if piece:
-            self._end_thinking()
-            self._due += self._answer.feed(piece)
-            self._settle_due()
-            self._show_rest()
+        if self._is_plain:
+            self._pass_on(piece, "row")
+            return
+        self._end_thinking()
+        self._due += self._answer.feed(piece)
+        self._settle_due()
+        self._show_rest()
 
     def end(self, *, note: str | None = None) -> None:
         """The answer is at its end, or was stopped; the cursor stands where a line begins."""
@@ -70,17 +76,17 @@ class AnswerScreen:
             self._end_plain(note)
             return
         self._end_thinking()
-        self._due += self._answer.close()
-        self._settle_due()
-        if self._code is not None:
-            self._settle(Block("fence end", ""))
+        self._end_answer()
         if note:
             self._tail.settle(self._dim(note, "dim"))
 
     # Without a terminal that can be painted on
 
-    def _pass_on(self, piece: str) -> None:
+    def _pass_on(self, piece: str, kind: Literal["thought", "row"]) -> None:
         """The text as it is; for a dumb terminal without what could harm it."""
+        if self._last not in ("nothing", kind):
+            self._tail.end_row()
+        self._last = kind
         if self._console.is_terminal:
             piece, self._thought = self._thought + piece, ""
             if piece.endswith("\r"):  # it may be the half of a line's end
@@ -116,6 +122,13 @@ class AnswerScreen:
             self._settle_blank()
 
     # The answer
+
+    def _end_answer(self) -> None:
+        """What was said so far is all, or thinking comes between."""
+        self._due += self._answer.close()
+        self._settle_due()
+        if self._code is not None:
+            self._settle(Block("fence end", ""))
 
     def _settle_due(self) -> None:
         while self._due:
@@ -160,7 +173,8 @@ class AnswerScreen:
 
     def _show_rest(self) -> None:
         """What is not finished, as it would look, were this the end."""
-        rows = [row for block in self._answer.preview() for row in self._growing(block)]
+        blocks = [] if self._tail.is_let_go else self._answer.preview()
+        rows = [row for block in blocks for row in self._growing(block)]
         self._tail.show(rows, self._answer.rest, self._answer.sure)
 
     def _growing(self, block: Block) -> list[str]:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError
+from importlib.util import find_spec
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -63,12 +64,14 @@ class Servers:
         """Start a server, or reach it, and learn its tools; one that is there is started anew."""
         if (fault := config.fault()) is not None:
             raise InputError(f"the MCP server {name} {fault}")
-        portal = self._started()
+        if find_spec("mcp") is None:
+            raise InputError("MCP servers need one more package: pip install 'brim[shell]'")
         before = self._servers.get(name)
         server = McpServer(
             name, config, log=self._log, timeout=self._timeout, patience=self._patience
         )
-        self._servers[name] = server
+        self._servers[name] = server  # at once: the order is that in which they were asked for
+        portal = self._started()
         try:
             if before is not None:
                 portal.run(before.close())
@@ -125,12 +128,6 @@ class Servers:
             return self._portal
 
     def _begun(self) -> Portal:
-        try:
-            import mcp  # noqa: F401
-        except ImportError:
-            raise InputError(
-                "MCP servers need one more package: pip install 'brim[shell]'"
-            ) from None
         from brim.providers.portal import Portal
 
         # Without a handler of its own, the library's complaints would go to the terminal.

@@ -31,6 +31,12 @@ GRACE: Final = 10.0
 """Seconds for a server to leave; the protocol's own steps to a kill take seven."""
 PAGES: Final = 100
 """The most pages of a list of tools: one that never ends must not hang the shell."""
+INHERITED: Final = (
+    *("LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "VIRTUAL_ENV"),
+    *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
+)
 _CLOSED: Final = -32000
 _TIMED_OUT: Final = -32001
 _INVALID: Final = -32600
@@ -214,7 +220,7 @@ class McpServer:
             program = StdioServerParameters(
                 command=config.command,
                 args=[*config.args],
-                env=dict(config.env),
+                env=_way() | dict(config.env),
                 encoding_error_handler="replace",
             )
             with self._complaints() as complaints:
@@ -239,13 +245,21 @@ class McpServer:
     def _http(self) -> Any:
         import httpx2
 
+        from brim.providers.endpoint import Endpoint
+        from brim.providers.network import certificates, proxy_for
+
         async def note(response: httpx2.Response) -> None:
             self._status = response.status_code
 
+        address = urlsplit(self._config.url or "")
+        proxy = proxy_for(Endpoint(f"{address.scheme}://{address.netloc}"))
         return httpx2.AsyncClient(
             headers=dict(self._config.headers),
             # A tool that takes long is the protocol's affair; this is only for dead lines.
             timeout=httpx2.Timeout(self._timeout, read=self._patience + self._timeout),
+            proxy=httpx2.Proxy(proxy.url, headers=dict(proxy.headers)) if proxy else None,
+            verify=certificates(),
+            trust_env=False,
             event_hooks={"response": [note]},
         )
 
@@ -315,6 +329,14 @@ class McpServer:
         for secret in (*self._config.env.values(), *self._config.headers.values()):
             said = said.replace(secret, "…") if len(secret) > 3 else said
         return said
+
+
+def _way() -> dict[str, str]:
+    """What a program needs to find its way, beside what the library hands on (PATH, HOME, …).
+
+    The rest of the environment is not for strangers: the keys of models are in it.
+    """
+    return {name: value for name in INHERITED if (value := os.environ.get(name)) is not None}
 
 
 def _private(path: str, flags: int) -> int:

@@ -36,6 +36,8 @@ class Models:
         self._open = ExitStack()
         self._clients: dict[str, Client] = {}
         self._lock = threading.RLock()
+        self.guessed: set[str] = set()
+        """Models whose window nobody tells."""
 
     @property
     def names(self) -> list[str]:
@@ -83,6 +85,7 @@ class Models:
         except BudgetError:
             tokens = self.config.context.token_budget or FALLBACK_WINDOW
             session.target = replace(session.target, window=tokens)
+            self.guessed.add(name)
 
     def found_out(self, name: str) -> Target:
         """What its server says of a model."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from brim.ledger import _cells as slot_cells
+from brim.ledger import cells as slot_cells
 from brim.ledger import money
 from brim.shell.harmless import harmless
 

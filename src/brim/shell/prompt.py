@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
@@ -43,6 +43,13 @@ STYLE: Final = Style.from_dict(
         "bottom-toolbar": "noreverse",
     }
 )
+
+
+class Typed(NamedTuple):
+    """A line, and what it is."""
+
+    line: str
+    decision: Decision
 
 
 class Prompt:
@@ -86,7 +93,7 @@ class Prompt:
 
         self._session.app.after_render += shown
 
-    def line(self, default: str = "") -> Decision | None:
+    def line(self, default: str = "") -> Typed | None:
         """What was typed, and what it is; None where the user wants to leave.
 
         Ctrl-C gives up the line, and Ctrl-D on an empty one leaves.
@@ -103,10 +110,12 @@ class Prompt:
                 enable_open_in_editor=True,
             )
         except KeyboardInterrupt:
-            return Decision("nothing", "", "given up")
+            return Typed("", Decision("nothing", "", "given up"))
         except EOFError:
             return None
-        return self._decision(text)
+        decision = self._decision(text)
+        sign = {"command": "!", "language": "?"}.get(decision.kind, "")
+        return Typed(f"{sign}{decision.text}" if self._is_flipped else text, decision)
 
     def ask(self, question: str, default: str = "") -> str:
         """An answer to a question; Ctrl-C and Ctrl-D answer nothing."""
@@ -152,7 +161,6 @@ class Prompt:
                 event.current_buffer.validate_and_handle()
 
         @keys.add("escape", "enter")
-        @keys.add("c-j")
         def _(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text("\n")
 

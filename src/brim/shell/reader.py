@@ -45,7 +45,7 @@ class Reader:
             self._names = names or BUILTINS
             self._last = None
 
-        self._shell.background.start(self._shell.terminal.names, know)
+        self._shell.background.start(self._shell.terminal.names, know, needed=False)
         self._programs.refresh()
 
     def decide(self, line: str) -> Decision:

@@ -55,7 +55,7 @@ class Screen:
         if isinstance(thing, str):
             self.console.print(harmless(thing), markup=False, soft_wrap=True)
         elif thing is not None:
-            self.console.print(thing)
+            self.console.print(thing, soft_wrap=not self.console.is_terminal)
 
     def notice(self, text: str) -> None:
         """One dim line about what brim did."""
@@ -69,7 +69,8 @@ class Screen:
         self._line(f"brim: {text}", "red")
 
     def _line(self, text: str, style: str) -> None:
-        self.console.print(harmless(text), style=style, markup=False, soft_wrap=True)
+        wrap = not self.console.is_terminal
+        self.console.print(harmless(text), style=style, markup=False, soft_wrap=wrap)
 
     def ask(self, question: str, default: str = "") -> str:
         """What the user types; Ctrl-C and Ctrl-D answer nothing."""

@@ -175,10 +175,10 @@ def _attach(shell: Shell) -> None:
 
 def begin_work(shell: Shell) -> None:
     """Begin what takes time while the user already types."""
-    shell.background.start(shell.terminal.start, lambda _nothing: None)
+    shell.background.start(shell.terminal.start, lambda _nothing: None, needed=False)
     warm(shell)
     if shell.project is not None and shell.config.project.auto_tree:
         read_tree(shell)
     connect_configured(shell)
     days = shell.config.shell.keep_days
-    shell.background.start(lambda: shell.log.retain(days), lambda _removed: None)
+    shell.background.start(lambda: shell.log.retain(days), lambda _removed: None, needed=False)

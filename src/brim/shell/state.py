@@ -68,6 +68,8 @@ class Shell:
     is_script: bool = False
     """Nobody sits there who could be asked."""
     ended: bool = False
+    line: str = ""
+    """What was typed last, as it was typed."""
     next_text: str = ""
     """What stands in the next prompt, to be edited."""
     route: Route = field(default_factory=Route)

@@ -47,6 +47,11 @@ class Tail:
         """Columns for a row: one is left free, lest the terminal go to the next by itself."""
         return max(LEAST_WIDTH, self._console.size.width - 1)
 
+    @property
+    def is_let_go(self) -> bool:
+        """The rest of this block follows as it is; no rows are needed for it."""
+        return self._followed is not None
+
     def rows(self, drawn: RenderableType, *, whole: bool = False) -> list[str]:
         """What is drawn, as lines for the terminal; `whole` lines are left to it to wrap."""
         console, width = self._console, None if whole else self.width

@@ -200,6 +200,8 @@ def _with_own(rules: _Rules, path: Path, entries: Sequence[os.DirEntry[str]]) ->
 
 def _read_rules(file: Path, base: Path) -> _Rules:
     try:
+        if not file.is_file():
+            return ()
         with file.open("rb") as opened:
             text = opened.read(LARGEST_IGNORE).decode("utf-8", "replace")
     except OSError:

@@ -237,6 +237,15 @@ def arguments_of(text: str) -> dict[str, Any]:
     return given if isinstance(given, dict) else {"_raw": text}
 
 
+def is_json(text: str) -> bool:
+    """Whether arguments can be read; none at all can."""
+    try:
+        json.loads(text or "{}")
+    except (RecursionError, ValueError):
+        return False
+    return True
+
+
 def words_of_blocks(blocks: Iterable[Part]) -> str:
     texts = (block.get("text") for block in blocks if block.get("type") == "text")
     return "".join(text for text in texts if isinstance(text, str))

@@ -57,7 +57,12 @@ def context(shell: Shell, words: str) -> RenderableType:
 
     The rows add up to the window. `:context json` gives the same for programs.
     """
-    picture = contexts.picture(shell.session, tool_servers=shell.schemas())
+    guessed = "nobody tells it; brim reckons with a small one"
+    picture = contexts.picture(
+        shell.session,
+        tool_servers=shell.schemas(),
+        window_from=guessed if shell.name in shell.models.guessed else None,
+    )
     if words == "json":
         return json.dumps(contexts.as_json(picture), indent=2)
     return shown(picture)
@@ -153,7 +158,7 @@ def history(shell: Shell, words: str) -> RenderableType:
 
 def _fates(shell: Shell) -> dict[int, str]:
     """What becomes of each turn that is not sent as it is."""
-    plan: Plan = shell.session.outlook()
+    plan: Plan = shell.session.preview()
     places = shell.session.places
     return {
         places[decision.index]: decision.fate

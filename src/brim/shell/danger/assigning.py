@@ -15,19 +15,21 @@ if TYPE_CHECKING:
     from brim.shell.danger.walking import Walk
 
 RUN_BY: Final = re.compile(
-    r"(?:[A-Z]*_)?(?:PAGER|EDITOR|VISUAL|BROWSER|ASKPASS|SSH_COMMAND|SSH|EXTERNAL_DIFF|COMMAND"
+    r"[A-Z_]*(?:PAGER|EDITOR|VISUAL|BROWSER|ASKPASS|SSH_COMMAND|SSH|EXTERNAL_DIFF|COMMAND"
     r"|LESSOPEN|LESSCLOSE|PRELOAD|BASH_ENV|ENV|SHELLOPTS|PS4|PROMPT_COMMAND|RSH)"
 )
 """Variables that some program takes for a command."""
 
 
-def declare(walk: Walk, text: str) -> None:
-    """A `name=value` that is given as a word."""
+def declare(walk: Walk, text: str, *, is_name: bool = False) -> None:
+    """A `name=value` that is given as a word; the value may be the name of another variable."""
     name, equals, value = plain(text).partition("=")
     if not equals:
         return
     if is_known(name):
-        set_variable(walk, name.rstrip("+"), (value if is_known(value) else UNKNOWN,))
+        appends = name.endswith("+")
+        known = is_known(value) and not appends and not is_name
+        set_variable(walk, name.rstrip("+"), (value if known else UNKNOWN,))
     else:
         walk.scope.is_open = True
 
@@ -64,6 +66,8 @@ def _assigned(walk: Walk, value: Node | None) -> Value:
 
 def set_variable(walk: Walk, name: str, value: Value) -> None:
     walk.scope.variables[name] = value
+    if name.startswith("PS") and any("$(" in item or "`" in item for item in value):
+        walk.judge.note(f"{name}={' '.join(value)}", "runs a command at each prompt")
     if RUN_BY.fullmatch(name) and any(value):
         walk.inner().script(" ".join(value), f"{name}={' '.join(value)}")
 

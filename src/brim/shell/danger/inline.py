@@ -37,7 +37,7 @@ LANGUAGES: Final = {
     "node": Language(
         ("-e", "--eval", "-p", "--print"),
         r"\bfs\b(?!\.(read|exists|stat|access|lstat|realpath|createRead|readdir)\w*)"
-        r"(?=\.|['\"]?\)\.(?!read|exists|stat))|require\(\s*[^'\")\s]|process\.binding",
+        r"(?=\.|['\"]?\)\.(?!read|exists|stat))|\.rm\(|require\(\s*[^'\")\s]|process\.binding",
         valued=("-r", "--require"),
     ),
     "bun": Language(("-e", "--eval"), r"\$`|Bun\.(write|spawn)", reads=False),

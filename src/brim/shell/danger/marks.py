@@ -14,6 +14,8 @@ UNKNOWN: Final = "\ue000"
 """Some text inside one word."""
 SPREAD: Final = "\ue001"
 """Some text that may turn into any number of words."""
+TRUSTED: Final = "\ue00a"
+"""The output of a program that is made to be evaluated, as that of `ssh-agent` is."""
 STAR: Final = "\ue002"
 ANY: Final = "\ue003"
 RANGE: Final = "\ue004"
@@ -25,12 +27,12 @@ PIPE: Final = "\ue009"
 """Stands on both sides of what comes out of <(…)."""
 
 PATTERNS: Final = frozenset((STAR, ANY, RANGE))
-_UNREAD: Final = frozenset((UNKNOWN, SPREAD, PIPE))
+_UNREAD: Final = frozenset((UNKNOWN, SPREAD, PIPE, TRUSTED))
 _SIGNS: Final = {STAR: "*", ANY: "?", RANGE: "[", OPEN: "{", COMMA: ",", CLOSE: "}", TILDE: "~"}
 _MARKED: Final = {sign: mark for mark, sign in _SIGNS.items()}
 _GLOBS: Final = {ord(sign): mark for mark, sign in _SIGNS.items() if mark in PATTERNS}
 _PLAIN: Final = {ord(mark): sign for mark, sign in _SIGNS.items()}
-_SHOWN: Final = {**_PLAIN, ord(UNKNOWN): "…", ord(SPREAD): "…", ord(PIPE): ""}
+_SHOWN: Final = {**_PLAIN, ord(UNKNOWN): "…", ord(SPREAD): "…", ord(PIPE): "", ord(TRUSTED): "…"}
 _CLEAN: Final = dict.fromkeys(range(0xE000, 0xE010), "\ufffd")
 
 

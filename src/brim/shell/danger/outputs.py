@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from brim.shell.danger.calls import Call
-from brim.shell.danger.marks import PIPE, UNKNOWN, is_known, plain
+from brim.shell.danger.marks import PIPE, TRUSTED, UNKNOWN, is_known, plain
 from brim.shell.danger.quoting import ansi
 
 QUIET: Final = frozenset((
@@ -23,7 +23,11 @@ SETTERS: Final = frozenset((
     "gnome-keyring-daemon", "vg", "chef", "hub", "register-python-argcomplete",
 ))  # fmt: skip
 """Programs whose output is made to be evaluated by the user's shell."""
-_PRINTS_COMPLETION: Final = frozenset(("completion", "completions", "shellenv", "hook", "init"))
+COMPLETERS: Final = frozenset((
+    "kubectl", "helm", "gh", "docker", "npm", "oc", "kind", "flux", "argocd", "rustup", "hugo",
+    "istioctl", "eksctl", "tofu", "glab", "deno", "k9s", "kustomize", "skaffold", "podman", "yq",
+))  # fmt: skip
+"""Programs whose `completion` is as harmless."""
 _FORMAT: Final = re.compile(r"%(?:%|[-+ #0-9.]*([a-zA-Z]))")
 
 
@@ -31,8 +35,8 @@ def printed(call: Call) -> str:
     """The output as far as it is known."""
     if call.name in QUIET:
         return ""
-    if call.name in SETTERS or _PRINTS_COMPLETION & set(call.texts[:2]):
-        return ""
+    if call.name in SETTERS or (call.name in COMPLETERS and "completion" in call.texts[:2]):
+        return TRUSTED
     known = _OUTPUTS.get(call.name)
     return known(call) if known else UNKNOWN
 
@@ -89,11 +93,6 @@ def _tee(call: Call) -> str:
     return call.stdin or ""
 
 
-def _last(call: Call) -> str:
-    operands = call.operands()
-    return plain(operands[-1]) if len(operands) == 1 else UNKNOWN
-
-
 def _basename(call: Call) -> str:
     operands = call.operands()
     if len(operands) != 1 or not is_known(operands[0]):
@@ -106,16 +105,12 @@ def _pwd(call: Call) -> str:
     return str(folders[0]) if len(folders) == 1 else UNKNOWN
 
 
-def _command(call: Call) -> str:
-    return _last(call) if call.has("-v", "-V") else UNKNOWN
-
-
 def _yes(call: Call) -> str:
     text = " ".join(plain(text) for text in call.texts) or "y"
     return text + "\n"
 
 
 _OUTPUTS: Final[dict[str, Callable[[Call], str]]] = {
-    "echo": _echo, "printf": _printf, "cat": _cat, "tee": _tee, "which": _last, "type": _last,
-    "whereis": _last, "basename": _basename, "pwd": _pwd, "command": _command, "yes": _yes,
+    "echo": _echo, "printf": _printf, "cat": _cat, "tee": _tee, "basename": _basename,
+    "pwd": _pwd, "yes": _yes,
 }  # fmt: skip

@@ -29,8 +29,9 @@ def parsed(text: str) -> Node:
         raise UnreadableError(f"it is too long to be read ({len(text):,} characters)")
     if any(text.count(knot) > MOST_KNOTS for knot in KNOTS):
         raise UnreadableError("it is too tangled to be read")
-    if "\0" in text:
-        raise UnreadableError("it has a NUL character in it")
+    text = text.replace("\r\n", "\n")
+    if "\0" in text or "\r" in text:
+        raise UnreadableError("it has a character in it that no command has")
     root = _parser().parse(text.encode("utf-8", "replace")).root_node
     if root.has_error:
         raise UnreadableError("it cannot be read as a shell command")

@@ -21,6 +21,7 @@ _ANSI: Final = re.compile(
 )
 _BARE: Final = re.compile(r"\\(\n)|\\(.)|(.)", re.DOTALL)
 _QUOTED: Final = re.compile(r'\\([$`"\\])|\\\n')
+_DOCUMENT: Final = re.compile(r"\\([$`\\])|\\\n")
 _RANGE: Final = re.compile(r"(-?\d+|[a-zA-Z])\.\.(-?\d+|[a-zA-Z])(?:\.\.(-?\d+))?")
 
 
@@ -31,9 +32,9 @@ def bare(text: str) -> str:
     return _BARE.sub(lambda m: "" if m[1] else m[2] or marked(m[3]), text)
 
 
-def within_quotes(text: str) -> str:
-    """Text inside double quotes, where a backslash means little."""
-    return _QUOTED.sub(lambda m: m[1] or "", text)
+def within_quotes(text: str, *, is_document: bool = False) -> str:
+    """Text inside double quotes, where a backslash means little; less so in a here-document."""
+    return (_DOCUMENT if is_document else _QUOTED).sub(lambda m: m[1] or "", text)
 
 
 def ansi(text: str) -> str:

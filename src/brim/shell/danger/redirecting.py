@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from brim.shell.danger.walking import Walk
 
 _JOINED: Final = re.compile(rb"(?:\\\r?\n)+")
-_NEW_LINE: Final = re.compile(rb"(?<!\\)\n")
+_WORDS: Final = frozenset((
+    "word", "number", "string", "raw_string", "ansi_c_string", "concatenation", "command_name",
+    "simple_expansion", "expansion", "command_substitution", "arithmetic_expansion",
+    "translated_string", "variable_assignment", "brace_expression", "variable_name",
+))  # fmt: skip
+_DELIMITER: Final = re.compile(r"""\\?['"]?[\w.!:+-]+['"]?""")
+_BLANK: Final = re.compile(rb"(?:[ \t]|\\\n)+")
 
 
 @dataclass(slots=True)
@@ -87,6 +93,8 @@ def _content(walk: Walk, name: str) -> str:
 def _document(walk: Walk, node: Node, found: Redirects) -> None:
     """A here-document: its text, and what else stands on its first line."""
     start = next((text_of(c) for c in node.children if c.type == "heredoc_start"), "")
+    if not _DELIMITER.fullmatch(start):
+        raise UnreadableError("it cannot be read for sure where its here-document ends")
     is_raw = any(sign in start for sign in "'\"\\")
     for child in node.named_children:
         match child.type:
@@ -107,7 +115,7 @@ def _document(walk: Walk, node: Node, found: Redirects) -> None:
 
 def _filled(walk: Walk, body: Node) -> str:
     expansion = Expansion(walk.scope, walk.substituted)
-    text = expansion.quoted(body, body.start_byte, body.end_byte)
+    text = expansion.document(body)
     _backquoted(walk, text_of(body))
     return text if "`" not in text else UNKNOWN
 
@@ -124,7 +132,7 @@ def check_gaps(node: Node) -> None:
     whole, start = node.text or b"", node.start_byte
     for one, two in pairwise(node.children):
         gap = whole[one.end_byte - start : two.start_byte - start]
-        if _JOINED.fullmatch(gap):
-            raise UnreadableError("a word of it goes on in the next line")
-        if _NEW_LINE.search(gap):
-            raise UnreadableError("it cannot be read for sure where its commands end")
+        if _JOINED.fullmatch(gap) or (not gap and one.type in _WORDS and two.type in _WORDS):
+            raise UnreadableError("it cannot be read for sure where its words end")
+        if gap and not _BLANK.fullmatch(gap):
+            raise UnreadableError("it cannot be read for sure where its words end")

@@ -84,7 +84,8 @@ def _aws(call: Call) -> str | None:
 
 def _cloud(call: Call) -> str | None:
     operands = [plain(text) for text in call.texts if not text.startswith("-")]
-    return CLOUD if any(_TERMINATE.fullmatch(text) for text in operands[:6]) else None
+    gone = ("rm", "rb", "del")
+    return CLOUD if any(_TERMINATE.fullmatch(t) or t in gone for t in operands[:6]) else None
 
 
 def _heroku(call: Call) -> str | None:
@@ -111,7 +112,7 @@ def _ifs(call: Call) -> str | None:
 
 
 def _service(call: Call) -> str | None:
-    return SERVICES if any(t in ("stop", "restart", "--full-restart") for t in call.texts) else None
+    return SERVICES if "stop" in call.texts else None
 
 
 def _history(call: Call) -> str | None:
@@ -131,15 +132,34 @@ def _sysctl(call: Call) -> str | None:
     return "changes the running system" if sets else None
 
 
+def _managed(call: Call) -> str | None:
+    """`python manage.py flush` and its like."""
+    operands = [plain(text) for text in call.operands()]
+    scripts = ("manage.py", "artisan", "console", "rails", "rake")
+    if operands and operands[0].rpartition("/")[2] in scripts:
+        return next((f"asks for {o}" for o in operands[1:2] if _VERB.fullmatch(o)), None)
+    return None
+
+
+def _make(call: Call) -> str | None:
+    piped = call.value("-f", "--file", "--makefile") in ("-", "/dev/stdin")
+    set_up = any(text.startswith(("SHELL=", "--eval", "-E", "MAKEFLAGS=")) for text in call.texts)
+    return "runs rules that are only given here" if piped or set_up else _verb(call)
+
+
+def _less(call: Call) -> str | None:
+    runs = any(text.startswith("+") and "!" in text for text in call.texts)
+    return "runs a command" if runs else None
+
+
 def _fdisk(call: Call) -> str | None:
     return None if call.has("-l", "--list", "-x", "-s") or "print" in call.texts else DISK
 
 
 _DOCKER: Final = sub(
     {
-        "rm": "removes containers", "rmi": "removes images", "kill": STOPS, "stop": STOPS,
-        "container": {"rm": "removes containers", "prune": "removes containers", "kill": STOPS,
-                      "stop": STOPS},
+        "rm": "removes containers", "rmi": "removes images", "kill": STOPS,
+        "container": {"rm": "removes containers", "prune": "removes containers", "kill": STOPS},
         "image": {"rm": "removes images", "prune": "removes images", "remove": "removes images"},
         "volume": {"rm": "removes volumes", "prune": "removes volumes",
                    "remove": "removes volumes"},
@@ -157,7 +177,7 @@ _DOCKER: Final = sub(
         "compose": sub(
             {
                 "down": flag("-v", "--volumes", "--rmi", why="removes volumes or images"),
-                "rm": "removes containers", "kill": STOPS, "stop": STOPS,
+                "rm": "removes containers", "kill": STOPS,
             },
             "-f", "--file", "-p", "--project-name", "--env-file", "--profile",
         ),
@@ -166,7 +186,7 @@ _DOCKER: Final = sub(
 )  # fmt: skip
 _COMPOSE: Final = sub(
     {"down": flag("-v", "--volumes", "--rmi", why="removes volumes or images"),
-     "rm": "removes containers", "kill": STOPS, "stop": STOPS},
+     "rm": "removes containers", "kill": STOPS},
     "-f", "--file", "-p", "--project-name", "--env-file", "--profile",
 )  # fmt: skip
 _KUBECTL: Final = sub(
@@ -197,7 +217,7 @@ _TERRAFORM: Final = any_of(
 _APT: Final = verbs(
     "remove", "purge", "autoremove", "autopurge", "dist-upgrade", "full-upgrade", why=PACKAGES
 )
-_DNF: Final = verbs("remove", "erase", "autoremove", "swap", why=PACKAGES)
+_DNF: Final = verbs("rm", "remove", "erase", "autoremove", "swap", why=PACKAGES)
 _BREW: Final = verbs("uninstall", "remove", "rm", "autoremove", "untap", "zap", why=PACKAGES)
 _NODE: Final = verbs(
     "publish", "unpublish", "deprecate", why=PUBLISHES, otherwise=verbs(
@@ -208,8 +228,7 @@ _PIP: Final = verbs("uninstall", why=PACKAGES)
 _SYSTEMCTL: Final = sub(
     {
         **dict.fromkeys(
-            ("stop", "disable", "mask", "kill", "restart", "try-restart", "isolate", "revert",
-             "clean", "reset-failed"), SERVICES),
+            ("stop", "disable", "mask", "kill", "isolate", "revert", "clean"), SERVICES),
         **dict.fromkeys(
             ("poweroff", "reboot", "halt", "kexec", "suspend", "hibernate", "emergency", "rescue",
              "default", "exit", "soft-reboot"), POWER),
@@ -228,7 +247,7 @@ RULES: Final[dict[str, Rule]] = {
     "mdadm": flag("--zero-superblock", "--stop", "-S", "--remove", "--fail", why=DISK),
     "diskutil": first("erase", "partition", "reformat", "delete", "zero", "secure", why=DISK),
     "kill": _kill,
-    **words(always(STOPS), "killall pkill skill xkill killall5 fuser_k"),
+    **words(always(STOPS), "killall pkill skill xkill killall5 taskkill"),
     "fuser": flag("-k", "--kill", why=STOPS),
     "tmux": first("kill-", why=STOPS),
     "screen": flag("quit", "kill", why=STOPS),
@@ -237,9 +256,9 @@ RULES: Final[dict[str, Rule]] = {
     **words(_init, "init telinit"),
     "systemctl": _SYSTEMCTL,
     "launchctl": verbs("unload", "remove", "bootout", "disable", "stop", "kill", why=SERVICES),
-    **words(_service, "service rc-service invoke-rc.d"),
-    "supervisorctl": verbs("stop", "restart", "remove", "shutdown", why=SERVICES),
-    "pm2": verbs("delete", "del", "kill", "stop", "restart", "flush", why=SERVICES),
+    **words(_service, "service rc-service invoke-rc.d initctl"),
+    "supervisorctl": verbs("stop", "remove", "shutdown", why=SERVICES),
+    "pm2": verbs("delete", "del", "kill", "stop", "flush", why=SERVICES),
     "crontab": _crontab,
     **words(always(LATER), "at batch"),
     "atrm": always("removes timed jobs"),
@@ -248,9 +267,10 @@ RULES: Final[dict[str, Rule]] = {
         "userdel groupdel deluser delgroup usermod chpasswd vipw visudo gpasswd chage groupmod",
     ),
     "passwd": _passwd,
-    "iptables": flag(
-        "-F", "--flush", "-X", "--delete-chain", "-D", "--delete", "-P", "--policy",
-        why=FIREWALL,
+    **words(
+        flag("-F", "--flush", "-X", "--delete-chain", "-D", "--delete", "-P", "--policy",
+             why=FIREWALL),
+        "iptables ip6tables ebtables arptables",
     ),
     "ufw": verbs("reset", "disable", "delete", why=FIREWALL),
     "nft": verbs("flush", "delete", "destroy", why=FIREWALL),
@@ -280,7 +300,12 @@ RULES: Final[dict[str, Rule]] = {
         "delete", "purge", "sync", "move", "deletefile", "rmdirs", "moveto", "cleanup", "bisync",
         why="removes or replaces files",
     ),
-    "gh": verbs("delete", "archive", why="removes something on GitHub", depth=2),
+    "gh": any_of(verbs("delete", "archive", why="removes something on GitHub", depth=2),
+                 files.request),
+    "ssh-copy-id": always("lets a key log in"),
+    "make": _make,
+    **words(_managed, "python python3 php ruby"),
+    **words(_less, "less more"),
     **words(_NODE, "npm yarn pnpm bun"),
     "cargo": verbs("publish", "yank", why=PUBLISHES),
     "gem": verbs("push", "yank", why=PUBLISHES, otherwise=verbs("uninstall", why=PACKAGES)),
@@ -288,7 +313,8 @@ RULES: Final[dict[str, Rule]] = {
     "poetry": verbs("publish", why=PUBLISHES, otherwise=verbs("remove", why=PACKAGES)),
     "uv": verbs("publish", why=PUBLISHES, otherwise=verbs("remove", "uninstall", why=PACKAGES,
                                                          depth=2)),
-    **words(_PIP, "pip pip3 pipx pipenv conda mamba micromamba easy_install"),
+    **words(_PIP, "pip pip3 pipx pipenv easy_install"),
+    **words(verbs("uninstall", "remove", "clean", why=PACKAGES), "conda mamba micromamba"),
     **words(_APT, "apt apt-get aptitude"),
     "dpkg": flag("-r", "-P", "--remove", "--purge", why=PACKAGES),
     "rpm": flag("-e", "--erase", why=PACKAGES),
@@ -328,14 +354,17 @@ RULES: Final[dict[str, Rule]] = {
     "zap": always(REMOVES), "bleachbit": always(REMOVES), "tmpreaper": always(REMOVES),
     "tmpwatch": always(REMOVES),
 }  # fmt: skip
-_VERBS: Final = frozenset((
-    "delete", "destroy", "purge", "drop", "terminate", "rm", "remove", "uninstall", "wipe", "erase",
-    "nuke", "flushall", "del", "rmdir", "unlink", "factory-reset",
-))  # fmt: skip
+_VERB: Final = re.compile(
+    r"(?:[\w-]*[:_-])?(?:delete|destroy|drop|purge|terminate|rm|remove|uninstall|wipe|erase|nuke"
+    r"|del|rmdir|unlink|flush|flushall|truncate|reset|fresh|rollback|downgrade)(?:[:_-][\w-]*)?"
+)
+_FLAGS: Final = listed(
+    "--delete --destroy --purge --wipe --erase --drop --force-reset --unregister --delete-all"
+)
 READERS: Final = listed(
     "echo printf cat ls grep egrep fgrep rg ag ack fd find man info whatis apropos which type "
     "whereis file stat wc head tail less more sort uniq cut tr awk sed diff cmp jq yq tree du df "
-    "test [ [[ read cd pushd mkdir touch true false : set export declare local alias make pytest "
+    "test [ [[ read cd pushd mkdir touch true false : set export declare local alias pytest "
     "tldr help whatis code vim vi nano emacs open xdg-open say espeak cowsay figlet notify-send "
     "go cargo rustc gcc python ruby node perl java javac mvn gradle curl wget ssh scp tar zip "
     "unzip base64 md5sum sha256sum basename dirname realpath seq expr let return exit break wait "
@@ -359,6 +388,12 @@ def why_destructive(call: Call, *, is_known_runner: bool = False) -> str | None:
         return "makes a new file system, which removes all on it"
     if call.name in READERS or is_known_runner:
         return None
+    return _verb(call)
+
+
+def _verb(call: Call) -> str | None:
+    """A word of destruction among the first that a program is given."""
     asked = [plain(text).lower() for text in call.operands()[:2]]
-    verb = next((text for text in asked if text in _VERBS or ":destroy" in text), None)
-    return f"asks {shown(call.name)} to {verb}" if verb else None
+    verb = next((text for text in asked if _VERB.fullmatch(text)), None)
+    verb = verb or next((option for option in call.options() if option in _FLAGS), None)
+    return f"asks {shown(call.name)} for {verb}" if verb else None

@@ -14,7 +14,7 @@ from brim.shell.danger.targets import why_written
 
 REMOVES: Final = "removes files and folders"
 _SYSTEM: Final = ("/etc", "/usr", "/bin", "/boot", "/lib", "/sbin", "/dev", "/root")
-_NO_ACCESS: Final = re.compile(r"0?0?00|[ugoa]*-[rwxX]*[rw][rwx]*|[ugoa]*=|0?[0-7]?00")
+_NO_ACCESS: Final = re.compile(r"0+|[ugoa]*-[rwxX]*[rw][rwx]*|[ugoa]*=")
 _SED_WRITES: Final = re.compile(
     r"(?:^|[;{}\n])\s*(?:[\d,$!~+]+|/[^/]*/)?\s*(?:e(?:\s|$)|[wW]\s+(?!/dev/std))"
     r"|s([^\w\s\\])(?:\\.|(?!\1).)*\1(?:\\.|(?!\1).)*\1[gpiIm\d]*(?:e|w\s*(?!/dev/std))"
@@ -71,12 +71,24 @@ def _copy(call: Call) -> str | None:
         whole = [s for s in sources if not is_pattern(s) and is_known(s) and call.ground.is_wide(s)]
         if whole:
             return f"moves {shown(whole[0])} away"
-    if call.is_guarded("nib", "--no-clobber", "--interactive", "--backup", others="rRavfuLPdpsT"):
-        return None
     if call.name == "ln" and not call.has("-f", "--force"):
+        return None
+    if _is_careful(call):
         return None
     places = _places(call, sources, target)
     return next((why for place in places if (why := why_written(place, call.ground))), None)
+
+
+def _is_careful(call: Call) -> bool:
+    """Whether nothing is overwritten unasked: `-n`, `-i` at a terminal, `-b`."""
+    if call.is_guarded("b", "--backup", others="rRavfuLPdpsT"):
+        return True
+    if call.name in ("ln", "install") or call.has("-f", "--force"):
+        return False
+    if call.is_guarded("n", "--no-clobber", others="rRavuLPdpsT"):
+        return True
+    asks = call.is_guarded("i", "--interactive", others="rRavuLPdpsT")
+    return asks and call.stdin is None
 
 
 def _arguments(call: Call) -> tuple[list[str], str | None]:
@@ -207,9 +219,11 @@ def _output(*flags: str, also: Rule | None = None) -> Rule:
     return rule
 
 
-def _request(call: Call) -> str | None:
-    method = call.value("-X", "--request") or ""
-    return "asks a server to delete something" if plain(method).upper() == "DELETE" else None
+def request(call: Call) -> str | None:
+    """A request by which a server deletes something."""
+    methods = [*call.values("-X", "--request", "--method"), *call.operands()[:1]]
+    deletes = any(plain(method).upper() == "DELETE" for method in methods)
+    return "asks a server to delete something" if deletes else None
 
 
 def _tar(call: Call) -> str | None:
@@ -224,6 +238,20 @@ def _tar(call: Call) -> str | None:
         return None
     named = next(iter(call.texts[1:2]), None) if letters else call.value("-f", "--file")
     return why_written(named, call.ground) if named and named != "-" else None
+
+
+def _scp(call: Call) -> str | None:
+    *sources, target = call.operands("-P", "-i", "-o", "-F", "-l", "-c", "-J", "-S") or [""]
+    if not sources or ":" in target:
+        return None
+    names = [plain(source).rpartition(":")[2] for source in sources]
+    whys = (why_written(place, call.ground) for place in _places(call, names, target))
+    return next((why for why in whys if why), None)
+
+
+def _uniq(call: Call) -> str | None:
+    outputs = call.operands("-f", "-s", "-w")[1:2]
+    return why_written(outputs[0], call.ground) if outputs else None
 
 
 def _ffmpeg(call: Call) -> str | None:
@@ -256,14 +284,19 @@ RULES: Final[dict[str, Rule]] = {
     **words(_chmod, "chmod chown chgrp"),
     "chattr": flag("-R", "+i", "-i", why="locks files"),
     "rsync": _rsync,
-    "curl": _output("-o", "--output", also=_request),
-    "wget": _output("-O", "--output-document"),
-    **words(_request, "http https xh"),
+    "curl": _output("-o", "--output", also=request),
+    "wget": _output("-O", "--output-document", also=request),
+    **words(request, "http https xh"),
     "sort": _output("-o", "--output"),
     **words(_tar, "tar bsdtar gtar"),
     "unzip": flag("-o", why="overwrites files"),
     "7z": flag("-y", "-aoa", "-sdel", why="overwrites or removes files"),
     "zip": flag("-m", "-d", "--move", "--delete", why="removes files"),
+    "scp": _scp,
+    "uniq": _uniq,
+    "fallocate": flag("-p", "-z", "-c", "--punch-hole", "--zero-range", why="cuts files short"),
+    "gio": flag("--empty", "remove", why="removes files"),
+    **words(flag("-f", "--force", why="overwrites files"), "gunzip bzip2 bunzip2 xz unxz zstd"),
     "gzip": flag("-f", "--force", why="overwrites files"),
     "ffmpeg": _ffmpeg,
     **words(_rename, "rename prename"),

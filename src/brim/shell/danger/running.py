@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Sequence
 
-from brim.shell.danger import inline, outputs, rules, rules_files, wrappers
-from brim.shell.danger.assigning import declare
+from brim.shell.danger import inline, outputs, rules, wrappers
+from brim.shell.danger.builtins import BUILTINS
 from brim.shell.danger.calls import Call
 from brim.shell.danger.marks import PATTERNS, PIPE, SPREAD, UNKNOWN, is_known, plain, shown
-from brim.shell.danger.rule_kinds import NOT_YET_KNOWN
+from brim.shell.danger.remembering import remember
+from brim.shell.danger.scripts import SHELLS, params_of, run_file, run_shell
 from brim.shell.danger.walking import Walk
 from brim.shell.danger.words import Word
 from brim.shell.danger.wrapper_table import WRAPPERS
-
-SHELLS: Final = frozenset((
-    "sh", "bash", "zsh", "dash", "ash", "ksh", "mksh", "fish", "csh", "tcsh", "rbash", "yash",
-    "posh", "pdksh", "ksh93", "oksh", "elvish", "nu", "xonsh",
-))  # fmt: skip
-_SHELL_VALUED: Final = frozenset(("-o", "-O", "+o", "+O", "--rcfile", "--init-file"))
 
 
 def run_words(walk: Walk, words: Sequence[Word], stdin: str | None, source: str) -> str:
@@ -37,11 +30,11 @@ def run_words(walk: Walk, words: Sequence[Word], stdin: str | None, source: str)
     why = _why(call, is_runner=runner or bool(runs))
     if why:
         walk.judge.note(source, why)
-    _remember(walk, call)
+    remember(walk, call)
     inner = [_run_inner(walk, call, found, source) for found in runs]
     if call.name in SHELLS:
-        inner.append(_shell(walk, call, source))
-    changed = _BUILTINS.get(name)
+        inner.append(run_shell(walk, call, source))
+    changed = BUILTINS.get(name)
     if changed is not None:
         changed(walk, call, source)
     if output is not None:
@@ -83,7 +76,7 @@ def _own(walk: Walk, call: Call, words: Sequence[Word], source: str) -> str | No
         del inside.scope.aliases[exact]
         inside.script(" ".join([alias, *map(_quoted, call.words)]), source, call.stdin)
     if "/" in exact or exact in scope.written:
-        _file(walk, words[0].text, call, source, only_written=True)
+        run_file(walk, words[0].text, call, source, only_written=True)
     return output
 
 
@@ -101,15 +94,11 @@ def _function(walk: Walk, name: str, call: Call, source: str) -> str:
         walk.judge.note(source, "it is nested too deep to be read")
         return UNKNOWN
     params, running = walk.scope.params, walk.scope.running
-    walk.scope.params = _params(call.texts)
+    walk.scope.params = params_of(call.texts)
     walk.scope.running = running | {name}
     output = walk.inner(walk.scope).run(body, call.stdin)
     walk.scope.params, walk.scope.running = params, running
     return output
-
-
-def _params(texts: Sequence[str]) -> tuple[str, ...] | None:
-    return None if any(SPREAD in text for text in texts) else tuple(plain(t) for t in texts)
 
 
 def _run_inner(walk: Walk, call: Call, found: wrappers.Inner, source: str) -> str:
@@ -124,196 +113,3 @@ def _run_inner(walk: Walk, call: Call, found: wrappers.Inner, source: str) -> st
     if found.script is not None:
         return walk.inner(scope).script(found.script, source, stdin)
     return run_words(walk.inner(scope), found.words, stdin, source)
-
-
-def _shell(walk: Walk, call: Call, source: str) -> str:
-    """`bash`, with -c, with a file, or with what is piped in."""
-    at, has_code, reads = 0, False, False
-    texts = [plain(text) for text in call.texts]
-    while at < len(texts) and texts[at][:1] in ("-", "+") and len(texts[at]) > 1:
-        option = texts[at]
-        if option == "--":
-            at += 1
-            break
-        has_code |= option == "--command" or bool(re.fullmatch(r"-[a-zA-Z]*c[a-zA-Z]*", option))
-        reads |= bool(re.fullmatch(r"-[a-zA-Z]*s[a-zA-Z]*", option)) and not has_code
-        at += 2 if option in _SHELL_VALUED else 1
-    rest = call.words[at:]
-    if has_code and rest:
-        return _code(walk, rest, call, source)
-    if rest and not reads and rest[0].text != "-":
-        return _file(walk, rest[0].text, call.after(at + 1), source)
-    if call.stdin is None:
-        return UNKNOWN
-    if not is_known(call.stdin):
-        walk.judge.note(source, "runs what another command prints")
-        return UNKNOWN
-    return walk.inner().script(call.stdin, source)
-
-
-def _code(walk: Walk, rest: Sequence[Word], call: Call, source: str) -> str:
-    inside = walk.inner()
-    inside.scope.params = _params([word.text for word in rest[2:]])
-    return inside.script(plain(rest[0].text), source, call.stdin)
-
-
-def _file(walk: Walk, name: str, call: Call, source: str, *, only_written: bool = False) -> str:
-    """A script that is run by its name; what this command itself has written into it is read."""
-    if name.startswith(PIPE):
-        text: str | None = name.strip(PIPE)
-    elif plain(name) in ("/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"):
-        text = call.stdin
-    elif not is_known(name) and not only_written:
-        walk.judge.note(source, "which file this runs is only known at run time")
-        return UNKNOWN
-    else:
-        places = walk.ground.paths(name) or ()
-        text = next((walk.scope.written[p] for p in places if p in walk.scope.written), None)
-    if text is None:
-        return UNKNOWN
-    if not is_known(text):
-        walk.judge.note(source, "runs what another command prints or this one writes")
-        return UNKNOWN
-    first = text.partition("\n")[0]
-    language = next((n for n in inline.LANGUAGES if first.startswith("#!") and n in first), None)
-    if language is not None:
-        why = inline.why_code(language, text)
-        if why:
-            walk.judge.note(source, why)
-        return UNKNOWN
-    inside = walk.inner()
-    inside.scope.params = _params(call.texts)
-    return inside.script(text, source)
-
-
-def _remember(walk: Walk, call: Call) -> None:
-    """What the command puts where, for the commands after it."""
-    written = walk.scope.written
-    if call.name in ("mv", "cp", "ln", "install"):
-        for name, source in rules_files.arrivals(call):
-            known = plain(source).rpartition("/")[2]
-            for place in walk.ground.paths(name) or ():
-                if call.name != "cp":
-                    walk.scope.arrivals.add(place)
-                if known in rules.RULES or known in SHELLS or known in WRAPPERS:
-                    written[place] = f'{known} "$@"'
-                else:
-                    for old in walk.ground.paths(source) or ():
-                        if old in written:
-                            written[place] = written[old]
-    elif call.name in ("curl", "wget"):
-        for name in rules_files.downloads(call):
-            written.update(dict.fromkeys(walk.ground.paths(name) or (), UNKNOWN))
-    elif call.name == "tee":
-        for name in call.operands():
-            written.update(dict.fromkeys(walk.ground.paths(name) or (), call.stdin or ""))
-    language = inline.language_of(call.name)
-    if language is not None:
-        _written_code(walk, call, language)
-
-
-def _written_code(walk: Walk, call: Call, language: str) -> None:
-    """`python x.py`, where this command has written x.py."""
-    for name in call.operands(*inline.LANGUAGES[language].valued)[:1]:
-        for place in walk.ground.paths(name) or ():
-            text = walk.scope.written.get(place)
-            why = inline.why_code(language, text) if text is not None else None
-            if why:
-                walk.judge.note(name, why)
-
-
-# Builtins that change the scope.
-
-
-def _cd(walk: Walk, call: Call, source: str) -> None:
-    operands = call.operands()
-    empties = [name for w in call.words for name in w.empties]
-    if not operands or operands == [""]:
-        home = walk.scope.home
-        walk.scope.folders = (home,) if home else ()
-        walk.scope.lost = source.partition(" ")[2] if "$" in source else ""
-        return
-    if not is_known(operands[0]) or not PATTERNS.isdisjoint(operands[0]):
-        walk.scope.wander()
-        return
-    walk.scope.go(plain(operands[0]))
-    walk.scope.lost = empties[0] if empties else ""
-
-
-def _wander(walk: Walk, call: Call, source: str) -> None:  # noqa: ARG001
-    walk.scope.wander()
-
-
-def _learn(walk: Walk, call: Call, source: str) -> None:  # noqa: ARG001
-    """`read x` and its like: nobody knows what x is afterwards."""
-    for text in [*call.operands("-p", "-d", "-n", "-t", "-u", "-i"), "REPLY", "MAPFILE", "OPTARG"]:
-        name = re.sub(r"\W.*", "", plain(text))
-        walk.scope.variables[name] = (UNKNOWN,)
-
-
-def _printf(walk: Walk, call: Call, source: str) -> None:  # noqa: ARG001
-    name = call.value("-v")
-    if name:
-        walk.scope.variables[re.sub(r"\W.*", "", plain(name))] = (UNKNOWN,)
-
-
-def _export(walk: Walk, call: Call, source: str) -> None:  # noqa: ARG001
-    for text in call.operands():
-        declare(walk, text)
-
-
-def _set(walk: Walk, call: Call, source: str) -> None:  # noqa: ARG001
-    if "--" in call.texts:
-        walk.scope.params = _params(call.texts[call.texts.index("--") + 1 :])
-    elif call.texts and call.texts[0][:1] not in ("-", "+"):
-        walk.scope.params = _params(call.texts)
-
-
-def _shift(walk: Walk, call: Call, source: str) -> None:  # noqa: ARG001
-    if walk.scope.params is not None:
-        count = call.texts[0] if call.texts else "1"
-        known = count.isdecimal()
-        walk.scope.params = walk.scope.params[int(count) :] if known else None
-
-
-def _unset(walk: Walk, call: Call, source: str) -> None:  # noqa: ARG001
-    for text in call.operands():
-        walk.scope.variables.pop(plain(text), None)
-
-
-def _alias(walk: Walk, call: Call, source: str) -> None:  # noqa: ARG001
-    for text in call.operands():
-        name, equals, value = plain(text).partition("=")
-        if equals:
-            walk.scope.aliases[name] = value
-
-
-def _hash(walk: Walk, call: Call, source: str) -> None:  # noqa: ARG001
-    path = call.value("-p")
-    if path:
-        for name in call.operands("-p"):
-            walk.scope.aliases[plain(name)] = plain(path)
-
-
-def _source(walk: Walk, call: Call, source: str) -> None:
-    if not call.words:
-        return
-    name = call.words[0].text
-    trusted = name.startswith(PIPE) and not name.strip(PIPE)
-    if not trusted:
-        _file(walk, name, call.after(1), source)
-    walk.scope.is_open = True
-
-
-def _enable(walk: Walk, call: Call, source: str) -> None:
-    if call.has("-f"):
-        walk.judge.note(source, NOT_YET_KNOWN)
-
-
-_BUILTINS: Final[dict[str, Callable[[Walk, Call, str], None]]] = {
-    "cd": _cd, "chdir": _cd, "pushd": _cd, "popd": _wander, "read": _learn, "mapfile": _learn,
-    "readarray": _learn, "getopts": _learn, "let": _learn, "printf": _printf, "export": _export,
-    "declare": _export, "typeset": _export, "local": _export, "readonly": _export, "set": _set,
-    "shift": _shift, "unset": _unset, "alias": _alias, "hash": _hash, "source": _source,
-    ".": _source, "enable": _enable, "zoxide": _wander, "z": _wander, "j": _wander,
-}  # fmt: skip

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from brim.shell.danger.assigning import assign, declare
 from brim.shell.danger.ground import Ground
 from brim.shell.danger.judging import DEEPEST, ExhaustedError, Judge
-from brim.shell.danger.marks import UNKNOWN, clean, is_known, is_pattern, plain
+from brim.shell.danger.marks import TRUSTED, UNKNOWN, clean, is_known, is_pattern, plain
 from brim.shell.danger.parsing import UnreadableError, parsed, text_of
 from brim.shell.danger.redirecting import Redirects, check_gaps, redirected
 from brim.shell.danger.scope import Scope
@@ -26,6 +26,10 @@ _STATEMENTS: Final = frozenset((
     "command_substitution", "process_substitution",
 ))  # fmt: skip
 _REDIRECTS: Final = frozenset(("file_redirect", "heredoc_redirect", "herestring_redirect"))
+
+
+_ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*(?:\[[^]]*\])?\+?=")
+"""What the grammar takes for a command's name now and then."""
 
 
 def read(
@@ -79,6 +83,8 @@ class Walk:
             self.judge.note(source, "it is nested too deep to be read")
             return UNKNOWN
         self.judge.count_text(text)
+        if text.strip() == TRUSTED:
+            return ""
         if not is_known(text):
             self.judge.note(source, "what it runs is only known at run time")
         try:
@@ -270,6 +276,7 @@ class Walk:
         return ""
 
     def _variable_assignments(self, node: Node, stdin: str | None) -> str:
+        check_gaps(node)
         return self._sequence(node.named_children, stdin)
 
     def _variable_assignment(self, node: Node, stdin: str | None) -> str:  # noqa: ARG002
@@ -277,6 +284,7 @@ class Walk:
         return ""
 
     def _declaration_command(self, node: Node, stdin: str | None) -> str:  # noqa: ARG002
+        check_gaps(node)
         flags = ""
         for child in node.named_children:
             if child.type == "variable_assignment":
@@ -286,7 +294,7 @@ class Walk:
                 continue
             for word in self.words([child]):
                 flags += word.text if word.text.startswith("-") else ""
-                declare(self, word.text)
+                declare(self, word.text, is_name="n" in flags)
         return ""
 
     def _unset_command(self, node: Node, stdin: str | None) -> str:  # noqa: ARG002
@@ -307,7 +315,7 @@ class Walk:
         redirects = redirected(self, nodes)
         given = stdin if redirects.stdin is None else redirects.stdin
         if body is None:
-            output = ""
+            output = self._run_words(redirects.words, given, " ".join(map(text_of, nodes)))
         elif body.type == "command":
             output = self._command(body, given, redirects.words)
         else:
@@ -343,8 +351,6 @@ class Walk:
         return output
 
     def _command(self, node: Node, stdin: str | None, more: Sequence[Word] = ()) -> str:
-        from brim.shell.danger.running import run_words
-
         check_gaps(node)
         children = node.named_children
         redirects = redirected(self, [c for c in children if c.type in _REDIRECTS])
@@ -359,7 +365,15 @@ class Walk:
         before = dict(self.scope.variables)
         for child in assigned:
             assign(self, child)
-        output = run_words(self, words, given, text_of(node))
+        output = self._run_words(words, given, text_of(node))
         if words and assigned:
             self.scope.variables = before
         return self._later(self._kept(redirects, output), redirects)
+
+    def _run_words(self, words: list[Word], stdin: str | None, source: str) -> str:
+        """Words as they are found; assignments among the first that the grammar took for words."""
+        from brim.shell.danger.running import run_words
+
+        while words and _ASSIGNMENT.match(words[0].source):
+            declare(self, words.pop(0).text)
+        return run_words(self, words, stdin, source)

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 LONGEST_VALUE: Final = 4_000
 _LINE_INSIDE: Final = re.compile(r"(?<!\\)\n")
 """A line's end that the grammar has taken for a part of a word, which the shell never does."""
+_BLANK_BEFORE: Final = re.compile(r"^(?:\s|\\\n)+")
+_OVERLOOKED: Final = re.compile(
+    r"\\.|(?P<run>\$\(|\$\{|`)|\$(?P<value>[A-Za-z_]\w*|[0-9@*#?$!-])|[^\\$`]+|.", re.DOTALL
+)
+"""The pieces of quoted text."""
 Run = Callable[["Node"], str]
 """Judges what stands in a substitution and gives what it prints."""
 _INNER: Final = frozenset((
@@ -100,6 +105,7 @@ class Expansion:
             Word(self._at_home(text), source, empties)
             for whole in fields.done
             for text in braced(whole)
+            if text or not whole
         ]
 
     def text(self, node: Node) -> str:
@@ -108,10 +114,10 @@ class Expansion:
         self._bare(node, fields, splits=False)
         return self._at_home(fields.last)
 
-    def quoted(self, node: Node, start: int, end: int) -> str:
-        """The text of a string or here-document between two positions, its values filled in."""
+    def document(self, node: Node) -> str:
+        """The text of a here-document, its values filled in."""
         fields = _Fields()
-        self._quoted(node, fields, start, end)
+        self._quoted(node, fields, node.start_byte, node.end_byte, is_document=True)
         fields.close()
         return "\n".join(fields.done)
 
@@ -155,10 +161,22 @@ class Expansion:
         at = node.start_byte
         for child in node.named_children:
             if child.type in _INNER or child.named_child_count or child.type == "word":
-                self._literal(between(node, at, child.start_byte), fields)
-                self._bare(child, fields, splits=splits)
+                gap = between(node, at, child.start_byte)
                 at = child.end_byte
+                if gap.endswith("$") and child.type in ("string", "raw_string"):
+                    self._dollared(gap[:-1], child, fields)
+                    continue
+                self._literal(gap, fields)
+                self._bare(child, fields, splits=splits)
         self._literal(between(node, at, node.end_byte), fields)
+
+    def _dollared(self, gap: str, node: Node, fields: _Fields) -> None:
+        """`$"…"` or `$'…'` in the middle of a word."""
+        self._literal(gap, fields)
+        if node.type == "string":
+            self._string(node, fields)
+        else:
+            fields.add(ansi(text_of(node)[1:-1]))
 
     def _literal(self, text: str, fields: _Fields) -> None:
         if not text:
@@ -176,19 +194,29 @@ class Expansion:
                 fields.is_open = False
         self._quoted(node, fields, node.start_byte + 1, node.end_byte - 1)
 
-    def _quoted(self, node: Node, fields: _Fields, start: int, end: int) -> None:
+    def _quoted(
+        self, node: Node, fields: _Fields, start: int, end: int, *, is_document: bool = False
+    ) -> None:
         at = start
         for child in node.named_children:
             if child.type not in _INNER:
                 continue
-            self._quote(between(node, at, child.start_byte), fields)
+            self._quote(between(node, at, child.start_byte), fields, is_document)
+            fields.add(_blank_before(text_of(child)))
             self._inside(child, fields)
             at = child.end_byte
-        self._quote(between(node, at, end), fields)
+        self._quote(between(node, at, end), fields, is_document)
 
-    def _quote(self, text: str, fields: _Fields) -> None:
-        if text:
-            fields.add(within_quotes(text))
+    def _quote(self, text: str, fields: _Fields, is_document: bool) -> None:
+        """Quoted text; where the grammar has overlooked a value in it, that is filled in."""
+        for piece in _OVERLOOKED.finditer(text):
+            if piece["value"]:
+                value = self.scope.value(piece["value"])
+                fields.add(" ".join(held(item) for item in value or ()))
+            elif piece["run"] and not (is_document and piece["run"] == "`"):
+                raise UnreadableError("it has a substitution that cannot be read")
+            else:
+                fields.add(within_quotes(piece[0], is_document=is_document))
 
     def _inside(self, node: Node, fields: _Fields) -> None:
         """A substitution between double quotes."""
@@ -209,9 +237,15 @@ class Expansion:
     def _variable(
         self, node: Node, fields: _Fields, *, splits: bool, is_quoted: bool = False
     ) -> None:
-        text = text_of(node)
+        text = _BLANK_BEFORE.sub("", text_of(node))
         if text[1:2].isspace() or text == "$":
             fields.add(text)
+            return
+        if "\\\n" in text:
+            raise UnreadableError("a word of it goes on in the next line")
+        if len(text) > 2 and text[1].isdigit():
+            self._add(fields, self.scope.value(text[1]) or (), splits=splits)
+            fields.add(text[2:])
             return
         name = _listed(node)
         if name and is_quoted:
@@ -282,10 +316,12 @@ class Expansion:
     def _item(self, node: Node) -> Value:
         """`a[0]`, or all of `a[@]`."""
         name, index = node.child_by_field_name("name"), node.child_by_field_name("index")
+        number = text_of(index) if index else ""
+        if not number.isalnum() and number not in ("@", "*"):
+            self.run(node)
         value = self.scope.value(text_of(name)) if name else None
         if value is None:
             return ()
-        number = text_of(index) if index else ""
         if number in ("@", "*"):
             return value
         if UNKNOWN in value or not number.isdecimal():
@@ -294,7 +330,7 @@ class Expansion:
 
     def _changed(self, name: str, operator: str, inner: str, raw: str) -> Value:
         value = self.scope.value(name)
-        text = " ".join(value or ())
+        text = " ".join((value if name in ("@", "*") else value and value[:1]) or ())
         match operator:
             case ":-" | "-" | ":=" | "=":
                 if text or (value is not None and not operator.startswith(":")):
@@ -337,9 +373,15 @@ def _trimmed(text: str, operator: str, pattern: re.Pattern[str]) -> str:
     return text
 
 
+def _blank_before(text: str) -> str:
+    """The blanks that the grammar has taken for a part of a substitution."""
+    blank = _BLANK_BEFORE.match(text)
+    return blank[0].replace("\\\n", "") if blank else ""
+
+
 def _listed(node: Node) -> str:
     """The name in `$@`, `${a[@]}` and their like, which are as many words as there are items."""
-    text = text_of(node)
+    text = _BLANK_BEFORE.sub("", text_of(node))
     if text in ("$@", "${@}"):
         return "@"
     match = re.fullmatch(r"\$\{(\w+)\[@\]\}", text)

@@ -26,6 +26,8 @@ class Wrapper:
     each: bool = False
     """Whether each word is a command of its own."""
     takes_words: bool = True
+    also_words: bool = False
+    """Whether the words run even if there is a text as well."""
 
 
 _PLAIN: Final = Wrapper()
@@ -42,13 +44,15 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "sg": Wrapper("", skips=1, scripts="-c"),
     "pkexec": Wrapper("--user"),
     **dict.fromkeys(("gosu", "su-exec", "setuidgid", "chpst"), _TOOL),
-    "env": Wrapper("-u -C --unset --chdir", scripts="-S --split-string"),
+    "env": Wrapper("-u -C --unset --chdir", scripts="-S --split-string", also_words=True),
+    "man": Wrapper("-P --pager", scripts="-P --pager", takes_words=False),
+    "zip": Wrapper("", scripts="-TT --unzip-command", takes_words=False),
     "nice": Wrapper("-n --adjustment"),
     "ionice": Wrapper("-c -n -p --class --classdata"),
     **dict.fromkeys(
         listed(
             "nohup setsid builtin noglob nocorrect coproc busybox toybox fakeroot catchsegv "
-            "unbuffer torsocks tsocks dbus-run-session eatmydata proot then do else"
+            "unbuffer torsocks tsocks dbus-run-session eatmydata proot then do else !"
         ),
         _PLAIN,
     ),
@@ -109,14 +113,21 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "screen": Wrapper("-S -t -X -p -c -s -h", reads=False),
     "xterm": Wrapper("-T -geometry"),
 }  # fmt: skip
+OWN_SHELL: Final = listed("eval command builtin time noglob nocorrect exec then do else !")
+"""Those that run the command in the very shell that reads it."""
 SUBCOMMANDS: Final = {
     ("docker", "exec"): Wrapper("-e -u -w --env --user --workdir --env-file", skips=1,
                                 is_remote=True),
     ("docker", "run"): Wrapper(
         "-e -u -w -v -p -m -l -h -c --env --user --workdir --volume --publish --name --network "
-        "--mount --entrypoint --env-file --platform --memory --cpus --gpus --label --hostname "
+        "--mount --env-file --platform --memory --cpus --gpus --label --hostname "
         "--add-host --device --restart --pull --shm-size --cap-add --ipc --pid --runtime --ulimit",
-        skips=1, is_remote=True),
+        skips=1, scripts="--entrypoint", also_words=True, is_remote=True),
+    ("docker-compose", "exec"): Wrapper("-e -u -w --env --user --workdir", skips=1,
+                                        is_remote=True),
+    ("docker-compose", "run"): Wrapper("-e -u -w -v --env --user --workdir", skips=1,
+                                       is_remote=True),
+    ("pipx", "run"): _PLAIN,
     ("docker", "compose"): Wrapper("-e -u -w -f -p --env --user --workdir --file --profile "
                                    "--project-name --env-file", skips=2, is_remote=True),
     ("kubectl", "exec"): Wrapper("-n -c --namespace --container", skips=1, is_remote=True),

@@ -15,7 +15,7 @@ from brim.shell.danger.calls import Call
 from brim.shell.danger.marks import SPREAD, UNKNOWN, is_known, plain
 from brim.shell.danger.rule_kinds import listed
 from brim.shell.danger.words import Word, joined
-from brim.shell.danger.wrapper_table import SUBCOMMANDS, WRAPPERS, Wrapper
+from brim.shell.danger.wrapper_table import OWN_SHELL, SUBCOMMANDS, WRAPPERS, Wrapper
 
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*\+?=")
 
@@ -43,6 +43,8 @@ def inners(call: Call) -> list[Inner]:
     wrapper = WRAPPERS.get(call.name)
     if wrapper is not None:
         return _unwrapped(call, wrapper)
+    if call.name.startswith(("ld-linux", "ld-musl", "ld.so")):
+        return _unwrapped(call, Wrapper())
     if call.name.startswith(("python", "pypy")) and "-m" in call.texts:
         return [Inner(call.words[call.texts.index("-m") + 1 :])]
     for at, text in enumerate(call.texts[:8]):
@@ -65,17 +67,19 @@ def _unwrapped(call: Call, wrapper: Wrapper) -> list[Inner]:
         for value in (call.values(*scripts) if scripts else ())
     ]
     at = _start(call, frozenset((*valued, *scripts)), wrapper)
+    own = call.name in OWN_SHELL
     rest = call.words[at:]
+    if not all(is_known(text) for text in call.texts[:at] if text.startswith("-")):
+        found.append(Inner(script=UNKNOWN))
     if wrapper.each:
         return found + [Inner(script=plain(word.text)) for word in rest]
-    if not wrapper.takes_words or (scripts and found and call.name != "env"):
+    if not wrapper.takes_words or (found and not wrapper.also_words):
         rest = ()
     if rest and wrapper.joins:
-        own = call.name == "eval"
         script = joined(list(rest))
         found.append(Inner(script=script, is_remote=wrapper.is_remote, is_own_shell=own))
     elif rest:
-        found.append(Inner(rest, is_remote=wrapper.is_remote))
+        found.append(Inner(rest, is_remote=wrapper.is_remote, is_own_shell=own))
     elif wrapper.reads and call.stdin is not None and not found:
         found.append(Inner(script=call.stdin, is_remote=wrapper.is_remote))
     return found
@@ -84,15 +88,14 @@ def _unwrapped(call: Call, wrapper: Wrapper) -> list[Inner]:
 def _start(call: Call, valued: frozenset[str], wrapper: Wrapper) -> int:
     """Where the command begins."""
     texts, at, skips = call.texts, 0, wrapper.skips
+    has_options = True
     while at < len(texts):
         text = plain(texts[at])
-        if text == "--":
-            at += 1
-            if not skips:
-                break
-        elif text.startswith("-") and (len(text) > 1 or call.name in ("su", "sudo", "env")):
-            at += 2 if text in valued or _is_cluster(text, valued) else 1
-        elif _ASSIGNMENT.match(text) and call.name != "eval":
+        if text == "--" and has_options:
+            at, has_options = at + 1, False
+        elif has_options and _is_option(call, text):
+            at += 2 if _takes_next(text, valued) else 1
+        elif _is_assignment(call, text):
             at += 1
         elif skips:
             at, skips = at + 1, skips - 1
@@ -101,9 +104,21 @@ def _start(call: Call, valued: frozenset[str], wrapper: Wrapper) -> int:
     return at
 
 
-def _is_cluster(text: str, valued: frozenset[str]) -> bool:
-    """Whether `-iu` ends with an option that takes the next word."""
-    return text[:2] != "--" and text[2:].isalpha() and "-" + text[-1] in valued and len(text) == 3
+def _is_option(call: Call, text: str) -> bool:
+    return text.startswith("-") and (len(text) > 1 or call.name in ("su", "sudo", "env"))
+
+
+def _is_assignment(call: Call, text: str) -> bool:
+    if call.name == "env":
+        return "=" in text
+    return call.name != "eval" and bool(_ASSIGNMENT.match(text))
+
+
+def _takes_next(text: str, valued: frozenset[str]) -> bool:
+    """Whether this option takes the next word: by its name, cut short, or at the end of `-iu`."""
+    if text.startswith("--"):
+        return any(name.startswith(text) for name in valued)
+    return text in valued or (len(text) == 3 and text[1:].isalpha() and "-" + text[2] in valued)
 
 
 _XARGS_VALUED: Final = listed(
@@ -116,7 +131,7 @@ def _xargs(call: Call) -> list[Inner]:
     at = _start(call, _XARGS_VALUED, Wrapper())
     mark = call.value("-I", "--replace")
     mark = plain(mark) if mark and mark != UNKNOWN else "{}"
-    replaced = call.has("-I", "-i", "--replace")
+    replaced = Call("xargs", call.words[:at], call.ground).has("-I", "-i", "--replace")
     words = [_filled(word, mark) if replaced else word for word in call.words[at:]]
     if not words:
         return []
@@ -198,6 +213,11 @@ def _git(call: Call) -> list[Inner]:
         if value.startswith("!") or _GIT_RUNS.search(key.lower()):
             found.append(Inner(script=value.removeprefix("!")))
     texts = [plain(text) for text in call.texts]
+    if "config" in texts:
+        key, *value = [t for t in texts[texts.index("config") + 1 :] if not t.startswith("-")] or [
+            ""
+        ]
+        found += [Inner(script=text) for text in value[:1] if _GIT_RUNS.search(key.lower())]
     if "rebase" in texts or "difftool" in texts:
         found += [Inner(script=plain(v)) for v in call.values("-x", "--exec", "--extcmd")]
     if "bisect" in texts and "run" in texts:

@@ -40,6 +40,8 @@ class Ground:
     """The path of its terminal."""
     home: Path
     """A folder of its own, for the files it starts from."""
+    folder: Path
+    """Where it is to stand at first."""
 
     @property
     def to_reports(self) -> str:
@@ -93,7 +95,9 @@ class Sh:
     def begin(self, ground: Ground, token: str) -> str:
         """Ends the start; sent as a line where the user's file did not come to its end."""
         settled = self._silent(self._settle(ground, token))
-        return f"{OURS}code=; {settled}; {self._started(ground, token)}\n"
+        folder = quote(str(ground.folder))
+        there = self._silent(f'[ "$PWD" = {folder} ] || {self.call}cd {folder}')
+        return f"{there}; {OURS}code=; {settled}; {self._started(ground, token)}\n"
 
     def run(self, command: str, ground: Ground, token: str, carried: Carried, stdin: str) -> str:
         call = self.call
@@ -108,6 +112,10 @@ class Sh:
         """The second and the third line."""
         settle = self._silent(self._settle(ground, token))
         return f" {settle}{self._prompting(ground)}\n {settle}; {self._report(ground, token)}\n"
+
+    def rescue(self, ground: Ground, token: str) -> str:
+        """Reports without settling, where something stopped the third line."""
+        return f" {OURS}code=$? {OURS}flags=$-\n {self._report(ground, token)}\n"
 
     def question(self, body: str, ground: Ground, token: str) -> str:
         begin, end = f"printf '%s\\0' {token} answer", f"printf '\\0%s\\0%s\\0' {token} answered"
@@ -143,7 +151,7 @@ class Sh:
             f"{self._set_aside(ground, token)}"
         )
         return (
-            f'{OURS}last=$?; if [ -z "${{{OURS}code-}}" ]; then {first}; fi; PS1= PS2='
+            f'{OURS}last=$?; if [ -z "${{{OURS}code-}}" ]; then {first}; fi; '
             f"{self._still(ground, token)}"
         )
 
@@ -151,7 +159,8 @@ class Sh:
         return ""
 
     def _still(self, ground: Ground, token: str) -> str:  # noqa: ARG002
-        return ""
+        """Keeps the shell from saying anything by itself."""
+        return "PS1= PS2="
 
     def _prompting(self, ground: Ground) -> str:  # noqa: ARG002
         return ""
@@ -216,7 +225,11 @@ class Bash(Sh):
         """
         if not _ADDS_TO_PROMPT.search(command):
             return f"; {OURS}lent="
-        return f'; {OURS}lent=1; PROMPT_COMMAND=("${{{OURS}prompt[@]-}}")'
+        return f"; {self._lend_prompt()}"
+
+    def _lend_prompt(self) -> str:
+        lend = f'{OURS}lent=1; PROMPT_COMMAND=("${{{OURS}prompt[@]-}}")'
+        return f"if [[ -z ${{{OURS}fixed-}} ]]; then {lend}; fi"
 
     def _set_aside(self, ground: Ground, token: str) -> str:  # noqa: ARG002
         return f"; {self._keep_prompt()}"
@@ -225,7 +238,9 @@ class Bash(Sh):
         now = '"${PROMPT_COMMAND[@]-}"'
         changed = f"if [[ -n ${{{OURS}lent-}} ]]; then {OURS}prompt=({now}); "
         added = f"elif [[ -n ${{PROMPT_COMMAND-}} ]]; then {OURS}prompt+=({now}); fi"
-        return f"{changed}{added}; {OURS}lent=; \\builtin unset -v PROMPT_COMMAND"
+        # One that is read-only stays where it is, and bash runs it by itself.
+        unset = f"\\builtin unset -v PROMPT_COMMAND || {{ {OURS}prompt=(); {OURS}fixed=1; }}"
+        return f"{changed}{added}; {OURS}lent=; {unset}"
 
     def _still(self, ground: Ground, token: str) -> str:
         to = ground.to_reports
@@ -233,7 +248,12 @@ class Bash(Sh):
             f"\\builtin printf '%s\\0' {token} trap {to}; \\builtin trap -p DEBUG {to}; "
             f"\\builtin printf '\\0' {to}; \\builtin trap - DEBUG"
         )
-        return f" PS0=; \\builtin set +o history +H; {trap}"
+        # Prompts that are not empty (start files stop at an empty one) and show nothing. Set in
+        # this way, because an assignment to what is read-only would end the line.
+        prompts = "; ".join(
+            f"\\builtin printf -v {name} '\\[\\]'" for name in ("PS0", "PS1", "PS2")
+        )
+        return f"{prompts}; \\builtin set +o history +H; {trap}"
 
     def _prompting(self, ground: Ground) -> str:
         """The user's prompt commands, as before a prompt; errors show, as there."""
@@ -243,8 +263,7 @@ class Bash(Sh):
             f'for {OURS}each in "${{{OURS}prompt[@]-}}"; do '
             f"if [[ -n ${OURS}each ]]; then {code}; {each}; fi; done"
         )
-        before = f'{OURS}lent=1; PROMPT_COMMAND=("${{{OURS}prompt[@]-}}")'
-        return f"; {before}; {loop}; {self._silent(self._keep_prompt())}"
+        return f"; {self._lend_prompt()}; {loop}; {self._silent(self._keep_prompt())}"
 
 
 class Zsh(Sh):
@@ -291,7 +310,8 @@ class Zsh(Sh):
     def _still(self, ground: Ground, token: str) -> str:
         to = ground.to_reports
         return (
-            " RPS1= RPS2=; \\builtin unset HISTFILE; precmd_functions=() preexec_functions=(); "
+            "PS1='%{%}' PS2='%{%}' RPS1= RPS2=; \\builtin unset HISTFILE; "
+            "precmd_functions=() preexec_functions=(); "
             "\\builtin unfunction precmd preexec || \\builtin :; "
             "\\builtin unsetopt zle prompt_sp prompt_cr bang_hist; "
             "\\builtin setopt hist_ignore_space; "

@@ -23,7 +23,7 @@ from brim.shell.terminal.dialects import Ground, Sh
 Attributes = list[int | list[bytes | int]]
 
 CHUNK: Final = 65_536
-_POLITE: Final = 2.0
+POLITE: Final = 2.0
 """Seconds that a shell has for hanging up its jobs."""
 _BEGIN: Final = 't=$1; shift; exec "$@" 1<>"$t" 2>&1'
 """Opening a terminal makes it the one that controls a new session."""
@@ -54,22 +54,19 @@ class LiveShell:
             termios.tcsetattr(self.slave, termios.TCSANOW, attributes)
         os.set_blocking(self.master, False)
         home = Path(tempfile.mkdtemp(prefix="brim-"))
-        self.ground = Ground(home / "reports", os.ttyname(self.slave), home)
+        self.ground = Ground(home / "reports", os.ttyname(self.slave), home, folder)
         os.mkfifo(self.ground.reports, 0o600)
         # Open for writing too, so that it never ends, whoever else closes it.
         self.reports = os.open(self.ground.reports, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._write_files(environment, with_users=with_users)
         self._size = (0, 0)
-        lines, self._lines = os.pipe()
+        self._unread, self._lines = os.pipe()
+        os.set_blocking(self._lines, False)
         try:
-            self._process = self._spawn(
-                [program, *dialect.arguments(home)], lines, folder, environment
-            )
+            self._process = self._spawn([program, *dialect.arguments(home)], folder, environment)
         except BaseException:
             self._release()
             raise
-        finally:
-            os.close(lines)
 
     def _write_files(self, environment: Mapping[str, str], *, with_users: bool) -> None:
         files = self.dialect.files(self.ground, self.token, environment, with_users=with_users)
@@ -79,13 +76,15 @@ class LiveShell:
             path.write_text(text, encoding="utf-8", errors="surrogateescape")
 
     def _spawn(
-        self, command: Sequence[str], lines: int, folder: Path, environment: Mapping[str, str]
+        self, command: Sequence[str], folder: Path, environment: Mapping[str, str]
     ) -> subprocess.Popen[bytes]:
         # Fixed sizes in the environment would hide the terminal's own from programs.
         kept = {k: v for k, v in environment.items() if k not in ("LINES", "COLUMNS", "OLDPWD")}
         env = {**kept, "PWD": str(folder), **self.dialect.environment(self.ground.home)}
         arguments = ["/bin/sh", "-c", _BEGIN, "sh", self.ground.tty, *command]
-        return subprocess.Popen(arguments, stdin=lines, cwd=folder, env=env, start_new_session=True)
+        return subprocess.Popen(
+            arguments, stdin=self._unread, cwd=folder, env=env, start_new_session=True
+        )
 
     @property
     def is_alive(self) -> bool:
@@ -93,6 +92,9 @@ class LiveShell:
 
     def wake(self) -> None:
         """A shell that stopped itself would wait for ever: nobody else is there to continue it."""
+        if not hasattr(os, "waitid"):
+            self._process.send_signal(signal.SIGCONT)
+            return
         with suppress(OSError):
             stopped = os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
             if stopped is not None:
@@ -101,9 +103,15 @@ class LiveShell:
 
     def send(self, lines: str) -> None:
         data = lines.encode(errors="surrogateescape")
-        with suppress(BrokenPipeError):
-            while data:
+        while data and self.is_alive:
+            if select.select([], [self._lines], [], 0.1)[1]:
                 data = data[os.write(self._lines, data) :]
+
+    @property
+    def has_read_all(self) -> bool:
+        """Whether the shell has taken all lines that were sent."""
+        answer = fcntl.ioctl(self._unread, termios.FIONREAD, bytes(4))
+        return not any(answer)
 
     def resize(self, rows: int, columns: int) -> None:
         """The kernel tells the programs in the foreground."""
@@ -126,15 +134,18 @@ class LiveShell:
                 termios.tcsetattr(self.slave, termios.TCSANOW, before)
         return b""
 
+    def hang_up(self) -> None:
+        """An interactive shell passes it on to its jobs, but for disowned ones, and ends."""
+        self._process.send_signal(signal.SIGHUP)
+        self._process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        self._process.kill()
+
     def close(self) -> None:
-        """Hangs up: an interactive shell passes that on to its jobs, but for disowned ones."""
-        if self.is_alive:
-            with suppress(ProcessLookupError):
-                self._process.send_signal(signal.SIGHUP)
-                self._process.send_signal(signal.SIGCONT)
-            self._await_end(time.monotonic() + _POLITE)
-        if self.is_alive:
-            self._process.kill()
+        self.hang_up()
+        self._await_end(time.monotonic() + POLITE)
+        self.kill()
         self._process.wait()
         self._release()
 
@@ -145,7 +156,7 @@ class LiveShell:
                 read(self.master)
 
     def _release(self) -> None:
-        for descriptor in (self.master, self.slave, self.reports, self._lines):
+        for descriptor in (self.master, self.slave, self.reports, self._unread, self._lines):
             with suppress(OSError):
                 os.close(descriptor)
         shutil.rmtree(self.ground.home, ignore_errors=True)
@@ -157,3 +168,13 @@ def read(descriptor: int) -> bytes:
         return os.read(descriptor, CHUNK)
     except OSError:
         return b""
+
+
+def read_much(descriptor: int) -> bytes:
+    """Several reads at once, because a terminal gives only little at a time."""
+    parts = [read(descriptor)]
+    size = len(parts[0])
+    while parts[-1] and size < CHUNK:
+        parts.append(read(descriptor))
+        size += len(parts[-1])
+    return b"".join(parts)

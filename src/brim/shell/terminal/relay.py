@@ -15,15 +15,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from brim.shell.terminal.live import CHUNK, LiveShell, new_token, read
+from brim.shell.terminal.live import CHUNK, LiveShell, new_token, read, read_much
 from brim.shell.terminal.reports import Reports
 
 TICK: Final = 0.1
 """Seconds between two looks at the window's size and at whether the shell still lives."""
 _FENCED: Final = 2.0
 """Seconds that the last output may take."""
+_RESCUE: Final = 1.0
+"""Seconds after which a shell that has read everything and reported nothing is asked again."""
 _INTERRUPT: Final = b"\x03"
-_CONTINUE: Final = b"\x11"
 
 Show = Callable[[bytes], None]
 
@@ -37,6 +38,7 @@ class Relay:
         self._keys = keys
         self._screen = screen
         self._typed = bytearray()
+        self._looked = 0.0
 
     def press(self, keys: bytes) -> None:
         """Types these as if they came from the terminal."""
@@ -44,12 +46,14 @@ class Relay:
 
     def until_done(self, reports: Reports) -> None:
         """Returns when the command is done or the shell has ended, with all output shown."""
-        is_followed = False
-        while reports.done is None and self._shell.is_alive:
-            if reports.is_started and not is_followed:
-                is_followed = True
-                shell = self._shell
+        shell, sent = self._shell, 0.0
+        while reports.done is None and shell.is_alive:
+            if reports.is_started and not sent:
                 shell.send(shell.dialect.after(shell.ground, reports.token))
+                sent = time.monotonic()
+            elif sent and time.monotonic() > sent + _RESCUE and shell.has_read_all:
+                shell.send(shell.dialect.rescue(shell.ground, reports.token))
+                sent = time.monotonic()
             self._pass_on(reports)
         reports.feed(read(self._shell.reports))
         self._finish()
@@ -66,11 +70,10 @@ class Relay:
         readable = [shell.master, shell.reports, *([] if self._keys is None else [self._keys])]
         writable = [shell.master] if self._typed else []
         ready, free, _ = select.select(readable, writable, [], TICK)
-        if not ready:
-            shell.wake()
-        self._fit()
+        if time.monotonic() > self._looked + TICK:
+            self._look_around()
         if shell.master in ready:
-            self._show(read(shell.master))
+            self._show(read_much(shell.master))
         if shell.reports in ready:
             reports.feed(read(shell.reports))
         if self._keys in ready:
@@ -78,7 +81,9 @@ class Relay:
         if free:
             self._type()
 
-    def _fit(self) -> None:
+    def _look_around(self) -> None:
+        self._looked = time.monotonic()
+        self._shell.wake()
         size = window(self._screen)
         if size is not None:
             self._shell.resize(*size)
@@ -86,7 +91,12 @@ class Relay:
     def _read_keys(self) -> None:
         if self._keys is None:
             return
-        data = read(self._keys)
+        try:
+            data = os.read(self._keys, CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
         if data:
             self._typed += data
         else:
@@ -108,18 +118,22 @@ class Relay:
         fence = f"\x1b]{new_token()}\x07".encode()
         held, left = b"", fence
         deadline = time.monotonic() + _FENCED
-        if termios.tcgetattr(self._shell.slave)[0] & termios.IXON:
-            self.press(_CONTINUE)
-            self._type()
+        self._continue_output()
         while time.monotonic() < deadline and fence not in held:
             writable = [self._shell.slave] if left else []
             ready, free, _ = select.select([self._shell.master], writable, [], TICK)
             if free:
                 left = left[write_some(self._shell.slave, left) :]
             if ready:
-                held += read(self._shell.master)
+                held += read_much(self._shell.master)
                 held = self._show_before(held, fence)
         self._show(held.partition(fence)[0])
+
+    def _continue_output(self) -> None:
+        """Takes back a Ctrl-S, behind which nothing would come."""
+        attributes = termios.tcgetattr(self._shell.slave)
+        if attributes[0] & termios.IXON:
+            write_some(self._shell.master, attributes[6][termios.VSTART])
 
     def _show_before(self, held: bytes, fence: bytes) -> bytes:
         """Shows what cannot be part of the mark, and gives the rest."""

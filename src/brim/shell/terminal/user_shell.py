@@ -8,7 +8,7 @@ import sys
 import termios
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -20,7 +20,7 @@ from brim.shell.terminal.beside import Beside
 from brim.shell.terminal.checking import unfinished
 from brim.shell.terminal.dialects import OURS, Bash, Carried, Sh, Zsh
 from brim.shell.terminal.kept import Kept
-from brim.shell.terminal.live import Attributes, LiveShell, new_token
+from brim.shell.terminal.live import POLITE, Attributes, LiveShell, new_token
 from brim.shell.terminal.relay import Relay, interrupts_to, raw, window, write_all
 from brim.shell.terminal.reports import Done, Reports
 
@@ -74,6 +74,7 @@ class UserShell:
         self._beside: Beside | None = None
         self._carried = Carried()
         self._notice = ""
+        self._is_closed = False
         self._answers: dict[str, str] = {}
         self.typed = ""
         """What was typed during the last command and read by no program."""
@@ -83,11 +84,9 @@ class UserShell:
         return self._folder
 
     def start(self) -> None:
-        """Starts the shell if it does not run; others wait until it does."""
-        with self._lock:
-            if self._live is None or not self._live.is_alive:
-                self._drop()
-                self._launch()
+        """Starts the shell if it does not run; what goes wrong is told by the next command."""
+        with suppress(BrimError, OSError):
+            self._ready()
 
     def run(self, command: str) -> Ran:
         """Runs it with the terminal given over to it; raises InputError if it is not finished."""
@@ -98,6 +97,7 @@ class UserShell:
             try:
                 done, traps = self._perform(live, command, kept)
             except BaseException:
+                kept.close()
                 self._drop()
                 raise
             return self._ran(command, kept, done, traps)
@@ -116,6 +116,15 @@ class UserShell:
         return MappingProxyType({k: v for k, v in found.items() if not k.startswith(OURS)})
 
     def close(self) -> None:
+        """Ends the shell for good, also in the middle of its start or of a command."""
+        self._is_closed = True
+        live = self._live
+        if live is not None:
+            live.hang_up()
+        if self._lock.acquire(timeout=POLITE):
+            self._lock.release()
+        elif live is not None:
+            live.kill()
         with self._lock:
             self._drop()
 
@@ -154,7 +163,7 @@ class UserShell:
         output, whole = kept.close()
         if done is None:
             self._drop()
-            threading.Thread(target=self._start_anew, daemon=True).start()
+            threading.Thread(target=self.start, daemon=True).start()
             return Ran(command, output, None, self._folder, whole)
         self._carried = Carried(done.code, done.flags, traps)
         self._folder = Path(done.folder) if done.folder else self._folder
@@ -162,13 +171,6 @@ class UserShell:
             self.typed = self._live.unread().decode(errors="replace")
         is_stopped = done.code in _STOPPED and done.jobs.strip() != ""
         return Ran(command, output, None if is_stopped else done.code, self._folder, whole)
-
-    def _start_anew(self) -> None:
-        try:
-            self.start()
-        except (BrimError, OSError):
-            # The next command tries again, and tells.
-            return
 
     def _draw(self, data: bytes) -> None:
         write_all(self._screen, data)
@@ -190,9 +192,7 @@ class UserShell:
     def _attention(self) -> Iterator[LiveShell]:
         """The shell, with nobody else reading from it."""
         with self._lock:
-            self.start()
-            live = self._live
-            assert live is not None
+            live = self._ready()
             if self._beside is not None:
                 self._beside.pause()
             try:
@@ -216,23 +216,35 @@ class UserShell:
             relay.until(lambda: reports.answer is not None, reports, _ANSWER)
             return reports.answer or ""
 
-    def _launch(self) -> None:
+    def _ready(self) -> LiveShell:
+        with self._lock:
+            if self._is_closed:
+                raise BrimError("the shell is closed")
+            if self._live is None or not self._live.is_alive:
+                self._drop()
+                self._live = self._launched()
+                self._beside = Beside(self._live.master)
+            return self._live
+
+    def _launched(self) -> LiveShell:
+        self._folder = _existing(self._folder)
         for with_users in (True, False):
             live = LiveShell(
                 self._dialect,
                 self._program,
-                _existing(self._folder),
+                self._folder,
                 self._environment,
                 attributes=self._attributes,
                 with_users=with_users,
             )
             if self._is_up(live):
-                self._live, self._beside = live, Beside(live.master)
                 self._carried = Carried()
                 self._answers.clear()
                 self._notice = "" if with_users else _WITHOUT
-                return
+                return live
             live.close()
+            if self._is_closed:
+                break
         raise BrimError(f"the shell {self._program} could not be started; name another in SHELL")
 
     def _is_up(self, live: LiveShell) -> bool:
@@ -242,7 +254,7 @@ class UserShell:
         relay = Relay(live, _nowhere, keys=None, screen=self._screen)
 
         def is_started() -> bool:
-            return reports.is_started
+            return reports.is_started or self._is_closed
 
         if not relay.until(is_started, reports, _START):
             relay.press(b"\x03")
