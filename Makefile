@@ -1,5 +1,7 @@
 # Every target sets up what it needs in .venv by itself; nothing has to be activated.
-# make run     the demonstration: a real model in a small window, many turns past its limit
+# make run     the shell, on a small model of its own; in a pipe the demonstration, many turns past
+#              the window of that model
+# make demo    the demonstration, in a terminal too
 # make test    all tests
 # make check   format, lint, types, layers
 # make fix     format, and mend what lint can mend
@@ -15,10 +17,14 @@ VENV := .venv
 PY := $(VENV)/bin/python
 UV := $(shell command -v uv 2>/dev/null || echo $(PY) -m uv)
 
-.PHONY: run test check fix docs proof bench clean
+.PHONY: run demo test check fix docs proof bench clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.run
+	@if [ -t 0 ] && [ -t 1 ]; then $(PY) -m brim.cli local && exec $(PY) -m brim.cli -m local; \
+	else exec $(PY) -m brim.demo; fi
+
+demo: $(VENV)/.run
 	@$(PY) -m brim.demo
 
 test: $(VENV)/.test
@@ -48,8 +54,8 @@ clean:
 	rm -rf $(VENV) .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # One stamp per set of extras: made anew when pyproject.toml changes, otherwise nothing to do.
-$(VENV)/.run: EXTRAS := demo,local
-$(VENV)/.run: LEAST := demo
+$(VENV)/.run: EXTRAS := demo,local,shell
+$(VENV)/.run: LEAST := demo,shell
 $(VENV)/.test: EXTRAS := test
 $(VENV)/.lint: EXTRAS := lint
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from brim.errors import InputError
+from brim.errors import InputError, StoreError
+from brim.ledger import DayCap
+from brim.store import Database, Spending, state_folder
 from brim.talking import chosen, client_for, session_for, short_view_for
 
 if TYPE_CHECKING:
     from brim.config import Config
+    from brim.ledger import Slot
     from brim.providers.client import Stream
     from brim.session import Session
 
@@ -82,8 +86,9 @@ def answering(
     if asked.window is not None:
         choice = replace(choice, model=replace(choice.model, window=asked.window))
     session = session_for(choice, config, system=asked.system)
+    session.target = replace(session.target, called=choice.name)
     session.append(turn)
-    with client_for(choice, config, environment) as client:
+    with _books(session, config, environment), client_for(choice, config, environment) as client:
         options = (
             {} if asked.max_tokens is None else {_longest(choice.model.format): asked.max_tokens}
         )
@@ -93,6 +98,28 @@ def answering(
             yield Answer(session, stream)
         finally:
             stream.close()
+
+
+@contextmanager
+def _books(session: Session, config: Config, environment: Mapping[str, str]) -> Iterator[None]:
+    """Let what a session costs be booked beside what all others did, and capped with them."""
+    database = Database(state_folder(environment))
+    spending = Spending(database)
+
+    def book(model: str, category: str, call: Slot) -> None:
+        project = str(Path.cwd())
+        try:
+            spending.add(call, session="", project=project, model=model, category=category)
+        except StoreError as error:  # the answer is there, and is not lost for that
+            session.warnings.append(str(error))
+
+    session.ledger.on_call = book
+    if (cap := config.cost.cap_per_day_dollars) is not None:
+        session.ledger.day = DayCap(cap, spending.today)
+    try:
+        yield
+    finally:
+        database.close()
 
 
 def _longest(format: str) -> str:

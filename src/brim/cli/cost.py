@@ -34,7 +34,7 @@ BYS: Final = ("day", "model", "project", "category", "session")
 )
 @click.option("--json", "as_json", is_flag=True, help="Print an object for programs.")
 def cost(since: str | None, keys: Sequence[str], as_json: bool) -> None:
-    """Show what the shell's conversations have cost, all runs together.
+    """Show what was spent, all runs of the shell and of `brim ask` together.
 
     A total with calls whose price is not known is shown as *at least*. Removing a conversation does
     not remove what it cost.

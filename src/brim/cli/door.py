@@ -105,6 +105,8 @@ def main(context: click.Context, model: str | None, window: int | None, yes: boo
     brim fit rows.jsonl --window 8192 -o out.jsonl   a file of conversations, on all cores
     brim models gpt-5-mini                       what is known about a model
     brim ask "why did this fail?" < build.log    ask a model once
+    brim cost --since monday                     what was spent
+    brim doctor                                  what is wrong with the set-up
     brim local serve                             a small model on this machine
 
     FILE can be - for standard input, and may be compressed with gzip.

@@ -31,8 +31,7 @@ def configuration(context: click.Context, everything: bool, example: bool, as_js
     trust it, and again after each change. BRIM_CONFIG names another file in place of your own. A
     variable is named after its key: BRIM_CONTEXT__POLICY is context.policy.
 
-    So far `brim ask` reads them: models, context, short_view, count and cost (all but the cap per
-    day). The other keys are checked and kept for the shell to come.
+    The shell reads all of them; `brim ask` reads models, context, short_view, count and cost.
 
     \b
     brim config                         what is set

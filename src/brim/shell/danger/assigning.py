@@ -66,6 +66,8 @@ def _assigned(walk: Walk, value: Node | None) -> Value:
 
 def set_variable(walk: Walk, name: str, value: Value) -> None:
     walk.scope.variables[name] = value
+    if any(re.search(r"\[[^\]]*(?:\$\(|`)", item) for item in value):
+        walk.judge.note(f"{name}={' '.join(value)}", "runs if it is used in a calculation")
     if name.startswith("PS") and any("$(" in item or "`" in item for item in value):
         walk.judge.note(f"{name}={' '.join(value)}", "runs a command at each prompt")
     if RUN_BY.fullmatch(name) and any(value):

@@ -6,6 +6,7 @@ from brim.shell.danger import inline, rules, rules_files
 from brim.shell.danger.calls import Call
 from brim.shell.danger.marks import PIPE, UNKNOWN, plain
 from brim.shell.danger.scripts import SHELLS
+from brim.shell.danger.targets import is_start_file
 from brim.shell.danger.walking import Walk
 from brim.shell.danger.wrapper_table import WRAPPERS
 
@@ -28,8 +29,13 @@ def remember(walk: Walk, call: Call) -> None:
     elif call.name in ("curl", "wget"):
         for name in rules_files.downloads(call):
             written.update(dict.fromkeys(walk.ground.paths(name) or (), UNKNOWN))
+    elif call.name == "mkfifo":
+        for name in call.operands():
+            written.update(dict.fromkeys(walk.ground.paths(name) or (), UNKNOWN))
     elif call.name == "tee":
         for name in call.operands():
+            if is_start_file(name):
+                walk.inner().script(call.stdin or "", f"tee {name}")
             written.update(dict.fromkeys(walk.ground.paths(name) or (), call.stdin or ""))
     language = inline.language_of(call.name)
     if language is not None:

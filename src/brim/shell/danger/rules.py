@@ -12,6 +12,7 @@ from typing import Final
 from brim.shell.danger import rules_files as files
 from brim.shell.danger import rules_git as git
 from brim.shell.danger.calls import Call
+from brim.shell.danger.inline import why_code
 from brim.shell.danger.marks import is_known, plain, shown
 from brim.shell.danger.rule_kinds import (
     Rule,
@@ -75,6 +76,8 @@ def _redis(call: Call) -> str | None:
 
 def _aws(call: Call) -> str | None:
     operands = [text for text in call.texts if not text.startswith("-")]
+    if operands[:2] == ["s3", "cp"] and (why := files.copied_in(call)):
+        return why
     if operands[:1] == ["s3"] and (
         operands[1:2] in (["rm"], ["rb"], ["mv"]) or call.has("--delete")
     ):
@@ -141,6 +144,23 @@ def _managed(call: Call) -> str | None:
     return None
 
 
+def _transfer(call: Call) -> str | None:
+    said = " ".join([*call.texts, call.stdin or ""])
+    found = re.search(r"\b(rm|del|delete|mdelete|rmdir|mirror)\b", plain(said))
+    return "removes files on another machine" if found or not is_known(said) else None
+
+
+def _socat(call: Call) -> str | None:
+    runs = any(re.search(r"(?i)(exec|system|shell):", plain(text)) for text in call.texts)
+    return "runs a program for others" if runs else None
+
+
+def _gdb(call: Call) -> str | None:
+    said = call.values("-ex", "--eval-command", "-iex")
+    runs = any(re.match(r"\s*(shell|!|python|py|make|pipe|call)", plain(text)) for text in said)
+    return "runs a command" if runs else None
+
+
 def _make(call: Call) -> str | None:
     piped = call.value("-f", "--file", "--makefile") in ("-", "/dev/stdin")
     set_up = any(text.startswith(("SHELL=", "--eval", "-E", "MAKEFLAGS=")) for text in call.texts)
@@ -158,7 +178,7 @@ def _fdisk(call: Call) -> str | None:
 
 _DOCKER: Final = sub(
     {
-        "rm": "removes containers", "rmi": "removes images", "kill": STOPS,
+        "cp": files.copied_in, "rm": "removes containers", "rmi": "removes images", "kill": STOPS,
         "container": {"rm": "removes containers", "prune": "removes containers", "kill": STOPS},
         "image": {"rm": "removes images", "prune": "removes images", "remove": "removes images"},
         "volume": {"rm": "removes volumes", "prune": "removes volumes",
@@ -194,7 +214,7 @@ _KUBECTL: Final = sub(
         "delete": "removes things from the cluster", "drain": "empties a node",
         "replace": flag("--force", why="removes things and creates them anew"),
         "apply": flag("--prune", "--force", why="removes things from the cluster"),
-        "scale": flag("--replicas=0", why=STOPS),
+        "scale": lambda call: STOPS if call.value("--replicas") == "0" else None,
         "rollout": {"undo": "takes a rollout back"},
         "cordon": "takes a node out of service",
     },
@@ -304,6 +324,13 @@ RULES: Final[dict[str, Rule]] = {
                  files.request),
     "ssh-copy-id": always("lets a key log in"),
     "make": _make,
+    "timeit": lambda call: next(filter(None, (why_code("python", t) for t in call.texts)), None),
+    **words(_transfer, "sftp ftp lftp smbclient"),
+    **words(flag("-e", "-c", "--exec", "--sh-exec", why="runs a program for others"), "nc ncat"),
+    "socat": _socat,
+    "gdb": _gdb,
+    "bind": flag("-x", why="binds a command to a key"),
+    **words(always(REMOVES), "zf_rm zf_unlink"),
     **words(_managed, "python python3 php ruby"),
     **words(_less, "less more"),
     **words(_NODE, "npm yarn pnpm bun"),

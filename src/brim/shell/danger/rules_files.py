@@ -249,6 +249,33 @@ def _scp(call: Call) -> str | None:
     return next((why for why in whys if why), None)
 
 
+def copied_in(call: Call) -> str | None:
+    """The last word is where something from elsewhere is copied to; elsewhere has a colon."""
+    target = (call.operands() or [":"])[-1]
+    if ":" in target or call.ground.is_folder(target):
+        return None
+    return why_written(target, call.ground)
+
+
+def _compiler(call: Call) -> str | None:
+    named = call.value("-o")
+    is_source = named is not None and plain(named).endswith((".c", ".cc", ".cpp", ".h", ".hpp"))
+    return why_written(named, call.ground) if named and is_source else None
+
+
+def _remote_name(call: Call) -> str | None:
+    """`curl -O`, which takes the name from the address."""
+    if not call.has("-O", "--remote-name", "--remote-name-all"):
+        return request(call)
+    names = [name for name in downloads(call) if "://" not in name and name]
+    whys = (why_written(name, call.ground) for name in names)
+    return next((why for why in whys if why), None) or request(call)
+
+
+def _yq(call: Call) -> str | None:
+    return "edits files in place" if call.has("-i", "--inplace", "--in-place") else None
+
+
 def _uniq(call: Call) -> str | None:
     outputs = call.operands("-f", "-s", "-w")[1:2]
     return why_written(outputs[0], call.ground) if outputs else None
@@ -284,7 +311,7 @@ RULES: Final[dict[str, Rule]] = {
     **words(_chmod, "chmod chown chgrp"),
     "chattr": flag("-R", "+i", "-i", why="locks files"),
     "rsync": _rsync,
-    "curl": _output("-o", "--output", also=request),
+    "curl": _output("-o", "--output", also=_remote_name),
     "wget": _output("-O", "--output-document", also=request),
     **words(request, "http https xh"),
     "sort": _output("-o", "--output"),
@@ -294,6 +321,10 @@ RULES: Final[dict[str, Rule]] = {
     "zip": flag("-m", "-d", "--move", "--delete", why="removes files"),
     "scp": _scp,
     "uniq": _uniq,
+    "yq": _yq,
+    "pandoc": _output("-o", "--output"),
+    "openssl": _output("-out"),
+    **words(_compiler, "gcc g++ cc c++ clang clang++"),
     "fallocate": flag("-p", "-z", "-c", "--punch-hole", "--zero-range", why="cuts files short"),
     "gio": flag("--empty", "remove", why="removes files"),
     **words(flag("-f", "--force", why="overwrites files"), "gunzip bzip2 bunzip2 xz unxz zstd"),

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Final
 
 from brim.shell.danger import inline, outputs, rules, wrappers
 from brim.shell.danger.builtins import BUILTINS
 from brim.shell.danger.calls import Call
 from brim.shell.danger.marks import PATTERNS, PIPE, SPREAD, UNKNOWN, is_known, plain, shown
 from brim.shell.danger.remembering import remember
+from brim.shell.danger.rule_kinds import listed
 from brim.shell.danger.scripts import SHELLS, params_of, run_file, run_shell
 from brim.shell.danger.walking import Walk
 from brim.shell.danger.words import Word
 from brim.shell.danger.wrapper_table import WRAPPERS
+
+EVALUATES: Final = listed("read printf unset test let declare export typeset local mapfile wait")
+"""Builtins that run what stands in the index of a variable's name, even in single quotes."""
+_HIDDEN: Final = re.compile(r"\[[^\]]*(?:\$\(|`)")
 
 
 def run_words(walk: Walk, words: Sequence[Word], stdin: str | None, source: str) -> str:
@@ -20,6 +27,8 @@ def run_words(walk: Walk, words: Sequence[Word], stdin: str | None, source: str)
     if not words:
         return ""
     walk.judge.count_call(source)
+    if plain(words[0].text) in EVALUATES and any(_HIDDEN.search(plain(w.text)) for w in words):
+        walk.judge.note(source, "a substitution in an index of it runs")
     name = _name(walk, words[0], source)
     if name is None:
         return UNKNOWN
@@ -75,7 +84,7 @@ def _own(walk: Walk, call: Call, words: Sequence[Word], source: str) -> str | No
         inside = walk.inner()
         del inside.scope.aliases[exact]
         inside.script(" ".join([alias, *map(_quoted, call.words)]), source, call.stdin)
-    if "/" in exact or exact in scope.written:
+    if scope.written:
         run_file(walk, words[0].text, call, source, only_written=True)
     return output
 
@@ -106,6 +115,8 @@ def _run_inner(walk: Walk, call: Call, found: wrappers.Inner, source: str) -> st
         walk.judge.note(source, "it is nested too deep to be read")
         return UNKNOWN
     stdin = None if found.eats_stdin else call.stdin
+    if call.name == "coproc":
+        stdin = UNKNOWN
     if found.is_own_shell:
         scope = walk.scope
     else:

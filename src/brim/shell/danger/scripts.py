@@ -36,6 +36,8 @@ def run_shell(walk: Walk, call: Call, source: str) -> str:
             break
         has_code |= option == "--command" or bool(_CODE.fullmatch(option))
         reads |= bool(re.fullmatch(r"-[a-zA-Z]*s[a-zA-Z]*", option)) and not has_code
+        if option in ("--rcfile", "--init-file") and at + 1 < len(texts):
+            run_file(walk, call.texts[at + 1], call, source)
         at += 2 if option in _SHELL_VALUED else 1
     if has_code and texts[at : at + 1] == ["-"]:
         at += 1
@@ -58,10 +60,11 @@ def _code(walk: Walk, rest: Sequence[Word], call: Call, source: str) -> str:
     return inside.script(plain(rest[0].text), source, call.stdin)
 
 
-def runrun_file(
-    walk: Walk, name: str, call: Call, source: str, *, only_written: bool = False
-) -> str:
+def run_file(walk: Walk, name: str, call: Call, source: str, *, only_written: bool = False) -> str:
     """A script that is run by its name; what this command itself has written into it is read."""
+    if re.fullmatch(r"/(?:dev|proc/self)/fd/[1-9]\d*", plain(name)):
+        walk.judge.note(source, "runs what comes from somewhere else")
+        return UNKNOWN
     if name.startswith(PIPE):
         text: str | None = name.strip(PIPE)
     elif plain(name) in ("/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"):

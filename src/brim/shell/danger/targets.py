@@ -11,7 +11,8 @@ from brim.shell.danger.marks import PIPE, is_known, plain, shown
 _DOORS: Final = re.compile(
     r"(^|/)(\.ssh/(authorized_keys2?|config|rc)|etc/(passwd|shadow|group|gshadow|sudoers(\.d/.*)?"
     r"|crontab|cron\.[a-z]+/.*|ld\.so\.preload|fstab|hosts|rc\.local|pam\.d/.*|ssh/.*"
-    r"|profile(\.d/.*)?|systemd/system/.*))$|^/var/spool/cron|(^|/)\.git/hooks/"
+    r"|profile(\.d/.*)?|systemd/system/.*)|\.config/(autostart|systemd/user)/.*"
+    r"|Library/LaunchAgents/.*)$|^/var/spool/cron|(^|/)\.git/hooks/"
 )
 """Files by which others get in, or by which something runs unasked."""
 _START: Final = re.compile(
@@ -19,6 +20,12 @@ _START: Final = re.compile(
     r"|kshrc|cshrc|tcshrc|inputrc|xinitrc|bash_aliases|gitconfig|netrc|npmrc|pypirc)$"
     r"|(^|/)config\.fish$"
 )
+
+
+def is_start_file(word: str) -> bool:
+    """Whether a shell runs this file when it starts."""
+    name = plain(word)
+    return bool(_START.search(name)) and not name.endswith(("config", "netrc", "npmrc", "pypirc"))
 
 
 def why_written(word: str, ground: Ground, *, appends: bool = False) -> str | None:

@@ -14,6 +14,7 @@ from brim.shell.danger.marks import TRUSTED, UNKNOWN, clean, is_known, is_patter
 from brim.shell.danger.parsing import UnreadableError, parsed, text_of
 from brim.shell.danger.redirecting import Redirects, check_gaps, redirected
 from brim.shell.danger.scope import Scope
+from brim.shell.danger.targets import is_start_file
 from brim.shell.danger.words import Expansion, Word
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 MOST_ROUNDS: Final = 16
 """Items of a `for` that are followed one by one."""
+LONGEST_OUTPUT: Final = 20_000
 _STATEMENTS: Final = frozenset((
     "program", "compound_statement", "do_group", "subshell", "else_clause", "elif_clause",
     "command_substitution", "process_substitution",
@@ -109,7 +111,7 @@ class Walk:
             self.look(node)
             return UNKNOWN
         output: str = method(node, stdin)
-        return output if len(output) < 20_000 else UNKNOWN
+        return output if len(output) < LONGEST_OUTPUT else UNKNOWN
 
     def look(self, node: Node) -> None:
         """Follow the substitutions inside of something that is no command itself."""
@@ -337,8 +339,10 @@ class Walk:
         """Remember what goes to a file; gives what is still printed."""
         for name in redirects.written:
             for place in self.ground.paths(name) or ():
-                before = self.scope.written.get(place, "")
-                self.scope.written[place] = (before + output)[:20_000]
+                text = self.scope.written.get(place, "") + output
+                self.scope.written[place] = text if len(text) < LONGEST_OUTPUT else UNKNOWN
+            if is_start_file(name):
+                self.inner().script(output, f"{output} >> {name}")
         return "" if redirects.takes_output else output
 
     def _later(self, output: str, redirects: Redirects) -> str:

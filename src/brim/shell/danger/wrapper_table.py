@@ -45,6 +45,8 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "pkexec": Wrapper("--user"),
     **dict.fromkeys(("gosu", "su-exec", "setuidgid", "chpst"), _TOOL),
     "env": Wrapper("-u -C --unset --chdir", scripts="-S --split-string", also_words=True),
+    **dict.fromkeys(("compgen", "complete", "mapfile", "readarray"),
+                    Wrapper("-C", scripts="-C", takes_words=False)),
     "man": Wrapper("-P --pager", scripts="-P --pager", takes_words=False),
     "zip": Wrapper("", scripts="-TT --unzip-command", takes_words=False),
     "nice": Wrapper("-n --adjustment"),
@@ -52,7 +54,7 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     **dict.fromkeys(
         listed(
             "nohup setsid builtin noglob nocorrect coproc busybox toybox fakeroot catchsegv "
-            "unbuffer torsocks tsocks dbus-run-session eatmydata proot then do else !"
+            "unbuffer torsocks tsocks dbus-run-session eatmydata proot then do else ! and or not begin jobs"
         ),
         _PLAIN,
     ),
@@ -146,6 +148,7 @@ SUBCOMMANDS: Final = {
     ("pyenv", "exec"): _PLAIN, ("op", "run"): _PLAIN, ("doppler", "run"): Wrapper("", scripts=(
         "--command")), ("heroku", "run"): Wrapper("-a --app", joins=True, is_remote=True),
     ("git", "bisect"): _TOOL, ("git", "submodule"): Wrapper("", skips=1, joins=True),
+    ("ip", "netns"): Wrapper("", skips=2),
     ("adb", "shell"): Wrapper("", joins=True, is_remote=True),
     ("lxc", "exec"): Wrapper("", skips=1, is_remote=True),
     ("multipass", "exec"): Wrapper("", skips=1, is_remote=True),

@@ -14,6 +14,7 @@ from typing import Final
 from brim.shell.danger.calls import Call
 from brim.shell.danger.marks import SPREAD, UNKNOWN, is_known, plain
 from brim.shell.danger.rule_kinds import listed
+from brim.shell.danger.rules import READERS, RULES
 from brim.shell.danger.words import Word, joined
 from brim.shell.danger.wrapper_table import OWN_SHELL, SUBCOMMANDS, WRAPPERS, Wrapper
 
@@ -51,7 +52,17 @@ def inners(call: Call) -> list[Inner]:
         found = SUBCOMMANDS.get((_family(call.name), plain(text)))
         if found is not None:
             return _unwrapped(call.after(at + 1), found)
-    return []
+    return _handed_on(call) if call.name not in RULES and call.name not in READERS else []
+
+
+def _handed_on(call: Call) -> list[Inner]:
+    """A program that nobody here knows, given words that look like a command."""
+    names = [plain(text).rpartition("/")[2] for text in call.texts]
+    at = next((n for n, name in enumerate(names) if name in _COMMANDS), None)
+    return [] if at is None else [Inner(call.words[at:])]
+
+
+_COMMANDS: Final = listed("rm sh bash zsh dash sudo doas xargs shred dd mkfs eval env")
 
 
 def _family(name: str) -> str:
@@ -214,10 +225,9 @@ def _git(call: Call) -> list[Inner]:
             found.append(Inner(script=value.removeprefix("!")))
     texts = [plain(text) for text in call.texts]
     if "config" in texts:
-        key, *value = [t for t in texts[texts.index("config") + 1 :] if not t.startswith("-")] or [
-            ""
-        ]
-        found += [Inner(script=text) for text in value[:1] if _GIT_RUNS.search(key.lower())]
+        set_to = [t for t in texts[texts.index("config") + 1 :] if not t.startswith("-")]
+        runs = bool(set_to) and bool(_GIT_RUNS.search(set_to[0].lower()))
+        found += [Inner(script=text) for text in set_to[1:2] if runs]
     if "rebase" in texts or "difftool" in texts:
         found += [Inner(script=plain(v)) for v in call.values("-x", "--exec", "--extcmd")]
     if "bisect" in texts and "run" in texts:
