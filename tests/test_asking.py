@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from brim.local import LocalServer
+from brim.store import Database, Spending
 
 Ask = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -99,3 +100,22 @@ def test_with_nothing_configured_the_embedded_model_answers(
     (tmp_path / "data" / "models" / weights.name).symlink_to(weights)
     done = ask("hi", "--max-tokens", "2")
     assert done.returncode == 0, done.stderr
+
+
+def test_what_it_cost_is_in_the_books_of_all_runs(ask: Ask, tmp_path: Path) -> None:
+    assert ask("Say something.", "--max-tokens", "2").returncode == 0
+    spending = Spending(Database(tmp_path / "state"))
+    (spent,) = spending.by("model", "category", "project")
+    assert spent.on == ("small", "main", str(tmp_path))
+    assert spent.slot.usage.output > 0
+    assert spent.slot.spent() == "unknown"
+
+
+def test_the_cap_of_a_day_refuses_before_anything_is_sent(ask: Ask, tmp_path: Path) -> None:
+    settings = tmp_path / "config.toml"
+    price = "price = { input = 1000.0, output = 1000.0 }\n"
+    settings.write_text(settings.read_text() + price + "[cost]\ncap_per_day_dollars = 0.001\n")
+    done = ask("Say something.")
+    assert done.returncode == 3
+    assert "cap_per_day_dollars" in done.stderr
+    assert Spending(Database(tmp_path / "state")).by("model") == []

@@ -223,3 +223,30 @@ def test_a_day_has_a_cap_of_its_own() -> None:
     assert "$0.9990 today" in str(caught.value)
     spent[0] = Decimal("0.9")
     assert session.request()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kept"),
+    [
+        ('{"a": 12', {"_raw": '{"a": 12'}),
+        ("", None),
+        ('{"a": 12}', None),
+    ],
+)
+def test_arguments_that_broke_off_do_not_spoil_later_requests(
+    arguments: str, kept: dict[str, str] | None
+) -> None:
+    session = Session("gpt-4o")
+    session.user("add")
+    session.request()
+    call = {
+        "id": "c1",
+        "type": "function",
+        "function": {"name": "add", "arguments": arguments},
+    }
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    answer = {"choices": [{"message": message, "finish_reason": "length"}]}
+    reply = session.receive(answer)
+    assert reply.calls[0].arguments == arguments
+    sent = session.history[-1]["tool_calls"][0]["function"]["arguments"]
+    assert sent == (arguments if kept is None else json.dumps(kept))

@@ -39,6 +39,8 @@ class Say:
     """The server hangs up after so many pieces; without a stream in the middle of the answer."""
     finish: str | None = None
     """Why it ends, where it is not for the usual reason."""
+    cached: int = 0
+    """So many tokens of the prompt were in the server's cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,7 @@ def _chat(said: Say, asked: Asked, model: str, number: int, output: int) -> dict
     ]  # fmt: skip
     message = {"role": "assistant", "content": said.text or None if calls else said.text}
     finish = said.finish or ("tool_calls" if calls else "stop")
+    details = {"prompt_tokens_details": {"cached_tokens": said.cached}} if said.cached else {}
     return {
         "id": f"chatcmpl-{number}",
         "object": "chat.completion",
@@ -136,7 +139,7 @@ def _chat(said: Say, asked: Asked, model: str, number: int, output: int) -> dict
         "choices": [{"index": 0, "message": message | ({"tool_calls": calls} if calls else {}),
                      "finish_reason": finish}],
         "usage": {"prompt_tokens": asked.tokens, "completion_tokens": output,
-                  "total_tokens": asked.tokens + output},
+                  "total_tokens": asked.tokens + output, **details},
     }  # fmt: skip
 
 

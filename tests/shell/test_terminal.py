@@ -35,6 +35,8 @@ alias greet='echo good day'
 twice() { echo "$1 $1"; }
 PS1='prompt> '
 """
+SLEEP = "sh -c 'echo ready; exec sleep 1000'"
+"""Says that it is ready when it has the terminal, so that keys from then on are its own."""
 FULL_SCREEN = """
 import os, signal, sys, termios, tty
 def paint(*_):
@@ -176,7 +178,7 @@ def test_nothing_but_the_output_is_shown(each: Desk) -> None:
     each.run("false")
     each.shell.names()
     each.run("echo end")
-    each.outer.expect("end")
+    each.outer.expect("end\r\n")
     assert each.outer.seen == "good day\r\nx x\r\nend\r\n"
 
 
@@ -198,7 +200,7 @@ def test_functions_are_among_the_names(desk: Desk) -> None:
 
 
 def test_an_interrupt_reaches_the_program_only(each: Desk) -> None:
-    running = each.begin("echo ready; sleep 1000; echo not here")
+    running = each.begin(f"{SLEEP}; echo not here")
     each.outer.expect("ready")
     each.outer.type("\x03")
     assert running.result(PATIENCE).code == 130
@@ -210,7 +212,7 @@ def test_an_interrupt_reaches_the_program_only(each: Desk) -> None:
 
 
 def test_a_stopped_program_can_be_continued(each: Desk) -> None:
-    running = each.begin("sh -c 'echo ready; exec sleep 1000'")
+    running = each.begin(SLEEP)
     each.outer.expect("ready")
     each.outer.type("\x1a")
     ran = running.result(PATIENCE)
@@ -498,7 +500,7 @@ def test_the_terminal_is_given_back_after_a_fault(desk: Desk) -> None:
 
 def test_output_without_a_last_newline_leaves_the_cursor_at_a_new_line(desk: Desk) -> None:
     desk.run("printf abc")
-    desk.outer.expect("abc")
+    desk.outer.expect("abc\r\n")
     assert desk.outer.seen == "abc\r\n"
 
 
@@ -523,7 +525,7 @@ def test_an_interrupt_of_brim_is_one_of_the_command(desk: Desk) -> None:
         "import sys; from pathlib import Path; from brim.shell.terminal import UserShell\n"
         f"shell = UserShell(program={desk.program!r}, folder=Path(), spill=Path(),"
         f" environment={desk.environment!r})\n"
-        "print(shell.run('echo ready; sleep 1000').code); shell.close()"
+        f"print(shell.run({SLEEP!r}).code); shell.close()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", script],
@@ -554,7 +556,7 @@ def test_closing_hangs_up_the_jobs(desk: Desk) -> None:
 
 @pytest.mark.parametrize("before", ["", "trap '' HUP; "])
 def test_closing_ends_a_command(desk: Desk, before: str) -> None:
-    running = desk.begin(f"{before}echo ready; sleep 1000")
+    running = desk.begin(f"{before}echo ready; while :; do sleep 0.01; done")
     desk.outer.expect("ready")
     desk.shell.close()
     assert running.result(PATIENCE).code is None
@@ -578,6 +580,17 @@ def test_a_start_file_that_does_not_end(
     monkeypatch.setattr(user_shell, "_START", 0.5)
     (desk.home / ".bashrc").write_text(f"alias first='echo 1'\n{start_file}\n")
     assert desk.run("echo fine").output == "fine\n"
+
+
+def test_a_prompt_command_that_does_not_end(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_shell, "_START", 0.5)
+    (desk.home / ".bashrc").write_text("PROMPT_COMMAND='echo prompting >&2; sleep 1000'\n")
+    running = desk.begin("echo fine; false")
+    desk.outer.expect("fine\r\nprompting")
+    wait_for(lambda: foreground_is(desk, "sleep"))
+    desk.outer.type("\x03")
+    ran = running.result(PATIENCE)
+    assert (ran.output, ran.code) == ("fine\nprompting\n^C\n", 1)
 
 
 def test_start_may_be_on_its_way_when_the_first_command_comes(desk: Desk) -> None:

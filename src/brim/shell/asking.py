@@ -153,9 +153,9 @@ def _from(first: Piece | None, pieces: Iterator[Piece]) -> Iterator[Piece]:
 def _tell(shell: Shell, plan: Plan | None, reply: Reply) -> None:
     """What the user should know about a request and its answer."""
     screen, session = shell.screen, shell.session
-    if plan is not None and plan.cut and plan.edition != shell.told_edition:
+    if plan is not None and plan.cut and (news := _cut_of(plan)) != shell.told_cut:
         screen.notice(cut_line(plan))
-        shell.told_edition = plan.edition
+        shell.told_cut = news
     if reply.is_cut:
         screen.notice("the answer was cut: there was no room for more")
     if reply.is_empty:
@@ -164,6 +164,11 @@ def _tell(shell: Shell, plan: Plan | None, reply: Reply) -> None:
         if warning and warning not in shell.told:
             shell.told.add(warning)
             screen.warn(warning)
+
+
+def _cut_of(plan: Plan) -> object:
+    """What makes a cut another one: its edit, or what it leaves out where each is made anew."""
+    return plan.tally() if plan.edition is None else plan.edition
 
 
 def cut_line(plan: Plan) -> str:

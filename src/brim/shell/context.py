@@ -41,7 +41,7 @@ FREES: Final = {
     "assistant": ":compact",
     "tool results": ":compact",
     "exec output": ":compact",
-    "waiting output": ":reset",
+    "waiting output": ":output drop",
 }
 _WINDOWS: Final = {"given": "the configuration"}
 _SCALE = re.compile(r"\*[\d.]+\+[\d.]+")

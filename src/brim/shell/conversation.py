@@ -63,6 +63,11 @@ class Conversation:
         self.keep(Event("recall", {"index": index}), Event("output", {"text": kept}))
         return kept
 
+    def drop_outputs(self) -> None:
+        """Let what waits for the user's next words not go along with them."""
+        self.session.outputs = ()
+        self.keep(Event("back", {"length": len(self.session), "waiting": []}))
+
     def result(self, call: str, text: str) -> None:
         """What a tool answered."""
         self.session.tool(call, text)

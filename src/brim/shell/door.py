@@ -64,7 +64,7 @@ def _prompt(shell: Shell, reader: Reader) -> Prompt:
         completer=completer,
         decide=reader.decide,
         status=reader.status,
-        colors=shell.screen.console.color_system is not None,
+        colors=shell.screen.has_colors,
     )
 
 

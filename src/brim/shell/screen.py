@@ -50,6 +50,10 @@ class Screen:
     def is_terminal(self) -> bool:
         return self.console.is_terminal and not self.console.is_dumb_terminal
 
+    @property
+    def has_colors(self) -> bool:
+        return self.console.color_system is not None and not self.console.no_color
+
     def show(self, thing: RenderableType | None) -> None:
         """Draw what a command has to show; a text goes out as it is."""
         if isinstance(thing, str):

@@ -80,8 +80,8 @@ class Shell:
     background: Background = field(default_factory=Background)
     told: set[str] = field(default_factory=set)
     """Warnings that were given."""
-    told_edition: int | None = None
-    """The last edit that was told of."""
+    told_cut: object = None
+    """The last cut that was told of."""
 
     @property
     def config(self) -> Config:

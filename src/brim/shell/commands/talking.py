@@ -122,6 +122,18 @@ def recall(shell: Shell, words: str) -> RenderableType:
     return f"{shell.session.count(kept):,} tokens go along with your next words"
 
 
+@command("[drop]", arguments=("drop",))
+def output(shell: Shell, words: str) -> RenderableType:
+    """Show what goes along with your next words: what commands printed, and what you recalled.
+
+    `drop` lets it not go along.
+    """
+    if words:
+        choice(words, "drop")
+        shell.conversation.drop_outputs()
+    return shell.session.waiting or "nothing waits for your next words"
+
+
 @command("on|off", aliases=("rolling-context",), arguments=("on", "off"))
 def rolling(shell: Shell, words: str) -> RenderableType:
     """Switch fitting on or off, whatever the policy; kept across runs.

@@ -111,10 +111,15 @@ class Ground:
         if name in ("*", ".", "..", ".*", "**", "{,.}*") or not text.strip("/"):
             return True
         places = self.paths(word) or ()
-        return any(place.count("/") < 2 or place == str(self.home) for place in places)
+        here = [str(folder) for folder in (*self.folders, self.home) if folder]
+        return any(place.count("/") < 2 or _is_above(place, here) for place in places)
 
     def _arrived(self, place: str) -> bool:
         return any(place == name or place.startswith(name + "/") for name in self.arrivals)
+
+
+def _is_above(place: str, folders: list[str]) -> bool:
+    return any(folder == place or folder.startswith(place + "/") for folder in folders)
 
 
 def is_sink(word: str) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from brim.shell.danger.calls import Call
-from brim.shell.danger.marks import is_known, plain
+from brim.shell.danger.marks import PIPE, is_known, plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ LANGUAGES: Final = {
     "node": Language(
         ("-e", "--eval", "-p", "--print"),
         r"\bfs\b(?!\.(read|exists|stat|access|lstat|realpath|createRead|readdir)\w*)"
-        r"(?=\.|['\"]?\)\.(?!read|exists|stat))|\.rm\(|require\(\s*[^'\")\s]|process\.binding",
+        r"(?=\.|['\"]?\)\.(?!read|exists|stat))|\.rm\(|\bfs['\"]?\)?\s*\[|require\(\s*[^'\")\s]|process\.binding",
         valued=("-r", "--require"),
     ),
     "bun": Language(("-e", "--eval"), r"\$`|Bun\.(write|spawn)", reads=False),
@@ -155,9 +155,7 @@ def _in_place(call: Call) -> str | None:
 _AWK_STRING: Final = re.compile(r'"(?:\\.|[^"\\])*"')
 _AWK_CALM: Final = re.compile(r'>\s*"/dev/std(?:err|out)"|\|\s*"sort(?: -[\w ,.]+)?"')
 """Outputs of an awk script that harm nothing."""
-_AWK_RUNS: Final = re.compile(
-    r'system\s*\(|\|\s*&?\s*"|"\s*\|\s*&?\s*getline|\|&|@load|-i\s*inplace'
-)
+_AWK_RUNS: Final = re.compile(r'system\s*\(|\|\s*&?\s*"|\|\s*&?\s*getline|\|&|@load|-i\s*inplace')
 _AWK_WRITES: Final = re.compile(r"\bprintf?\b[^;}\n]*?(?:>>?\s*(\S+)|\|)")
 
 
@@ -167,6 +165,7 @@ def why_awk(call: Call) -> str | None:
         return "edits files in place"
     scripts = [plain(text) for text in call.operands("-F", "-v", "-f")[:1]]
     scripts += [plain(text) for text in call.values("-e", "--source")]
+    scripts += [text.strip(PIPE) for text in call.values("-f") if text.startswith(PIPE)]
     for script in scripts:
         if not is_known(script):
             return "runs a script that is only known at run time"

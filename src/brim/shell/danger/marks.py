@@ -33,6 +33,7 @@ _MARKED: Final = {sign: mark for mark, sign in _SIGNS.items()}
 _GLOBS: Final = {ord(sign): mark for mark, sign in _SIGNS.items() if mark in PATTERNS}
 _PLAIN: Final = {ord(mark): sign for mark, sign in _SIGNS.items()}
 _SHOWN: Final = {**_PLAIN, ord(UNKNOWN): "…", ord(SPREAD): "…", ord(PIPE): "", ord(TRUSTED): "…"}
+_BRACES: Final = {ord(mark): _SIGNS[mark] for mark in (OPEN, COMMA, CLOSE, TILDE)}
 _CLEAN: Final = dict.fromkeys(range(0xE000, 0xE010), "\ufffd")
 
 
@@ -54,6 +55,11 @@ def globbed(text: str) -> str:
 def plain(text: str) -> str:
     """The text with its patterns written as they were typed; what is unknown stays marked."""
     return text.translate(_PLAIN)
+
+
+def bracketed(text: str) -> str:
+    """The text with those braces that turned out to be mere characters."""
+    return text.translate(_BRACES)
 
 
 def shown(text: str) -> str:

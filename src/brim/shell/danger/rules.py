@@ -71,6 +71,7 @@ def _redis(call: Call) -> str | None:
     operands = call.operands("-h", "-p", "-a", "-n", "-u", "--user", "--pass", "-s", "-c")
     name = operands[0].lower() if operands else (call.stdin or "").lower().strip()
     found = any(word in name.split() for word in _REDIS) or not is_known(name)
+    found = found or call.has("--eval", "--pipe")
     return "removes data in a database" if found else None
 
 

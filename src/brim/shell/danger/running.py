@@ -48,7 +48,8 @@ def run_words(walk: Walk, words: Sequence[Word], stdin: str | None, source: str)
         changed(walk, call, source)
     if output is not None:
         return output
-    return "".join(inner) if inner and call.name != "git" else outputs.printed(call)
+    is_seen_through = call.name in WRAPPERS or call.name in SHELLS
+    return "".join(inner) if inner and is_seen_through else outputs.printed(call)
 
 
 def _why(call: Call, *, is_runner: bool) -> str | None:

@@ -302,6 +302,8 @@ class Walk:
     def _unset_command(self, node: Node, stdin: str | None) -> str:  # noqa: ARG002
         for word in self.words(node.named_children):
             self.scope.variables.pop(plain(word.text), None)
+            if "$(" in word.text or "`" in word.text:
+                self.judge.note(text_of(node), "a substitution in an index of it runs")
         return ""
 
     # Commands and their redirections.

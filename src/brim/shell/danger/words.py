@@ -13,6 +13,7 @@ from brim.shell.danger.marks import (
     SPREAD,
     TILDE,
     UNKNOWN,
+    bracketed,
     globbed,
     held,
     is_known,
@@ -102,7 +103,7 @@ class Expansion:
         fields.close()
         source, empties = text_of(node), tuple(fields.empties)
         return [
-            Word(self._at_home(text), source, empties)
+            Word(bracketed(self._at_home(text)), source, empties)
             for whole in fields.done
             for text in braced(whole)
             if text or not whole

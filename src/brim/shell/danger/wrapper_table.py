@@ -54,7 +54,8 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     **dict.fromkeys(
         listed(
             "nohup setsid builtin noglob nocorrect coproc busybox toybox fakeroot catchsegv "
-            "unbuffer torsocks tsocks dbus-run-session eatmydata proot then do else ! and or not begin jobs"
+            "unbuffer torsocks tsocks dbus-run-session eatmydata proot then do else ! and or not "
+            "begin jobs"
         ),
         _PLAIN,
     ),

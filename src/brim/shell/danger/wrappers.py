@@ -18,6 +18,7 @@ from brim.shell.danger.rules import READERS, RULES
 from brim.shell.danger.words import Word, joined
 from brim.shell.danger.wrapper_table import OWN_SHELL, SUBCOMMANDS, WRAPPERS, Wrapper
 
+_ASSIGNING: Final = listed("sudo doas time then do else ! and or not begin noglob nocorrect")
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*\+?=")
 
 
@@ -122,7 +123,7 @@ def _is_option(call: Call, text: str) -> bool:
 def _is_assignment(call: Call, text: str) -> bool:
     if call.name == "env":
         return "=" in text
-    return call.name != "eval" and bool(_ASSIGNMENT.match(text))
+    return call.name in _ASSIGNING and bool(_ASSIGNMENT.match(text))
 
 
 def _takes_next(text: str, valued: frozenset[str]) -> bool:

@@ -44,10 +44,10 @@ class Relay:
         """Types these as if they came from the terminal."""
         self._typed += keys
 
-    def until_done(self, reports: Reports) -> None:
+    def until_done(self, reports: Reports, is_over: Callable[[], bool] = lambda: False) -> None:
         """Returns when the command is done or the shell has ended, with all output shown."""
         shell, sent = self._shell, 0.0
-        while reports.done is None and shell.is_alive:
+        while reports.done is None and shell.is_alive and not is_over():
             if reports.is_started and not sent:
                 shell.send(shell.dialect.after(shell.ground, reports.token))
                 sent = time.monotonic()

@@ -7,6 +7,7 @@ import shutil
 import sys
 import termios
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -248,20 +249,22 @@ class UserShell:
         raise BrimError(f"the shell {self._program} could not be started; name another in SHELL")
 
     def _is_up(self, live: LiveShell) -> bool:
-        """Waits for the start files, interrupts them if they take too long, and asks once more."""
+        """Waits for the start files and the first prompt commands, and interrupts what hangs."""
         live.resize(*(window(self._screen) or (24, 80)))
         reports = Reports(live.token)
         relay = Relay(live, _nowhere, keys=None, screen=self._screen)
+        deadline = time.monotonic() + _START
 
-        def is_started() -> bool:
-            return reports.is_started or self._is_closed
+        def is_over() -> bool:
+            return self._is_closed or time.monotonic() > deadline
 
-        if not relay.until(is_started, reports, _START):
+        relay.until_done(reports, is_over)
+        if reports.done is None and live.is_alive and not self._is_closed:
             relay.press(b"\x03")
-            live.send(live.dialect.begin(live.ground, live.token))
-            relay.until(is_started, reports, _AFTER_INTERRUPT)
-        if reports.is_started and live.is_alive:
-            relay.until_done(reports)
+            if not reports.is_started:
+                live.send(live.dialect.begin(live.ground, live.token))
+            deadline += _AFTER_INTERRUPT
+            relay.until_done(reports, is_over)
         return reports.done is not None
 
     def _drop(self) -> None:

@@ -1,0 +1,165 @@
+"""Relay: stands between a client and a model server, and writes down what passes.
+
+It knows nothing of brim, so what it saw can be held against what brim says.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPResponse
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final, Self
+from urllib.parse import urlsplit
+
+CHAT: Final = "/chat/completions"
+_PASSED_ON: Final = ("authorization", "content-type", "accept")
+_PROMPT: Final = re.compile(rb'"prompt_tokens": ?(\d+)')
+
+
+@dataclass
+class Exchange:
+    """A request for an answer, and what came back so far."""
+
+    body: Mapping[str, Any]
+    status: int = 0
+    received: bytes = b""
+    is_over: bool = False
+    """Whether the server came to its end, with somebody there to hear it."""
+    pieces: int = field(default=0)
+
+    @property
+    def text(self) -> str:
+        """The words of the answer."""
+        lines = self.received.decode(errors="replace").splitlines()
+        events = [line.removeprefix("data: ") for line in lines if line.startswith("data: {")]
+        choices = (choice for event in events for choice in _json(event).get("choices", ()))
+        return "".join(choice.get("delta", {}).get("content") or "" for choice in choices)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """What the server says that the prompt took; 0 where it did not come to that."""
+        found = _PROMPT.findall(self.received)
+        return int(found[-1]) if found else 0
+
+    @property
+    def last_words(self) -> str:
+        """What the last message says."""
+        return str(self.body["messages"][-1]["content"])
+
+
+class Relay:
+    """An address on this machine behind which another server answers."""
+
+    def __init__(self, url: str, options: Callable[[str], Mapping[str, Any]] | None = None) -> None:
+        """`options` are added to a request for an answer; asked with its last words."""
+        self.exchanges: list[Exchange] = []
+        self._there = urlsplit(url)
+        self._options = options or (lambda _words: {})
+        self._news = threading.Condition()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}{self._there.path}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    @property
+    def refused(self) -> int:
+        """Requests for an answer that got an error."""
+        return sum(exchange.status >= 400 for exchange in self.exchanges)
+
+    def saw(self, words: str) -> list[Exchange]:
+        """The requests whose last message ends with these words."""
+        return [each for each in self.exchanges if each.last_words.endswith(words)]
+
+    def wait_for_pieces(self, words: str, number: int, timeout: float = 120) -> bool:
+        """Wait until the answer to these words has begun, or is over; whether it still comes."""
+
+        def has_begun() -> bool:
+            return any(each.pieces >= number or each.is_over for each in self.saw(words)[-1:])
+
+        with self._news:
+            if not self._news.wait_for(has_begun, timeout):
+                raise AssertionError(f"no answer to {words!r} began within {timeout:g} s")
+            return not self.saw(words)[-1].is_over
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        relay = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+
+            def log_message(self, *_: object) -> None: ...
+
+            def do_GET(self) -> None:
+                relay._pass(self, None)
+
+            def do_POST(self) -> None:
+                relay._pass(self, self.rfile.read(int(self.headers.get("content-length") or 0)))
+
+        return Handler
+
+    def _pass(self, asked: BaseHTTPRequestHandler, raw: bytes | None) -> None:
+        exchange = None
+        if raw is not None and asked.path.endswith(CHAT):
+            exchange, raw = self._begun(raw)
+        connection = HTTPConnection(self._there.netloc, timeout=600)
+        headers = {name: asked.headers[name] for name in _PASSED_ON if asked.headers[name]}
+        try:
+            connection.request(asked.command, asked.path, raw, headers)
+            with connection.getresponse() as answer:
+                self._hand_on(answer, asked, exchange)
+        except OSError:  # one of them hung up
+            asked.close_connection = True
+        finally:
+            connection.close()
+
+    def _begun(self, raw: bytes) -> tuple[Exchange, bytes]:
+        exchange = Exchange(json.loads(raw))
+        body = {**exchange.body, **self._options(exchange.last_words)}
+        with self._news:
+            self.exchanges.append(exchange)
+        return exchange, json.dumps(body).encode()
+
+    def _hand_on(
+        self, answer: HTTPResponse, asked: BaseHTTPRequestHandler, exchange: Exchange | None
+    ) -> None:
+        if exchange is not None:
+            exchange.status = answer.status
+        asked.send_response(answer.status)
+        asked.send_header("Content-Type", answer.headers["content-type"] or "application/json")
+        asked.send_header("Transfer-Encoding", "chunked")
+        asked.end_headers()
+        while piece := answer.read1(65_536):
+            asked.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+            self._note(exchange, piece)
+        asked.wfile.write(b"0\r\n\r\n")
+        self._note(exchange, b"")
+
+    def _note(self, exchange: Exchange | None, piece: bytes) -> None:
+        """Write down a piece of an answer; an empty one is its end."""
+        if exchange is None:
+            return
+        with self._news:
+            exchange.received += piece
+            exchange.pieces += bool(piece)
+            exchange.is_over = not piece
+            self._news.notify_all()
+
+
+def _json(text: str) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(text)
+    except ValueError:  # cut in the middle
+        return {}
+    return found

@@ -1,0 +1,325 @@
+"""Every command of brim's own, typed into the shell; each is judged by what it really does."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brim.shell.commands import COMMANDS, names
+from brim.testing import Scripted
+from tests.shell.driving import Home, home, last_words, sent, texts
+from tests.terminal import Start, start_terminal
+
+__all__ = ["home", "start_terminal"]
+
+SPECIFIED = """help model models context request cost usage history reset compact undo retry edit
+pin recall rolling rolling-context tokens tokenize memory tree mcp goal norris route save resume
+sessions export config doctor quit""".split()
+
+
+def numbered(body: Any) -> str:
+    """A long answer that says what was asked."""
+    return f"You said {last_words(body)[-40:]!r}. " + "More about it. " * 40
+
+
+@pytest.mark.parametrize("name", SPECIFIED)
+def test_every_command_exists_and_explains_itself(name: str) -> None:
+    command = names()[name]
+    assert command.summary.endswith(".")
+    assert len(command.summary) > 10
+
+
+def test_help(home: Home, start_terminal: Start) -> None:
+    with Scripted("Hello.") as provider:
+        home.configure(provider)
+        with home.shell(start=start_terminal, rows=80) as shell:
+            shown = shell.do(":help")
+            assert all(f":{name}" in shown for name in COMMANDS)
+            about_one = shell.do("/help rolling")
+            assert ":rolling on|off" in about_one
+            assert "Also: :rolling-context" in about_one
+            assert "did you mean :context?" in shell.do(":contxet")
+            assert ":help lists what there is" in shell.do(":zzzzzzzzz")
+    assert provider.requests == []
+
+
+def test_models_and_model(home: Home) -> None:
+    with Scripted("I am fast.") as fast, Scripted("I am slow.") as slow:
+        other = f'[models.slow]\nendpoint = "{slow.url}"\nmodel = "sloth"\nwindow = 5000'
+        home.configure(fast, other, "price = {input = 1.0, output = 2.0}")
+        with home.shell() as shell:
+            assert re.search(r"→ +fast +8,000 tokens +no price", listed := shell.do(":models"))
+            assert re.search(r"slow +5,000 tokens +\$1.0/\$2.0 a million", listed)
+            assert "I am fast." in shell.do("who are you?")
+            assert "slow, 5,000 tokens" in shell.do(":model slow")
+            assert "I am slow." in shell.do("and who are you?")
+            shell.wait(lambda: "slow" in shell.status, "the model in the status line")
+            assert "did you mean fast?" in shell.do(":model fsat")
+            assert "slow, 5,000" in shell.do(":model")
+        assert slow.requests[0].body["model"] == "sloth"
+        assert texts(slow.requests[0])[1:] == ["who are you?", "I am fast.", "and who are you?"]
+
+
+def test_context_and_tokens(home: Home, start_terminal: Start) -> None:
+    with Scripted("Hello.") as provider:
+        home.configure(provider)
+        with home.shell(start=start_terminal) as shell:
+            shell.do("greetings to you")
+            shell.do("echo hi")
+            shown = shell.do(":context")
+            for part in ("system", "user", "assistant", "waiting output", "reply", "free"):
+                assert re.search(rf"^\S {part} +[\d,]+ ", shown, re.MULTILINE), part
+            assert "window: the configuration" in shown
+            picture = json.loads(shell.do(":context json"))
+            assert sum(part["tokens"] for part in picture["parts"]) == picture["window"] == 8_000
+            counted = shell.do("/tokens one two three")
+            assert counted == shell.do(":tokenize one two three")
+            assert "3 tokens" in counted
+
+
+def test_request_is_what_is_sent_next(home: Home) -> None:
+    with Scripted(numbered) as provider:
+        home.configure(provider, window=1_000, reply=200)
+        with home.shell(columns=1_500) as shell:
+            shell.do(":memory add I am called Ada.")
+            for number in range(5):
+                shell.do(f"?question {number}")
+            shell.do("echo printed")
+            shown = json.loads(shell.do(":request and now?"))
+            before = len(provider.requests)
+            shell.do("and now?")
+    body = provider.requests[before].body
+    assert {key: body[key] for key in shown} == shown
+    assert set(body) - set(shown) <= {"stream", "stream_options"}
+    assert "question 0" not in sent(provider, before), "something had to be left out"
+    assert "printed" in sent(provider, before)
+    assert "Ada" in sent(provider, before)
+
+
+def test_cost_and_usage(home: Home) -> None:
+    with Scripted("Hello.") as provider:
+        home.configure(provider, "price = {input = 1000.0, output = 2000.0}")
+        with home.shell() as shell:
+            assert "$0" in shell.do(":cost")
+            shell.do("greetings to you")
+            asked = provider.requests[0]
+            price = (asked.tokens * 1_000 + provider.tokens("Hello.") * 2_000) / 1_000_000
+            assert f"{price:.2f}" in (shown := shell.do(":cost"))
+            assert f"today, all runs: ${price:.2f}" in shown
+            detail = shell.do(":cost detail")
+            assert "fast" in detail
+            assert "main" in detail
+            used = shell.do(":usage")
+            assert f"{asked.tokens:,}" in used
+            assert "begin anew" in shell.do(":cost reset")
+            assert f"{price:.2f}" not in (shown := shell.do(":cost")).split("today")[0]
+            assert f"today, all runs: ${price:.2f}" in shown, "the books stay"
+
+
+def test_history_reset_retry_edit_and_undo(home: Home) -> None:
+    with Scripted(["One.", "Two.", "Three.", "Four.", "Five."]) as provider:
+        home.configure(provider)
+        with home.shell() as shell:
+            shell.do("the first words")
+            shell.do("the second words")
+            history = shell.do(":history")
+            assert re.findall(r"^(\d) +(\w+) +(.*?) *$", history, re.MULTILINE) == [
+                ("0", "user", "the first words"),
+                ("1", "assistant", "One."),
+                ("2", "user", "the second words"),
+                ("3", "assistant", "Two."),
+            ]
+            assert "the first words" not in shell.do(":history 2")
+            assert "Three." in shell.do(":retry")
+            assert texts(provider.requests[2]) == texts(provider.requests[1])
+            shell.terminal.line(":edit")
+            shell.at_prompt("the second words")
+            shell.do(", but better")
+            assert texts(provider.requests[3])[1:] == [
+                "the first words", "One.", "the second words, but better"
+            ]  # fmt: skip
+            assert "the second words, but better" in shell.do(":undo")
+            shell.do(":undo")
+            assert "nothing was said yet" in shell.do(":undo")
+            shell.do("the third words")
+            assert texts(provider.requests[4])[1:] == ["the third words"]
+            shell.do(":reset")
+            assert "nothing was said yet" in shell.do(":history")
+
+
+def test_compact_asks_and_undo_brings_everything_back(home: Home) -> None:
+    def answer(body: Any) -> str:
+        is_summary = "Sum" in body["messages"][0]["content"] or "summar" in str(body).lower()
+        return "They spoke of numbers." if is_summary else numbered(body)
+
+    with Scripted(answer) as provider:
+        home.configure(provider)
+        with home.shell() as shell:
+            for number in range(6):
+                shell.do(f"?question {number}")
+            whole = sent(provider)
+            shown = shell.asked(":compact primes", "compact? [y]es, [n]o: ")
+            assert re.search(r"[\d,]+ → .*[\d,]+", shown)
+            assert "nothing was changed" in shell.do("n")
+            assert len(provider.requests) == 6, "nobody was asked for a summary"
+            shell.asked(":compact primes", "compact? [y]es, [n]o: ")
+            assert "They spoke of numbers." in shell.do("y")
+            assert "primes" in sent(provider)
+            shell.do("?question 6")
+            assert "question 0" not in sent(provider)
+            assert "They spoke of numbers." in sent(provider)
+            shell.do(":undo")
+            assert "the compaction is taken back" in shell.do(":undo")
+            shell.do("?question 7")
+            assert whole in sent(provider)
+            assert "They spoke of numbers." not in sent(provider)
+
+
+def test_pin_recall_and_rolling(home: Home) -> None:
+    with Scripted(numbered) as provider:
+        home.configure(provider, window=1_400, reply=200)
+        with home.shell() as shell:
+            shell.do("?my number is 417")
+            shell.do("?my colour is teal")
+            assert "pinned: 0" in shell.do(":pin 0")
+            for number in range(8):
+                shell.do(f"?question {number}")
+            assert "417" in sent(provider)
+            assert "teal" not in sent(provider)
+            assert re.search(r"^0 +user +pinned +my number", shell.do(":history 30"), re.MULTILINE)
+            assert re.search(r"^2 +user +dropped +my colour", shell.do(":history 30"), re.MULTILINE)
+            assert "tokens go along with your next words" in shell.do(":recall 2")
+            shell.do("?which colour was it?")
+            assert "my colour is teal" in last_words(provider.requests[-1].body)
+            assert "nothing is pinned" in shell.do(":pin off 0")
+            for number in range(8, 14):
+                shell.do(f"?question {number}")
+            assert "417" not in sent(provider)
+            assert "there is no turn 99" in shell.do(":pin 99")
+            assert "the turn to pin is a number" in shell.do(":pin x")
+            assert "fitting is off" in shell.do(":rolling-context off")
+            before = len(provider.requests)
+            shell.terminal.line("?one more question")
+            shell.at_prompt("?one more question")
+            assert len(provider.requests) == before, "it does not fit, so it is not sent"
+            shell.terminal.press("ctrl-c")
+            shell.leave()
+        with home.shell() as shell:
+            assert "fitting is off" in shell.do(":rolling")
+            assert "fitting is on (policy steady)" in shell.do(":rolling on")
+            assert "say one of on, off" in shell.do(":rolling perhaps")
+        assert provider.refused == []
+
+
+def test_memory(home: Home) -> None:
+    with Scripted("Aye.") as provider:
+        home.configure(provider)
+        with home.shell() as shell:
+            assert "nothing is remembered" in shell.do(":memory list")
+            shell.do(":memory add preference: answers in German")
+            shell.do(":memory add my dog is called Rex")
+            shell.do("do you know my dog?")
+            system = texts(provider.requests[0])[0]
+            assert "answers in German" in system
+            assert "my dog is called Rex" in system
+            shell.leave()
+        with home.shell() as shell:
+            assert re.search(r"2 +\(fact\) +my dog is called Rex", shell.do(":memory list"))
+            assert "Rex" not in shell.do(":memory forget 2")
+            shell.do("do you still know it?")
+            system = texts(provider.requests[1])[0]
+            assert "answers in German" in system
+            assert "Rex" not in system
+            assert "nothing is remembered" in shell.do(":memory clear")
+            assert "the fact to forget is a number" in shell.do(":memory forget it")
+            assert "add, list, forget or clear" in shell.do(":memory lose")
+            shell.do("and now?")
+            assert "German" not in texts(provider.requests[2])[0]
+
+
+def test_tree(home: Home) -> None:
+    project = home.folder / "project"
+    (project / ".git").mkdir(parents=True)
+    (project / "outer" / "inner").mkdir(parents=True)
+    (project / "outer" / "inner" / "deep.txt").write_text("x")
+    with Scripted("Aye.") as provider:
+        home.configure(provider)
+        with home.shell(folder=project) as shell:
+            shell.do("what is here?")
+            assert "deep.txt" in texts(provider.requests[0])[0]
+            assert "deep.txt" not in shell.do(":tree 1")
+            (project / "new.txt").write_text("x")
+            assert "new.txt" in shell.do(":tree refresh")
+            shell.do("and now?")
+            assert "new.txt" in texts(provider.requests[1])[0]
+            assert "is not shown" in shell.do(":tree off")
+            shell.do("and now?")
+            assert "outer" not in texts(provider.requests[2])[0]
+            assert "the depth is a number" in shell.do(":tree deep")
+        with home.shell() as shell:
+            assert "in no project" in shell.do(":tree")
+
+
+RULES = """
+[routing]
+rules = [{match = "\\\\btranslate\\\\b", class = "text", model = "fast"}]
+[routing.system_prompts]
+text = "Answer with the text only."
+"""
+
+
+def test_route_config_doctor_and_mcp(home: Home) -> None:
+    with Scripted("Aye.") as provider:
+        home.configure(provider, RULES)
+        with home.shell() as shell:
+            assert re.search(r"→ .*translate.* text +fast", shell.do(":route translate this"))
+            assert "none matches: it goes to fast" in shell.do(":route sing this")
+            shell.do("please translate this")
+            assert texts(provider.requests[0])[0].startswith("Answer with the text only.")
+            assert "CMD: " in texts(provider.requests[0])[0]
+            assert re.search(r"→ .*translate", shell.do(":route"))
+            shown = shell.do(":config")
+            assert "brim.toml: " in shown
+            assert "models.fast.window = 8000" in shown
+            assert "context.policy" not in shown
+            assert "context.policy" in shell.do(":config all")
+            assert "brim.toml" in (checked := shell.do(":doctor"))
+            assert re.search(r"^✓ ", checked, re.MULTILINE)
+            assert "no MCP server is connected" in shell.do(":mcp list")
+            assert "no MCP server is called files" in shell.do(":mcp connect files")
+
+
+def test_save_sessions_resume_export_and_quit(home: Home) -> None:
+    with Scripted("Aye.") as provider:
+        home.configure(provider)
+        with home.shell() as shell:
+            assert "there is no other conversation" in shell.do(":resume")
+            shell.do("the first talk")
+            named = re.search(r"saved as (\S+);", shell.do(":save about boats"))
+            assert named is not None
+            assert "2 turns are in" in shell.do(":export talk.md")
+            assert "the first talk" in (home.folder / "talk.md").read_text()
+            assert "is there already" in shell.do(":export talk.md")
+            shell.do(":export talk.json")
+            turns = json.loads((home.folder / "talk.json").read_text())
+            assert [turn["content"] for turn in turns] == ["the first talk", "Aye."]
+            assert "say which file" in shell.do(":export")
+            shell.terminal.line(":quit")
+            assert shell.terminal.wait_for_end() == 0
+        with home.shell() as shell:
+            shell.do("the second talk")
+            listed = shell.do(":sessions")
+            assert re.search(rf"{named[1]} .* 2 turns +about boats", listed)
+            assert re.search(r"→ .* 2 turns +the second talk", listed)
+            assert "2 turns" in shell.do(":resume")
+            shell.do("the third question")
+            assert texts(provider.requests[-1])[1:] == [
+                "the first talk", "Aye.", "the third question"
+            ]  # fmt: skip
+            assert "no conversation" in shell.do(":resume nothing-like-it")
+            shell.terminal.line(":q")
+            assert shell.terminal.wait_for_end() == 0
