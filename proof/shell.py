@@ -14,13 +14,15 @@ import re
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from brim.local import LocalServer
 from brim.scripted import Body, Say
+from brim.testing import Scripted
 from proof.material import CODE, PROSE
 from proof.progress import progress
 from proof.relay import Relay
@@ -97,7 +99,9 @@ class Talk:
             self._terminal.close()
         self.figures.faults += self._wrong()
         self.figures.refused = self._relay.refused
-        self.figures.largest = max((each.prompt_tokens for each in self._relay.exchanges), default=0)
+        self.figures.largest = max(
+            (each.prompt_tokens for each in self._relay.exchanges), default=0
+        )
         self.figures.seconds = time.monotonic() - began
         return self.figures
 
@@ -144,10 +148,16 @@ class Talk:
         self._terminal.wait_for(lambda lines: lines[0].startswith(PROMPT))
         self._terminal.line(":context")
         self._ready()
-        rows = [(row["name"], row["tokens"]) for row in map(_ROW.match, self._terminal.screen) if row]
+        rows = [
+            (row["name"], row["tokens"]) for row in map(_ROW.match, self._terminal.screen) if row
+        ]
         sizes = [int(tokens.replace(",", "")) for _, tokens in rows]
         *parts, window = sizes or [0]
-        if not parts or sum(parts) != window or self._window not in (window, window - _over(self._terminal.screen)):
+        if (
+            not parts
+            or sum(parts) != window
+            or self._window not in (window, window - _over(self._terminal.screen))
+        ):
             self.figures.faults.append(f":context does not add up: {rows}")
         self.figures.pictures += 1
 
@@ -158,7 +168,7 @@ class Talk:
             if self._terminal.before_cursor.strip() == PROMPT:
                 return
             self.figures.proposed += 1
-            ours = re.findall(r"^\$ echo (proposed-\d+)$", "\n".join(self._terminal.screen), re.M)
+            ours = re.findall(r"^\$ echo (proposed-\d+)$", "\n".join(self._terminal.screen), re.MULTILINE)
             self._terminal.line("y" if ours else "s")
             self._printed += ours[-1:]
 
@@ -348,4 +358,43 @@ def _has_ended(process: int, timeout: float = 20) -> bool:
 def _differences(found: list[str], wanted: list[str]) -> Iterator[str]:
     yield f"{len(found)} lines in the log, {len(wanted)} were sent"
     yield from (f"lost: {line!r}" for line in wanted if line not in found)
-    yield from (f"there {found.count(line)} times: {line!r}" for line in {*found} if found.count(line) > 1)
+    yield from (
+        f"there {found.count(line)} times: {line!r}" for line in {*found} if found.count(line) > 1
+    )
+
+
+# Two conversations
+
+
+def with_model(folder: Path, model: Path, *, turns: int, kills: int, seed: int = 512) -> Figures:
+    """With the embedded model, in a window of 512 tokens."""
+    with (
+        LocalServer.start(model, window=512, threads=1) as server,
+        Relay(server.url, _brief) as relay,
+    ):
+        talk = Talk(folder, relay, window=server.window, reply=64, key=server.key, seed=seed)
+        return talk.run(turns, kills)
+
+
+def _brief(words: str) -> Mapping[str, Any]:
+    """The shell has no way to ask for short answers, and nobody here reads long ones."""
+    return {"max_tokens": 200 if words.endswith(SLOWLY) else 40, "temperature": 0.7, "seed": 7}
+
+
+def with_script(folder: Path, *, turns: int, kills: int, seed: int = 2_000) -> Figures:
+    """With a scripted model, in a window of 2,000 tokens."""
+    with Scripted(answer, window=2_000, model=MODEL) as server, Relay(server.url) as relay:
+        talk = Talk(folder, relay, window=2_000, reply=200, seed=seed)
+        return talk.run(turns, kills)
+
+
+def answer(body: Body) -> Say:
+    """Something of any length; every seventh time with a command."""
+    words = str(body["messages"][-1]["content"])
+    found = re.findall(r"number (\d+):", words)
+    number = int(found[-1]) if found else 0
+    chance = random.Random(number)
+    text = " ".join(chance.choices(" ".join(PROSE).split(), k=chance.choice((3, 20, 80))))
+    if words.endswith(SLOWLY):
+        return Say(" ".join(PROSE), pause=0.03)
+    return Say(f"{text}\nCMD: echo proposed-{number}" if number % 7 == 0 else text)

@@ -275,6 +275,13 @@ class _Screen(pyte.Screen):
         self._keep(max(0, self.lines - (lines or self.lines)))
         super().resize(lines, columns)
 
+    def select_graphic_rendition(self, *numbers: int, **options: Any) -> None:
+        """Dim is kept as blinking, which nothing else uses: the emulator knows no dim."""
+        if 38 not in numbers and 48 not in numbers:
+            is_plain = (25,) if 22 in numbers else ()
+            numbers = tuple(5 if number == 2 else number for number in numbers) + is_plain
+        super().select_graphic_rendition(*numbers, **options)
+
     def _keep(self, rows: int) -> None:
         if self._first is None:
             self.scrolled += [self.text(y).rstrip() for y in range(rows)]
@@ -336,8 +343,8 @@ _BACK: Final = {name: code for code, name in BG_ANSI.items()}
 def _look(cell: Char) -> str:
     """Colours and kind of type, as the numbers of an escape sequence."""
     flags = zip(
-        (1, 3, 4, 5, 7, 9),
-        (cell.bold, cell.italics, cell.underscore, cell.blink, cell.reverse, cell.strikethrough),
+        (1, 2, 3, 4, 7, 9),
+        (cell.bold, cell.blink, cell.italics, cell.underscore, cell.reverse, cell.strikethrough),
         strict=True,
     )
     numbers = ["0", *(str(number) for number, is_on in flags if is_on)]

@@ -169,6 +169,8 @@ def _messages(answer: dict[str, Any], asked: Asked) -> dict[str, Any]:
         given = json.loads(call["function"]["arguments"])
         name = call["function"]["name"]
         blocks.append({"type": "tool_use", "id": call["id"], "name": name, "input": given})
+    cached = usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)
+    details = {"cache_read_input_tokens": cached} if cached else {}
     return {
         "id": answer["id"],
         "type": "message",
@@ -177,8 +179,9 @@ def _messages(answer: dict[str, Any], asked: Asked) -> dict[str, Any]:
         "content": blocks,
         "stop_reason": _STOPS.get(finish, finish),
         "stop_sequence": None,
-        "usage": {"input_tokens": asked.tokens, "output_tokens": usage["completion_tokens"]},
-    }
+        "usage": {"input_tokens": asked.tokens - cached, **details,
+                  "output_tokens": usage["completion_tokens"]},
+    }  # fmt: skip
 
 
 def _messages_events(answer: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -44,12 +44,10 @@ class Typist:
         self.at_prompt()
         return self.since(line)
 
-    def asked(self, line: str, question: str) -> str:
-        """Type a line that makes the shell ask something; gives what was shown before."""
+    def asked(self, line: str, question: str) -> None:
+        """Type a line that makes the shell ask something, and wait for the question."""
         self.terminal.line(line)
-        self.terminal.wait_for(question)
-        self.wait(lambda: self.terminal.before_cursor.endswith(question), question)
-        return self.since(line)
+        self.at(question)
 
     def since(self, line: str) -> str:
         """What is shown below the last line that was typed like this."""

@@ -177,7 +177,7 @@ def test_every_part_has_a_row_and_the_command_that_frees_it() -> None:
         "assistant": ":compact",
         "tool results": ":compact",
         "exec output": ":compact",
-        "waiting output": ":reset",
+        "waiting output": ":output drop",
         "structure": "",
         "reply": "",
         "free": "",

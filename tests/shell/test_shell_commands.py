@@ -19,6 +19,7 @@ __all__ = ["home", "start_terminal"]
 SPECIFIED = """help model models context request cost usage history reset compact undo retry edit
 pin recall rolling rolling-context tokens tokenize memory tree mcp goal norris route save resume
 sessions export config doctor quit""".split()
+SLIDING = '[context]\npolicy = "sliding"'
 
 
 def numbered(body: Any) -> str:
@@ -83,7 +84,7 @@ def test_context_and_tokens(home: Home, start_terminal: Start) -> None:
 
 def test_request_is_what_is_sent_next(home: Home) -> None:
     with Scripted(numbered) as provider:
-        home.configure(provider, window=1_000, reply=200)
+        home.configure(provider, SLIDING, window=1_000, reply=200)
         with home.shell(columns=1_500) as shell:
             shell.do(":memory add I am called Ada.")
             for number in range(5):
@@ -162,8 +163,8 @@ def test_compact_asks_and_undo_brings_everything_back(home: Home) -> None:
             for number in range(6):
                 shell.do(f"?question {number}")
             whole = sent(provider)
-            shown = shell.asked(":compact primes", "compact? [y]es, [n]o: ")
-            assert re.search(r"[\d,]+ → .*[\d,]+", shown)
+            shell.asked(":compact primes", "compact? [y]es, [n]o: ")
+            assert re.search(r"[\d,]+ → .*[\d,]+ tokens", shell.terminal.everything)
             assert "nothing was changed" in shell.do("n")
             assert len(provider.requests) == 6, "nobody was asked for a summary"
             shell.asked(":compact primes", "compact? [y]es, [n]o: ")
@@ -181,7 +182,7 @@ def test_compact_asks_and_undo_brings_everything_back(home: Home) -> None:
 
 def test_pin_recall_and_rolling(home: Home) -> None:
     with Scripted(numbered) as provider:
-        home.configure(provider, window=1_400, reply=200)
+        home.configure(provider, SLIDING, window=1_400, reply=200)
         with home.shell() as shell:
             shell.do("?my number is 417")
             shell.do("?my colour is teal")
@@ -210,7 +211,7 @@ def test_pin_recall_and_rolling(home: Home) -> None:
             shell.leave()
         with home.shell() as shell:
             assert "fitting is off" in shell.do(":rolling")
-            assert "fitting is on (policy steady)" in shell.do(":rolling on")
+            assert "fitting is on (policy sliding)" in shell.do(":rolling on")
             assert "say one of on, off" in shell.do(":rolling perhaps")
         assert provider.refused == []
 

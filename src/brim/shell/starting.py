@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from brim.config import Loaded
     from brim.shell.screen import Screen
 
+PLAIN: Final = {"TERM": "dumb", "NO_COLOR": "1"}
+"""What tells programs that nobody looks, though they run on a terminal of their own."""
 LAST: Final = ""
 """In the place of a name: the last conversation of the folder."""
 
@@ -63,7 +65,10 @@ def started(
     conversation = _conversation(log, models, name, folder, saved)
     spill = log.outputs(conversation.name)
     terminal = UserShell(
-        program=loaded.config.shell.program, folder=folder, environment=environment, spill=spill
+        program=loaded.config.shell.program,
+        folder=folder,
+        environment=environment if screen.console.is_terminal else {**environment, **PLAIN},
+        spill=spill,
     )
     ends.callback(terminal.close)
     servers = Servers(log=database.folder / "mcp.log")

@@ -152,7 +152,8 @@ def history(shell: Shell, words: str) -> RenderableType:
         style = "dim" if fate == "dropped" else ""
         said = " ".join(_said(turns[index]).split())
         row = (str(index), turns[index]["role"], fate, said[:120])
-        table.add_row(*(Text(harmless(cell), style=style, overflow="ellipsis") for cell in row))
+        cells = (Text(harmless(cell), style, no_wrap=True, overflow="ellipsis") for cell in row)
+        table.add_row(*cells)
     return table if turns else "nothing was said yet"
 
 

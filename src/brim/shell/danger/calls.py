@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from brim.shell.danger.ground import Ground
-from brim.shell.danger.marks import UNKNOWN, is_known, plain
+from brim.shell.danger.marks import MAYBE, UNKNOWN, is_known, plain
 from brim.shell.danger.words import Word
 
 
@@ -27,7 +27,8 @@ class Call:
 
     def options(self) -> Iterator[str]:
         """Everything before `--` that begins with a dash."""
-        for text in self.texts:
+        for whole in self.texts:
+            text = whole.replace(MAYBE, "")
             if text == "--":
                 return
             if text.startswith("-") and len(text) > 1:

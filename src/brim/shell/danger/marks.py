@@ -16,6 +16,8 @@ SPREAD: Final = "\ue001"
 """Some text that may turn into any number of words."""
 TRUSTED: Final = "\ue00a"
 """The output of a program that is made to be evaluated, as that of `ssh-agent` is."""
+MAYBE: Final = "\ue00b"
+"""Before a text that is only one of those that may stand here."""
 STAR: Final = "\ue002"
 ANY: Final = "\ue003"
 RANGE: Final = "\ue004"
@@ -27,12 +29,19 @@ PIPE: Final = "\ue009"
 """Stands on both sides of what comes out of <(…)."""
 
 PATTERNS: Final = frozenset((STAR, ANY, RANGE))
-_UNREAD: Final = frozenset((UNKNOWN, SPREAD, PIPE, TRUSTED))
+_UNREAD: Final = frozenset((UNKNOWN, SPREAD, PIPE, TRUSTED, MAYBE))
 _SIGNS: Final = {STAR: "*", ANY: "?", RANGE: "[", OPEN: "{", COMMA: ",", CLOSE: "}", TILDE: "~"}
 _MARKED: Final = {sign: mark for mark, sign in _SIGNS.items()}
 _GLOBS: Final = {ord(sign): mark for mark, sign in _SIGNS.items() if mark in PATTERNS}
 _PLAIN: Final = {ord(mark): sign for mark, sign in _SIGNS.items()}
-_SHOWN: Final = {**_PLAIN, ord(UNKNOWN): "…", ord(SPREAD): "…", ord(PIPE): "", ord(TRUSTED): "…"}
+_SHOWN: Final = {
+    **_PLAIN,
+    ord(UNKNOWN): "…",
+    ord(SPREAD): "…",
+    ord(PIPE): "",
+    ord(TRUSTED): "…",
+    ord(MAYBE): "",
+}
 _BRACES: Final = {ord(mark): _SIGNS[mark] for mark in (OPEN, COMMA, CLOSE, TILDE)}
 _CLEAN: Final = dict.fromkeys(range(0xE000, 0xE010), "\ufffd")
 

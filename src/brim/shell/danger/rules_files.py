@@ -137,7 +137,8 @@ def arrivals(call: Call) -> list[tuple[str, str]]:
 
 def downloads(call: Call) -> list[str]:
     """The names under which something from the network is stored."""
-    names = call.values("-o", "--output", "-O", "--output-document")
+    flags = ("-o", "--output") if call.name == "curl" else ("-O", "--output-document")
+    names = call.values(*flags)
     urls = [plain(text) for text in call.texts if "://" in text]
     return names + [url.rstrip("/").rpartition("/")[2].partition("?")[0] for url in urls]
 

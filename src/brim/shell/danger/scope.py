@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from brim.shell.danger.marks import UNKNOWN
+from brim.shell.danger.marks import MAYBE, UNKNOWN
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -24,6 +24,7 @@ RUN_TIME: Final = frozenset((
 ))  # fmt: skip
 """Variables that have a value even if nobody set them."""
 MOST_FOLDERS: Final = 4
+LONGEST_MAYBE: Final = 500
 
 
 @dataclass(slots=True)
@@ -92,7 +93,8 @@ class Scope:
         yield
         for name in variables.keys() | self.variables.keys():
             if self.variables.get(name) != variables.get(name):
-                self.variables[name] = (UNKNOWN,)
+                both = (variables.get(name), self.variables.get(name))
+                self.variables[name] = (_either(*both),)
         if self.params != params:
             self.params = None
         if self.folders != folders:
@@ -108,6 +110,15 @@ class Scope:
     def wander(self) -> None:
         """Change the folder to nobody knows where."""
         self.lost, self.folders = "", ()
+
+
+def _either(before: Value | None, after: Value | None) -> str:
+    """One of two values: what it is stays unknown, what it may be is not forgotten."""
+    texts = [text for value in (before, after) for text in value or ()]
+    if len("".join(texts)) > LONGEST_MAYBE or any(UNKNOWN in text for text in texts):
+        return UNKNOWN
+    words = dict.fromkeys(word.lstrip(MAYBE) for text in texts for word in text.split())
+    return " ".join(MAYBE + word for word in words) or UNKNOWN
 
 
 def _flat(folder: Path, path: str) -> str:
