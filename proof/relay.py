@@ -9,7 +9,8 @@ import json
 import re
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, Self
@@ -29,7 +30,7 @@ class Exchange:
     received: bytes = b""
     is_over: bool = False
     """Whether the server came to its end, with somebody there to hear it."""
-    pieces: int = field(default=0)
+    pieces: int = 0
 
     @property
     def text(self) -> str:
@@ -100,6 +101,10 @@ class Relay:
             disable_nagle_algorithm = True
 
             def log_message(self, *_: object) -> None: ...
+
+            def handle(self) -> None:
+                with suppress(ConnectionError):  # who was killed hangs up at any time
+                    super().handle()
 
             def do_GET(self) -> None:
                 relay._pass(self, None)

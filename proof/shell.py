@@ -158,7 +158,8 @@ class Talk:
             or sum(parts) != window
             or self._window not in (window, window - _over(self._terminal.screen))
         ):
-            self.figures.faults.append(f":context does not add up: {rows}")
+            shown = "\n".join(self._terminal.screen).rstrip()
+            self.figures.faults.append(f":context does not add up: {sizes}\n{shown}")
         self.figures.pictures += 1
 
     def _ready(self) -> None:
@@ -168,7 +169,7 @@ class Talk:
             if self._terminal.before_cursor.strip() == PROMPT:
                 return
             self.figures.proposed += 1
-            ours = re.findall(r"^\$ echo (proposed-\d+)$", "\n".join(self._terminal.screen), re.MULTILINE)
+            ours = re.findall(r"\$ echo (proposed-\d+)\n", "\n".join(self._terminal.screen))
             self._terminal.line("y" if ours else "s")
             self._printed += ours[-1:]
 

@@ -111,8 +111,12 @@ def test_a_file_of_a_later_brim_is_left_as_it_is(tmp_path: Path) -> None:
     Learned(path).save("a", "m", {"x": 1})
     with closing(sqlite3.connect(path)) as base, base:
         base.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 5}")
-    assert Learned(path).load("a", "m") == {"x": 1}
+    learned = Learned(path)
+    learned.save("a", "m", {"x": 2})
+    assert learned.load("a", "m") == {"x": 2}
+    assert "newer brim" in str(learned.problem)
     with closing(sqlite3.connect(path)) as base:
+        assert base.execute("SELECT data FROM learned").fetchall() == [('{"x":1}',)]
         assert base.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS) + 5,)
 
 

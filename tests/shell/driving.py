@@ -33,7 +33,9 @@ class Typist:
     def at(self, line: str) -> None:
         """Wait until this is what stands before the cursor."""
         wanted = line.rstrip()
-        self.wait(lambda: self.terminal.before_cursor.rstrip() == wanted, f"the line {line!r}")
+        self.wait(
+            lambda: self.terminal.before_cursor.rstrip().endswith(wanted), f"the line {line!r}"
+        )
 
     def wait(self, is_there: Callable[[], object], name: str = "it") -> None:
         self.terminal.wait_for(_named(lambda _screen: is_there(), name), WAIT)
@@ -52,8 +54,9 @@ class Typist:
     def since(self, line: str) -> str:
         """What is shown below the last line that was typed like this."""
         lines = self.terminal.everything.split("\n")
-        text = self.terminal._unwrapped(lines).rpartition(f" {line}\n")[2]
-        return text.rpartition(f"\n{PROMPT.strip()}")[0]
+        while lines and not lines.pop().startswith(PROMPT.strip()):
+            pass
+        return self.terminal._unwrapped(lines).rpartition(f" {line}\n")[2]
 
     def leave(self) -> None:
         self.at_prompt()

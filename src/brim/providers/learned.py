@@ -11,9 +11,11 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, TypeVar
+
+from brim.sqlite import Migration, opened
 
 T = TypeVar("T")
 
@@ -29,7 +31,7 @@ def _first(base: sqlite3.Connection) -> None:
     )
 
 
-MIGRATIONS: Final[tuple[Callable[[sqlite3.Connection], None], ...]] = (_first,)
+MIGRATIONS: Final[tuple[Migration, ...]] = (_first,)
 
 
 def default_path() -> Path:
@@ -105,39 +107,11 @@ class Learned:
         if self.problem is not None and not self._ready:
             return None
         try:
-            with closing(self._opened()) as base, base:
+            with closing(opened(self.path, MIGRATIONS, timeout=BUSY)) as base, base:
+                self._ready = True
                 found = work(base)
         except (sqlite3.Error, OSError, ValueError) as error:
             self.problem = f"{self.path} cannot be used, so nothing is kept across runs: {error}"
             return None
         self.problem = None
         return found
-
-    def _opened(self) -> sqlite3.Connection:
-        if not self._ready:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # Made by hand, so that nobody else can read it even for a moment.
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
-        base = sqlite3.connect(self.path, timeout=BUSY)
-        try:
-            if not self._ready:
-                _migrate(base)
-                self._ready = True
-        except BaseException:
-            base.close()
-            raise
-        return base
-
-
-def _migrate(base: sqlite3.Connection) -> None:
-    if base.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-        # Where two processes begin at once, the switch is made by one of them.
-        with suppress(sqlite3.OperationalError):
-            base.execute("PRAGMA journal_mode = WAL")
-    with base:
-        # The write lock comes first, so that of two processes one migrates and the other looks on.
-        base.execute("BEGIN IMMEDIATE")
-        (version,) = base.execute("PRAGMA user_version").fetchone()
-        for number, migrate in enumerate(MIGRATIONS[version:], version + 1):
-            migrate(base)
-            base.execute(f"PRAGMA user_version = {number}")

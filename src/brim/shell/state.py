@@ -108,6 +108,12 @@ class Shell:
     def limit(self) -> int:
         return self.budget.limit if self.budget else SMALL_WINDOW
 
+    def learn_window(self) -> None:
+        """Wait for what the server says of the window, where nobody has said it yet."""
+        if self.budget is None:
+            with self.screen.waiting(f"{self.name} …"):
+                self.background.settle()
+
     def base_prompt(self, prompt: str | None = None) -> str:
         """What a model is told first; the rule for commands is always in it."""
         base = prompt or self.config.shell.prompt or DEFAULT_PROMPT

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from brim.config.trust import system_folder
 from brim.errors import StoreError
+from brim.sqlite import Migration, opened
 
 BUSY: Final = 10.0
 """Seconds to wait for another process that writes."""
@@ -50,7 +50,7 @@ def _first(base: sqlite3.Connection) -> None:
     base.execute("CREATE TABLE choices (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID")
 
 
-MIGRATIONS: Final[tuple[Callable[[sqlite3.Connection], None], ...]] = (_first,)
+MIGRATIONS: Final[tuple[Migration, ...]] = (_first,)
 
 
 class Database:
@@ -101,42 +101,7 @@ class Database:
 
     def _opened(self) -> sqlite3.Connection:
         if self._base is None:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # Made by hand, so that nobody else can read it even for a moment.
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
-            base = sqlite3.connect(
-                self.path, timeout=BUSY, isolation_level=None, check_same_thread=False
-            )
-            try:
-                _prepare(base)
-            except BaseException:
-                base.close()
-                raise
-            self._base = base
+            self._base = opened(self.path, MIGRATIONS, timeout=BUSY, shared=True)
+            self._base.row_factory = sqlite3.Row
+            self._base.execute("PRAGMA foreign_keys = ON")
         return self._base
-
-
-def _prepare(base: sqlite3.Connection) -> None:
-    base.row_factory = sqlite3.Row
-    if base.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-        # Where two processes begin at once, the switch is made by one of them.
-        with suppress(sqlite3.OperationalError):
-            base.execute("PRAGMA journal_mode = WAL")
-    # What was written outlives this process at once; only a power cut can take the last moments.
-    base.execute("PRAGMA synchronous = NORMAL")
-    base.execute("PRAGMA foreign_keys = ON")
-    (version,) = base.execute("PRAGMA user_version").fetchone()
-    if version < len(MIGRATIONS):
-        _migrate(base)
-    elif version > len(MIGRATIONS):
-        raise sqlite3.DatabaseError(f"it was written by a newer brim (version {version})")
-
-
-def _migrate(base: sqlite3.Connection) -> None:
-    with base:
-        # The write lock comes first, so that of two processes one migrates and the other looks on.
-        base.execute("BEGIN IMMEDIATE")
-        (version,) = base.execute("PRAGMA user_version").fetchone()
-        for number, migrate in enumerate(MIGRATIONS[version:], version + 1):
-            migrate(base)
-            base.execute(f"PRAGMA user_version = {number}")

@@ -57,6 +57,7 @@ def context(shell: Shell, words: str) -> RenderableType:
 
     The rows add up to the window. `:context json` gives the same for programs.
     """
+    shell.learn_window()
     guessed = "nobody tells it; brim reckons with a small one"
     picture = contexts.picture(
         shell.session,
@@ -74,6 +75,7 @@ def request(shell: Shell, words: str) -> RenderableType:
 
     What would be left out of it is already left out.
     """
+    shell.learn_window()
     trial = Session.from_dict(shell.session.to_dict())
     trial.target = shell.session.target
     trial.fitting = shell.session.fitting
@@ -97,6 +99,7 @@ def cost(shell: Shell, words: str) -> RenderableType:
         shell.keep("cost_reset")
         return "the totals begin anew, and the warnings are armed again"
     if words == "detail":
+        shell.learn_window()
         return money.cost_detail(session.ledger, session.tokens)
     today = shell.spending.today()
     return Group(money.cost(session.ledger), Text(f"today, all runs: {dollars(today)}", "dim"))

@@ -52,6 +52,7 @@ def compact(shell: Shell, words: str) -> RenderableType:
 
     It is shown before it is made. FOCUS says what the summary is about above all.
     """
+    shell.learn_window()
     conversation = shell.conversation
     planned = shell.session.compaction(sums_up=True)
     shell.screen.show(f"{planned.before:,} → {planned.plan}, with room for a summary")
@@ -72,6 +73,7 @@ def undo(shell: Shell, _words: str) -> RenderableType:
     conversation = shell.conversation
     if conversation.last_compaction is not None:
         conversation.uncompact()
+        shell.learn_window()
         return f"the compaction is taken back; {shell.session.tokens:,} tokens"
     taken = conversation.take_back(conversation.last_exchange())
     return f"taken back: {len(taken)} turns, from {_beginning(taken[0]['content'])}"

@@ -93,8 +93,8 @@ class Scope:
         yield
         for name in variables.keys() | self.variables.keys():
             if self.variables.get(name) != variables.get(name):
-                both = (variables.get(name), self.variables.get(name))
-                self.variables[name] = (_either(*both),)
+                either = _either(variables.get(name), self.variables.get(name))
+                self.variables[name] = (either,)
         if self.params != params:
             self.params = None
         if self.folders != folders:
@@ -115,6 +115,8 @@ class Scope:
 def _either(before: Value | None, after: Value | None) -> str:
     """One of two values: what it is stays unknown, what it may be is not forgotten."""
     texts = [text for value in (before, after) for text in value or ()]
+    if len(texts) > (before is not None) + (after is not None):
+        return UNKNOWN
     if len("".join(texts)) > LONGEST_MAYBE or any(UNKNOWN in text for text in texts):
         return UNKNOWN
     words = dict.fromkeys(word.lstrip(MAYBE) for text in texts for word in text.split())

@@ -192,12 +192,15 @@ class Walk:
 
     def _if_statement(self, node: Node, stdin: str | None) -> str:
         then = next(child.start_byte for child in node.children if child.type == "then")
-        for child in node.named_children:
-            if child.start_byte < then:
-                self.run(child, stdin)
-                continue
+        parts = node.named_children
+        clauses = [child for child in parts if child.type in ("elif_clause", "else_clause")]
+        self._sequence([child for child in parts if child.start_byte < then], stdin)
+        with self.scope.maybe():
+            body = [c for c in parts if c.start_byte > then and c not in clauses]
+            self._sequence(body, stdin)
+        for clause in clauses:
             with self.scope.maybe():
-                self.run(child, stdin)
+                self.run(clause, stdin)
         return UNKNOWN
 
     def _while_statement(self, node: Node, stdin: str | None) -> str:

@@ -325,7 +325,7 @@ class Expansion:
             return ()
         if number in ("@", "*"):
             return value
-        if UNKNOWN in value or not number.isdecimal():
+        if not all(map(is_known, value)) or not number.isdecimal():
             return (UNKNOWN,)
         return value[int(number) : int(number) + 1]
 

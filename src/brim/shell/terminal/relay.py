@@ -39,9 +39,12 @@ class Relay:
         self._screen = screen
         self._typed = bytearray()
         self._looked = 0.0
+        self.is_interrupted = False
+        """Whether Ctrl-C was pressed."""
 
     def press(self, keys: bytes) -> None:
         """Types these as if they came from the terminal."""
+        self.is_interrupted |= _INTERRUPT in keys
         self._typed += keys
 
     def until_done(self, reports: Reports, is_over: Callable[[], bool] = lambda: False) -> None:
@@ -98,7 +101,7 @@ class Relay:
         except OSError:
             data = b""
         if data:
-            self._typed += data
+            self.press(data)
         else:
             self._keys = None
 

@@ -47,6 +47,8 @@ class Ran:
     """Where the shell stands now."""
     whole: Path | None
     """Where the whole output is kept, if `output` is not all of it."""
+    is_interrupted: bool = False
+    """Whether the user pressed Ctrl-C while it ran."""
 
 
 class UserShell:
