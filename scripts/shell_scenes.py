@@ -6,7 +6,7 @@ Only the model is a script, so that every run gives the same screens.
 
 from __future__ import annotations
 
-import subprocess
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,11 +16,13 @@ from typing import Any, Final
 
 from brim.testing import Say, Scripted
 from scripts import shop
-from tests.shell.driving import Home, Typist
+from tests.terminal import Terminal
 
 COLUMNS: Final = 96
 ROWS: Final = 64
 """More than a scene needs; what is not used is cropped."""
+PROMPT: Final = "›"
+QUESTION: Final = "[q]uit:"
 CACHE_STEP: Final = 128
 """A server's cache knows the beginning of a prompt in steps of this size."""
 
@@ -57,6 +59,22 @@ class Model:
         return tokens // CACHE_STEP * CACHE_STEP
 
 
+class Typist:
+    """Somebody who sits at the shell's prompt."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self.terminal = terminal
+
+    def do(self, line: str, until: str = PROMPT) -> None:
+        """Type a line, and wait for the prompt or for a question."""
+        self.terminal.line(line)
+        self.at(until)
+
+    def at(self, end: str) -> None:
+        """Wait until this stands before the cursor."""
+        self.terminal.wait_for(lambda _: self.terminal.before_cursor.rstrip().endswith(end), 60)
+
+
 @contextmanager
 def at_work(*, tools: bool = False) -> Iterator[Typist]:
     """A shell in the folder of the shop."""
@@ -64,16 +82,28 @@ def at_work(*, tools: bool = False) -> Iterator[Typist]:
         TemporaryDirectory() as made,
         Scripted(Model(shop.ANSWERS, shop.SUMMARY), model="gpt-5-mini") as provider,
     ):
-        home = Home(Path(made).resolve())
-        folder = home.folder / "shop"
+        home = Path(made).resolve()
+        folder = home / "shop"
         shop.make(folder)
-        config = shop.CONFIG.format(url=provider.url)
-        if tools:
-            config += shop.TOOLS.format(python=sys.executable, server=shop.__file__)
-        home.config.write_text(config, encoding="utf-8")
-        with home.shell(folder=folder, columns=COLUMNS, rows=ROWS) as typist:
-            typist.terminal.wait_for("%)")  # the status line
-            yield typist
+        config = home / "brim.toml"
+        config.write_text(shop.config(provider.url, tools=tools), encoding="utf-8")
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "BRIM_STATE": str(home / "state"),
+            "BRIM_CONFIG": str(config),
+            "LANG": "C.UTF-8",
+            "SHELL": "/bin/bash",
+        }
+        with Terminal(
+            [sys.executable, "-m", "brim.cli"],
+            environment=environment,
+            folder=folder,
+            columns=COLUMNS,
+            rows=ROWS,
+        ) as terminal:
+            terminal.wait_for("%)")  # the status line, which comes last
+            yield Typist(terminal)
 
 
 def screen(typist: Typist, first: str) -> str:
@@ -97,8 +127,8 @@ def first() -> str:
 def confirmation() -> str:
     """Commands that the model proposes: one that is harmless, and one that is not."""
     with at_work() as typist:
-        typist.asked("clean up what the last build left behind", "[q]uit: ")
-        typist.asked("y", "type yes to run it, or [e]dit, [s]kip, e[x]plain, [q]uit: ")
+        typist.do("clean up what the last build left behind", QUESTION)
+        typist.do("y", QUESTION)
         typist.do("yes")
         return screen(typist, "clean up")
 

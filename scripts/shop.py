@@ -6,8 +6,6 @@ Run as a program it is an MCP server over standard input and output, with two to
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -99,6 +97,35 @@ def charge(card, cents, *, tries=3, timeout=10):
             if attempt == tries - 1:
                 raise
 '''
+TESTS: Final = '''\
+import pytest
+
+import store
+
+
+@pytest.fixture
+def db(tmp_path):
+    with store.connected(tmp_path / "shop.db") as db:
+        db.execute("CREATE TABLE articles (id PRIMARY KEY, stock)")
+        db.execute("CREATE TABLE orders (id PRIMARY KEY, total, receipt)")
+        db.execute("INSERT INTO articles VALUES (7, 3)")
+        yield db
+
+
+def stock(db, article):
+    return db.execute("SELECT stock FROM articles WHERE id = ?", (article,)).fetchone()[0]
+
+
+def test_what_is_taken_is_gone(db):
+    store.take(db, 7, 2)
+    assert stock(db, 7) == 1
+
+
+def test_no_more_is_taken_than_there_is(db):
+    with pytest.raises(store.SoldOut):
+        store.take(db, 7, 4)
+    assert stock(db, 7) == 3
+'''
 FILES: Final = {
     ".gitignore": "build/\ndist/\n*.db\n*.log\n",
     "README.md": "# shop\n\nOrders, stock and payments of a small shop.\n",
@@ -108,14 +135,18 @@ FILES: Final = {
     "templates/cart.html": "<h1>Cart</h1>\n",
     "templates/order.html": "<h1>Order</h1>\n",
     "tests/test_payments.py": "import payments\n",
-    "tests/test_store.py": "import store\n",
+    "tests/test_store.py": TESTS,
     "build/shop.css": "",
     "build/shop.js": "",
-    "build/stale.css": "",
-    "build/stale.js": "",
     "dist/shop-1.3.tar.gz": "",
 }
 LOCKED: Final = "  sqlite3.OperationalError: database is locked"
+
+
+def config(url: str, *, tools: bool) -> str:
+    """What the shell is told: two models, who sums up, and who writes commit messages."""
+    servers = TOOLS.format(python=sys.executable, server=__file__) if tools else ""
+    return CONFIG.format(url=url) + servers
 
 
 def log() -> Iterator[str]:
@@ -152,20 +183,111 @@ five seconds for that lock, then gives up.
 
 ```python
 def checkout(order):
-    receipt = payments.charge(order.card, order.total)   # seconds, and no lock
+    receipt = payments.charge(order.card, order.total)   # seconds, but no lock
     with connected() as db:                              # milliseconds
         record(db, order, receipt)
 ```
 """,
     "clean up what the last build left behind": """\
-I look at what is there, then remove what can be built again:
+First a look at what is there; all of it can be built again:
 
-CMD: ls build dist
-CMD: rm -rf build dist && git clean -fdX
+CMD: ls -1 build dist
+CMD: rm -rf build dist && find . -name '*.log' -mtime +7 -delete
+""",
+    "what does checkout do while it waits for the bank?": """\
+It holds the **write lock** of the database: `BEGIN IMMEDIATE` takes it before the stock is \
+changed, and only the `COMMIT` after `payments.charge` gives it back. With three tries of ten \
+seconds each, one slow answer of the bank can stop every other order for half a minute.
+""",
+    "when does it fail, and how often?": """\
+25 of the 49 orders of that hour failed, every one of them after **five seconds**, which is the \
+`timeout` that `connected` asks SQLite for. They come in the seconds after another order that took \
+more than 1.1 seconds, so they waited for its lock. Reading articles is never slow: readers do \
+not need the lock.
+""",
+    "then how should the two of them work together?": """\
+Split the order in three steps, and keep the bank outside of both transactions:
+
+1. **Reserve**: take the goods and write the order as `open`, in one short transaction.
+2. **Charge**: ask the bank, without a connection. Give it the order's number as a key, so that a \
+second try is not a second charge.
+3. **Settle**: write the receipt, or put the goods back if the bank said no.
+
+```python
+def checkout(order):
+    with connected() as db, writing(db):
+        for item in order.items:
+            take(db, item.article, item.number)
+        db.execute("INSERT INTO orders VALUES (?, ?, NULL)", (order.id, order.total))
+    try:
+        receipt = payments.charge(order.card, order.total, key=order.id)
+    except payments.Refused:
+        give_back(order)
+        raise
+    with connected() as db, writing(db):
+        db.execute("UPDATE orders SET receipt = ? WHERE id = ?", (receipt, order.id))
+    return receipt
+```
+
+An order that stays `open` after a crash is asked about at the bank when the server starts again.
+""",
+    "write the commit message": """\
+Ask the bank outside of the transaction
+
+checkout held the write lock while the bank answered, so that other orders failed after five \
+seconds. Goods are now reserved first, the charge has the order's number as its key, and the \
+receipt is written in a second transaction.
+""",
+    "which tests are missing for that?": """\
+Three, and each can fail for one reason only:
+
+```python
+def test_a_slow_bank_does_not_hold_the_lock(db, bank):
+    bank.answers_after(event := threading.Event())
+    with running(store.checkout, order(7, 1)):
+        db.execute("BEGIN IMMEDIATE")  # would raise: database is locked
+        db.execute("ROLLBACK")
+        event.set()
+
+
+def test_a_refusal_puts_the_goods_back(db, bank):
+    bank.refuses()
+    with pytest.raises(payments.Refused):
+        store.checkout(order(7, 2))
+    assert stock(db, 7) == 3
+
+
+def test_a_second_try_is_no_second_charge(bank):
+    bank.is_silent_once()
+    store.checkout(order(7, 1))
+    assert bank.charges == 1
+```
+""",
+    "was it the same before nine?": """\
+No. Before 09:10 an order took 1.1 to 1.8 seconds and hardly two came at once. The failures begin \
+when the bank's answers become slower, not when there are more orders.
 """,
 }
-SUMMARY: Final = "They look for the reason of failing orders."
-WORK: Final = ("cat store.py", "what does it do?")
+SUMMARY: Final = """\
+Orders of the shop failed with "database is locked": checkout held SQLite's write lock while it \
+waited for the bank (three tries of ten seconds). Decided: reserve, charge with the order's number \
+as key, settle, in two short transactions. The commit message is written; three tests are missing: \
+a slow bank holds no lock, a refusal puts the goods back, a second try is no second charge.
+"""
+WORK: Final = (
+    "cat store.py",
+    "what does checkout do while it waits for the bank?",
+    "grep -A1 ' 500 ' app.log",
+    "when does it fail, and how often?",
+    "cat payments.py",
+    "then how should the two of them work together?",
+    "write the commit message",
+    "cat tests/test_store.py",
+    "which tests are missing for that?",
+)
+"""Lines that nearly fill the window."""
+MORE: Final = ("head -n 50 app.log", "was it the same before nine?")
+"""And those for which something has to leave."""
 
 
 # The MCP server

@@ -24,6 +24,7 @@ COLUMNS = 100
 ASPECT = 0.6
 """Width of a sign for its height, about the same in all fonts below."""
 SIGN_WIDTH = 20 * ASPECT
+LINE_HEIGHT = 20 * 1.22
 FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 THEME = TerminalTheme(
     (13, 17, 23),
@@ -37,16 +38,24 @@ THEME = TerminalTheme(
         *((121, 192, 255), (210, 168, 255), (86, 212, 221), (240, 246, 252)),
     ],
 )
+PAD = 22
+"""Around the screen, inside of the window."""
+BAR = 44
+"""Height of the window's upper edge."""
 FORMAT = """\
-<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img" \
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 @WIDTH@ @HEIGHT@" role="img" \
 aria-label="@TITLE@">
 <style>
 .{unique_id}-matrix {{ font: {char_height}px @FONTS@; white-space: pre; }}
-.{unique_id}-title {{ font: 15px @FONTS@; opacity: 0.6; }}
+.{unique_id}-title {{ font: 16px @FONTS@; fill: #8b949e; }}
 {styles}
 </style>
-{chrome}
-<g transform="translate({terminal_x}, {terminal_y})">
+<rect x="1" y="1" width="@INNER_WIDTH@" height="@INNER_HEIGHT@" rx="12" fill="#0d1117" \
+stroke="#3d444d" stroke-width="2"/>
+<g fill="#3d444d"><circle cx="28" cy="24" r="7"/><circle cx="52" cy="24" r="7"/>\
+<circle cx="76" cy="24" r="7"/></g>
+<text class="{unique_id}-title" x="@MIDDLE@" y="30" text-anchor="middle">@TITLE@</text>
+<g transform="translate(@PAD@, @BAR@)">
 {backgrounds}
 <g class="{unique_id}-matrix">
 {matrix}
@@ -80,7 +89,24 @@ def svg(ansi: str, title: str, columns: int = COLUMNS) -> str:
         unique_id=f"s{crc32(f'{title}{columns}{ansi}'.encode()):08x}",
     )
     drawn = _WORDS.sub(_placed, _CLIP.sub("", drawn))
-    return drawn.replace("@TITLE@", escape(title)).replace("@FONTS@", FONTS)
+    return _framed(drawn, title, columns, ansi.rstrip("\n").count("\n") + 1)
+
+
+def _framed(drawn: str, title: str, columns: int, rows: int) -> str:
+    """The frame's places filled in."""
+    width, height = 2 * PAD + columns * SIGN_WIDTH, BAR + rows * LINE_HEIGHT + PAD
+    places: dict[str, object] = {
+        "TITLE": escape(title),
+        "FONTS": FONTS,
+        "WIDTH": f"{width:g}",
+        "HEIGHT": f"{height:g}",
+        "INNER_WIDTH": f"{width - 2:g}",
+        "INNER_HEIGHT": f"{height - 2:g}",
+        "MIDDLE": f"{width / 2:g}",
+        "PAD": PAD,
+        "BAR": BAR,
+    }
+    return re.sub("@([A-Z_]+)@", lambda found: str(places.get(found[1], found[0])), drawn)
 
 
 def _placed(found: re.Match[str]) -> str:
@@ -111,12 +137,17 @@ def _pieces(words: str) -> list[str]:
 
 
 def main(names: list[str]) -> None:
-    for name in names:
-        screen = Path(name)
-        picture = screen.with_suffix(".svg")
-        title = screen.stem.replace("-", " ")
-        picture.write_text(svg(screen.read_text(encoding="utf-8"), title), encoding="utf-8")
-        print(f"wrote {picture}")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name in names or SCENES:
+        path = FOLDER / f"{name}.svg"
+        path.write_text(picture(name), encoding="utf-8")
+        print(f"wrote {path.relative_to(FOLDER.parents[1])}")
+
+
+def picture(name: str) -> str:
+    """Play a scene, and draw the screen at its end."""
+    scene = SCENES[name]
+    return svg(scene.play(), scene.title, scene.columns)
 
 
 if __name__ == "__main__":

@@ -35,3 +35,8 @@ def events(home: Home, kind: str) -> list[dict[str, Any]]:
         ]
     finally:
         database.close()
+
+
+def shown(shell: Typist) -> str:
+    """What is on the screen."""
+    return "\n".join(shell.terminal.screen)

@@ -56,7 +56,7 @@ class Typist:
         lines = self.terminal.everything.split("\n")
         while lines and not lines.pop().startswith(PROMPT.strip()):
             pass
-        return self.terminal._unwrapped(lines).rpartition(f" {line}\n")[2]
+        return "\n".join(lines).rpartition(f" {line}\n")[2]
 
     def leave(self) -> None:
         self.at_prompt()
@@ -104,7 +104,7 @@ class Home:
         *arguments: str,
         start: Start | None = None,
         folder: Path | None = None,
-        columns: int = 110,
+        columns: int = 150,
         rows: int = 40,
         **environment: str,
     ) -> Iterator[Typist]:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from brim.testing import Scripted
-from tests.shell.answering import COMMAND, DESTRUCTIVE, answer, asks, events
+from tests.shell.answering import COMMAND, DESTRUCTIVE, answer, asks, events, shown
 from tests.shell.driving import Home, home, sent
 
 __all__ = ["home"]
@@ -22,7 +22,7 @@ def test_run_skip_and_quit_are_told_to_the_model(home: Home) -> None:
             for reply in ("y", "s", "q"):
                 answer(shell, COMMAND, reply)
             shell.at_prompt()
-            assert "one-1" in shell.screen
+            assert "one-1" in shown(shell)
             shell.do("and now?")
     told = sent(provider)
     assert "$ echo one-$((1 + 0))\none-1" in told
@@ -78,7 +78,7 @@ def test_what_destroys_needs_the_whole_word_whatever_was_allowed(home: Home) -> 
                 answer(shell, DESTRUCTIVE, reply)
             answer(shell, DESTRUCTIVE, "no")
             shell.at_prompt()
-            assert "only the whole word yes runs it" in shell.screen
+            assert "only the whole word yes runs it" in shown(shell)
             shell.do("and now?")
     assert not (home.folder / "a").exists()
     assert (home.folder / "b").exists()
@@ -140,14 +140,14 @@ TRICKS = {
 
 @pytest.mark.parametrize("trick", TRICKS)
 def test_what_runs_cannot_hide_from_the_one_who_says_yes(home: Home, trick: str) -> None:
-    command, shown = TRICKS[trick]
+    command, spelled = TRICKS[trick]
     with Scripted(f"Look:\nCMD: {command}") as provider:
         home.configure(provider)
         with home.shell("--yes") as shell:
             shell.terminal.line("please show me")
             asks(shell, DESTRUCTIVE)
-            assert f"$ {shown}\n" in shell.terminal.everything
-            assert "⚠" in shell.screen
+            assert f"$ {spelled}\n" in shell.terminal.everything
+            assert "⚠" in shown(shell)
             shell.terminal.line("s")
             shell.at_prompt()
             assert not re.search("\x1b\\[2K; rm", shell.terminal.ansi())
@@ -161,8 +161,8 @@ def test_the_end_of_a_long_line_is_shown(home: Home) -> None:
         with home.shell("--yes") as shell:
             shell.terminal.line("please show me")
             asks(shell, DESTRUCTIVE)
-            assert "; rm -rf x" in shell.screen.replace("CMD: ", "")
-            assert shell.screen.count("rm -rf x") >= 2, "in the line, and as what is found in it"
+            assert "; rm -rf x" in shown(shell).replace("CMD: ", "")
+            assert shown(shell).count("rm -rf x") >= 2, "in the line, and as what is found in it"
             shell.terminal.line("s")
             shell.at_prompt()
     assert (home.folder / "x").is_dir()

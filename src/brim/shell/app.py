@@ -28,8 +28,13 @@ def talk(shell: Shell, prompt: Prompt, learn_names: Callable[[], None]) -> None:
         if typed is None:
             break
         shell.line = typed.line
+        kind = typed.decision.kind
+        if kind == "language":
+            shell.screen.gap()
         do(shell, typed.decision)
-        if typed.decision.kind == "command":
+        if kind in ("language", "meta"):
+            shell.screen.gap()
+        if kind == "command":
             learn_names()
 
 

@@ -49,6 +49,7 @@ def read_tree(shell: Shell) -> None:
 
     def show(found: Tree) -> None:
         shell.session.project = found.text or None
+        fit_blocks(shell)
 
     shell.background.start(lambda: _tree(root, settings.depth, settings.max_chars), show)
 

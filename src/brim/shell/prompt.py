@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 SIGNS: Final = {
     "command": ("class:command", "$ "),
     "language": ("class:language", "› "),
-    "meta": ("class:meta", ": "),
+    "meta": ("class:meta", "» "),
     "nothing": ("class:nothing", "› "),
 }
 WORDS: Final = {"command": "command", "language": "to the model", "meta": "brim"}
@@ -40,6 +41,7 @@ STYLE: Final = Style.from_dict(
         "meta": "ansimagenta bold",
         "nothing": "ansibrightblack",
         "reason": "ansibrightblack",
+        "key": "ansicyan bold",
         "bottom-toolbar": "noreverse",
     }
 )
@@ -81,7 +83,10 @@ class Prompt:
             output=output,
         )
         self._asking: PromptSession[str] = PromptSession(
-            color_depth=None if colors else ColorDepth.DEPTH_1_BIT, input=input, output=output
+            style=STYLE,
+            color_depth=None if colors else ColorDepth.DEPTH_1_BIT,
+            input=input,
+            output=output,
         )
 
     def once_shown(self, work: Callable[[], None]) -> None:
@@ -120,7 +125,7 @@ class Prompt:
     def ask(self, question: str, default: str = "") -> str:
         """An answer to a question; Ctrl-C and Ctrl-D answer nothing."""
         try:
-            return self._asking.prompt(question, default=default)
+            return self._asking.prompt(_with_keys(question), default=default)
         except (KeyboardInterrupt, EOFError):
             return ""
 
@@ -170,6 +175,12 @@ class Prompt:
             event.app.invalidate()
 
         return keys
+
+
+def _with_keys(question: str) -> StyleAndTextTuples:
+    """A question in which the letters that answer it are seen: `[s]kip`."""
+    pieces = re.split(r"(\[\w\])", question)
+    return [("class:key" if place % 2 else "", piece) for place, piece in enumerate(pieces)]
 
 
 def _goes_on(buffer: Buffer) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from rich.text import Text
 
-from brim.errors import BrimError
+from brim.errors import BrimError, InputError
 from brim.shell.approving import prefix_of
 from brim.shell.beside import aside
 from brim.shell.commands_in import commands_in
@@ -37,23 +37,34 @@ EXPLAIN: Final = (
     "could go wrong.\n\n{command}"
 )
 SKIPPED: Final = "[brim] `{command}` skipped by user"
+NOT_RUN: Final = "[brim] `{command}` was not run: {why}"
 
 
-def offer_commands(shell: Shell, answer: str, *, by_itself: bool = False) -> int:
-    """Offer the commands of an answer, one by one; gives how many were run.
+def offer_commands(shell: Shell, answer: str, *, by_itself: bool = False) -> bool:
+    """Offer the commands of an answer, one by one; False where the user stopped one by Ctrl-C.
 
     `by_itself`: what is not destructive runs without a question, as in goal mode.
     """
-    ran, stopped = 0, False
+    stopped = interrupted = False
     for command in commands_in(answer):
         wanted = None if stopped else _wanted(shell, command, by_itself=by_itself)
         stopped = stopped or wanted is None
         if wanted:
-            run(shell, wanted, by="model")
-            ran += 1
+            interrupted = not _run(shell, wanted)
+            stopped = interrupted
         else:
             shell.conversation.output(SKIPPED.format(command=command))
-    return ran
+    return not interrupted
+
+
+def _run(shell: Shell, command: str) -> bool:
+    """Run a command that is wanted; False where the user stopped it."""
+    try:
+        return not run(shell, command, by="model").is_interrupted
+    except InputError as error:
+        shell.screen.error(str(error))
+        shell.conversation.output(NOT_RUN.format(command=command, why=error))
+        return True
 
 
 def _wanted(shell: Shell, command: str, *, by_itself: bool) -> str | None:
@@ -100,6 +111,7 @@ def judged(shell: Shell, command: str) -> Verdict:
 
 def _show(shell: Shell, command: str, verdict: Verdict) -> None:
     style = "bold red" if verdict.is_destructive else "bold"
+    shell.screen.gap()
     shell.screen.show(Text.assemble(("$ ", "dim"), (harmless(command), style)))
     for finding in verdict.findings:
         about = Text.assemble(("  ⚠ ", "red"), (harmless(finding.text), "red"), ": ")

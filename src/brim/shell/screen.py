@@ -61,6 +61,11 @@ class Screen:
         elif thing is not None:
             self.console.print(thing, soft_wrap=not self.console.is_terminal)
 
+    def gap(self) -> None:
+        """A blank row, where somebody reads."""
+        if self.is_terminal:
+            self.console.print()
+
     def notice(self, text: str) -> None:
         """One dim line about what brim did."""
         self._line(f"· {text}", "dim")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ _SINK_FOLDERS: Final = (
     "/dev/shm/",
     "/proc/self/fd/",
 )
+_HOME: Final = re.compile(r"/(?:home|Users)/[^/]+|/root")
 _KERNEL: Final = ("/dev/", "/proc/", "/sys/")
 
 
@@ -109,6 +111,8 @@ class Ground:
         text = plain(word).rstrip("/") or "/"
         name = text.rpartition("/")[2]
         if name in ("*", ".", "..", ".*", "**", "{,.}*") or not text.strip("/"):
+            return True
+        if _HOME.fullmatch(text):
             return True
         places = self.paths(word) or ()
         here = [str(folder) for folder in (*self.folders, self.home) if folder]

@@ -110,7 +110,10 @@ def _places(call: Call, sources: list[str], target: str) -> list[str]:
         return [target]
     places = []
     for source in sources:
-        names = call.ground.matches(source) if is_pattern(source) else (source,)
+        names: tuple[str, ...] = (source,)
+        if is_pattern(source):
+            seen = call.ground.paths(source) is not None
+            names = call.ground.matches(source) if seen else (UNKNOWN,)
         places += [_inside(call, target, name) for name in names]
     return [place for place in places if place]
 

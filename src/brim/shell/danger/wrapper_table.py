@@ -26,8 +26,6 @@ class Wrapper:
     each: bool = False
     """Whether each word is a command of its own."""
     takes_words: bool = True
-    also_words: bool = False
-    """Whether the words run even if there is a text as well."""
 
 
 _PLAIN: Final = Wrapper()
@@ -44,7 +42,7 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "sg": Wrapper("", skips=1, scripts="-c"),
     "pkexec": Wrapper("--user"),
     **dict.fromkeys(("gosu", "su-exec", "setuidgid", "chpst"), _TOOL),
-    "env": Wrapper("-u -C --unset --chdir", scripts="-S --split-string", also_words=True),
+    "env": Wrapper("-u -C --unset --chdir", scripts="-S --split-string"),
     **dict.fromkeys(("compgen", "complete", "mapfile", "readarray"),
                     Wrapper("-C", scripts="-C", takes_words=False)),
     "man": Wrapper("-P --pager", scripts="-P --pager", takes_words=False),
@@ -125,7 +123,7 @@ SUBCOMMANDS: Final = {
         "-e -u -w -v -p -m -l -h -c --env --user --workdir --volume --publish --name --network "
         "--mount --env-file --platform --memory --cpus --gpus --label --hostname "
         "--add-host --device --restart --pull --shm-size --cap-add --ipc --pid --runtime --ulimit",
-        skips=1, scripts="--entrypoint", also_words=True, is_remote=True),
+        skips=1, scripts="--entrypoint", is_remote=True),
     ("docker-compose", "exec"): Wrapper("-e -u -w --env --user --workdir", skips=1,
                                         is_remote=True),
     ("docker-compose", "run"): Wrapper("-e -u -w -v --env --user --workdir", skips=1,

@@ -40,7 +40,7 @@ def inners(call: Call) -> list[Inner]:
     special = _SPECIAL.get(call.name)
     if special is not None:
         return special(call)
-    if call.name == "command" and call.has("-v", "-V"):
+    if call.name == "command" and re.match(r"-p?[vV]", "".join(call.texts[:1])):
         return []
     wrapper = WRAPPERS.get(call.name)
     if wrapper is not None:
@@ -85,7 +85,7 @@ def _unwrapped(call: Call, wrapper: Wrapper) -> list[Inner]:
         found.append(Inner(script=UNKNOWN))
     if wrapper.each:
         return found + [Inner(script=plain(word.text)) for word in rest]
-    if not wrapper.takes_words or (found and not wrapper.also_words):
+    if not wrapper.takes_words:
         rest = ()
     if rest and wrapper.joins:
         script = joined(list(rest))
@@ -234,8 +234,8 @@ def _git(call: Call) -> list[Inner]:
     if "bisect" in texts and "run" in texts:
         found.append(Inner(call.words[texts.index("run") + 1 :]))
     if "submodule" in texts and "foreach" in texts:
-        rest = call.words[texts.index("foreach") + 1 :]
-        found.append(Inner(script=joined([w for w in rest if not w.text.startswith("--")])))
+        rest = _after_options(list(call.words[texts.index("foreach") + 1 :]))
+        found.append(Inner(script=joined(rest)))
     return found
 
 

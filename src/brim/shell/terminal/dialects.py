@@ -25,8 +25,6 @@ _SH_NAMES = """
 jobs kill local printf pwd read readonly return set shift test times trap true type ulimit
 umask unalias unset wait ! { } case do done elif else esac fi for if in then until while
 """
-
-
 _ADDS_TO_PROMPT = re.compile(r"PROMPT_COMMAND|(?:^|[\s;&|({])(?:\.|source|eval)\s")
 
 

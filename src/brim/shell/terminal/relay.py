@@ -39,6 +39,7 @@ class Relay:
         self._screen = screen
         self._typed = bytearray()
         self._looked = 0.0
+        self._followed = 0.0
         self.is_interrupted = False
         """Whether Ctrl-C was pressed."""
 
@@ -49,17 +50,21 @@ class Relay:
 
     def until_done(self, reports: Reports, is_over: Callable[[], bool] = lambda: False) -> None:
         """Returns when the command is done or the shell has ended, with all output shown."""
-        shell, sent = self._shell, 0.0
-        while reports.done is None and shell.is_alive and not is_over():
-            if reports.is_started and not sent:
-                shell.send(shell.dialect.after(shell.ground, reports.token))
-                sent = time.monotonic()
-            elif sent and time.monotonic() > sent + _RESCUE and shell.has_read_all:
-                shell.send(shell.dialect.rescue(shell.ground, reports.token))
-                sent = time.monotonic()
+        while reports.done is None and self._shell.is_alive and not is_over():
+            self._follow(reports)
             self._pass_on(reports)
         reports.feed(read(self._shell.reports))
         self._finish()
+
+    def _follow(self, reports: Reports) -> None:
+        """Sends the lines that come after the first, and asks again where they were lost."""
+        shell, now = self._shell, time.monotonic()
+        if reports.is_started and not self._followed:
+            self._followed = now
+            shell.send(shell.dialect.after(shell.ground, reports.token))
+        elif self._followed and now > self._followed + _RESCUE and shell.has_read_all:
+            self._followed = now
+            shell.send(shell.dialect.rescue(shell.ground, reports.token))
 
     def until(self, is_enough: Callable[[], bool], reports: Reports, seconds: float) -> bool:
         """Whether it came to be enough in that time."""

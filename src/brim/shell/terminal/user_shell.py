@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -23,11 +23,12 @@ from brim.shell.terminal.dialects import OURS, Bash, Carried, Sh, Zsh
 from brim.shell.terminal.kept import Kept
 from brim.shell.terminal.live import POLITE, Attributes, LiveShell, new_token
 from brim.shell.terminal.relay import Relay, interrupts_to, raw, window, write_all
-from brim.shell.terminal.reports import Done, Reports
+from brim.shell.terminal.reports import Reports
 
 _START: Final = 20.0
 """Seconds that the user's own start files may take."""
-_AFTER_INTERRUPT: Final = 3.0
+_INTERRUPTS: Final = 3
+_AFTER_INTERRUPT: Final = 1.0
 _ANSWER: Final = 10.0
 _STOPPED: Final = range(145, 151)
 """Exit codes of a command that was stopped by one of the four signals for it."""
@@ -98,12 +99,12 @@ class UserShell:
             self._answers.clear()
             kept = Kept(self._spill)
             try:
-                done, traps = self._perform(live, command, kept)
+                reports, is_interrupted = self._perform(live, command, kept)
             except BaseException:
                 kept.close()
                 self._drop()
                 raise
-            return self._ran(command, kept, done, traps)
+            return replace(self._ran(command, kept, reports), is_interrupted=is_interrupted)
 
     def names(self) -> frozenset[str]:
         """What the shell itself knows to run: aliases, functions, builtins and keywords."""
@@ -138,7 +139,7 @@ class UserShell:
         if missing is not None:
             raise InputError(f"the command is not finished: {missing}. Nothing was run.")
 
-    def _perform(self, live: LiveShell, command: str, kept: Kept) -> tuple[Done | None, str]:
+    def _perform(self, live: LiveShell, command: str, kept: Kept) -> tuple[Reports, bool]:
         rows, columns = window(self._screen) or (24, 80)
         cleaner = Cleaner(width=columns, height=rows)
 
@@ -160,15 +161,16 @@ class UserShell:
             relay.until_done(reports)
             kept.add(cleaner.finish())
             self._tidy(cleaner, kept)
-        return reports.done, reports.traps
+        return reports, relay.is_interrupted
 
-    def _ran(self, command: str, kept: Kept, done: Done | None, traps: str) -> Ran:
+    def _ran(self, command: str, kept: Kept, reports: Reports) -> Ran:
         output, whole = kept.close()
+        done = reports.done
         if done is None:
             self._drop()
             threading.Thread(target=self.start, daemon=True).start()
             return Ran(command, output, None, self._folder, whole)
-        self._carried = Carried(done.code, done.flags, traps)
+        self._carried = Carried(done.code, done.flags, reports.traps)
         self._folder = Path(done.folder) if done.folder else self._folder
         if self._live is not None:
             self.typed = self._live.unread().decode(errors="replace")
@@ -261,12 +263,13 @@ class UserShell:
             return self._is_closed or time.monotonic() > deadline
 
         relay.until_done(reports, is_over)
-        if reports.done is None and live.is_alive and not self._is_closed:
-            relay.press(b"\x03")
-            if not reports.is_started:
-                live.send(live.dialect.begin(live.ground, live.token))
-            deadline += _AFTER_INTERRUPT
-            relay.until_done(reports, is_over)
+        for _ in range(_INTERRUPTS):
+            if reports.done is None and live.is_alive and not self._is_closed:
+                relay.press(b"\x03")
+                if not reports.is_started:
+                    live.send(live.dialect.begin(live.ground, live.token))
+                deadline = time.monotonic() + _AFTER_INTERRUPT
+                relay.until_done(reports, is_over)
         return reports.done is not None
 
     def _drop(self) -> None:

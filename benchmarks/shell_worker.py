@@ -1,0 +1,97 @@
+"""One measurement of the shell in a process of its own; `benchmarks.shell` starts it.
+
+    python -m benchmarks.shell_worker NAME URL ROUNDS
+
+It goes on with the saved conversation NAME, asks ROUNDS questions, and prints for each of them when
+it was asked and how long the steps took, as JSON. The environment says where all that lies.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from rich.console import Console
+
+from brim import config
+from brim.providers import transport
+from brim.providers.client import AsyncClient
+from brim.shell.asking import ask
+from brim.shell.conversation import Conversation
+from brim.shell.screen import Screen
+from brim.shell.starting import Wanted, begin_work, started
+
+WORDS = "And what does that mean for number {}?"
+
+
+class Stopwatch:
+    """How long the steps of the present question took."""
+
+    def __init__(self) -> None:
+        self.steps: dict[str, float] = {}
+
+    def add(self, step: str, began: float) -> None:
+        self.steps[step] = self.steps.get(step, 0.0) + time.monotonic() - began
+
+    def around(self, step: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*given: Any, **named: Any) -> Any:
+            began = time.monotonic()
+            try:
+                return function(*given, **named)
+            finally:
+                self.add(step, began)
+
+        return timed
+
+    def around_async(self, step: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        async def timed(*given: Any, **named: Any) -> Any:
+            began = time.monotonic()
+            try:
+                return await function(*given, **named)
+            finally:
+                self.add(step, began)
+
+        return timed
+
+
+@contextmanager
+def watched(watch: Stopwatch) -> Iterator[None]:
+    with (
+        patch.object(Conversation, "say", watch.around("log", Conversation.say)),
+        patch.object(
+            AsyncClient, "_requested", watch.around_async("compose", AsyncClient._requested)
+        ),
+        patch.object(transport, "encoded", watch.around("serialise", transport.encoded)),
+    ):
+        yield
+
+
+def main(name: str, rounds: str) -> None:
+    folder = Path.cwd()
+    loaded = config.discover(folder=folder, environment=os.environ)
+    asked: list[dict[str, float]] = []
+    with ExitStack() as ends, Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+        screen = Screen(Console(file=nowhere, force_terminal=True, width=100))
+        began = time.monotonic()
+        shell = started(Wanted(resume=name), loaded, os.environ, screen, ends)
+        resumed = time.monotonic() - began
+        begin_work(shell)
+        shell.background.settle()
+        for number in range(int(rounds)):
+            watch = Stopwatch()
+            with watched(watch):
+                began = time.monotonic()
+                ask(shell, WORDS.format(number))
+            asked.append({"began": began, **watch.steps})
+    print(json.dumps({"resumed": resumed, "asked": asked}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
