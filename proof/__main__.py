@@ -1,7 +1,7 @@
 """All that is proved on the real server, with the figures.
 
 python -m proof              everything (some twenty minutes)
-python -m proof counts       one part: counts, near, off or cache
+python -m proof counts       one part: counts, near, off, cache or shell
 python -m proof --small      a small piece of each
 """
 
@@ -20,7 +20,7 @@ from pathlib import Path
 from brim.local import LocalServer, fetch_default
 from brim.planning import Ask
 from brim.providers import Learned
-from proof import cache
+from proof import cache, shell
 from proof.counts import compared
 from proof.fitting import WINDOWS, Fitting, Tally
 from proof.judge import TEMPLATE
@@ -87,6 +87,18 @@ class Proof:
         steady, thrift = (evaluated[name] / evaluated["sliding"] for name in ("steady", "thrift"))
         return self._small or (steady <= 0.60 and thrift <= 0.35)
 
+    def shell(self) -> bool:
+        """The shell, killed and resumed: no request refused, no turn lost or said twice."""
+        turns, kills = self._few(8, 60), self._few(3, 12)
+        real = shell.with_model(self._folder / "model", self._model, turns=turns, kills=kills)
+        print(shell.told("the embedded model", real, shell.SMALL, shell.SMALL), flush=True)
+        turns, kills = self._few(60, 1_000), self._few(5, 20)
+        scripted = shell.with_script(self._folder / "script", turns=turns, kills=kills)
+        print(shell.told("a scripted model", scripted, shell.LARGER, shell.LARGER))
+        for wrong in (*real.wrong, *scripted.wrong):
+            print(f"  {wrong}")
+        return not (real.wrong or scripted.wrong)
+
     def _fitted(self, ask: Ask) -> list[Tally]:
         windows = (512, 1024) if self._small else WINDOWS
         fitting = Fitting(self._model, self._learned(), ask, windows)
@@ -123,7 +135,7 @@ class Proof:
         return few if self._small else many
 
 
-PARTS = ("counts", "near", "off", "cache")
+PARTS = ("counts", "near", "off", "cache", "shell")
 
 
 def _total(tallies: Iterable[Tally]) -> Tally:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPResponse
@@ -52,6 +52,11 @@ class Exchange:
         return str(self.body["messages"][-1]["content"])
 
 
+def answering(exchanges: Sequence[Exchange], words: str) -> list[Exchange]:
+    """Those whose last message ends with these words."""
+    return [each for each in exchanges if each.last_words.endswith(words)]
+
+
 class Relay:
     """An address on this machine behind which another server answers."""
 
@@ -80,7 +85,7 @@ class Relay:
 
     def saw(self, words: str) -> list[Exchange]:
         """The requests whose last message ends with these words."""
-        return [each for each in self.exchanges if each.last_words.endswith(words)]
+        return answering(self.exchanges, words)
 
     def wait_for_pieces(self, words: str, number: int, timeout: float = 120) -> bool:
         """Wait until the answer to these words has begun, or is over; whether it still comes."""

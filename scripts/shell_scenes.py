@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -23,11 +24,10 @@ ROWS: Final = 64
 """More than a scene needs; what is not used is cropped."""
 PROMPT: Final = "›"
 QUESTION: Final = "[q]uit:"
+STATUS: Final = "%)"
+"""Stands in the status line, which is drawn last."""
 CACHE_STEP: Final = 128
 """A server's cache knows the beginning of a prompt in steps of this size."""
-
-Scene = Callable[[], str]
-"""Gives a screen with its colours."""
 
 
 class Model:
@@ -102,18 +102,24 @@ def at_work(*, tools: bool = False) -> Iterator[Typist]:
             columns=COLUMNS,
             rows=ROWS,
         ) as terminal:
-            terminal.wait_for("%)")  # the status line, which comes last
+            terminal.wait_for(STATUS)
             yield Typist(terminal)
 
 
 def screen(typist: Typist, first: str) -> str:
     """The screen from the last line on that has these words, as if it had just scrolled there."""
-    typist.terminal.settle()
-    plain, rows = typist.terminal.screen, typist.terminal.ansi().split("\n")
-    begin = max(place for place, line in enumerate(plain) if first in line)
-    last = max(place for place, line in enumerate(plain) if line)
-    above = [place for place in range(begin, last) if plain[place]][-1]
-    return "\n".join([*rows[begin : above + 1], rows[last]])
+    terminal = typist.terminal
+    terminal.wait_for(lambda lines: STATUS in _used(lines)[-1])
+    terminal.settle()
+    lines, rows = _used(terminal.screen), terminal.ansi().split("\n")
+    begin = max(place for place, line in enumerate(lines) if first in line)
+    end = max(place for place, line in enumerate(lines[:-1]) if line)
+    return "\n".join([*rows[begin : end + 1], rows[len(lines) - 1]])
+
+
+def _used(lines: Sequence[str]) -> list[str]:
+    """The lines without the empty ones below them."""
+    return "\n".join(lines).rstrip("\n").split("\n")
 
 
 def first() -> str:
@@ -141,10 +147,25 @@ def work(typist: Typist) -> None:
         typist.do(line)
 
 
+def more(typist: Typist) -> None:
+    """Talk on, until something had to leave."""
+    for line in shop.MORE:
+        typist.do(line)
+
+
+def sum_up(typist: Typist) -> None:
+    typist.do(":compact", "[n]o:")
+    typist.do("y")
+
+
 def context() -> str:
-    """What fills the window."""
+    """What fills the window, when some of it was summed up and some output waits."""
     with at_work(tools=True) as typist:
         work(typist)
+        more(typist)
+        sum_up(typist)
+        for line in shop.LAST:
+            typist.do(line)
         typist.do(":context")
         return screen(typist, ":context")
 
@@ -153,22 +174,48 @@ def cost() -> str:
     """What it has cost."""
     with at_work() as typist:
         work(typist)
+        more(typist)
+        sum_up(typist)
         typist.do(":cost detail")
         return screen(typist, ":cost detail")
 
 
 def status() -> str:
-    """The prompt and the line below it: at the beginning, when it is full, after a cut."""
+    """The prompt and the line below it: at the beginning, when it is full, and after a cut."""
     with at_work() as typist:
+        typist.do(":tree")  # it would come by itself, sooner or later
+        states = [typed(typist, "git diff --stat")]
         work(typist)
-        return screen(typist, "app.log")
+        states.append(typed(typist, "make checkout faster"))
+        more(typist)
+        states.append(screen(typist, ":recall"))
+    return "\n\n".join(states)
 
 
-SCENES: Final[Mapping[str, tuple[Scene, str]]] = {
-    "first": (first, "a command, and a question about it"),
-    "context": (context, ":context"),
-    "cost": (cost, ":cost detail"),
-    "confirmation": (confirmation, "a command needs its user's word"),
-    "status": (status, "the prompt and the status line"),
+def typed(typist: Typist, line: str) -> str:
+    """The prompt with a line that is not sent."""
+    typist.terminal.type(line)
+    typist.at(line)
+    seen = screen(typist, line)
+    typist.terminal.press("ctrl-u")
+    typist.at(PROMPT)
+    return seen
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What is played, and the title of its window."""
+
+    play: Callable[[], str]
+    """Gives a screen with its colours."""
+    title: str
+
+
+SCENES: Final[Mapping[str, Scene]] = {
+    "first": Scene(first, "a command, and a question about it"),
+    "context": Scene(context, "what fills the window"),
+    "cost": Scene(cost, "what it has cost"),
+    "confirmation": Scene(confirmation, "the model proposes, you decide"),
+    "status": Scene(status, "the prompt and the status line"),
 }
-"""The scenes by the names of their files, with the titles of the windows."""
+"""The scenes by the names of their pictures."""

@@ -24,9 +24,6 @@ window = 8_192
 reply = 1_500
 price = {{ input = 0.05, cached = 0.005, output = 0.4 }}
 
-[summary]
-model = "gpt-5-nano"
-
 [[routing.rules]]
 match = '\\bcommit message\\b'
 model = "gpt-5-nano"
@@ -97,6 +94,45 @@ def charge(card, cents, *, tries=3, timeout=10):
             if attempt == tries - 1:
                 raise
 '''
+SERVER: Final = '''\
+"""Pages and orders over HTTP."""
+
+import logging
+import secrets
+import time
+from http import HTTPStatus
+
+import store
+
+log = logging.getLogger("shop")
+
+
+def application(environ, start_response):
+    """One request: found, answered, and written down with the time that it took."""
+    begin, name = time.monotonic(), f"r-{secrets.randbelow(100_000)}"
+    method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+    try:
+        status, body = answer(method, path, environ["wsgi.input"])
+    except store.SoldOut as sold_out:
+        status, body = HTTPStatus.CONFLICT, f"{sold_out} is sold out"
+    except Exception as error:
+        status, body = HTTPStatus.INTERNAL_SERVER_ERROR, "please try again"
+        log.error("  %s.%s: %s", type(error).__module__, type(error).__name__, error)
+    took = (time.monotonic() - begin) * 1000
+    log.info("%s %s %s %d %.0f ms", name, method, path, status, took)
+    start_response(f"{status.value} {status.phrase}", [("Content-Type", "text/plain")])
+    return [body.encode()]
+
+
+def answer(method, path, body):
+    match method, path.strip("/").split("/"):
+        case "GET", ["articles", number]:
+            return HTTPStatus.OK, store.article(int(number))
+        case "POST", ["orders"]:
+            return HTTPStatus.CREATED, store.checkout(store.order(body))
+        case _:
+            return HTTPStatus.NOT_FOUND, "there is nothing here"
+'''
 TESTS: Final = '''\
 import pytest
 
@@ -131,7 +167,7 @@ FILES: Final = {
     "README.md": "# shop\n\nOrders, stock and payments of a small shop.\n",
     "store.py": STORE,
     "payments.py": PAYMENTS,
-    "server.py": "from store import checkout\n",
+    "server.py": SERVER,
     "templates/cart.html": "<h1>Cart</h1>\n",
     "templates/order.html": "<h1>Order</h1>\n",
     "tests/test_payments.py": "import payments\n",
@@ -144,24 +180,23 @@ LOCKED: Final = "  sqlite3.OperationalError: database is locked"
 
 
 def config(url: str, *, tools: bool) -> str:
-    """What the shell is told: two models, who sums up, and who writes commit messages."""
+    """What the shell is told: two models, and which of them writes the commit messages."""
     servers = TOOLS.format(python=sys.executable, server=__file__) if tools else ""
     return CONFIG.format(url=url) + servers
 
 
 def log() -> Iterator[str]:
-    """A morning of the server."""
+    """A morning of the server; at its end two orders in a row find the database locked."""
     for number in range(1, 121):
-        minute, second = divmod(number * 37, 60)
-        is_locked = number % 5 == 0 or number == 119
-        time = f"09:{minute % 60:02}:{second:02}"
-        if is_locked:
-            yield f"{time} POST /orders 500  {5000 + number % 9} ms"
+        minute, second = divmod(number * 23, 60)
+        begin = f"2026-03-02 09:{minute:02}:{second:02} r-{48000 + number}"
+        if number % 5 == 0 or number == 119:
+            yield f"{begin} POST /orders 500 {5000 + number % 9} ms"
             yield LOCKED
         elif number % 3:
-            yield f"{time} GET  /articles/{number * 7 % 90 + 10} 200    {number % 11 + 3} ms"
+            yield f"{begin} GET /articles/{number * 7 % 90 + 10} 200 {number % 11 + 3} ms"
         else:
-            yield f"{time} POST /orders 201  {number * 29 % 700 + 1100} ms"
+            yield f"{begin} POST /orders 201 {number * 29 % 700 + 1100} ms"
 
 
 def make(folder: Path) -> None:
@@ -175,16 +210,17 @@ def make(folder: Path) -> None:
 
 ANSWERS: Final = {
     "why is it locked, and what can I do?": """\
-`checkout` holds SQLite's **only write lock** while it waits for the bank. A second order waits \
-five seconds for that lock, then gives up.
+Another request holds SQLite's **only write lock**. The others wait for it and give up after the \
+five seconds of `timeout`, as the log shows. Most often a transaction is open while something slow \
+happens, like a call to the bank:
 
-1. Ask the bank *before* the transaction begins.
+1. Do the slow part *before* the transaction begins.
 2. Let readers go on meanwhile: `PRAGMA journal_mode = WAL`.
 
 ```python
 def checkout(order):
-    receipt = payments.charge(order.card, order.total)   # seconds, but no lock
-    with connected() as db:                              # milliseconds
+    receipt = bank.charge(order)      # takes seconds, but holds no lock
+    with connected() as db:           # milliseconds
         record(db, order, receipt)
 ```
 """,
@@ -200,9 +236,9 @@ changed, and only the `COMMIT` after `payments.charge` gives it back. With three
 seconds each, one slow answer of the bank can stop every other order for half a minute.
 """,
     "when does it fail, and how often?": """\
-25 of the 49 orders of that hour failed, every one of them after **five seconds**, which is the \
+25 of the 57 orders since nine failed, every one of them after **five seconds**, which is the \
 `timeout` that `connected` asks SQLite for. They come in the seconds after another order that took \
-more than 1.1 seconds, so they waited for its lock. Reading articles is never slow: readers do \
+1.1 seconds or more, so they waited for its lock. Reading articles is never slow: readers do \
 not need the lock.
 """,
     "then how should the two of them work together?": """\
@@ -263,9 +299,27 @@ def test_a_second_try_is_no_second_charge(bank):
     assert bank.charges == 1
 ```
 """,
-    "was it the same before nine?": """\
-No. Before 09:10 an order took 1.1 to 1.8 seconds and hardly two came at once. The failures begin \
-when the bank's answers become slower, not when there are more orders.
+    "is it the same from the first minute on?": """\
+Yes. From 09:00 on each fifth request is an order that fails, and those that succeed take 1.1 to \
+1.8 seconds: that is the bank, and for all of that time nobody else can write.
+""",
+    "does the number of readers matter?": """\
+No. Articles are read in 3 to 13 ms all the time, before, during and after the failures. Only \
+writers wait for each other.
+""",
+    "what does a user see of it?": """\
+Five seconds of nothing, then *please try again*: `application` turns every error but a sold out \
+article into a 500 with these words. Whoever tries again at once waits for the same lock.
+""",
+    "where would you begin?": """\
+With the test for the slow bank: it fails today, and for the right reason.
+""",
+    "and in between?": """\
+Nothing else: it is the one lock, from the first order to the last.
+""",
+    "and at the end?": """\
+The same picture: failures at 5.0 seconds, orders at 1.1 to 1.8 seconds, and readers untouched. \
+So the load is not the reason, and a longer `timeout` would only hide it.
 """,
 }
 SUMMARY: Final = """\
@@ -284,10 +338,19 @@ WORK: Final = (
     "write the commit message",
     "cat tests/test_store.py",
     "which tests are missing for that?",
+    "sed -n '1,40p' app.log",
+    "is it the same from the first minute on?",
+    "sed -n '41,80p' app.log",
+    "does the number of readers matter?",
+    "cat server.py",
+    "what does a user see of it?",
+    "tail -n 38 app.log",
 )
 """Lines that nearly fill the window."""
-MORE: Final = ("head -n 50 app.log", "was it the same before nine?")
+MORE: Final = ("and at the end?", "sed -n '81,118p' app.log", "and in between?")
 """And those for which something has to leave."""
+LAST: Final = ("cat store.py", "where would you begin?", "cat payments.py")
+"""What is said after a summary; the last output waits for a question."""
 
 
 # The MCP server

@@ -3,7 +3,8 @@
 A picture needs nothing from outside: no font, no address, no script. The same screen gives the
 same bytes.
 
-    python scripts/write_pictures.py docs/pictures/*.ansi     # NAME.ansi → NAME.svg
+    make pictures                                               # all of them
+    PYTHONPATH=. python scripts/write_pictures.py context       # one, by its name
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
-COLUMNS = 100
+from scripts.shell_scenes import COLUMNS, SCENES
+
+FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 ASPECT = 0.6
 """Width of a sign for its height, about the same in all fonts below."""
 SIGN_WIDTH = 20 * ASPECT
@@ -147,7 +150,7 @@ def main(names: list[str]) -> None:
 def picture(name: str) -> str:
     """Play a scene, and draw the screen at its end."""
     scene = SCENES[name]
-    return svg(scene.play(), scene.title, scene.columns)
+    return svg(scene.play(), scene.title, COLUMNS)
 
 
 if __name__ == "__main__":

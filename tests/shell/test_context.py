@@ -298,7 +298,7 @@ def test_it_can_be_read() -> None:
     assert len(lines[4]) == 79
     assert lines[5].index("▲") == lines[4].index("░")
     assert lines[-1].split() == ["window", "4,000"]
-    assert "░ reply               500     12 %  ≤ $0.0100" in lines
+    assert "░ reply               500     12 %  ≤ $0.010000" in lines
 
 
 @given(sessions(), st.integers(20, 130), st.sampled_from(("colors", "none", "dumb")))

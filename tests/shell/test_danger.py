@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from brim.shell.danger import Verdict, judge
+from brim.shell.danger.wrapper_table import SUBCOMMANDS, WRAPPERS
 
 TABLE: Final = tomllib.loads((Path(__file__).parent / "data" / "danger.toml").read_text("utf-8"))
 DESTRUCTIVE: Final = [line for lines in TABLE["destructive"].values() for line in lines]
@@ -112,6 +113,19 @@ def test_sudo_hides_nothing(place: Path) -> None:
     simple = [line for line in DESTRUCTIVE if SIMPLE.fullmatch(line)]
     assert len(simple) > 150
     assert passed([f"sudo {line}" for line in simple], place) == []
+
+
+def test_no_wrapper_of_the_table_hides_its_command(place: Path) -> None:
+    named = [(name, wrapper) for name, wrapper in WRAPPERS.items()]
+    named += [(" ".join(words).strip(), wrapper) for words, wrapper in SUBCOMMANDS.items()]
+    lines = [
+        f"{name} {'1 ' * wrapper.skips}{command}"
+        for name, wrapper in named
+        if wrapper.takes_words and not wrapper.each
+        for command in ("rm notes.txt", "rm -v -c -x notes.txt", "git reset --hard", "sudo reboot")
+    ]
+    assert len(lines) > 300
+    assert passed(lines, place) == []
 
 
 def test_each_finding_says_what_it_is_about(place: Path) -> None:

@@ -157,24 +157,24 @@ def test_compact_asks_and_undo_brings_everything_back(home: Home) -> None:
         return numbered(body) if body.get("stream") else "They spoke of numbers."
 
     with Scripted(answer) as provider:
-        home.configure(provider)
+        home.configure(provider, window=3_000)
         with home.shell() as shell:
-            for number in range(6):
+            for number in range(9):
                 shell.do(f"?question {number}")
             whole = sent(provider)
             shell.asked(":compact primes", "compact? [y]es, [n]o: ")
             assert re.search(r"[\d,]+ → .*[\d,]+ tokens", shell.terminal.everything)
             assert "nothing was changed" in shell.do("n")
-            assert len(provider.requests) == 6, "nobody was asked for a summary"
+            assert len(provider.requests) == 9, "nobody was asked for a summary"
             shell.asked(":compact primes", "compact? [y]es, [n]o: ")
             assert "They spoke of numbers." in shell.do("y")
             assert "primes" in sent(provider)
-            shell.do("?question 6")
-            assert "question 0" not in sent(provider)
+            shell.do("?question 9")
+            assert "question 4" not in sent(provider)
             assert "They spoke of numbers." in sent(provider)
             shell.do(":undo")
             assert "the compaction is taken back" in shell.do(":undo")
-            shell.do("?question 7")
+            shell.do("?question 10")
             assert whole in sent(provider)
             assert "They spoke of numbers." not in sent(provider)
 
@@ -204,6 +204,7 @@ def test_pin_recall_and_rolling(home: Home) -> None:
             assert "fitting is off" in shell.do(":rolling-context off")
             before = len(provider.requests)
             shell.terminal.line("?one more question")
+            shell.terminal.wait_for("your words are back in the prompt")
             shell.at_prompt("?one more question")
             assert len(provider.requests) == before, "it does not fit, so it is not sent"
             shell.terminal.press("ctrl-c")

@@ -33,15 +33,15 @@ def text(template: str, values: Status = FULL, width: int = 200) -> str:
 
 
 def test_the_line_as_it_comes() -> None:
-    assert text(TEMPLATE) == (" gpt-5-mini █▏·······│░░ ~12.3k/100k (~12%) · $0.0213 · ~/src/brim ")
+    assert text(TEMPLATE) == "gpt-5-mini █▏·······│░░ ~12.3k/100k (~12%) · $0.0213 · ~/src/brim"
 
 
 @pytest.mark.parametrize(
     ("template", "values", "expected"),
     [
-        (TEMPLATE, Status("m", 0), " m ~0 "),
-        (TEMPLATE, Status("m", 5, 10, 20, is_exact=True), " m ███···│░░░░░ 5/10 (50%) "),
-        (TEMPLATE, Status(), " ~0 "),
+        (TEMPLATE, Status("m", 0), "m ~0"),
+        (TEMPLATE, Status("m", 5, 10, 20, is_exact=True), "m ███···│░░░░░ 5/10 (50%)"),
+        (TEMPLATE, Status(), "~0"),
         ("{cwd} · {model} | {route}", Status("m"), "m"),
         ("{model} · {cwd} | {route}", Status("m", route="r"), "m · r"),
         ("{model} {cwd} · {route}", Status("m", route="r"), "m · r"),
@@ -102,10 +102,10 @@ def test_the_bar_marks_the_limit(used: int, limit: int, expected: str) -> None:
 def test_without_room_the_least_needed_leave_first() -> None:
     widths = [len(text(TEMPLATE, width=width)) for width in range(90)]
     assert all(found <= width for width, found in enumerate(widths))
-    assert text(TEMPLATE, width=60) == " gpt-5-mini █▏·······│░░ ~12.3k/100k (~12%) · $0.0213 "
-    assert text(TEMPLATE, width=45) == " gpt-5-mini ~12.3k/100k (~12%) · $0.0213 "
-    assert text(TEMPLATE, width=20) == " (~12%) · $0.0213 "
-    assert text(TEMPLATE, width=8) == " (~12%) "
+    assert text(TEMPLATE, width=60) == "gpt-5-mini █▏·······│░░ ~12.3k/100k (~12%) · $0.0213"
+    assert text(TEMPLATE, width=45) == "gpt-5-mini ~12.3k/100k (~12%) · $0.0213"
+    assert text(TEMPLATE, width=20) == "(~12%) · $0.0213"
+    assert text(TEMPLATE, width=8) == "(~12%)"
     assert set(FIRST_TO_GO) == set(FIELDS)
 
 

@@ -48,7 +48,7 @@ def ask(shell: Shell, words: str) -> bool:
         shell.screen.error(str(error))
     else:
         return True
-    _give_back(shell, before, words)
+    give_back(shell, before, words)
     return False
 
 
@@ -60,7 +60,7 @@ def ask_again(shell: Shell) -> None:
     ask(shell, words)
 
 
-def _give_back(shell: Shell, before: int, words: str) -> None:
+def give_back(shell: Shell, before: int, words: str) -> None:
     """Where nothing answered, the words stand in the prompt again."""
     if len(shell.session) == before + 1:
         shell.conversation.take_back(before)
@@ -75,8 +75,11 @@ def _converse(shell: Shell, words: str) -> None:
     category = "main" if shell.route.rule is None else "route"
     for _ in range(ROUNDS):
         reply = send(shell, shell.route, category)
-        if not reply.calls or not answer_calls(shell, reply.calls):
+        if not reply.calls:
             break
+        if not answer_calls(shell, reply.calls):
+            shell.screen.notice("stopped; what was said is kept")
+            return
     else:
         shell.screen.warn(f"{ROUNDS} rounds of tool calls and no end; say something to go on")
     offer_commands(shell, reply.text)

@@ -14,10 +14,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from brim.config import McpConfig
+    from brim.shell.mcp_tools import Tool
     from brim.shell.state import Shell
 
 BLOCK_SHARE: Final = 0.15
 """What the facts, and the project's files, may take of the limit."""
+WHOLE: Final = -1
+"""In the place of a room: the files as they were read."""
 LEAST: Final = 60
 """Characters below which a tree says nothing."""
 TOOLS_SHARE: Final = 0.5
@@ -36,8 +39,13 @@ def show_tree(shell: Shell, depth: int | None = None) -> None:
         raise InputError("this folder is in no project (there is no .git or the like above it)")
     settings = shell.config.project
     shell.depth = depth or settings.depth
-    shell.session.project = _tree(shell.project, shell.depth, settings.max_chars).text or None
+    shell.files = {WHOLE: _tree(shell.project, shell.depth, settings.max_chars).text}
     fit_blocks(shell)
+
+
+def hide_tree(shell: Shell) -> None:
+    shell.files = None
+    shell.session.project = None
 
 
 def read_tree(shell: Shell) -> None:
@@ -48,20 +56,34 @@ def read_tree(shell: Shell) -> None:
     shell.depth = settings.depth
 
     def show(found: Tree) -> None:
-        shell.session.project = found.text or None
+        shell.files = {WHOLE: found.text}
         fit_blocks(shell)
 
     shell.background.start(lambda: _tree(root, settings.depth, settings.max_chars), show)
 
 
 def fit_blocks(shell: Shell) -> None:
-    """Let facts and files take no more than their share of a small window."""
+    """Let facts, files and tools take no more than their share of a small window."""
     session, room = shell.session, int(shell.limit * BLOCK_SHARE)
     session.memory_chars = min(shell.config.memory.inject_max_chars, room * CHARS_PER_TOKEN)
+    if shell.files is None and session.project and shell.project:
+        shell.files = {WHOLE: session.project}
+    if shell.files is not None:
+        # Kept for each room: a model that is asked again is told the same as before.
+        if room not in shell.files:
+            shell.files[room] = _fitting(shell, shell.files[WHOLE], room)
+        session.project = shell.files[room] or None
+    if shell.offer is not None and shell.offered_from != _offered_from(shell):
+        offer_tools(shell)
+
+
+def _fitting(shell: Shell, text: str, room: int) -> str:
+    """As much of the project's files as there is room for."""
     chars = shell.config.project.max_chars
-    while session.project and shell.project and session.count(session.project) > room:
+    while text and shell.project and shell.session.count(text) > room:
         chars = chars * 2 // 3
-        session.project = _tree(shell.project, shell.depth, chars).text if chars > LEAST else None
+        text = _tree(shell.project, shell.depth, chars).text if chars > LEAST else ""
+    return text
 
 
 def _tree(root: Path, depth: int, max_chars: int) -> Tree:
@@ -95,14 +117,21 @@ def disconnect(shell: Shell, name: str) -> None:
 def offer_tools(shell: Shell) -> None:
     """Offer what fits, and name what does not."""
     session = shell.session
-    size = session.target.counter().tools
-    made = offer(shell.servers.tools, room=int(shell.limit * TOOLS_SHARE), size=size)
+    shell.offered_from = tools, room = _offered_from(shell)
+    made = offer(tools, room=room, size=session.target.counter().tools)
+    before, shell.offer = shell.offer, made
+    if before is not None and made.offered == before.offered and session.tools:
+        return
     session.tools = made.definitions
     session.system = shell.base_prompt()
-    news = [
-        name for name in made.left_out if shell.offer is None or name not in shell.offer.left_out
-    ]
-    shell.offer = made
-    for name in news:
-        shell.screen.warn(f"not offered, because it does not fit: {name}")
+    for name in made.left_out:
+        warning = f"not offered, because it does not fit: {name}"
+        if warning not in shell.told:
+            shell.told.add(warning)
+            shell.screen.warn(warning)
     shell.keep("tools", servers=list(made.sizes), left_out=list(made.left_out))
+
+
+def _offered_from(shell: Shell) -> tuple[tuple[Tool, ...], int]:
+    """The tools that there are, and the room for them."""
+    return shell.servers.tools, int(shell.limit * TOOLS_SHARE)

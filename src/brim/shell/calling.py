@@ -76,12 +76,21 @@ def _is_wanted(shell: Shell, tool: Tool, arguments: Mapping[str, Any], *, by_its
         return False
     answer = _answer(shell, dangers)
     shell.note("asked", tool=tool.offered, destructive=dangers, answer=answer)
+    if answer == "interrupt":
+        raise KeyboardInterrupt
     if answer == "always":
         shell.allow(shell.rules.allowing_tool(tool.server, tool.name))
     return answer in ("run", "always")
 
 
 def _answer(shell: Shell, dangers: Sequence[str]) -> str:
+    try:
+        return _said(shell, dangers)
+    except KeyboardInterrupt:
+        return "interrupt"
+
+
+def _said(shell: Shell, dangers: Sequence[str]) -> str:
     if dangers:
         said = shell.screen.ask("destructive. type yes to call it, or [s]kip: ").lower()
         return "run" if said == YES else "skip"

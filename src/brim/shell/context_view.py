@@ -30,7 +30,7 @@ _NARROWER: Final[tuple[tuple[int, tuple[int, ...]], ...]] = (
 """From wide to narrow: columns between two cells, and the cells that are left out."""
 _COLORS: Final = (
     *("blue", "cyan", "magenta", "green", "yellow", "bright_blue", "bright_magenta"),
-    *("bright_cyan", "bright_green", "bright_yellow", "red", "bright_red", "white"),
+    *("bright_cyan", "white", "bright_green", "bright_yellow", "red", "bright_red"),
 )
 _FILLS: Final = "█▓▒▚▙▜▌▀▞▄▐▟▛"
 _LETTERS: Final = "#%@*+=oxszvnw"
@@ -82,7 +82,9 @@ def lines(picture: Picture, width: int, *, colors: bool, is_ascii: bool) -> Iter
     yield from _bar(picture, width - 1, signs, is_ascii=is_ascii)
     yield Text()
     yield from _rows(picture, width, signs, is_ascii=is_ascii)
-    yield from _remarks(picture, dot)
+    if remarks := list(_remarks(picture, dot)):
+        yield Text()
+        yield from remarks
 
 
 # Header and footer
@@ -211,12 +213,13 @@ def _rows(
     about = "" if picture.is_exact else "~"
     none = "-" if is_ascii else "–"
     head = ("", f"{about}tokens", "share", "price", "to free it")
+    places = _places(picture.parts)
     cells = [
         (
             harmless(part.name),
             f"{part.tokens:,}",
             _share(part.share),
-            _price(part, none),
+            _price(part, none, places),
             part.frees,
         )
         for part in picture.parts
@@ -278,9 +281,15 @@ def _share(share: float) -> str:
     return f"{percent:,.0f} %" if percent >= 10 or not percent else f"{percent:.1f} %"
 
 
-def _price(part: Part, none: str) -> str:
+def _places(parts: Iterable[Part]) -> int | None:
+    """Places behind the point that the smallest price needs: all have as many, in one column."""
+    least = min((part.price for part in parts if part.price), default=None)
+    return None if least is None else len(money(least).partition(".")[2])
+
+
+def _price(part: Part, none: str, places: int | None) -> str:
     price: Decimal | None = part.price
     if price is None:
         return none
     most = "<= " if none == "-" else "≤ "
-    return f"{most if part.name == 'reply' else ''}{money(price)}"
+    return f"{most if part.name == 'reply' else ''}{money(price, places)}"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
-from prompt_toolkit.filters import Condition
+from prompt_toolkit.enums import DEFAULT_BUFFER
+from prompt_toolkit.filters import Condition, has_focus
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.output import ColorDepth
@@ -123,10 +124,10 @@ class Prompt:
         return Typed(f"{sign}{decision.text}" if self._is_flipped else text, decision)
 
     def ask(self, question: str, default: str = "") -> str:
-        """An answer to a question; Ctrl-C and Ctrl-D answer nothing."""
+        """An answer to a question; Ctrl-D answers nothing, and Ctrl-C is raised."""
         try:
             return self._asking.prompt(_with_keys(question), default=default)
-        except (KeyboardInterrupt, EOFError):
+        except EOFError:
             return ""
 
     def redraw(self) -> None:
@@ -156,7 +157,8 @@ class Prompt:
 
     def _keys(self) -> KeyBindings:
         keys = KeyBindings()
-        is_typing = Condition(lambda: self._session.default_buffer.complete_state is None)
+        is_line = has_focus(DEFAULT_BUFFER)  # not the field of a search, which has keys of its own
+        is_typing = is_line & Condition(lambda: self._session.default_buffer.complete_state is None)
 
         @keys.add("enter", filter=is_typing)
         def _(event: KeyPressEvent) -> None:
@@ -165,7 +167,7 @@ class Prompt:
             else:
                 event.current_buffer.validate_and_handle()
 
-        @keys.add("escape", "enter")
+        @keys.add("escape", "enter", filter=is_line)
         def _(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text("\n")
 

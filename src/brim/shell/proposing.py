@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from brim.shell.danger import Verdict
     from brim.shell.state import Shell
 
-Answer = Literal["run", "edit", "skip", "explain", "always", "stop"]
+Answer = Literal["run", "edit", "skip", "explain", "always", "stop", "interrupt"]
 
 YES: Final = "yes"
 ANSWERS: Final[dict[str, Answer]] = {
@@ -41,18 +41,20 @@ NOT_RUN: Final = "[brim] `{command}` was not run: {why}"
 
 
 def offer_commands(shell: Shell, answer: str, *, by_itself: bool = False) -> bool:
-    """Offer the commands of an answer, one by one; False where the user stopped one by Ctrl-C.
+    """Offer the commands of an answer, one by one; False where the user pressed Ctrl-C.
 
     `by_itself`: what is not destructive runs without a question, as in goal mode.
     """
     stopped = interrupted = False
     for command in commands_in(answer):
-        wanted = None if stopped else _wanted(shell, command, by_itself=by_itself)
-        stopped = stopped or wanted is None
-        if wanted:
-            interrupted = not _run(shell, wanted)
-            stopped = interrupted
-        else:
+        wanted = None
+        try:
+            wanted = None if stopped else _wanted(shell, command, by_itself=by_itself)
+            interrupted |= bool(wanted) and not _run(shell, wanted or "")
+        except KeyboardInterrupt:
+            interrupted = True
+        stopped = stopped or interrupted or wanted is None
+        if not wanted:
             shell.conversation.output(SKIPPED.format(command=command))
     return not interrupted
 
@@ -89,6 +91,8 @@ def _wanted(shell: Shell, command: str, *, by_itself: bool) -> str | None:
                 return ""
             case "stop":
                 return None
+            case "interrupt":
+                raise KeyboardInterrupt
             case "edit":
                 command = shell.screen.ask("command: ", command) or command
             case "explain":
@@ -125,7 +129,10 @@ def _answer(shell: Shell, command: str, verdict: Verdict) -> Answer:
         shell.screen.notice("nobody is there to say yes, so it was skipped")
         return "skip"
     while True:
-        said = shell.screen.ask(_question(verdict, prefix)).lower()
+        try:
+            said = shell.screen.ask(_question(verdict, prefix)).lower()
+        except KeyboardInterrupt:
+            return "interrupt"
         answer = ANSWERS.get(said)
         if verdict.is_destructive and answer == "run" and said != YES:
             shell.screen.notice("it is destructive: only the whole word yes runs it")
@@ -143,5 +150,7 @@ def _question(verdict: Verdict, prefix: str | None) -> str:
 def _explain(shell: Shell, command: str) -> None:
     try:
         shell.screen.show(aside(shell, EXPLAIN.format(command=command)))
+    except KeyboardInterrupt:
+        shell.screen.notice("stopped")
     except BrimError as error:
         shell.screen.error(str(error))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from brim.errors import BrimError
 from brim.goal import NUDGE, Goal, Limits, Step, verdict
 from brim.routing import Route
-from brim.shell.asking import send
+from brim.shell.asking import give_back, send
 from brim.shell.calling import answer_calls
 from brim.shell.proposing import offer_commands
 
@@ -23,7 +23,8 @@ def pursue(shell: Shell, words: str) -> None:
     """Work towards a goal until it is reached, blocked, given up, or a limit ends it."""
     limits = shell.config.goal
     goal = Goal(Limits(limits.max_steps, limits.max_tokens, limits.max_dollars))
-    shell.goal = goal
+    before = len(shell.session)
+    shell.goal, shell.route = goal, Route()
     shell.session.goal = words
     shell.conversation.say(words)
     shell.keep("goal", words=words)
@@ -33,17 +34,17 @@ def pursue(shell: Shell, words: str) -> None:
     except KeyboardInterrupt:
         goal.end("interrupted")
     except (BrimError, OSError) as error:
-        shell.screen.error(str(error))
         goal.end("failed", str(error))
     finally:
         _leave(shell, goal)
+    give_back(shell, before, words)
 
 
 def _step(shell: Shell, goal: Goal) -> None:
     """One request, and what the model wants done."""
     shell.screen.notice(goal.progress)
     before = shell.session.ledger.total
-    reply = send(shell, Route(), "goal")
+    reply = send(shell, shell.route, "goal")
     acted = _act(shell, reply)
     goal.after(_used(before, shell.session.ledger.total), verdict(reply.text), acted=acted)
     if goal.ended is None and not reply.calls:
@@ -59,13 +60,15 @@ def _act(shell: Shell, reply: Reply) -> bool:
     if verdict(reply.text).kind != "open":
         return False
     waiting = len(shell.session.outputs)
-    offer_commands(shell, reply.text, by_itself=True)
+    if not offer_commands(shell, reply.text, by_itself=True):
+        raise KeyboardInterrupt
     return len(shell.session.outputs) > waiting
 
 
 def _used(before: Slot, after: Slot) -> Step:
-    cost = None if after.unknown else after.cost - before.cost
-    return Step(after.tokens - before.tokens, cost)
+    """What a step took; calls without a price may have come before it, and may be part of it."""
+    cost = after.cost - before.cost
+    return Step(after.tokens - before.tokens, None if after.unknown and not cost else cost)
 
 
 def _leave(shell: Shell, goal: Goal) -> None:

@@ -82,7 +82,7 @@ class Screen:
         self.console.print(harmless(text), style=style, markup=False, soft_wrap=wrap)
 
     def ask(self, question: str, default: str = "") -> str:
-        """What the user types; Ctrl-C and Ctrl-D answer nothing."""
+        """What the user types; Ctrl-D answers nothing, and Ctrl-C at a prompt is raised."""
         sys.stdout.flush()
         return self._ask(question, default).strip()
 
@@ -98,5 +98,9 @@ class Screen:
         if not self.is_terminal:
             yield
             return
-        with self.console.status(what, spinner="dots", spinner_style="dim"):
+        moving = self.console.status(what, spinner="dots", spinner_style="dim")
+        try:  # a Ctrl-C while it starts would otherwise leave it on the screen for good
+            moving.start()
             yield
+        finally:
+            moving.stop()

@@ -161,6 +161,7 @@ def go_on(shell: Shell, name: str) -> None:
         shell.log, name, lambda data: _session(shell.models, shell.name, data)
     )
     shell.log.release(old.name)
+    shell.offered_from = ((), 0)  # nothing was offered in this one
     _attach(shell)
 
 
@@ -174,6 +175,7 @@ def _attach(shell: Shell) -> None:
     if (cap := shell.config.cost.cap_per_day_dollars) is not None:
         session.ledger.day = DayCap(cap, spending.today)
     session.fitting = shell.facts.choice(FITTING, True)
+    session.goal = None  # a shell that was killed on the way to one does not go on by itself
     session.system = shell.base_prompt()
     session.memory = list(shell.facts.all().values())
 

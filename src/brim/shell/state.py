@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from brim.session import Session
     from brim.shell.conversation import Conversation
     from brim.shell.mcp import Servers
+    from brim.shell.mcp_tools import Tool
     from brim.shell.models import Models
     from brim.shell.offering import Offer
     from brim.shell.screen import Screen
@@ -63,6 +64,8 @@ class Shell:
     """The root of the project that the folder is in."""
     depth: int = 3
     """How many levels of its files the model is shown."""
+    files: dict[int, str] | None = None
+    """Those files as they were read, and as far as they fit a room; None where they are hidden."""
     yes: bool = False
     """Run what is not destructive without asking."""
     is_script: bool = False
@@ -76,6 +79,8 @@ class Shell:
     """The way that the last words took."""
     goal: Goal | None = None
     offer: Offer | None = None
+    offered_from: tuple[tuple[Tool, ...], int] = ((), 0)
+    """The tools that it was made from, and the room that there was for them."""
     rules: Rules = field(default_factory=Rules)
     background: Background = field(default_factory=Background)
     told: set[str] = field(default_factory=set)

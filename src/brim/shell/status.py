@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from prompt_toolkit.formatted_text import StyleAndTextTuples
 
 TEMPLATE: Final = (
-    " {model} {bar} {ctx_used}/{ctx_limit} ({ctx_percent}) · {cost} · {cwd} · {route} · {goal} "
+    "{model} {bar} {ctx_used}/{ctx_limit} ({ctx_percent}) · {cost} · {cwd} · {route} · {goal}"
 )
 BAR: Final = 12
 """Columns of the bar."""

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from brim.config import McpConfig
 from brim.errors import InputError
-from brim.shell.attaching import connect, disconnect, remember, show_tree
+from brim.shell.attaching import connect, disconnect, hide_tree, remember, show_tree
 from brim.shell.commands.registry import command, number
 from brim.shell.harmless import harmless
 from brim.summary import transcript
@@ -64,7 +64,7 @@ def _listed(shell: Shell) -> RenderableType:
 def tree(shell: Shell, words: str) -> RenderableType:
     """Show the project's files to the model: to a DEPTH, not at all, or read anew."""
     if words == "off":
-        shell.session.project = None
+        hide_tree(shell)
     else:
         depth = number(words, "the depth") if words not in ("", "refresh") else None
         show_tree(shell, depth)

@@ -17,6 +17,7 @@ from brim.shell.danger.findings import Finding, Verdict
 
 __all__ = ["Finding", "Verdict", "judge"]
 
+LONGEST_SHOWN: Final = 300
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -32,9 +33,21 @@ def judge(
 
     `variables` are those of the user's shell, exported or not: one that is missing is empty.
     """
-    from brim.shell.danger.judging import Judge
-    from brim.shell.danger.walking import read
+    from brim.shell.danger.judging import ExhaustedError, Judge
+    from brim.shell.danger.marks import clean
+    from brim.shell.danger.scope import Scope
+    from brim.shell.danger.walking import Walk
 
-    noted = Judge()
-    read(command, noted, variables=variables, folder=folder, home=home, aliases=aliases)
+    text, noted = clean(command), Judge()
+    known: dict[str, tuple[str, ...]] = {name: (clean(value),) for name, value in variables.items()}
+    scope = Scope(known, {name: clean(value) for name, value in aliases.items()}, (folder,), home)
+    try:
+        Walk(noted, scope).script(text, text)
+        for name, body, where in list(noted.pending.values()):
+            Walk(noted, where).uncalled(name, body)
+    except ExhaustedError:
+        pass
+    except Exception as error:  # whatever goes wrong here, the user is asked
+        why = f"it could not be judged ({type(error).__name__})"
+        noted.findings[Finding(text[:LONGEST_SHOWN], why)] = None
     return Verdict(tuple(noted.findings))

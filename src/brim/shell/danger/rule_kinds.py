@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Final
 
 from brim.shell.danger.calls import Call
@@ -41,13 +42,20 @@ def verbs(*names: str, why: str, depth: int = 1, otherwise: Rule | None = None) 
 
     def rule(call: Call) -> str | None:
         operands = call.operands()[: depth + 1]
-        if any(operand in names for operand in operands):
+        alone = _alone(call)[: depth + 1]
+        if any(operand in names for operand in (*operands, *alone)):
             return why
         if operands and not is_known(operands[0]):
             return NOT_YET_KNOWN
         return otherwise(call) if otherwise else None
 
     return rule
+
+
+def _alone(call: Call) -> list[str]:
+    """The words that follow no option, and so cannot be the value of one."""
+    pairs = pairwise(["", *call.texts])
+    return [text for before, text in pairs if not before.startswith("-") and text[:1] != "-"]
 
 
 def sub(branches: Mapping[str, Branch], *valued: str) -> Rule:
@@ -58,6 +66,12 @@ def sub(branches: Mapping[str, Branch], *valued: str) -> Rule:
         if at is None:
             return None
         name = call.texts[at]
+        if at and name not in branches and call.texts[at - 1].startswith("-"):
+            # an option that is not known here may have taken this word for its value
+            later = next(
+                (n for n in range(at + 1, len(call.texts)) if call.texts[n] in branches), at
+            )
+            name, at = call.texts[later], later
         if not is_known(name):
             return NOT_YET_KNOWN
         branch = branches.get(name)

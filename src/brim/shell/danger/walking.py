@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from brim.shell.danger.assigning import assign, declare
 from brim.shell.danger.ground import Ground
-from brim.shell.danger.judging import DEEPEST, ExhaustedError, Judge
-from brim.shell.danger.marks import TRUSTED, UNKNOWN, clean, is_known, is_pattern, plain
+from brim.shell.danger.judging import DEEPEST, Judge
+from brim.shell.danger.marks import TRUSTED, UNKNOWN, is_known, is_pattern, plain
 from brim.shell.danger.parsing import UnreadableError, parsed, text_of
 from brim.shell.danger.redirecting import Redirects, check_gaps, redirected
 from brim.shell.danger.scope import Scope
@@ -32,34 +31,6 @@ _REDIRECTS: Final = frozenset(("file_redirect", "heredoc_redirect", "herestring_
 
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*(?:\[[^]]*\])?\+?=")
 """What the grammar takes for a command's name now and then."""
-
-
-def read(
-    command: str,
-    judge: Judge,
-    *,
-    variables: Mapping[str, str],
-    folder: Path,
-    home: Path | None,
-    aliases: Mapping[str, str],
-) -> None:
-    """Note all that is found in a command."""
-    scope = Scope(
-        {name: (clean(value),) for name, value in variables.items()},
-        {name: clean(value) for name, value in aliases.items()},
-        (folder,),
-        home,
-    )
-    text = clean(command)
-    try:
-        Walk(judge, scope).script(text, text)
-        for name, body, where in list(judge.pending.values()):
-            Walk(judge, where).uncalled(name, body)
-    except ExhaustedError:
-        return
-    except Exception as error:  # whatever goes wrong here, the user is asked
-        judge.findings.clear()
-        judge.note(text, f"it could not be judged ({type(error).__name__})")
 
 
 class Walk:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,13 +22,12 @@ from brim.shell.danger.marks import (
 from brim.shell.danger.parsing import UnreadableError, between, text_of
 from brim.shell.danger.quoting import ansi, bare, braced, within_quotes
 from brim.shell.danger.scope import Scope, Value
+from brim.shell.danger.trimming import trimmed
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
 LONGEST_VALUE: Final = 4_000
-_LINE_INSIDE: Final = re.compile(r"(?<!\\)\n")
-"""A line's end that the grammar has taken for a part of a word, which the shell never does."""
 _BLANK_BEFORE: Final = re.compile(r"^(?:\s|\\\n)+")
 _OVERLOOKED: Final = re.compile(
     r"\\.|(?P<run>\$\(|\$\{|`)|\$(?P<value>[A-Za-z_]\w*|[0-9@*#?$!-])|[^\\$`]+|.", re.DOTALL
@@ -180,9 +178,10 @@ class Expansion:
             fields.add(ansi(text_of(node)[1:-1]))
 
     def _literal(self, text: str, fields: _Fields) -> None:
+        """Unquoted text; a line's end in it is one to the grammar, and another to the shell."""
         if not text:
             return
-        if _LINE_INSIDE.search(text):
+        if "\n" in text:
             raise UnreadableError("it cannot be read for sure where its words end")
         fields.add(bare(text))
 
@@ -344,34 +343,7 @@ class Expansion:
             case ":?" | "?":
                 return (text or UNKNOWN,)
             case _:
-                return (_cut(text, operator, raw),)
-
-
-_CUTS: Final = ("#", "##", "%", "%%")
-_PLAIN_PATTERN: Final = re.compile(r"[\w.*?/:@+= -]*")
-
-
-def _cut(text: str, operator: str, raw: str) -> str:
-    """`${x%.txt}` and its kind, and changes of case; anything else is unknown."""
-    if not is_known(text):
-        return UNKNOWN
-    cases = {"^^": text.upper(), ",,": text.lower()}
-    if raw in cases:
-        return cases[raw]
-    pattern = raw[len(operator) :]
-    if operator not in _CUTS or not _PLAIN_PATTERN.fullmatch(pattern) or len(text) > 1_000:
-        return UNKNOWN
-    return _trimmed(text, operator, re.compile(fnmatch.translate(pattern)))
-
-
-def _trimmed(text: str, operator: str, pattern: re.Pattern[str]) -> str:
-    lengths = range(len(text) + 1)
-    for length in reversed(lengths) if len(operator) == 2 else lengths:
-        if operator[0] == "#" and pattern.match(text[:length]):
-            return text[length:]
-        if operator[0] == "%" and pattern.match(text[len(text) - length :]):
-            return text[: len(text) - length]
-    return text
+                return (trimmed(text, operator, raw),)
 
 
 def _blank_before(text: str) -> str:

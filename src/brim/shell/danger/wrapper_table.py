@@ -146,12 +146,10 @@ SUBCOMMANDS: Final = {
     ("asdf", "exec"): _PLAIN, ("mise", "exec"): _PLAIN, ("rbenv", "exec"): _PLAIN,
     ("pyenv", "exec"): _PLAIN, ("op", "run"): _PLAIN, ("doppler", "run"): Wrapper("", scripts=(
         "--command")), ("heroku", "run"): Wrapper("-a --app", joins=True, is_remote=True),
-    ("git", "bisect"): _TOOL, ("git", "submodule"): Wrapper("", skips=1, joins=True),
     ("ip", "netns"): Wrapper("", skips=2),
     ("adb", "shell"): Wrapper("", joins=True, is_remote=True),
     ("lxc", "exec"): Wrapper("", skips=1, is_remote=True),
     ("multipass", "exec"): Wrapper("", skips=1, is_remote=True),
     ("gcloud", "compute"): Wrapper("", scripts="--command", takes_words=False, is_remote=True),
     ("fly", "ssh"): Wrapper("", scripts="-C --command", takes_words=False, is_remote=True),
-    ("coproc", ""): _PLAIN,
 }  # fmt: skip

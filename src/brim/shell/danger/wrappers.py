@@ -273,22 +273,27 @@ def _ssh(call: Call) -> list[Inner]:
 
 
 def _tmux(call: Call) -> list[Inner]:
-    """Any text of several words that is handed to a terminal to be run or typed."""
+    """What is handed to a terminal to be run or typed."""
     texts = [plain(text) for text in call.texts]
-    if not any(t.startswith(("new", "send", "split", "run", "respawn", "pipe", "if", "-X", "-dm",
-                             "-d", "popup", "display-popup")) for t in texts):  # fmt: skip
+    if not any(text.startswith(_TMUX_RUNS) for text in texts):
         return []
     found = [Inner(script=text) for text in texts if " " in text and not text.startswith("#")]
-    typed = next(
-        (n + 1 for n, t in enumerate(texts) if t.startswith(("send", "stuff", "run"))), None
-    )
-    if typed is not None:
-        rest = [w for w in call.words[typed:] if w.text not in ("Enter", "C-m")]
-        found.append(Inner(tuple(_after_options(rest))))
-    else:
-        at = _start(call, listed("-L -S -f -t -s -n -c -h -p -x -y"), Wrapper(skips=0))
-        found.append(Inner(call.words[at + (call.name == "tmux") :]))
-    return found
+    typed = next((n + 1 for n, text in enumerate(texts) if text.startswith(("send", "run"))), None)
+    if typed is None:
+        return [*found, Inner(call.words[_start(call, _TMUX_VALUED, Wrapper(skips=1)) :])]
+    rest = [word for word in call.words[typed:] if word.text not in ("Enter", "C-m")]
+    return [*found, Inner(tuple(_after_options(rest)))]
+
+
+_TMUX_RUNS: Final = ("new", "send", "split", "run", "respawn", "pipe", "if", "popup", "display-p")
+_TMUX_VALUED: Final = listed("-L -S -f -t -s -n -c -p -x -y -F -e")
+
+
+def _screen(call: Call) -> list[Inner]:
+    """A command for a new window, or text that is typed into one."""
+    found = [Inner(script=plain(text)) for text in call.texts if " " in text]
+    at = _start(call, listed("-S -t -p -c -s -h -e -T"), Wrapper())
+    return [*found, Inner(call.words[at:])]
 
 
 def _after_options(words: list[Word]) -> list[Word]:
@@ -300,5 +305,5 @@ def _after_options(words: list[Word]) -> list[Word]:
 _SPECIAL: Final[dict[str, Callable[[Call], list[Inner]]]] = {
     "xargs": _xargs, "gxargs": _xargs, "find": _find, "gfind": _find, "fd": _fd, "fdfind": _fd,
     "parallel": _parallel, "git": _git, "tar": _tar, "bsdtar": _tar, "trap": _trap,
-    "rsync": _rsync, "ssh": _ssh, "tmux": _tmux, "screen": _tmux,
+    "rsync": _rsync, "ssh": _ssh, "tmux": _tmux, "screen": _screen,
 }  # fmt: skip

@@ -219,7 +219,8 @@ class Bash(Sh):
     def _before(self, command: str) -> str:
         """Puts the prompt commands back for a command that may add to them.
 
-        Not for others: after Ctrl-C bash would run them before the machinery has a say.
+        Not for others: after Ctrl-C bash would run them before the machinery has a say, and after
+        a Ctrl-C against them once more, without end.
         """
         if not _ADDS_TO_PROMPT.search(command):
             return f"; {OURS}lent="
@@ -235,7 +236,8 @@ class Bash(Sh):
     def _keep_prompt(self) -> str:
         now = '"${PROMPT_COMMAND[@]-}"'
         changed = f"if [[ -n ${{{OURS}lent-}} ]]; then {OURS}prompt=({now}); "
-        added = f"elif [[ -n ${{PROMPT_COMMAND-}} ]]; then {OURS}prompt+=({now}); fi"
+        is_new = f'-n ${{PROMPT_COMMAND-}} && "${{{OURS}prompt[*]-}}" != *"$PROMPT_COMMAND"*'
+        added = f"elif [[ {is_new} ]]; then {OURS}prompt+=({now}); fi"
         # One that is read-only stays where it is, and bash runs it by itself.
         unset = f"\\builtin unset -v PROMPT_COMMAND || {{ {OURS}prompt=(); {OURS}fixed=1; }}"
         return f"{changed}{added}; {OURS}lent=; {unset}"
@@ -261,7 +263,7 @@ class Bash(Sh):
             f'for {OURS}each in "${{{OURS}prompt[@]-}}"; do '
             f"if [[ -n ${OURS}each ]]; then {code}; {each}; fi; done"
         )
-        return f"; {self._lend_prompt()}; {loop}; {self._silent(self._keep_prompt())}"
+        return f"; {loop}; {self._silent(self._keep_prompt())}"
 
 
 class Zsh(Sh):

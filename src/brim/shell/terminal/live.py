@@ -108,10 +108,13 @@ class LiveShell:
                 data = data[os.write(self._lines, data) :]
 
     @property
-    def has_read_all(self) -> bool:
-        """Whether the shell has taken all lines that were sent."""
-        answer = fcntl.ioctl(self._unread, termios.FIONREAD, bytes(4))
-        return not any(answer)
+    def is_idle(self) -> bool:
+        """Whether the shell has taken all lines that were sent, and no program runs before it."""
+        if any(fcntl.ioctl(self._unread, termios.FIONREAD, bytes(4))):
+            return False
+        with suppress(OSError):
+            return os.tcgetpgrp(self.master) == self._process.pid
+        return True
 
     def resize(self, rows: int, columns: int) -> None:
         """The kernel tells the programs in the foreground."""

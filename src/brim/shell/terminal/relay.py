@@ -40,6 +40,7 @@ class Relay:
         self._typed = bytearray()
         self._looked = 0.0
         self._followed = 0.0
+        self._rescues = 3
         self.is_interrupted = False
         """Whether Ctrl-C was pressed."""
 
@@ -62,8 +63,9 @@ class Relay:
         if reports.is_started and not self._followed:
             self._followed = now
             shell.send(shell.dialect.after(shell.ground, reports.token))
-        elif self._followed and now > self._followed + _RESCUE and shell.has_read_all:
+        elif self._rescues and self._followed and now > self._followed + _RESCUE and shell.is_idle:
             self._followed = now
+            self._rescues -= 1
             shell.send(shell.dialect.rescue(shell.ground, reports.token))
 
     def until(self, is_enough: Callable[[], bool], reports: Reports, seconds: float) -> bool:

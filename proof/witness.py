@@ -1,0 +1,117 @@
+"""What came of a conversation, from the outside: the file of events, and what the relay saw.
+
+Nothing here asks brim: the file is read as any program reads it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from proof.relay import Exchange, answering
+
+_PRINTED: Final = re.compile(r"^\$ echo ([\w-]+)", re.MULTILINE)
+"""What is told of a command first; its output may have to be clipped."""
+_ROW: Final = re.compile(r"^\S? +(?P<name>\S.*?) {2,}(?P<tokens>[\d,]+)( |$)")
+_OVER: Final = re.compile(r"over by ([\d,]+) tokens")
+
+
+@dataclass(frozen=True)
+class Event:
+    """A row of the file."""
+
+    session: str
+    kind: str
+    data: Mapping[str, Any]
+
+
+@dataclass
+class Done:
+    """What was done at the keyboard."""
+
+    said: list[str] = field(default_factory=list)
+    """Lines that have to be in the file, in this order."""
+    maybe: set[str] = field(default_factory=set)
+    """Lines whose Enter came together with the end: there or not, but not twice."""
+    broken: set[str] = field(default_factory=set)
+    """Lines whose answer was interrupted."""
+    printed: list[str] = field(default_factory=list)
+    """What commands have printed that were run to their end."""
+
+
+def events_in(state: Path) -> list[Event]:
+    """All that is on disk."""
+    with closing(sqlite3.connect(state / "brim.sqlite3")) as base:
+        rows = base.execute("SELECT session, kind, data FROM events ORDER BY session, number")
+        return [Event(session, kind, json.loads(data)) for session, kind, data in rows]
+
+
+def turns_of(events: Sequence[Event]) -> list[Mapping[str, Any]]:
+    return [event.data["message"] for event in events if event.kind == "turn"]
+
+
+def wrong(
+    events: Sequence[Event], exchanges: Sequence[Exchange], done: Done, window: int
+) -> Iterator[str]:
+    """All that is not as it should be, in words."""
+    if (sessions := len({event.session for event in events})) != 1:
+        yield f"there are {sessions} conversations"
+    yield from (f"taken back: {event.data}" for event in events if event.kind == "back")
+    turns = turns_of(events)
+    yield from _wrong_lines(turns, done)
+    yield from _wrong_answers(turns, exchanges, done)
+    yield from _wrong_requests(exchanges, done, window)
+
+
+def _wrong_lines(turns: Sequence[Mapping[str, Any]], done: Done) -> Iterator[str]:
+    """Whether every line is there once, in the order in which it was typed."""
+    lines = [turn["content"] for turn in turns if turn["role"] == "user"]
+    times = Counter(lines)
+    yield from (f"lost: {line!r}" for line in done.said if not times[line])
+    yield from (f"there {number} times: {line!r}" for line, number in times.items() if number > 1)
+    if [line for line in lines if line not in done.maybe] != done.said:
+        yield f"{len(lines)} lines in the file are not the {len(done.said)} that were sent"
+
+
+def _wrong_answers(
+    turns: Sequence[Mapping[str, Any]], exchanges: Sequence[Exchange], done: Done
+) -> Iterator[str]:
+    """Whether every answer is what the server said, as far as there was somebody to hear it."""
+    for turn, following in zip(turns, [*turns[1:], {"role": "nobody"}], strict=True):
+        if turn["role"] != "user":
+            continue
+        line, sent = turn["content"], answering(exchanges, turn["content"])
+        said = sent[0].text if sent else ""
+        is_answered = following["role"] == "assistant"
+        kept = following.get("content") or "" if is_answered else ""
+        if line in done.broken and not said.startswith(kept):
+            yield f"the broken answer to {line!r} is {kept!r}, not of {said!r}"
+        elif line not in done.broken and not (is_answered and kept == said):
+            yield f"the answer to {line!r} is {kept!r}, not {said!r}"
+
+
+def _wrong_requests(exchanges: Sequence[Exchange], done: Done, window: int) -> Iterator[str]:
+    """Whether every line was sent once, what was printed came before the model, and all fitted."""
+    times = {line: len(answering(exchanges, line)) for line in done.said}
+    yield from (f"sent {number} times: {line!r}" for line, number in times.items() if number != 1)
+    yield from (f"status {each.status}" for each in exchanges if each.status >= 400)
+    tokens = [each.prompt_tokens for each in exchanges]
+    yield from (f"{size:,} tokens in a window of {window:,}" for size in tokens if size > window)
+    sent = {text for each in exchanges for text in _PRINTED.findall(each.last_words)}
+    # What was printed last waits for words that did not come any more.
+    yield from (f"never sent: {text}" for text in done.printed[:-1] if text not in sent)
+
+
+def adds_up(lines: Sequence[str], window: int) -> bool:
+    """Whether the rows of `:context` are as many tokens together as the window has."""
+    rows = [int(row["tokens"].replace(",", "")) for row in map(_ROW.match, lines) if row]
+    over = _OVER.search("\n".join(lines))
+    whole = window + (int(over[1].replace(",", "")) if over else 0)
+    return len(rows) > 2 and rows[-1] == whole == sum(rows[:-1])

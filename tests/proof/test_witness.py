@@ -1,0 +1,86 @@
+"""The witness of the shell's proof sees what is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from proof.relay import Exchange
+from proof.witness import Done, Event, adds_up, wrong
+
+PICTURE = [
+    ": :context",
+    "small · ~245 of 2,000 tokens · ~14 % of the limit",
+    "",
+    "                  ~tokens  share  price  to free it",
+    "■ system               77  3.9 %      –",
+    "■ tool results        168  8.4 %      –  :compact",
+    "░ reply               200   10 %      –",
+    "· free              1,555   78 %      –",
+    "  window            2,000",
+    "›",
+]
+
+
+def turn(role: str, content: str) -> Event:
+    return Event("one", "turn", {"message": {"role": role, "content": content}})
+
+
+def exchange(words: str, answer: str, *, status: int = 200, tokens: int = 9) -> Exchange:
+    event = {"choices": [{"delta": {"content": answer}}], "usage": {"prompt_tokens": tokens}}
+    body = {"messages": [{"role": "user", "content": words}]}
+    return Exchange(body, status, f"data: {json.dumps(event)}\n\n".encode(), is_over=True)
+
+
+FIRST, SECOND = [turn("user", "a"), turn("assistant", "A")], [turn("user", "b")]
+SENT = [exchange("a", "A"), exchange("$ echo x\nx\n\nb", "B!")]
+
+
+def found(events: Sequence[Event], exchanges: Sequence[Exchange], window: int = 10) -> list[str]:
+    done = Done(said=["a", "b"], maybe={"c"}, broken={"b", "c"}, printed=["x", "y"])
+    return list(wrong(events, exchanges, done, window))
+
+
+def test_what_is_as_it_should_be() -> None:
+    assert found([*FIRST, *SECOND], SENT) == []
+    assert found([*FIRST, *SECOND, turn("assistant", "B"), turn("user", "c")], SENT) == []
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        (FIRST, "lost: 'b'"),
+        ([*FIRST, *SECOND, *SECOND], "there 2 times: 'b'"),
+        ([*SECOND, *FIRST], "2 lines in the file are not the 2 that were sent"),
+        ([FIRST[0], *SECOND], "the answer to 'a' is '', not 'A'"),
+        ([FIRST[0], turn("assistant", "?"), *SECOND], "the answer to 'a' is '?', not 'A'"),
+        ([*FIRST, *SECOND, turn("assistant", "?")], "the broken answer to 'b' is '?', not of 'B!'"),
+        ([*FIRST, *SECOND, Event("two", "note", {})], "there are 2 conversations"),
+        ([*FIRST, *SECOND, Event("one", "back", {"length": 0})], "taken back: {'length': 0}"),
+    ],
+)
+def test_what_is_wrong_in_the_file(events: list[Event], said: str) -> None:
+    assert said in found(events, SENT)
+
+
+@pytest.mark.parametrize(
+    ("exchanges", "said"),
+    [
+        (SENT[:1], "sent 0 times: 'b'"),
+        ([*SENT, SENT[0]], "sent 2 times: 'a'"),
+        ([*SENT, exchange("d", "", status=400)], "status 400"),
+        ([*SENT, exchange("d", "", tokens=11)], "11 tokens in a window of 10"),
+        ([SENT[0], exchange("b", "B!")], "never sent: x"),
+    ],
+)
+def test_what_is_wrong_in_the_requests(exchanges: list[Exchange], said: str) -> None:
+    assert said in found([*FIRST, *SECOND], exchanges)
+
+
+def test_rows_that_add_up_and_rows_that_do_not() -> None:
+    assert adds_up(PICTURE, 2_000)
+    assert not adds_up(PICTURE, 2_048)
+    assert not adds_up([line.replace("168", "167") for line in PICTURE], 2_000)
+    assert not adds_up(["brim: the window is not known", "›"], 2_000)

@@ -1,0 +1,194 @@
+"""Goal mode in the real shell: the model acts by itself, and something always ends it."""
+
+from __future__ import annotations
+
+import threading
+
+from brim.testing import Fault, Say, Scripted
+from tests.shell.answering import COMMAND, DESTRUCTIVE, answer, asks, events, shown
+from tests.shell.driving import Home, home, sent, texts
+
+__all__ = ["home"]
+
+GOAL = "make a file"
+PRICE = "price = {input = 1000.0, output = 1000.0}"
+
+
+def ended(home: Home) -> list[tuple[str, str]]:
+    return [(event["why"], event["words"]) for event in events(home, "goal_ended")]
+
+
+def test_a_goal_is_reached(home: Home) -> None:
+    project = home.folder / "project"
+    (project / ".git").mkdir(parents=True)
+    (project / "a-file").touch()
+    answers = ["Hello.", "First:\nCMD: touch made", "GOAL: complete\nIt is made.", "You are welcome."]
+    with Scripted(answers) as provider:
+        home.configure(provider, "short_view = true", PRICE, "[short_view]", "keep_turns = 1")
+        with home.shell(folder=project) as shell:
+            shell.do(":memory add likes tea")
+            shell.do("hello there, how are you?")
+            seen = shell.do(f":goal {GOAL}")
+            assert "step 1 of 25" in seen
+            assert "step 2 of 25" in seen
+            assert "It is made." in seen
+            assert "goal complete · 2 steps" in seen
+            shell.do("thank you for it")
+            bill = shell.do(":cost detail")
+            assert any("goal" in line and " 2 " in line for line in bill.split("\n")), bill
+            shell.do(":reset")
+            shell.leave()
+    assert (project / "made").exists()
+    before, first, second, after = (texts(asked) for asked in provider.requests)
+    assert "[background]" in before[0]
+    assert "[project]" in before[0]
+    assert first[1:] == ["hello there, how are you?", "Hello.", GOAL], "no short view, and a turn"
+    for system in (first[0], second[0]):
+        assert system.endswith(f"The goal: {GOAL}")
+        assert "CMD: " in system
+        assert "[background]" not in system
+        assert "[project]" not in system
+    assert "$ touch made\n(no output)" in second[-1]
+    assert after[0] == before[0], "memory and project are back, and the goal is gone"
+    assert ended(home) == []  # a conversation that was reset is not listed
+
+
+def test_a_goal_that_is_blocked_and_what_it_destroys_on_the_way(home: Home) -> None:
+    for name in ("kept", "lost"):
+        (home.folder / name).mkdir()
+    answers = [
+        "CMD: echo harmless\nCMD: rm -rf kept",
+        "CMD: rm -rf lost",
+        "I cannot.\nGOAL: blocked: nobody lets me",
+    ]
+    with Scripted(answers) as provider:
+        home.configure(provider)
+        with home.shell("--yes") as shell:
+            shell.terminal.line(f":norris {GOAL}")
+            answer(shell, DESTRUCTIVE, "n")
+            answer(shell, DESTRUCTIVE, "y")
+            answer(shell, DESTRUCTIVE, "yes")
+            shell.at_prompt()
+            assert "goal blocked: nobody lets me · 3 steps" in shown(shell)
+    assert (home.folder / "kept").is_dir()
+    assert not (home.folder / "lost").exists()
+    told = texts(provider.requests[1])[-1]
+    assert "$ echo harmless\nharmless" in told
+    assert "[brim] `rm -rf kept` skipped by user" in told
+    assert [event["answer"] for event in events(home, "asked")] == ["skip", "run"]
+    assert ended(home) == [("blocked", "nobody lets me")]
+
+
+def test_limits_end_it(home: Home) -> None:
+    with Scripted("CMD: true") as provider, Scripted("CMD: true") as free:
+        other = f'[models.free]\nendpoint = "{free.url}"\nmodel = "own"\nwindow = 9000\n'
+        home.configure(provider, PRICE, other + "[goal]", "max_steps = 2")
+        with home.shell() as shell:
+            assert "stopped at its limit of steps (goal.max_steps) · 2 steps" in shell.do(
+                f":goal {GOAL}"
+            )
+        home.configure(provider, PRICE, other + "[goal]", "max_tokens = 500")
+        with home.shell() as shell:
+            assert "stopped at its limit of tokens (goal.max_tokens)" in shell.do(f":goal {GOAL}")
+        home.configure(provider, PRICE, other + "[goal]", "max_dollars = 0.2")
+        with home.shell("-m", "free") as shell:
+            # What was said before to a model without a price does not hide what the goal costs.
+            shell.terminal.line("hello there, how are you?")
+            answer(shell, COMMAND, "s")
+            shell.at_prompt()
+            shell.do(":model fast")
+            assert "stopped at its limit of money (goal.max_dollars)" in shell.do(f":goal {GOAL}")
+
+
+def test_three_answers_without_an_action_end_it(home: Home) -> None:
+    with Scripted("I could do that.") as provider:
+        home.configure(provider)
+        with home.shell() as shell:
+            seen = shell.do(f":goal {GOAL}")
+            assert "goal blocked: 3 answers in a row without an action" in seen
+    assert len(provider.requests) == 3
+    assert "neither did anything nor ended" in texts(provider.requests[1])[-1]
+
+
+def test_ctrl_c_ends_it_wherever_it_is(home: Home) -> None:
+    (home.folder / "kept").mkdir()
+    hold = threading.Event()
+    answers = [
+        "CMD: echo begun; sleep 600\nCMD: touch second",
+        "CMD: rm -rf kept",
+        Say("Well, CMD: or not\nCMD: touch third", hold=hold),
+        "Fine.",
+    ]
+    with Scripted(answers) as provider:
+        home.configure(provider)
+        with home.shell() as shell:
+            shell.terminal.line(f":goal {GOAL}")
+            shell.terminal.wait_for(lambda screen: "begun" in screen)
+            shell.terminal.press("ctrl-c")
+            shell.at_prompt()
+            assert "goal interrupted · 0 steps" in shown(shell)
+            shell.terminal.line(":goal another one")
+            asks(shell, DESTRUCTIVE)
+            shell.terminal.press("ctrl-c")
+            shell.at_prompt()
+            shell.terminal.line(":goal a third one")
+            shell.terminal.wait_for("Well,")
+            shell.terminal.press("ctrl-c")
+            shell.at_prompt()
+            assert shown(shell).count("goal interrupted") == 3
+            shell.do("and now, what is left to do?")
+    hold.set()
+    assert sorted(path.name for path in home.folder.glob("[kst]*")) == ["kept", "state"]
+    told = sent(provider)
+    assert "[exit code 130]" in told
+    assert "[brim] `touch second` skipped by user" in told
+    assert "[brim] `rm -rf kept` skipped by user" in told
+    assert "Well," in told, "what was said is kept"
+    assert "The goal:" not in told
+    assert [why for why, _ in ended(home)] == ["interrupted"] * 3
+
+
+def test_a_model_that_fails_ends_it_and_the_words_are_not_lost(home: Home) -> None:
+    fault = Fault(401, "no such key")
+    with Scripted([fault, "CMD: echo one", fault, "Fine."]) as provider:
+        home.configure(provider)
+        with home.shell() as shell:
+            shell.terminal.line(f":goal {GOAL}")
+            shell.wait(lambda: "back in the prompt" in shown(shell))
+            shell.at(f" :goal {GOAL}")
+            shell.terminal.press("enter")
+            shell.at_prompt()
+            assert shown(shell).count("no such key") == 2, "each is told once"
+            assert shown(shell).count("goal failed") == 2
+            shell.do("and now, what is left to do?")
+    told = texts(provider.requests[-1])
+    assert told.count(GOAL) == 1
+    assert "The goal" not in told[0]
+    assert any("$ echo one\none" in text for text in told)
+
+
+def test_a_shell_that_is_killed_on_the_way_is_out_of_it_when_it_goes_on(home: Home) -> None:
+    hold = threading.Event()
+    with Scripted(["CMD: echo one", Say("Well, well", hold=hold), "Fine."]) as provider:
+        home.configure(provider)
+        with home.shell() as shell:
+            shell.terminal.line(f":goal {GOAL}")
+            shell.terminal.wait_for("Well,")
+            shell.terminal.kill()
+        hold.set()
+        with home.shell("resume") as shell:
+            shell.do("and now, what is left to do?")
+    told = texts(provider.requests[-1])
+    assert "The goal" not in told[0]
+    assert any("$ echo one\none" in text for text in told)
+
+
+def test_a_script_destroys_nothing(home: Home) -> None:
+    (home.folder / "kept").mkdir()
+    with Scripted(["CMD: rm -rf kept\nCMD: touch made", "GOAL: complete"]) as provider:
+        home.configure(provider)
+        done = home.run("--yes", lines=f":goal {GOAL}\n")
+    assert (home.folder / "kept").is_dir()
+    assert (home.folder / "made").exists()
+    assert "goal complete" in done.stdout
+    assert "[brim] `rm -rf kept` skipped by user" in sent(provider)

@@ -1,0 +1,175 @@
+"""Answers in the shell: they stream, they can be stopped, and nothing that was typed is lost."""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import Any
+
+import pytest
+
+from brim.testing import Fault, Say, Scripted
+from tests.shell.driving import Home, home, last_words, sent, texts
+from tests.terminal import Start, start_terminal
+
+__all__ = ["home", "start_terminal"]
+
+PRICED = "price = {input = 1000.0, output = 1000.0}"
+
+
+def long(body: Any) -> str:
+    return f"About {last_words(body)[-30:]}: " + "and so on. " * 40
+
+
+def test_an_answer_is_shown_while_it_comes(home: Home, start_terminal: Start) -> None:
+    hold = threading.Event()
+    with Scripted([Say("First words and then the last ones.", hold=hold)]) as provider:
+        home.configure(provider)
+        with home.shell(start=start_terminal) as shell:
+            shell.terminal.line("please speak slowly")
+            shell.terminal.wait_for("First")
+            assert "the last ones" not in shell.terminal.everything
+            hold.set()
+            shell.terminal.wait_for("First words and then the last ones.")
+            shell.at_prompt()
+
+
+def test_ctrl_c_keeps_what_was_said(home: Home, start_terminal: Start) -> None:
+    hold = threading.Event()
+    with Scripted([Say("One two three.", hold=hold), "Go on."]) as provider:
+        home.configure(provider)
+        with home.shell(start=start_terminal) as shell:
+            shell.terminal.line("please count to three")
+            shell.terminal.wait_for("One")
+            shell.terminal.press("ctrl-c")
+            shell.terminal.wait_for("what was said is kept")
+            shell.at_prompt()
+            assert "Go on." in shell.do("and after that?")
+            assert texts(provider.requests[1])[1:] == [
+                "please count to three", "One", "and after that?"
+            ]  # fmt: skip
+    assert len(provider.abandoned) == 1, "the server was told that nobody listens"
+
+
+def test_ctrl_c_before_the_first_word_gives_the_words_back(home: Home) -> None:
+    is_asked, hold = threading.Event(), threading.Event()
+
+    def wait(_body: Any) -> str:
+        is_asked.set()
+        hold.wait(60)
+        return "Too late."
+
+    with Scripted(wait) as provider:
+        home.configure(provider)
+        with home.shell() as shell:
+            shell.terminal.line("please hurry up")
+            is_asked.wait(60)
+            shell.terminal.press("ctrl-c")
+            shell.terminal.wait_for("your words are back in the prompt")
+            shell.at_prompt("please hurry up")
+            hold.set()
+            shell.terminal.press("ctrl-c")
+            assert "nothing was said yet" in shell.do(":history")
+
+
+def test_what_a_server_refuses_stands_in_the_prompt_again(home: Home) -> None:
+    is_well = threading.Event()
+
+    def moody(_body: Any) -> str | Fault:
+        return "Better now." if is_well.is_set() else Fault(500, "out of order", retry_after=0)
+
+    with Scripted(moody) as provider:
+        home.configure(provider)
+        with home.shell() as shell:
+            shell.do("echo printed before")
+            shell.terminal.line("?are you well today")
+            shell.terminal.wait_for("out of order")
+            shell.at_prompt("?are you well today")
+            is_well.set()
+            failed = len(provider.requests)
+            shell.terminal.press("enter")
+            shell.terminal.wait_for("Better now.")
+            shell.at_prompt()
+    assert texts(provider.requests[failed]) == texts(provider.requests[0])
+    assert "printed before" in last_words(provider.requests[failed].body)
+
+
+def test_what_cannot_fit_is_an_error_and_is_not_lost(home: Home) -> None:
+    with Scripted("Aye.") as provider:
+        home.configure(provider, window=600, reply=100)
+        with home.shell(columns=100) as shell:
+            huge = "?what is this: " + "over and over again " * 150 + "the end"
+            shell.terminal.paste(huge)
+            shell.terminal.wait_for("the end")
+            shell.terminal.press("enter")
+            shell.terminal.wait_for("your words are back in the prompt", anywhere=True)
+            shell.at("again the end")
+            said = shell.terminal.everything
+            assert re.search(r"brim: .*tokens", said)
+            assert "Traceback" not in said
+            shell.terminal.press("ctrl-c")
+            assert "Aye." in shell.do("a short one instead?")
+    assert len(provider.requests) == 1
+
+
+def test_what_was_left_out_is_said_once(home: Home) -> None:
+    with Scripted(long, window=1_600) as provider:
+        home.configure(provider, window=1_600, reply=300)
+        with home.shell(rows=50) as shell:
+            shell.do("?question 0")
+            number = 0
+            while "dropped" not in (shown := shell.do(f"?question {number + 1}")):
+                number += 1
+            line = re.search(r"^· .*dropped (\d+)(.*)$", shown, re.MULTILINE)
+            assert line is not None
+            assert re.search(r"([\d,]+) → ([\d,]+) tokens", line[2])
+            assert ":recall N brings it back" in line[2]
+    assert provider.refused == []
+    # The next request goes on from the same edit, so there is nothing new to tell.
+    with Scripted("Short.", window=1_600) as provider:
+        home.configure(provider, window=1_600, reply=300)
+        with home.shell("resume") as shell:
+            shell.do("?one more")
+            assert "dropped" not in shell.do("?and one more")
+
+
+@pytest.mark.parametrize("key", ["cap_at_dollars", "cap_per_day_dollars"])
+def test_a_cap_refuses_before_anything_is_sent(home: Home, key: str) -> None:
+    with Scripted("Dear.") as provider:
+        home.configure(provider, PRICED, f"[cost]\n{key} = 1.0", window=1_000, reply=500)
+        with home.shell() as shell:
+            assert "Dear." in shell.do("?how are you")
+            shell.terminal.line("?how are you " + "now " * 60)
+            shell.terminal.wait_for("your words are back in the prompt")
+            assert "cap" in shell.terminal.everything
+            shell.terminal.press("ctrl-c")
+            shell.do(":cost")
+        with home.shell() as shell:
+            shell.terminal.line("?and another day " + "now " * 60)
+            if key == "cap_per_day_dollars":
+                shell.terminal.wait_for("your words are back in the prompt")
+            else:
+                shell.terminal.wait_for("Dear.")
+    assert len(provider.requests) == (1 if key == "cap_per_day_dollars" else 2)
+
+
+def test_the_model_of_a_fallback_answers(home: Home) -> None:
+    with Scripted(lambda _body: Fault(500, retry_after=0)) as ill, Scripted("Here.") as well:
+        home.configure(ill, 'fallback = "other"', f'[models.other]\nendpoint = "{well.url}"')
+        with home.shell() as shell:
+            shown = shell.do("?is anybody there")
+            assert "asking other instead" in shown
+            assert "Here." in shown
+    assert "is anybody there" in sent(well)
+
+
+def test_colours_are_for_those_who_want_them(home: Home) -> None:
+    with Scripted("Some **bold** words.") as provider:
+        home.configure(provider)
+        for setting, is_plain in ({}, False), ({"NO_COLOR": "1"}, True), ({"TERM": "dumb"}, True):
+            with home.shell(**setting) as shell:
+                shell.terminal.line("?say something")
+                shell.terminal.wait_for("bold words.")
+                shell.at_prompt()
+                drawn = shell.terminal.ansi()
+            assert bool(re.search(r"\x1b\[[\d;]*[39][0-7]m", drawn)) is not is_plain, setting

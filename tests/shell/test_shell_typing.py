@@ -1,0 +1,166 @@
+"""Typing at the shell's prompt: what a line is, before Enter, and every key that does something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from brim.testing import Scripted
+from tests.shell.driving import Home, Typist, home, texts
+from tests.terminal import Start, start_terminal
+
+__all__ = ["home", "start_terminal"]
+
+
+@pytest.fixture
+def provider(home: Home) -> Iterator[Scripted]:
+    with Scripted("Aye.") as provider:
+        home.configure(provider)
+        yield provider
+
+
+def sees(shell: Typist, sign: str, line: str, reason: str) -> None:
+    """The line that is being typed, and what is said about it."""
+
+    def is_there() -> bool:
+        typed = next((row for row in reversed(shell.terminal.screen) if f" {line}" in row), "")
+        return typed.startswith(f"{sign} {line}") and reason in typed
+
+    shell.wait(is_there, f"{sign} {line} … {reason}")
+
+
+def test_what_a_line_is_stands_there_before_enter(
+    home: Home, provider: Scripted, start_terminal: Start
+) -> None:
+    with home.shell(start=start_terminal) as shell:
+        shell.terminal.type("who are you?")
+        sees(shell, "›", "who are you?", "to the model: ")
+        shell.terminal.press("ctrl-c")
+        shell.at_prompt()
+        shell.terminal.type("echo hello")
+        sees(shell, "$", "echo hello", "command: ")
+        shell.terminal.press("shift-tab")
+        sees(shell, "›", "echo hello", "flipped to language")
+        shell.terminal.press("shift-tab")
+        sees(shell, "$", "echo hello", "command: ")
+        shell.terminal.press("shift-tab")
+        sees(shell, "›", "echo hello", "flipped to language")
+        shell.terminal.press("enter")
+        shell.at_prompt()
+        assert texts(provider.requests[0])[1:] == ["echo hello"]
+        shell.terminal.type("!who are you?")
+        sees(shell, "$", "!who are you?", "forced by !")
+        shell.terminal.press("ctrl-c")
+        shell.at_prompt()
+        shell.terminal.type("?ls -l")
+        sees(shell, "›", "?ls -l", "forced by ?")
+        shell.terminal.press("enter")
+        shell.at_prompt()
+        assert texts(provider.requests[1])[-1] == "ls -l"
+        assert len(provider.requests) == 2
+
+
+def test_words_that_were_flipped_to_a_command_are_run(home: Home, provider: Scripted) -> None:
+    (home.folder / ".bashrc").write_text("please() { echo ran with $#; }\n")
+    with home.shell() as shell:
+        shell.terminal.type("please tell me who is there")
+        sees(shell, "›", "please tell me who is there", "to the model: ")
+        shell.terminal.press("shift-tab")
+        sees(shell, "$", "please tell me who is there", "flipped to a command")
+        shell.terminal.press("enter")
+        shell.terminal.wait_for("ran with 5")
+        shell.at_prompt()
+    assert provider.requests == []
+
+
+def test_more_than_one_line(home: Home, provider: Scripted, start_terminal: Start) -> None:
+    with home.shell(start=start_terminal) as shell:
+        shell.terminal.type("the first line")
+        shell.at_prompt("the first line")
+        shell.terminal.press("alt-enter")
+        shell.at("")
+        shell.terminal.line("the second line")
+        shell.at_prompt()
+        assert texts(provider.requests[0])[-1] == "the first line\nthe second line"
+        shell.terminal.paste("one pasted line\nand another one")
+        shell.terminal.wait_for("and another one")
+        assert len(provider.requests) == 1, "a paste is not sent by itself"
+        shell.terminal.press("enter")
+        shell.at_prompt()
+        assert texts(provider.requests[1])[-1] == "one pasted line\nand another one"
+        shell.terminal.type("echo one \\")
+        shell.terminal.press("enter")
+        shell.terminal.line("two")
+        shell.terminal.wait_for("one two")
+        shell.at_prompt()
+
+
+def test_what_was_typed_before_comes_back(home: Home, provider: Scripted) -> None:
+    with home.shell() as shell:
+        shell.do("echo alpha")
+        shell.do("the beta question")
+        shell.leave()
+    with home.shell() as shell:
+        shell.terminal.press("up")
+        shell.at("the beta question")
+        shell.terminal.press("up")
+        shell.at("echo alpha")
+        shell.terminal.press("ctrl-c")
+        shell.at_prompt()
+        shell.terminal.press("ctrl-r")
+        shell.terminal.wait_for("I-search")
+        shell.terminal.type("alph")
+        shell.terminal.wait_for("I-search backward: alph")
+        shell.terminal.press("enter")
+        shell.terminal.wait_for(lambda screen: not any("I-search" in row for row in screen))
+        sees(shell, "$", "echo alpha", "command: ")
+        shell.terminal.press("enter")
+        shell.terminal.wait_for(lambda screen: "alpha" in screen)
+        shell.at_prompt()
+        shell.leave()
+    assert len(provider.requests) == 1
+
+
+def test_tab_completes(home: Home, provider: Scripted) -> None:
+    (home.folder / "a-long-name.txt").write_text("what it holds\n")
+    other = f'[models.other]\nendpoint = "{provider.url}"\nwindow = 4000'
+    home.configure(provider, other)
+    with home.shell() as shell:
+        shell.terminal.type(":conte")
+        shell.at(":conte")
+        shell.terminal.press("tab")
+        shell.at(":context")
+        shell.terminal.press("ctrl-c")
+        shell.at_prompt()
+        shell.terminal.type("cat a-lo")
+        shell.at("cat a-lo")
+        shell.terminal.press("tab")
+        shell.at("cat a-long-name.txt")
+        shell.terminal.press("enter")
+        shell.terminal.wait_for("what it holds")
+        shell.at_prompt()
+        shell.terminal.type(":model ot")
+        shell.at(":model ot")
+        shell.terminal.press("tab")
+        shell.at(":model other")
+        shell.terminal.press("enter")
+        shell.terminal.wait_for("other, 4,000 tokens")
+        shell.at_prompt()
+
+
+def test_giving_up_a_line_and_leaving(home: Home, provider: Scripted) -> None:
+    with home.shell() as shell:
+        shell.terminal.type("this is not to be sent")
+        shell.at("this is not to be sent")
+        shell.terminal.press("ctrl-c")
+        shell.at_prompt()
+        assert "there is no command :wrod" in shell.do(":wrod")
+        assert "did you mean :models?" in shell.do(":modles")
+        shell.terminal.type("x")
+        shell.at("x")
+        shell.terminal.press("ctrl-d")
+        shell.terminal.press("backspace")
+        shell.at_prompt()
+        shell.leave()
+    assert provider.requests == []
