@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from brim.testing import Say, Scripted
-from scripts import shop
+from scripts import shop, shop_talk
 from tests.terminal import Terminal
 
 COLUMNS: Final = 96
@@ -80,7 +80,7 @@ def at_work(*, tools: bool = False) -> Iterator[Typist]:
     """A shell in the folder of the shop."""
     with (
         TemporaryDirectory() as made,
-        Scripted(Model(shop.ANSWERS, shop.SUMMARY), model="gpt-5-mini") as provider,
+        Scripted(Model(shop_talk.ANSWERS, shop_talk.SUMMARY), model="gpt-5-mini") as provider,
     ):
         home = Path(made).resolve()
         folder = home / "shop"
@@ -106,13 +106,13 @@ def at_work(*, tools: bool = False) -> Iterator[Typist]:
             yield Typist(terminal)
 
 
-def screen(typist: Typist, first: str) -> str:
+def screen(typist: Typist, words: str) -> str:
     """The screen from the last line on that has these words, as if it had just scrolled there."""
     terminal = typist.terminal
     terminal.wait_for(lambda lines: STATUS in _used(lines)[-1])
     terminal.settle()
     lines, rows = _used(terminal.screen), terminal.ansi().split("\n")
-    begin = max(place for place, line in enumerate(lines) if first in line)
+    begin = max(place for place, line in enumerate(lines) if words in line)
     end = max(place for place, line in enumerate(lines[:-1]) if line)
     return "\n".join([*rows[begin : end + 1], rows[len(lines) - 1]])
 
@@ -143,13 +143,13 @@ def work(typist: Typist) -> None:
     """Talk until the window is nearly full."""
     typist.do(":memory add The shop runs on SQLite and Python 3.12, on one small machine.")
     typist.do(":memory add Money is in cents, and times are in UTC.")
-    for line in shop.WORK:
+    for line in shop_talk.WORK:
         typist.do(line)
 
 
 def more(typist: Typist) -> None:
     """Talk on, until something had to leave."""
-    for line in shop.MORE:
+    for line in shop_talk.MORE:
         typist.do(line)
 
 
@@ -164,7 +164,7 @@ def context() -> str:
         work(typist)
         more(typist)
         sum_up(typist)
-        for line in shop.LAST:
+        for line in shop_talk.LAST:
             typist.do(line)
         typist.do(":context")
         return screen(typist, ":context")

@@ -37,13 +37,13 @@ THEME = TerminalTheme(
         *((88, 166, 255), (188, 140, 255), (57, 197, 207), (177, 186, 196)),
     ],
     [
-        *((110, 118, 129), (255, 161, 152), (86, 211, 100), (227, 179, 65)),
+        *((139, 148, 158), (255, 161, 152), (86, 211, 100), (227, 179, 65)),
         *((121, 192, 255), (210, 168, 255), (86, 212, 221), (240, 246, 252)),
     ],
 )
 PAD = 22
 """Around the screen, inside of the window."""
-BAR = 44
+BAR = 50
 """Height of the window's upper edge."""
 FORMAT = """\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 @WIDTH@ @HEIGHT@" role="img" \

@@ -224,3 +224,10 @@ def test_what_the_emulator_does_not_know_is_not_printed(tmp_path: Path, strange:
     with Terminal(command, environment=dict(os.environ), folder=tmp_path) as terminal:
         terminal.wait_for("one two")
         assert "\x1b[0mone two" in terminal.ansi()
+
+
+def test_dim_is_a_kind_of_type_like_bold(tmp_path: Path) -> None:
+    command = ["sh", "-c", "printf 'a\\033[2mb\\033[22mc\\033[1;2;31md\\033[0me'; read a"]
+    with Terminal(command, environment=dict(os.environ), folder=tmp_path) as terminal:
+        terminal.wait_for("abcde")
+        assert terminal.ansi() == "\x1b[0ma\x1b[0;2mb\x1b[0mc\x1b[0;1;2;31md\x1b[0me\x1b[0m"

@@ -80,6 +80,22 @@ def test_usage_is_what_brim_counts() -> None:
         assert provider.requests[0].tokens == usage.prompt_tokens
 
 
+def test_what_was_in_the_cache_is_told_as_each_format_tells_it() -> None:
+    with (
+        Scripted(Say("Hello.", cached=3)) as provider,
+        openai_client(provider) as client,
+        anthropic_client(provider) as other,
+    ):
+        usage = client.chat.completions.create(model="m", messages=HELLO).usage
+        assert usage is not None
+        assert usage.prompt_tokens_details is not None
+        assert usage.prompt_tokens_details.cached_tokens == 3
+        hello: Any = HELLO
+        told = other.messages.create(model="m", max_tokens=9, messages=hello).usage
+        assert told.cache_read_input_tokens == 3
+        assert told.input_tokens == provider.requests[1].tokens - 3
+
+
 def test_a_stream_is_the_same_text_in_pieces() -> None:
     with Scripted(TEXT) as provider, openai_client(provider) as client:
         stream = client.chat.completions.create(

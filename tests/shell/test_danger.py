@@ -30,7 +30,6 @@ SIMPLE: Final = re.compile(
     r"(?!if|for|case|while|until|select|function|set|exec|[a-z]+=|!)[^;&|\n(){}<>=`!]*"
 )
 """Lines of one plain command, which sudo can run."""
-PLACE: Final[dict[str, Path]] = {}
 
 Wrap = Callable[[str], str]
 WRAPS: Final[dict[str, Wrap]] = {
@@ -213,6 +212,7 @@ def test_what_is_nested_too_deep_is_asked_about(kind: str, count: int, place: Pa
         "{1..200}" * 40, "${" * 8_000, "for i in {1..9}; do " * 12 + "ls" + "; done" * 12,
         "f() { f; }; f", "while :; do " * 30 + ":" + "; done" * 30, "a|" * 8_000 + "b",
         "x=$x$x$x$x;" * 1_000, "x=aa;" + "x=$x$x$x$x;" * 1_000 + "$x", "*" * 16_000,
+        f"cd {'x' * 3_000}; cp a {'y' * 3_000}/; ls > {'z' * 3_000}; mv * {'a/' * 3_000}",
         "bash -c " * 2_000 + "ls", "sudo " * 3_000 + "ls", "eval " * 3_000 + "ls",
     ],
     ids=lambda line: f"{line[:12]!r}x{len(line)}",

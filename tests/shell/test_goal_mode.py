@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from brim.testing import Fault, Say, Scripted
+from brim.testing import Answer, Fault, Say, Scripted
 from tests.shell.answering import COMMAND, DESTRUCTIVE, answer, asks, events, shown
 from tests.shell.driving import Home, home, sent, texts
 
@@ -22,7 +22,12 @@ def test_a_goal_is_reached(home: Home) -> None:
     project = home.folder / "project"
     (project / ".git").mkdir(parents=True)
     (project / "a-file").touch()
-    answers = ["Hello.", "First:\nCMD: touch made", "GOAL: complete\nIt is made.", "You are welcome."]
+    answers = [
+        "Hello.",
+        "First:\nCMD: touch made",
+        "GOAL: complete\nIt is made.",
+        "You are welcome.",
+    ]
     with Scripted(answers) as provider:
         home.configure(provider, "short_view = true", PRICE, "[short_view]", "keep_turns = 1")
         with home.shell(folder=project) as shell:
@@ -113,7 +118,7 @@ def test_three_answers_without_an_action_end_it(home: Home) -> None:
 def test_ctrl_c_ends_it_wherever_it_is(home: Home) -> None:
     (home.folder / "kept").mkdir()
     hold = threading.Event()
-    answers = [
+    answers: list[Answer] = [
         "CMD: echo begun; sleep 600\nCMD: touch second",
         "CMD: rm -rf kept",
         Say("Well, CMD: or not\nCMD: touch third", hold=hold),

@@ -2,14 +2,16 @@ from __future__ import annotations
 
 import io
 import re
-from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
 from rich.console import Console
 
 from brim.session import Session
-from brim.shell.context import picture, shown
-from scripts.write_pictures import SIGN_WIDTH, main, svg
+from brim.shell.context import picture as context
+from brim.shell.context import shown
+from scripts.shell_scenes import SCENES
+from scripts.write_pictures import FOLDER, SIGN_WIDTH, picture, svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 SCREEN = "\x1b[1mbold\x1b[0m plain \x1b[31;44mred\x1b[0m\n\n日本 <&> 🙂\n"
@@ -50,15 +52,23 @@ def test_a_line_is_not_longer_than_the_screen() -> None:
 def test_a_picture_of_a_real_screen() -> None:
     file = io.StringIO()
     console = Console(file=file, force_terminal=True, width=72, color_system="standard")
-    console.print(shown(picture(Session("gpt-4o", system="Hello.", window=900))))
+    console.print(shown(context(Session("gpt-4o", system="Hello.", window=900))))
     words = " ".join(texts(svg(file.getvalue(), "what fills the window", 72)))
     assert "gpt-4o" in words
     assert "limit 675" in words
 
 
-def test_it_writes_pictures_beside_the_screens(tmp_path: Path) -> None:
-    screen = tmp_path / "what-fills.ansi"
-    screen.write_text(SCREEN, encoding="utf-8")
-    main([str(screen)])
-    drawn = (tmp_path / "what-fills.svg").read_text(encoding="utf-8")
-    assert drawn == svg(SCREEN, "what fills")
+@pytest.mark.parametrize("name", SCENES)
+def test_every_scene_has_its_picture(name: str) -> None:
+    root = ElementTree.fromstring((FOLDER / f"{name}.svg").read_text(encoding="utf-8"))
+    assert root.get("aria-label") == SCENES[name].title
+
+
+def test_there_is_no_picture_without_a_scene() -> None:
+    assert {path.stem for path in FOLDER.iterdir()} == set(SCENES)
+
+
+def test_the_pictures_show_the_shell_as_it_is() -> None:
+    """One is played here; `make pictures` makes all of them anew."""
+    kept = (FOLDER / "confirmation.svg").read_text(encoding="utf-8")
+    assert texts(picture("confirmation")) == texts(kept)

@@ -136,16 +136,15 @@ def test_what_was_left_out_is_said_once(home: Home) -> None:
 @pytest.mark.parametrize("key", ["cap_at_dollars", "cap_per_day_dollars"])
 def test_a_cap_refuses_before_anything_is_sent(home: Home, key: str) -> None:
     with Scripted("Dear.") as provider:
-        home.configure(provider, PRICED, f"[cost]\n{key} = 1.0", window=1_000, reply=500)
+        home.configure(provider, PRICED, f"[cost]\n{key} = 0.65", window=1_000, reply=500)
         with home.shell() as shell:
             assert "Dear." in shell.do("?how are you")
-            shell.terminal.line("?how are you " + "now " * 60)
+            shell.terminal.line("?how are you now")
             shell.terminal.wait_for("your words are back in the prompt")
             assert "cap" in shell.terminal.everything
-            shell.terminal.press("ctrl-c")
-            shell.do(":cost")
+            assert len(provider.requests) == 1
         with home.shell() as shell:
-            shell.terminal.line("?and another day " + "now " * 60)
+            shell.terminal.line("?and how are you another day")
             if key == "cap_per_day_dollars":
                 shell.terminal.wait_for("your words are back in the prompt")
             else:
@@ -169,7 +168,7 @@ def test_colours_are_for_those_who_want_them(home: Home) -> None:
         for setting, is_plain in ({}, False), ({"NO_COLOR": "1"}, True), ({"TERM": "dumb"}, True):
             with home.shell(**setting) as shell:
                 shell.terminal.line("?say something")
-                shell.terminal.wait_for("bold words.")
+                shell.terminal.wait_for(" words.")
                 shell.at_prompt()
                 drawn = shell.terminal.ansi()
             assert bool(re.search(r"\x1b\[[\d;]*[39][0-7]m", drawn)) is not is_plain, setting

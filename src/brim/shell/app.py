@@ -24,7 +24,8 @@ def talk(shell: Shell, prompt: Prompt, learn_names: Callable[[], None]) -> None:
     """Go on until the user leaves."""
     while not shell.ended:
         text, shell.next_text = shell.next_text, ""
-        typed = prompt.line(text)
+        with shell.screen.typing(prompt.above):
+            typed = prompt.line(text)
         if typed is None:
             break
         shell.line = typed.line

@@ -129,7 +129,7 @@ def _answer_of(shell: Shell, name: str, route: Route, category: str) -> Reply:
 
 def _draw(shell: Shell, first: Piece | None, pieces: Iterator[Piece], stream: Stream) -> None:
     """Show an answer while it comes, and note on disk how far it came."""
-    screen, said, noted = shell.screen.answer(), "", time.monotonic()
+    screen, said, noted = shell.screen.answer(), "", -DRAFTED
     try:
         for thought, text in _from(first, pieces):
             if thought:

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from brim.config import McpConfig
-    from brim.shell.mcp_tools import Tool
+    from brim.shell.offering import Offer
     from brim.shell.state import Shell
 
 BLOCK_SHARE: Final = 0.15
 """What the facts, and the project's files, may take of the limit."""
-WHOLE: Final = -1
-"""In the place of a room: the files as they were read."""
+WHOLE: Final = ("", 0)
+"""In the place of a model: the files as they were read."""
 LEAST: Final = 60
 """Characters below which a tree says nothing."""
 TOOLS_SHARE: Final = 0.5
@@ -69,12 +69,20 @@ def fit_blocks(shell: Shell) -> None:
     if shell.files is None and session.project and shell.project:
         shell.files = {WHOLE: session.project}
     if shell.files is not None:
-        # Kept for each room: a model that is asked again is told the same as before.
-        if room not in shell.files:
-            shell.files[room] = _fitting(shell, shell.files[WHOLE], room)
-        session.project = shell.files[room] or None
-    if shell.offer is not None and shell.offered_from != _offered_from(shell):
+        model = _model(shell)
+        if model not in shell.files:
+            shell.files[model] = _fitting(shell, shell.files[WHOLE], room)
+        session.project = shell.files[model] or None
+    if shell.offer is not None:
         offer_tools(shell)
+
+
+def _model(shell: Shell) -> tuple[str, int]:
+    """Who is asked, and its window: what was once fitted to them stays as it is.
+
+    Their limit moves as is learned how they count, and would change the beginning of requests.
+    """
+    return shell.session.target.name, shell.budget.window if shell.budget else 0
 
 
 def _fitting(shell: Shell, text: str, room: int) -> str:
@@ -115,23 +123,28 @@ def disconnect(shell: Shell, name: str) -> None:
 
 
 def offer_tools(shell: Shell) -> None:
-    """Offer what fits, and name what does not."""
-    session = shell.session
-    shell.offered_from = tools, room = _offered_from(shell)
-    made = offer(tools, room=room, size=session.target.counter().tools)
-    before, shell.offer = shell.offer, made
-    if before is not None and made.offered == before.offered and session.tools:
+    """Offer what there is and fits the model, and name what does not."""
+    session, tools, model = shell.session, shell.servers.tools, _model(shell)
+    if tools != shell.offered_from:
+        shell.offers.clear()
+        shell.offered_from = tools
+    if model not in shell.offers:
+        room = int(shell.limit * TOOLS_SHARE)
+        shell.offers[model] = offer(tools, room=room, size=session.target.counter().tools)
+    made = shell.offers[model]
+    if made is shell.offer and bool(made.offered) == bool(session.tools):
         return
+    shell.offer = made
     session.tools = made.definitions
     session.system = shell.base_prompt()
+    if shell.budget is not None:  # where no window is known yet, more may fit
+        _tell(shell, made)
+    shell.keep("tools", servers=list(made.sizes), left_out=list(made.left_out))
+
+
+def _tell(shell: Shell, made: Offer) -> None:
     for name in made.left_out:
         warning = f"not offered, because it does not fit: {name}"
         if warning not in shell.told:
             shell.told.add(warning)
             shell.screen.warn(warning)
-    shell.keep("tools", servers=list(made.sizes), left_out=list(made.left_out))
-
-
-def _offered_from(shell: Shell) -> tuple[tuple[Tool, ...], int]:
-    """The tools that there are, and the room for them."""
-    return shell.servers.tools, int(shell.limit * TOOLS_SHARE)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from brim.errors import BrimError
 
 T = TypeVar("T")
+
+GRACE: Final = 1.0
+"""Seconds that work has to come to its end when the shell ends."""
 
 
 class _Job(NamedTuple):
@@ -23,6 +27,7 @@ class Background:
 
     def __init__(self) -> None:
         self._jobs: list[_Job] = []
+        self._is_over = False
         self.on_done: Callable[[], None] = lambda: None
         """Called by a job's own thread when it is done."""
 
@@ -46,6 +51,9 @@ class Background:
                 results.append(work())
             except (BrimError, OSError) as error:
                 errors.append(error)
+            except Exception:
+                if not self._is_over:  # else something was closed under it, which is no mistake
+                    raise
             self.on_done()
 
         def take() -> None:
@@ -71,3 +79,10 @@ class Background:
             if job.needed:
                 job.thread.join()
         self.poll()
+
+    def close(self) -> None:
+        """Begin to close what the work uses; who takes longer is not waited for."""
+        self._is_over = True
+        until = time.monotonic() + GRACE
+        for job in self._jobs:
+            job.thread.join(max(0.0, until - time.monotonic()))

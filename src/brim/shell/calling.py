@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +22,8 @@ SKIPPED: Final = Result("[brim] skipped by user", is_error=True)
 STOPPED: Final = Result("[brim] stopped by user", is_error=True)
 COMMANDS: Final = ("command", "cmd", "script", "shell", "bash")
 """Arguments that hold a shell command, whatever the tool is called."""
+WORDS: Final = ("args", "arguments", "argv")
+"""And those that may hold the rest of its words."""
 SHOWN: Final = 400
 """Characters of a call and of its result that are shown."""
 
@@ -64,18 +67,24 @@ def _arguments(call: Call) -> dict[str, Any] | None:
 
 def _is_wanted(shell: Shell, tool: Tool, arguments: Mapping[str, Any], *, by_itself: bool) -> bool:
     """Whether the user wants the call made; what destroys something needs a typed yes."""
-    dangers = _dangers(shell, tool, arguments)
-    _show_call(shell, tool, arguments, dangers)
+    commands = _commands(arguments)
+    dangers = _dangers(shell, tool, commands)
+    # A command is shown to its end: what is said yes to must have been seen.
+    said = json.dumps(arguments, ensure_ascii=False)
+    _show_call(shell, tool, harmless(said) if commands else _short(said), dangers)
     server = shell.config.mcp.get(tool.server)
     allowed = server is not None and tool.name in server.allow
     allowed = allowed or shell.rules.allows_tool(tool.server, tool.name)
     if not dangers and (by_itself or shell.yes or allowed):
         return True
-    if shell.is_script:
-        shell.screen.notice("nobody is there to say yes, so it was skipped")
-        return False
     answer = _answer(shell, dangers)
-    shell.note("asked", tool=tool.offered, destructive=dangers, answer=answer)
+    shell.note(
+        "asked",
+        tool=tool.offered,
+        arguments=dict(arguments),
+        destructive=dangers,
+        answer=answer,
+    )
     if answer == "interrupt":
         raise KeyboardInterrupt
     if answer == "always":
@@ -91,6 +100,9 @@ def _answer(shell: Shell, dangers: Sequence[str]) -> str:
 
 
 def _said(shell: Shell, dangers: Sequence[str]) -> str:
+    if shell.is_script:
+        shell.screen.notice("nobody is there to say yes, so it was skipped")
+        return "skip"
     if dangers:
         said = shell.screen.ask("destructive. type yes to call it, or [s]kip: ").lower()
         return "run" if said == YES else "skip"
@@ -105,22 +117,40 @@ def _said(shell: Shell, dangers: Sequence[str]) -> str:
                 return answer
 
 
-def _dangers(shell: Shell, tool: Tool, arguments: Mapping[str, Any]) -> list[str]:
+def _dangers(shell: Shell, tool: Tool, commands: Sequence[str]) -> list[str]:
     """What the call could destroy: as its server says, or as a command in it reads."""
     found = ["its server says that it destroys or overwrites"] if tool.is_destructive else []
+    for command in commands:
+        found += [finding.why for finding in judged(shell, command).findings]
+    return list(dict.fromkeys(found))
+
+
+def _commands(arguments: Mapping[str, Any]) -> list[str]:
+    """The shell commands among the arguments, however deep: whole, or word by word."""
+    found: list[str] = []
+    words = [word for name in WORDS for word in _texts(arguments.get(name))]
     for name, value in arguments.items():
-        if name.lower() in COMMANDS and isinstance(value, str):
-            found += [finding.why for finding in judged(shell, value).findings]
+        if name.lower() in COMMANDS and (texts := _texts(value)):
+            found += [text for text in texts if " " in text]
+            if isinstance(value, list) or words:
+                found.append(shlex.join([*texts, *words]))
+            elif " " not in texts[0]:
+                found.append(texts[0])
+        for inner in value if isinstance(value, list) else [value]:
+            if isinstance(inner, dict):
+                found += _commands(inner)
     return found
 
 
-def _show_call(
-    shell: Shell, tool: Tool, arguments: Mapping[str, Any], dangers: Sequence[str]
-) -> None:
-    said = _short(json.dumps(arguments, ensure_ascii=False))
+def _texts(value: object) -> list[str]:
+    given = value if isinstance(value, list) else [value]
+    return [text for text in given if isinstance(text, str)]
+
+
+def _show_call(shell: Shell, tool: Tool, said: str, dangers: Sequence[str]) -> None:
     style = "bold red" if dangers else "bold"
-    line = Text.assemble(("⚙ ", "dim"), (f"{tool.server}: {tool.name} ", style), (said, "dim"))
-    shell.screen.show(line)
+    name = harmless(f"{tool.server}: {tool.name} ")
+    shell.screen.show(Text.assemble(("⚙ ", "dim"), (name, style), (said, "dim")))
     for danger in dangers:
         shell.screen.show(Text.assemble(("  ⚠ ", "red"), harmless(danger)))
 

@@ -47,6 +47,7 @@ def open_shell(wanted: Wanted, loaded: Loaded, environment: Mapping[str, str]) -
 
 def _begin(shell: Shell, reader: Reader) -> None:
     begin_work(shell)
+    reader.count_ahead()
     reader.learn_names()
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.application import run_in_terminal
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
 from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.filters import Condition, has_focus
@@ -83,11 +85,14 @@ class Prompt:
             input=input,
             output=output,
         )
-        self._asking: PromptSession[str] = PromptSession(
-            style=STYLE,
-            color_depth=None if colors else ColorDepth.DEPTH_1_BIT,
-            input=input,
-            output=output,
+        # Made when something is asked: at the start it would only keep the prompt waiting.
+        self._asking: Callable[[], PromptSession[str]] = cache(
+            lambda: PromptSession(
+                style=STYLE,
+                color_depth=None if colors else ColorDepth.DEPTH_1_BIT,
+                input=input,
+                output=output,
+            )
         )
 
     def once_shown(self, work: Callable[[], None]) -> None:
@@ -126,9 +131,13 @@ class Prompt:
     def ask(self, question: str, default: str = "") -> str:
         """An answer to a question; Ctrl-D answers nothing, and Ctrl-C is raised."""
         try:
-            return self._asking.prompt(_with_keys(question), default=default)
+            return self._asking().prompt(_with_keys(question), default=default)
         except EOFError:
             return ""
+
+    def above(self, draw: Callable[[], None]) -> None:
+        """Draw something above the line while it is typed; only from the prompt's own thread."""
+        run_in_terminal(draw)
 
     def redraw(self) -> None:
         """Draw the line anew, because something that it shows has changed; from any thread."""

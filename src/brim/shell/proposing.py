@@ -94,7 +94,7 @@ def _wanted(shell: Shell, command: str, *, by_itself: bool) -> str | None:
             case "interrupt":
                 raise KeyboardInterrupt
             case "edit":
-                command = shell.screen.ask("command: ", command) or command
+                command = shell.screen.ask("command: ", harmless(command)) or command
             case "explain":
                 _explain(shell, command)
             case "always":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -10,6 +11,7 @@ from brim.shell import commands
 from brim.shell.classify import Known, classify
 from brim.shell.completion import Programs
 from brim.shell.status import TEMPLATE, Status, status
+from brim.shell.warming import counted
 
 if TYPE_CHECKING:
     from prompt_toolkit.formatted_text import StyleAndTextTuples
@@ -35,6 +37,7 @@ class Reader:
         self._known = Known(self._is_command, self._exists, frozenset(commands.names()))
         self._last: tuple[str, Decision] | None = None
         self._measured: tuple[object, tuple[int, int, bool]] | None = None
+        self._has_counted = False
         self._template = shell.config.shell.status or TEMPLATE
         status(self._template, Status(), 80)  # a wrong template is told at the start
 
@@ -47,6 +50,14 @@ class Reader:
 
         self._shell.background.start(self._shell.terminal.names, know, needed=False)
         self._programs.refresh()
+
+    def count_ahead(self) -> None:
+        """Begin to count what was said; the status line says nothing of sizes until then."""
+
+        def know(_outcome: object) -> None:
+            self._has_counted = True
+
+        self._shell.background.start(partial(counted, self._shell.session), know, know)
 
     def decide(self, line: str) -> Decision:
         """What a line is; asked several times for the same one while it is typed."""
@@ -74,8 +85,9 @@ class Reader:
 
     def _values(self) -> Status:
         shell = self._shell
-        session, budget, total = shell.session, shell.budget, shell.session.ledger.total
-        used, limit, is_exact = self._size()
+        session, total = shell.session, shell.session.ledger.total
+        budget = shell.budget if self._has_counted else None
+        used, limit, is_exact = self._size() if budget else (0, 0, False)
         return Status(
             model=shell.name,
             used=used,
@@ -102,8 +114,6 @@ class Reader:
             session.summary,
             tuple(session.pins),
         )
-        if self._shell.budget is None:
-            return 0, 0, False
         if self._measured is None or self._measured[0] != state:
             plan = session.outlook()
             exact = plan.exact or plan.counted is not None

@@ -43,7 +43,8 @@ def _whole(shell: Shell, text: str, ran: Ran) -> str | None:
     if shell.session.count(text) <= int(shell.limit * OUTPUT_SHARE):
         return None
     folder = shell.log.outputs(shell.conversation.name)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for path in (folder.parent, folder):  # the mode is for the last of a path only
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
     return str(_written(folder, ran.output))
 
 

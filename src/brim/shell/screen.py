@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from brim.shell.harmless import harmless
 
@@ -19,6 +20,8 @@ NOBODY: Final = ""
 
 Ask = Callable[[str, str], str]
 """(a question, what stands there to be edited) → the answer, as it was typed."""
+Above = Callable[[Callable[[], None]], None]
+"""Draws something above the line that is being typed."""
 
 
 def nobody(_question: str, _default: str = "") -> str:
@@ -41,6 +44,9 @@ class Screen:
 
         self.console = console or Console(highlight=False, soft_wrap=False)
         self._ask = ask
+        self._above: Above | None = None
+        self._waiting: list[Callable[[], None]] = []
+        """What is to be drawn as soon as it disturbs nobody who types."""
 
     def ask_with(self, ask: Ask) -> None:
         """Ask in another way from now on."""
@@ -57,9 +63,9 @@ class Screen:
     def show(self, thing: RenderableType | None) -> None:
         """Draw what a command has to show; a text goes out as it is."""
         if isinstance(thing, str):
-            self.console.print(harmless(thing), markup=False, soft_wrap=True)
+            self._print(harmless(thing), markup=False, soft_wrap=True)
         elif thing is not None:
-            self.console.print(thing, soft_wrap=not self.console.is_terminal)
+            self._print(thing, soft_wrap=not self.console.is_terminal)
 
     def gap(self) -> None:
         """A blank row, where somebody reads."""
@@ -79,7 +85,29 @@ class Screen:
 
     def _line(self, text: str, style: str) -> None:
         wrap = not self.console.is_terminal
-        self.console.print(harmless(text), style=style, markup=False, soft_wrap=wrap)
+        self._print(harmless(text), style=style, markup=False, soft_wrap=wrap)
+
+    def _print(self, thing: RenderableType, **how: Any) -> None:
+        self._waiting.append(partial(self.console.print, thing, **how))
+        if self._above is None:
+            self._draw_waiting()
+        else:
+            self._above(self._draw_waiting)
+
+    def _draw_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for draw in waiting:
+            draw()
+
+    @contextmanager
+    def typing(self, above: Above) -> Iterator[None]:
+        """While somebody types: what is to be said goes above the line, by way of `above`."""
+        self._above = above
+        try:
+            yield
+        finally:
+            self._above = None
+            self._draw_waiting()
 
     def ask(self, question: str, default: str = "") -> str:
         """What the user types; Ctrl-D answers nothing, and Ctrl-C at a prompt is raised."""
@@ -98,7 +126,9 @@ class Screen:
         if not self.is_terminal:
             yield
             return
-        moving = self.console.status(what, spinner="dots", spinner_style="dim")
+        from rich.text import Text
+
+        moving = self.console.status(Text(harmless(what)), spinner="dots", spinner_style="dim")
         try:  # a Ctrl-C while it starts would otherwise leave it on the screen for good
             moving.start()
             yield

@@ -93,6 +93,7 @@ def started(
         is_script=wanted.is_script,
         rules=Rules.from_dict(facts.choice(APPROVED, {})),
     )
+    ends.callback(shell.background.close)
     _attach(shell)
     return shell
 
@@ -161,7 +162,6 @@ def go_on(shell: Shell, name: str) -> None:
         shell.log, name, lambda data: _session(shell.models, shell.name, data)
     )
     shell.log.release(old.name)
-    shell.offered_from = ((), 0)  # nothing was offered in this one
     _attach(shell)
 
 

@@ -64,8 +64,8 @@ class Shell:
     """The root of the project that the folder is in."""
     depth: int = 3
     """How many levels of its files the model is shown."""
-    files: dict[int, str] | None = None
-    """Those files as they were read, and as far as they fit a room; None where they are hidden."""
+    files: dict[tuple[str, int], str] | None = None
+    """Those files as they were read, and as each model is shown them; None where they are not."""
     yes: bool = False
     """Run what is not destructive without asking."""
     is_script: bool = False
@@ -79,8 +79,10 @@ class Shell:
     """The way that the last words took."""
     goal: Goal | None = None
     offer: Offer | None = None
-    offered_from: tuple[tuple[Tool, ...], int] = ((), 0)
-    """The tools that it was made from, and the room that there was for them."""
+    offers: dict[tuple[str, int], Offer] = field(default_factory=dict)
+    """What each model can be offered of the tools that there are."""
+    offered_from: tuple[Tool, ...] = ()
+    """Those tools."""
     rules: Rules = field(default_factory=Rules)
     background: Background = field(default_factory=Background)
     told: set[str] = field(default_factory=set)

@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from brim.shell.attaching import fit_blocks
+from brim.wire import openai_chat
 
 if TYPE_CHECKING:
+    from brim.session import Session
     from brim.shell.state import Shell
     from brim.target import Target
 
@@ -23,3 +25,14 @@ def warm(shell: Shell) -> None:
             fit_blocks(shell)
 
     shell.background.start(lambda: shell.models.found_out(name), know)
+
+
+def counted(session: Session) -> None:
+    """Count all that was said, so that nobody has to wait for that later; from any thread.
+
+    The first count loads the vocabulary, and all of them are remembered.
+    """
+    counter = session.target.counter()
+    counter.text(session.system_text())
+    for place, turn in enumerate(session.since(0)):
+        counter.message(openai_chat.read(turn, place))

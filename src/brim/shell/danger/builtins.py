@@ -22,6 +22,9 @@ def _cd(walk: Walk, call: Call, source: str) -> None:
         walk.scope.folders = (home,) if home else ()
         walk.scope.lost = source.partition(" ")[2] if "$" in source else ""
         return
+    if operands[0] == "-":
+        walk.scope.previous, walk.scope.folders = walk.scope.folders, walk.scope.previous
+        return
     if not is_known(operands[0]) or not PATTERNS.isdisjoint(operands[0]):
         walk.scope.wander()
         return

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from brim.shell.danger.ground import Ground
-from brim.shell.danger.marks import MAYBE, UNKNOWN, is_known, plain
+from brim.shell.danger.marks import MAYBE, UNKNOWN, plain
 from brim.shell.danger.words import Word
 
 
@@ -108,8 +108,3 @@ def _takes_next(text: str, flag: str) -> bool:
     if text == flag:
         return True
     return len(flag) == 2 and not text.startswith("--") and text.endswith(flag[1])
-
-
-def is_one_of(text: str, names: Collection[str]) -> bool:
-    """Whether a word is one of these; a word that nobody knows yet may be."""
-    return text in names or not is_known(text)

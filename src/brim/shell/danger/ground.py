@@ -68,7 +68,7 @@ class Ground:
 
     def is_folder(self, word: str) -> bool:
         places = self.paths(word) or ()
-        return any(Path(place).is_dir() for place in places if _is_sound(place))
+        return any(_is_folder(place) for place in places)
 
     def exists(self, word: str) -> bool:
         """Whether something of that name is there; what nobody can tell is."""
@@ -146,6 +146,11 @@ def _status(place: str) -> os.stat_result | None:
         return os.stat(place)  # noqa: PTH116
     except (OSError, ValueError):
         return None
+
+
+def _is_folder(place: str) -> bool:
+    status = _status(place)
+    return status is not None and stat.S_ISDIR(status.st_mode)
 
 
 def _has_content(place: str) -> bool:

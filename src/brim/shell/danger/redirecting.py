@@ -136,3 +136,19 @@ def check_gaps(node: Node) -> None:
             raise UnreadableError("it cannot be read for sure where its words end")
         if gap and not _BLANK.fullmatch(gap):
             raise UnreadableError("it cannot be read for sure where its words end")
+
+
+Link = tuple["Node", Sequence["Node"]]
+"""A statement of `a && b`, and its redirections."""
+
+
+def chain_of(node: Node) -> list[Link]:
+    """The statements that `&&` holds together; anything else is a chain of one."""
+    body = node.child_by_field_name("body") if node.type == "redirected_statement" else None
+    if body is not None and body.type == "list":
+        *links, (last, redirects) = chain_of(body)
+        return [*links, (last, [*redirects, *(c for c in node.named_children if c != body)])]
+    if node.type != "list" or all(child.type != "&&" for child in node.children):
+        return [(node, ())]
+    first, *rest = [n for n in node.named_children if n.type != "comment"]
+    return [*chain_of(first), *((part, ()) for part in rest)]

@@ -29,6 +29,9 @@ def remember(walk: Walk, call: Call) -> None:
     elif call.name in ("curl", "wget"):
         for name in rules_files.downloads(call):
             written.update(dict.fromkeys(walk.ground.paths(name) or (), UNKNOWN))
+    elif call.name == "mkdir":
+        for name in call.operands("-m"):
+            walk.scope.made.update(walk.ground.paths(name) or ())
     elif call.name == "mkfifo":
         for name in call.operands():
             written.update(dict.fromkeys(walk.ground.paths(name) or (), UNKNOWN))

@@ -81,7 +81,8 @@ def _copy(call: Call) -> str | None:
 
 def _is_careful(call: Call) -> bool:
     """Whether nothing is overwritten unasked: `-n`, `-i` at a terminal, `-b`."""
-    if call.is_guarded("b", "--backup", others="rRavfuLPdpsT"):
+    keeps = not any(option in ("--backup=none", "--backup=off") for option in call.options())
+    if keeps and call.is_guarded("b", "--backup", others="rRavfuLPdpsT"):
         return True
     if call.name in ("ln", "install") or call.has("-f", "--force"):
         return False
@@ -92,7 +93,7 @@ def _is_careful(call: Call) -> bool:
 
 
 def _arguments(call: Call) -> tuple[list[str], str | None]:
-    operands = call.operands(*_COPIES)
+    operands = [name for word in call.operands(*_COPIES) for name in _matched(call, word)]
     folder = call.value("-t", "--target-directory")
     if folder is not None:
         return operands, folder + "/"
@@ -101,6 +102,13 @@ def _arguments(call: Call) -> tuple[list[str], str | None]:
     if len(operands) < 2:
         return operands, "." if call.name == "ln" and operands else None
     return operands[:-1], operands[-1]
+
+
+def _matched(call: Call, word: str) -> tuple[str, ...]:
+    """The files that a pattern stands for, if they can be looked at."""
+    if not is_pattern(word) or call.ground.paths(word) is None:
+        return (word,)
+    return call.ground.matches(word) or (word,)
 
 
 def _places(call: Call, sources: list[str], target: str) -> list[str]:
@@ -164,9 +172,11 @@ def _sed(call: Call) -> str | None:
     if any(_SED_WRITES.search(plain(script)) for script in scripts):
         return "its script runs commands or writes files"
     places = [o for o in call.options() if _edits_in_place(o)]
-    if not places or any(_keeps_copy(option) for option in places):
+    named = call.operands("-e", "-f", "-l")
+    kept = [suffix for option in places if (suffix := _copy_suffix(option))]
+    if not places or (kept and not any(call.ground.exists(name + kept[0]) for name in named)):
         return None
-    edited = [name for name in call.operands("-e", "-f", "-l") if call.ground.exists(name)]
+    edited = [name for name in named if call.ground.exists(name)]
     return f"edits {shown(edited[-1])} in place" if edited else None
 
 
@@ -176,10 +186,12 @@ def _edits_in_place(option: str) -> bool:
     return "i" in option.partition("e")[0].partition("f")[0] or "I" in option[:3]
 
 
-def _keeps_copy(option: str) -> bool:
+def _copy_suffix(option: str) -> str:
+    """What is put behind the name of the copy that is kept; nothing if none is."""
     if option.startswith("--"):
-        return bool(option.partition("=")[2])
-    return bool(re.fullmatch(r"-[nErsuz]*i[.~_][\w.~]+", option))
+        return option.partition("=")[2]
+    match = re.fullmatch(r"-[nErsuz]*i([.~_][\w.~]+)", option)
+    return match[1] if match else ""
 
 
 def _chmod(call: Call) -> str | None:

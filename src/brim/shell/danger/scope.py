@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -45,6 +46,12 @@ class Scope:
     """The names under which this command has put something that was there before."""
     running: frozenset[str] = frozenset()
     """The functions that are being called."""
+    previous: tuple[Path, ...] = ()
+    """Where `cd -` goes."""
+    stayed: tuple[Path, ...] = ()
+    """Where the shell still is if the last `cd` fails, as it may."""
+    made: set[str] = field(default_factory=set)
+    """The folders that this command creates."""
     lost: str = ""
     """The empty variable that a `cd` went home by."""
     is_remote: bool = False
@@ -98,18 +105,29 @@ class Scope:
         if self.params != params:
             self.params = None
         if self.folders != folders:
-            both = tuple(dict.fromkeys(folders + self.folders))
-            known = folders and self.folders and len(both) <= MOST_FOLDERS
-            self.folders = both if known else ()
+            self.folders = _all_of(folders, self.folders)
 
     def go(self, path: str) -> None:
-        """Change the folder, which then may or may not exist."""
-        self.lost = ""
+        """Change the folder; if it is not there, the shell may as well stay."""
+        self.lost, self.previous = "", self.folders
         self.folders = tuple(Path(_flat(folder, path)) for folder in self.folders)
+        is_there = all(str(f) in self.made or os.path.isdir(f) for f in self.folders)  # noqa: PTH112
+        self.stayed = () if is_there else self.previous
+
+    def settle(self) -> None:
+        """What follows runs whether or not the last `cd` has worked."""
+        if self.stayed:
+            self.folders = _all_of(self.stayed, self.folders)
+            self.stayed = ()
 
     def wander(self) -> None:
         """Change the folder to nobody knows where."""
         self.lost, self.folders = "", ()
+
+
+def _all_of(some: tuple[Path, ...], others: tuple[Path, ...]) -> tuple[Path, ...]:
+    both = tuple(dict.fromkeys(some + others))
+    return both if some and others and len(both) <= MOST_FOLDERS else ()
 
 
 def _either(before: Value | None, after: Value | None) -> str:
@@ -124,6 +142,4 @@ def _either(before: Value | None, after: Value | None) -> str:
 
 
 def _flat(folder: Path, path: str) -> str:
-    import os.path
-
     return os.path.normpath(folder / path)

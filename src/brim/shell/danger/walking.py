@@ -11,7 +11,7 @@ from brim.shell.danger.ground import Ground
 from brim.shell.danger.judging import DEEPEST, Judge
 from brim.shell.danger.marks import TRUSTED, UNKNOWN, is_known, is_pattern, plain
 from brim.shell.danger.parsing import UnreadableError, parsed, text_of
-from brim.shell.danger.redirecting import Redirects, check_gaps, redirected
+from brim.shell.danger.redirecting import Link, Redirects, chain_of, check_gaps, redirected
 from brim.shell.danger.scope import Scope
 from brim.shell.danger.targets import is_start_file
 from brim.shell.danger.words import Expansion, Word
@@ -138,16 +138,36 @@ class Walk:
         return self._sequence(node.named_children, stdin)
 
     def _sequence(self, nodes: Sequence[Node], stdin: str | None) -> str:
-        return "".join([self.run(node, stdin) for node in nodes])
+        output = ""
+        for node in nodes:
+            output += self.run(node, stdin)
+            self.scope.settle()
+        return output
 
     def _comment(self, node: Node, stdin: str | None) -> str:  # noqa: ARG002
         return ""
 
     def _list(self, node: Node, stdin: str | None) -> str:
-        first, *rest = node.named_children
-        output = self.run(first, stdin)
+        return self._run_chain(chain_of(node), stdin)
+
+    def _run_chain(self, chain: Sequence[Link], stdin: str | None) -> str:
+        """`a && b && c`: each runs if those before it have worked; `a || b` has but one link."""
+        (first, redirects), *rest = chain
+        if not rest and first.type == "list":
+            return self._run_either(first, redirects, stdin)
+        output = self._run_link(first, redirects, stdin)
         with self.scope.maybe():
-            return output + self._sequence(rest, stdin)
+            return output + "".join([self._run_link(*link, stdin) for link in rest])
+
+    def _run_either(self, node: Node, redirects: Sequence[Node], stdin: str | None) -> str:
+        first, *rest = [n for n in node.named_children if n.type != "comment"]
+        output = self.run(first, stdin)
+        self.scope.settle()
+        with self.scope.maybe():
+            return output + "".join([self._run_link(part, redirects, stdin) for part in rest])
+
+    def _run_link(self, node: Node, redirects: Sequence[Node], stdin: str | None) -> str:
+        return self._redirected(node, redirects, stdin) if redirects else self.run(node, stdin)
 
     def _negated_command(self, node: Node, stdin: str | None) -> str:
         return self._sequence(node.named_children, stdin)
@@ -284,6 +304,8 @@ class Walk:
 
     def _redirected_statement(self, node: Node, stdin: str | None) -> str:
         body = node.child_by_field_name("body")
+        if body is not None and body.type == "list":
+            return self._run_chain(chain_of(node), stdin)
         return self._redirected(body, [c for c in node.named_children if c != body], stdin)
 
     def _redirected(self, body: Node | None, nodes: Sequence[Node], stdin: str | None) -> str:
@@ -296,20 +318,21 @@ class Walk:
             output = self._run_words(redirects.words, given, " ".join(map(text_of, nodes)))
         elif body.type == "command":
             output = self._command(body, given, redirects.words)
+        elif redirects.words:
+            raise UnreadableError("it cannot be read for sure where its words end")
         else:
             output = self.run(body, given)
         return self._later(self._kept(redirects, output), redirects)
 
     def _redirected_last(self, body: Node, nodes: Sequence[Node], stdin: str | None) -> str:
+        if body.type == "list":
+            *links, (end, redirects) = chain_of(body)
+            return self._run_chain([*links, (end, [*redirects, *nodes])], stdin)
         *before, last = [n for n in body.named_children if n.type != "comment"]
-        output = ""
         for node in before:
-            if body.type == "pipeline":
-                stdin = Walk(self.judge, self.scope.copy(), self.depth).run(node, stdin)
-            else:
-                output += self.run(node, stdin)
+            stdin = Walk(self.judge, self.scope.copy(), self.depth).run(node, stdin)
         with self.scope.maybe():
-            return output + self._redirected(last, nodes, stdin)
+            return self._redirected(last, nodes, stdin)
 
     def _kept(self, redirects: Redirects, output: str) -> str:
         """Remember what goes to a file; gives what is still printed."""

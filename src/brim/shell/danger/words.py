@@ -186,6 +186,8 @@ class Expansion:
         fields.add(bare(text))
 
     def _string(self, node: Node, fields: _Fields) -> None:
+        if not text_of(node).startswith('"'):
+            raise UnreadableError("it cannot be read for sure where its words end")
         fields.is_open = True
         only = node.named_children
         if len(only) == 1 and len(text_of(only[0])) + 2 == len(text_of(node)):

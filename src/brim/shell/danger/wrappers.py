@@ -28,7 +28,6 @@ class Inner:
 
     words: tuple[Word, ...] = ()
     script: str | None = None
-    params: tuple[str, ...] | None = None
     is_remote: bool = False
     is_own_shell: bool = False
     """Whether it runs in the shell that reads the command, as `eval` does."""

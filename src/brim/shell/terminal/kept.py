@@ -77,7 +77,8 @@ class Kept:
             self._fault = "it is too large"
 
     def _open(self) -> IO[str]:
-        self._spill.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (self._spill.parent, self._spill):  # the mode is for the last of a path only
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._spill / f"output-{uuid4().hex[:12]}.txt"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         self._path = path

@@ -1,0 +1,204 @@
+"""Tools of MCP servers in the real shell: connected, offered, asked about, and answered always."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from brim.testing import Answer, Asked, Call, Fault, Say, Scripted
+from tests.shell.answering import answer, asks, events, shown
+from tests.shell.driving import Home, home
+from tests.shell.test_mcp import over_http
+
+__all__ = ["home", "over_http"]
+
+SERVER = Path(__file__).with_name("mcp_server.py")
+ASKED = "call it? [y]es, [s]kip, [a]lways:"
+DESTRUCTIVE = "destructive. type yes to call it, or [s]kip:"
+ADD = Call("tests__add", {"a": 2, "b": 3})
+SLOW = Call("tests__slow", {"seconds": 0})
+
+
+def server(*more: str, name: str = "tests") -> str:
+    """The table of a server that is started."""
+    program, script = json.dumps(sys.executable), json.dumps(str(SERVER))
+    return "\n".join([f"[mcp.{name}]", f"command = {program}", f"args = [{script}]", *more])
+
+
+def results(asked: Asked) -> list[str]:
+    """What the tools have just answered."""
+    turns = [(turn["role"], turn.get("content")) for turn in asked.body["messages"]]
+    found: list[str] = []
+    while turns and turns[-1][0] == "tool":
+        found.insert(0, str(turns.pop()[1]))
+    return found
+
+
+def offered(asked: Asked) -> set[str]:
+    return {tool["function"]["name"] for tool in asked.body.get("tools", ())}
+
+
+def unreadable(*calls: tuple[str, str]) -> Fault:
+    """An answer whose calls have these arguments, JSON or not."""
+    made = [
+        {"id": f"odd_{n}", "type": "function", "function": {"name": name, "arguments": arguments}}
+        for n, (name, arguments) in enumerate(calls)
+    ]
+    message: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": made}
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
+    whole = {"id": "odd", "object": "chat.completion", "model": "scripted", "choices": [choice]}
+    return Fault(200, raw=json.dumps(whole).encode())
+
+
+def rows(text: str, *names: str) -> Iterable[bool]:
+    lines = text.split("\n")
+    return [any(name in line.split() for line in lines) for name in names]
+
+
+def test_calls_are_asked_about_as_the_user_wants(home: Home, over_http: Any) -> None:
+    _, web = over_http
+    dangerous = Call("tests__variable", {"name": "HOME", "command": f"{'a ' * 999}; rm -rf x"})
+    parts = {"command": "rm", "args": ["-rf", "x"]}
+    hidden = Call("tests__variable", {"name": "HOME", "steps": [parts]})
+    answers: list[Answer] = [
+        *(ADD, "Five."),
+        *(Call("web__add", {"a": 4, "b": 4}), "No eight."),
+        *(ADD, "Again."),
+        *(Say(calls=[ADD, Call("tests__structured"), ADD]), "All."),
+        *(Say(calls=[dangerous, hidden, SLOW]), "Some."),
+        *(Call("web__add", {"a": 1, "b": 1}), Call("web__slow", {"seconds": 0}), "GOAL: complete"),
+        *(Say(calls=[ADD, SLOW]), "Nearly."),
+    ]
+    with Scripted(answers) as provider:
+        allowed = server('allow = ["structured", "slow", "variable"]')
+        home.configure(provider, allowed, f'[mcp.web]\nurl = "{web.url}"', window=32_000)
+        with home.shell() as shell:
+            shell.terminal.line("what is two and three?")
+            answer(shell, ASKED, "y")
+            shell.at_prompt()
+            assert "tests: add" in shown(shell)
+            assert "→ 5" in shown(shell)
+            shell.terminal.line("what is four and four?")
+            answer(shell, ASKED, "s")
+            shell.at_prompt()
+            shell.terminal.line("what is two and three again?")
+            answer(shell, ASKED, "always")
+            shell.at_prompt()
+            shell.do("what is all of this together?")
+            shell.terminal.line("what does it destroy?")
+            asks(shell, DESTRUCTIVE)
+            assert "; rm -rf x" in shown(shell), "it is shown to its end"
+            answer(shell, DESTRUCTIVE, "y")
+            answer(shell, DESTRUCTIVE, "s")
+            answer(shell, DESTRUCTIVE, "yes")
+            shell.at_prompt()
+            shell.terminal.line(":goal add one and one")
+            answer(shell, DESTRUCTIVE, "yes")
+            shell.at_prompt()
+            assert "goal complete · 3 steps" in shown(shell)
+            assert all(rows(shell.do(":context"), "tests", "web"))
+            shell.leave()
+        with home.shell("--yes") as shell:
+            shell.terminal.line("what is two and three tomorrow?")
+            answer(shell, DESTRUCTIVE, "always")
+            shell.at_prompt()
+    told = [results(asked) for asked in provider.requests if results(asked)]
+    skipped = "[brim] skipped by user"
+    assert told[:3] == [["5"], [skipped], ["5"]]
+    assert (told[3][0], json.loads(told[3][1])["colour"], told[3][2]) == ("5", "grün", "5")
+    assert told[4:] == [[skipped, skipped, "done"], ["2"], ["done"], ["5", skipped]]
+    assert {"tests__add", "web__add"} <= offered(provider.requests[0])
+    asked = [(event["tool"], event["answer"]) for event in events(home, "asked")]
+    assert asked == [
+        ("tests__slow", "skip"),
+        ("tests__add", "run"),
+        ("web__add", "skip"),
+        ("tests__add", "always"),
+        ("tests__variable", "skip"),
+        ("tests__variable", "skip"),
+        ("tests__slow", "run"),
+        ("web__slow", "run"),
+    ]
+
+
+def test_whatever_goes_wrong_every_call_has_its_result(home: Home) -> None:
+    odd = unreadable(
+        ("tests__nothing", "{}"), ("tests__add", '{"a": 2,'), ("tests__add", "[2, 3]"),
+        ("tests__add", '{"a": "x"}'), ("tests__fail", ""),
+    )  # fmt: skip
+    dies = Say(calls=[Call("tests__die"), ADD])
+    with Scripted([odd, "Sorry.", dies, "Gone.", ADD, "Gone.", ADD, "Back."]) as provider:
+        home.configure(provider, server(), window=32_000)
+        with home.shell("--yes") as shell:
+            shell.do("please do something odd")
+            shell.do("please end it")
+            assert "it ended, or hung up" in shell.do(":mcp list")
+            shell.do("please add them")
+            assert "add" in shell.do(":mcp connect tests")
+            assert "→ 5" in shell.do("please add them now")
+            assert "no MCP server is connected" in shell.do(":mcp disconnect tests")
+            assert "no MCP server is called nobody" in shell.do(":mcp connect nobody")
+    first, gone, still, back = (results(asked) for asked in provider.requests[1::2])
+    assert "there is no tool" in first[0]
+    assert ["no JSON object" in text for text in first[1:3]] == [True, True]
+    assert "validation error" in first[3]
+    assert "the reason of the failure" in first[4]
+    assert "is gone" in gone[0]
+    assert "no tool" in gone[1]
+    assert "no tool" in still[0]
+    assert back == ["5"]
+    assert offered(provider.requests[2])
+    assert not offered(provider.requests[3]), "what nobody can call is not offered"
+    assert offered(provider.requests[6])
+
+
+def test_ctrl_c_in_a_slow_tool(home: Home) -> None:
+    slow = Say("Wait.\nCMD: touch made", calls=[Call("tests__slow", {"seconds": 600}), ADD])
+    with Scripted([slow, slow, "Fine."]) as provider:
+        home.configure(provider, server(), window=32_000)
+        with home.shell("--yes") as shell:
+            shell.terminal.line("please wait a little")
+            answer(shell, DESTRUCTIVE, "yes")
+            log = home.state / "mcp.log"
+            shell.wait(lambda: log.exists() and "begun" in log.read_text(), "the tool to begin")
+            shell.terminal.press("ctrl-c")
+            shell.at_prompt()
+            shell.wait(lambda: "cancelled" in log.read_text(), "the server to be told")
+            shell.terminal.line("please wait again")
+            asks(shell, DESTRUCTIVE)
+            shell.terminal.press("ctrl-c")
+            shell.at_prompt()
+            shell.do("and now?")
+    stopped = "[brim] stopped by user"
+    for asked in provider.requests[1:]:
+        *_, first, second, words = asked.body["messages"]
+        assert (first["content"], second["content"], words["role"]) == (stopped, stopped, "user")
+    assert not (home.folder / "made").exists(), "no command of what was stopped is run"
+
+
+def test_what_does_not_fit_is_named_and_not_offered(home: Home) -> None:
+    with Scripted("Hello.") as small, Scripted("Hello.") as large:
+        second = f'[models.large]\nendpoint = "{large.url}"\nwindow = 64000\n'
+        home.configure(small, second, server(), window=1_000)
+        with home.shell() as shell:
+            shell.terminal.type("hello there, ")
+            shell.terminal.wait_for("not offered, because it does not fit: tests__")
+            shell.at_prompt("hello there,")
+            assert shown(shell).count("›") == 1, "what is told does not disturb the line"
+            shell.terminal.line("how are you?")
+            shell.at_prompt()
+            listed = shell.do(":mcp list")
+            assert "no room" in listed
+            assert all(rows(shell.do(":context"), "tests"))
+            shell.do(":model large")
+            shell.do("hello again, how are you?")
+            assert "no room" not in shell.do(":mcp list")
+            shell.do(":model fast")
+            shell.do("hello once more, how are you?")
+    few, same = (offered(asked) for asked in (small.requests[0], small.requests[1]))
+    assert few == same
+    assert few < offered(large.requests[0])
+    assert small.refused == []

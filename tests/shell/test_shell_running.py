@@ -1,0 +1,141 @@
+"""Commands in the shell: they run in the user's own shell, and the model is told what they print."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from brim.testing import Scripted
+from tests.shell.driving import Home, home, last_words
+from tests.terminal import Start, start_terminal
+
+__all__ = ["home", "start_terminal"]
+
+FULL_SCREEN = """
+import sys, termios, tty
+before = termios.tcgetattr(0)
+tty.setraw(0)
+sys.stdout.write("\\x1b[?1049h\\x1b[2J\\x1b[Hall of the screen")
+sys.stdout.flush()
+key = sys.stdin.read(1)
+sys.stdout.write("\\x1b[?1049l")
+sys.stdout.flush()
+termios.tcsetattr(0, termios.TCSADRAIN, before)
+sys.exit(0 if key == "q" else 5)
+"""
+
+
+@pytest.fixture
+def provider(home: Home) -> Iterator[Scripted]:
+    with Scripted("Aye.") as provider:
+        home.configure(provider)
+        yield provider
+
+
+def test_a_command_is_seen_live_and_then_told(
+    home: Home, provider: Scripted, start_terminal: Start
+) -> None:
+    with home.shell(start=start_terminal) as shell:
+        shell.terminal.line("echo begun; read line; echo got $line")
+        shell.terminal.wait_for(lambda screen: "begun" in screen)
+        shell.terminal.type("typed\r")
+        shell.terminal.wait_for("got typed")
+        shell.at_prompt()
+        shell.do("mkdir inner; cd inner")
+        assert str(home.folder / "inner") in shell.do("pwd")
+        shell.do("export COLOUR=teal")
+        assert "it is teal" in shell.do('echo "it is $COLOUR"')
+        assert "exit code 3" in shell.do("(exit 3)")
+        assert "not found" in shell.do("!nosuchprogram")
+        shell.do("what happened here?")
+    told = last_words(provider.requests[0].body)
+    assert told.startswith("[exec output]\n")
+    assert "begun\n" in told
+    assert "got typed" in told
+    assert "$ (exit 3)\n(no output)\n[exit code 3]" in told
+    assert "[exit code 127]" in told
+    assert told.endswith("\n\nwhat happened here?")
+
+
+def test_ctrl_c_stops_a_command_and_not_the_shell(home: Home, provider: Scripted) -> None:
+    with home.shell() as shell:
+        shell.terminal.line("echo begun; sleep 600")
+        shell.terminal.wait_for(lambda screen: "begun" in screen)
+        shell.terminal.press("ctrl-c")
+        shell.terminal.wait_for("exit code 130")
+        shell.at_prompt()
+        assert "still here" in shell.do("echo still here")
+
+
+def test_a_long_output_is_told_in_part_with_the_path_of_the_whole(
+    home: Home, provider: Scripted
+) -> None:
+    with home.shell() as shell:
+        shell.terminal.line("seq -f 'line %g of many' 1 4000")
+        shell.terminal.wait_for(lambda screen: "line 4000 of many" in screen)
+        shell.at_prompt()
+        shell.do("how many lines were there?")
+        told = last_words(provider.requests[0].body)
+        assert "line 1 of many" in told
+        assert "line 4000 of many" in told
+        assert "line 2000 of many" not in told
+        named = re.search(r"\[the whole output: (.*)\]", told)
+        assert named is not None
+        path = Path(named[1])
+        assert "line 2000 of many" in path.read_text()
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_secrets_are_not_told(home: Home, provider: Scripted) -> None:
+    secret = "zq8-Kf72-mmA1-04xTr"
+    with home.shell(MY_API_KEY=secret) as shell:
+        shown = shell.do("echo the key is $MY_API_KEY")
+        assert secret in shown, "the user sees it"
+        assert re.search(r"hidden from the model: .*MY_API_KEY", shown)
+        made = "ghp_" + "aB3dE6gH9" * 4
+        assert "hidden from the model" in shell.do(f"echo {made}")
+        shell.do("which key is it?")
+    told = last_words(provider.requests[0].body)
+    assert "the key is " in told
+    assert secret not in told
+    assert made not in told.split("$ echo " + made)[-1]
+
+
+def test_a_full_screen_program_leaves_nothing(
+    home: Home, provider: Scripted, start_terminal: Start
+) -> None:
+    (home.folder / "full.py").write_text(FULL_SCREEN)
+    with home.shell(start=start_terminal) as shell:
+        shell.do("echo before it")
+        shell.terminal.line(f"{shlex.quote(sys.executable)} full.py")
+        shell.terminal.wait_for(lambda screen: screen[0] == "all of the screen")
+        assert "before it" not in "\n".join(shell.terminal.screen)
+        shell.terminal.type("q")
+        shell.terminal.wait_for(lambda screen: "before it" in screen)
+        shell.at_prompt()
+        assert "all of the screen" not in "\n".join(shell.terminal.screen)
+        assert "exit code" not in "\n".join(shell.terminal.screen)
+        assert "after it" in shell.do("echo after it")
+        shell.do("what was that?")
+    told = last_words(provider.requests[0].body)
+    assert "\x1b" not in told
+    assert "after it" in told
+
+
+def test_a_command_of_the_model_is_run_when_the_user_says_so(home: Home) -> None:
+    with Scripted(["Look:\nCMD: echo $((6*7))", "It is 42."]) as provider:
+        home.configure(provider)
+        with home.shell() as shell:
+            shell.terminal.line("?what is six times seven")
+            shell.terminal.wait_for("run it? ")
+            shell.terminal.line("y")
+            shell.terminal.wait_for(lambda screen: "42" in screen)
+            shell.at_prompt()
+            shell.do("?so what is it")
+    assert "$ echo $((6*7))\n42" in last_words(provider.requests[1].body)

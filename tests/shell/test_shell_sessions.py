@@ -1,0 +1,170 @@
+"""Conversations on disk: killed shells, two shells, scripts, and what brim tells of all runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from brim.testing import Fault, Say, Scripted
+from tests.shell.driving import PROGRAM, Home, home, last_words, texts
+from tests.terminal import Start, Terminal, start_terminal
+
+__all__ = ["home", "start_terminal"]
+
+
+def test_a_killed_shell_goes_on_with_all_that_was_said(home: Home, start_terminal: Start) -> None:
+    hold = threading.Event()
+    said = Say("One two three four.", hold=hold)
+    with Scripted(["Good day.", said, "Where were we?"]) as provider:
+        home.configure(provider)
+        with home.shell(start=start_terminal) as shell:
+            shell.do("good day to you")
+            shell.do("echo kept too")
+            shell.terminal.line("please count to four")
+            shell.terminal.wait_for("One")
+            shell.wait(lambda: drafted(home.state) == "One", "the draft on disk")
+            shell.terminal.kill()
+        with home.shell("resume", start=start_terminal) as shell:
+            assert "4 turns" in shell.terminal.everything
+            shell.do("go on with it")
+    *before, last = texts(provider.requests[-1])[1:]
+    assert before[:2] == ["good day to you", "Good day."]
+    assert before[2].startswith("[exec output]\n$ echo kept too\nkept too")
+    assert before[2].endswith("please count to four")
+    assert before[3:] == ["One"]
+    assert last == "go on with it"
+
+
+def drafted(state: Path) -> str | None:
+    with closing(sqlite3.connect(state / "brim.sqlite3")) as base:
+        row = base.execute("SELECT draft FROM sessions").fetchone()
+    return str(row[0]) if row and row[0] else None
+
+
+def test_two_shells_at_once(home: Home) -> None:
+    with Scripted("Aye.") as provider:
+        home.configure(provider)
+        with home.shell() as one, home.shell() as other:
+            one.do("the words of one")
+            other.do("the words of the other")
+            one.do("more words of one")
+            other.do("more words of the other")
+            assert texts(provider.requests[2])[1:] == ["the words of one", "Aye.", "more words of one"]
+            assert "the words of one" not in str(provider.requests[3].body)
+            listed = other.do(":sessions")
+            assert len(re.findall("4 turns", listed)) == 2
+            name = next(line.split()[0] for line in listed.split("\n") if "→" not in line)
+            assert "is open in another shell" in other.do(f":resume {name}")
+            again = home.run("resume", name)
+            assert again.returncode == 2
+            assert "is open in another shell" in again.stderr
+            one.leave()
+            assert "4 turns" in other.do(f":resume {name}")
+
+
+def test_what_is_on_disk_is_the_user_s_alone(home: Home) -> None:
+    with Scripted("Aye.") as provider:
+        home.configure(provider)
+        with home.shell() as shell:
+            shell.do("seq 1 9000")
+            shell.do("what is that?")
+            found = list(home.state.rglob("*"))
+            assert {"brim.sqlite3", "history"} <= {path.name for path in found}
+            for path in (home.state, *found):
+                mode = path.stat().st_mode & 0o777
+                assert mode == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_what_brim_tells_of_all_runs(home: Home) -> None:
+    with Scripted("Aye.") as provider:
+        home.configure(provider, "price = {input = 1000.0, output = 1000.0}")
+        with home.shell() as shell:
+            shell.do("the first talk")
+            shell.leave()
+        assert home.run("-m", "fast", lines="?the second talk\n").returncode == 0
+        spent = json.loads(home.run("cost", "--json").stdout)
+        tokens = sum(asked.tokens + provider.tokens("Aye.") for asked in provider.requests)
+        assert float(spent["total"]["cost"]) == pytest.approx(tokens / 1_000)
+        assert spent["total"]["calls"] == 2
+        listed = json.loads(home.run("sessions", "list", "--json").stdout)
+        assert [one["title"] for one in listed] == ["the second talk", "the first talk"]
+        assert "the first talk" in home.run("sessions", "list").stdout
+        removed = home.run("sessions", "rm", listed[0]["id"])
+        assert f"{listed[0]['id']} is removed" in removed.stdout
+        left = json.loads(home.run("sessions", "list", "--json").stdout)
+        assert [one["title"] for one in left] == ["the first talk"]
+        assert json.loads(home.run("cost", "--json").stdout) == spent, "the books stay"
+        assert home.run("sessions", "rm", "nothing-like-it").returncode == 2
+
+
+# Scripts
+
+
+def test_the_lines_of_a_script_are_done_one_after_the_other(home: Home) -> None:
+    with Scripted("Some **bold** words.") as provider:
+        home.configure(provider)
+        lines = "cd /\npwd\n:memory add I am a script.\nwhat is here?\n:cost\n"
+        done = home.run("-m", "fast", lines=lines)
+        assert done.returncode == 0, done.stderr
+        assert "\x1b" not in done.stdout + done.stderr
+        assert "bold" in done.stdout
+        assert re.search(r"^/$", done.stdout, re.MULTILINE)
+        assert "$ pwd\n/\n" in last_words(provider.requests[0].body)
+        assert "I am a script." in texts(provider.requests[0])[0]
+
+
+def test_a_script_stops_at_the_first_line_that_fails(home: Home) -> None:
+    with Scripted(lambda _body: Fault(400, "no such thing")) as provider:
+        home.configure(provider)
+        for failing in ("false", ":wrod", "?is anybody there"):
+            done = home.run(lines=f"echo one\n{failing}\necho two\n")
+            assert done.returncode == 1, failing
+            assert "one" in done.stdout
+            assert "two" not in done.stdout
+            assert "Traceback" not in done.stdout + done.stderr
+        assert home.run(lines="echo one\n:quit\nfalse\n").returncode == 0
+
+
+def test_nobody_says_yes_in_a_script(home: Home) -> None:
+    target = home.folder / "precious"
+    target.write_text("x")
+    with Scripted(["CMD: rm -rf precious", "CMD: touch made"]) as provider:
+        home.configure(provider)
+        home.run(lines="?tidy up here\n")
+        assert target.exists()
+        home.run("--yes", lines="?make it\n")
+        assert (home.folder / "made").exists()
+
+
+# The first start
+
+
+def test_a_server_that_runs_is_found(home: Home) -> None:
+    with Scripted("Found you.", like="llama.cpp", window=4_000, model="tiny") as provider:
+        home.config.touch()
+        with home.shell(OPENAI_BASE_URL=provider.url) as shell:
+            assert f"llama.cpp at {provider.url.removesuffix('/v1')}" in shell.terminal.everything
+            assert "tiny" in shell.do(":models")
+            shell.do(":model tiny")
+            assert "Found you." in shell.do("is anybody there?")
+        assert provider.requests[0].body["model"] == "tiny"
+
+
+def test_with_nobody_to_talk_to_the_embedded_model_is_offered(home: Home) -> None:
+    home.config.touch()
+    with Terminal(
+        [*PROGRAM], environment=home.environment, folder=home.folder, columns=150, rows=30
+    ) as terminal:
+        terminal.wait_for("get it? [y]es, [n]o: ")
+        assert "No model is configured" in terminal.everything
+        terminal.line("n")
+        assert terminal.wait_for_end() == 2
+        assert "brim config --example" in terminal.everything
+        assert "Traceback" not in terminal.everything
+    assert not any(Path(home.environment["BRIM_DATA"]).rglob("*.gguf"))
