@@ -6,6 +6,7 @@
 # make check   format, lint, types, layers
 # make fix     format, and mend what lint can mend
 # make docs    write anew what docs/ takes from the commands
+# make pictures  draw the shell's pictures in docs/ anew
 # make proof   what is promised about real servers, on a real one, with figures (half an hour)
 # make bench   brim and its peers on the same work (see benchmarks/README.md)
 # make clean   remove .venv and caches
@@ -17,7 +18,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 UV := $(shell command -v uv 2>/dev/null || echo $(PY) -m uv)
 
-.PHONY: run demo test check fix docs proof bench clean
+.PHONY: run demo test check fix docs pictures proof bench clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.run
@@ -42,6 +43,9 @@ fix: $(VENV)/.lint
 
 docs: $(VENV)/.lint
 	@PYTHONPATH=. $(PY) scripts/write_cli_docs.py
+
+pictures: $(VENV)/.test
+	@PYTHONPATH=. $(PY) scripts/write_pictures.py
 
 proof: $(VENV)/.test
 	@$(PY) -m proof

@@ -92,7 +92,9 @@ class Home:
             "TERM": "xterm-256color",
         }
 
-    def configure(self, provider: Scripted, *more: str, window: int = 8_000, reply: int = 0) -> None:
+    def configure(
+        self, provider: Scripted, *more: str, window: int = 8_000, reply: int = 0
+    ) -> None:
         """One model, called fast; `more` are lines of its own table, and then other tables."""
         at = f'endpoint = "{provider.url}"\nmodel = "scripted"\nwindow = {window}\n'
         rest = f"reply = {reply}\n" if reply else ""

@@ -55,7 +55,11 @@ def test_two_shells_at_once(home: Home) -> None:
             other.do("the words of the other")
             one.do("more words of one")
             other.do("more words of the other")
-            assert texts(provider.requests[2])[1:] == ["the words of one", "Aye.", "more words of one"]
+            assert texts(provider.requests[2])[1:] == [
+                "the words of one",
+                "Aye.",
+                "more words of one",
+            ]
             assert "the words of one" not in str(provider.requests[3].body)
             listed = other.do(":sessions")
             assert len(re.findall("4 turns", listed)) == 2

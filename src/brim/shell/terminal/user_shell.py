@@ -191,7 +191,7 @@ class UserShell:
         """Leaves a terminal as a prompt wants it: in its usual state, at the start of a line."""
         if self._keys is not None and os.isatty(self._screen):
             is_open = kept.last not in ("", "\n")
-            self._draw(cleaner.repairs + (b"\r\n" if is_open else b""))
+            self._draw(cleaner.repairs + (b"\r\n" if is_open else b"\r"))
 
     @contextmanager
     def _attention(self) -> Iterator[LiveShell]:
