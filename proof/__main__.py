@@ -1,6 +1,6 @@
 """All that is proved on the real server, with the figures.
 
-python -m proof              everything (some twenty minutes)
+python -m proof              everything (half an hour)
 python -m proof counts       one part: counts, near, off, cache or shell
 python -m proof --small      a small piece of each
 """

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import pytest
@@ -104,16 +105,17 @@ class Home:
     def shell(
         self,
         *arguments: str,
+        program: Sequence[str] = PROGRAM,
         start: Start | None = None,
         folder: Path | None = None,
         columns: int = 150,
         rows: int = 40,
-        **environment: str,
+        also: Mapping[str, str] = MappingProxyType({}),
     ) -> Iterator[Typist]:
-        """A shell at its prompt."""
+        """A shell at its prompt; `also` goes into its environment."""
         with (start or Terminal)(
-            [*PROGRAM, *arguments],
-            environment=self.environment | environment,
+            [*program, *arguments],
+            environment=self.environment | dict(also),
             folder=folder or self.folder,
             columns=columns,
             rows=rows,
@@ -122,14 +124,12 @@ class Home:
             typist.at_prompt()
             yield typist
 
-    def run(
-        self, *arguments: str, lines: str = "", **environment: str
-    ) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, lines: str = "") -> subprocess.CompletedProcess[str]:
         """brim without a terminal."""
         return subprocess.run(
             [*PROGRAM, *arguments],
             input=lines,
-            env=self.environment | environment,
+            env=self.environment,
             cwd=self.folder,
             capture_output=True,
             text=True,

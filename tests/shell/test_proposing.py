@@ -187,17 +187,32 @@ def test_a_command_that_no_shell_can_read_is_told_to_the_model(home: Home) -> No
     assert "$ echo next\nnext" in told
 
 
-def test_ctrl_c_in_a_command_keeps_the_others_from_running_by_themselves(home: Home) -> None:
-    with Scripted(["CMD: echo begun; sleep 600\nCMD: touch other", "Fine."]) as provider:
+def test_ctrl_c_keeps_the_others_from_running_by_themselves(home: Home) -> None:
+    (home.folder / "x").mkdir()
+    answers = [
+        "CMD: echo begun; sleep 600\nCMD: touch other",
+        "CMD: rm -rf x\nCMD: touch other",
+        "Fine.",
+    ]
+    with Scripted(answers) as provider:
         home.configure(provider)
         with home.shell("--yes") as shell:
             shell.terminal.line("please wait")
             shell.terminal.wait_for(lambda screen: "begun" in screen)
             shell.terminal.press("ctrl-c")
+            answer(shell, COMMAND, "s")
+            shell.at_prompt()
+            shell.terminal.line("please clean up")
+            asks(shell, DESTRUCTIVE)
+            shell.terminal.press("ctrl-c")
             shell.at_prompt()
             shell.do("and now?")
     assert not (home.folder / "other").exists()
-    assert "[brim] `touch other` skipped by user" in sent(provider)
+    told = sent(provider)
+    assert "[exit code 130]" in told
+    assert told.count("[brim] `touch other` skipped by user") == 2
+    assert "[brim] `rm -rf x` skipped by user" in told
+    assert [event["answer"] for event in events(home, "asked")] == ["skip", "interrupt"]
 
 
 def test_nobody_says_yes_in_a_script(home: Home) -> None:

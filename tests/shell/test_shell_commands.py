@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +15,12 @@ from tests.terminal import Start, start_terminal
 
 __all__ = ["home", "start_terminal"]
 
-SPECIFIED = """help model models context request cost usage history reset compact undo retry edit
-pin recall rolling rolling-context tokens tokenize memory tree mcp goal norris route save resume
-sessions export config doctor quit""".split()
+SPECIFIED = (
+    *("help", "model", "models", "context", "request", "cost", "usage", "history", "reset"),
+    *("compact", "undo", "retry", "edit", "pin", "recall", "rolling", "rolling-context"),
+    *("tokens", "tokenize", "memory", "tree", "mcp", "goal", "norris", "route", "save", "resume"),
+    *("sessions", "export", "config", "doctor", "quit"),
+)
 SLIDING = '[context]\npolicy = "sliding"'
 
 

@@ -1,4 +1,4 @@
-"""Commands in the shell: they run in the user's own shell, and the model is told what they print."""
+"""Commands in the shell: they run in the user's own, and the model is told what they print."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def test_a_command_is_seen_live_and_then_told(
     assert told.endswith("\n\nwhat happened here?")
 
 
-def test_ctrl_c_stops_a_command_and_not_the_shell(home: Home, provider: Scripted) -> None:
+@pytest.mark.usefixtures("provider")
+def test_ctrl_c_stops_a_command_and_not_the_shell(home: Home) -> None:
     with home.shell() as shell:
         shell.terminal.line("echo begun; sleep 600")
         shell.terminal.wait_for(lambda screen: "begun" in screen)
@@ -94,7 +95,7 @@ def test_a_long_output_is_told_in_part_with_the_path_of_the_whole(
 
 def test_secrets_are_not_told(home: Home, provider: Scripted) -> None:
     secret = "zq8-Kf72-mmA1-04xTr"
-    with home.shell(MY_API_KEY=secret) as shell:
+    with home.shell(also={"MY_API_KEY": secret}) as shell:
         shown = shell.do("echo the key is $MY_API_KEY")
         assert secret in shown, "the user sees it"
         assert re.search(r"hidden from the model: .*MY_API_KEY", shown)

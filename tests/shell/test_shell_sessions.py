@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+import sys
 import threading
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
+from brim.shell.finding import find
 from brim.testing import Fault, Say, Scripted
-from tests.shell.driving import PROGRAM, Home, home, last_words, texts
+from tests.shell.driving import Home, home, last_words, texts
 from tests.terminal import Start, Terminal, start_terminal
 
 __all__ = ["home", "start_terminal"]
@@ -148,11 +151,19 @@ def test_nobody_says_yes_in_a_script(home: Home) -> None:
 
 # The first start
 
+ALONE = (
+    sys.executable,
+    "-c",
+    "from brim.shell.finding import find; from brim.cli import main; "
+    "find.__kwdefaults__.update(ports=(), timeout=30.0); main()",
+)
+"""brim, with patience, and blind for the servers that happen to run on this machine."""
+
 
 def test_a_server_that_runs_is_found(home: Home) -> None:
     with Scripted("Found you.", like="llama.cpp", window=4_000, model="tiny") as provider:
         home.config.touch()
-        with home.shell(OPENAI_BASE_URL=provider.url) as shell:
+        with home.shell(program=ALONE, also={"OPENAI_BASE_URL": provider.url}) as shell:
             assert f"llama.cpp at {provider.url.removesuffix('/v1')}" in shell.terminal.everything
             assert "tiny" in shell.do(":models")
             shell.do(":model tiny")
@@ -160,10 +171,18 @@ def test_a_server_that_runs_is_found(home: Home) -> None:
         assert provider.requests[0].body["model"] == "tiny"
 
 
+def test_what_the_environment_names_goes_first() -> None:
+    with Scripted("A", model="usual") as usual, Scripted("B", model="named") as named:
+        port = urlsplit(usual.url).port
+        assert port is not None
+        found = find({"OPENAI_BASE_URL": named.url}, ports=[port], timeout=30.0)
+    assert [one.name for one in found] == ["named", "usual"]
+
+
 def test_with_nobody_to_talk_to_the_embedded_model_is_offered(home: Home) -> None:
     home.config.touch()
     with Terminal(
-        [*PROGRAM], environment=home.environment, folder=home.folder, columns=150, rows=30
+        ALONE, environment=home.environment, folder=home.folder, columns=150, rows=30
     ) as terminal:
         terminal.wait_for("get it? [y]es, [n]o: ")
         assert "No model is configured" in terminal.everything

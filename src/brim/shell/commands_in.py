@@ -26,8 +26,10 @@ WITH_TOOLS: Final = (
 def commands_in(answer: str) -> tuple[str, ...]:
     """What stands behind `CMD: ` at the beginning of a line, in order, also in code blocks.
 
-    A line is what ends with a line feed; nothing else can hide the beginning of a command.
+    A line is what ends with a line feed; nothing else can hide the beginning of a command. Half
+    a character, which no shell can be told, becomes a sign for one.
     """
-    lines = (line for line in answer.split("\n") if line.startswith(PREFIX))
+    whole = answer.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    lines = (line for line in whole.split("\n") if line.startswith(PREFIX))
     commands = (line.removeprefix(PREFIX).strip() for line in lines)
     return tuple(command for command, _ in groupby(filter(None, commands)))

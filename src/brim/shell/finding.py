@@ -120,7 +120,8 @@ def _places(environment: Mapping[str, str], ports: Sequence[int]) -> list[_Place
         if url and url != _base(OPENAI)
     ]
     usual = [_Place(f"http://127.0.0.1:{port}") for port in ports]
-    return list({place.url: place for place in (*usual, *named)}.values())
+    # Named once more behind them, so that a usual one that is named keeps its key.
+    return list({place.url: place for place in (*named, *usual, *named)}.values())
 
 
 def _base(url: str) -> str | None:

@@ -49,11 +49,12 @@ def offer_commands(shell: Shell, answer: str, *, by_itself: bool = False) -> boo
     for command in commands_in(answer):
         wanted = None
         try:
-            wanted = None if stopped else _wanted(shell, command, by_itself=by_itself)
+            if not stopped:
+                wanted = _wanted(shell, command, by_itself=by_itself, asks=interrupted)
             interrupted |= bool(wanted) and not _run(shell, wanted or "")
         except KeyboardInterrupt:
-            interrupted = True
-        stopped = stopped or interrupted or wanted is None
+            stopped = interrupted = True
+        stopped = stopped or wanted is None or (by_itself and interrupted)
         if not wanted:
             shell.conversation.output(SKIPPED.format(command=command))
     return not interrupted
@@ -69,13 +70,16 @@ def _run(shell: Shell, command: str) -> bool:
         return True
 
 
-def _wanted(shell: Shell, command: str, *, by_itself: bool) -> str | None:
-    """The command that is to run; empty: not this one; None: not the next ones either."""
+def _wanted(shell: Shell, command: str, *, by_itself: bool, asks: bool) -> str | None:
+    """The command that is to run; empty: not this one; None: not the next ones either.
+
+    `asks` whatever is allowed: the user has just stopped the one before.
+    """
     while True:
         verdict = judged(shell, command)
         _show(shell, command, verdict)
         unasked = by_itself or shell.yes or shell.rules.allows_command(command)
-        if unasked and not verdict.is_destructive:
+        if unasked and not asks and not verdict.is_destructive:
             return command
         answer = _answer(shell, command, verdict)
         shell.note(

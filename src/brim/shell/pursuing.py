@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from brim.errors import BrimError
-from brim.goal import NUDGE, Goal, Limits, Step, verdict
+from brim.goal import NUDGE, Goal, Limits, Step, Verdict, verdict
 from brim.routing import Route
 from brim.shell.asking import give_back, send
 from brim.shell.calling import answer_calls
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 GO_ON: Final = "[brim] That is what the commands printed. Go on towards the goal."
 
 
-def pursue(shell: Shell, words: str) -> None:
-    """Work towards a goal until it is reached, blocked, given up, or a limit ends it."""
+def pursue(shell: Shell, words: str) -> bool:
+    """Work towards a goal until a limit or the model ends it; says whether it was reached."""
     limits = shell.config.goal
     goal = Goal(Limits(limits.max_steps, limits.max_tokens, limits.max_dollars))
     before = len(shell.session)
@@ -33,21 +33,26 @@ def pursue(shell: Shell, words: str) -> None:
             _step(shell, goal)
     except KeyboardInterrupt:
         goal.end("interrupted")
-    except (BrimError, OSError) as error:
-        goal.end("failed", str(error))
     finally:
         _leave(shell, goal)
     give_back(shell, before, words)
+    return goal.ended == "complete"
 
 
 def _step(shell: Shell, goal: Goal) -> None:
     """One request, and what the model wants done."""
     shell.screen.notice(goal.progress)
     before = shell.session.ledger.total
-    reply = send(shell, shell.route, "goal")
-    acted = _act(shell, reply)
-    goal.after(_used(before, shell.session.ledger.total), verdict(reply.text), acted=acted)
-    if goal.ended is None and not reply.calls:
+    acted, said, has_results = True, Verdict(), False
+    try:
+        reply = send(shell, shell.route, "goal")
+        acted, said, has_results = _act(shell, reply), verdict(reply.text), bool(reply.calls)
+    except KeyboardInterrupt:
+        goal.end("interrupted")
+    except (BrimError, OSError) as error:
+        goal.end("failed", str(error))
+    goal.after(_used(before, shell.session.ledger.total), said, acted=acted)
+    if goal.ended is None and not has_results:
         shell.conversation.say(GO_ON if acted else NUDGE)
 
 

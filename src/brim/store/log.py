@@ -91,11 +91,11 @@ class Log:
 
     def rename(self, name: str, title: str) -> None:
         """List a conversation by another title."""
-        self._database.write("UPDATE sessions SET title = ? WHERE id = ?", title, name)
+        self._database.write("UPDATE sessions SET title = ? WHERE id = ?", _whole(title), name)
 
     def draft(self, name: str, text: str) -> None:
         """What an answer that still comes says so far; the next state takes its place."""
-        self._database.write("UPDATE sessions SET draft = ? WHERE id = ?", text, name)
+        self._database.write("UPDATE sessions SET draft = ? WHERE id = ?", _whole(text), name)
 
     def events(self, name: str) -> list[Event]:
         rows = self._database.rows(
@@ -223,9 +223,16 @@ def _title(message: Mapping[str, Any]) -> str:
     content = message.get("content")
     if message.get("role") != "user" or not isinstance(content, str):
         return ""
-    words = " ".join(content.split())
+    words = " ".join(_whole(content).split())
     return words if len(words) <= TITLE else words[: TITLE - 1] + "…"
 
 
 def _json(data: Mapping[str, Any]) -> str:
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    """As it is, where SQLite can hold that: half a surrogate pair is kept as an escape."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return text if text == _whole(text) else json.dumps(data, separators=(",", ":"))
+
+
+def _whole(text: str) -> str:
+    """The text with a sign in the place of what is half a character."""
+    return text.encode("utf-8", "replace").decode()

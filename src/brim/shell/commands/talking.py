@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brim.errors import InputError
+from brim.errors import BrimError, InputError
 from brim.shell.asking import ask_again
 from brim.shell.beside import summarizer
 from brim.shell.commands.registry import choice, command, number
@@ -162,7 +162,8 @@ def goal(shell: Shell, words: str) -> None:
 
     if not words:
         raise InputError("say what the goal is, as in :goal make the tests pass")
-    pursue(shell, words)
+    if not pursue(shell, words) and shell.is_script:
+        raise BrimError("the goal was not reached")
 
 
 @command(name="quit", aliases=("exit", "q"))

@@ -82,8 +82,16 @@ class LiveShell:
         kept = {k: v for k, v in environment.items() if k not in ("LINES", "COLUMNS", "OLDPWD")}
         env = {**kept, "PWD": str(folder), **self.dialect.environment(self.ground.home)}
         arguments = ["/bin/sh", "-c", _BEGIN, "sh", self.ground.tty, *command]
+        # It holds the terminal from its beginning: if this process were killed now, the name could
+        # be that of somebody else's terminal when it is opened.
         return subprocess.Popen(
-            arguments, stdin=self._unread, cwd=folder, env=env, start_new_session=True
+            arguments,
+            stdin=self._unread,
+            stdout=self.slave,
+            stderr=self.slave,
+            cwd=folder,
+            env=env,
+            start_new_session=True,
         )
 
     @property
