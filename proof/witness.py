@@ -17,8 +17,9 @@ from typing import Any, Final
 
 from proof.relay import Exchange, answering
 
-_PRINTED: Final = re.compile(r"^\$ echo ([\w-]+)", re.MULTILINE)
-"""What is told of a command first; its output may have to be clipped."""
+_PRINTED: Final = re.compile(r"^\$ echo ((?:made|proposed)-[\d-]+)", re.MULTILINE)
+"""What is told of a command first; of its output a part may have been clipped."""
+_LEFT_OUT: Final = " tokens left out"
 _ROW: Final = re.compile(r"^\S? +(?P<name>\S.*?) {2,}(?P<tokens>[\d,]+)( |$)")
 _OVER: Final = re.compile(r"over by ([\d,]+) tokens")
 
@@ -67,6 +68,7 @@ def wrong(
     turns = turns_of(events)
     yield from _wrong_lines(turns, done)
     yield from _wrong_answers(turns, exchanges, done)
+    yield from _wrong_outputs(events, exchanges, done)
     yield from _wrong_requests(exchanges, done, window)
 
 
@@ -97,16 +99,38 @@ def _wrong_answers(
             yield f"the answer to {line!r} is {kept!r}, not {said!r}"
 
 
+def _wrong_outputs(
+    events: Sequence[Event], exchanges: Sequence[Exchange], done: Done
+) -> Iterator[str]:
+    """Whether what was printed is on disk once, in order, and went out with the next words."""
+    written = [text for event in events if event.kind == "output" for text in _told(event.data)]
+    if written != done.printed:
+        yield f"{len(written)} outputs in the file, {len(done.printed)} were made"
+    said: list[str] = []
+    for turn in turns_of(events):
+        outputs = _PRINTED.findall(turn.get("_output", ""))
+        said += outputs
+        for each in answering(exchanges, turn["content"]) if outputs else ():
+            sent = each.last_words
+            if _LEFT_OUT not in sent:
+                missing = {*outputs}.difference(_PRINTED.findall(sent))
+                yield from (f"not sent: {text}" for text in missing)
+    # What was printed last may wait for words that did not come any more.
+    if said not in (done.printed, done.printed[:-1]):
+        yield f"{len(said)} outputs went with words, not {len(done.printed)}"
+
+
+def _told(data: Mapping[str, Any]) -> list[str]:
+    return _PRINTED.findall(data["text"])
+
+
 def _wrong_requests(exchanges: Sequence[Exchange], done: Done, window: int) -> Iterator[str]:
-    """Whether every line was sent once, what was printed came before the model, and all fitted."""
+    """Whether every line was sent once, was taken, and fitted."""
     times = {line: len(answering(exchanges, line)) for line in done.said}
     yield from (f"sent {number} times: {line!r}" for line, number in times.items() if number != 1)
     yield from (f"status {each.status}" for each in exchanges if each.status >= 400)
     tokens = [each.prompt_tokens for each in exchanges]
     yield from (f"{size:,} tokens in a window of {window:,}" for size in tokens if size > window)
-    sent = {text for each in exchanges for text in _PRINTED.findall(each.last_words)}
-    # What was printed last waits for words that did not come any more.
-    yield from (f"never sent: {text}" for text in done.printed[:-1] if text not in sent)
 
 
 def adds_up(lines: Sequence[str], window: int) -> bool:

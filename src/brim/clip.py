@@ -30,7 +30,13 @@ _SHORTEST_RUN: Final = 60
 
 
 def clip(
-    text: str, size: int, cap: int, count: Callable[[str], int], *, close: float | None = None
+    text: str,
+    size: int,
+    cap: int,
+    count: Callable[[str], int],
+    *,
+    close: float | None = None,
+    mark: Callable[[int], str] = clip_mark,
 ) -> str:
     """Head and tail of a text of `size` tokens, in at most `cap` tokens.
 
@@ -47,7 +53,7 @@ def clip(
     for attempt in range(_TRIES):
         if chars < 1:
             break
-        piece = _piece(text, int(chars), size, at_lines=close is None)
+        piece = _piece(text, int(chars), size, mark, at_lines=close is None)
         tokens = count(piece)
         if tokens <= cap:
             best, low = piece, chars
@@ -59,18 +65,18 @@ def clip(
             chars *= 0.98 * (cap - mark_size) / max(1, tokens - mark_size)
         if attempt > 1 or not low < chars < high:  # dense here and sparse there: halve instead
             chars = (low + high) / 2
-    if not best and count(clip_mark(size)) <= cap:
-        best = clip_mark(size)
+    if not best and count(mark(size)) <= cap:
+        best = mark(size)
     return best
 
 
-def _piece(text: str, chars: int, size: int, *, at_lines: bool) -> str:
+def _piece(text: str, chars: int, size: int, mark: Callable[[int], str], *, at_lines: bool) -> str:
     head, tail = int(chars * HEAD), int(chars * (1 - HEAD))
     start, end = text[:head], text[len(text) - tail :]
     if at_lines:
         start, end = _whole_lines(start, end)
     left = round(size * (1 - (len(start) + len(end)) / len(text)))
-    return _join(start, clip_mark(left), end)
+    return _join(start, mark(left), end)
 
 
 def _whole_lines(start: str, end: str) -> tuple[str, str]:

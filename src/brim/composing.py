@@ -91,6 +91,17 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """What an edit that somebody asks for changes: enough to take it back."""
+
+    length: int
+    """How many turns there were."""
+    compacted: tuple[int, int] | None
+    summary: str | None
+    covered: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Compaction:
     """An edit that somebody asks for."""
 
@@ -142,11 +153,16 @@ class Composer:
         self._compacted: tuple[int, int] | None = None
         """The last edit that was asked for: how many turns it saw, and its limit beside the system
         text, which may change."""
+        self.changes = 0
+        """Grows with everything that may change what is sent."""
+        self._before: list[Standing] = []
+        """How it stood before each such edit."""
         self._left: dict[str | None, Past] = {}
         """Where it stood with other models, when they were left."""
         self._fitting = True
 
     def append(self, turn: Turn, view: Message) -> None:
+        self.changes += 1
         self.turns.append(turn)
         if self._planner is not None:
             self._planner.extend([view])
@@ -155,17 +171,18 @@ class Composer:
         for held in (self.turns, self.pinned, self.covered):
             held.clear()
         self._summary = self._compacted = None
+        self._before.clear()
         self._left.clear()
         self.forget()
 
     def take_back(self, length: int) -> None:
         """Go on as if only the first turns had been said; an edit among them stays."""
         past = self._past if self._planner is None else self._present(self._planner)
+        while self._before and self._before[-1].length > length:
+            self._stand(self._before.pop())
         del self.turns[length:]
         for held in (self.pinned, self.covered):
             held.intersection_update(range(length))
-        if self._compacted is not None and self._compacted[0] > length:
-            self._compacted = None
         self._left.clear()
         self.forget()
         if past is not None and past.edit is not None and past.edit[0] <= length:
@@ -173,6 +190,7 @@ class Composer:
 
     def forget(self) -> None:
         """Decide anew, from all turns: the last edit is not gone on from."""
+        self.changes += 1
         self._planner = self._reported = self._past = self._summed_up = None
 
     # Who it is sent to
@@ -386,23 +404,40 @@ class Composer:
 
     def compacting(self, compaction: Compaction) -> Planning[Plan]:
         """Make the edit, and ask for a summary of what leaves."""
-        sums_up = compaction.sums_up
+        sums_up, before = compaction.sums_up, self._standing()
         self.forget()
         planner = self._planner_for(self._target, sums_up=sums_up)
         self._measure(planner, self._last_system)
         self._compacted = (len(self.turns), compaction.limit - planner.system)
         planner.extend(_views(self.turns))
         plan, self._planner = _compacted(planner, compaction.limit), planner
-        evicted = self._left_by(plan) if sums_up or self.summarizes else []
-        if not evicted:
-            return plan
-        yield from self._summing_up(plan, evicted)
-        return _compacted(planner, compaction.limit)
+        try:
+            if evicted := self._left_by(plan) if sums_up or self.summarizes else []:
+                yield from self._summing_up(plan, evicted)
+                plan = _compacted(planner, compaction.limit)
+        except BaseException:
+            self._stand(before)
+            raise
+        self._before.append(before)
+        return plan
 
-    def uncompact(self, summary: str | None) -> None:
+    @property
+    def is_compacted(self) -> bool:
+        """Whether an edit was asked for, and nothing was said since."""
+        return bool(self._before) and self._before[-1].length == len(self.turns)
+
+    def uncompact(self) -> None:
         """Take the last edit back that was asked for, and the summary that it brought."""
-        self._compacted, self._summary = None, summary
-        self.covered.clear()
+        if self._before:
+            self._stand(self._before.pop())
+
+    def _standing(self) -> Standing:
+        covered = tuple(sorted(self.covered))
+        return Standing(len(self.turns), self._compacted, self._summary, covered)
+
+    def _stand(self, before: Standing) -> None:
+        self._compacted, self._summary = before.compacted, before.summary
+        self.covered = set(before.covered)
         self.forget()
 
     def planning_of(
@@ -539,6 +574,7 @@ class Composer:
             return
         lesson = learning.of_report(plan, tokens, planner, self._target, self._known)
         if lesson is not None:
+            self.changes += 1
             self._accepted = max(self._accepted, tokens)
             self._learn(lesson.calibration)
             if lesson.is_base:
@@ -575,6 +611,8 @@ class Composer:
             "summary": self._summary,
             "covered": sorted(self.covered),
             "compacted": self._compacted,
+            "before": [asdict(standing) for standing in self._before],
+            "model": self._target.model,
             "calibration": self.calibration.to_dict(),
             "past": None if past is None else past.to_dict(),
         }
@@ -589,11 +627,19 @@ class Composer:
         self.pinned = set(data["pinned"])
         self._summary = data["summary"]
         self.covered = set(data["covered"])
-        if (compacted := data.get("compacted")) is not None:
-            self._compacted = (compacted[0], compacted[1])
-        self._learn(Calibration.from_dict(data["calibration"]))
+        self._compacted = _edit(data.get("compacted"))
+        self._before = [
+            Standing(one["length"], _edit(one["compacted"]), one["summary"], tuple(one["covered"]))
+            for one in data.get("before", ())
+        ]
+        if data.get("model", self._target.model) == self._target.model:
+            self._learn(Calibration.from_dict(data["calibration"]))
         if data["past"] is not None and data["policy"] == self.policy.name:
             self._past = Past.from_dict(data["past"])
+
+
+def _edit(data: Sequence[int] | None) -> tuple[int, int] | None:
+    return None if data is None else (data[0], data[1])
 
 
 def _compacted(planner: Planner, limit: int) -> Plan:

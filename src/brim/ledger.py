@@ -222,7 +222,9 @@ class Ledger:
         """What the cap does not cover, as a sentence; None where it covers all, or is not set."""
         unknown = {model for (model, _), slot in self._slots.items() if slot.unknown}
         models = sorted(self._unpriced | unknown)
-        dollars = self.day.dollars if self.day and not self.cap_at_dollars else self.cap_at_dollars
+        dollars = self.cap_at_dollars
+        if dollars is None and self.day is not None:
+            dollars = self.day.dollars
         if dollars is None or not models:
             return None
         cap = money(dollars)

@@ -20,6 +20,11 @@ def clip_mark(tokens: int) -> str:
     return f"[brim: about {tokens:,} tokens left out]"
 
 
+def entry_mark(tokens: int) -> str:
+    """In an output that was too long when it came; it may be cut again like any other."""
+    return f"[about {tokens:,} tokens left out here]"
+
+
 def repeat_mark(lines: int) -> str:
     word = "line" if lines == 1 else "lines"
     return f"[brim: {lines:,} {word} repeated later left out]"

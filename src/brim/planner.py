@@ -284,13 +284,15 @@ class Planner:
             "open step": history.unit_tokens(scope.open_unit) if scope.open_unit >= 0 else 0,
         }
         largest = max(parts, key=lambda name: parts[name])
-        return ContextOverflowError(plan, parts, ADVICE[largest])
+        advice = ADVICE[largest] if self.policy.passes else WITHOUT_FITTING
+        return ContextOverflowError(plan, parts, advice)
 
     def _warnings(self) -> list[str]:
         units = self.history.units
         return [f"message {units[unit].start}: {units[unit].fault}" for unit in self.history.faults]
 
 
+WITHOUT_FITTING = "Nothing may be left out, because fitting is off; switch it on."
 ADVICE = {
     "system": "Shorten the system prompt, or use a model with a larger window.",
     "tools": "Offer fewer tools or shorter descriptions, or use a model with a larger window.",

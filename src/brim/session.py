@@ -22,6 +22,7 @@ from brim.composing import Compaction, Composer, Prompt
 from brim.drawing import FORMATS
 from brim.errors import BudgetError, InputError
 from brim.ledger import Entry, Ledger, RequestLog, check_category
+from brim.marks import entry_mark
 from brim.memory import copied
 from brim.planning import SummaryJob, driven
 from brim.policies import POLICIES, policy_of
@@ -233,7 +234,8 @@ class Session:
         cap, size = int(self._limit_here() * share), count(text)
         if size > cap:
             whole = f"\n[the whole output: {path}]" if path else ""
-            text = (clip(text, size, cap - count(whole), count) + whole).strip()
+            room = cap - count(whole)
+            text = (clip(text, size, room, count, mark=entry_mark) + whole).strip()
         return text
 
     def _limit_here(self) -> int:
@@ -423,6 +425,12 @@ class Session:
         return self._composer.preview(self.system_text())
 
     @property
+    def revision(self) -> object:
+        """Another one whenever something has changed that may change what is sent."""
+        outputs, facts = tuple(self._waiting), len(self.memory)
+        return self._composer.changes, outputs, facts, self.system, self.project, self.goal
+
+    @property
     def places(self) -> tuple[int, ...]:
         """The turns that plans number from 0 on: all but empty replies."""
         return tuple(self._places)
@@ -446,15 +454,23 @@ class Session:
         def answered(job: Job) -> object:
             return answer_of(writer, job) if writer and isinstance(job, SummaryJob) else None
 
-        edit = compaction or self.compaction(sums_up=writer is not None)
-        return driven(self._composer.compacting(edit), answered)
+        making = self._composer.compacting(
+            compaction or self.compaction(sums_up=writer is not None)
+        )
+        try:
+            return driven(making, answered)
+        except BaseException:
+            making.close()  # at once, so that nothing of it stays
+            raise
 
-    def uncompact(self, summary: str | None = None) -> None:
-        """Take that edit back: what is sent is decided anew, from all turns.
+    def uncompact(self) -> None:
+        """Take the last such edit back: what is sent is decided anew."""
+        self._composer.uncompact()
 
-        `summary` is the one that there was before.
-        """
-        self._composer.uncompact(summary)
+    @property
+    def is_compacted(self) -> bool:
+        """Whether such an edit was made, and nothing was said since."""
+        return self._composer.is_compacted
 
     def _check_cap(self, plan: Plan, reply: int) -> None:
         price = self.target.price_for(plan.size)
@@ -520,12 +536,17 @@ class Session:
         return received(response, keep, None if sent is None else sent.plan)
 
     def _take(self, reply: Reply, sent: Sent | None, *, whole: bool) -> None:
-        """Keep the turn, book what it cost, and learn what its prompt really took."""
-        if sent is not None:
-            self._sent = None
-            self._book(reply, sent.target, sent.category, sent.plan.size)
-            if reply.usage is not None and reply.usage.input and not sent.is_short:
-                self._composer.learn(sent.plan, reply.usage.input)
+        """Keep the turn, learn what its prompt really took, and book what it cost."""
+        try:
+            self._keep(reply, whole=whole)
+        finally:
+            if sent is not None:
+                self._sent = None
+                if reply.usage is not None and reply.usage.input and not sent.is_short:
+                    self._composer.learn(sent.plan, reply.usage.input)
+                self._book(reply, sent.target, sent.category, sent.plan.size)
+
+    def _keep(self, reply: Reply, *, whole: bool) -> None:
         message = copied(reply.message)
         if not whole and message.get("tool_calls"):
             del message["tool_calls"]  # of a call that broke off nobody knows what it asks for

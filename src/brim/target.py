@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from brim import usage
+from brim import catalog, usage
 from brim.budget import Budget, budget_for
 from brim.calibration import NOTHING, Calibration
 from brim.errors import InputError
@@ -41,6 +41,8 @@ class Target:
     ceiling: int | None = None
     """A window somewhat below what the server refused without naming its limit: a guess, which is
     not kept across runs."""
+    guess: int | None = None
+    """A window to reckon with where nobody knows it."""
     called: str | None = None
     """The user's own name for it."""
 
@@ -70,15 +72,25 @@ class Target:
         return templates.counted(counter, self.rules())
 
     def budget(self, counter: Counter) -> Budget:
-        window = self._tightest_window()
+        window = self.guess if self.is_guessed else self._tightest_window()
         budget = budget_for(self.model, window, self.reply, counter.uncertainty)
         if budget.reply >= self.least_reply:
             return budget
         return budget_for(self.model, window, self.least_reply, counter.uncertainty)
 
     @property
+    def is_guessed(self) -> bool:
+        """Whether nobody knows the window, so that it is reckoned with a guess."""
+        if self.guess is None or self._tightest_window() is not None:
+            return False
+        known = catalog.model(self.model) if self.model else None
+        return known is None or known.context is None
+
+    @property
     def window_source(self) -> str:
         """Where the size of the window is known from."""
+        if self.is_guessed:
+            return "a guess"
         if self._tightest_window() != self._known_window():
             return "a refusal by the server"
         if self.window is not None:

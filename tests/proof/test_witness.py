@@ -24,8 +24,9 @@ PICTURE = [
 ]
 
 
-def turn(role: str, content: str) -> Event:
-    return Event("one", "turn", {"message": {"role": role, "content": content}})
+def turn(role: str, content: str, output: str = "") -> Event:
+    message = {"role": role, "content": content, "_output": output}
+    return Event("one", "turn", {"message": message})
 
 
 def exchange(words: str, answer: str, *, status: int = 200, tokens: int = 9) -> Exchange:
@@ -34,12 +35,17 @@ def exchange(words: str, answer: str, *, status: int = 200, tokens: int = 9) -> 
     return Exchange(body, status, f"data: {json.dumps(event)}\n\n".encode(), is_over=True)
 
 
-FIRST, SECOND = [turn("user", "a"), turn("assistant", "A")], [turn("user", "b")]
-SENT = [exchange("a", "A"), exchange("$ echo x\nx\n\nb", "B!")]
+def printed(name: str) -> Event:
+    return Event("one", "output", {"text": f"$ echo {name}"})
+
+
+FIRST = [turn("user", "a"), turn("assistant", "A"), printed("made-1")]
+SECOND = [turn("user", "b", output="$ echo made-1"), printed("made-2")]
+SENT = [exchange("a", "A"), exchange("$ echo made-1\nmade-1\n\nb", "B!")]
 
 
 def found(events: Sequence[Event], exchanges: Sequence[Exchange], window: int = 10) -> list[str]:
-    done = Done(said=["a", "b"], maybe={"c"}, broken={"b", "c"}, printed=["x", "y"])
+    done = Done(said=["a", "b"], maybe={"c"}, broken={"b", "c"}, printed=["made-1", "made-2"])
     return list(wrong(events, exchanges, done, window))
 
 
@@ -53,9 +59,17 @@ def test_what_is_as_it_should_be() -> None:
     [
         (FIRST, "lost: 'b'"),
         ([*FIRST, *SECOND, *SECOND], "there 2 times: 'b'"),
+        (
+            [*FIRST, *SECOND, printed("made-2")],
+            "3 outputs in the file, 2 were made",
+        ),
+        ([*FIRST, turn("user", "b"), SECOND[1]], "0 outputs went with words, not 2"),
         ([*SECOND, *FIRST], "2 lines in the file are not the 2 that were sent"),
-        ([FIRST[0], *SECOND], "the answer to 'a' is '', not 'A'"),
-        ([FIRST[0], turn("assistant", "?"), *SECOND], "the answer to 'a' is '?', not 'A'"),
+        ([FIRST[0], FIRST[2], *SECOND], "the answer to 'a' is '', not 'A'"),
+        (
+            [FIRST[0], turn("assistant", "?"), FIRST[2], *SECOND],
+            "the answer to 'a' is '?', not 'A'",
+        ),
         ([*FIRST, *SECOND, turn("assistant", "?")], "the broken answer to 'b' is '?', not of 'B!'"),
         ([*FIRST, *SECOND, Event("two", "note", {})], "there are 2 conversations"),
         ([*FIRST, *SECOND, Event("one", "back", {"length": 0})], "taken back: {'length': 0}"),
@@ -72,7 +86,7 @@ def test_what_is_wrong_in_the_file(events: list[Event], said: str) -> None:
         ([*SENT, SENT[0]], "sent 2 times: 'a'"),
         ([*SENT, exchange("d", "", status=400)], "status 400"),
         ([*SENT, exchange("d", "", tokens=11)], "11 tokens in a window of 10"),
-        ([SENT[0], exchange("b", "B!")], "never sent: x"),
+        ([SENT[0], exchange("b", "B!")], "not sent: made-1"),
     ],
 )
 def test_what_is_wrong_in_the_requests(exchanges: list[Exchange], said: str) -> None:

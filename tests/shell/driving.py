@@ -57,7 +57,9 @@ class Typist:
         lines = self.terminal.everything.split("\n")
         while lines and not lines.pop().startswith(PROMPT.strip()):
             pass
-        return "\n".join(lines).rpartition(f" {line}\n")[2]
+        _, found, shown = "".join(f"{row}\n" for row in lines).rpartition(f" {line}\n")
+        assert found, f"nobody typed {line!r}"
+        return shown
 
     def leave(self) -> None:
         self.at_prompt()

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim.errors import InputError
+from brim.planning import driven
 from brim.session import Session
 from brim.shell.conversation import CUT, ENDED, Conversation, resumed
 from brim.store import Database, Log
@@ -134,9 +135,43 @@ def test_the_log_keeps_what_was_taken_back(log: Log) -> None:
     first.say("one")
     answer(first, "two")
     first.take_back(0)
-    first.reset()
-    assert [event.kind for event in log.events(first.name)] == ["turn", "turn", "back", "reset"]
+    assert [event.kind for event in log.events(first.name)] == ["turn", "turn", "back"]
     assert said(again(first)) == []
+
+
+def test_beginning_anew_keeps_what_was_said_under_its_name(log: Log) -> None:
+    first = begun(log)
+    first.say("one")
+    answer(first, "two")
+    old = first.name
+    first.begin_anew(log.begin(Path("/"), "fast"))
+    assert said(first) == []
+    assert first.session.ledger.total.calls == 1
+    first.say("three")
+    assert said(again(first)) == ["three"]
+    assert said(resumed(log, old, session)) == ["one", "two"]
+
+
+def test_what_was_taken_back_can_be_put_back(log: Log) -> None:
+    first = begun(log)
+    first.output("$ ls\nfile")
+    first.say("one")
+    answer(first, "two")
+    first.output("$ pwd\n/")
+    waiting = first.session.outputs
+    first.put_back(first.take_back(0), waiting)
+    for conversation in (first, again(first)):
+        assert said(conversation) == ["one", "two"]
+        assert conversation.session.waiting == "$ pwd\n/"
+
+
+def test_an_interrupted_write_makes_nothing_twice(log: Log) -> None:
+    first = begun(log)
+    first.say("one")
+    answer(first, "two")
+    first.recorded = 1  # as if it had been interrupted between the disk and this
+    first.say("three")
+    assert said(again(first)) == ["one", "two", "three"]
 
 
 def test_a_compaction_is_taken_back_by_the_next_shell(log: Log) -> None:
@@ -145,18 +180,15 @@ def test_a_compaction_is_taken_back_by_the_next_shell(log: Log) -> None:
         first.say(f"question {number} " + "word " * 20)
         answer(first, "text " * 20)
     whole = first.session.tokens
-    first.compact(
-        lambda edit: first.session.compact(edit, summarize=lambda *_: "SUMMARY"),
-        first.session.compaction(sums_up=True),
-    )
+    first.compact(first.session.compaction(sums_up=True), lambda *_: "SUMMARY")
     small = first.session.tokens
     assert small < 0.8 * whole
     second = again(first)
     assert second.session.tokens == small
-    assert second.last_compaction is not None
+    assert second.session.is_compacted
     second.uncompact()
     third = again(second)
-    assert third.last_compaction is None
+    assert not third.session.is_compacted
     assert third.session.summary is None
     assert third.session.tokens == whole
 
@@ -166,13 +198,48 @@ def test_after_more_was_said_a_compaction_is_not_the_last_thing(log: Log) -> Non
     for _ in range(8):
         first.say("word " * 20)
         answer(first, "text " * 20)
-    first.compact(first.session.compact, first.session.compaction())
+    whole = first.session.tokens
+    first.compact(first.session.compaction(), lambda *_: None)
+    small = first.session.tokens
+    first.compact(first.session.compaction(), lambda *_: None)
     first.say("more")
-    assert first.last_compaction is None
+    assert not first.session.is_compacted
     first.take_back(first.last_exchange())
-    assert first.last_compaction is not None
+    assert first.session.is_compacted
+    first.uncompact()
+    assert first.session.tokens == small < whole
     first.take_back(first.last_exchange())
-    assert again(first).compactions == []
+    assert not again(first).session.is_compacted
+
+
+def test_a_compaction_that_is_stopped_leaves_nothing(log: Log) -> None:
+    first = begun(log)
+    for _ in range(8):
+        first.say("word " * 20)
+        answer(first, "text " * 20)
+    before = first.session.to_dict()
+
+    def stopped(_job: object) -> None:
+        raise KeyboardInterrupt
+
+    making = first.session._composer.compacting(first.session.compaction(sums_up=True))
+    with pytest.raises(KeyboardInterrupt):
+        driven(making, stopped)
+    making.close()
+    assert not first.session.is_compacted
+    assert first.session.to_dict()["composer"]["compacted"] == before["composer"]["compacted"]
+    assert first.session.outlook().drops == ()
+
+
+def test_what_brim_says_itself_is_no_exchange(log: Log) -> None:
+    first = begun(log)
+    first.say("reach the goal")
+    answer(first, "well")
+    first.output("$ ls\nfile")
+    first.urge("go on")
+    assert first.last_exchange() == 0
+    assert first.session.history[2]["_output"] == "$ ls\nfile"
+    assert again(first).last_exchange() == 0
 
 
 ACTIONS = ("say", "answer", "output", "back", "reset", "pin", "draft", "recall", "again")
@@ -196,7 +263,7 @@ def test_whatever_happens_the_next_shell_finds_the_same(
             case "back" if any(turn["role"] == "user" for turn in turns):
                 conversation.take_back(conversation.last_exchange())
             case "reset":
-                conversation.reset()
+                conversation.begin_anew(conversation.log.begin(Path("/"), "fast"))
             case "pin" if turns:
                 conversation.session.pin(len(turns) - 1)
                 conversation.keep()

@@ -42,8 +42,6 @@ def test_a_goal_is_reached(home: Home) -> None:
             shell.do("thank you for it")
             bill = shell.do(":cost detail")
             assert any("goal" in line and " 2 " in line for line in bill.split("\n")), bill
-            shell.do(":reset")
-            shell.leave()
     assert (project / "made").exists()
     before, first, second, after = (texts(asked) for asked in provider.requests)
     assert "[background]" in before[0]
@@ -56,7 +54,7 @@ def test_a_goal_is_reached(home: Home) -> None:
         assert "[project]" not in system
     assert "$ touch made\n(no output)" in second[-1]
     assert after[0] == before[0], "memory and project are back, and the goal is gone"
-    assert ended(home) == []  # a conversation that was reset is not listed
+    assert ended(home) == [("complete", "It is made.")]
 
 
 def test_a_goal_that_is_blocked_and_what_it_destroys_on_the_way(home: Home) -> None:
@@ -112,8 +110,13 @@ def test_three_answers_without_an_action_end_it(home: Home) -> None:
         with home.shell() as shell:
             seen = shell.do(f":goal {GOAL}")
             assert "goal blocked: 3 answers in a row without an action" in seen
-    assert len(provider.requests) == 3
+            shell.do(":reset")
+            shell.do("hello there, how are you?")
+    assert len(provider.requests) == 4
     assert "neither did anything nor ended" in texts(provider.requests[1])[-1]
+    system, words = texts(provider.requests[3])
+    assert "The goal" not in system
+    assert words == "hello there, how are you?"
 
 
 def test_ctrl_c_ends_it_wherever_it_is(home: Home) -> None:

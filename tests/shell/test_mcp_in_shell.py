@@ -130,10 +130,16 @@ def test_whatever_goes_wrong_every_call_has_its_result(home: Home) -> None:
         ("tests__add", '{"a": "x"}'), ("tests__fail", ""),
     )  # fmt: skip
     dies = Say(calls=[Call("tests__die"), ADD])
-    with Scripted([odd, "Sorry.", dies, "Gone.", ADD, "Gone.", ADD, "Back."]) as provider:
-        home.configure(provider, server(), window=32_000)
+    grows = Call("tests__grow")
+    answers: list[Answer] = [
+        *(odd, "Sorry.", grows, "Grown.", dies, "Gone.", ADD, "Gone.", ADD, "Back.")
+    ]
+    with Scripted(answers) as provider:
+        home.configure(provider, server('allow = ["fail", "grow", "die"]'), window=32_000)
         with home.shell("--yes") as shell:
             shell.do("please do something odd")
+            shell.do("please offer more")
+            assert any("grown" in shell.do(":mcp list") for _ in range(50))
             shell.do("please end it")
             assert "it ended, or hung up" in shell.do(":mcp list")
             shell.do("please add them")
@@ -141,7 +147,7 @@ def test_whatever_goes_wrong_every_call_has_its_result(home: Home) -> None:
             assert "→ 5" in shell.do("please add them now")
             assert "no MCP server is connected" in shell.do(":mcp disconnect tests")
             assert "no MCP server is called nobody" in shell.do(":mcp connect nobody")
-    first, gone, still, back = (results(asked) for asked in provider.requests[1::2])
+    first, _, gone, still, back = (results(asked) for asked in provider.requests[1::2])
     assert "there is no tool" in first[0]
     assert ["no JSON object" in text for text in first[1:3]] == [True, True]
     assert "validation error" in first[3]
@@ -150,9 +156,10 @@ def test_whatever_goes_wrong_every_call_has_its_result(home: Home) -> None:
     assert "no tool" in gone[1]
     assert "no tool" in still[0]
     assert back == ["5"]
-    assert offered(provider.requests[2])
-    assert not offered(provider.requests[3]), "what nobody can call is not offered"
-    assert offered(provider.requests[6])
+    news = offered(provider.requests[4]) - offered(provider.requests[0])
+    assert news == {"tests__grown"}
+    assert not offered(provider.requests[5]), "what nobody can call is not offered"
+    assert offered(provider.requests[8])
 
 
 def test_ctrl_c_in_a_slow_tool(home: Home) -> None:

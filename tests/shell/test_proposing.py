@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brim.testing import Scripted
+from brim.testing import Fault, Scripted
 from tests.shell.answering import COMMAND, DESTRUCTIVE, answer, asks, events, shown
 from tests.shell.driving import Home, home, sent
 from tests.terminal import Terminal
@@ -185,6 +185,25 @@ def test_a_command_that_no_shell_can_read_is_told_to_the_model(home: Home) -> No
     told = sent(provider)
     assert "not finished" in told
     assert "$ echo next\nnext" in told
+
+
+def test_half_a_character_and_the_end_of_the_shell_end_nothing(home: Home) -> None:
+    said = "Look \\ud800:\\nCMD: echo a\\ud800b\\nCMD: exit 3\\nCMD: echo next"
+    message = f'{{"role": "assistant", "content": "{said}"}}'
+    choice = f'{{"index": 0, "finish_reason": "stop", "message": {message}}}'
+    raw = f'{{"id": "a", "object": "chat.completion", "choices": [{choice}]}}'
+    with Scripted([Fault(200, raw=raw.encode()), "Fine."]) as provider:
+        home.configure(provider)
+        with home.shell("--yes") as shell:
+            assert "a\ufffdb" in shell.do("please say something")
+            assert "Fine." in shell.do("and now?")
+            assert "4 turns" in shell.do(":export talk.json")
+    told = sent(provider)
+    assert "$ echo a\ufffdb\na\ufffdb" in told
+    assert "[the shell ended; the next command runs in a new one]" in told
+    assert "$ echo next\nnext" in told
+    turns = [event["message"]["content"] for event in events(home, "turn")]
+    assert turns[1].startswith("Look \ud800:"), "it is kept as it was said"
 
 
 def test_ctrl_c_keeps_the_others_from_running_by_themselves(home: Home) -> None:

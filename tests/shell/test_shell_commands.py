@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from typing import Any
 
 import pytest
@@ -21,6 +22,13 @@ SPECIFIED = (
     *("tokens", "tokenize", "memory", "tree", "mcp", "goal", "norris", "route", "save", "resume"),
     *("sessions", "export", "config", "doctor", "quit"),
 )
+RULES = """
+[routing]
+rules = [{match = "\\\\btranslate\\\\b", class = "text", model = "fast"}]
+[routing.system_prompts]
+text = "Answer with the text only."
+"""
+PRINTED = "[exec output]\n$ echo printed\nprinted\n\n"
 SLIDING = '[context]\npolicy = "sliding"'
 
 
@@ -103,6 +111,31 @@ def test_request_is_what_is_sent_next(home: Home) -> None:
     assert "Ada" in sent(provider, before)
 
 
+def test_request_goes_the_way_of_the_words(home: Home) -> None:
+    project = home.folder / "project"
+    (project / ".git").mkdir(parents=True)
+    (project / "notes.txt").write_text("x")
+    with Scripted(numbered) as provider, Scripted("Aye.") as small:
+        at = f'[models.small]\nendpoint = "{small.url}"\nwindow = 2000\nshort_view = true'
+        home.configure(provider, at, RULES.replace('"fast"', '"small"'))
+        with home.shell(folder=project, columns=1_500) as shell:
+            first = json.loads(shell.do(":request who are you?"))
+            shell.do("who are you?")
+            for number in range(3):
+                shell.do(f"?question {number}")
+            second = json.loads(shell.do(":request please translate this"))
+            shell.do("please translate this")
+            third = json.loads(shell.do(":request and now?"))
+            shell.do("and now?")
+    assert "notes.txt" in texts(provider.requests[0])[0]
+    assert provider.requests[0].body["messages"] == first["messages"]
+    assert texts(small.requests[0])[0].startswith("Answer with the text only.")
+    assert "question 0" not in sent(small), "a small model is shown the last turns only"
+    assert small.requests[0].body["messages"] == second["messages"]
+    assert provider.requests[-1].body["messages"] == third["messages"]
+    assert (second["model"], third["model"]) == ("small", "scripted")
+
+
 def test_cost_and_usage(home: Home) -> None:
     with Scripted("Hello.") as provider:
         home.configure(provider, "price = {input = 1000.0, output = 2000.0}")
@@ -128,6 +161,7 @@ def test_history_reset_retry_edit_and_undo(home: Home) -> None:
         home.configure(provider)
         with home.shell() as shell:
             shell.do("the first words")
+            shell.do("echo printed")
             shell.do("the second words")
             history = shell.do(":history")
             assert re.findall(r"^(\d) +(\w+) +(.*?) *$", history, re.MULTILINE) == [
@@ -143,13 +177,13 @@ def test_history_reset_retry_edit_and_undo(home: Home) -> None:
             shell.at_prompt("the second words")
             shell.do(", but better")
             assert texts(provider.requests[3])[1:] == [
-                "the first words", "One.", "the second words, but better"
+                "the first words", "One.", f"{PRINTED}the second words, but better"
             ]  # fmt: skip
             assert "the second words, but better" in shell.do(":undo")
             shell.do(":undo")
             assert "nothing was said yet" in shell.do(":undo")
             shell.do("the third words")
-            assert texts(provider.requests[4])[1:] == ["the third words"]
+            assert texts(provider.requests[4])[1:] == [f"{PRINTED}the third words"]
             shell.do(":reset")
             assert "nothing was said yet" in shell.do(":history")
 
@@ -179,6 +213,32 @@ def test_compact_asks_and_undo_brings_everything_back(home: Home) -> None:
             shell.do("?question 10")
             assert whole in sent(provider)
             assert "They spoke of numbers." not in sent(provider)
+
+
+def test_a_compaction_that_is_stopped_changes_nothing(home: Home) -> None:
+    is_asked, hold = threading.Event(), threading.Event()
+
+    def answer(body: Any) -> str:
+        if not body.get("stream"):
+            is_asked.set()
+            hold.wait(60)
+        return numbered(body)
+
+    with Scripted(answer) as provider:
+        home.configure(provider, window=3_000)
+        with home.shell() as shell:
+            for number in range(8):
+                shell.do(f"?question {number}")
+            whole = sent(provider)
+            shell.asked(":compact", "compact? [y]es, [n]o: ")
+            shell.terminal.line("y")
+            is_asked.wait(60)
+            shell.terminal.press("ctrl-c")
+            shell.terminal.wait_for("stopped")
+            shell.at_prompt()
+            hold.set()
+            shell.do("?question 8")
+    assert whole in sent(provider)
 
 
 def test_pin_recall_and_rolling(home: Home) -> None:
@@ -265,14 +325,6 @@ def test_tree(home: Home) -> None:
             assert "the depth is a number" in shell.do(":tree deep")
         with home.shell() as shell:
             assert "in no project" in shell.do(":tree")
-
-
-RULES = """
-[routing]
-rules = [{match = "\\\\btranslate\\\\b", class = "text", model = "fast"}]
-[routing.system_prompts]
-text = "Answer with the text only."
-"""
 
 
 def test_route_config_doctor_and_mcp(home: Home) -> None:

@@ -33,15 +33,15 @@ def database(tmp_path: Path) -> Iterator[Database]:
     opened.close()
 
 
-def turn(role: str, words: str, **more: str) -> Event:
-    return Event("turn", {"message": {"role": role, "content": words, **more}})
+def turn(role: str, words: str, place: int = 0) -> Event:
+    return Event.turn(place, {"role": role, "content": words})
 
 
 def test_what_is_recorded_is_read_back_in_its_order(database: Database, tmp_path: Path) -> None:
     log = Log(database)
     name = log.begin(tmp_path, "fast")
-    log.record(name, [turn("user", "hi"), turn("assistant", "ho")], {"a": 1})
-    log.record(name, [turn("user", "and?")])
+    log.record(name, [turn("user", "hi"), turn("assistant", "ho", 1)], {"a": 1})
+    log.record(name, [turn("user", "and?", 2)])
     found = log.events(name)
     assert [event.data["message"]["content"] for event in found] == ["hi", "ho", "and?"]
     assert log.state(name) == ({"a": 1}, None)
@@ -62,21 +62,15 @@ def test_events_and_state_are_written_both_or_not_at_all(
 @pytest.mark.parametrize(
     ("events", "turns", "waiting"),
     [
-        ([turn("user", "a"), turn("assistant", "b")], ["a", "b"], []),
-        ([Event("output", {"text": "x"})], [], ["x"]),
-        ([Event("output", {"text": "x"}), turn("user", "a")], ["a"], []),
-        ([Event("output", {"text": "x"}), turn("assistant", "a")], ["a"], ["x"]),
-        (
-            [
-                turn("user", "a"),
-                turn("assistant", "b"),
-                Event("back", {"length": 0, "waiting": ["x"]}),
-            ],
-            [],
-            ["x"],
-        ),
-        ([turn("user", "a"), Event("reset", {}), turn("user", "b")], ["b"], []),
+        ([turn("user", "a"), turn("assistant", "b", 1)], ["a", "b"], []),
+        ([Event.output("x")], [], ["x"]),
+        ([Event.output("x"), turn("user", "a")], ["a"], []),
+        ([Event.output("x"), turn("assistant", "a")], ["a"], ["x"]),
+        ([turn("user", "a"), turn("assistant", "b", 1), Event.back(0, ["x"])], [], ["x"]),
         ([Event("asked", {"command": "ls"}), turn("user", "a")], ["a"], []),
+        # Written twice, and taken back without being written down:
+        ([turn("user", "a"), turn("assistant", "b", 1), turn("assistant", "b", 1)], ["a", "b"], []),
+        ([turn("user", "a"), turn("assistant", "b", 1), turn("user", "c", 0)], ["c"], []),
     ],
 )
 def test_events_amount_to_turns_and_waiting_outputs(
@@ -90,7 +84,7 @@ def test_events_amount_to_turns_and_waiting_outputs(
 def test_a_conversation_is_listed_by_its_first_words(database: Database, tmp_path: Path) -> None:
     log = Log(database)
     empty, name = log.begin(tmp_path, "fast"), log.begin(tmp_path, "fast")
-    log.record(name, [turn("user", "why  is\nthe sky blue? " * 20), turn("assistant", "so")])
+    log.record(name, [turn("user", "why  is\nthe sky blue? " * 20), turn("assistant", "so", 1)])
     (saved,) = log.list(tmp_path)
     assert saved.id == name != empty
     assert saved.title.startswith("why is the sky blue? why is")
@@ -116,6 +110,9 @@ def test_a_conversation_is_found_by_either_end_of_its_name(
         log.find(one[:-1] + "zz")
     with pytest.raises(StoreError, match="sessions list"):
         log.find("")
+    for sign in ("%", "_"):
+        with pytest.raises(StoreError, match="there is no conversation"):
+            log.find(sign)
 
 
 def test_only_its_user_can_read_it(database: Database, tmp_path: Path) -> None:
@@ -147,7 +144,7 @@ def _write_and_die(folder: str, name: str) -> None:
     log = Log(Database(Path(folder)))
     log.hold(name)
     for number in range(10):
-        log.record(name, [turn("user", str(number))], {"number": number})
+        log.record(name, [turn("user", str(number), number)], {"number": number})
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -238,7 +235,7 @@ def test_a_draft_lasts_until_the_next_state(database: Database, tmp_path: Path) 
     assert log.state(name) == ({"a": 1}, "The sky is")
     log.record(name, [Event("ran", {})])
     assert log.state(name)[1] == "The sky is"
-    log.record(name, [turn("assistant", "The sky is blue")], {"a": 2})
+    log.record(name, [turn("assistant", "The sky is blue", 1)], {"a": 2})
     assert log.state(name) == ({"a": 2}, None)
 
 
@@ -311,3 +308,28 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="BRIM_STATE"):
         Facts(Database(tmp_path / "file" / "state")).all()
+
+
+def test_half_a_character_is_kept_as_it_is(database: Database, tmp_path: Path) -> None:
+    log = Log(database)
+    name = log.begin(tmp_path, "fast")
+    log.record(name, [turn("user", "half \ud83d of it")], {"a": "\ud83d"})
+    assert log.events(name)[0].data["message"]["content"] == "half \ud83d of it"
+
+
+def test_what_is_open_is_not_swept_away(tmp_path: Path) -> None:
+    now = [100 * DAY]
+    log = Log(Database(tmp_path), lambda: now[0])
+    name = log.begin(tmp_path, "fast")
+    log.record(name, [turn("user", "hi")])
+    now[0] += 500 * DAY
+    assert log.retain(30) == 0
+    log.record(name, [turn("assistant", "ho", 1)])
+
+
+def test_a_conversation_that_is_gone_is_named(database: Database, tmp_path: Path) -> None:
+    log = Log(database)
+    name = log.begin(tmp_path, "fast")
+    log.remove(name)
+    with pytest.raises(StoreError, match=f"{name} was removed"):
+        log.record(name, [Event("ran", {})])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -25,14 +26,13 @@ def talk(shell: Shell, prompt: Prompt, learn_names: Callable[[], None]) -> None:
     while not shell.ended:
         text, shell.next_text = shell.next_text, ""
         with shell.screen.typing(prompt.above):
-            typed = prompt.line(text)
-        if typed is None:
+            decision = prompt.line(text)
+        if decision is None:
             break
-        shell.line = typed.line
-        kind = typed.decision.kind
+        kind = decision.kind
         if kind == "language":
             shell.screen.gap()
-        do(shell, typed.decision)
+        do(shell, decision)
         if kind in ("language", "meta"):
             shell.screen.gap()
         if kind == "command":
@@ -65,7 +65,9 @@ def do(shell: Shell, decision: Decision) -> bool:
 def _done(shell: Shell, decision: Decision) -> bool:
     match decision.kind:
         case "command":
-            return not run(shell, decision.text).code
+            ran = run(shell, decision.text)
+            shell.next_text = _typed_ahead(shell)
+            return not ran.code
         case "language":
             return ask(shell, decision.text)
         case "meta":
@@ -75,9 +77,17 @@ def _done(shell: Shell, decision: Decision) -> bool:
     return True
 
 
+def _typed_ahead(shell: Shell) -> str:
+    """What was typed while a command ran, and was not read by it."""
+    text = shell.terminal.typed.replace("\r", "\n")
+    return "".join(sign for sign in text if sign.isprintable() or sign == "\n").strip("\n")
+
+
 def _written_down(shell: Shell) -> str:
     path = shell.log.folder / FAULTS
-    with path.open("a", encoding="utf-8") as file:
-        path.chmod(0o600)
-        traceback.print_exc(file=file)
+    try:
+        with os.fdopen(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600), "a") as file:
+            traceback.print_exc(file=file)
+    except OSError:
+        return "nothing"
     return str(path)

@@ -8,11 +8,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from brim import routing
-from brim.errors import BrimError
+from brim.errors import BrimError, StoreError
 from brim.routing import Route
 from brim.shell.attaching import fit_blocks
 from brim.shell.beside import summarizer
-from brim.shell.calling import answer_calls
+from brim.shell.calling import STOPPED, answer_calls
 from brim.shell.proposing import offer_commands
 from brim.talking import short_view_for
 
@@ -39,8 +39,8 @@ def ask(shell: Shell, words: str) -> bool:
     Says whether they were answered.
     """
     before = len(shell.session)
-    shell.conversation.say(words)
     try:
+        shell.conversation.say(words)
         _converse(shell, words)
     except KeyboardInterrupt:
         shell.screen.notice("stopped; what was said is kept")
@@ -48,23 +48,40 @@ def ask(shell: Shell, words: str) -> bool:
         shell.screen.error(str(error))
     else:
         return True
+    finally:
+        settle(shell)
     give_back(shell, before, words)
     return False
 
 
-def ask_again(shell: Shell) -> None:
-    """Take back the last answer, and ask once more."""
-    place = shell.conversation.last_exchange()
+def ask_again(shell: Shell) -> bool:
+    """Take back the last answer, and ask once more; where that fails, it is there again."""
+    place, waiting = shell.conversation.last_exchange(), shell.session.outputs
     words = shell.session.since(place)[0]["content"]
-    shell.conversation.take_back(place)
-    ask(shell, words)
+    taken = shell.conversation.take_back(place)
+    if ask(shell, words):
+        return True
+    if len(shell.session) == place and len(taken) > 1:
+        shell.conversation.put_back(taken, waiting)
+        shell.next_text = ""
+        shell.screen.notice("the answer before is back")
+    return False
+
+
+def settle(shell: Shell) -> None:
+    """Let no call wait for a result, and turn back to the model that is talked to."""
+    with suppress(StoreError):  # it was told already
+        if shell.session.open_calls:
+            shell.conversation.close_calls(STOPPED.text)
+    shell.turn_to(shell.name)
 
 
 def give_back(shell: Shell, before: int, words: str) -> None:
     """Where nothing answered, the words stand in the prompt again."""
     if len(shell.session) == before + 1:
-        shell.conversation.take_back(before)
-        shell.next_text = shell.line if words in shell.line else words
+        with suppress(StoreError):
+            shell.conversation.take_back(before)
+        shell.next_text = shell.as_language(words)
         if not shell.is_script:
             shell.screen.notice("your words are back in the prompt")
 
@@ -138,7 +155,8 @@ def _draw(shell: Shell, first: Piece | None, pieces: Iterator[Piece], stream: St
                 screen.say(text)
             said += text
             if time.monotonic() - noted > DRAFTED:
-                shell.conversation.draft(said)
+                with suppress(StoreError):  # the whole answer is written down in any case
+                    shell.conversation.draft(said)
                 noted = time.monotonic()
     finally:
         # A second Ctrl-C does not keep the first from keeping what was said.

@@ -30,6 +30,8 @@ class Background:
         self._is_over = False
         self.on_done: Callable[[], None] = lambda: None
         """Called by a job's own thread when it is done."""
+        self.on_fault: Callable[[Exception], None] = lambda _error: None
+        """Told what was wrong when a result was taken in."""
 
     def start(
         self,
@@ -49,18 +51,18 @@ class Background:
         def run() -> None:
             try:
                 results.append(work())
-            except (BrimError, OSError) as error:
+            except Exception as error:  # told where it is taken in
                 errors.append(error)
-            except Exception:
-                if not self._is_over:  # else something was closed under it, which is no mistake
-                    raise
             self.on_done()
 
         def take() -> None:
-            for result in results:
-                then(result)
-            for error in errors:
-                failed(error)
+            try:
+                for result in results:
+                    then(result)
+                for error in errors:
+                    failed(error)
+            except (BrimError, OSError) as error:
+                self.on_fault(error)
 
         thread = threading.Thread(target=run, daemon=True, name="brim-background")
         thread.start()

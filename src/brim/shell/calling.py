@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
+from brim.shell.arguments import commands_among
 from brim.shell.harmless import harmless
 from brim.shell.mcp_tools import Result
 from brim.shell.proposing import YES, judged
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
 SKIPPED: Final = Result("[brim] skipped by user", is_error=True)
 STOPPED: Final = Result("[brim] stopped by user", is_error=True)
-COMMANDS: Final = ("command", "cmd", "script", "shell", "bash")
-"""Arguments that hold a shell command, whatever the tool is called."""
-WORDS: Final = ("args", "arguments", "argv")
-"""And those that may hold the rest of its words."""
 SHOWN: Final = 400
 """Characters of a call and of its result that are shown."""
 
@@ -67,29 +63,39 @@ def _arguments(call: Call) -> dict[str, Any] | None:
 
 def _is_wanted(shell: Shell, tool: Tool, arguments: Mapping[str, Any], *, by_itself: bool) -> bool:
     """Whether the user wants the call made; what destroys something needs a typed yes."""
-    commands = _commands(arguments)
+    commands = commands_among(arguments)
     dangers = _dangers(shell, tool, commands)
-    # A command is shown to its end: what is said yes to must have been seen.
+    unasked = not dangers and _is_allowed(shell, tool, by_itself=by_itself)
+    # What is said yes to must have been seen to its end.
     said = json.dumps(arguments, ensure_ascii=False)
-    _show_call(shell, tool, harmless(said) if commands else _short(said), dangers)
-    server = shell.config.mcp.get(tool.server)
-    allowed = server is not None and tool.name in server.allow
-    allowed = allowed or shell.rules.allows_tool(tool.server, tool.name)
-    if not dangers and (by_itself or shell.yes or allowed):
+    _show_call(shell, tool, _short(said) if unasked else harmless(said), dangers)
+    if unasked:
         return True
     answer = _answer(shell, dangers)
     shell.note(
         "asked",
         tool=tool.offered,
-        arguments=dict(arguments),
+        arguments=shell.masker.masked(said).text,
         destructive=dangers,
         answer=answer,
     )
     if answer == "interrupt":
         raise KeyboardInterrupt
     if answer == "always":
-        shell.allow(shell.rules.allowing_tool(tool.server, tool.name))
+        shell.allow(lambda rules: rules.allowing_tool(tool.server, tool.name))
     return answer in ("run", "always")
+
+
+def _is_allowed(shell: Shell, tool: Tool, *, by_itself: bool) -> bool:
+    """Whether nobody needs to be asked: by a rule of the user's, or because it changes nothing.
+
+    A server that says nothing of a tool may destroy something with it.
+    """
+    server = shell.config.mcp.get(tool.server)
+    if server is not None and tool.name in server.allow:
+        return True
+    is_safe = tool.is_read_only or tool.is_destructive is False
+    return shell.rules.allows_tool(tool.server, tool.name) or ((by_itself or shell.yes) and is_safe)
 
 
 def _answer(shell: Shell, dangers: Sequence[str]) -> str:
@@ -123,28 +129,6 @@ def _dangers(shell: Shell, tool: Tool, commands: Sequence[str]) -> list[str]:
     for command in commands:
         found += [finding.why for finding in judged(shell, command).findings]
     return list(dict.fromkeys(found))
-
-
-def _commands(arguments: Mapping[str, Any]) -> list[str]:
-    """The shell commands among the arguments, however deep: whole, or word by word."""
-    found: list[str] = []
-    words = [word for name in WORDS for word in _texts(arguments.get(name))]
-    for name, value in arguments.items():
-        if name.lower() in COMMANDS and (texts := _texts(value)):
-            found += [text for text in texts if " " in text]
-            if isinstance(value, list) or words:
-                found.append(shlex.join([*texts, *words]))
-            elif " " not in texts[0]:
-                found.append(texts[0])
-        for inner in value if isinstance(value, list) else [value]:
-            if isinstance(inner, dict):
-                found += _commands(inner)
-    return found
-
-
-def _texts(value: object) -> list[str]:
-    given = value if isinstance(value, list) else [value]
-    return [text for text in given if isinstance(text, str)]
 
 
 def _show_call(shell: Shell, tool: Tool, said: str, dangers: Sequence[str]) -> None:

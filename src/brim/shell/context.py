@@ -43,7 +43,10 @@ FREES: Final = {
     "exec output": ":compact",
     "waiting output": ":output drop",
 }
-_WINDOWS: Final = {"given": "the configuration"}
+_WINDOWS: Final = {
+    "given": "the configuration",
+    "a guess": "nobody tells it; brim reckons with a small one",
+}
 _SCALE = re.compile(r"\*[\d.]+\+[\d.]+")
 
 

@@ -6,8 +6,8 @@ on where it was. All else about a session (what was decided and learned) is writ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import InputError
@@ -15,23 +15,15 @@ from brim.store import Event, folded
 
 if TYPE_CHECKING:
     from brim.composing import Compaction
-    from brim.plan import Plan
     from brim.session import Session
     from brim.store import Log
+    from brim.summary import Summarizer
 
 ENDED: Final = "[brim] no result: the shell was ended before it came"
+OWN: Final = "_brim"
+"""Marks a user's turn that brim itself has said, on the way to a goal."""
 CUT: Final = "_cut"
 """Marks an answer that broke off with its shell."""
-
-
-@dataclass(frozen=True, slots=True)
-class Compacted:
-    """A compaction that can be taken back."""
-
-    length: int
-    """How many turns there were."""
-    summary: str | None
-    """The summary before it."""
 
 
 @dataclass(slots=True)
@@ -43,30 +35,38 @@ class Conversation:
     name: str
     recorded: int = 0
     """How many of the turns are on disk."""
-    compactions: list[Compacted] = field(default_factory=list)
 
     def say(self, words: str) -> None:
         """The user's words, after what commands have printed since the last ones."""
         self.session.user(words)
         self.keep()
 
+    def urge(self, words: str) -> None:
+        """Say something in the user's place, to let the model go on by itself."""
+        message: dict[str, Any] = {"role": "user", "content": words, OWN: True}
+        if self.session.waiting:
+            message["_output"] = self.session.waiting
+        self.session.append(message)
+        self.session.outputs = ()
+        self.keep()
+
     def output(self, text: str, path: str | None = None) -> str:
         """What a command printed; it waits for the user's next words."""
         kept = self.session.exec_output(text, path)
         if kept:
-            self.keep(Event("output", {"text": kept}))
+            self.keep(Event.output(kept))
         return kept
 
     def recall(self, index: int) -> str:
         """Bring a turn back, as an output that waits."""
         kept = self.session.recall(index)
-        self.keep(Event("recall", {"index": index}), Event("output", {"text": kept}))
+        self.keep(Event("recall", {"index": index}), Event.output(kept))
         return kept
 
     def drop_outputs(self) -> None:
         """Let what waits for the user's next words not go along with them."""
         self.session.outputs = ()
-        self.keep(Event("back", {"length": len(self.session), "waiting": []}))
+        self.keep(Event.back(len(self.session), ()))
 
     def result(self, call: str, text: str) -> None:
         """What a tool answered."""
@@ -76,9 +76,15 @@ class Conversation:
     def keep(self, *events: Event) -> None:
         """Write down the turns that are new, what else happened, and the state it led to."""
         turns = self.session.since(self.recorded)
-        said = [Event("turn", {"message": turn}) for turn in turns]
+        said = [Event.turn(place, turn) for place, turn in enumerate(turns, self.recorded)]
         self.log.record(self.name, [*said, *events], self.session.state())
         self.recorded += len(turns)
+
+    def close_calls(self, why: str) -> None:
+        """Let no call of a tool wait for a result that will not come."""
+        for call in self.session.open_calls:
+            self.session.tool(call, why)
+        self.keep()
 
     def note(self, kind: str, **data: Any) -> None:
         """Write down something that changes nothing in the session."""
@@ -98,45 +104,41 @@ class Conversation:
         taken = self.session.take_back(length)
         outputs = [turn["_output"] for turn in taken if turn.get("_output")]
         self.session.outputs = [*outputs, *self.session.outputs]
-        self.compactions = [made for made in self.compactions if made.length <= length]
         self.recorded = min(self.recorded, length)
-        waiting = list(self.session.outputs)
-        self.keep(Event("back", {"length": length, "waiting": waiting}))
+        self.keep(Event.back(length, self.session.outputs))
         return taken
+
+    def put_back(self, turns: Iterable[Mapping[str, Any]], waiting: Sequence[str]) -> None:
+        """Say again what was taken back, and let wait what waited then."""
+        for turn in turns:
+            self.session.append(turn)
+        self.session.outputs = waiting
+        self.keep(Event.back(len(self.session), waiting))
 
     def last_exchange(self) -> int:
         """Where the last user's turn stands; raises where there is none."""
         turns = self.session.history
-        users = [index for index, turn in enumerate(turns) if turn["role"] == "user"]
-        if not users:
-            raise InputError("nothing was said yet")
-        return users[-1]
+        for index in range(len(turns) - 1, -1, -1):
+            if turns[index]["role"] == "user" and not turns[index].get(OWN):
+                return index
+        raise InputError("nothing was said yet")
 
-    def reset(self) -> None:
+    def begin_anew(self, name: str) -> None:
+        """Forget what was said, under another name; under the old one it is kept."""
         self.session.reset()
-        self.recorded = 0
-        self.compactions.clear()
-        self.keep(Event("reset", {}))
+        self.log.release(self.name)
+        self.name, self.recorded = name, 0
+        self.keep()
 
     # Compaction
 
-    def compact(self, make: Callable[[Compaction], Plan], compaction: Compaction) -> Plan:
+    def compact(self, compaction: Compaction, summarize: Summarizer) -> None:
         """Make an edit now, in such a way that it can be taken back."""
-        before = Compacted(len(self.session), self.session.summary)
-        plan = make(compaction)
-        self.compactions.append(before)
-        self.keep(Event("compact", {"length": before.length, "summary": before.summary}))
-        return plan
-
-    @property
-    def last_compaction(self) -> Compacted | None:
-        """The last compaction, if nothing was said since."""
-        last = self.compactions[-1] if self.compactions else None
-        return last if last is not None and last.length == len(self.session) else None
+        self.session.compact(compaction, summarize=summarize)
+        self.keep(Event("compact", {"limit": compaction.limit}))
 
     def uncompact(self) -> None:
-        last = self.compactions.pop()
-        self.session.uncompact(last.summary)
+        self.session.uncompact()
         self.keep(Event("uncompact", {}))
 
 
@@ -155,7 +157,7 @@ def resumed(log: Log, name: str, make: Callable[[dict[str, Any] | None], Session
         for turn in found.turns:
             session.append(turn)
         session.outputs = found.waiting
-    conversation = Conversation(session, log, name, len(session), _compactions(events))
+    conversation = Conversation(session, log, name, len(session))
     _mend(conversation, draft)
     return conversation
 
@@ -166,24 +168,4 @@ def _mend(conversation: Conversation, draft: str | None) -> None:
     last = session.since(len(session) - 1) if len(session) else []
     if draft and last and last[0]["role"] in ("user", "tool"):
         session.append({"role": "assistant", "content": draft, CUT: True})
-    for call in session.open_calls:
-        session.tool(call, ENDED)
-    if len(session) > conversation.recorded:
-        conversation.keep()
-
-
-def _compactions(events: Iterable[Event]) -> list[Compacted]:
-    made: list[Compacted] = []
-    for event in events:
-        match event.kind:
-            case "compact":
-                made.append(Compacted(event.data["length"], event.data["summary"]))
-            case "uncompact":
-                made.pop()
-            case "back":
-                made = [one for one in made if one.length <= event.data["length"]]
-            case "reset":
-                made.clear()
-            case _:
-                pass
-    return made
+    conversation.close_calls(ENDED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 from functools import partial
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Final
 
 from brim.shell import commands
@@ -16,7 +17,7 @@ from brim.shell.screen import Screen, nobody
 from brim.shell.starting import Wanted, begin_work, started
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from brim.config import Loaded
     from brim.shell.state import Shell
@@ -32,9 +33,10 @@ def open_shell(wanted: Wanted, loaded: Loaded, environment: Mapping[str, str]) -
         for notice in loaded.notices:
             screen.notice(notice)
         reader = Reader(shell)
+        shell.decide = reader.decide
         if wanted.is_script:
             begin_work(shell)
-            return follow(shell, sys.stdin, reader.decide)
+            return follow(shell, _lines(), reader.decide)
         prompt = _prompt(shell, reader)
         prompt.once_shown(partial(_begin, shell, reader))
         shell.background.on_done = prompt.redraw
@@ -43,6 +45,13 @@ def open_shell(wanted: Wanted, loaded: Loaded, environment: Mapping[str, str]) -
         talk(shell, prompt, reader.learn_names)
         _part(shell)
     return True
+
+
+def _lines() -> Iterator[str]:
+    """The lines of a script; what is no text in them is shown as such."""
+    if isinstance(sys.stdin, TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")
+    yield from sys.stdin
 
 
 def _begin(shell: Shell, reader: Reader) -> None:

@@ -6,19 +6,15 @@ import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from brim.config import Config, ModelConfig
-from brim.errors import BudgetError
-from brim.session import Session
+from brim.session import SMALL_WINDOW, Session
 from brim.talking import LOCAL, Chosen, chosen, client_for, server_name
 from brim.target import Target
 
 if TYPE_CHECKING:
     from brim.providers.client import Client
-
-FALLBACK_WINDOW: Final = 4_096
-"""What is reckoned with where nobody knows a window."""
 
 
 class Models:
@@ -36,8 +32,8 @@ class Models:
         self._open = ExitStack()
         self._clients: dict[str, Client] = {}
         self._lock = threading.RLock()
-        self.guessed: set[str] = set()
-        """Models whose window nobody tells."""
+        self._known: dict[str, Target] = {}
+        """What was found out about models."""
 
     @property
     def names(self) -> list[str]:
@@ -65,7 +61,9 @@ class Models:
         return "on this machine" if choice.is_embedded else choice.model.endpoint or ""
 
     def target(self, name: str) -> Target:
-        """What is known about a model before anybody was asked."""
+        """What is known about a model: what was found out, else what the configuration says."""
+        if name in self._known:
+            return self._known[name]
         choice = self.choice(name)
         known = choice.model
         return Target(
@@ -79,13 +77,10 @@ class Models:
 
     def prepare(self, session: Session, name: str) -> None:
         """Let a session know what the server says of its model, the window above all."""
+        tokens = self.config.context.token_budget or SMALL_WINDOW
+        session.target = replace(session.target, guess=tokens)
         self.client(name).prepare(session)
-        try:
-            _ = session.budget
-        except BudgetError:
-            tokens = self.config.context.token_budget or FALLBACK_WINDOW
-            session.target = replace(session.target, window=tokens)
-            self.guessed.add(name)
+        self._known[name] = session.target
 
     def found_out(self, name: str) -> Target:
         """What its server says of a model."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import run_in_terminal
@@ -48,13 +48,6 @@ STYLE: Final = Style.from_dict(
         "bottom-toolbar": "noreverse",
     }
 )
-
-
-class Typed(NamedTuple):
-    """A line, and what it is."""
-
-    line: str
-    decision: Decision
 
 
 class Prompt:
@@ -104,7 +97,7 @@ class Prompt:
 
         self._session.app.after_render += shown
 
-    def line(self, default: str = "") -> Typed | None:
+    def line(self, default: str = "") -> Decision | None:
         """What was typed, and what it is; None where the user wants to leave.
 
         Ctrl-C gives up the line, and Ctrl-D on an empty one leaves.
@@ -121,12 +114,10 @@ class Prompt:
                 enable_open_in_editor=True,
             )
         except KeyboardInterrupt:
-            return Typed("", Decision("nothing", "", "given up"))
+            return Decision("nothing", "", "given up")
         except EOFError:
             return None
-        decision = self._decision(text)
-        sign = {"command": "!", "language": "?"}.get(decision.kind, "")
-        return Typed(f"{sign}{decision.text}" if self._is_flipped else text, decision)
+        return self._decision(text)
 
     def ask(self, question: str, default: str = "") -> str:
         """An answer to a question; Ctrl-D answers nothing, and Ctrl-C is raised."""

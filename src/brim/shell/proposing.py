@@ -5,6 +5,7 @@ A destructive one needs a typed yes, whatever was allowed before and whoever sit
 
 from __future__ import annotations
 
+from operator import methodcaller
 from typing import TYPE_CHECKING, Final, Literal
 
 from rich.text import Text
@@ -51,7 +52,8 @@ def offer_commands(shell: Shell, answer: str, *, by_itself: bool = False) -> boo
         try:
             if not stopped:
                 wanted = _wanted(shell, command, by_itself=by_itself, asks=interrupted)
-            interrupted |= bool(wanted) and not _run(shell, wanted or "")
+            if wanted and not _run(shell, wanted):
+                interrupted = True
         except KeyboardInterrupt:
             stopped = interrupted = True
         stopped = stopped or wanted is None or (by_itself and interrupted)
@@ -84,7 +86,7 @@ def _wanted(shell: Shell, command: str, *, by_itself: bool, asks: bool) -> str |
         answer = _answer(shell, command, verdict)
         shell.note(
             "asked",
-            command=command,
+            command=shell.masker.masked(command).text,
             destructive=[finding.why for finding in verdict.findings],
             answer=answer,
         )
@@ -102,7 +104,9 @@ def _wanted(shell: Shell, command: str, *, by_itself: bool, asks: bool) -> str |
             case "explain":
                 _explain(shell, command)
             case "always":
-                shell.allow(shell.rules.allowing_command(prefix_of(command) or command))
+                prefix = prefix_of(command)
+                assert prefix is not None  # else it was not on offer
+                shell.allow(methodcaller("allowing_command", prefix))
                 return command
 
 

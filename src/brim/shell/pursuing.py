@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from brim.errors import BrimError
+from brim.errors import BrimError, StoreError
 from brim.goal import NUDGE, Goal, Limits, Step, Verdict, verdict
 from brim.routing import Route
-from brim.shell.asking import give_back, send
+from brim.shell.asking import give_back, send, settle
 from brim.shell.calling import answer_calls
 from brim.shell.proposing import offer_commands
 
@@ -23,17 +24,19 @@ def pursue(shell: Shell, words: str) -> bool:
     """Work towards a goal until a limit or the model ends it; says whether it was reached."""
     limits = shell.config.goal
     goal = Goal(Limits(limits.max_steps, limits.max_tokens, limits.max_dollars))
-    before = len(shell.session)
-    shell.goal, shell.route = goal, Route()
-    shell.session.goal = words
-    shell.conversation.say(words)
-    shell.keep("goal", words=words)
+    before, shell.route = len(shell.session), Route()
     try:
+        shell.conversation.say(words)
+        shell.session.goal = words
+        shell.keep("goal", words=words)
         while goal.ended is None:
             _step(shell, goal)
     except KeyboardInterrupt:
         goal.end("interrupted")
+    except StoreError as error:
+        goal.end("failed", str(error))
     finally:
+        settle(shell)
         _leave(shell, goal)
     give_back(shell, before, words)
     return goal.ended == "complete"
@@ -53,7 +56,7 @@ def _step(shell: Shell, goal: Goal) -> None:
         goal.end("failed", str(error))
     goal.after(_used(before, shell.session.ledger.total), said, acted=acted)
     if goal.ended is None and not has_results:
-        shell.conversation.say(GO_ON if acted else NUDGE)
+        shell.conversation.urge(GO_ON if acted else NUDGE)
 
 
 def _act(shell: Shell, reply: Reply) -> bool:
@@ -78,7 +81,7 @@ def _used(before: Slot, after: Slot) -> Step:
 
 def _leave(shell: Shell, goal: Goal) -> None:
     shell.session.goal = None
-    shell.goal = None
-    shell.keep("goal_ended", why=goal.ended, words=goal.words)
+    with suppress(StoreError):
+        shell.keep("goal_ended", why=goal.ended, words=goal.words)
     show = shell.screen.notice if goal.ended == "complete" else shell.screen.warn
     show(goal.summary)

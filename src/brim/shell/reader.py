@@ -57,7 +57,9 @@ class Reader:
         def know(_outcome: object) -> None:
             self._has_counted = True
 
-        self._shell.background.start(partial(counted, self._shell.session), know, know)
+        session = self._shell.session
+        given = session.target.counter(), session.system_text(), session.since(0)
+        self._shell.background.start(partial(counted, *given), know, know)
 
     def decide(self, line: str) -> Decision:
         """What a line is; asked several times for the same one while it is typed."""
@@ -105,15 +107,7 @@ class Reader:
     def _size(self) -> tuple[int, int, bool]:
         """What the conversation takes and may take; reckoned anew when something has changed."""
         session = self._shell.session
-        state = (
-            len(session),
-            session.outputs,
-            session.target,
-            session.project,
-            len(session.memory),
-            session.summary,
-            tuple(session.pins),
-        )
+        state = session, session.revision
         if self._measured is None or self._measured[0] != state:
             plan = session.outlook()
             exact = plan.exact or plan.counted is not None

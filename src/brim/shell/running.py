@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from brim.shell.terminal import Ran
 
 SILENT: Final = "(no output)"
+ENDED: Final = "\n[the shell ended; the next command runs in a new one]"
 
 
 def run(shell: Shell, command: str, *, by: str = "user") -> Ran:
@@ -21,19 +22,26 @@ def run(shell: Shell, command: str, *, by: str = "user") -> Ran:
     ran = shell.terminal.run(command)
     if ran.code:
         shell.screen.notice(f"exit code {ran.code}")
-    masked = shell.masker.masked(ran.output.strip("\n"))
+    shell.learn_secrets()
+    ended = ENDED if ran.has_ended else _code(ran.code)
+    masked = shell.masker.masked(_told(command, ran.output.strip("\n"), ended))
     if masked.found:
         shell.screen.notice(f"hidden from the model: {', '.join(masked.found)}")
-    text = _told(command, masked.text, ran.code)
-    shell.conversation.output(text, _whole(shell, text, ran))
-    shell.note("ran", command=command, code=ran.code, by=by, folder=str(ran.folder))
+    shell.conversation.output(masked.text, _whole(shell, masked.text, ran))
+    said = shell.masker.masked(command).text
+    shell.note("ran", command=said, code=ran.code, by=by, folder=str(ran.folder))
     return ran
 
 
-def _told(command: str, output: str, code: int | None) -> str:
+def _told(command: str, output: str, ended: str) -> str:
     """What the model is told of a command."""
-    ended = f"\n[exit code {code}]" if code else "" if code == 0 else "\n[still running]"
     return f"$ {command}\n{output or SILENT}{ended}"
+
+
+def _code(code: int | None) -> str:
+    if code is None:
+        return "\n[still running]"
+    return f"\n[exit code {code}]" if code else ""
 
 
 def _whole(shell: Shell, text: str, ran: Ran) -> str | None:

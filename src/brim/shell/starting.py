@@ -8,17 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from brim.errors import InputError
+from brim.errors import InputError, StoreError
 from brim.ledger import DayCap
 from brim.session import Session
-from brim.shell.approving import Rules
 from brim.shell.attaching import connect_configured, read_tree
 from brim.shell.commands.talking import FITTING
 from brim.shell.conversation import Conversation, resumed
 from brim.shell.mcp import Servers
 from brim.shell.models import Models
 from brim.shell.secrets import Masker
-from brim.shell.state import APPROVED, Shell
+from brim.shell.state import Shell, allowed
 from brim.shell.terminal import UserShell
 from brim.shell.tree import root_of
 from brim.shell.warming import warm
@@ -27,6 +26,7 @@ from brim.talking import settings_for
 
 if TYPE_CHECKING:
     from brim.config import Loaded
+    from brim.ledger import Slot
     from brim.shell.screen import Screen
 
 PLAIN: Final = {"TERM": "dumb", "NO_COLOR": "1"}
@@ -74,24 +74,24 @@ def started(
     servers = Servers(log=database.folder / "mcp.log")
     ends.callback(servers.close)
     shell = Shell(
-        loaded,
-        environment,
-        folder,
-        screen,
-        models,
-        conversation,
-        log,
-        spending,
-        facts,
-        terminal,
-        servers,
-        Masker(environment),
-        name,
-        go_on,
+        loaded=loaded,
+        environment=environment,
+        home=folder,
+        screen=screen,
+        models=models,
+        conversation=conversation,
+        log=log,
+        spending=spending,
+        facts=facts,
+        terminal=terminal,
+        servers=servers,
+        masker=Masker(environment),
+        name=name,
+        resume=go_on,
         project=root_of(folder),
         yes=wanted.yes,
         is_script=wanted.is_script,
-        rules=Rules.from_dict(facts.choice(APPROVED, {})),
+        rules=allowed(facts),
     )
     ends.callback(shell.background.close)
     _attach(shell)
@@ -138,7 +138,9 @@ def _conversation(
 ) -> Conversation:
     if saved is None:
         return Conversation(_session(models, name), log, log.begin(folder, name))
-    return resumed(log, saved, lambda data: _session(models, name, data))
+    found = resumed(log, saved, lambda data: _session(models, name, data))
+    found.note("model", name=name)
+    return found
 
 
 def _session(models: Models, name: str, data: dict[str, Any] | None = None) -> Session:
@@ -153,14 +155,18 @@ def _session(models: Models, name: str, data: dict[str, Any] | None = None) -> S
 
 
 def go_on(shell: Shell, name: str) -> None:
-    """Leave the conversation for a saved one."""
+    """Leave the conversation for a saved one; where that fails, nothing has changed."""
     old = shell.conversation
-    model = shell.log.find(name).model
-    if model in shell.models.names:
-        shell.name = model
-    shell.conversation = resumed(
-        shell.log, name, lambda data: _session(shell.models, shell.name, data)
-    )
+    if name == old.name:
+        raise InputError("that is this conversation")
+    saved = shell.log.find(name).model
+    model = saved if saved in shell.models.names else shell.name
+    try:
+        found = resumed(shell.log, name, lambda data: _session(shell.models, model, data))
+    except BaseException:
+        shell.log.release(name)
+        raise
+    shell.conversation, shell.name = found, model
     shell.log.release(old.name)
     _attach(shell)
 
@@ -168,16 +174,23 @@ def go_on(shell: Shell, name: str) -> None:
 def _attach(shell: Shell) -> None:
     """Give a session what it does not carry itself: the books, the facts, the prompt."""
     session, spending = shell.session, shell.spending
-    name, project = shell.conversation.name, str(shell.project or shell.home)
-    session.ledger.on_call = lambda model, category, call: spending.add(
-        call, session=name, project=project, model=model, category=category
-    )
+    project = str(shell.project or shell.home)
+
+    def book(model: str, category: str, call: Slot) -> None:
+        name = shell.conversation.name
+        try:
+            spending.add(call, session=name, project=project, model=model, category=category)
+        except StoreError as error:  # the answer is there, and is not lost for that
+            session.warnings.append(str(error))
+
+    session.ledger.on_call = book
     if (cap := shell.config.cost.cap_per_day_dollars) is not None:
         session.ledger.day = DayCap(cap, spending.today)
     session.fitting = shell.facts.choice(FITTING, True)
     session.goal = None  # a shell that was killed on the way to one does not go on by itself
     session.system = shell.base_prompt()
     session.memory = list(shell.facts.all().values())
+    shell.background.on_fault = lambda error: shell.screen.warn(str(error))
 
 
 def begin_work(shell: Shell) -> None:

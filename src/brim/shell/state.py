@@ -8,22 +8,24 @@ line ─▶ classify ─▶ running    a command, in the user's own shell
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from brim.errors import BudgetError
+from brim.errors import BrimError, BudgetError, InputError
 from brim.routing import Route
 from brim.session import SMALL_WINDOW
 from brim.shell.approving import Rules
 from brim.shell.background import Background
+from brim.shell.classify import Decision
 from brim.shell.commands_in import DEFAULT_PROMPT, RULE, WITH_TOOLS
+from brim.shell.secrets import Masker
 from brim.store import Event
 
 if TYPE_CHECKING:
     from brim.budget import Budget
     from brim.config import Config, Loaded
-    from brim.goal import Goal
     from brim.session import Session
     from brim.shell.conversation import Conversation
     from brim.shell.mcp import Servers
@@ -31,12 +33,23 @@ if TYPE_CHECKING:
     from brim.shell.models import Models
     from brim.shell.offering import Offer
     from brim.shell.screen import Screen
-    from brim.shell.secrets import Masker
     from brim.shell.terminal import UserShell
     from brim.store import Facts, Log, Spending
 
 APPROVED = "approved"
 """The choice that holds what the user has said "always" to."""
+
+
+def allowed(facts: Facts) -> Rules:
+    """What the user has said "always" to, in this shell and others."""
+    try:
+        return Rules.from_dict(facts.choice(APPROVED, {}))
+    except InputError:  # written by another brim: then it is asked again
+        return Rules()
+
+
+def _language(line: str) -> Decision:
+    return Decision("language", line, "nobody says otherwise")
 
 
 @dataclass(slots=True)
@@ -71,13 +84,12 @@ class Shell:
     is_script: bool = False
     """Nobody sits there who could be asked."""
     ended: bool = False
-    line: str = ""
-    """What was typed last, as it was typed."""
+    decide: Callable[[str], Decision] = _language
+    """What a typed line is."""
     next_text: str = ""
     """What stands in the next prompt, to be edited."""
     route: Route = field(default_factory=Route)
     """The way that the last words took."""
-    goal: Goal | None = None
     offer: Offer | None = None
     offers: dict[tuple[str, int], Offer] = field(default_factory=dict)
     """What each model can be offered of the tools that there are."""
@@ -133,15 +145,24 @@ class Shell:
             by_server.setdefault(tool.server, []).append(tool.definition)
         return {**by_server}
 
+    def as_language(self, words: str) -> str:
+        """Words as they have to be typed to be taken for such."""
+        return words if self.decide(words).kind == "language" else f"?{words}"
+
     def turn_to(self, name: str) -> None:
         """Let the next request go to this model."""
         if self.session.target.name != name:
             self.session.target = self.models.target(name)
 
-    def allow(self, rules: Rules) -> None:
-        """Ask no more about what these rules allow, in this run and later ones."""
-        self.rules = rules
-        self.facts.choose(APPROVED, rules.to_dict())
+    def learn_secrets(self) -> None:
+        """Know the secrets that the user's shell has learned meanwhile."""
+        with suppress(BrimError):  # they are asked for again after the next command
+            self.masker = Masker({**self.environment, **self.terminal.variables()})
+
+    def allow(self, more: Callable[[Rules], Rules]) -> None:
+        """Ask no more about something, in this run and later ones."""
+        self.rules = more(allowed(self.facts))
+        self.facts.choose(APPROVED, self.rules.to_dict())
 
     def note(self, kind: str, **data: Any) -> None:
         """Write down something that happened."""

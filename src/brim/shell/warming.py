@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from brim.shell.attaching import fit_blocks
 from brim.wire import openai_chat
 
 if TYPE_CHECKING:
-    from brim.session import Session
+    from collections.abc import Iterable, Mapping
+
     from brim.shell.state import Shell
     from brim.target import Target
+    from brim.tokens import Counter
 
 
 def warm(shell: Shell) -> None:
@@ -27,12 +29,11 @@ def warm(shell: Shell) -> None:
     shell.background.start(lambda: shell.models.found_out(name), know)
 
 
-def counted(session: Session) -> None:
-    """Count all that was said, so that nobody has to wait for that later; from any thread.
+def counted(counter: Counter, system: str, turns: Iterable[Mapping[str, Any]]) -> None:
+    """Count what was said, so that nobody has to wait for that later.
 
     The first count loads the vocabulary, and all of them are remembered.
     """
-    counter = session.target.counter()
-    counter.text(session.system_text())
-    for place, turn in enumerate(session.since(0)):
+    counter.text(system)
+    for place, turn in enumerate(turns):
         counter.message(openai_chat.read(turn, place))

@@ -1,17 +1,23 @@
 """What the events of a conversation amount to; pure.
 
-turn       a turn was said: `message`; a user's turn takes along the outputs that waited
+turn       a turn was said: `message`, as turn number `place`; a user's takes along what waited
 output     an output waits for the user's next words: `text`
 back       only the first `length` turns count from here on, and `waiting` waits again
-reset      the conversation begins anew
 All other kinds (what was asked and answered, commands, compactions) are for the reader.
+
+A turn whose place is taken stands in the place of what was there: what was written twice counts
+once, and what was taken back without being written down is gone all the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
+
+TURN: Final = "turn"
+OUTPUT: Final = "output"
+BACK: Final = "back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +27,18 @@ class Event:
     kind: str
     data: Mapping[str, Any]
     time: float = 0.0
+
+    @classmethod
+    def turn(cls, place: int, message: Mapping[str, Any]) -> Event:
+        return cls(TURN, {"place": place, "message": message})
+
+    @classmethod
+    def output(cls, text: str) -> Event:
+        return cls(OUTPUT, {"text": text})
+
+    @classmethod
+    def back(cls, length: int, waiting: Iterable[str]) -> Event:
+        return cls(BACK, {"length": length, "waiting": list(waiting)})
 
 
 @dataclass(slots=True)
@@ -42,6 +60,7 @@ def _take(found: Folded, event: Event) -> None:
     match event.kind:
         case "turn":
             message = event.data["message"]
+            del found.turns[event.data["place"] :]
             found.turns.append(dict(message))
             if message["role"] == "user":
                 found.waiting.clear()
@@ -50,8 +69,5 @@ def _take(found: Folded, event: Event) -> None:
         case "back":
             del found.turns[event.data["length"] :]
             found.waiting[:] = event.data["waiting"]
-        case "reset":
-            found.turns.clear()
-            found.waiting.clear()
         case _:
             pass

@@ -76,6 +76,9 @@ class Log:
         """Write what happened, and the state that it led to, both or nothing."""
         now = self._clock()
         with self._database.writing() as base:
+            there = base.execute("UPDATE sessions SET changed = ? WHERE id = ?", (now, name))
+            if not there.rowcount:
+                raise StoreError(f"{name} was removed meanwhile; :reset begins a new conversation")
             (last,) = base.execute(
                 "SELECT COALESCE(MAX(number), 0) FROM events WHERE session = ?", (name,)
             ).fetchone()
@@ -83,7 +86,6 @@ class Log:
                 values = name, number, now, event.kind, _json(event.data)
                 base.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", values)
                 _list_anew(base, name, event)
-            base.execute("UPDATE sessions SET changed = ? WHERE id = ?", (now, name))
             if state is not None:
                 base.execute(
                     "UPDATE sessions SET state = ?, draft = NULL WHERE id = ?", (_json(state), name)
@@ -130,7 +132,7 @@ class Log:
         """The conversation of that name, or the only one whose name begins so."""
         rows = self._database.rows(
             f"SELECT {_COLUMNS} FROM sessions WHERE substr(id, 1, length(?1)) = ?1 "
-            "OR id LIKE '%-' || ?1",
+            "OR substr(id, -length(?1)) = ?1",
             name,
         )
         if name and len(rows) == 1:
@@ -160,9 +162,9 @@ class Log:
             *(now - 86_400, days, now - days * 86_400),
         )
         removed = 0
-        for row in old:
+        for name in {row["id"] for row in old}.difference(self._locks):
             with suppress(StoreError):  # another shell is in it
-                self.remove(row["id"])
+                self.remove(name)
                 removed += 1
         return removed
 
@@ -204,15 +206,14 @@ def _list_anew(base: sqlite3.Connection, name: str, event: Event) -> None:
     """Keep what a conversation is listed by."""
     match event.kind:
         case "turn":
-            base.execute("UPDATE sessions SET turns = turns + 1 WHERE id = ?", (name,))
+            turns = event.data["place"] + 1
+            base.execute("UPDATE sessions SET turns = ? WHERE id = ?", (turns, name))
             if title := _title(event.data["message"]):
                 statement = "UPDATE sessions SET title = ? WHERE id = ? AND title = ''"
                 base.execute(statement, (title, name))
         case "back":
             length = event.data["length"]
             base.execute("UPDATE sessions SET turns = ? WHERE id = ?", (length, name))
-        case "reset":
-            base.execute("UPDATE sessions SET turns = 0 WHERE id = ?", (name,))
         case "model":
             base.execute("UPDATE sessions SET model = ? WHERE id = ?", (event.data["name"], name))
         case _:

@@ -35,7 +35,7 @@ def memory(shell: Shell, words: str) -> RenderableType:
     verb, _, rest = words.partition(" ")
     match verb:
         case "add":
-            kind, colon, text = rest.partition(":")
+            kind, colon, text = rest.partition(": ")
             named = bool(colon) and kind.isidentifier()
             shell.facts.add(kind if named else KIND, text if named else rest)
         case "forget":
@@ -157,7 +157,8 @@ def resume(shell: Shell, words: str) -> RenderableType:
         raise InputError("there is no other conversation in this folder; :sessions all lists all")
     name = shell.log.find(words).id if words else here[0]
     shell.resume(shell, name)
-    return f"{name}: {len(shell.session)} turns, {shell.session.tokens:,} tokens"
+    tokens = f", {shell.session.tokens:,} tokens" if shell.budget else ""
+    return f"{name}: {len(shell.session)} turns{tokens}"
 
 
 @command("FILE")
@@ -165,11 +166,18 @@ def export(shell: Shell, words: str) -> RenderableType:
     """Write the conversation to a file: Markdown, or JSON where its name ends so."""
     if not words:
         raise InputError("say which file, as in :export talk.md")
-    path = (shell.folder / Path(words).expanduser()).resolve()
+    path = _path(shell, words)
     turns = list(shell.session.history)
     text = json.dumps(turns, indent=2, ensure_ascii=False) if path.suffix == ".json" else None
     _write_new(path, f"{text or transcript(turns)}\n")
     return f"{len(turns)} turns are in {path}"
+
+
+def _path(shell: Shell, words: str) -> Path:
+    try:
+        return (shell.folder / Path(words).expanduser()).resolve()
+    except RuntimeError:  # ~ of somebody who is not there
+        raise InputError(f"there is no folder {words.split('/')[0]}") from None
 
 
 def _write_new(path: Path, text: str) -> None:
@@ -177,5 +185,5 @@ def _write_new(path: Path, text: str) -> None:
         file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     except FileExistsError:
         raise InputError(f"{path} is there already; give another name") from None
-    with os.fdopen(file, "w", encoding="utf-8") as opened:
+    with os.fdopen(file, "w", encoding="utf-8", errors="replace") as opened:
         opened.write(text)

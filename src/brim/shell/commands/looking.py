@@ -20,6 +20,7 @@ from brim.shell.commands.registry import COMMANDS, command, find, number
 from brim.shell.commands.registry import names as all_names
 from brim.shell.context_view import shown
 from brim.shell.harmless import harmless
+from brim.talking import short_view_for
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -58,12 +59,7 @@ def context(shell: Shell, words: str) -> RenderableType:
     The rows add up to the window. `:context json` gives the same for programs.
     """
     shell.learn_window()
-    guessed = "nobody tells it; brim reckons with a small one"
-    picture = contexts.picture(
-        shell.session,
-        tool_servers=shell.schemas(),
-        window_from=guessed if shell.name in shell.models.guessed else None,
-    )
+    picture = contexts.picture(shell.session, tool_servers=shell.schemas())
     if words == "json":
         return json.dumps(contexts.as_json(picture), indent=2)
     return shown(picture)
@@ -76,13 +72,20 @@ def request(shell: Shell, words: str) -> RenderableType:
     What would be left out of it is already left out.
     """
     shell.learn_window()
-    trial = Session.from_dict(shell.session.to_dict())
-    trial.target = shell.session.target
+    shell.background.settle()
+    route = routing.routed(words, shell.config.routing)
+    chosen = shell.models.choice(route.model or shell.name)
+    trial, target = Session.from_dict(shell.session.to_dict()), shell.session.target
+    trial.target = target if target.name == chosen.name else shell.models.target(chosen.name)
     trial.fitting = shell.session.fitting
     if words or trial.waiting or not trial.history or trial.history[-1]["role"] == "assistant":
         trial.user(words or WORDS)
-    spoken = shell.models.choice(shell.name).model.format
-    made = trial.request(format="chat" if spoken == "openai" else spoken)
+    spoken = chosen.model.format
+    made = trial.request(
+        system=shell.base_prompt(route.system) if route.system else None,
+        short_view=short_view_for(chosen, shell.config),
+        format="chat" if spoken == "openai" else spoken,
+    )
     return json.dumps(dict(made), indent=2, ensure_ascii=False)
 
 
@@ -162,6 +165,8 @@ def history(shell: Shell, words: str) -> RenderableType:
 
 def _fates(shell: Shell) -> dict[int, str]:
     """What becomes of each turn that is not sent as it is."""
+    if shell.budget is None:
+        return {}
     plan: Plan = shell.session.preview()
     places = shell.session.places
     return {

@@ -40,10 +40,11 @@ def model(shell: Shell, words: str) -> RenderableType:
 def reset(shell: Shell, _words: str) -> RenderableType:
     """Forget the conversation; prompt, memory, project and totals stay.
 
-    What was said is kept on disk, as always: :undo does not bring it back, :export of it does.
+    What was said is kept on disk: :resume goes on with it.
     """
-    shell.conversation.reset()
-    return "the conversation begins anew"
+    old = shell.conversation.name
+    shell.conversation.begin_anew(shell.log.begin(shell.home, shell.name))
+    return f"the conversation begins anew; {old} is kept"
 
 
 @command("[FOCUS]")
@@ -53,25 +54,22 @@ def compact(shell: Shell, words: str) -> RenderableType:
     It is shown before it is made. FOCUS says what the summary is about above all.
     """
     shell.learn_window()
-    conversation = shell.conversation
     planned = shell.session.compaction(sums_up=True)
     shell.screen.show(f"{planned.before:,} → {planned.plan}, with room for a summary")
     if not shell.yes and shell.screen.ask("compact? [y]es, [n]o: ").lower() not in ("y", "yes"):
         return "nothing was changed"
     with shell.screen.waiting("summing up …"):
-        write = summarizer(shell, shell.name, words or None)
-        made = conversation.compact(
-            lambda compaction: shell.session.compact(compaction, summarize=write), planned
-        )
+        shell.conversation.compact(planned, summarizer(shell, shell.name, words or None))
     summary = shell.session.summary or "(there is no summary: the model gave none that was shorter)"
-    return f"{planned.before:,} → {made.size:,} tokens\n\n{summary}\n\n:undo takes it back"
+    tokens = f"{planned.before:,} → {shell.session.tokens:,} tokens"
+    return f"{tokens}\n\n{summary}\n\n:undo takes it back"
 
 
 @command()
 def undo(shell: Shell, _words: str) -> RenderableType:
     """Take back the last compaction or, if there was none since, the last exchange."""
     conversation = shell.conversation
-    if conversation.last_compaction is not None:
+    if shell.session.is_compacted:
         conversation.uncompact()
         shell.learn_window()
         return f"the compaction is taken back; {shell.session.tokens:,} tokens"
@@ -94,7 +92,7 @@ def retry(shell: Shell, _words: str) -> None:
 def edit(shell: Shell, _words: str) -> None:
     """Take back the last exchange, and put its words into the prompt to be changed."""
     taken = shell.conversation.take_back(shell.conversation.last_exchange())
-    shell.next_text = str(taken[0]["content"])
+    shell.next_text = shell.as_language(str(taken[0]["content"]))
 
 
 @command("[N|off N]")

@@ -48,6 +48,8 @@ class Ran:
     """Where the shell stands now."""
     whole: Path | None
     """Where the whole output is kept, if `output` is not all of it."""
+    has_ended: bool = False
+    """Whether it ended the shell itself."""
     is_interrupted: bool = False
     """Whether the user pressed Ctrl-C while it ran."""
 
@@ -169,7 +171,7 @@ class UserShell:
         if done is None:
             self._drop()
             threading.Thread(target=self.start, daemon=True).start()
-            return Ran(command, output, None, self._folder, whole)
+            return Ran(command, output, None, self._folder, whole, has_ended=True)
         self._carried = Carried(done.code, done.flags, reports.traps)
         self._folder = Path(done.folder) if done.folder else self._folder
         if self._live is not None:
