@@ -58,7 +58,7 @@ def told(name: str, figures: Figures, window: int, seed: int) -> str:
     return (
         f"  {name}: {figures.turns:,} turns, {figures.commands:,} commands and "
         f"{figures.proposed:,} proposed; killed {sum(figures.kills.values())} times ({ways}; seed "
-        f"{seed}), resumed {figures.resumes}\n"
+        f"{seed}), resumed {figures.resumes}, {figures.kept} broken answers kept in part\n"
         f"    {figures.requests:,} requests, refused {figures.refused}, wrong {len(figures.wrong)};"
         f" largest prompt {figures.largest:,} of {window:,} tokens; :context added up "
         f"{figures.pictures} times; {figures.seconds:.0f} s"

@@ -51,6 +51,8 @@ class Figures:
     """Commands that the model proposed."""
     kills: dict[str, int] = field(default_factory=lambda: dict.fromkeys(WAYS, 0))
     resumes: int = 0
+    kept: int = 0
+    """Interrupted answers of which a part was kept."""
     pictures: int = 0
     """How often the rows of `:context` were added up."""
     wrong: list[str] = field(default_factory=list)
@@ -94,6 +96,7 @@ class Talk:
         events = witness.events_in(self._state)
         exchanges = self._relay.exchanges
         figures.wrong += witness.wrong(events, exchanges, self._done, self._window)
+        figures.kept = witness.kept(events, self._done)
         figures.requests, figures.refused = len(exchanges), self._relay.refused
         figures.largest = max((each.prompt_tokens for each in exchanges), default=0)
         figures.seconds = time.monotonic() - began

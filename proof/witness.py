@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -70,6 +71,15 @@ def wrong(
     yield from _wrong_answers(turns, exchanges, done)
     yield from _wrong_outputs(events, exchanges, done)
     yield from _wrong_requests(exchanges, done, window)
+
+
+def kept(events: Sequence[Event], done: Done) -> int:
+    """Of how many interrupted answers a part is there."""
+    turns = turns_of(events)
+    return sum(
+        turn["content"] in done.broken and following["role"] == "assistant"
+        for turn, following in pairwise(turns)
+    )
 
 
 def _wrong_lines(turns: Sequence[Mapping[str, Any]], done: Done) -> Iterator[str]:

@@ -59,10 +59,7 @@ def test_what_is_as_it_should_be() -> None:
     [
         (FIRST, "lost: 'b'"),
         ([*FIRST, *SECOND, *SECOND], "there 2 times: 'b'"),
-        (
-            [*FIRST, *SECOND, printed("made-2")],
-            "3 outputs in the file, 2 were made",
-        ),
+        ([*FIRST, *SECOND, printed("made-2")], "3 outputs in the file, 2 were made"),
         ([*FIRST, turn("user", "b"), SECOND[1]], "0 outputs went with words, not 2"),
         ([*SECOND, *FIRST], "2 lines in the file are not the 2 that were sent"),
         ([FIRST[0], FIRST[2], *SECOND], "the answer to 'a' is '', not 'A'"),

@@ -175,7 +175,8 @@ def test_history_reset_retry_edit_and_undo(home: Home) -> None:
             assert texts(provider.requests[2]) == texts(provider.requests[1])
             shell.terminal.line(":edit")
             shell.at_prompt("the second words")
-            shell.do(", but better")
+            shell.terminal.line(", but better")
+            shell.at_prompt()
             assert texts(provider.requests[3])[1:] == [
                 "the first words", "One.", f"{PRINTED}the second words, but better"
             ]  # fmt: skip
@@ -267,7 +268,7 @@ def test_pin_recall_and_rolling(home: Home) -> None:
             before = len(provider.requests)
             shell.terminal.line("?one more question")
             shell.terminal.wait_for("your words are back in the prompt")
-            shell.at_prompt("?one more question")
+            shell.at("one more question")
             assert len(provider.requests) == before, "it does not fit, so it is not sent"
             shell.terminal.press("ctrl-c")
             shell.leave()

@@ -56,19 +56,22 @@ def do(shell: Shell, decision: Decision) -> bool:
     except KeyboardInterrupt:
         shell.screen.notice("stopped")
     except (BrimError, OSError) as error:
-        shell.screen.error(str(error))
+        shell.fail(error)
     except Exception as error:
         shell.screen.error(f"a mistake in brim: {error!r}; {_written_down(shell)} has the details")
     return False
 
 
 def _done(shell: Shell, decision: Decision) -> bool:
+    replaces, shell.replaces = shell.replaces, None
     match decision.kind:
         case "command":
             ran = run(shell, decision.text)
             shell.next_text = _typed_ahead(shell)
             return not ran.code
         case "language":
+            if replaces is not None:
+                shell.conversation.take_back(replaces)
             return ask(shell, decision.text)
         case "meta":
             shell.screen.show(commands.run(shell, decision.text))

@@ -50,7 +50,7 @@ def ask(shell: Shell, words: str) -> bool:
         return True
     finally:
         settle(shell)
-    give_back(shell, before, words)
+    give_back(shell, before, shell.as_language(words))
     return False
 
 
@@ -76,12 +76,12 @@ def settle(shell: Shell) -> None:
     shell.turn_to(shell.name)
 
 
-def give_back(shell: Shell, before: int, words: str) -> None:
-    """Where nothing answered, the words stand in the prompt again."""
+def give_back(shell: Shell, before: int, line: str) -> None:
+    """Where nothing answered, the line that was typed stands in the prompt again."""
     if len(shell.session) == before + 1:
         with suppress(StoreError):
             shell.conversation.take_back(before)
-        shell.next_text = shell.as_language(words)
+        shell.next_text = line
         if not shell.is_script:
             shell.screen.notice("your words are back in the prompt")
 
@@ -113,7 +113,7 @@ def send(shell: Shell, route: Route, category: str = "main") -> Reply:
         broke_off = len(shell.session) > said
         if other is None or broke_off or not routing.is_worth_another(error):
             raise
-        shell.screen.warn(f"{name} failed: {error}")
+        shell.screen.warn(shell.masker.masked(f"{name} failed: {error}").text)
         shell.screen.notice(f"asking {other} instead")
         shell.note("fallback", model=name, other=other, error=type(error).__name__)
         return _answer_of(shell, other, route, category)

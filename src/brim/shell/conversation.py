@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from brim.errors import InputError
-from brim.store import Event, folded
+from brim.errors import InputError, StoreError
+from brim.store import Event, Folded, folded
 
 if TYPE_CHECKING:
     from brim.composing import Compaction
@@ -148,9 +148,8 @@ def resumed(log: Log, name: str, make: Callable[[dict[str, Any] | None], Session
     `make` gives the session for a saved state with its turns, or a new one.
     """
     log.hold(name)
-    events = log.events(name)
     state, draft = log.state(name)
-    found = folded(events)
+    found = _read(log, name)
     said = {"turns": found.turns, "waiting": found.waiting}
     session = make(None if state is None else {**state, **said})
     if state is None:
@@ -160,6 +159,13 @@ def resumed(log: Log, name: str, make: Callable[[dict[str, Any] | None], Session
     conversation = Conversation(session, log, name, len(session))
     _mend(conversation, draft)
     return conversation
+
+
+def _read(log: Log, name: str) -> Folded:
+    try:
+        return folded(log.events(name))
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreError(f"{name} cannot be read: {error!r}") from None
 
 
 def _mend(conversation: Conversation, draft: str | None) -> None:

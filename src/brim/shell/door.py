@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from brim.shell import commands
 from brim.shell.app import follow, talk
 from brim.shell.completion import ShellCompleter
+from brim.shell.conversation import CUT
 from brim.shell.prompt import Prompt
 from brim.shell.reader import Reader
 from brim.shell.screen import Screen, nobody
@@ -82,10 +83,11 @@ def _greet(shell: Shell) -> None:
     turns = len(shell.session)
     if turns:
         last = shell.session.since(turns - 1)[0]
-        unanswered = (
-            "" if last["role"] == "assistant" else "; the last words have no answer: :retry"
-        )
-        shell.screen.notice(f"{shell.conversation.name}: {turns} turns{unanswered}")
+        state = "; the last answer broke off" if last.get(CUT) else ""
+        if last["role"] != "assistant":
+            state = "; the last words have no answer"
+        retry = ": :retry asks again" if state else ""
+        shell.screen.notice(f"{shell.conversation.name}: {turns} turns{state}{retry}")
     else:
         shell.screen.notice(f"{shell.name} · :help · shift-tab flips command and language")
 

@@ -46,7 +46,7 @@ def offer_commands(shell: Shell, answer: str, *, by_itself: bool = False) -> boo
 
     `by_itself`: what is not destructive runs without a question, as in goal mode.
     """
-    stopped = interrupted = False
+    stopped = interrupted = ran = False
     for command in commands_in(answer):
         wanted = None
         try:
@@ -59,6 +59,9 @@ def offer_commands(shell: Shell, answer: str, *, by_itself: bool = False) -> boo
         stopped = stopped or wanted is None or (by_itself and interrupted)
         if not wanted:
             shell.conversation.output(SKIPPED.format(command=command))
+        ran |= bool(wanted)
+    if ran and not by_itself and not shell.is_script:
+        shell.screen.notice("the output goes along with your next words")
     return not interrupted
 
 
@@ -146,6 +149,8 @@ def _answer(shell: Shell, command: str, verdict: Verdict) -> Answer:
             shell.screen.notice("it is destructive: only the whole word yes runs it")
         elif answer is not None and not (answer == "always" and prefix is None):
             return answer
+        else:
+            shell.screen.notice("one of the letters in brackets, please; Enter skips it")
 
 
 def _question(verdict: Verdict, prefix: str | None) -> str:

@@ -38,7 +38,7 @@ def pursue(shell: Shell, words: str) -> bool:
     finally:
         settle(shell)
         _leave(shell, goal)
-    give_back(shell, before, words)
+    give_back(shell, before, f":goal {words}")
     return goal.ended == "complete"
 
 

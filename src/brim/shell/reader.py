@@ -105,11 +105,12 @@ class Reader:
         )
 
     def _size(self) -> tuple[int, int, bool]:
-        """What the conversation takes and may take; reckoned anew when something has changed."""
+        """What would be sent and may be; reckoned anew when something has changed."""
         session = self._shell.session
         state = session, session.revision
         if self._measured is None or self._measured[0] != state:
-            plan = session.outlook()
-            exact = plan.exact or plan.counted is not None
-            self._measured = state, (session.tokens, plan.limit, exact)
+            plan, waiting = session.preview(), session.waiting
+            exact = (plan.exact or plan.counted is not None) and not waiting
+            used = plan.size + (session.count(waiting) if waiting else 0)
+            self._measured = state, (used, plan.limit, exact)
         return self._measured[1]

@@ -60,6 +60,12 @@ class Screen:
     def has_colors(self) -> bool:
         return self.console.color_system is not None and not self.console.no_color
 
+    def fills(self, text: str) -> bool:
+        """Whether a text takes more than half of the screen."""
+        width, height = self.console.size
+        rows = sum(1 + len(line) // max(1, width) for line in text.split("\n"))
+        return rows > height // 2
+
     def show(self, thing: RenderableType | None) -> None:
         """Draw what a command has to show; a text goes out as it is."""
         if isinstance(thing, str):

@@ -86,6 +86,8 @@ class Shell:
     ended: bool = False
     decide: Callable[[str], Decision] = _language
     """What a typed line is."""
+    replaces: int | None = None
+    """The turn from which on the next words take the place of what was said."""
     next_text: str = ""
     """What stands in the next prompt, to be edited."""
     route: Route = field(default_factory=Route)
@@ -153,6 +155,10 @@ class Shell:
         """Let the next request go to this model."""
         if self.session.target.name != name:
             self.session.target = self.models.target(name)
+
+    def fail(self, error: Exception) -> None:
+        """Say what went wrong; servers put keys into their words, too."""
+        self.screen.error(self.masker.masked(str(error)).text)
 
     def learn_secrets(self) -> None:
         """Know the secrets that the user's shell has learned meanwhile."""

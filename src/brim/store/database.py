@@ -93,7 +93,12 @@ class Database:
             if "locked" in str(error):
                 raise StoreError(f"{self.path} is in use by another program for too long") from None
             raise StoreError(f"{self.path} cannot be used: {error}") from None
-        except (sqlite3.Error, OSError) as error:
+        except OSError as error:
+            raise StoreError(
+                f"{self.path} cannot be made: {error.strerror or error}. Name another folder in "
+                "BRIM_STATE."
+            ) from None
+        except sqlite3.Error as error:
             raise StoreError(
                 f"{self.path} cannot be used: {error}. Move it away to begin with a new one, or "
                 "name another folder in BRIM_STATE."

@@ -90,9 +90,10 @@ def retry(shell: Shell, _words: str) -> None:
 
 @command()
 def edit(shell: Shell, _words: str) -> None:
-    """Take back the last exchange, and put its words into the prompt to be changed."""
-    taken = shell.conversation.take_back(shell.conversation.last_exchange())
-    shell.next_text = shell.as_language(str(taken[0]["content"]))
+    """Put the last words into the prompt, to be changed; sent, they take their place."""
+    shell.replaces = shell.conversation.last_exchange()
+    words = shell.session.since(shell.replaces)[0]["content"]
+    shell.next_text = shell.as_language(str(words))
 
 
 @command("[N|off N]")
