@@ -18,7 +18,7 @@ from tests.terminal import Driver, Start, Terminal
 
 PROMPT: Final = "› "
 PROGRAM: Final = (sys.executable, "-m", "brim.cli")
-WAIT: Final = 12.0
+WAIT: Final = 60.0
 
 
 class Typist:
