@@ -20,14 +20,20 @@ if TYPE_CHECKING:
     from brim.store import Log
 
 
-@main.group()
-def sessions() -> None:
+@main.group(invoke_without_command=True)
+@click.pass_context
+def sessions(context: click.Context) -> None:
     """The shell's conversations, as they were kept on disk.
 
+    Without a command, those of this folder are listed.
+
     \b
+    brim sessions
     brim sessions list --all
     brim sessions rm 20261115-1432-k3f9a1
     """
+    if context.invoked_subcommand is None:
+        context.invoke(list_)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from brim.errors import BrimError
 from brim.shell import commands
 from brim.shell.asking import ask
+from brim.shell.quiet import typed_text
 from brim.shell.running import run
 
 if TYPE_CHECKING:
@@ -32,7 +33,9 @@ def talk(shell: Shell, prompt: Prompt, learn_names: Callable[[], None]) -> None:
         kind = decision.kind
         if kind == "language":
             shell.screen.gap()
-        do(shell, decision)
+        with shell.screen.early.quiet():
+            do(shell, decision)
+        shell.next_text = " ".join(filter(None, (shell.next_text, shell.screen.early.text())))
         if kind in ("language", "meta"):
             shell.screen.gap()
         if kind == "command":
@@ -82,8 +85,7 @@ def _done(shell: Shell, decision: Decision) -> bool:
 
 def _typed_ahead(shell: Shell) -> str:
     """What was typed while a command ran, and was not read by it."""
-    text = shell.terminal.typed.replace("\r", "\n")
-    return "".join(sign for sign in text if sign.isprintable() or sign == "\n").strip("\n")
+    return typed_text(shell.terminal.typed)
 
 
 def _written_down(shell: Shell) -> str:

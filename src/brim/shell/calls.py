@@ -16,9 +16,10 @@ _BEFORE_COMMANDS: Final = words.PREFIXES | words.RUNS_FOR_OTHERS
 _PARTS_OF_COMPOUNDS: Final = words.INNER_KEYWORDS | words.OPENING_KEYWORDS
 _PATH: Final = re.compile(r"(?:~[\w-]*|\.{1,2})?/|~\Z|\.\.\Z")
 _VARIABLE: Final = re.compile(r"\$[A-Za-z_{(]")
-_FLAG: Final = re.compile(r"--?[A-Za-z0-9]")
+_FLAG: Final = re.compile(r"--?[A-Za-z0-9]|\+[A-Za-z]+\Z")
 _PLAIN: Final = re.compile(r"[^\W\d_]+(?:[-'’][^\W\d_]+)*[.,:;!?]*")
 _LETTER: Final = re.compile(r"[^\W\d_]")
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 _NAME: Final = re.compile(r"[~./]*[^\W\d_]\w")
 _OTHER_SCRIPT: Final = re.compile(r"[^\W\d_\u0000-\u024f\u1e00-\u1eff]")
 
@@ -132,9 +133,18 @@ class Call:
         """Plain words that name neither a file nor, where one is meant, a command."""
         for place, argument in enumerate(self.arguments):
             is_given = not self.is_plain(place) or known.exists(argument)
+            if self.name in words.TAKES_VARIABLES:
+                if is_given or not self._is_variable(place):
+                    yield argument
+                continue
             if is_given and self.name in words.SCRIPTED and _LETTER.search(argument):
                 return
             if self.name in words.TAKES_COMMANDS:
                 is_given |= known.is_command(argument)
             if not is_given or self.name in words.NEEDS_SYNTAX:
                 yield argument
+
+    def _is_variable(self, place: int) -> bool:
+        """Whether it names a variable: the first by any name, others by a letter."""
+        argument = self.arguments[place]
+        return bool(_IDENTIFIER.fullmatch(argument)) and (place == 0 or len(argument) == 1)

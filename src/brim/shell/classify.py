@@ -4,10 +4,12 @@ The first rule that applies wins:
 
 1.  blank: nothing was typed.
 2.  forced: `!` makes a command, `?` makes language.
-3.  own: `:word` is a command of brim's own; so is `/word`, where brim has that one.
+3.  own: `:word` is a command of brim's own; so is `/word`, where brim has that one, and so are
+    `help`, `quit` and `exit` by themselves.
 4.  fenced: three backticks anywhere make language.
 5.  apostrophe: `what's`, `don't` and `l'arbre` are language.
-6.  answer: `yes`, `continue`, `go on` and a few more by themselves are language.
+6.  whole: `yes`, `continue`, `go on` and a few more by themselves are language, and `who am i` is
+    a command.
 7.  compound: a whole `for … do`, `if … then`, `case … in` or `name() {` is a command.
 8.  unknown: a part that begins with nothing the shell can run makes language.
 9.  ending: `?`, `.` or `!` behind the last word, a comma or colon before, a (remark): language.
@@ -41,6 +43,9 @@ Kind = Literal["command", "language", "meta", "nothing"]
 _READ: Final = 2_000
 """So many characters of a long text decide; the rest of a paste changes nothing."""
 _LONGEST_NAME: Final = 20
+_BARE: Final = re.compile(r"help|quit|exit(?:[ \t]+\d+)?")
+_LISTED: Final = 3
+"""So many names are given of those that begin like what is typed."""
 _META: Final = re.compile(r":([A-Za-z][A-Za-z-]+|[a-z])(?=[!\s]|\Z)")
 _QUOTED: Final = re.compile(
     r"""
@@ -136,6 +141,8 @@ def _blank(line: _Line) -> Decision | None:
 
 
 def _forced(line: _Line) -> Decision | None:
+    if line.bare == "!!":  # the habit of other shells, not the negation of nothing
+        return Decision("meta", line.bare, "the up key brings back the last command")
     if line.bare[0] == "!":
         return Decision("command", line.bare[1:].lstrip(), "forced by !")
     if line.bare[0] == "?":
@@ -144,14 +151,23 @@ def _forced(line: _Line) -> Decision | None:
 
 
 def _own(line: _Line) -> Decision | None:
+    if _BARE.fullmatch(line.bare):
+        return Decision("meta", line.bare, f"{line.bare.split()[0]} is brim's own")
     if line.start[0] not in ":/":
         return None
     name = re.split(r"\s", line.start[1:], maxsplit=1)[0]
     if name in line.known.metas:
         return Decision("meta", line.bare[1:], f"{name} is brim's own")
     if match := _META.match(line.start):
-        return Decision("meta", line.bare[1:], f"brim has no {_short(match[1])}")
+        return Decision("meta", line.bare[1:], _beginning(match[1], line.known))
     return None
+
+
+def _beginning(typed: str, known: Known) -> str:
+    """What brim has that begins so."""
+    begun = sorted(name for name in known.metas if name.startswith(typed.lower()))
+    more = " …" if len(begun) > _LISTED else ""
+    return ", ".join(begun[:_LISTED]) + more if begun else "no such command"
 
 
 def _fenced(line: _Line) -> Decision | None:
@@ -163,8 +179,12 @@ def _apostrophe(line: _Line) -> Decision | None:
     return line.language() if _APOSTROPHE.search(spoken) else None
 
 
-def _answer(line: _Line) -> Decision | None:
-    return line.language("is an answer") if line.bare in words.ANSWERS else None
+def _whole(line: _Line) -> Decision | None:
+    if line.bare in words.ANSWERS:
+        return line.language(f"{line.bare} is an answer")
+    if line.bare in words.COMMANDS_LIKE_SENTENCES and line.calls[0].runs(line.known):
+        return _else(line)
+    return None
 
 
 def _compound(line: _Line) -> Decision | None:
@@ -179,7 +199,7 @@ def _compound(line: _Line) -> Decision | None:
     around = parts(before) + (parts(behind[1]) if behind else [])
     new = whole.groups() if whole else ()
     if all(call.name in new or _is_fit(call, line.known) for call in map(Call.of, around)):
-        return line.command("is shell code")
+        return line.command("shell code")
     return line.language()
 
 
@@ -196,7 +216,7 @@ def _is_fit(call: Call, known: Known) -> bool:
 
 def _unknown(line: _Line) -> Decision | None:
     if not line.calls:
-        return line.language("is no command")
+        return line.language(f"{_short(line.start.split()[0])} is no command")
     for call in line.calls:
         if not call.runs(line.known):
             said = {word.lower() for word in call.part.words}
@@ -256,6 +276,6 @@ def _short(word: str) -> str:
 
 
 _RULES: Final[tuple[Callable[[_Line], Decision | None], ...]] = (
-    *(_blank, _forced, _own, _fenced, _apostrophe, _answer, _compound, _unknown),
+    *(_blank, _forced, _own, _fenced, _apostrophe, _whole, _compound, _unknown),
     *(_ending, _sentence, _alone, _syntax, _wordy, _else),
 )

@@ -76,6 +76,7 @@ def _prompt(shell: Shell, reader: Reader) -> Prompt:
         decide=reader.decide,
         status=reader.status,
         colors=shell.screen.has_colors,
+        missing=shell.terminal.missing,
     )
 
 

@@ -157,7 +157,11 @@ def _slot_row(cells: Sequence[str]) -> tuple[Cell, ...]:
 def usage(
     log: RequestLog, *, local: Callable[[float], time.struct_time] = time.localtime
 ) -> RenderableType:
-    """The statistics of all requests, and the last of them one by one."""
+    """The statistics of all requests, and the last of them one by one.
+
+    Before a cut there is an estimate only, and what was sent may be the server's own count: the two
+    stand side by side where something was left out, for else they only differ by an error.
+    """
     found = log.statistics()
     said = (
         f"{found.requests:,} requests, {found.trimmed:,} trimmed, "
@@ -187,7 +191,7 @@ def _entry_row(entry: Entry, local: Callable[[float], time.struct_time]) -> tupl
         (time.strftime("%m-%d %H:%M:%S", local(entry.time)), "dim"),
         (harmless(entry.model), "bold"),
         (entry.category, "cyan"),
-        (f"{entry.before:,}", "dim" if entry.before == entry.after else ""),
+        (f"{entry.before:,}" if entry.trimmed else "", ""),
         (f"{entry.after:,}", ""),
         (f"{entry.limit:,}", "dim"),
         (f"{share:.0%}", color),

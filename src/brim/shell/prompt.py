@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,7 +16,9 @@ from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
 from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.filters import Condition, has_focus
 from prompt_toolkit.history import FileHistory
+from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
 from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.styles import Style
 
@@ -61,11 +64,13 @@ class Prompt:
         decide: Callable[[str], Decision],
         status: Callable[[int], StyleAndTextTuples],
         colors: bool,
+        missing: Callable[[str], str | None] = lambda _command: None,
         input: Input | None = None,
         output: Output | None = None,
     ) -> None:
         self._decide = decide
         self._status = status
+        self._missing = missing
         self._is_flipped = False
         self._session: PromptSession[str] = PromptSession(
             history=FileHistory(str(_private(history))),
@@ -112,6 +117,7 @@ class Prompt:
                 multiline=True,
                 prompt_continuation="  ",
                 enable_open_in_editor=True,
+                enable_suspend=True,
             )
         except KeyboardInterrupt:
             return Decision("nothing", "", "given up")
@@ -122,7 +128,9 @@ class Prompt:
     def ask(self, question: str, default: str = "") -> str:
         """An answer to a question; Ctrl-D answers nothing, and Ctrl-C is raised."""
         try:
-            return self._asking().prompt(_with_keys(question), default=default)
+            asking = self._asking()
+            with _unanswering(asking.input):
+                return asking.prompt(_with_keys(question), default=default)
         except EOFError:
             return ""
 
@@ -152,6 +160,14 @@ class Prompt:
         flip = "" if decision.kind == "meta" else " · shift-tab flips"
         return [("class:reason", f"{WORDS[decision.kind]}: {decision.reason}{flip}")]
 
+    def _goes_on(self, buffer: Buffer) -> bool:
+        """Whether a line is not at its end: its shell would wait for more, or it says so itself."""
+        decision = self._decision(buffer.text)
+        if decision.kind == "command" and self._missing(decision.text) is not None:
+            buffer.cursor_position = len(buffer.text)
+            return True
+        return _is_open(buffer.document.text_before_cursor)
+
     def _toolbar(self) -> StyleAndTextTuples:
         return self._status(self._session.app.output.get_size().columns)
 
@@ -162,7 +178,7 @@ class Prompt:
 
         @keys.add("enter", filter=is_typing)
         def _(event: KeyPressEvent) -> None:
-            if _goes_on(event.current_buffer):
+            if self._goes_on(event.current_buffer):
                 event.current_buffer.insert_text("\n")
             else:
                 event.current_buffer.validate_and_handle()
@@ -185,12 +201,21 @@ def _with_keys(question: str) -> StyleAndTextTuples:
     return [("class:key" if place % 2 else "", piece) for place, piece in enumerate(pieces)]
 
 
-def _goes_on(buffer: Buffer) -> bool:
+def _is_open(text: str) -> bool:
     """A line that ends in a backslash is not at its end, nor is one inside of a code fence."""
-    text = buffer.document.text_before_cursor
     fences = sum(line.startswith("```") for line in text.split("\n"))
     is_escaped = len(text) - len(text.rstrip("\\")) & 1
     return bool(is_escaped) or fences % 2 == 1
+
+
+@contextmanager
+def _unanswering(keys: Input) -> Iterator[None]:
+    """Keys that came with the Enter of the line before are no answer; the next line gets them."""
+    early = [key for key in get_typeahead(keys) if key.key not in (Keys.ControlM, Keys.ControlJ)]
+    try:
+        yield
+    finally:
+        store_typeahead(keys, early)
 
 
 def _private(path: Path) -> Path:

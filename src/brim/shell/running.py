@@ -19,8 +19,15 @@ ENDED: Final = "\n[the shell ended; the next command runs in a new one]"
 
 def run(shell: Shell, command: str, *, by: str = "user") -> Ran:
     """Run a command where the user can see it, and let its output wait for the next words."""
+    if by != "user":
+        shell.screen.early.take()
     ran = shell.terminal.run(command)
-    if ran.code:
+    if ran.has_ended:
+        shell.screen.notice(
+            f"your shell ended (exit code {ran.ended_with}); a new one was started, "
+            "and its variables are gone"
+        )
+    elif ran.code:
         shell.screen.notice(f"exit code {ran.code}")
     shell.learn_secrets()
     ended = ENDED if ran.has_ended else _code(ran.code)

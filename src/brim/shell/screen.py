@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.shell.harmless import harmless
+from brim.shell.quiet import Early
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -47,6 +48,8 @@ class Screen:
         self._above: Above | None = None
         self._waiting: list[Callable[[], None]] = []
         """What is to be drawn as soon as it disturbs nobody who types."""
+        self.early = Early()
+        """What is typed while nobody asks."""
 
     def ask_with(self, ask: Ask) -> None:
         """Ask in another way from now on."""
@@ -116,8 +119,12 @@ class Screen:
             self._draw_waiting()
 
     def ask(self, question: str, default: str = "") -> str:
-        """What the user types; Ctrl-D answers nothing, and Ctrl-C at a prompt is raised."""
+        """What the user types; Ctrl-D answers nothing, and Ctrl-C at a prompt is raised.
+
+        Keys that were typed before the question was there are no answer to it.
+        """
         sys.stdout.flush()
+        self.early.take()
         return self._ask(question, default).strip()
 
     def answer(self) -> AnswerScreen:

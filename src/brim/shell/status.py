@@ -147,8 +147,8 @@ def _spaces_behind(labels: str) -> str:
 def _unknown(name: str) -> str:
     near = get_close_matches(name, FIELDS, n=1, cutoff=0.4)
     known = ", ".join(f"{{{field}}}" for field in FIELDS)
-    said = f"did you mean {{{near[0]}}}?" if near else f"there are {known}"
-    return f"the status line has no field {{{name}}}; {said}"
+    meant = f"did you mean {{{near[0]}}}? " if near else ""
+    return f"the status line (shell.status) has no field {{{name}}}; {meant}there are {known}"
 
 
 # The row

@@ -71,13 +71,19 @@ SCRIPTED: Final = _words(
 )
 """Behind the file that they run, anything may follow."""
 
-NEEDS_SYNTAX: Final = _words("read test set look write install")
+TAKES_VARIABLES: Final = _words("read")
+"""The words behind are names of variables, and never files."""
+
+NEEDS_SYNTAX: Final = _words("test set look write install")
 """With files alone they do nothing that anybody types; "test main.py" is meant for the model."""
 
 ANSWERS: Final = frozenset(
     ("yes", "continue", "more", "go on", "go back", "install", "write", "look", "return", "break")
 )
 """Whole lines that answer a model, though the shell has such commands; nobody runs them bare."""
+
+COMMANDS_LIKE_SENTENCES: Final = frozenset(("who am i",))
+"""Whole lines that are commands, though their words are those of a sentence."""
 
 _FILES_ONLY: Final = _words(
     "cat tac head tail less more sort uniq cut paste join split fold expand fmt comm last file",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 KIND = "fact"
 
 
-@command("add [KIND:] TEXT|list|forget N|clear", arguments=("add", "list", "forget", "clear"))
+@command("[add [KIND:] TEXT|list|forget N|clear]", arguments=("add", "list", "forget", "clear"))
 def memory(shell: Shell, words: str) -> RenderableType:
     """Facts that are told to the model in every conversation.
 
@@ -34,18 +34,20 @@ def memory(shell: Shell, words: str) -> RenderableType:
     """
     verb, _, rest = words.partition(" ")
     match verb:
+        case "add" if not rest:
+            raise InputError("say what to remember, as in :memory add my dog is called Rex")
         case "add":
             kind, colon, text = rest.partition(": ")
             named = bool(colon) and kind.isidentifier()
             shell.facts.add(kind if named else KIND, text if named else rest)
         case "forget":
-            shell.facts.forget(number(rest, "the fact to forget"))
-        case "clear":
+            shell.facts.forget(number(rest, "fact to forget", example=":memory forget 2"))
+        case "clear" if not rest:
             shell.facts.clear()
-        case "list" | "":
+        case "list" | "" if not rest:
             pass
         case _:
-            raise InputError(f":memory add, list, forget or clear, not {verb}")
+            raise InputError(f"say add TEXT, list, forget N or clear, not {words!r}")
     remember(shell)
     return _listed(shell)
 
@@ -66,13 +68,14 @@ def tree(shell: Shell, words: str) -> RenderableType:
     if words == "off":
         hide_tree(shell)
     else:
-        depth = number(words, "the depth") if words not in ("", "refresh") else None
+        is_depth = words not in ("", "refresh")
+        depth = number(words, "depth", example=":tree 2", least=1) if is_depth else None
         show_tree(shell, depth)
     shell.keep("tree", words=words)
     return shell.session.project or "the model is not shown the project's files"
 
 
-@command("connect NAME [COMMAND…|URL]|disconnect NAME|list", arguments=lambda shell: _mcp(shell))
+@command("[connect NAME [COMMAND…|URL]|disconnect NAME|list]", arguments=lambda shell: _mcp(shell))
 def mcp(shell: Shell, words: str) -> RenderableType:
     """Tools of MCP servers: connect one of the configuration, or any command or address."""
     verb, _, rest = words.partition(" ")
@@ -80,12 +83,14 @@ def mcp(shell: Shell, words: str) -> RenderableType:
     match verb:
         case "connect" if name:
             connect(shell, name, _server(shell, name, target.strip()))
-        case "disconnect" if name:
+        case "disconnect" if name and not target:
             disconnect(shell, name)
-        case "list" | "":
+        case "list" | "" if not rest:
             pass
+        case "connect" | "disconnect" if not name:
+            raise InputError(f"say which server, as in :mcp {verb} files")
         case _:
-            raise InputError(":mcp connect NAME, disconnect NAME or list")
+            raise InputError(f"say connect NAME, disconnect NAME or list, not {words!r}")
     return _servers(shell)
 
 
@@ -161,11 +166,9 @@ def resume(shell: Shell, words: str) -> RenderableType:
     return f"{name}: {len(shell.session)} turns{tokens}"
 
 
-@command("FILE")
+@command("FILE", asks_for="say which file, as in :export talk.md")
 def export(shell: Shell, words: str) -> RenderableType:
     """Write the conversation to a file: Markdown, or JSON where its name ends so."""
-    if not words:
-        raise InputError("say which file, as in :export talk.md")
     path = _path(shell, words)
     turns = list(shell.session.history)
     text = json.dumps(turns, indent=2, ensure_ascii=False) if path.suffix == ".json" else None

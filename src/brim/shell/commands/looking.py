@@ -11,14 +11,16 @@ from rich.text import Text
 
 from brim import routing
 from brim.config import DEFAULT, home_as_tilde, public, toml
-from brim.errors import BrimError
+from brim.errors import BrimError, BudgetError
 from brim.ledger import money as dollars
 from brim.session import Session
 from brim.shell import context as contexts
 from brim.shell import money
-from brim.shell.commands.registry import COMMANDS, command, find, number
+from brim.shell.commands.help import Overview
+from brim.shell.commands.registry import command, find, number
 from brim.shell.commands.registry import names as all_names
 from brim.shell.context_view import shown
+from brim.shell.conversation import CUT, OWN
 from brim.shell.harmless import harmless
 from brim.talking import short_view_for
 
@@ -27,14 +29,10 @@ if TYPE_CHECKING:
 
     from brim.plan import Plan
     from brim.shell.state import Shell
+    from brim.target import Target
 
-KEYS = """\
-!ls       a command, whatever it looks like        shift-tab   command or language, the other one
-?who      language, whatever it looks like         alt-enter   another line
-:help     one of the commands below                ctrl-r      search in what was typed before
-tab       complete                                 ctrl-c      stop the answer, give up the line
-ctrl-x ctrl-e  type in your editor                 ctrl-d      leave"""
 SIGNS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "bad": ("✗", "red")}
+LENGTH = "length of the list"
 WORDS = "…"
 """What stands for words that are not typed yet."""
 
@@ -46,10 +44,7 @@ def help_(_shell: Shell, words: str) -> RenderableType:
         found = find(words.removeprefix(":"))
         aliases = f"\n\nAlso: {', '.join(f':{name}' for name in found.aliases)}"
         return f"{found.head}\n\n{found.help}{aliases if found.aliases else ''}"
-    table = Table.grid(padding=(0, 2))
-    for found in COMMANDS.values():
-        table.add_row(Text(found.head, style="bold"), found.summary)
-    return Group(Text(KEYS, style="dim"), "", table)
+    return Overview()
 
 
 @command("[json]", arguments=("json",))
@@ -114,12 +109,19 @@ def usage(shell: Shell, _words: str) -> RenderableType:
     return money.usage(shell.session.log)
 
 
-@command("TEXT", aliases=("tokenize",))
+@command(
+    "TEXT",
+    aliases=("tokenize",),
+    asks_for="say which text, as in :tokens to be or not to be",
+)
 def tokens(shell: Shell, words: str) -> RenderableType:
     """Count the tokens of a text, as the present model would."""
     counter = shell.session.target.counter()
-    about = "about " if counter.uncertainty else ""
-    return f"{about}{shell.session.count(words):,} tokens ({counter.name})"
+    tokens = f"{shell.session.count(words):,} tokens"
+    tokenizer = counter.name.partition("*")[0].rpartition("/")[0] or counter.name
+    if counter.uncertainty:
+        return f"about {tokens} (estimated with {tokenizer})"
+    return f"{tokens} (counted with {tokenizer})"
 
 
 @command()
@@ -135,21 +137,40 @@ def models(shell: Shell, _words: str) -> RenderableType:
 def _about(shell: Shell, name: str) -> tuple[str, str, str]:
     try:
         target = shell.session.target if name == shell.name else shell.models.target(name)
-        window = f"{target.budget(target.counter()).window:,} tokens"
+        is_embedded = shell.models.choice(name).is_embedded
+        return (
+            _window(target, is_embedded),
+            _price(target, is_embedded),
+            shell.models.endpoint(name),
+        )
     except BrimError as error:
         return "", "", harmless(str(error).split(";")[0])
+
+
+def _window(target: Target, is_embedded: bool) -> str:
+    try:
+        return f"{target.budget(target.counter()).window:,} tokens"
+    except BudgetError:
+        if target.window is not None:  # it is known, and wrong
+            raise
+    return f"window known once it is {'loaded' if is_embedded else 'talked to'}"
+
+
+def _price(target: Target, is_embedded: bool) -> str:
     price = target.price_for(0)
-    known = f"${price.input}/${price.output} a million" if price else "no price"
-    return window, known, shell.models.endpoint(name)
+    if price:
+        return f"${price.input}/${price.output} a million"
+    return "free" if is_embedded or target.is_local else "no price"
 
 
 @command("[N]")
 def history(shell: Shell, words: str) -> RenderableType:
     """List the last N turns (20), and what of them is sent.
 
-    The numbers are those that :pin and :recall take.
+    The numbers are those that :pin and :recall take. What brim itself said on the way to a goal
+    is marked as brim's.
     """
-    most = number(words, "how many turns to list") if words else 20
+    most = number(words, LENGTH, example=":history 20", least=1) if words else 20
     turns, fates = shell.session.history, _fates(shell)
     table = Table.grid(padding=(0, 2))
     pins = shell.session.pins
@@ -157,7 +178,7 @@ def history(shell: Shell, words: str) -> RenderableType:
         fate = "pinned" if index in pins else fates.get(index, "")
         style = "dim" if fate == "dropped" else ""
         said = " ".join(_said(turns[index]).split())
-        row = (str(index), turns[index]["role"], fate, said[:120])
+        row = (str(index), _speaker(turns[index]), fate, said[:120])
         cells = (Text(harmless(cell), style, no_wrap=True, overflow="ellipsis") for cell in row)
         table.add_row(*cells)
     return table if turns else "nothing was said yet"
@@ -176,11 +197,16 @@ def _fates(shell: Shell) -> dict[int, str]:
     }
 
 
+def _speaker(turn: dict[str, object]) -> str:
+    return "brim" if turn.get(OWN) else str(turn["role"])
+
+
 def _said(turn: dict[str, object]) -> str:
     calls = turn.get("tool_calls")
     names = [call["function"]["name"] for call in calls] if isinstance(calls, list) else []
-    content = turn.get("content")
-    return str(content) if content else f"calls {', '.join(names)}"
+    called = f"calls {', '.join(names)}" if names else "(empty)"
+    said = str(turn.get("content") or called)
+    return f"(broke off) {said}" if turn.get(CUT) else said
 
 
 @command("[WORDS]")

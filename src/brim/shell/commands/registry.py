@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -18,16 +19,25 @@ if TYPE_CHECKING:
     Arguments = Callable[[Shell], Iterable[str]]
 
 
+_CHOICES: Final = re.compile(r"\[([a-z|]+)\]")
+HINTS: Final = {"!!": "brim has no !!; the up key brings back the last command"}
+"""What is said about names that other shells have."""
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """Something that can be done by its name; it gives what is to be shown."""
 
     name: str
     usage: str
+    """The words that it takes: in brackets where it can do without; a lower-case one is meant as it
+    stands, and where all are, no others are taken."""
     help: str
     run: Function
     arguments: Arguments
     aliases: tuple[str, ...] = ()
+    asks_for: str = ""
+    """What to say where its words are missing: `say which file, as in :export talk.md`."""
 
     @property
     def head(self) -> str:
@@ -36,6 +46,16 @@ class Command:
     @property
     def summary(self) -> str:
         return self.help.split("\n", 1)[0]
+
+    def check(self, words: str) -> None:
+        """Raise `InputError` for words that it does not take, and where it lacks some."""
+        if not words:
+            if self.asks_for:
+                raise InputError(self.asks_for)
+        elif not self.usage:
+            raise InputError(f":{self.name} takes no words, so say it without {words!r}")
+        elif fixed := _CHOICES.fullmatch(self.usage):
+            choice(words, *fixed[1].split("|"))
 
 
 COMMANDS: Final[dict[str, Command]] = {}
@@ -47,14 +67,15 @@ def command(
     name: str | None = None,
     aliases: tuple[str, ...] = (),
     arguments: Arguments | tuple[str, ...] = (),
+    asks_for: str = "",
 ) -> Callable[[Function], Function]:
-    """Enter a function under its name; `arguments` are what may follow it."""
+    """Enter a function under its name; `arguments` are what Tab offers behind it."""
 
     def enter(function: Function) -> Function:
         offered = arguments if callable(arguments) else lambda _shell: arguments
         called = name or function.__name__
         text = _dedented(function.__doc__ or "")
-        COMMANDS[called] = Command(called, usage, text, function, offered, aliases)
+        COMMANDS[called] = Command(called, usage, text, function, offered, aliases, asks_for)
         return function
 
     return enter
@@ -71,6 +92,8 @@ def find(name: str) -> Command:
     known = names()
     if name in known:
         return known[name]
+    if name in HINTS:
+        raise InputError(HINTS[name])
     near = get_close_matches(name, known, n=1)
     hint = f"did you mean :{near[0]}?" if near else ":help lists what there is"
     raise InputError(f"there is no command :{name}; {hint}")
@@ -78,8 +101,11 @@ def find(name: str) -> Command:
 
 def run(shell: Shell, text: str) -> RenderableType | None:
     """Do what a line after the colon says, and give what is to be shown."""
-    name, _, words = text.strip().partition(" ")
-    return find(name.lower()).run(shell, words.strip())
+    name, *rest = text.split(maxsplit=1) or [""]
+    words = "".join(rest).strip()
+    found = find(name.lower())
+    found.check(words)
+    return found.run(shell, words)
 
 
 def completions(shell: Shell) -> dict[str, Callable[[str], Iterable[str]]]:
@@ -96,16 +122,23 @@ def _dedented(text: str) -> str:
     return "\n".join([lines[0], *(line.removeprefix("    ") for line in lines[1:])])
 
 
-def number(words: str, what: str) -> int:
-    """A whole number that was typed."""
+def number(words: str, what: str, *, example: str, least: int = 0) -> int:
+    """A whole number that was typed; `what` it is the number of goes into what is said of it."""
+    if not words:
+        raise InputError(f"say which {what}, as in {example}")
     try:
-        return int(words)
+        found = int(words)
     except ValueError:
-        raise InputError(f"{what} is a number, not {words or 'nothing'!r}") from None
+        raise InputError(f"the {what} is a number, not {words!r}, as in {example}") from None
+    if found < least:
+        raise InputError(f"the {what} is {least} or more, not {found}")
+    return found
 
 
 def choice(words: str, *choices: str) -> str:
     """One of some words that was typed."""
     if words not in choices:
-        raise InputError(f"say one of {', '.join(choices)}, not {words!r}")
+        *others, last = choices
+        known = f"one of {', '.join(choices)}" if others else last
+        raise InputError(f"say {known}, not {words!r}")
     return words

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brim.errors import BrimError, InputError
+from brim.errors import BrimError
 from brim.shell.asking import ask_again
 from brim.shell.beside import summarizer
-from brim.shell.commands.registry import choice, command, number
+from brim.shell.commands.registry import command, number
 from brim.shell.warming import warm
 
 if TYPE_CHECKING:
@@ -36,15 +36,16 @@ def model(shell: Shell, words: str) -> RenderableType:
     return f"{shell.name}{window} · {shell.models.endpoint(shell.name)}"
 
 
-@command()
+@command(aliases=("new", "clear"))
 def reset(shell: Shell, _words: str) -> RenderableType:
-    """Forget the conversation; prompt, memory, project and totals stay.
+    """Begin a new conversation; prompt, memory, project and totals stay.
 
-    What was said is kept on disk: :resume goes on with it.
+    The old one is kept on disk: :resume goes on with it. The screen stays as it is, too: `clear`
+    without a sign before it is your shell's, and clears that.
     """
     old = shell.conversation.name
     shell.conversation.begin_anew(shell.log.begin(shell.home, shell.name))
-    return f"the conversation begins anew; {old} is kept"
+    return f"a new conversation begins; {old} is kept, and :resume goes on with it"
 
 
 @command("[FOCUS]")
@@ -105,11 +106,11 @@ def pin(shell: Shell, words: str) -> RenderableType:
     session = shell.session
     off, _, rest = words.partition(" ")
     if off == "off":
-        index = number(rest, "the turn to let go of")
+        index = number(rest, "turn to let go of", example=":pin off 3")
         session.unpin(index)
         shell.keep("unpin", index=index)
     elif words:
-        index = number(words, "the turn to pin")
+        index = number(words, "turn to pin", example=":pin 3")
         session.pin(index)
         shell.keep("pin", index=index)
     pins = ", ".join(map(str, session.pins))
@@ -119,7 +120,7 @@ def pin(shell: Shell, words: str) -> RenderableType:
 @command("N")
 def recall(shell: Shell, words: str) -> RenderableType:
     """Bring back turn N (:history has the numbers): it goes along with your next words."""
-    kept = shell.conversation.recall(number(words, "the turn to bring back"))
+    kept = shell.conversation.recall(number(words, "turn", example=":recall 3"))
     return f"{shell.session.count(kept):,} tokens go along with your next words"
 
 
@@ -129,20 +130,19 @@ def output(shell: Shell, words: str) -> RenderableType:
 
     `drop` lets it not go along.
     """
-    if words:
-        choice(words, "drop")
+    if words == "drop":
         shell.conversation.drop_outputs()
     return shell.session.waiting or "nothing waits for your next words"
 
 
-@command("on|off", aliases=("rolling-context",), arguments=("on", "off"))
+@command("[on|off]", aliases=("rolling-context",), arguments=("on", "off"))
 def rolling(shell: Shell, words: str) -> RenderableType:
     """Switch fitting on or off, whatever the policy; kept across runs.
 
     Off, what does not fit is an error, and nothing is ever left out.
     """
     if words:
-        wanted = choice(words, "on", "off") == "on"
+        wanted = words == "on"
         shell.session.fitting = wanted
         shell.facts.choose(FITTING, wanted)
     if shell.session.fitting:
@@ -150,7 +150,11 @@ def rolling(shell: Shell, words: str) -> RenderableType:
     return "fitting is off: what does not fit is an error"
 
 
-@command("TEXT", aliases=("norris",))
+@command(
+    "TEXT",
+    aliases=("norris",),
+    asks_for="say what the goal is, as in :goal make the tests pass",
+)
 def goal(shell: Shell, words: str) -> None:
     """Let the model work towards a goal by itself; Ctrl-C ends it.
 
@@ -159,13 +163,17 @@ def goal(shell: Shell, words: str) -> None:
     """
     from brim.shell.pursuing import pursue
 
-    if not words:
-        raise InputError("say what the goal is, as in :goal make the tests pass")
     if not pursue(shell, words) and shell.is_script:
         raise BrimError("the goal was not reached")
 
 
-@command(name="quit", aliases=("exit", "q"))
-def quit_(shell: Shell, _words: str) -> None:
-    """Leave. The conversation is kept; `brim resume` goes on with it."""
+@command("[CODE]", name="quit", aliases=("exit", "q"))
+def quit_(shell: Shell, words: str) -> None:
+    """Leave. The conversation is kept; `brim resume` goes on with it.
+
+    A script that leaves with a CODE other than 0 has failed.
+    """
+    code = number(words, "exit code", example=":quit 1") if words else 0
     shell.ended = True
+    if code and shell.is_script:
+        raise BrimError(f"the script left with exit code {code}")

@@ -98,6 +98,12 @@ class LiveShell:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
+    @property
+    def code(self) -> int:
+        """What it ended with, as a shell would say it of a program: 137 where it was killed."""
+        code = self._process.poll() or 0
+        return 128 - code if code < 0 else code
+
     def wake(self) -> None:
         """A shell that stopped itself would wait for ever: nobody else is there to continue it."""
         if not hasattr(os, "waitid"):

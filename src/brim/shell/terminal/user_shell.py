@@ -48,10 +48,15 @@ class Ran:
     """Where the shell stands now."""
     whole: Path | None
     """Where the whole output is kept, if `output` is not all of it."""
-    has_ended: bool = False
-    """Whether it ended the shell itself."""
+    ended_with: int | None = None
+    """The exit code of the shell itself, if the command ended it."""
     is_interrupted: bool = False
     """Whether the user pressed Ctrl-C while it ran."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it ended the shell itself."""
+        return self.ended_with is not None
 
 
 class UserShell:
@@ -82,6 +87,8 @@ class UserShell:
         self._notice = ""
         self._is_closed = False
         self._answers: dict[str, str] = {}
+        self._read: tuple[str, str | None] | None = None
+        """The last command that was looked at, and what it lacked."""
         self.typed = ""
         """What was typed during the last command and read by no program."""
 
@@ -134,10 +141,16 @@ class UserShell:
         with self._lock:
             self._drop()
 
+    def missing(self, command: str) -> str | None:
+        """What a command lacks at its end, in words; None where it could be run."""
+        if self._read is None or self._read[0] != command:
+            self._read = command, unfinished(command, self._program, self._dialect)
+        return self._read[1]
+
     def _check(self, command: str) -> None:
         if "\0" in command:
             raise InputError("the command holds a zero byte, which no shell can read; take it out")
-        missing = unfinished(command, self._program, self._dialect)
+        missing = self.missing(command)
         if missing is not None:
             raise InputError(f"the command is not finished: {missing}. Nothing was run.")
 
@@ -169,9 +182,10 @@ class UserShell:
         output, whole = kept.close()
         done = reports.done
         if done is None:
+            code = self._live.code if self._live is not None else 0
             self._drop()
             threading.Thread(target=self.start, daemon=True).start()
-            return Ran(command, output, None, self._folder, whole, has_ended=True)
+            return Ran(command, output, None, self._folder, whole, ended_with=code)
         self._carried = Carried(done.code, done.flags, reports.traps)
         self._folder = Path(done.folder) if done.folder else self._folder
         if self._live is not None:
