@@ -187,7 +187,7 @@ class Talk:
     def _while_typing(self, words: str) -> None:
         part = words[: self._chance.randrange(1, len(words))]
         self._terminal.type(part)
-        self._terminal.wait_for(lambda _: self._terminal.before_cursor.endswith(part.rstrip()))
+        self._terminal.wait_for(lambda _: self._terminal.before_cursor.endswith(part))
         self._end()
 
     def _with_enter(self, words: str) -> None:

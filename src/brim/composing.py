@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from brim import learning
 from brim.calibration import Calibration
@@ -62,8 +62,8 @@ class Past:
     """Another room is another beginning: what had to leave may come back."""
     known: Calibration
     system: str
-    edit: tuple[int, int] | None
-    """How many turns the last edit saw, and its limit."""
+    edit: tuple[int, int, int] | None
+    """How many turns the last edit saw, its limit and its mark."""
     reported: Reported | None
 
     def to_dict(self) -> dict[str, Any]:
@@ -85,9 +85,20 @@ class Past:
             data["room"],
             Calibration.from_dict(data["known"]),
             data["system"],
-            None if edit is None else (edit[0], edit[1]),
+            None if edit is None else (edit[0], edit[1], edit[2]),
             None if reported is None else Reported(**reported),
         )
+
+
+class Edit(NamedTuple):
+    """An edit that was asked for, such that it can be made again."""
+
+    length: int
+    """How many turns it saw."""
+    mark: int
+    """What it cut down to."""
+    room: int
+    """Tokens that it left free for a summary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +107,7 @@ class Standing:
 
     length: int
     """How many turns there were."""
-    compacted: tuple[int, int] | None
+    compacted: Edit | None
     summary: str | None
     covered: tuple[int, ...]
 
@@ -107,11 +118,12 @@ class Compaction:
 
     plan: Plan
     """What it would leave, without the summary."""
-    limit: int
+    mark: int
+    """What it would cut down to."""
     before: int
     """Tokens of what would be sent without it."""
-    sums_up: bool = False
-    """Room is left for a summary."""
+    room: int = 0
+    """Tokens that are left free for a summary; 0 where none is wanted."""
 
 
 class Composer:
@@ -150,9 +162,9 @@ class Composer:
         """What the planner was told the size of."""
         self._past: Past | None = None
         """Where it stood when it was written down, until it goes on from there."""
-        self._compacted: tuple[int, int] | None = None
-        """The last edit that was asked for: how many turns it saw, and its limit beside the system
-        text, which may change."""
+        self._compacted: Edit | None = None
+        """The last edit that was asked for; its mark is that beside the system text, which may
+        change."""
         self.changes = 0
         """Grows with everything that may change what is sent."""
         self._before: list[Standing] = []
@@ -251,29 +263,31 @@ class Composer:
             planner = self._planner_for(self._target.learned(past.known))
             if planner.budget.room == past.room:
                 return self._gone_on(planner, past)
-        self._known = self.calibration
-        planner = self._planner_for(self._target)
-        edit = None
-        if self._compacted is not None:
+        self._known, made, edit = self.calibration, self._compacted, None
+        room = None if made is None or self.summarizes else made.room
+        planner = self._planner_for(self._target, room)
+        if made is not None:
             self._measure(planner, self._last_system)
-            length, limit = self._compacted
-            edit = (length, limit + planner.system)
+            edit = (made.length, planner.budget.limit, made.mark + planner.system)
         self._fed(planner, edit)
         return planner
 
-    def _fed(self, planner: Planner, edit: tuple[int, int] | None) -> None:
+    def _fed(self, planner: Planner, edit: tuple[int, int, int] | None) -> None:
         """Give a planner all turns, and let it make an edit where it fell."""
         views, edited = _views(self.turns), 0
         if edit is not None:
-            edited, limit = edit
+            edited, limit, mark = edit
             planner.extend(views[:edited])
-            _compacted(planner, limit)
+            _compacted(planner, mark, limit)
         planner.extend(views[edited:])
 
-    def _planner_for(self, target: Target, *, sums_up: bool = False) -> Planner:
+    def _planner_for(self, target: Target, room: int | None = None) -> Planner:
+        """`room` is what its edits leave free for a summary, where that is not as always."""
         counter = target.counter()
         budget = target.budget(counter)
-        room = self._summary_room(budget, sums_up=sums_up) if self.tells_in_note else 0
+        if room is None:
+            room = self._summary_room(budget)
+        room = room if self.tells_in_note else 0
         policy = self.policy if self._fitting else OFF
         planner = Planner(
             counter, budget, policy, self.tools or (), pins=self.pinned, summary_room=room
@@ -390,31 +404,34 @@ class Composer:
         if not self._fitting:
             raise InputError("nothing is left out while fitting is off")
         self.measure(system)
-        now, trial = self._as_it_stands(), self._planner_for(self._target, sums_up=sums_up)
+        now, planner = self._as_it_stands(), self.planner
+        fixed = planner.counter.overhead + planner.tools + planner.system
+        said = max(0, now.tokens - fixed)
+        room = 0
+        if sums_up:
+            room = min(room_for(planner.budget.limit, self.summary_chars), said // 4)
+        trial = self._planner_for(self._target, room)
         self._measure(trial, system)
         trial.extend(_views(self.turns))
-        fixed = trial.counter.overhead + trial.tools + trial.system
-        limit = fixed + int(share * max(0, now.tokens - fixed))
-        if trial.summary_room < limit // 2:
-            limit += trial.summary_room
-        plan = _compacted(trial, limit)
+        mark = fixed + int(share * said) + trial.summary_room
+        plan = _compacted(trial, mark)
         if plan.tokens >= now.tokens:
             raise InputError("there is nothing to compact: all that is there has to stay")
-        return Compaction(plan, limit, now.tokens, sums_up)
+        return Compaction(plan, mark, now.tokens, room)
 
     def compacting(self, compaction: Compaction) -> Planning[Plan]:
         """Make the edit, and ask for a summary of what leaves."""
-        sums_up, before = compaction.sums_up, self._standing()
+        room, before = compaction.room, self._standing()
         self.forget()
-        planner = self._planner_for(self._target, sums_up=sums_up)
+        planner = self._planner_for(self._target, room)
         self._measure(planner, self._last_system)
-        self._compacted = (len(self.turns), compaction.limit - planner.system)
+        self._compacted = Edit(len(self.turns), compaction.mark - planner.system, room)
         planner.extend(_views(self.turns))
-        plan, self._planner = _compacted(planner, compaction.limit), planner
+        plan, self._planner = _compacted(planner, compaction.mark), planner
         try:
-            if evicted := self._left_by(plan) if sums_up or self.summarizes else []:
+            if evicted := self._left_by(plan) if room or self.summarizes else []:
                 yield from self._summing_up(plan, evicted)
-                plan = _compacted(planner, compaction.limit)
+                plan = _compacted(planner, compaction.mark)
         except BaseException:
             self._stand(before)
             raise
@@ -514,8 +531,8 @@ class Composer:
         """Under a policy with a low mark the summary stands in the note at the gap."""
         return self.policy.share is not None
 
-    def _summary_room(self, budget: Budget, *, sums_up: bool = False) -> int:
-        if not self.summarizes and not self._summary and not sums_up:
+    def _summary_room(self, budget: Budget) -> int:
+        if not self.summarizes and not self._summary:
             return 0
         return room_for(budget.limit, self.summary_chars)
 
@@ -552,7 +569,7 @@ class Composer:
             if is_summary(shorter, count(text), count):
                 text = shorter
             text = cut_to(text, self.summary_chars)
-        room = room_for(self.budget.limit, self.summary_chars)
+        room = self.planner.summary_room or room_for(self.budget.limit, self.summary_chars)
         if not self.tells_in_note:
             written = count(self._summary) if self._summary else -count(_HEADING)
             room = min(room, plan.limit - plan.size + written)
@@ -638,14 +655,14 @@ class Composer:
             self._past = Past.from_dict(data["past"])
 
 
-def _edit(data: Sequence[int] | None) -> tuple[int, int] | None:
-    return None if data is None else (data[0], data[1])
+def _edit(data: Sequence[int] | None) -> Edit | None:
+    return None if data is None else Edit(*data)
 
 
-def _compacted(planner: Planner, limit: int) -> Plan:
-    """An edit as far down as it goes, where the limit itself is out of reach."""
+def _compacted(planner: Planner, mark: int, limit: int | None = None) -> Plan:
+    """An edit down to a mark, or as far as it goes."""
     try:
-        return planner.compacted(limit)
+        return planner.compacted(mark, limit)
     except ContextOverflowError as error:
         return error.plan
 

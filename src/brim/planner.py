@@ -57,8 +57,8 @@ class Planner:
         """Bytes of text in other scripts that stands outside of the messages."""
         self._summary = ""
         self._draft: Draft | None = None
-        self._compacted: tuple[int, int] | None = None
-        """How many messages an edit saw that was asked for, where edits are not replayed."""
+        self._compacted: tuple[int, int, int] | None = None
+        """The edit that was asked for, where edits are not replayed."""
         self._replay = self._new_replay()
 
     def _new_replay(self) -> Replay | None:
@@ -139,22 +139,26 @@ class Planner:
     def edited(self, limit: int | None = None) -> Plan:
         """An edit now, whether it is due or not, down to this limit."""
         self._compacted = None
-        return self._edit_now(limit)
+        return self._edit_now(limit, None)
 
-    def compacted(self, limit: int) -> Plan:
-        """An edit that was asked for; what comes later goes on from it under every policy."""
-        self._compacted = (len(self.history), limit)
-        return self._edit_now(limit)
+    def compacted(self, mark: int, limit: int | None = None) -> Plan:
+        """An edit down to a mark, as far as that goes without what is given up for the limit alone.
 
-    def _edit_now(self, limit: int | None) -> Plan:
+        What comes later goes on from it under every policy.
+        """
+        limit = self.budget.limit if limit is None else limit
+        self._compacted = (len(self.history), limit, mark)
+        return self._edit_now(limit, mark)
+
+    def _edit_now(self, limit: int | None, mark: int | None) -> Plan:
         scope = self._scope()
         if limit is not None:
             scope = replace(scope, limit=max(0, limit))
         if self._replay is None:
-            draft = self._run(scope, min(self._target(scope), scope.limit))
+            draft = self._run(scope, self._target(scope) if mark is None else mark)
             self._draft = draft if self._compacted else None
         else:
-            fallen = self._replay.edit_now(scope)
+            fallen = self._replay.edit_now(scope, mark)
             draft = self._draft = self._run(fallen.scope, fallen.mark, fallen.outline)
         plan = self._finished(draft)
         if draft.tokens > scope.limit:
@@ -173,12 +177,12 @@ class Planner:
         return tokens
 
     @property
-    def last_edit(self) -> tuple[int, int] | None:
-        """How many messages the last edit saw, and its limit: enough to make it again."""
+    def last_edit(self) -> tuple[int, int, int] | None:
+        """How many messages the last edit saw, its limit and its mark: enough to make it again."""
         if self._replay is None:
             return self._compacted
         last = self._replay.last
-        return None if last is None else (last.scope.messages, last.scope.limit)
+        return None if last is None else (last.scope.messages, last.scope.limit, last.mark)
 
     def _scope(self) -> Scope:
         history = self.history

@@ -80,9 +80,13 @@ class Replay:
         self._points = len(history.points)
         return self.last
 
-    def edit_now(self, scope: Scope) -> Fallen:
-        """Let an edit fall at the very end, due or not; what comes later goes on from it."""
-        mark = low_mark(scope, self._share)
+    def edit_now(self, scope: Scope, mark: int | None = None) -> Fallen:
+        """Let an edit fall at the very end, due or not; what comes later goes on from it.
+
+        `mark` is what it cuts down to, where that is not the policy's own.
+        """
+        if mark is None:
+            mark = low_mark(scope, self._share)
         self.last = Fallen(scope, mark, outline(scope, self._floors, mark, self._note))
         self._points = len(scope.history.points)
         return self.last

@@ -86,7 +86,7 @@ def test_the_cost_in_a_few_lines() -> None:
 
 def requests() -> RequestLog:
     log = RequestLog()
-    log.add(Entry(0.0, "gpt-5-mini", "main", 900, 900, 1_000, False, 0))
+    log.add(Entry(0.0, "gpt-5-mini", "main", 893, 900, 1_000, False, 0))
     log.add(Entry(60.0, "gpt-5-mini", "main", 1_900, 700, 1_000, True, 14))
     log.add(Entry(61.0, "local\x1b[2J", "goal", 20, 10, 1_000, True, 0))
     return log
@@ -97,7 +97,7 @@ def test_usage_lists_the_last_requests() -> None:
     assert lines[0] == "3 requests, 2 trimmed, 54% of the limit used on average"
     assert [line.split() for line in lines[1:]] == [
         ["time", "model", "category", "before", "sent", "limit", "full", "left", "out"],
-        ["01-01", "00:00:00", "gpt-5-mini", "main", "900", "900", "1,000", "90%"],
+        ["01-01", "00:00:00", "gpt-5-mini", "main", "900", "1,000", "90%"],
         ["01-01", "00:01:00", "gpt-5-mini", "main", "1,900", "700", "1,000", "70%", "14"],
         ["01-01", "00:01:01", "local␛[2J", "goal", "20", "10", "1,000", "1%", "shortened"],
     ]

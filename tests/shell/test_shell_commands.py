@@ -50,8 +50,10 @@ def test_help(home: Home, start_terminal: Start) -> None:
         with home.shell(start=start_terminal, rows=80) as shell:
             shown = shell.do(":help")
             assert all(f":{name}" in shown for name in COMMANDS)
+            assert shell.do("help") == shown
+            assert "the up key brings back the last command" in shell.do("!!")
             about_one = shell.do("/help rolling")
-            assert ":rolling on|off" in about_one
+            assert ":rolling [on|off]" in about_one
             assert "Also: :rolling-context" in about_one
             assert "did you mean :context?" in shell.do(":contxet")
             assert ":help lists what there is" in shell.do(":zzzzzzzzz")
@@ -89,7 +91,7 @@ def test_context_and_tokens(home: Home, start_terminal: Start) -> None:
             assert sum(part["tokens"] for part in picture["parts"]) == picture["window"] == 8_000
             counted = shell.do("/tokens one two three")
             assert counted == shell.do(":tokenize one two three")
-            assert "3 tokens" in counted
+            assert "about 3 tokens (estimated with o200k_base)" in counted
 
 
 def test_request_is_what_is_sent_next(home: Home) -> None:
@@ -151,6 +153,7 @@ def test_cost_and_usage(home: Home) -> None:
             assert "main" in detail
             used = shell.do(":usage")
             assert f"{asked.tokens:,}" in used
+            assert "say one of detail, reset, not 'rest'" in shell.do(":cost rest")
             assert "begin anew" in shell.do(":cost reset")
             assert f"{price:.2f}" not in (shown := shell.do(":cost")).split("today")[0]
             assert f"today, all runs: ${price:.2f}" in shown, "the books stay"
@@ -171,6 +174,8 @@ def test_history_reset_retry_edit_and_undo(home: Home) -> None:
                 ("3", "assistant", "Two."),
             ]
             assert "the first words" not in shell.do(":history 2")
+            assert "the length of the list is 1 or more, not 0" in shell.do(":history 0")
+            assert ":reset takes no words" in shell.do(":reset all")
             assert "Three." in shell.do(":retry")
             assert texts(provider.requests[2]) == texts(provider.requests[1])
             shell.terminal.line(":edit")
@@ -185,8 +190,10 @@ def test_history_reset_retry_edit_and_undo(home: Home) -> None:
             assert "nothing was said yet" in shell.do(":undo")
             shell.do("the third words")
             assert texts(provider.requests[4])[1:] == [f"{PRINTED}the third words"]
-            shell.do(":reset")
+            assert "is kept, and :resume goes on with it" in shell.do(":reset")
             assert "nothing was said yet" in shell.do(":history")
+            assert "a new conversation begins" in shell.do("/clear")
+            assert "a new conversation begins" in shell.do("/new")
 
 
 def test_compact_asks_and_undo_brings_everything_back(home: Home) -> None:
@@ -263,7 +270,8 @@ def test_pin_recall_and_rolling(home: Home) -> None:
                 shell.do(f"?question {number}")
             assert "417" not in sent(provider)
             assert "there is no turn 99" in shell.do(":pin 99")
-            assert "the turn to pin is a number" in shell.do(":pin x")
+            assert "the turn to pin is a number, not 'x'" in shell.do(":pin x")
+            assert "say which turn, as in :recall 3" in shell.do(":recall")
             assert "fitting is off" in shell.do(":rolling-context off")
             before = len(provider.requests)
             shell.terminal.line("?one more question")
@@ -298,9 +306,13 @@ def test_memory(home: Home) -> None:
             system = texts(provider.requests[1])[0]
             assert "answers in German" in system
             assert "Rex" not in system
+            assert "say add TEXT, list" in shell.do(":memory clear 2")
+            assert "German" in shell.do(":memory"), "one fact was meant, so all of them stay"
             assert "nothing is remembered" in shell.do(":memory clear")
             assert "the fact to forget is a number" in shell.do(":memory forget it")
-            assert "add, list, forget or clear" in shell.do(":memory lose")
+            assert "say which fact to forget" in shell.do(":memory forget")
+            assert "say what to remember" in shell.do(":memory add")
+            assert "list, forget N or clear, not 'lose'" in shell.do(":memory lose")
             shell.do("and now?")
             assert "German" not in texts(provider.requests[2])[0]
 
@@ -324,6 +336,7 @@ def test_tree(home: Home) -> None:
             shell.do("and now?")
             assert "outer" not in texts(provider.requests[2])[0]
             assert "the depth is a number" in shell.do(":tree deep")
+            assert "the depth is 1 or more, not 0" in shell.do(":tree 0")
         with home.shell() as shell:
             assert "in no project" in shell.do(":tree")
 
@@ -347,6 +360,8 @@ def test_route_config_doctor_and_mcp(home: Home) -> None:
             assert re.search(r"^✓ ", checked, re.MULTILINE)
             assert "no MCP server is connected" in shell.do(":mcp list")
             assert "no MCP server is called files" in shell.do(":mcp connect files")
+            assert "say which server, as in :mcp connect files" in shell.do(":mcp connect")
+            assert "disconnect NAME or list, not 'list x'" in shell.do(":mcp list x")
 
 
 def test_save_sessions_resume_export_and_quit(home: Home) -> None:

@@ -102,7 +102,8 @@ def test_what_brim_tells_of_all_runs(home: Home) -> None:
         assert spent["total"]["calls"] == 2
         listed = json.loads(home.run("sessions", "list", "--json").stdout)
         assert [one["title"] for one in listed] == ["the second talk", "the first talk"]
-        assert "the first talk" in home.run("sessions", "list").stdout
+        assert "the first talk" in (shown := home.run("sessions", "list").stdout)
+        assert home.run("sessions").stdout == shown
         removed = home.run("sessions", "rm", listed[0]["id"])
         assert f"{listed[0]['id']} is removed" in removed.stdout
         left = json.loads(home.run("sessions", "list", "--json").stdout)
@@ -136,7 +137,12 @@ def test_a_script_stops_at_the_first_line_that_fails(home: Home) -> None:
             assert "one" in done.stdout
             assert "two" not in done.stdout
             assert "Traceback" not in done.stdout + done.stderr
-        assert home.run(lines="echo one\n:quit\nfalse\n").returncode == 0
+        for leaving in (":quit", "quit", "exit", "exit 0"):
+            assert home.run(lines=f"echo one\n{leaving}\nfalse\n").returncode == 0, leaving
+        left = home.run(lines="exit 3\necho two\n")
+        assert left.returncode == 1
+        assert "the script left with exit code 3" in left.stdout + left.stderr
+        assert "two" not in left.stdout
 
 
 def test_nobody_says_yes_in_a_script(home: Home) -> None:

@@ -68,7 +68,10 @@ def test_what_is_empty_takes_its_separator_along(
 
 
 def test_an_unknown_field_names_the_nearest() -> None:
-    with pytest.raises(InputError, match=r"no field \{modle\}; did you mean \{model\}\?"):
+    near = (
+        r"\(shell.status\) has no field \{modle\}; did you mean \{model\}\? there are \{model\}, "
+    )
+    with pytest.raises(InputError, match=near):
         check_template("{modle}")
     with pytest.raises(InputError, match=r"there are \{model\}, "):
         status("{}", FULL, 80)

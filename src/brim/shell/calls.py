@@ -134,9 +134,7 @@ class Call:
         for place, argument in enumerate(self.arguments):
             is_given = not self.is_plain(place) or known.exists(argument)
             if self.name in words.TAKES_VARIABLES:
-                if is_given or not self._is_variable(place):
-                    yield argument
-                continue
+                is_given = self._is_variable(place) and not known.exists(argument)
             if is_given and self.name in words.SCRIPTED and _LETTER.search(argument):
                 return
             if self.name in words.TAKES_COMMANDS:

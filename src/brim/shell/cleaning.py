@@ -2,7 +2,8 @@
 
 Escape sequences are taken out and their effect is kept: a progress bar that overwrites itself
 leaves its last state, a backspace takes back, a clock in a corner leaves nothing, and neither does
-a full-screen program, which paints on the terminal's second screen. Lines are not wrapped.
+a full-screen program, which paints on the terminal's second screen. One that paints its picture
+again and again on the first screen leaves the last one. Lines are not wrapped.
 
 The screen's last lines can still be changed by the program; what has scrolled above them cannot,
 and is handed out. So memory stays small however long the output is, and how the bytes are cut
@@ -69,6 +70,10 @@ class Cleaner:
             for start in range(0, len(data), _PIECE)
         ]
         return "".join(out)
+
+    def resize(self, *, width: int, height: int) -> None:
+        """The terminal has another size from now on."""
+        self._page.resize(width, height)
 
     def finish(self) -> str:
         """The rest; a sequence that was cut off is lost."""
@@ -186,11 +191,13 @@ class _Page:
     """The lines that can still change, and the place where the next character goes.
 
     Rows have numbers from the output's beginning; those above `_floor` have left the screen.
+    A picture begins at `_top`, where a program has gone to the screen's first place. It is held
+    until it is known whether another is painted over it, unless it is longer than two screens:
+    then it is an output like others.
     """
 
     def __init__(self, width: int, height: int) -> None:
-        self._width = max(width, 1)
-        self._height = max(height, 1)
+        self._width, self._height = max(width, 1), max(height, 1)
         self._rows = [""]
         self._base = 0
         self._floor = 0
@@ -198,6 +205,7 @@ class _Page:
         self._row = 0
         self._column = 0
         self._top: int | None = None
+        self._is_picture = False
         self._saved: tuple[int, int] | None = None
         self._is_aside = False
 
@@ -205,9 +213,15 @@ class _Page:
     def _bottom(self) -> int:
         return self._base + len(self._rows) - 1
 
+    def resize(self, width: int, height: int) -> None:
+        self._width, self._height = max(width, 1), max(height, 1)
+        self._raise_floor()
+        self._row = max(self._row, self._floor)
+
     def can_append(self, text: str) -> bool:
         is_at_end = self._row == self._bottom and self._column == len(self._rows[-1])
-        return is_at_end and not self._is_aside and self._column + len(text) < LONGEST
+        is_plain = not self._is_aside and not self._is_picture
+        return is_at_end and is_plain and self._column + len(text) < LONGEST
 
     def append(self, text: str) -> str:
         """Writes text without controls at the end; gives what leaves the screen by it."""
@@ -228,7 +242,8 @@ class _Page:
 
     def scrolled(self) -> str:
         """Hands out the lines that can no longer change."""
-        count = min(self._floor, self._row) - self._base
+        is_held = self._is_picture and self._top is not None
+        count = min(self._floor, self._row, *([self._top] if is_held else [])) - self._base
         if count <= 0:
             return ""
         out = self._joined(self._rows[:count], self._base)
@@ -305,13 +320,31 @@ class _Page:
         if self._saved is not None:
             self._is_aside = True
             return
-        self._begin_screen()
+        if self._top is None or (row, column) in ((1, 0), (1, 1)):
+            self._begin_picture()
         self._row = max(self._top or 0, self._floor) + min(row, self._height) - 1
         self._column = min(max(column, 1), self._width) - 1
 
-    def _begin_screen(self) -> None:
+    def _begin_picture(self) -> None:
+        """What has scrolled away of the picture before goes with it."""
         if self._top is None:
             self._top = self._bottom + (self._rows[-1] != "")
+        elif self._is_picture:
+            self._take_out(self._top, self._floor)
+        else:
+            self._top = max(self._top, self._floor)
+        self._is_picture = True
+
+    def _take_out(self, first: int, end: int) -> None:
+        count = end - first
+        if count <= 0:
+            return
+        del self._rows[first - self._base : end - self._base]
+        kept = (row for row in self._broken if not first <= row < end)
+        self._broken = {row - count if row >= end else row for row in kept}
+        self._row, self._floor = max(self._row - count, first), first
+        if self._saved is not None:
+            self._saved = max(self._saved[0] - count, first), self._saved[1]
 
     def _restore(self) -> None:
         if self._saved is not None:
@@ -327,7 +360,7 @@ class _Page:
             self._change_line("K", 0)
             self._cut(self._row + 1)
         elif kind == 2:
-            self._begin_screen()
+            self._begin_picture()
             self._cut(max(self._top or 0, self._floor))
             self._row = max(self._row, self._top or 0)
 
@@ -361,6 +394,8 @@ class _Page:
 
     def _raise_floor(self) -> None:
         self._floor = max(self._floor, self._bottom - self._height + 1)
+        if self._top is not None and self._floor - self._top > self._height:
+            self._is_picture = False
 
     def _joined(self, rows: list[str], base: int) -> str:
         if not self._broken:

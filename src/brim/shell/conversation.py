@@ -135,7 +135,7 @@ class Conversation:
     def compact(self, compaction: Compaction, summarize: Summarizer) -> None:
         """Make an edit now, in such a way that it can be taken back."""
         self.session.compact(compaction, summarize=summarize)
-        self.keep(Event("compact", {"limit": compaction.limit}))
+        self.keep(Event("compact", {"before": compaction.before}))
 
     def uncompact(self) -> None:
         self.session.uncompact()

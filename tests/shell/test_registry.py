@@ -1,0 +1,123 @@
+"""What commands take is checked in one place, and `:help` shows all of them on a screen."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from brim.errors import InputError
+from brim.shell.commands import COMMANDS, names
+from brim.shell.commands.help import GROUPS, Overview
+from brim.shell.commands.looking import _said, _speaker
+from brim.shell.commands.registry import choice, find, number
+
+WORDLESS = ("usage", "models", "doctor", "reset", "undo", "retry", "edit")
+
+
+@pytest.mark.parametrize("name", WORDLESS)
+def test_a_command_without_words_refuses_them(name: str) -> None:
+    COMMANDS[name].check("")
+    with pytest.raises(InputError, match=f":{name} takes no words, so say it without 'x y'"):
+        COMMANDS[name].check("x y")
+    assert {name for name, command in COMMANDS.items() if not command.usage} == set(WORDLESS)
+
+
+@pytest.mark.parametrize(
+    ("name", "taken", "wrong", "said"),
+    [
+        ("cost", ("", "detail", "reset"), "rest", "say one of detail, reset, not 'rest'"),
+        ("context", ("", "json"), "x", "say json, not 'x'"),
+        ("sessions", ("", "all"), "x", "say all, not 'x'"),
+        ("config", ("", "all"), "all of it", "say all, not 'all of it'"),
+        ("output", ("", "drop"), "x", "say drop, not 'x'"),
+        ("rolling", ("", "on", "off"), "perhaps", "say one of on, off, not 'perhaps'"),
+    ],
+)
+def test_a_command_with_fixed_words_takes_no_others(
+    name: str, taken: tuple[str, ...], wrong: str, said: str
+) -> None:
+    for words in taken:
+        COMMANDS[name].check(words)
+    with pytest.raises(InputError) as refused:
+        COMMANDS[name].check(wrong)
+    assert str(refused.value) == said
+
+
+@pytest.mark.parametrize("name", ["tokens", "goal", "export"])
+def test_missing_words_are_told_with_an_example(name: str) -> None:
+    COMMANDS[name].check("anything goes")
+    with pytest.raises(InputError, match=rf"^say wh.*, as in :{name} "):
+        COMMANDS[name].check("")
+
+
+def test_what_has_to_be_given_is_asked_for() -> None:
+    needs_words = {name for name, one in COMMANDS.items() if one.usage[:1] not in ("", "[")}
+    told = {name for name, one in COMMANDS.items() if one.asks_for}
+    assert needs_words == told | {"recall"}, "which wants a number"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("", "say which turn, as in :recall 3"),
+        ("x", "the turn is a number, not 'x', as in :recall 3"),
+        ("0", "the turn is 1 or more, not 0"),
+        ("-2", "the turn is 1 or more, not -2"),
+    ],
+)
+def test_numbers(words: str, said: str) -> None:
+    assert number("7", "turn", example=":recall 3", least=7) == 7
+    with pytest.raises(InputError) as refused:
+        number(words, "turn", example=":recall 3", least=1)
+    assert str(refused.value) == said
+
+
+def test_choices() -> None:
+    assert choice("b", "a", "b") == "b"
+    with pytest.raises(InputError, match="say a, not 'b'"):
+        choice("b", "a")
+
+
+def test_habits_of_other_shells() -> None:
+    assert names()["clear"] is names()["new"] is COMMANDS["reset"]
+    assert names()["exit"] is COMMANDS["quit"]
+    with pytest.raises(InputError, match="brim has no !!; the up key"):
+        find("!!")
+
+
+def drawn(width: int) -> list[str]:
+    file = io.StringIO()
+    Console(file=file, width=width).print(Overview())
+    return file.getvalue().splitlines()
+
+
+def test_the_overview_names_every_command_once() -> None:
+    listed = [name for group in GROUPS.values() for name in group]
+    assert sorted(listed) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_the_overview_is_whole_and_cut_nowhere(width: int) -> None:
+    lines = drawn(width)
+    assert all(len(line) <= width for line in lines)
+    text = "\n".join(lines)
+    assert "…" not in text
+    for group in GROUPS.values():
+        assert all(f":{name.ljust(10)}{about}" in text for name, about in group.items())
+    assert "ctrl-d" in text
+
+
+def test_the_overview_takes_one_screen() -> None:
+    assert len(drawn(100)) <= 30
+
+
+def test_what_a_turn_says_in_a_list() -> None:
+    calls = [{"function": {"name": "read"}}, {"function": {"name": "write"}}]
+    assert _said({"role": "assistant", "content": "", "tool_calls": calls}) == "calls read, write"
+    assert _said({"role": "assistant", "content": ""}) == "(empty)"
+    assert _said({"role": "assistant", "content": None}) == "(empty)"
+    assert _said({"role": "assistant", "content": "One", "_cut": True}) == "(broke off) One"
+    assert _speaker({"role": "user", "content": "Go on.", "_brim": True}) == "brim"
+    assert _speaker({"role": "user", "content": "Go on."}) == "user"
