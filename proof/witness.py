@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from proof.relay import Exchange, answering
 
-_PRINTED: Final = re.compile(r"^\$ echo ((?:made|proposed)-[\d-]+)", re.MULTILINE)
-"""What is told of a command first; of its output a part may have been clipped."""
-_LEFT_OUT: Final = " tokens left out"
+_OURS: Final = re.compile(r"echo ((?:made|proposed)-[\d-]+)")
+_CLIPPED: Final = "[brim: about "
+"""In the place of what a request had no room for."""
 _ROW: Final = re.compile(r"^\S? +(?P<name>\S.*?) {2,}(?P<tokens>[\d,]+)( |$)")
 _OVER: Final = re.compile(r"over by ([\d,]+) tokens")
 
@@ -45,7 +45,7 @@ class Done:
     broken: set[str] = field(default_factory=set)
     """Lines whose answer was interrupted."""
     printed: list[str] = field(default_factory=list)
-    """What commands have printed that were run to their end."""
+    """What commands were to print that have come to their end."""
 
 
 def events_in(state: Path) -> list[Event]:
@@ -112,26 +112,29 @@ def _wrong_answers(
 def _wrong_outputs(
     events: Sequence[Event], exchanges: Sequence[Exchange], done: Done
 ) -> Iterator[str]:
-    """Whether what was printed is on disk once, in order, and went out with the next words."""
-    written = [text for event in events if event.kind == "output" for text in _told(event.data)]
-    if written != done.printed:
-        yield f"{len(written)} outputs in the file, {len(done.printed)} were made"
-    said: list[str] = []
-    for turn in turns_of(events):
-        outputs = _PRINTED.findall(turn.get("_output", ""))
-        said += outputs
-        for each in answering(exchanges, turn["content"]) if outputs else ():
-            sent = each.last_words
-            if _LEFT_OUT not in sent:
-                missing = {*outputs}.difference(_PRINTED.findall(sent))
-                yield from (f"not sent: {text}" for text in missing)
-    # What was printed last may wait for words that did not come any more.
-    if said not in (done.printed, done.printed[:-1]):
-        yield f"{len(said)} outputs went with words, not {len(done.printed)}"
+    """Whether every command is there once, in order, and its output went with the next words."""
+    commands = [event.data["command"] for event in events if event.kind == "ran"]
+    ran = [found[1] for found in map(_OURS.match, commands) if found]
+    if ran != done.printed:
+        yield f"{len(ran)} commands in the file, {len(done.printed)} were run"
+    waiting: list[str] = []
+    for event in events:
+        if event.kind == "output":
+            waiting.append(event.data["text"])
+        elif event.kind == "turn" and event.data["message"]["role"] == "user":
+            yield from _wrong_output(event.data["message"], "\n\n".join(waiting), exchanges)
+            waiting.clear()
 
 
-def _told(data: Mapping[str, Any]) -> list[str]:
-    return _PRINTED.findall(data["text"])
+def _wrong_output(
+    turn: Mapping[str, Any], output: str, exchanges: Sequence[Exchange]
+) -> Iterator[str]:
+    line, said = turn["content"], turn.get("_output", "")
+    if said != output:
+        yield f"with {line!r} went {said!r}, not {output!r}"
+    for each in answering(exchanges, line):
+        if said not in each.last_words and _CLIPPED not in each.last_words:
+            yield f"not sent with {line!r}: {said!r}"
 
 
 def _wrong_requests(exchanges: Sequence[Exchange], done: Done, window: int) -> Iterator[str]:

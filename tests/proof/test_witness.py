@@ -35,13 +35,14 @@ def exchange(words: str, answer: str, *, status: int = 200, tokens: int = 9) -> 
     return Exchange(body, status, f"data: {json.dumps(event)}\n\n".encode(), is_over=True)
 
 
-def printed(name: str) -> Event:
-    return Event("one", "output", {"text": f"$ echo {name}"})
+def ran(name: str) -> list[Event]:
+    output = Event("one", "output", {"text": f"$ echo {name}"})
+    return [output, Event("one", "ran", {"command": f"echo {name}; false"})]
 
 
-FIRST = [turn("user", "a"), turn("assistant", "A"), printed("made-1")]
-SECOND = [turn("user", "b", output="$ echo made-1"), printed("made-2")]
-SENT = [exchange("a", "A"), exchange("$ echo made-1\nmade-1\n\nb", "B!")]
+FIRST = [turn("user", "a"), turn("assistant", "A")]
+SECOND = [*ran("made-1"), turn("user", "b", output="$ echo made-1"), *ran("made-2")]
+SENT = [exchange("a", "A"), exchange("$ echo made-1\n\nb", "B!")]
 
 
 def found(events: Sequence[Event], exchanges: Sequence[Exchange], window: int = 10) -> list[str]:
@@ -51,7 +52,8 @@ def found(events: Sequence[Event], exchanges: Sequence[Exchange], window: int = 
 
 def test_what_is_as_it_should_be() -> None:
     assert found([*FIRST, *SECOND], SENT) == []
-    assert found([*FIRST, *SECOND, turn("assistant", "B"), turn("user", "c")], SENT) == []
+    third = [turn("assistant", "B"), turn("user", "c", output="$ echo made-2")]
+    assert found([*FIRST, *SECOND, *third], SENT) == []
 
 
 @pytest.mark.parametrize(
@@ -59,14 +61,11 @@ def test_what_is_as_it_should_be() -> None:
     [
         (FIRST, "lost: 'b'"),
         ([*FIRST, *SECOND, *SECOND], "there 2 times: 'b'"),
-        ([*FIRST, *SECOND, printed("made-2")], "3 outputs in the file, 2 were made"),
-        ([*FIRST, turn("user", "b"), SECOND[1]], "0 outputs went with words, not 2"),
+        ([*FIRST, *SECOND, *ran("made-2")], "3 commands in the file, 2 were run"),
+        ([*FIRST, *ran("made-1"), turn("user", "b")], "with 'b' went '', not '$ echo made-1'"),
         ([*SECOND, *FIRST], "2 lines in the file are not the 2 that were sent"),
-        ([FIRST[0], FIRST[2], *SECOND], "the answer to 'a' is '', not 'A'"),
-        (
-            [FIRST[0], turn("assistant", "?"), FIRST[2], *SECOND],
-            "the answer to 'a' is '?', not 'A'",
-        ),
+        ([FIRST[0], *SECOND], "the answer to 'a' is '', not 'A'"),
+        ([FIRST[0], turn("assistant", "?"), *SECOND], "the answer to 'a' is '?', not 'A'"),
         ([*FIRST, *SECOND, turn("assistant", "?")], "the broken answer to 'b' is '?', not of 'B!'"),
         ([*FIRST, *SECOND, Event("two", "note", {})], "there are 2 conversations"),
         ([*FIRST, *SECOND, Event("one", "back", {"length": 0})], "taken back: {'length': 0}"),
@@ -83,7 +82,7 @@ def test_what_is_wrong_in_the_file(events: list[Event], said: str) -> None:
         ([*SENT, SENT[0]], "sent 2 times: 'a'"),
         ([*SENT, exchange("d", "", status=400)], "status 400"),
         ([*SENT, exchange("d", "", tokens=11)], "11 tokens in a window of 10"),
-        ([SENT[0], exchange("b", "B!")], "not sent: made-1"),
+        ([SENT[0], exchange("b", "B!")], "not sent with 'b': '$ echo made-1'"),
     ],
 )
 def test_what_is_wrong_in_the_requests(exchanges: list[Exchange], said: str) -> None:

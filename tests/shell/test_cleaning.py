@@ -57,6 +57,48 @@ def test_a_reader_sees(sent: str, seen: str) -> None:
     assert cleaned(sent.encode()) == seen
 
 
+def painted(number: int, rows: int, end: str = "") -> str:
+    """A picture as a monitor paints it: from the first place on, row by row."""
+    lines = [f"picture {number}", *(f"row {row} of {number}" for row in range(2, rows + 1))]
+    return "\x1b[H" + "\x1b[K\r\n".join(lines) + "\x1b[K" + end
+
+
+def lines_of(picture: str) -> list[str]:
+    return picture.removeprefix("\x1b[H").replace("\x1b[K", "").replace("\r", "").split("\n")
+
+
+@pytest.mark.parametrize("rows", [3, 10, 11, 15])
+@pytest.mark.parametrize("end", ["", "\r\n", "\x1b[J"])
+@pytest.mark.parametrize("clears", ["", "\x1b[2J"])
+def test_of_pictures_painted_over_each_other_the_last_is_left(
+    rows: int, end: str, clears: str
+) -> None:
+    cleaner = Cleaner(height=10)
+    pictures = "".join(painted(number, rows, end) + clears for number in range(50))
+    last = painted(50, rows)
+    seen = cleaner.feed(f"before\r\n{pictures}{last}\r\nafter".encode()) + cleaner.finish()
+    assert seen.split("\n") == ["before", *lines_of(last), "after"]
+
+
+def test_a_picture_that_grows_with_its_terminal_is_left_once() -> None:
+    cleaner = Cleaner(height=10)
+    seen = cleaner.feed("".join(painted(number, 10) for number in range(5)).encode())
+    cleaner.resize(width=80, height=40)
+    seen += cleaner.feed("".join(painted(number, 40) for number in range(5, 9)).encode())
+    cleaner.resize(width=80, height=20)
+    seen += cleaner.feed(f"{painted(9, 20)}\x1b[J\r\n".encode()) + cleaner.finish()
+    assert seen.split("\n") == [*lines_of(painted(9, 20)), ""]
+
+
+def test_a_long_output_after_a_cleared_screen_is_no_picture() -> None:
+    numbers = "".join(f"{number}\r\n" for number in range(500))
+    cleaner = Cleaner(height=10)
+    sent = f"\x1b[H\x1b[2J{numbers}\x1b[H\x1b[2Jdone"
+    handed = cleaner.feed(sent.encode()) + cleaner.finish()
+    assert handed.split("\n")[:491] == [str(number) for number in range(491)]
+    assert handed.endswith("\ndone")
+
+
 def test_bytes_that_are_no_text_are_replaced() -> None:
     assert cleaned(b"a\xff\xfe\x80b") == "a\ufffd\ufffd\ufffdb"
 

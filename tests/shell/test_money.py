@@ -107,7 +107,9 @@ def test_usage_lists_the_last_requests() -> None:
 def test_usage_of_nothing_is_zeros() -> None:
     assert seen(usage(RequestLog())) == "0 requests, 0 trimmed, 0% of the limit used on average\n"
     log = RequestLog()
-    for number in range(150):
+    log.add(Entry(0, "m", "main", 1, 1, 10, False, 0))
+    assert seen(usage(log)).startswith("1 request, 0 trimmed")
+    for number in range(1, 150):
         log.add(Entry(number, "m", "main", 1, 1, 10, False, 0))
     lines = drawn(usage(log, local=time.gmtime)).splitlines()
     assert lines[0].startswith("150 requests, 0 trimmed, 10% ")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -83,7 +85,7 @@ def test_choices() -> None:
 def test_habits_of_other_shells() -> None:
     assert names()["clear"] is names()["new"] is COMMANDS["reset"]
     assert names()["exit"] is COMMANDS["quit"]
-    with pytest.raises(InputError, match="brim has no !!; the up key"):
+    with pytest.raises(InputError, match="there is no !! here; the up key"):
         find("!!")
 
 
@@ -96,6 +98,11 @@ def drawn(width: int) -> list[str]:
 def test_the_overview_names_every_command_once() -> None:
     listed = [name for group in GROUPS.values() for name in group]
     assert sorted(listed) == sorted(COMMANDS)
+
+
+def test_the_page_about_the_shell_names_every_command() -> None:
+    page = (Path(__file__).parents[2] / "docs/shell.md").read_text("utf-8")
+    assert set(COMMANDS) <= set(re.findall(r"`:(\w+)", page))
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])

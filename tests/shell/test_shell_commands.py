@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from brim.local.weights import SMOLLM2
 from brim.shell.commands import COMMANDS, names
 from brim.testing import Scripted
 from tests.shell.driving import Home, home, last_words, sent, texts
@@ -75,6 +77,27 @@ def test_models_and_model(home: Home) -> None:
             assert "slow, 5,000" in shell.do(":model")
         assert slow.requests[0].body["model"] == "sloth"
         assert texts(slow.requests[0])[1:] == ["who are you?", "I am fast.", "and who are you?"]
+
+
+def test_models_whose_window_or_price_is_not_known(home: Home) -> None:
+    with Scripted("I am fast.") as fast, Scripted("I am own.", like="llama.cpp") as own:
+        far = '[models.far]\nendpoint = "http://127.0.0.1:1/v1"\nmodel = "far-away"'
+        at = f'[models.own]\nendpoint = "{own.url}"\nmodel = "scripted"'
+        home.configure(fast, far, at)
+        with home.shell() as shell:
+            listed = shell.do(":models")
+            assert re.search(r"far +window known once it is talked to +no price +http", listed)
+            assert re.search(r"local +not on this machine yet +free +`brim local` gets it", listed)
+            weights = Path(home.environment["BRIM_DATA"]) / "models" / SMOLLM2.file
+            weights.parent.mkdir(parents=True)
+            with weights.open("wb") as file:
+                file.truncate(SMOLLM2.size)
+            listed = shell.do(":models")
+            assert re.search(r"local +window known once it is loaded +free +on this mach", listed)
+            shell.do(":model own")
+            assert "I am own." in shell.do("who are you?")
+            assert re.search(r"→ +own +[\d,]+ tokens +free +http", shell.do(":models"))
+            assert ":models takes no words" in shell.do(":models all")
 
 
 def test_context_and_tokens(home: Home, start_terminal: Start) -> None:
@@ -194,6 +217,23 @@ def test_history_reset_retry_edit_and_undo(home: Home) -> None:
             assert "nothing was said yet" in shell.do(":history")
             assert "a new conversation begins" in shell.do("/clear")
             assert "a new conversation begins" in shell.do("/new")
+
+
+def test_history_tells_who_spoke_and_what_is_empty(home: Home) -> None:
+    with Scripted(["", "CMD: echo hi", "GOAL: complete"]) as provider:
+        home.configure(provider)
+        with home.shell() as shell:
+            shell.do("are you there?")
+            shell.do(":goal say hi")
+            history = shell.do(":history")
+    assert re.findall(r"^(\d) +(\w+) +(.{1,12})", history, re.MULTILINE) == [
+        ("0", "user", "are you ther"),
+        ("1", "assistant", "(empty)"),
+        ("2", "user", "say hi"),
+        ("3", "assistant", "CMD: echo hi"),
+        ("4", "brim", "[brim] That "),
+        ("5", "assistant", "GOAL: comple"),
+    ]
 
 
 def test_compact_asks_and_undo_brings_everything_back(home: Home) -> None:

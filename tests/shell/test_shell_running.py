@@ -73,6 +73,33 @@ def test_ctrl_c_stops_a_command_and_not_the_shell(home: Home) -> None:
         assert "still here" in shell.do("echo still here")
 
 
+@pytest.mark.usefixtures("provider")
+@pytest.mark.parametrize(
+    ("command", "code"), [("set -e; false", 1), ("kill -9 $$", 137), ("exec true", 0)]
+)
+def test_the_end_of_the_users_shell_is_told(home: Home, command: str, code: int) -> None:
+    with home.shell() as shell:
+        shown = shell.do(command)
+        assert f"your shell ended (exit code {code}); a new one was started" in shown
+        assert "still here" in shell.do("echo still here")
+
+
+@pytest.mark.usefixtures("provider")
+def test_the_output_of_a_job_comes_above_the_line(home: Home, start_terminal: Start) -> None:
+    job = "(until [ -e go ]; do sleep 0.02; done; echo the job speaks; printf 'and on') &"
+    with home.shell(start=start_terminal) as shell:
+        shell.do(job)
+        shell.terminal.type("echo half a")
+        shell.at("$ echo half a")
+        (home.folder / "go").touch()
+        shell.terminal.wait_for(lambda screen: "the job speaks" in screen)
+        shell.at("$ echo half a")
+        assert sum("echo half a" in row for row in shell.terminal.screen) == 1
+        shell.terminal.line(" line")
+        shell.terminal.wait_for(lambda screen: any(row.endswith("half a line") for row in screen))
+        shell.at_prompt()
+
+
 def test_a_long_output_is_told_in_part_with_the_path_of_the_whole(
     home: Home, provider: Scripted
 ) -> None:

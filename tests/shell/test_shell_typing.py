@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 import pytest
 
 from brim.testing import Scripted
-from tests.shell.driving import Home, Typist, home, texts
-from tests.terminal import Start, start_terminal
+from tests.shell.driving import PROGRAM, Home, Typist, home, texts
+from tests.terminal import Start, Terminal, start_terminal
 
 __all__ = ["home", "start_terminal"]
 
@@ -94,6 +95,55 @@ def test_more_than_one_line(home: Home, provider: Scripted, start_terminal: Star
         shell.terminal.line("two")
         shell.terminal.wait_for("one two")
         shell.at_prompt()
+
+
+@pytest.mark.usefixtures("provider")
+@pytest.mark.parametrize(
+    ("lines", "shown"),
+    [
+        (["echo 'one", "two'"], ["one", "two"]),
+        (["for i in 1 2; do echo n$i", "done"], ["n1", "n2"]),
+        (["echo many |", "tr m M"], ["Many"]),
+        (
+            ["cat <<EOF", "is this the text?", "", "it is", "EOF"],
+            ["is this the text?", "", "it is"],
+        ),
+    ],
+)
+def test_an_unfinished_command_goes_on_in_the_next_line(
+    home: Home, lines: list[str], shown: list[str]
+) -> None:
+    with home.shell() as shell:
+        for line in lines:
+            shell.terminal.line(line)
+            shell.at("")
+        shell.at_prompt()
+        assert shell.since(lines[-1]).split("\n")[: len(shown)] == shown
+
+
+def test_ctrl_z_goes_back_to_the_shell_that_started_it(home: Home, provider: Scripted) -> None:
+    (home.folder / "rc").write_text("PS1='outer> '\n")
+    outer = ["bash", "--noediting", "--rcfile", str(home.folder / "rc"), "-i"]
+    with Terminal(
+        outer, environment=home.environment, folder=home.folder, columns=150, rows=40
+    ) as terminal:
+        shell = Typist(terminal)
+        shell.at("outer> ")
+        terminal.line(shlex.join(PROGRAM))
+        shell.at_prompt()
+        terminal.type("who are")
+        shell.at_prompt("who are")
+        terminal.press("ctrl-z")
+        shell.at("outer> ")
+        terminal.line("echo out here")
+        shell.at("outer> ")
+        terminal.line("fg")
+        shell.at_prompt("who are")
+        terminal.line(" you?")
+        shell.at_prompt()
+        assert "Aye." in shell.since("who are you?")
+        assert texts(provider.requests[0])[-1] == "who are you?"
+        assert "^Z" not in terminal.everything
 
 
 def test_what_was_typed_before_comes_back(home: Home, provider: Scripted) -> None:

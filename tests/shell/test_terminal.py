@@ -368,11 +368,14 @@ def test_a_wrong_command_is_told_by_the_shell(desk: Desk) -> None:
     assert desk.out("echo fine") == "fine\n"
 
 
-@pytest.mark.parametrize("end", ["exit 3", "exec true", "kill -9 $$", "set -e; false"])
-def test_a_shell_that_ended_is_started_anew(each: Desk, end: str) -> None:
+@pytest.mark.parametrize(
+    ("end", "code"), [("exit 3", 3), ("exec true", 0), ("kill -9 $$", 137), ("set -e; false", 1)]
+)
+def test_a_shell_that_ended_is_started_anew(each: Desk, end: str, code: int) -> None:
     (each.folder / "in").mkdir()
     each.run("cd in; x=1")
-    assert each.run(end).code is None
+    ran = each.run(end)
+    assert (ran.code, ran.ended_with) == (None, code)
     ran = each.run('echo "$x."; pwd; greet')
     assert (ran.output, ran.code) == (f".\n{each.folder}/in\ngood day\n", 0)
 

@@ -26,7 +26,7 @@ def test_a_long_conversation_is_counted_ahead() -> None:
         session.exec_output(f"output {number}")
         session.user(f"question {number}")
         session.assistant(f"answer {number}")
-    counted(session)
+    counted(session.target.counter(), session.system_text(), session.since(0))
     before = set(tokenizer.asked)
     tokenizer.asked.clear()
     assert session.outlook().size > 200

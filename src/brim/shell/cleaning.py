@@ -214,6 +214,8 @@ class _Page:
         return self._base + len(self._rows) - 1
 
     def resize(self, width: int, height: int) -> None:
+        if (width, height) == (self._width, self._height):
+            return
         self._width, self._height = max(width, 1), max(height, 1)
         self._raise_floor()
         self._row = max(self._row, self._floor)

@@ -41,6 +41,7 @@ def open_shell(wanted: Wanted, loaded: Loaded, environment: Mapping[str, str]) -
         prompt = _prompt(shell, reader)
         prompt.once_shown(partial(_begin, shell, reader))
         shell.background.on_done = prompt.redraw
+        shell.terminal.on_output = prompt.news
         screen.ask_with(prompt.ask)
         _greet(shell)
         talk(shell, prompt, reader.learn_names)
@@ -77,6 +78,7 @@ def _prompt(shell: Shell, reader: Reader) -> Prompt:
         status=reader.status,
         colors=shell.screen.has_colors,
         missing=shell.terminal.missing,
+        show_others=shell.terminal.show_lines,
     )
 
 

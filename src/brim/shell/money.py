@@ -164,7 +164,7 @@ def usage(
     """
     found = log.statistics()
     said = (
-        f"{found.requests:,} requests, {found.trimmed:,} trimmed, "
+        f"{found.requests:,} request{'s' * (found.requests != 1)}, {found.trimmed:,} trimmed, "
         f"{found.utilisation:.0%} of the limit used on average"
     )
     head = ("time", "model", "category", "before", "sent", "limit", "full", "left out")

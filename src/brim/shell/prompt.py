@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import cache
+from contextlib import contextmanager, suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -39,6 +39,10 @@ SIGNS: Final = {
     "meta": ("class:meta", "» "),
     "nothing": ("class:nothing", "› "),
 }
+TOGETHER: Final = 0.05
+"""Seconds for which news wait for others, so that many at once do not make the line flicker."""
+NARROW: Final = 60
+"""Columns; with fewer, nothing stands behind the line: a narrower terminal would wrap it."""
 WORDS: Final = {"command": "command", "language": "to the model", "meta": "brim"}
 STYLE: Final = Style.from_dict(
     {
@@ -65,12 +69,15 @@ class Prompt:
         status: Callable[[int], StyleAndTextTuples],
         colors: bool,
         missing: Callable[[str], str | None] = lambda _command: None,
+        show_others: Callable[[], None] = lambda: None,
         input: Input | None = None,
         output: Output | None = None,
     ) -> None:
         self._decide = decide
         self._status = status
         self._missing = missing
+        self._show_others = show_others
+        self._is_news = False
         self._is_flipped = False
         self._session: PromptSession[str] = PromptSession(
             history=FileHistory(str(_private(history))),
@@ -107,7 +114,7 @@ class Prompt:
 
         Ctrl-C gives up the line, and Ctrl-D on an empty one leaves.
         """
-        self._is_flipped = False
+        self._is_flipped = self._is_news = False
         try:
             text = self._session.prompt(
                 self._message,
@@ -118,6 +125,7 @@ class Prompt:
                 prompt_continuation="  ",
                 enable_open_in_editor=True,
                 enable_suspend=True,
+                pre_run=self._show_others,
             )
         except KeyboardInterrupt:
             return Decision("nothing", "", "given up")
@@ -138,6 +146,23 @@ class Prompt:
         """Draw something above the line while it is typed; only from the prompt's own thread."""
         run_in_terminal(draw)
 
+    def news(self) -> None:
+        """Others have something to show above the line; from any thread.
+
+        Where no line is typed, it is shown with the next one.
+        """
+        app = self._session.app
+        if app.is_running and app.loop is not None and not self._is_news:
+            self._is_news = True
+            soon = partial(app.loop.call_later, TOGETHER, self._above_line, context=app.context)
+            with suppress(RuntimeError):  # the line was ended just now
+                app.loop.call_soon_threadsafe(soon)
+
+    def _above_line(self) -> None:
+        self._is_news = False
+        if self._session.app.is_running:
+            run_in_terminal(self._show_others)
+
     def redraw(self) -> None:
         """Draw the line anew, because something that it shows has changed; from any thread."""
         self._session.app.invalidate()
@@ -155,7 +180,8 @@ class Prompt:
 
     def _reason(self) -> StyleAndTextTuples:
         decision = self._decision(self._typed)
-        if decision.kind == "nothing" or self._session.app.is_done:
+        is_narrow = self._session.app.output.get_size().columns < NARROW
+        if decision.kind == "nothing" or is_narrow or self._session.app.is_done:
             return []
         flip = "" if decision.kind == "meta" else " · shift-tab flips"
         return [("class:reason", f"{WORDS[decision.kind]}: {decision.reason}{flip}")]

@@ -1,6 +1,7 @@
 """Meta commands: `:name arguments`, each a function in a registry, its docstring the help.
 
-registry   how a command is entered, found and run
+registry   how a command is entered, found, checked and run
+help       all of them on one screen
 looking    what shows something and changes nothing
 talking    what changes the conversation
 keeping    what is kept between runs, and what goes along with a request

@@ -22,7 +22,7 @@ from brim.shell.commands.registry import names as all_names
 from brim.shell.context_view import shown
 from brim.shell.conversation import CUT, OWN
 from brim.shell.harmless import harmless
-from brim.talking import short_view_for
+from brim.talking import NOBODY, short_view_for
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -42,8 +42,9 @@ def help_(_shell: Shell, words: str) -> RenderableType:
     """Show what can be done here, or all about one command."""
     if words:
         found = find(words.removeprefix(":"))
-        aliases = f"\n\nAlso: {', '.join(f':{name}' for name in found.aliases)}"
-        return f"{found.head}\n\n{found.help}{aliases if found.aliases else ''}"
+        paragraphs = [" ".join(part.split()) for part in found.help.split("\n\n")]
+        also = [f"Also: {', '.join(f':{name}' for name in found.aliases)}"] if found.aliases else []
+        return Text("\n\n".join([found.head, *paragraphs, *also]))
     return Overview()
 
 
@@ -144,6 +145,8 @@ def _about(shell: Shell, name: str) -> tuple[str, str, str]:
             shell.models.endpoint(name),
         )
     except BrimError as error:
+        if str(error) == NOBODY:
+            return "not on this machine yet", "free", "`brim local` gets it"
         return "", "", harmless(str(error).split(";")[0])
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _CHOICES: Final = re.compile(r"\[([a-z|]+)\]")
-HINTS: Final = {"!!": "brim has no !!; the up key brings back the last command"}
+HINTS: Final = {"!!": "there is no !! here; the up key brings back the last command"}
 """What is said about names that other shells have."""
 
 

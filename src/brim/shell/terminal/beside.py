@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import threading
+from collections.abc import Callable
 from typing import Final
 
 from brim.shell.terminal.live import read
@@ -16,20 +17,32 @@ MOST: Final = 65_536
 class Beside:
     """A thread that reads from a shell's terminal, except when it is paused."""
 
-    def __init__(self, master: int) -> None:
+    def __init__(self, master: int, on_output: Callable[[], None]) -> None:
         self._master = master
+        self._on_output = on_output
         self._waiting = b""
+        self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._wake, self._waker = os.pipe()
         self.go_on()
 
     def taken(self) -> bytes:
-        """What has come so far; only while paused."""
-        waiting, self._waiting = self._waiting, b""
+        """What has come so far."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, b""
         return waiting
 
+    def lines(self) -> bytes:
+        """What has come so far, up to the end of its last line; the rest waits on."""
+        with self._lock:
+            end = self._waiting.rfind(b"\n") + 1
+            lines, self._waiting = self._waiting[:end], self._waiting[end:]
+        return lines
+
     def add(self, data: bytes) -> None:
-        self._waiting = (self._waiting + data)[-MOST:]
+        with self._lock:
+            self._waiting = (self._waiting + data)[-MOST:]
+        self._on_output()
 
     def go_on(self) -> None:
         self._thread = threading.Thread(target=self._read, daemon=True, name="brim-shell-output")

@@ -8,7 +8,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -89,6 +89,8 @@ class UserShell:
         self._answers: dict[str, str] = {}
         self._read: tuple[str, str | None] | None = None
         """The last command that was looked at, and what it lacked."""
+        self.on_output: Callable[[], None] = _nothing
+        """Called from another thread when a job in the background has written something."""
         self.typed = ""
         """What was typed during the last command and read by no program."""
 
@@ -128,6 +130,12 @@ class UserShell:
         found = self._dialect.read_variables(self._asked(self._dialect.variables))
         return MappingProxyType({k: v for k, v in found.items() if not k.startswith(OURS)})
 
+    def show_lines(self) -> None:
+        """Shows the whole lines that jobs in the background have written; while nothing runs."""
+        beside = self._beside
+        if beside is not None and (lines := beside.lines()):
+            self._draw(lines)
+
     def close(self) -> None:
         """Ends the shell for good, also in the middle of its start or of a command."""
         self._is_closed = True
@@ -160,6 +168,8 @@ class UserShell:
 
         def show(data: bytes) -> None:
             self._draw(data)
+            height, width = window(self._screen) or (rows, columns)
+            cleaner.resize(width=width, height=height)
             kept.add(cleaner.feed(data))
 
         relay = Relay(live, show, keys=self._keys, screen=self._screen)
@@ -244,7 +254,7 @@ class UserShell:
             if self._live is None or not self._live.is_alive:
                 self._drop()
                 self._live = self._launched()
-                self._beside = Beside(self._live.master)
+                self._beside = Beside(self._live.master, lambda: self.on_output())
             return self._live
 
     def _launched(self) -> LiveShell:
@@ -295,6 +305,10 @@ class UserShell:
             beside.close()
         if live is not None:
             live.close()
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
 
 
 def _nowhere(_data: bytes) -> None:

@@ -1,0 +1,149 @@
+"""Keys that are typed while brim works: not seen, not lost, and no answer to what is asked later."""
+
+from __future__ import annotations
+
+import os
+import termios
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from brim.shell.quiet import Early, typed_text
+from brim.testing import Say, Scripted
+from tests.shell.answering import COMMAND, DESTRUCTIVE, asks
+from tests.shell.driving import Home, Typist, home
+from tests.terminal import Start, start_terminal
+
+__all__ = ["home", "start_terminal"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        ("", ""),
+        ("ls -l\r", "ls -l"),
+        ("one\rtwo\r", "one\ntwo"),
+        ("lx\x7fs", "ls"),
+        ("\x7f\x7fa", "a"),
+        ("a\x1b[D\x1bOAb\x1b[1;5Cc\x1b[24;80R", "abc"),
+        ("\x1b[200~pasted\x1b[201~", "pasted"),
+        ("tab\there\x04\x1b", "tabhere"),
+        ("é中🙂", "é中🙂"),
+    ],
+)
+def test_what_keys_have_typed(keys: str, text: str) -> None:
+    assert typed_text(keys) == text
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[int, int]]:
+    ours, theirs = os.openpty()
+    yield ours, theirs
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_keys_are_neither_echoed_nor_lost(pair: tuple[int, int]) -> None:
+    ours, theirs = pair
+    before = termios.tcgetattr(theirs)
+    early = Early(theirs)
+    with early.quiet(), early.quiet():
+        os.write(ours, b"first")
+        early.take()
+        os.write(ours, b" second\r")
+    os.set_blocking(ours, False)
+    with pytest.raises(BlockingIOError):
+        os.read(ours, 100)
+    assert termios.tcgetattr(theirs) == before
+    assert early.text() == "first second"
+    assert early.text() == ""
+
+
+def test_a_terminal_is_as_before_whatever_happens(pair: tuple[int, int]) -> None:
+    before = termios.tcgetattr(pair[1])
+    with pytest.raises(KeyboardInterrupt), Early(pair[1]).quiet():
+        assert not termios.tcgetattr(pair[1])[3] & termios.ECHO
+        raise KeyboardInterrupt
+    assert termios.tcgetattr(pair[1]) == before
+
+
+def test_where_there_is_no_terminal_nothing_is_read() -> None:
+    reading, writing = os.pipe()
+    try:
+        os.write(writing, b"a script\n")
+        early = Early(reading)
+        with early.quiet():
+            early.take()
+        assert early.text() == ""
+        assert os.read(reading, 100) == b"a script\n"
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def typed_while_it_answers(shell: Typist, keys: str) -> None:
+    shell.terminal.line("please speak slowly")
+    shell.terminal.wait_for("First")
+    shell.terminal.type(keys)
+
+
+def test_keys_typed_into_an_answer_stand_in_the_next_prompt(
+    home: Home, start_terminal: Start
+) -> None:
+    hold = threading.Event()
+    with Scripted([Say("First words and then the last ones.", hold=hold)]) as provider:
+        home.configure(provider)
+        with home.shell(start=start_terminal) as shell:
+            typed_while_it_answers(shell, "echo early\r")
+            hold.set()
+            shell.at("$ echo early")
+            assert "First words and then the last ones." in shell.terminal.everything
+            shell.terminal.press("enter")
+            shell.terminal.wait_for(lambda screen: "early" in screen)
+            shell.at_prompt()
+
+
+def test_keys_typed_before_ctrl_c_are_not_lost(home: Home, start_terminal: Start) -> None:
+    hold = threading.Event()
+    with Scripted([Say("First words and then the last ones.", hold=hold)]) as provider:
+        home.configure(provider)
+        with home.shell(start=start_terminal) as shell:
+            typed_while_it_answers(shell, "echo early")
+            shell.terminal.press("ctrl-c")
+            shell.at("$ echo early")
+            assert "stopped; what was said is kept" in shell.terminal.everything
+
+
+@pytest.mark.parametrize(
+    ("command", "question"),
+    [("rm -rf precious", DESTRUCTIVE), ("touch made", COMMAND)],
+)
+def test_what_was_typed_before_a_question_does_not_answer_it(
+    home: Home, command: str, question: str
+) -> None:
+    (home.folder / "precious").mkdir()
+    hold = threading.Event()
+    with Scripted([Say(f"First this:\nCMD: {command}", hold=hold)]) as provider:
+        home.configure(provider)
+        with home.shell() as shell:
+            typed_while_it_answers(shell, "yes\r")
+            hold.set()
+            asks(shell, question)
+            shell.terminal.line("s")
+            shell.at_prompt("yes")
+    assert (home.folder / "precious").is_dir()
+    assert not (home.folder / "made").exists()
+
+
+def test_what_came_with_the_line_does_not_answer_a_question(home: Home) -> None:
+    (home.folder / "precious").mkdir()
+    with Scripted("So:\nCMD: rm -rf precious") as provider:
+        home.configure(provider)
+        with home.shell() as shell:
+            shell.terminal.type("?take it away\ryes\r")
+            asks(shell, DESTRUCTIVE)
+            shell.terminal.line("s")
+            shell.at("yes")
+    assert (home.folder / "precious").is_dir()
+    assert len(provider.requests) == 1
