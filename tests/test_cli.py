@@ -257,7 +257,6 @@ def test_a_device_is_written_to_and_not_replaced() -> None:
         (["models", "gpt4o"], "", 2, "gpt4o is not known; near it: gpt-4o"),
         (["models", "xyzzy"], "", 2, "`brim models` lists"),
         (["nonsense"], "", 2, "No such command"),
-        ([], "", 2, "Usage: "),
     ],
 )
 def test_every_end_has_its_code_and_its_reason(

@@ -1,4 +1,4 @@
-"""Keys that are typed while brim works: not seen, not lost, and no answer to what is asked later."""
+"""Keys that are typed while brim works: not seen, not lost, and no answer to a later question."""
 
 from __future__ import annotations
 
@@ -62,9 +62,14 @@ def test_keys_are_neither_echoed_nor_lost(pair: tuple[int, int]) -> None:
 
 def test_a_terminal_is_as_before_whatever_happens(pair: tuple[int, int]) -> None:
     before = termios.tcgetattr(pair[1])
-    with pytest.raises(KeyboardInterrupt), Early(pair[1]).quiet():
-        assert not termios.tcgetattr(pair[1])[3] & termios.ECHO
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with Early(pair[1]).quiet():
+            assert not termios.tcgetattr(pair[1])[3] & termios.ECHO
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert termios.tcgetattr(pair[1]) == before
 
 

@@ -86,7 +86,7 @@ def test_the_end_of_the_users_shell_is_told(home: Home, command: str, code: int)
 
 @pytest.mark.usefixtures("provider")
 def test_the_output_of_a_job_comes_above_the_line(home: Home, start_terminal: Start) -> None:
-    job = "(until [ -e go ]; do sleep 0.02; done; echo the job speaks; printf 'and on') &"
+    job = "!(until [ -e go ]; do sleep 0.02; done; echo the job speaks; printf 'and on') &"
     with home.shell(start=start_terminal) as shell:
         shell.do(job)
         shell.terminal.type("echo half a")

@@ -244,8 +244,8 @@ class _Page:
 
     def scrolled(self) -> str:
         """Hands out the lines that can no longer change."""
-        is_held = self._is_picture and self._top is not None
-        count = min(self._floor, self._row, *([self._top] if is_held else [])) - self._base
+        held = self._top if self._is_picture and self._top is not None else self._floor
+        count = min(self._floor, self._row, held) - self._base
         if count <= 0:
             return ""
         out = self._joined(self._rows[:count], self._base)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import run_in_terminal
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.document import Document
 from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.filters import Condition, has_focus
 from prompt_toolkit.history import FileHistory
@@ -21,12 +23,13 @@ from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.styles import Style
+from prompt_toolkit.utils import is_dumb_terminal
 
 from brim.shell.classify import Decision, flipped
+from brim.shell.plain import plain_line
 
 if TYPE_CHECKING:
     from prompt_toolkit.application import Application
-    from prompt_toolkit.buffer import Buffer
     from prompt_toolkit.completion import Completer
     from prompt_toolkit.formatted_text import StyleAndTextTuples
     from prompt_toolkit.input import Input
@@ -107,7 +110,10 @@ class Prompt:
             self._session.app.after_render -= shown
             work()
 
-        self._session.app.after_render += shown
+        if self._is_dumb:  # it shows nothing that could be waited for
+            work()
+        else:
+            self._session.app.after_render += shown
 
     def line(self, default: str = "") -> Decision | None:
         """What was typed, and what it is; None where the user wants to leave.
@@ -116,6 +122,8 @@ class Prompt:
         """
         self._is_flipped = self._is_news = False
         try:
+            if self._is_dumb:
+                return self._plain(default)
             text = self._session.prompt(
                 self._message,
                 default=default,
@@ -133,9 +141,21 @@ class Prompt:
             return None
         return self._decision(text)
 
+    def _plain(self, default: str) -> Decision:
+        """The same where nothing can be painted: only the line, and only its sign before it."""
+        self._show_others()
+        text = plain_line(SIGNS["nothing"][1], default)
+        while self._goes_on(Buffer(document=Document(text))):
+            text += "\n" + plain_line("  ")
+        if text.strip():
+            self._session.history.append_string(text)
+        return self._decision(text)
+
     def ask(self, question: str, default: str = "") -> str:
         """An answer to a question; Ctrl-D answers nothing, and Ctrl-C is raised."""
         try:
+            if self._is_dumb:
+                return plain_line(question, default)
             asking = self._asking()
             with _unanswering(asking.input):
                 return asking.prompt(_with_keys(question), default=default)
