@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from brim.errors import InputError, StoreError
 from brim.ledger import DayCap
 from brim.store import Database, Spending, state_folder
-from brim.talking import chosen, client_for, session_for, short_view_for
+from brim.talking import chosen, client_for, options_for, session_for, short_view_for
 
 if TYPE_CHECKING:
     from brim.config import Config
@@ -89,9 +89,7 @@ def answering(
     session.target = replace(session.target, called=choice.name)
     session.append(turn)
     with _books(session, config, environment), client_for(choice, config, environment) as client:
-        options = (
-            {} if asked.max_tokens is None else {_longest(choice.model.format): asked.max_tokens}
-        )
+        options = options_for(choice, asked.max_tokens)
         view = short_view_for(choice, config)
         stream = client.stream(session, short_view=view, **options)
         try:
@@ -120,7 +118,3 @@ def _books(session: Session, config: Config, environment: Mapping[str, str]) -> 
         yield
     finally:
         database.close()
-
-
-def _longest(format: str) -> str:
-    return "max_output_tokens" if format == "responses" else "max_tokens"

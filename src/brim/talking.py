@@ -148,6 +148,14 @@ def settings_for(choice: Chosen, config: Config) -> dict[str, Any]:
     }
 
 
+def options_for(choice: Chosen, max_tokens: int | None = None) -> dict[str, Any]:
+    """What goes into each request to a model: how long its answer may be."""
+    longest = choice.model.max_tokens if max_tokens is None else max_tokens
+    if longest is None:
+        return {}
+    return {"max_output_tokens" if choice.model.format == "responses" else "max_tokens": longest}
+
+
 def short_view_for(choice: Chosen, config: Config) -> ShortView | None:
     view = config.short_view
     return ShortView(view.keep_turns, view.max_turn_chars) if choice.model.short_view else None

@@ -274,3 +274,14 @@ def test_whatever_happens_the_next_shell_finds_the_same(
     found = again(conversation)
     assert found.session.to_dict() == conversation.session.to_dict()
     database.close()
+
+
+def test_what_was_said_is_there_though_nothing_else_can_be_read(log: Log) -> None:
+    first = begun(log)
+    first.say("one")
+    answer(first, "two")
+    first.output("$ ls\nfile")
+    log.record(first.name, [], {"version": 1, "nonsense": True})
+    second = again(first)
+    assert said(second) == ["one", "two"]
+    assert second.session.waiting == "$ ls\nfile"

@@ -57,6 +57,8 @@ class ModelConfig:
     """Tokens that it holds, answer included, where neither server nor catalog knows."""
     reply: FromZero | None = field(default=None, metadata=_example(4_096))
     """Tokens kept free for the answer."""
+    max_tokens: FromOne | None = field(default=None, metadata=_example(1_024))
+    """The longest answer that is asked for."""
     template: Template | None = field(default=None, metadata=_example("mistral"))
     """Whose chat template it follows, where its name does not tell."""
     short_view: bool = False

@@ -14,7 +14,7 @@ from brim.shell.attaching import fit_blocks
 from brim.shell.beside import summarizer
 from brim.shell.calling import STOPPED, answer_calls
 from brim.shell.proposing import offer_commands
-from brim.talking import short_view_for
+from brim.talking import options_for, short_view_for
 
 if TYPE_CHECKING:
     from brim.plan import Plan
@@ -124,15 +124,16 @@ def _answer_of(shell: Shell, name: str, route: Route, category: str) -> Reply:
     shell.turn_to(name)
     with shell.screen.waiting(f"{name} …"):
         shell.background.settle()
-        client = shell.models.client(name)
+        client, choice = shell.models.client(name), shell.models.choice(name)
         shell.models.prepare(session, name)
         fit_blocks(shell)
         session.summarize = _automatic(shell, name)
         stream = client.stream(
             session,
             system=shell.base_prompt(route.system) if route.system else None,
-            short_view=short_view_for(shell.models.choice(name), shell.config),
+            short_view=short_view_for(choice, shell.config),
             category=category,
+            **options_for(choice),
         )
         pieces = stream.pieces()
         first = next(pieces, None)

@@ -151,7 +151,10 @@ def resumed(log: Log, name: str, make: Callable[[dict[str, Any] | None], Session
     state, draft = log.state(name)
     found = _read(log, name)
     said = {"turns": found.turns, "waiting": found.waiting}
-    session = make(None if state is None else {**state, **said})
+    try:
+        session = make(None if state is None else {**state, **said})
+    except InputError:  # what was decided cannot be read; what was said can, and is what counts
+        state, session = None, make(None)
     if state is None:
         for turn in found.turns:
             session.append(turn)

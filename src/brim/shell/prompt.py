@@ -23,7 +23,6 @@ from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.styles import Style
-from prompt_toolkit.utils import is_dumb_terminal
 
 from brim.shell.classify import Decision, flipped
 from brim.shell.plain import plain_line
