@@ -60,6 +60,21 @@ def test_keys_are_neither_echoed_nor_lost(pair: tuple[int, int]) -> None:
     assert early.text() == ""
 
 
+def test_a_question_finds_the_terminal_as_usual_and_no_keys(pair: tuple[int, int]) -> None:
+    ours, theirs = pair
+    before = termios.tcgetattr(theirs)
+    early = Early(theirs)
+    with early.quiet():
+        os.write(ours, b"yes\r")
+        with early.asking():
+            assert termios.tcgetattr(theirs) == before
+            os.write(ours, b"no\r")
+            assert os.read(theirs, 100) == b"no\n"
+        assert not termios.tcgetattr(theirs)[3] & termios.ECHO
+    assert termios.tcgetattr(theirs) == before
+    assert early.text() == "yes"
+
+
 def test_a_terminal_is_as_before_whatever_happens(pair: tuple[int, int]) -> None:
     before = termios.tcgetattr(pair[1])
 
@@ -139,6 +154,17 @@ def test_what_was_typed_before_a_question_does_not_answer_it(
             shell.at_prompt("yes")
     assert (home.folder / "precious").is_dir()
     assert not (home.folder / "made").exists()
+
+
+def test_an_answer_is_seen_where_the_terminal_can_only_print(home: Home) -> None:
+    with Scripted("So:\nCMD: touch made") as provider:
+        home.configure(provider)
+        with home.shell(also={"TERM": "dumb"}) as shell:
+            shell.terminal.line("?make it")
+            asks(shell, COMMAND)
+            shell.terminal.line("y")
+            shell.at_prompt()
+    assert (home.folder / "made").exists()
 
 
 def test_what_came_with_the_line_does_not_answer_a_question(home: Home) -> None:

@@ -146,6 +146,33 @@ def test_ctrl_z_goes_back_to_the_shell_that_started_it(home: Home, provider: Scr
         assert "^Z" not in terminal.everything
 
 
+@pytest.mark.usefixtures("provider")
+@pytest.mark.parametrize(("columns", "is_told"), [(70, True), (50, False)])
+def test_a_narrow_terminal_has_only_the_line(home: Home, columns: int, is_told: bool) -> None:
+    with home.shell(columns=columns) as shell:
+        shell.terminal.type("echo hi")
+        shell.at("$ echo hi")
+        assert ("command: " in "\n".join(shell.terminal.settle())) == is_told
+
+
+def test_a_terminal_that_can_only_print(home: Home, provider: Scripted) -> None:
+    with home.shell(also={"TERM": "dumb"}) as shell:
+        shell.terminal.type("echo onx")
+        shell.at_prompt("echo onx")
+        shell.terminal.press("backspace")
+        shell.at_prompt("echo on")
+        shell.terminal.line("e |")
+        shell.at("")
+        shell.terminal.line("tr o O")
+        shell.terminal.wait_for(lambda screen: "One" in screen)
+        shell.at_prompt()
+        assert "Aye." in shell.do("who are you?")
+        shell.leave()
+        assert isinstance(shell.terminal, Terminal)
+        assert b"\x1b" not in shell.terminal.written
+    assert texts(provider.requests[0])[-1].endswith("who are you?")
+
+
 def test_what_was_typed_before_comes_back(home: Home, provider: Scripted) -> None:
     with home.shell() as shell:
         shell.do("echo alpha")

@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Final
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import run_in_terminal
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
-from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.document import Document
 from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.filters import Condition, has_focus
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.keys import Keys
-from prompt_toolkit.output import ColorDepth
+from prompt_toolkit.output import ColorDepth, DummyOutput
 from prompt_toolkit.styles import Style
+from prompt_toolkit.utils import is_dumb_terminal
 
 from brim.shell.classify import Decision, flipped
 from brim.shell.plain import plain_line
@@ -79,8 +78,8 @@ class Prompt:
         self._status = status
         self._missing = missing
         self._show_others = show_others
-        self._is_news = False
-        self._is_flipped = False
+        self._is_news = self._is_flipped = False
+        self._is_dumb = output is None and is_dumb_terminal()
         self._session: PromptSession[str] = PromptSession(
             history=FileHistory(str(_private(history))),
             completer=completer,
@@ -90,7 +89,7 @@ class Prompt:
             style=STYLE,
             color_depth=None if colors else ColorDepth.DEPTH_1_BIT,
             input=input,
-            output=output,
+            output=DummyOutput() if self._is_dumb else output,
         )
         # Made when something is asked: at the start it would only keep the prompt waiting.
         self._asking: Callable[[], PromptSession[str]] = cache(
@@ -144,7 +143,7 @@ class Prompt:
         """The same where nothing can be painted: only the line, and only its sign before it."""
         self._show_others()
         text = plain_line(SIGNS["nothing"][1], default)
-        while self._goes_on(Buffer(document=Document(text))):
+        while self._is_unfinished(text) or _is_open(text):
             text += "\n" + plain_line("  ")
         if text.strip():
             self._session.history.append_string(text)
@@ -205,13 +204,10 @@ class Prompt:
         flip = "" if decision.kind == "meta" else " · shift-tab flips"
         return [("class:reason", f"{WORDS[decision.kind]}: {decision.reason}{flip}")]
 
-    def _goes_on(self, buffer: Buffer) -> bool:
-        """Whether a line is not at its end: its shell would wait for more, or it says so itself."""
-        decision = self._decision(buffer.text)
-        if decision.kind == "command" and self._missing(decision.text) is not None:
-            buffer.cursor_position = len(buffer.text)
-            return True
-        return _is_open(buffer.document.text_before_cursor)
+    def _is_unfinished(self, text: str) -> bool:
+        """Whether it is a command whose shell would wait for more."""
+        decision = self._decision(text)
+        return decision.kind == "command" and self._missing(decision.text) is not None
 
     def _toolbar(self) -> StyleAndTextTuples:
         return self._status(self._session.app.output.get_size().columns)
@@ -223,10 +219,14 @@ class Prompt:
 
         @keys.add("enter", filter=is_typing)
         def _(event: KeyPressEvent) -> None:
-            if self._goes_on(event.current_buffer):
-                event.current_buffer.insert_text("\n")
+            buffer = event.current_buffer
+            if self._is_unfinished(buffer.text):
+                buffer.cursor_position = len(buffer.text)
+                buffer.insert_text("\n")
+            elif _is_open(buffer.document.text_before_cursor):
+                buffer.insert_text("\n")
             else:
-                event.current_buffer.validate_and_handle()
+                buffer.validate_and_handle()
 
         @keys.add("escape", "enter", filter=is_line)
         def _(event: KeyPressEvent) -> None:

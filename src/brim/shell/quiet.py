@@ -14,6 +14,8 @@ _SEQUENCE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?", re.DOTALL)
 """A key that types no character, or a terminal's late answer."""
 _MOST: Final = 65_536
 
+Attributes = list[int | list[bytes | int]]
+
 
 class Early:
     """The keys that are typed too early at a terminal; where there is none, there are no keys."""
@@ -21,28 +23,42 @@ class Early:
     def __init__(self, descriptor: int = 0) -> None:
         self._descriptor = descriptor
         self._keys = b""
-        self._is_quiet = False
+        self._usual: Attributes | None = None
+        """How the terminal was, while it is quiet."""
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
         """Echo nothing, and lose nothing by Ctrl-C, which works as ever."""
-        if self._is_quiet or not os.isatty(self._descriptor):
+        if self._usual is not None or not os.isatty(self._descriptor):
             yield
             return
-        before = termios.tcgetattr(self._descriptor)
-        self._set(_without_echo(termios.tcgetattr(self._descriptor)))
-        self._is_quiet = True
+        before = self._usual = termios.tcgetattr(self._descriptor)
+        self._set(_without_echo(before))
         try:
             yield
         finally:
             self.take()
-            self._is_quiet = False
+            self._usual = None
             self._set(before)
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """The terminal as usual for a question; what was typed before it is no answer."""
+        self.take()
+        usual = self._usual
+        if usual is None:
+            yield
+            return
+        self._set(usual)
+        try:
+            yield
+        finally:
+            self._set(_without_echo(usual))
 
     def take(self) -> None:
         """Keep what was typed so far away from whoever reads next."""
         with suppress(OSError):
-            while self._is_quiet and len(self._keys) < _MOST and self._has_keys():
+            while self._usual is not None and len(self._keys) < _MOST and self._has_keys():
                 data = os.read(self._descriptor, _MOST)
                 if not data:
                     return
@@ -56,7 +72,7 @@ class Early:
     def _has_keys(self) -> bool:
         return bool(select.select([self._descriptor], [], [], 0)[0])
 
-    def _set(self, attributes: list[int | list[bytes | int]]) -> None:
+    def _set(self, attributes: Attributes) -> None:
         with suppress(termios.error):  # the terminal is gone
             termios.tcsetattr(self._descriptor, termios.TCSADRAIN, attributes)
 
@@ -72,13 +88,12 @@ def typed_text(keys: str) -> str:
     return text.strip("\n")
 
 
-def _without_echo(
-    attributes: list[int | list[bytes | int]],
-) -> list[int | list[bytes | int]]:
-    flags, signs = attributes[3], attributes[6]
-    assert isinstance(flags, int)
+def _without_echo(attributes: Attributes) -> Attributes:
+    *modes, signs = attributes
+    assert isinstance(modes[3], int)
     assert isinstance(signs, list)
     # Without the last one, the terminal would throw away what was typed before a Ctrl-C.
-    attributes[3] = flags & ~(termios.ECHO | termios.ICANON) | termios.NOFLSH
+    modes[3] = modes[3] & ~(termios.ECHO | termios.ICANON) | termios.NOFLSH
+    signs = [*signs]
     signs[termios.VMIN], signs[termios.VTIME] = 1, 0
-    return attributes
+    return [*modes, signs]

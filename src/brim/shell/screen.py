@@ -124,8 +124,8 @@ class Screen:
         Keys that were typed before the question was there are no answer to it.
         """
         sys.stdout.flush()
-        self.early.take()
-        return self._ask(question, default).strip()
+        with self.early.asking():
+            return self._ask(question, default).strip()
 
     def answer(self) -> AnswerScreen:
         """Where an answer is drawn while it comes."""
