@@ -25,7 +25,7 @@ from brim.providers import transport
 from brim.providers.client import AsyncClient
 from brim.shell.asking import ask
 from brim.shell.conversation import Conversation
-from brim.shell.screen import Screen
+from brim.shell.drawing.screen import Screen
 from brim.shell.starting import Wanted, begin_work, started
 
 WORDS = "And what does that mean for number {}?"

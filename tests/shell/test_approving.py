@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from brim.errors import InputError
-from brim.shell.approving import LONGEST, Rules, prefix_of, simple_commands
+from brim.shell.safety.approving import LONGEST, Rules, prefix_of, simple_commands
 
 RULES = Rules(
     prefixes=(

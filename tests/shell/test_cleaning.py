@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from brim.shell.cleaning import Cleaner, cleaned
-from brim.shell.page import LONGEST
+from brim.shell.terminal.cleaning import Cleaner, cleaned
+from brim.shell.terminal.page import LONGEST
 
 LINES = "".join(f"line {number}\r\n" for number in range(60))
 

@@ -17,9 +17,9 @@ from rich.console import Console
 
 from brim.errors import BrimError, BudgetError, InputError
 from brim.session import Session
-from brim.shell.context import Picture, as_json, picture, shown
-from brim.shell.context_sizes import system_blocks
-from brim.shell.context_view import columns
+from brim.shell.drawing.context import Picture, as_json, picture, shown
+from brim.shell.drawing.context_sizes import system_blocks
+from brim.shell.drawing.context_view import columns
 from brim.system import Fact
 from brim.usage import Price
 from tests.strategies import histories, policies, text

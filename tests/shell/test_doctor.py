@@ -16,7 +16,7 @@ import pytest
 from brim.config import Loaded, load
 from brim.errors import ConfigError
 from brim.local import LocalServer
-from brim.shell.doctor import Check, is_well, lines, run
+from brim.shell.setup.doctor import Check, is_well, lines, run
 from tests.shell.test_finding import VLLM, free_port, serving
 
 Checked = Callable[..., list[Check]]

@@ -18,7 +18,7 @@ import pytest
 from brim import catalog
 from brim.config import ModelConfig
 from brim.local import LocalServer
-from brim.shell.finding import Found, find
+from brim.shell.setup.finding import Found, find
 
 PATIENT = 20.0
 """Seconds, for a machine that has much to do."""
@@ -299,7 +299,8 @@ def test_nothing_heavy_is_loaded() -> None:
         [
             sys.executable,
             "-c",
-            "import sys; from brim.shell.finding import find; find({}, ports=[], timeout=0.1);"
+            "import sys; from brim.shell.setup.finding import find\n"
+            "find({}, ports=[], timeout=0.1)\n"
             "print([name for name in ('aiohttp', 'mcp', 'rich') if name in sys.modules])",
         ],
         capture_output=True,

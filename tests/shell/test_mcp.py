@@ -33,7 +33,7 @@ from brim.errors import (
     ProviderTimeoutError,
 )
 from brim.shell.mcp import Result, Servers
-from brim.shell.mcp_tools import LONGEST_NAME, offered_name, result_of, tool_of
+from brim.shell.mcp.tools import LONGEST_NAME, offered_name, result_of, tool_of
 
 SCRIPT = Path(__file__).with_name("mcp_server.py")
 SECRET = "hush-hush"

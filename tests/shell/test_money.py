@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from brim.ledger import Entry, Ledger, RequestLog
-from brim.shell.money import cost, cost_detail, usage
+from brim.shell.drawing.money import cost, cost_detail, usage
 from brim.usage import Price, Usage
 
 PRICE = Price(input=Decimal(1), output=Decimal(2))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim.shell.mcp import Tool
-from brim.shell.offering import Offer, offer
+from brim.shell.mcp.offering import Offer, offer
 
 FIRST = 10
 """What the first definition costs on top, as with real models."""

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from brim.session import Session
-from brim.shell.context import picture as context
-from brim.shell.context import shown
+from brim.shell.drawing.context import picture as context
+from brim.shell.drawing.context import shown
 from scripts.shell_scenes import SCENES
 from scripts.write_pictures import FOLDER, SIGN_WIDTH, picture, svg
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from brim.shell.quiet import Early, typed_text
+from brim.shell.lines.quiet import Early, typed_text
 from brim.testing import Say, Scripted
 from tests.shell.answering import COMMAND, DESTRUCTIVE, asks
 from tests.shell.driving import Home, Typist, home

@@ -21,7 +21,7 @@ from brim.local import LocalServer
 from brim.messages import Call
 from brim.providers import Connection, Endpoint, Learned, Portal
 from brim.shell.mcp import Result, Servers, Tool
-from brim.shell.offering import offer
+from brim.shell.mcp.offering import offer
 from tests.conftest import LlamaWith
 
 SCRIPT = Path(__file__).with_name("mcp_server.py")

@@ -28,7 +28,7 @@ def doctor(context: click.Context, as_json: bool) -> None:
     """
     from brim import config
     from brim.errors import ConfigError
-    from brim.shell.doctor import is_well, lines, run
+    from brim.shell.setup.doctor import is_well, lines, run
 
     loaded: config.Loaded | ConfigError
     try:

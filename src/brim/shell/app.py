@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from brim.errors import BrimError
 from brim.shell import commands
 from brim.shell.asking import ask
-from brim.shell.quiet import typed_text
+from brim.shell.lines.quiet import typed_text
 from brim.shell.running import run
 
 if TYPE_CHECKING:
-    from brim.shell.classify import Decision
-    from brim.shell.prompt import Prompt
+    from brim.shell.lines.classify import Decision
+    from brim.shell.lines.prompt import Prompt
     from brim.shell.state import Shell
 
 FAULTS = "faults.log"

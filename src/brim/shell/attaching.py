@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from brim.errors import InputError
-from brim.shell.offering import offer
+from brim.shell.mcp.offering import offer
 from brim.shell.tree import Tree, tree
 from brim.summary import CHARS_PER_TOKEN
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from brim.config import McpConfig
-    from brim.shell.offering import Offer
+    from brim.shell.mcp.offering import Offer
     from brim.shell.state import Shell
 
 BLOCK_SHARE: Final = 0.15

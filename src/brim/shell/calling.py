@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
-from brim.shell.arguments import commands_among
-from brim.shell.harmless import harmless
-from brim.shell.mcp_tools import Result
+from brim.shell.drawing.harmless import harmless
+from brim.shell.mcp.tools import Result
 from brim.shell.proposing import YES, judged
+from brim.shell.safety.arguments import commands_among
 
 if TYPE_CHECKING:
     from brim.messages import Call
-    from brim.shell.mcp_tools import Tool
+    from brim.shell.mcp.tools import Tool
     from brim.shell.state import Shell
 
 SKIPPED: Final = Result("[brim] skipped by user", is_error=True)

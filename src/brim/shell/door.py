@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 from brim.shell import commands
 from brim.shell.app import follow, talk
-from brim.shell.completion import ShellCompleter
 from brim.shell.conversation import CUT
-from brim.shell.prompt import Prompt
-from brim.shell.reader import Reader
-from brim.shell.screen import Screen, nobody
+from brim.shell.drawing.screen import Screen, nobody
+from brim.shell.lines.completion import ShellCompleter
+from brim.shell.lines.prompt import Prompt
+from brim.shell.lines.reader import Reader
 from brim.shell.starting import Wanted, begin_work, started
 
 if TYPE_CHECKING:

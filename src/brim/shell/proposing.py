@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final, Literal
 from rich.text import Text
 
 from brim.errors import BrimError, InputError
-from brim.shell.approving import prefix_of
 from brim.shell.beside import aside
 from brim.shell.commands_in import commands_in
 from brim.shell.danger import judge
-from brim.shell.harmless import harmless
+from brim.shell.drawing.harmless import harmless
 from brim.shell.running import run
+from brim.shell.safety.approving import prefix_of
 
 if TYPE_CHECKING:
     from brim.shell.danger import Verdict

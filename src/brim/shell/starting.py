@@ -16,7 +16,7 @@ from brim.shell.commands.talking import FITTING
 from brim.shell.conversation import Conversation, resumed
 from brim.shell.mcp import Servers
 from brim.shell.models import Models
-from brim.shell.secrets import Masker
+from brim.shell.safety.secrets import Masker
 from brim.shell.state import Shell, allowed
 from brim.shell.terminal import UserShell
 from brim.shell.tree import root_of
@@ -27,7 +27,7 @@ from brim.talking import settings_for
 if TYPE_CHECKING:
     from brim.config import Loaded
     from brim.ledger import Slot
-    from brim.shell.screen import Screen
+    from brim.shell.drawing.screen import Screen
 
 PLAIN: Final = {"TERM": "dumb", "NO_COLOR": "1"}
 """What tells programs that nobody looks, though they run on a terminal of their own."""
@@ -122,7 +122,7 @@ def _models(
     if wanted.model or config.models:
         asked, found = wanted.model or saved, {}
     else:
-        from brim.shell import first
+        from brim.shell.setup import first
 
         found = first.models(environment, screen)
         asked = saved or next(iter(found), None)

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from brim.errors import BrimError, BudgetError, InputError
 from brim.routing import Route
 from brim.session import SMALL_WINDOW
-from brim.shell.approving import Rules
 from brim.shell.background import Background
-from brim.shell.classify import Decision
 from brim.shell.commands_in import DEFAULT_PROMPT, RULE, WITH_TOOLS
-from brim.shell.secrets import Masker
+from brim.shell.lines.classify import Decision
+from brim.shell.safety.approving import Rules
+from brim.shell.safety.secrets import Masker
 from brim.store import Event
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from brim.config import Config, Loaded
     from brim.session import Session
     from brim.shell.conversation import Conversation
+    from brim.shell.drawing.screen import Screen
     from brim.shell.mcp import Servers
-    from brim.shell.mcp_tools import Tool
+    from brim.shell.mcp.offering import Offer
+    from brim.shell.mcp.tools import Tool
     from brim.shell.models import Models
-    from brim.shell.offering import Offer
-    from brim.shell.screen import Screen
     from brim.shell.terminal import UserShell
     from brim.store import Facts, Log, Spending
 

@@ -15,7 +15,7 @@ from brim.config import McpConfig
 from brim.errors import InputError
 from brim.shell.attaching import connect, disconnect, hide_tree, remember, show_tree
 from brim.shell.commands.registry import command, number
-from brim.shell.harmless import harmless
+from brim.shell.drawing.harmless import harmless
 from brim.summary import transcript
 
 if TYPE_CHECKING:

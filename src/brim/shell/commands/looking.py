@@ -14,14 +14,14 @@ from brim.config import DEFAULT, home_as_tilde, public, toml
 from brim.errors import BrimError, BudgetError
 from brim.ledger import money as dollars
 from brim.session import Session
-from brim.shell import context as contexts
-from brim.shell import money
 from brim.shell.commands.help import Overview
 from brim.shell.commands.registry import command, find, number
 from brim.shell.commands.registry import names as all_names
-from brim.shell.context_view import shown
 from brim.shell.conversation import CUT, OWN
-from brim.shell.harmless import harmless
+from brim.shell.drawing import context as contexts
+from brim.shell.drawing import money
+from brim.shell.drawing.context_view import shown
+from brim.shell.drawing.harmless import harmless
 from brim.talking import NOBODY, short_view_for
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def config(shell: Shell, words: str) -> RenderableType:
 @command()
 def doctor(shell: Shell, _words: str) -> RenderableType | None:
     """Look for what is wrong with the set-up, and say what to do about it."""
-    from brim.shell.doctor import run as examine
+    from brim.shell.setup.doctor import run as examine
 
     for check in examine(shell.loaded, shell.environment):
         sign, style = SIGNS[check.state]

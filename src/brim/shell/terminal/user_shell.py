@@ -16,9 +16,9 @@ from types import MappingProxyType
 from typing import Final
 
 from brim.errors import BrimError, InputError
-from brim.shell.cleaning import Cleaner
 from brim.shell.terminal.beside import Beside
 from brim.shell.terminal.checking import unfinished
+from brim.shell.terminal.cleaning import Cleaner
 from brim.shell.terminal.dialects import OURS, Bash, Carried, Sh, Zsh
 from brim.shell.terminal.kept import Kept
 from brim.shell.terminal.live import POLITE, Attributes, LiveShell, new_token

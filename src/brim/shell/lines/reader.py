@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Final
 
 from brim.config import home_as_tilde
 from brim.shell import commands
-from brim.shell.classify import Known, classify
-from brim.shell.completion import Programs
-from brim.shell.status import TEMPLATE, Status, status
+from brim.shell.drawing.status import TEMPLATE, Status, status
+from brim.shell.lines.classify import Known, classify
+from brim.shell.lines.completion import Programs
 from brim.shell.warming import counted
 
 if TYPE_CHECKING:
     from prompt_toolkit.formatted_text import StyleAndTextTuples
 
-    from brim.shell.classify import Decision
+    from brim.shell.lines.classify import Decision
     from brim.shell.state import Shell
 
 BUILTINS: Final = frozenset(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from brim.errors import InputError
 from brim.ledger import money
-from brim.shell.harmless import harmless
+from brim.shell.drawing.harmless import harmless
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

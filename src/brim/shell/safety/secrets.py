@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
-from brim.shell.secret_shapes import (
+from brim.shell.safety.secret_shapes import (
     ABOUT,
     ADDRESS,
     ASSIGNED,

@@ -23,8 +23,8 @@ from prompt_toolkit.output import ColorDepth, DummyOutput
 from prompt_toolkit.styles import Style
 from prompt_toolkit.utils import is_dumb_terminal
 
-from brim.shell.classify import Decision, flipped
-from brim.shell.plain import plain_line
+from brim.shell.lines.classify import Decision, flipped
+from brim.shell.lines.plain import plain_line
 
 if TYPE_CHECKING:
     from prompt_toolkit.application import Application

@@ -17,9 +17,9 @@ from typing import Final
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
-from brim.shell import vocabulary
-from brim.shell.classify import Decision
-from brim.shell.parts import Typed, typed
+from brim.shell.lines import vocabulary
+from brim.shell.lines.classify import Decision
+from brim.shell.lines.parts import Typed, typed
 
 Arguments = Callable[[str], Iterable[str]]
 """What a meta command can take, whole, for what was typed of it so far."""

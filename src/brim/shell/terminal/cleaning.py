@@ -16,7 +16,7 @@ import codecs
 import re
 from typing import Final
 
-from brim.shell.page import Page
+from brim.shell.terminal.page import Page
 
 _PIECE: Final = 8_192
 

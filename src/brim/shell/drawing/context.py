@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from brim.shell.context_sizes import sizes_of
-from brim.shell.context_view import shown
+from brim.shell.drawing.context_sizes import sizes_of
+from brim.shell.drawing.context_view import shown
 from brim.usage import MILLION
 
 if TYPE_CHECKING:

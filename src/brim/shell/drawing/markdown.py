@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
-from brim.shell.blocks import Block, Splitter
-from brim.shell.harmless import harmless
-from brim.shell.tail import Tail
+from brim.shell.drawing.blocks import Block, Splitter
+from brim.shell.drawing.harmless import harmless
+from brim.shell.drawing.tail import Tail
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from brim.shell.code_colors import CodeColors
+    from brim.shell.drawing.code_colors import CodeColors
 
 _WHOLE: Final = ("code", "command")
 """Lines that are copied from the screen: left to the terminal to wrap."""
@@ -154,19 +154,19 @@ class AnswerScreen:
     def _line_of_code(self, block: Block) -> Text | None:
         """A line of code with its colours; remembers which code the next one is part of."""
         if block.kind == "fence":
-            from brim.shell.code_colors import CodeColors
+            from brim.shell.drawing.code_colors import CodeColors
 
             self._code = CodeColors(block.language)
         elif block.kind == "fence end":
             self._code = None
         elif block.kind == "code" and self._code is not None:
-            from brim.shell.looks import code_line
+            from brim.shell.drawing.looks import code_line
 
             return self._code.line(code_line(block))
         return None
 
     def _rows_of(self, block: Block, code: Text | None = None) -> list[str]:
-        from brim.shell.looks import Looks
+        from brim.shell.drawing.looks import Looks
 
         drawn = Looks(self._console, self._tail.width).of(block, code)
         return self._tail.rows(drawn, whole=block.kind in _WHOLE)
@@ -183,6 +183,6 @@ class AnswerScreen:
             return []
         if block.kind not in ("table", *_WHOLE):
             return self._rows_of(block)
-        from brim.shell.looks import raw
+        from brim.shell.drawing.looks import raw
 
         return self._tail.rows(raw(block))

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from brim.shell.mcp_tools import Tool
+    from brim.shell.mcp.tools import Tool
 
 Size = Callable[[Sequence[Mapping[str, Any]]], int]
 """Tokens that definitions take together, which need not be the sum of what each takes alone."""

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from brim.shell.harmless import harmless
-from brim.shell.quiet import Early
+from brim.shell.drawing.harmless import harmless
+from brim.shell.lines.quiet import Early
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from brim.shell.markdown import AnswerScreen
+    from brim.shell.drawing.markdown import AnswerScreen
 
 NOBODY: Final = ""
 """What is answered where nobody can be asked."""
@@ -129,7 +129,7 @@ class Screen:
 
     def answer(self) -> AnswerScreen:
         """Where an answer is drawn while it comes."""
-        from brim.shell.markdown import AnswerScreen
+        from brim.shell.drawing.markdown import AnswerScreen
 
         return AnswerScreen(self.console)
 

@@ -22,7 +22,7 @@ from brim.providers.counting import Standings
 
 if TYPE_CHECKING:
     from brim.config import Config, ModelConfig
-    from brim.shell.doctor import State
+    from brim.shell.setup.doctor import State
 
 Finding = tuple[str, "State", str, str | None]
 """What was looked at, how it is, a sentence, and what can be done."""

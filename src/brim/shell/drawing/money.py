@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from brim.ledger import cells as slot_cells
 from brim.ledger import money
-from brim.shell.harmless import harmless
+from brim.shell.drawing.harmless import harmless
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from brim.shell import vocabulary as words
-from brim.shell.parts import Part
+from brim.shell.lines import vocabulary as words
+from brim.shell.lines.parts import Part
 
 SPOKEN: Final = words.SENTENCE_WORDS | words.LINK_WORDS
 _BEFORE_COMMANDS: Final = words.PREFIXES | words.RUNS_FOR_OTHERS

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from brim.ledger import money
-from brim.shell.harmless import harmless
+from brim.shell.drawing.harmless import harmless
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, OverflowMethod, RenderableType
     from rich.text import Text
 
-    from brim.shell.context import Part, Picture
+    from brim.shell.drawing.context import Part, Picture
 
 WIDEST: Final = 100
 CUT: Final = 12

@@ -32,9 +32,9 @@ from functools import cached_property
 from itertools import islice
 from typing import Final, Literal
 
-from brim.shell import vocabulary as words
-from brim.shell.calls import SPOKEN, Call, Known, is_path
-from brim.shell.parts import parts, without_documents
+from brim.shell.lines import vocabulary as words
+from brim.shell.lines.calls import SPOKEN, Call, Known, is_path
+from brim.shell.lines.parts import parts, without_documents
 
 __all__ = ["Decision", "Kind", "Known", "classify", "flipped"]
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
 from brim.errors import BrimError, ConfigError
-from brim.shell.finding import PORTS, find
-from brim.shell.secrets import Masker
+from brim.shell.safety.secrets import Masker
+from brim.shell.setup.finding import PORTS, find
 
 if TYPE_CHECKING:
     from brim.config import Config, Loaded, Looked
@@ -156,7 +156,7 @@ def _model(
         yield Check(f"model {name}", "ok", "is the embedded one")
         return
     try:
-        from brim.shell.examining import examined
+        from brim.shell.setup.examining import examined
     except ImportError as missing:
         yield Check(f"model {name}", "bad", str(missing), "pip install 'brim[client]'")
         return

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from brim.shell.harmless import harmless
+from brim.shell.drawing.harmless import harmless
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
-from brim.shell.harmless import harmless
+from brim.shell.drawing.harmless import harmless
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
     from rich.console import Console, RenderableType
 
-    from brim.shell.blocks import Block
+    from brim.shell.drawing.blocks import Block
 
 RULE: Final = 48
 """Columns of the lines around code, where there is room."""

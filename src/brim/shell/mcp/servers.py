@@ -16,8 +16,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from brim.errors import ConnectionFailedError, InputError
-from brim.shell.mcp_server import McpServer, State
-from brim.shell.mcp_tools import Result, Tool
+from brim.shell.mcp.server import McpServer, State
+from brim.shell.mcp.tools import Result, Tool
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,7 +18,7 @@ from brim.errors import (
     ProviderError,
     ProviderTimeoutError,
 )
-from brim.shell.mcp_tools import Result, Tool, result_of, tool_of
+from brim.shell.mcp.tools import Result, Tool, result_of, tool_of
 
 if TYPE_CHECKING:
     from pathlib import Path

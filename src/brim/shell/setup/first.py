@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from brim.config import ModelConfig
 from brim.errors import InputError
 from brim.local import SMOLLM2, default_model, fetch_default, require_llama
-from brim.shell.finding import find
+from brim.shell.setup.finding import find
 from brim.talking import LOCAL, NOBODY
 
 if TYPE_CHECKING:
-    from brim.shell.screen import Screen
+    from brim.shell.drawing.screen import Screen
 
 
 def models(environment: Mapping[str, str], screen: Screen) -> dict[str, ModelConfig]:

@@ -1,0 +1,1 @@
+"""What is typed: language or command, completion, the prompt."""
