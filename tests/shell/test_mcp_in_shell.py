@@ -92,6 +92,8 @@ def test_calls_are_asked_about_as_the_user_wants(home: Home, over_http: Any) -> 
             asks(shell, DESTRUCTIVE)
             assert "; rm -rf x" in shown(shell), "it is shown to its end"
             answer(shell, DESTRUCTIVE, "y")
+            shell.wait(lambda: "only the whole word yes" in shown(shell), "a word about it")
+            answer(shell, DESTRUCTIVE, "s")
             answer(shell, DESTRUCTIVE, "s")
             answer(shell, DESTRUCTIVE, "yes")
             shell.at_prompt()
@@ -104,6 +106,8 @@ def test_calls_are_asked_about_as_the_user_wants(home: Home, over_http: Any) -> 
         with home.shell("--yes") as shell:
             shell.terminal.line("what is two and three tomorrow?")
             answer(shell, DESTRUCTIVE, "always")
+            shell.wait(lambda: "one of the letters in brackets" in shown(shell), "the same")
+            answer(shell, DESTRUCTIVE, "s")
             shell.at_prompt()
     told = [results(asked) for asked in provider.requests if results(asked)]
     skipped = "[brim] skipped by user"

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
+from brim.shell.confirming import confirmed
 from brim.shell.drawing.harmless import harmless
 from brim.shell.mcp.tools import Result
-from brim.shell.proposing import YES, judged
+from brim.shell.proposing import judged
 from brim.shell.safety.arguments import commands_among
 
 if TYPE_CHECKING:
     from brim.messages import Call
+    from brim.shell.confirming import Answer
     from brim.shell.mcp.tools import Tool
     from brim.shell.state import Shell
 
@@ -98,29 +100,12 @@ def _is_allowed(shell: Shell, tool: Tool, *, by_itself: bool) -> bool:
     return shell.rules.allows_tool(tool.server, tool.name) or ((by_itself or shell.yes) and is_safe)
 
 
-def _answer(shell: Shell, dangers: Sequence[str]) -> str:
-    try:
-        return _said(shell, dangers)
-    except KeyboardInterrupt:
-        return "interrupt"
-
-
-def _said(shell: Shell, dangers: Sequence[str]) -> str:
-    if shell.is_script:
-        shell.screen.notice("nobody is there to say yes, so it was skipped")
-        return "skip"
+def _answer(shell: Shell, dangers: Sequence[str]) -> Answer:
     if dangers:
-        said = shell.screen.ask("destructive. type yes to call it, or [s]kip: ").lower()
-        return "run" if said == YES else "skip"
-    while True:
-        said = shell.screen.ask("call it? [y]es, [s]kip, [a]lways: ").lower()
-        for answer, words in (
-            ("run", ("y", "yes")),
-            ("skip", ("", "s", "skip", "n", "no")),
-            ("always", ("a", "always")),
-        ):
-            if said in words:
-                return answer
+        question = "destructive. type yes to call it, or [s]kip: "
+        return confirmed(shell, question, offered=("run", "skip"), is_destructive=True)
+    question = "call it? [y]es, [s]kip, [a]lways: "
+    return confirmed(shell, question, offered=("run", "skip", "always"), is_destructive=False)
 
 
 def _dangers(shell: Shell, tool: Tool, commands: Sequence[str]) -> list[str]:

@@ -6,33 +6,24 @@ A destructive one needs a typed yes, whatever was allowed before and whoever sit
 from __future__ import annotations
 
 from operator import methodcaller
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
 from brim.errors import BrimError, InputError
 from brim.shell.beside import aside
 from brim.shell.commands_in import commands_in
+from brim.shell.confirming import confirmed
 from brim.shell.danger import judge
 from brim.shell.drawing.harmless import harmless
 from brim.shell.running import run
 from brim.shell.safety.approving import prefix_of
 
 if TYPE_CHECKING:
+    from brim.shell.confirming import Answer
     from brim.shell.danger import Verdict
     from brim.shell.state import Shell
 
-Answer = Literal["run", "edit", "skip", "explain", "always", "stop", "interrupt"]
-
-YES: Final = "yes"
-ANSWERS: Final[dict[str, Answer]] = {
-    **dict.fromkeys(("y", "yes", "r", "run"), "run"),
-    **dict.fromkeys(("e", "edit"), "edit"),
-    **dict.fromkeys(("", "n", "no", "s", "skip"), "skip"),
-    **dict.fromkeys(("x", "explain"), "explain"),
-    **dict.fromkeys(("a", "always"), "always"),
-    **dict.fromkeys(("q", "quit", "stop"), "stop"),
-}
 EXPLAIN: Final = (
     "Explain this shell command in a few plain sentences: what it does, what it changes, and what "
     "could go wrong.\n\n{command}"
@@ -134,23 +125,14 @@ def _show(shell: Shell, command: str, verdict: Verdict) -> None:
 
 
 def _answer(shell: Shell, command: str, verdict: Verdict) -> Answer:
-    """What the user wants done; what is no answer is asked again."""
     prefix = None if verdict.is_destructive else prefix_of(command)
-    if shell.is_script:
-        shell.screen.notice("nobody is there to say yes, so it was skipped")
-        return "skip"
-    while True:
-        try:
-            said = shell.screen.ask(_question(verdict, prefix)).lower()
-        except KeyboardInterrupt:
-            return "interrupt"
-        answer = ANSWERS.get(said)
-        if verdict.is_destructive and answer == "run" and said != YES:
-            shell.screen.notice("it is destructive: only the whole word yes runs it")
-        elif answer is not None and not (answer == "always" and prefix is None):
-            return answer
-        else:
-            shell.screen.notice("one of the letters in brackets, please; Enter skips it")
+    always: tuple[Answer, ...] = ("always",) if prefix else ()
+    return confirmed(
+        shell,
+        _question(verdict, prefix),
+        offered=("run", "edit", "skip", "explain", "stop", *always),
+        is_destructive=verdict.is_destructive,
+    )
 
 
 def _question(verdict: Verdict, prefix: str | None) -> str:
