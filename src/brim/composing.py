@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from brim import learning
 from brim.calibration import Calibration
@@ -22,8 +22,9 @@ from brim.messages import Message
 from brim.planner import Planner
 from brim.planning import Reported, SummaryJob, based, driven, planning
 from brim.policies import OFF
+from brim.standing import Compaction, Edit, Past, Prompt, Standing
 from brim.summary import LARGEST, cut_to_room, is_summary, room_for
-from brim.system import GAP, LARGEST_BACKGROUND, SUMMARY, Fact, system_text
+from brim.system import GAP, SUMMARY, system_text
 from brim.tokens.calibrated import foreign_size
 from brim.wire import openai_chat
 
@@ -39,91 +40,6 @@ if TYPE_CHECKING:
 _HEADING: Final = f"{GAP}{SUMMARY}\n"
 
 Turn = dict[str, Any]
-
-
-@dataclass(slots=True)
-class Prompt:
-    """What the system text is made of."""
-
-    base: str = ""
-    role: str = "system"
-    memory: list[Fact] | None = None
-    memory_chars: int = LARGEST_BACKGROUND
-    project: str | None = None
-    goal: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Past:
-    """Where a conversation stood: enough for a planner to go on as the one before would have."""
-
-    model: str | None
-    room: int
-    """Another room is another beginning: what had to leave may come back."""
-    known: Calibration
-    system: str
-    edit: tuple[int, int, int] | None
-    """How many turns the last edit saw, its limit and its mark."""
-    reported: Reported | None
-
-    def to_dict(self) -> dict[str, Any]:
-        reported = None if self.reported is None else asdict(self.reported)
-        return {
-            "model": self.model,
-            "room": self.room,
-            "known": self.known.to_dict(),
-            "system": self.system,
-            "edit": self.edit,
-            "reported": reported,
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Past:
-        edit, reported = data["edit"], data["reported"]
-        return cls(
-            data["model"],
-            data["room"],
-            Calibration.from_dict(data["known"]),
-            data["system"],
-            None if edit is None else (edit[0], edit[1], edit[2]),
-            None if reported is None else Reported(**reported),
-        )
-
-
-class Edit(NamedTuple):
-    """An edit that was asked for, such that it can be made again."""
-
-    length: int
-    """How many turns it saw."""
-    mark: int
-    """What it cut down to."""
-    room: int
-    """Tokens that it left free for a summary."""
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """What an edit that somebody asks for changes: enough to take it back."""
-
-    length: int
-    """How many turns there were."""
-    compacted: Edit | None
-    summary: str | None
-    covered: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Compaction:
-    """An edit that somebody asks for."""
-
-    plan: Plan
-    """What it would leave, without the summary."""
-    mark: int
-    """What it would cut down to."""
-    before: int
-    """Tokens of what would be sent without it."""
-    room: int = 0
-    """Tokens that are left free for a summary; 0 where none is wanted."""
 
 
 class Composer:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import MessageError
+from brim.wire.replies import arguments_of, is_json
+
+if TYPE_CHECKING:
+    from brim.messages import Message
 
 ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 
@@ -47,3 +52,18 @@ def open_calls(turns: Sequence[Mapping[str, Any]]) -> list[str]:
                     calls.remove(call)
             return calls
     return []
+
+
+def make_readable(call: dict[str, Any]) -> None:
+    """Let arguments that broke off be JSON: servers refuse every request that holds others."""
+    function = call.get("function")
+    text = function.get("arguments") if isinstance(function, dict) else None
+    if isinstance(function, dict) and isinstance(text, str) and not is_json(text):
+        function["arguments"] = json.dumps(arguments_of(text), ensure_ascii=False)
+
+
+def is_prompt(message: Mapping[str, Any], view: Message) -> bool:
+    """Whether a turn is a system text and nothing else."""
+    fields = {key for key in message if not key.startswith("_")}
+    is_text = fields == {"role", "content"} and isinstance(message["content"], str)
+    return view.role == "system" and is_text

@@ -8,7 +8,6 @@ what can be answered without a connection.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from brim import intake
 from brim.calibration import Calibration
 from brim.clip import clip
-from brim.composing import Compaction, Composer, Prompt
+from brim.composing import Composer
 from brim.drawing import FORMATS
 from brim.errors import BudgetError, InputError
 from brim.ledger import Entry, Ledger, RequestLog, check_category
@@ -30,18 +29,17 @@ from brim.receiving import received
 from brim.reply import Reply
 from brim.request import Request
 from brim.short_view import ShortView
+from brim.standing import Compaction, Prompt
 from brim.summary import LARGEST, answer_of
 from brim.system import LARGEST_BACKGROUND, Fact
 from brim.target import Target
 from brim.wire import checked_tools, openai_chat
-from brim.wire.replies import arguments_of, is_json
 
 if TYPE_CHECKING:
     from decimal import Decimal
 
     from brim.budget import Budget
     from brim.drawing import FormatName
-    from brim.messages import Message
     from brim.overflow import Overflow
     from brim.passes import Pass
     from brim.plan import Plan
@@ -194,7 +192,7 @@ class Session:
         index = len(self._turns)
         view = openai_chat.read(message, index)
         intake.check(message, index, intake.open_calls(self._composer.turns))
-        if index == 0 and not self.system and _is_prompt(message, view):
+        if index == 0 and not self.system and intake.is_prompt(message, view):
             self.system = "\n\n".join(view.words)
             self._system_role = str(message["role"])
             return
@@ -552,7 +550,7 @@ class Session:
         if not whole and message.get("tool_calls"):
             del message["tool_calls"]  # of a call that broke off nobody knows what it asks for
         for call in message.get("tool_calls") or ():
-            _make_readable(call)
+            intake.make_readable(call)
         if message.get("content") or message.get("tool_calls"):
             self.append(message)
         else:
@@ -698,21 +696,6 @@ class Session:
         session.log = RequestLog.from_dict(data["log"])
         session.warnings = list(data["warnings"])
         return session
-
-
-def _make_readable(call: dict[str, Any]) -> None:
-    """Let arguments that broke off be JSON: servers refuse every request that holds others."""
-    function = call.get("function")
-    text = function.get("arguments") if isinstance(function, dict) else None
-    if isinstance(function, dict) and isinstance(text, str) and not is_json(text):
-        function["arguments"] = json.dumps(arguments_of(text), ensure_ascii=False)
-
-
-def _is_prompt(message: Mapping[str, Any], view: Message) -> bool:
-    """Whether a turn is a system text and nothing else."""
-    fields = {key for key in message if not key.startswith("_")}
-    is_text = fields == {"role", "content"} and isinstance(message["content"], str)
-    return view.role == "system" and is_text
 
 
 def _check_settings(format: str, system: object, **sizes: object) -> None:

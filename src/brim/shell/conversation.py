@@ -14,8 +14,8 @@ from brim.errors import InputError, StoreError
 from brim.store import Event, Folded, folded
 
 if TYPE_CHECKING:
-    from brim.composing import Compaction
     from brim.session import Session
+    from brim.standing import Compaction
     from brim.store import Log
     from brim.summary import Summarizer
 
