@@ -232,7 +232,6 @@ class Session:
         cap, size = int(self._limit_here() * share), count(text)
         if size > cap:
             whole = f"\n[the whole output: {path}]" if path else ""
-            whole = whole if count(whole) <= cap // 3 else ""
             room = cap - count(whole)
             text = (clip(text, size, room, count, mark=entry_mark) + whole).strip()
         return text

@@ -7,6 +7,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from brim.config import home_as_tilde
 from brim.session import OUTPUT_SHARE
 
 if TYPE_CHECKING:
@@ -54,13 +55,13 @@ def _code(code: int | None) -> str:
 def _whole(shell: Shell, text: str, ran: Ran) -> str | None:
     """Where all of an output can be read that is too long to be told whole."""
     if ran.whole is not None:
-        return str(ran.whole)
+        return home_as_tilde(ran.whole)
     if shell.session.count(text) <= int(shell.limit * OUTPUT_SHARE):
         return None
     folder = shell.log.outputs(shell.conversation.name)
     for path in (folder.parent, folder):  # the mode is for the last of a path only
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return str(_written(folder, ran.output))
+    return home_as_tilde(_written(folder, ran.output))
 
 
 def _written(folder: Path, text: str) -> Path:
