@@ -1,6 +1,6 @@
 """One measurement of the shell in a process of its own; `benchmarks.shell` starts it.
 
-    python -m benchmarks.shell_worker NAME URL ROUNDS
+    python -m benchmarks.shell_worker NAME ROUNDS
 
 It goes on with the saved conversation NAME, asks ROUNDS questions, and prints for each of them when
 it was asked and how long the steps took, as JSON. The environment says where all that lies.

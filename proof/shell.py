@@ -30,7 +30,7 @@ def with_model(folder: Path, model: Path, *, turns: int, kills: int, seed: int =
 
 
 def brief(words: str) -> Mapping[str, Any]:
-    """The relay asks for short answers: the shell has no way to, and nobody reads them here."""
+    """The relay asks for short answers, and longer ones where there is to be time."""
     return {"max_tokens": 200 if words.endswith(SLOWLY) else 40, "seed": 7}
 
 

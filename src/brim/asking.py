@@ -113,7 +113,7 @@ def _books(session: Session, config: Config, environment: Mapping[str, str]) -> 
 
     session.ledger.on_call = book
     if (cap := config.cost.cap_per_day_dollars) is not None:
-        session.ledger.day = DayCap(cap, spending.today)
+        session.ledger.day = DayCap(cap, lambda: spending.today().cost)
     try:
         yield
     finally:

@@ -378,7 +378,7 @@ def test_tree(home: Home) -> None:
             assert "the depth is a number" in shell.do(":tree deep")
             assert "the depth is 1 or more, not 0" in shell.do(":tree 0")
         with home.shell() as shell:
-            assert "in no project" in shell.do(":tree")
+            assert "a home folder is no project" in shell.do(":tree")
 
 
 def test_route_config_doctor_and_mcp(home: Home) -> None:

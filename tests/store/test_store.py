@@ -253,7 +253,8 @@ def test_spending_is_summed_up_by_what_is_asked_for(tmp_path: Path) -> None:
     now[0] += DAY
     spend("0.25", "a")
     spend("0", "b", project="q")
-    assert spending.today() == Decimal("0.25")
+    assert spending.today().cost == Decimal("0.25")
+    assert spending.today().spent() == "at least $0.2500"
     by_model = {spent.on: spent.slot for spent in spending.by("model")}
     assert by_model["a",].cost == Decimal("0.75")
     assert by_model["a",].usage == Usage(input=20, cached=8, output=4)

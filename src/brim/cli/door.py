@@ -88,7 +88,11 @@ def _let_go_of_stdout() -> None:
 @click.option(
     "--window", type=click.IntRange(1), metavar="N", help="Tokens it holds, answer included."
 )
-@click.option("--yes", is_flag=True, help="Run what is not destructive without asking.")
+@click.option(
+    "--yes",
+    is_flag=True,
+    help="Run what a model proposes without asking, unless it is destructive.",
+)
 @click.version_option(__version__, "--version", message="brim %(version)s")
 @click.pass_context
 def main(context: click.Context, model: str | None, window: int | None, yes: bool) -> None:

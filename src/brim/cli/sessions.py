@@ -30,7 +30,7 @@ def sessions(context: click.Context) -> None:
     \b
     brim sessions
     brim sessions list --all
-    brim sessions rm 20261115-1432-k3f9a1
+    brim sessions rm 20261115-1432-3f9a1c
     """
     if context.invoked_subcommand is None:
         context.invoke(list_)

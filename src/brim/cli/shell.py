@@ -42,7 +42,11 @@ def talk(
 @main.command()
 @click.argument("name", required=False, default="")
 @click.option("-m", "--model", metavar="NAME", help="Go on with another model.")
-@click.option("--yes", is_flag=True, help="Run what is not destructive without asking.")
+@click.option(
+    "--yes",
+    is_flag=True,
+    help="Run what a model proposes without asking, unless it is destructive.",
+)
 @click.pass_context
 def resume(context: click.Context, name: str, model: str | None, yes: bool) -> None:
     """Go on with a conversation: the last one of this folder, or that of NAME.

@@ -230,7 +230,8 @@ class ShellConfig:
     status: str | None = field(
         default=None, metadata=_example("{model} {bar} {ctx_used}/{ctx_limit} {cost} {cwd}")
     )
-    """The status line: model, bar, ctx_used, ctx_limit, ctx_percent, cost, route, cwd, goal."""
+    """The status line; there are model, bar, ctx_used, ctx_limit, ctx_percent, cost, route, cwd,
+    session and goal."""
     program: str | None = field(default=None, metadata=_example("/bin/bash"))
     """The shell that commands run in, where it is not that of the user."""
     keep_days: FromZero = 90

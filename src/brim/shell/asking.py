@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from brim import routing
 from brim.errors import BrimError, StoreError
 from brim.routing import Route
+from brim.shell.asides import summarizer
 from brim.shell.attaching import fit_blocks
-from brim.shell.beside import summarizer
 from brim.shell.calling import STOPPED, answer_calls
 from brim.shell.proposing import offer_commands
 from brim.talking import options_for, short_view_for
@@ -43,9 +43,10 @@ def ask(shell: Shell, words: str) -> bool:
         shell.conversation.say(words)
         _converse(shell, words)
     except KeyboardInterrupt:
-        shell.screen.notice("stopped; what was said is kept")
+        is_heard = len(shell.session) > before + 1
+        shell.screen.notice("stopped; what was said is kept" if is_heard else "stopped")
     except (BrimError, OSError) as error:
-        shell.screen.error(str(error))
+        shell.fail(error)
     else:
         return True
     finally:
@@ -81,9 +82,13 @@ def give_back(shell: Shell, before: int, line: str) -> None:
     if len(shell.session) == before + 1:
         with suppress(StoreError):
             shell.conversation.take_back(before)
+        if shell.is_script:
+            return
+        if shell.screen.fills(line):  # what is wrong would be scrolled away by them
+            shell.screen.notice("the up key brings your words back")
+            return
         shell.next_text = line
-        if not shell.is_script:
-            shell.screen.notice("your words are back in the prompt")
+        shell.screen.notice("your words are back in the prompt")
 
 
 def _converse(shell: Shell, words: str) -> None:

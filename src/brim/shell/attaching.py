@@ -36,7 +36,7 @@ def remember(shell: Shell) -> None:
 def show_tree(shell: Shell, depth: int | None = None) -> None:
     """Read the project's files anew, and show them to the model."""
     if shell.project is None:
-        raise InputError("this folder is in no project (there is no .git or the like above it)")
+        raise InputError("a home folder is no project; its files are not shown")
     settings = shell.config.project
     shell.depth = depth or settings.depth
     shell.files = {WHOLE: _tree(shell.project, shell.depth, settings.max_chars).text}
@@ -103,7 +103,7 @@ def connect_configured(shell: Shell) -> None:
     for name, config in shell.config.mcp.items():
 
         def failed(error: Exception, name: str = name) -> None:
-            shell.screen.warn(f"{name} is not connected: {error}")
+            shell.screen.warn(shell.masker.masked(f"{name} is not connected: {error}").text)
 
         shell.background.start(
             partial(shell.servers.connect, name, config), lambda _tools: offer_tools(shell), failed

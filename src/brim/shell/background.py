@@ -27,7 +27,6 @@ class Background:
 
     def __init__(self) -> None:
         self._jobs: list[_Job] = []
-        self._is_over = False
         self.on_done: Callable[[], None] = lambda: None
         """Called by a job's own thread when it is done."""
         self.on_fault: Callable[[Exception], None] = lambda _error: None
@@ -83,8 +82,7 @@ class Background:
         self.poll()
 
     def close(self) -> None:
-        """Begin to close what the work uses; who takes longer is not waited for."""
-        self._is_over = True
+        """Give the work a moment to come to its end; who takes longer is not waited for."""
         until = time.monotonic() + GRACE
         for job in self._jobs:
             job.thread.join(max(0.0, until - time.monotonic()))

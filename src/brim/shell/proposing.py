@@ -5,19 +5,19 @@ A destructive one needs a typed yes, whatever was allowed before and whoever sit
 
 from __future__ import annotations
 
-from operator import methodcaller
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
 from brim.errors import BrimError, InputError
-from brim.shell.beside import aside
+from brim.shell.asides import aside
 from brim.shell.commands_in import commands_in
 from brim.shell.confirming import confirmed
 from brim.shell.danger import judge
 from brim.shell.drawing.harmless import harmless
 from brim.shell.running import run
-from brim.shell.safety.approving import prefix_of
+from brim.shell.safety.approving import Rules, prefix_of
 
 if TYPE_CHECKING:
     from brim.shell.confirming import Answer
@@ -61,7 +61,7 @@ def _run(shell: Shell, command: str) -> bool:
     try:
         return not run(shell, command, by="model").is_interrupted
     except InputError as error:
-        shell.screen.error(str(error))
+        shell.fail(error)
         shell.conversation.output(NOT_RUN.format(command=command, why=error))
         return True
 
@@ -100,7 +100,7 @@ def _wanted(shell: Shell, command: str, *, by_itself: bool, asks: bool) -> str |
             case "always":
                 prefix = prefix_of(command)
                 assert prefix is not None  # else it was not on offer
-                shell.allow(methodcaller("allowing_command", prefix))
+                shell.allow(partial(Rules.allowing_command, prefix=prefix))
                 return command
 
 
@@ -148,4 +148,4 @@ def _explain(shell: Shell, command: str) -> None:
     except KeyboardInterrupt:
         shell.screen.notice("stopped")
     except BrimError as error:
-        shell.screen.error(str(error))
+        shell.fail(error)

@@ -84,4 +84,4 @@ def _leave(shell: Shell, goal: Goal) -> None:
     with suppress(StoreError):
         shell.keep("goal_ended", why=goal.ended, words=goal.words)
     show = shell.screen.notice if goal.ended == "complete" else shell.screen.warn
-    show(goal.summary)
+    show(shell.masker.masked(goal.summary).text)

@@ -22,6 +22,7 @@ def run(shell: Shell, command: str, *, by: str = "user") -> Ran:
     """Run a command where the user can see it, and let its output wait for the next words."""
     if by != "user":
         shell.screen.early.take()
+    shell.terminal.spill = shell.log.outputs(shell.conversation.name)
     ran = shell.terminal.run(command)
     if ran.has_ended:
         shell.screen.notice(

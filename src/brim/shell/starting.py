@@ -12,12 +12,11 @@ from brim.errors import InputError, StoreError
 from brim.ledger import DayCap
 from brim.session import Session
 from brim.shell.attaching import connect_configured, read_tree
-from brim.shell.commands.talking import FITTING
 from brim.shell.conversation import Conversation, resumed
 from brim.shell.mcp import Servers
 from brim.shell.models import Models
 from brim.shell.safety.secrets import Masker
-from brim.shell.state import Shell, allowed
+from brim.shell.state import FITTING, Shell, allowed
 from brim.shell.terminal import UserShell
 from brim.shell.tree import root_of
 from brim.shell.warming import warm
@@ -185,7 +184,7 @@ def _attach(shell: Shell) -> None:
 
     session.ledger.on_call = book
     if (cap := shell.config.cost.cap_per_day_dollars) is not None:
-        session.ledger.day = DayCap(cap, spending.today)
+        session.ledger.day = DayCap(cap, lambda: spending.today().cost)
     session.fitting = shell.facts.choice(FITTING, True)
     session.goal = None  # a shell that was killed on the way to one does not go on by itself
     session.system = shell.base_prompt()

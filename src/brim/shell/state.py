@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from brim.shell.terminal import UserShell
     from brim.store import Facts, Log, Spending
 
+FITTING = "fitting"
+"""The choice whether anything is left out."""
 APPROVED = "approved"
 """The choice that holds what the user has said "always" to."""
 

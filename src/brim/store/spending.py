@@ -49,10 +49,10 @@ class Spending:
             *(call.unknown, call.estimated),
         )
 
-    def today(self) -> Decimal:
-        """Dollars of this day, all runs together, as far as they are known."""
-        rows = self._database.rows("SELECT cost FROM spending WHERE day = ?", _day(self._clock()))
-        return sum((Decimal(row["cost"]) for row in rows), Decimal(0))
+    def today(self) -> Slot:
+        """What was spent this day, all runs together."""
+        rows = self._database.rows("SELECT * FROM spending WHERE day = ?", _day(self._clock()))
+        return sum(map(_slot, rows), Slot())
 
     def by(
         self, *keys: By, since: date | None = None, until: date | None = None

@@ -86,7 +86,8 @@ def mcp(shell: Shell, words: str) -> RenderableType:
         case "disconnect" if name and not target:
             disconnect(shell, name)
         case "list" | "" if not rest:
-            pass
+            with shell.screen.waiting("connecting …"):
+                shell.background.settle()
         case "connect" | "disconnect" if not name:
             raise InputError(f"say which server, as in :mcp {verb} files")
         case _:

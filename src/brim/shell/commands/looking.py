@@ -12,7 +12,6 @@ from rich.text import Text
 from brim import routing
 from brim.config import DEFAULT, home_as_tilde, public, toml
 from brim.errors import BrimError, BudgetError
-from brim.ledger import money as dollars
 from brim.session import Session
 from brim.shell.commands.help import Overview
 from brim.shell.commands.registry import command, find, number
@@ -22,7 +21,7 @@ from brim.shell.drawing import context as contexts
 from brim.shell.drawing import money
 from brim.shell.drawing.context_view import shown
 from brim.shell.drawing.harmless import harmless
-from brim.talking import NOBODY, short_view_for
+from brim.talking import NOBODY, options_for, short_view_for
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -81,6 +80,7 @@ def request(shell: Shell, words: str) -> RenderableType:
         system=shell.base_prompt(route.system) if route.system else None,
         short_view=short_view_for(chosen, shell.config),
         format="chat" if spoken == "openai" else spoken,
+        **options_for(chosen),
     )
     return json.dumps(dict(made), indent=2, ensure_ascii=False)
 
@@ -101,7 +101,8 @@ def cost(shell: Shell, words: str) -> RenderableType:
         shell.learn_window()
         return money.cost_detail(session.ledger, session.tokens)
     today = shell.spending.today()
-    return Group(money.cost(session.ledger), Text(f"today, all runs: {dollars(today)}", "dim"))
+    said = today.spent() if today.calls else "nothing"
+    return Group(money.cost(session.ledger), Text(f"today, all runs: {said}", "dim"))
 
 
 @command()

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brim.errors import BrimError
+from brim.errors import BrimError, InputError
+from brim.shell.asides import summarizer
 from brim.shell.asking import ask_again
-from brim.shell.beside import summarizer
 from brim.shell.commands.registry import command, number
+from brim.shell.state import FITTING
 from brim.shell.warming import warm
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from brim.shell.state import Shell
-
-FITTING = "fitting"
-"""The choice whether anything is left out."""
 
 
 @command("[NAME]", arguments=lambda shell: shell.models.names)
@@ -86,7 +84,8 @@ def _beginning(content: object) -> str:
 @command()
 def retry(shell: Shell, _words: str) -> None:
     """Take back the last answer, and ask again."""
-    ask_again(shell)
+    if not ask_again(shell) and shell.is_script:
+        raise InputError("there is no other answer")
 
 
 @command()
@@ -158,8 +157,9 @@ def rolling(shell: Shell, words: str) -> RenderableType:
 def goal(shell: Shell, words: str) -> None:
     """Let the model work towards a goal by itself; Ctrl-C ends it.
 
-    It runs commands and tools without asking, but for destructive ones, until it says that the
-    goal is reached or that it cannot go on, or until a limit of the configuration (goal) ends it.
+    It runs commands without asking, but for destructive ones, and tools that are allowed or known
+    to be harmless, until it says that the goal is reached or that it cannot go on, or until a
+    limit of the configuration (goal) ends it.
     """
     from brim.shell.pursuing import pursue
 

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from brim.errors import BrimError, ConfigError
 from brim.shell.safety.secrets import Masker
 from brim.shell.setup.finding import PORTS, find
+from brim.talking import LOCAL
 
 if TYPE_CHECKING:
     from brim.config import Config, Loaded, Looked
@@ -31,8 +32,6 @@ PATIENCE: Final = 3.0
 """Seconds that a server may take for an answer."""
 NARROW: Final = 60
 """Columns below which lines become hard to read."""
-LOCAL: Final = "local"
-"""The name of the embedded model."""
 
 EXTRAS: Final[Mapping[str, tuple[Sequence[str], str]]] = {
     "client": (("aiohttp", "platformdirs"), "talking to servers"),

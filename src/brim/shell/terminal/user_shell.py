@@ -76,7 +76,8 @@ class UserShell:
         self._dialect = _dialect(self._program)
         self._folder = folder
         self._environment = dict(environment)
-        self._spill = spill
+        self.spill = spill
+        """The folder for outputs that are too long to be held."""
         self._keys = keys if os.isatty(keys) else None
         self._screen = screen
         self._attributes = _attributes(self._keys)
@@ -108,7 +109,7 @@ class UserShell:
         self._check(command)
         with self._attention() as live:
             self._answers.clear()
-            kept = Kept(self._spill)
+            kept = Kept(self.spill)
             try:
                 reports, is_interrupted = self._perform(live, command, kept)
             except BaseException:
