@@ -106,7 +106,9 @@ def test_what_cannot_fit_is_an_error_and_is_not_lost(home: Home) -> None:
             shell.terminal.paste(huge)
             shell.terminal.wait_for("the end")
             shell.terminal.press("enter")
-            shell.terminal.wait_for("your words are back in the prompt", anywhere=True)
+            shell.terminal.wait_for("the up key brings your words back")
+            shell.at_prompt()
+            shell.terminal.press("up")
             shell.at("again the end")
             said = shell.terminal.everything
             assert re.search(r"brim: .*tokens", said)
