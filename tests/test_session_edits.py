@@ -250,3 +250,13 @@ def test_arguments_that_broke_off_do_not_spoil_later_requests(
     assert reply.calls[0].arguments == arguments
     sent = session.history[-1]["tool_calls"][0]["function"]["arguments"]
     assert sent == (arguments if kept is None else json.dumps(kept))
+
+
+def test_a_mark_is_kept_and_not_sent() -> None:
+    session = Session("gpt-4o")
+    session.user("go on", _mine=True)
+    assert session.history[0]["_mine"] is True
+    assert session.request()["messages"] == [{"role": "user", "content": "go on"}]
+    with pytest.raises(InputError, match="name: a mark begins with _"):
+        session.user("again", name="x")
+    assert len(session) == 1

@@ -28,6 +28,7 @@ from brim.policies import POLICIES, policy_of
 from brim.receiving import received
 from brim.reply import Reply
 from brim.request import Request
+from brim.said import EMPTY, Said
 from brim.short_view import ShortView
 from brim.standing import Compaction, Prompt
 from brim.summary import LARGEST, answer_of
@@ -60,8 +61,6 @@ OWN_FIELDS: Final = frozenset(("model", "messages", "input", "instructions", "sy
 """What a session says itself in a request; as an option it would be sent without being counted."""
 VERSION: Final = 1
 """Of what `to_dict` writes."""
-_EMPTY: Final = "_empty"
-"""Marks a reply without a word, which is not sent again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +140,7 @@ class Session:
         """The project's file tree."""
         self.goal: str | None = None
         """What the model works towards by itself; None outside of goal mode."""
-        self._turns: list[dict[str, Any]] = []
-        self._places: list[int] = []
-        """Where among the turns those stand that are sent: all but empty replies."""
-        self._waiting: list[str] = []
+        self._said = Said()
         self._sent: Sent | None = None
         self._resets = 0
 
@@ -153,27 +149,32 @@ class Session:
     @property
     def history(self) -> tuple[dict[str, Any], ...]:
         """Every turn, whole, without the system prompt."""
-        return tuple(copied(turn) for turn in self._turns)
+        return tuple(self._said.since(0))
 
     def __len__(self) -> int:
-        return len(self._turns)
+        return len(self._said)
 
     def since(self, index: int) -> list[dict[str, Any]]:
         """The turns from an index on, whole."""
-        return [copied(turn) for turn in self._turns[index:]]
+        return self._said.since(index)
 
     @property
     def open_calls(self) -> list[str]:
         """The ids of the calls that wait for a result."""
         return intake.open_calls(self._composer.turns)
 
-    def user(self, content: str | Sequence[Mapping[str, Any]]) -> None:
-        """The user's words, after what commands have printed since the last turn."""
-        message: dict[str, Any] = {"role": "user", "content": content}
-        if self._waiting:
+    def user(self, content: str | Sequence[Mapping[str, Any]], **marks: Any) -> None:
+        """The user's words, after what commands have printed since the last turn.
+
+        `marks` are fields of the turn that begin with `_`: they are kept, and not sent.
+        """
+        if unknown := [name for name in marks if not name.startswith("_")]:
+            raise InputError(f"{', '.join(unknown)}: a mark begins with _")
+        message: dict[str, Any] = {"role": "user", "content": content, **marks}
+        if self._said.waiting:
             message[openai_chat.OUTPUT] = self.waiting
         self.append(message)
-        self._waiting.clear()
+        self._said.waiting.clear()
 
     def assistant(
         self, content: str | None = None, tool_calls: Sequence[Mapping[str, Any]] | None = None
@@ -189,7 +190,7 @@ class Session:
 
     def append(self, message: Mapping[str, Any]) -> None:
         """Take in one turn, as a copy. A first system turn becomes the system prompt."""
-        index = len(self._turns)
+        index = len(self._said)
         view = openai_chat.read(message, index)
         intake.check(message, index, intake.open_calls(self._composer.turns))
         if index == 0 and not self.system and intake.is_prompt(message, view):
@@ -197,8 +198,7 @@ class Session:
             self._system_role = str(message["role"])
             return
         turn = copied(message)
-        self._places.append(index)
-        self._turns.append(turn)
+        self._said.append(turn)
         self._composer.append(turn, view)
 
     def exec_output(self, text: str, path: str | None = None) -> str:
@@ -211,7 +211,7 @@ class Session:
 
     def recall(self, index: int) -> str:
         """Bring back a turn: its text waits for the user's next words, so nothing sent changes."""
-        turn = self._turn(index)
+        turn = self._said.turn(index)
         message = openai_chat.read(turn, index)
         text = "\n".join((*message.outputs, *message.words))
         if not text:
@@ -223,8 +223,8 @@ class Session:
             raise InputError(f"an output is text, not {type(text).__name__}")
         if not text.strip():
             return ""
-        self._waiting.append(self._in_share(text, share, path))
-        return self._waiting[-1]
+        self._said.waiting.append(self._in_share(text, share, path))
+        return self._said.waiting[-1]
 
     def _in_share(self, text: str, share: float, path: str | None) -> str:
         """As much of a text as may wait, with a word on where the whole of it is."""
@@ -246,58 +246,41 @@ class Session:
     @property
     def waiting(self) -> str:
         """The outputs that wait for the user's next words."""
-        return "\n\n".join(self._waiting)
+        return "\n\n".join(self._said.waiting)
 
     @property
     def outputs(self) -> tuple[str, ...]:
         """The same, each by itself."""
-        return tuple(self._waiting)
+        return tuple(self._said.waiting)
 
     @outputs.setter
     def outputs(self, outputs: Sequence[str]) -> None:
-        self._waiting = list(outputs)
+        self._said.waiting = list(outputs)
 
     def pin(self, index: int) -> None:
         """Never leave this turn out."""
-        self._composer.pinned.add(self._place(index))
+        self._composer.pinned.add(self._said.place(index))
         self._composer.forget()
 
     def unpin(self, index: int) -> None:
-        self._composer.pinned.discard(self._place(index))
+        self._composer.pinned.discard(self._said.place(index))
         self._composer.forget()
 
     @property
     def pins(self) -> list[int]:
-        return sorted(self._places[place] for place in self._composer.pinned)
-
-    def _place(self, index: int) -> int:
-        """Where a turn stands among those that are sent."""
-        self._turn(index)
-        if index not in self._places:
-            raise InputError(f"turn {index} is an empty reply, which is not sent")
-        return self._places.index(index)
-
-    def _turn(self, index: int) -> dict[str, Any]:
-        if not isinstance(index, int) or not 0 <= index < len(self._turns):
-            raise InputError(f"there is no turn {index!r}; there are 0 to {len(self._turns) - 1}")
-        return self._turns[index]
+        return sorted(self._said.places[place] for place in self._composer.pinned)
 
     def take_back(self, length: int) -> list[dict[str, Any]]:
         """Go on as if only the first turns had been said; gives those that were taken back."""
-        if not isinstance(length, int) or not 0 <= length <= len(self._turns):
-            raise InputError(f"there are {len(self._turns)} turns; {length!r} of them cannot stay")
-        taken = self._turns[length:]
-        del self._turns[length:]
-        self._places = [place for place in self._places if place < length]
-        self._composer.take_back(len(self._places))
+        taken = self._said.take_back(length)
+        self._composer.take_back(len(self._said.places))
         self._sent = None
         self._resets += 1
         return taken
 
     def reset(self) -> None:
         """Forget the conversation; prompt, memory, project, totals and given warnings stay."""
-        for held in (self._turns, self._places, self._waiting):
-            held.clear()
+        self._said.clear()
         self.goal = self._sent = None
         self._resets += 1
         self._composer.clear()
@@ -425,13 +408,19 @@ class Session:
     @property
     def revision(self) -> object:
         """Another one whenever something has changed that may change what is sent."""
-        outputs, facts = tuple(self._waiting), len(self.memory)
-        return self._composer.changes, outputs, facts, self.system, self.project, self.goal
+        return (
+            self._composer.changes,
+            self.outputs,
+            len(self.memory),
+            self.system,
+            self.project,
+            self.goal,
+        )
 
     @property
     def places(self) -> tuple[int, ...]:
         """The turns that plans number from 0 on: all but empty replies."""
-        return tuple(self._places)
+        return tuple(self._said.places)
 
     def compaction(self, share: float = COMPACT_SHARE, *, sums_up: bool = False) -> Compaction:
         """What an edit now would leave of the conversation; nothing is changed.
@@ -553,7 +542,7 @@ class Session:
         if message.get("content") or message.get("tool_calls"):
             self.append(message)
         else:
-            self._turns.append({**message, _EMPTY: True})
+            self._said.append({**message, EMPTY: True})
 
     def book(self, reply: Reply, model: str, category: str, *, counted: int) -> None:
         """Put a call on the bill; `counted` is what its prompt was taken for before it was sent."""
@@ -612,7 +601,7 @@ class Session:
     @property
     def tokens(self) -> int:
         """What the conversation takes as it stands, with the outputs that wait."""
-        return self.outlook().size + (self.count(self.waiting) if self._waiting else 0)
+        return self.outlook().size + (self.count(self.waiting) if self._said.waiting else 0)
 
     @property
     def room(self) -> int:
@@ -623,8 +612,7 @@ class Session:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain data, ready for JSON; `from_dict` goes on where it was."""
-        turns = {"turns": copied(self._turns), "waiting": list(self._waiting)}
-        return {**self.state(), **turns}
+        return {**self.state(), **self._said.to_dict()}
 
     def state(self) -> dict[str, Any]:
         """The same without what was said: for those who keep each turn when it comes."""
@@ -680,10 +668,8 @@ class Session:
         session._system_role = data["system_role"]
         session.memory = [Fact(*fact) for fact in data["memory"]]
         session.project, session.goal = data["project"], data["goal"]
-        session._turns = copied(data["turns"])
-        session._places = [i for i, turn in enumerate(session._turns) if not turn.get(_EMPTY)]
-        session._waiting = list(data["waiting"])
-        sent = [session._turns[place] for place in session._places]
+        said = session._said = Said.from_dict(data)
+        sent = [said.turns[place] for place in said.places]
         session._composer.restore(data["composer"], sent)
         ledger = session.ledger
         session.ledger = Ledger.from_dict(

@@ -43,11 +43,7 @@ class Conversation:
 
     def urge(self, words: str) -> None:
         """Say something in the user's place, to let the model go on by itself."""
-        message: dict[str, Any] = {"role": "user", "content": words, OWN: True}
-        if self.session.waiting:
-            message["_output"] = self.session.waiting
-        self.session.append(message)
-        self.session.outputs = ()
+        self.session.user(words, **{OWN: True})
         self.keep()
 
     def output(self, text: str, path: str | None = None) -> str:
