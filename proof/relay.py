@@ -16,6 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
+Options = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
 CHAT: Final = "/chat/completions"
 _PASSED_ON: Final = ("authorization", "content-type", "accept")
 _PROMPT: Final = re.compile(rb'"prompt_tokens": ?(\d+)')
@@ -60,11 +62,11 @@ def answering(exchanges: Sequence[Exchange], words: str) -> list[Exchange]:
 class Relay:
     """An address on this machine behind which another server answers."""
 
-    def __init__(self, url: str, options: Callable[[str], Mapping[str, Any]] | None = None) -> None:
-        """`options` are added to a request for an answer; asked with its last words."""
+    def __init__(self, url: str, options: Options | None = None) -> None:
+        """`options` are put into a request for an answer, by what it says."""
         self.exchanges: list[Exchange] = []
         self._there = urlsplit(url)
-        self._options = options or (lambda _words: {})
+        self._options = options or (lambda _body: {})
         self._news = threading.Condition()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -136,7 +138,7 @@ class Relay:
 
     def _begun(self, raw: bytes) -> tuple[Exchange, bytes]:
         exchange = Exchange(json.loads(raw))
-        body = {**exchange.body, **self._options(exchange.last_words)}
+        body = {**exchange.body, **self._options(exchange.body)}
         with self._news:
             self.exchanges.append(exchange)
         return exchange, json.dumps(body).encode()

@@ -29,9 +29,10 @@ def with_model(folder: Path, model: Path, *, turns: int, kills: int, seed: int =
         return talk.run(turns, kills)
 
 
-def brief(words: str) -> Mapping[str, Any]:
+def brief(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """The relay asks for short answers, and longer ones where there is to be time."""
-    return {"max_tokens": 200 if words.endswith(SLOWLY) else 40, "seed": 7}
+    is_slow = str(body["messages"][-1]["content"]).endswith(SLOWLY)
+    return {"max_tokens": 200 if is_slow else 40, "seed": 7}
 
 
 def with_script(folder: Path, *, turns: int, kills: int, seed: int = LARGER) -> Figures:

@@ -22,7 +22,11 @@ from brim.messages import Call
 from brim.providers import Connection, Endpoint, Learned, Portal
 from brim.shell.mcp import Result, Servers, Tool
 from brim.shell.mcp.offering import offer
+from proof.relay import Relay
 from tests.conftest import LlamaWith
+from tests.shell.driving import Home, home
+
+__all__ = ["home"]
 
 SCRIPT = Path(__file__).with_name("mcp_server.py")
 TEMPLATE = r"""
@@ -150,3 +154,41 @@ def test_a_tool_that_fails_is_told_to_the_model(
     sent = client.request(session)["messages"]
     assert "the reason of the failure" in sent[-1]["content"]
     assert client.send(session, max_tokens=8).usage is not None
+
+
+def begun(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Begin the answer to the user's words as a call; what answers a result is free, and short."""
+    messages = body["messages"]
+    if messages[-1]["role"] != "user":
+        return {"max_tokens": 8, "tool_choice": "none"}
+    called = {"tool_choice": "required", "stop": [ONE_CALL], "temperature": 0, "max_tokens": 80}
+    return {**called, "messages": [*messages, BEGUN]}
+
+
+def test_the_shell_runs_what_the_model_calls(home: Home, llama: LocalServer) -> None:
+    with Relay(llama.url, begun) as relay:
+        home.config.write_text(
+            f'[models.small]\nendpoint = "{relay.url}"\nmodel = "{llama.model}"\n'
+            'key_env = "SMALL_KEY"\nreply = 100\n'
+            f'[mcp.own]\ncommand = "{sys.executable}"\nargs = ["{SCRIPT}"]\n'
+        )
+        home.environment["SMALL_KEY"] = llama.key
+        with home.shell() as shell:
+            shell.terminal.line("please add two and three")
+
+            def asks() -> bool:
+                return "[s]kip" in shell.terminal.before_cursor
+
+            while len(relay.exchanges) < 2:
+                # A small machine reads the descriptions of all tools for a while.
+                shell.terminal.wait_for(lambda _: asks() or len(relay.exchanges) > 1, timeout=300)
+                if asks():
+                    shell.terminal.line("yes")
+                    shell.terminal.wait_for(lambda _: not asks())
+            shell.terminal.wait_for(lambda _: shell.terminal.before_cursor == "› ", timeout=300)
+    first, second = relay.exchanges[:2]
+    assert {tool["function"]["name"] for tool in first.body["tools"]} >= {"own__add"}
+    *_, calling, result = second.body["messages"]
+    assert calling["tool_calls"][0]["id"] == result["tool_call_id"]
+    assert result["content"]
+    assert {exchange.status for exchange in relay.exchanges} == {200}
