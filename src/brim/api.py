@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from brim import wire
 from brim.budget import budget_for
 from brim.errors import InputError
+from brim.fitter import Fitter, tools_of
 from brim.memory import Memory
-from brim.planner import Planner
 from brim.policies import policy_of
-from brim.request import Request
 from brim.tokens import counter_for
-from brim.wire import checked_tools, openai_chat
-from brim.wire.templates import FREE, Rules, counted, rules_named, shape
+from brim.wire import openai_chat
+from brim.wire.templates import FREE, Rules, counted, rules_named
 
 if TYPE_CHECKING:
     from brim.passes import Pass
     from brim.policies import Policy
+    from brim.request import Request
     from brim.tokens import Tokenizer
 
 Messages = Sequence[Mapping[str, Any]]
@@ -59,12 +58,12 @@ def count(
         counter = counter_for(model, tokenizer=tokenizer)
         parts = {"text": counter.text(text_or_messages)}
         if tools:
-            parts["tools"] = counter.tools(_tools({"tools": tools}))
+            parts["tools"] = counter.tools(tools_of({"tools": tools}))
         return Count(parts, exact=not counter.uncertainty and not tools)
     body = _body(text_or_messages, model, tools)
     counter = counter_for(body.get("model"), tokenizer=tokenizer)
     messages = wire.format_of(body).view(body)
-    offered = _tools(body)
+    offered = tools_of(body)
     parts = {"framing": counter.overhead, "tools": counter.tools(offered)}
     for message in messages:
         parts[message.role] = parts.get(message.role, 0) + counter.message(message)
@@ -103,31 +102,8 @@ def fit(
     chosen = policy_of(
         policy, keep_recent=keep_recent, max_turns=max_turns, token_budget=token_budget
     )
-    pinned, offered = _pins(pins), _tools(body)
-    make = partial(Planner, counter, budget, chosen, offered, pins=pinned, mask=mask)
-    if form is openai_chat:
-        key = (counter.name, budget, counter.tools(offered), chosen.identity, pinned, mask)
-        view = partial(openai_chat.view, body)
-        with memory.continued(key, body["messages"], make, view) as planner:
-            request = _fitted(body, form, planner)
-        if rules.free:
-            return request
-        return Request({**request, "messages": shape(request.messages, rules)}, request.plan)
-    planner = make()
-    planner.extend(form.view(body))
-    return _fitted(body, form, planner)
-
-
-def _fitted(body: Mapping[str, Any], form: wire.Format, planner: Planner) -> Request:
-    planner.check_pins()
-    if not wire.is_fittable(body):
-        plan = planner.relayed()
-        return Request(wire.lowered(form.apply(body, plan), plan, form), plan, form.MESSAGES)
-    plan = planner.plan()
-    out = form.apply(body, plan)
-    if form is not openai_chat and plan.cut:
-        planner.check(plan, form.view(out))
-    return Request(wire.lowered(out, plan, form), plan, form.MESSAGES)
+    fitter = Fitter(counter, budget, chosen, memory, rules, _pins(pins), mask)
+    return fitter.fit(body, form)
 
 
 def _body(
@@ -152,10 +128,6 @@ def _rules(template: str | None, form: wire.Format) -> Rules:
     if form is not openai_chat:
         raise InputError("a template's rules are for chat messages, not for this format")
     return rules_named(template)
-
-
-def _tools(body: Mapping[str, Any]) -> Tools:
-    return checked_tools(body.get("tools")) or ()
 
 
 def _pins(pins: Iterable[int]) -> frozenset[int]:

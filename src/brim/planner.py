@@ -100,10 +100,14 @@ class Planner:
             if not 0 <= pin < len(self.history):
                 raise InputError(f"pin {pin}: there are messages 0 to {len(self.history) - 1}")
 
+    def whole(self) -> Plan:
+        """All that came in, sent as it is, whether it fits or not."""
+        return self._untouched(self._scope())
+
     def relayed(self) -> Plan:
         """What came in, sent as it is: the server keeps the history, and nobody can count it."""
         said = "the server keeps the history, so this was neither counted whole nor fitted"
-        return replace(self._untouched(self._scope()), exact=False, warnings=[said])
+        return replace(self.whole(), exact=False, warnings=[said])
 
     def check(self, plan: Plan, messages: Sequence[Message]) -> None:
         """Count what goes out once more, in a format whose items lean on each other."""

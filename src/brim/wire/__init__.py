@@ -63,9 +63,9 @@ def checked_tools(tools: Any) -> Sequence[Mapping[str, Any]] | None:
     return tools
 
 
-def is_fittable(body: Mapping[str, Any]) -> bool:
+def is_fittable(body: Mapping[str, Any], form: Format) -> bool:
     """Whether the body holds the whole conversation; a history kept by the server is not in it."""
-    return format_of(body) is not openai_responses or openai_responses.fittable(body)
+    return form is not openai_responses or openai_responses.fittable(body)
 
 
 def lowered(body: dict[str, Any], plan: Plan, form: Format) -> dict[str, Any]:
