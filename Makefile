@@ -55,11 +55,11 @@ bench: $(VENV)/.test
 	@$(PY) -m benchmarks
 
 clean:
-	rm -rf $(VENV) .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-peers* .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # One stamp per set of extras: made anew when pyproject.toml changes, otherwise nothing to do.
-$(VENV)/.run: EXTRAS := demo,local,shell
-$(VENV)/.run: LEAST := demo,shell
+$(VENV)/.run: EXTRAS := demo,gateway,local,shell
+$(VENV)/.run: LEAST := demo,gateway,shell
 $(VENV)/.test: EXTRAS := test
 $(VENV)/.lint: EXTRAS := lint
 

@@ -126,6 +126,8 @@ def test_a_model_of_the_user_is_refined_by_the_project(tmp_path: Path) -> None:
         ("BRIM_MODELS__FAST__HEADERS", '{ X = "y" }', "models.fast.headers.X", "y"),
         ("BRIM_SUMMARY__MAX_CHARS", "1_000", "summary.max_chars", 1000),
         ("BRIM_CONTEXT__POLICY", "", "context.policy", "steady"),
+        ("BRIM_GATEWAY__PORT", "9000", "gateway.port", 9000),
+        ("BRIM_GATEWAY__PASSED_PATHS", '["/v1/files"]', "gateway.passed_paths", ("/v1/files",)),
     ],
 )
 def test_variables_set_what_they_are_named_after(
@@ -161,6 +163,11 @@ def test_variables_of_others_are_let_be() -> None:
 def test_a_wrong_flag_is_named(key: str) -> None:
     with pytest.raises(ConfigError, match=r"^--polcy: .*did you mean context\.policy\?"):
         loaded(flags={key: "x"})
+
+
+def test_a_wrong_upstream_is_named_by_its_flag() -> None:
+    with pytest.raises(ConfigError, match=r"^--upstream: upstreams\.default\.endpoint must be an"):
+        loaded(flags={"upstreams.default.endpoint": "nonsense"})
 
 
 # What is wrong
@@ -199,6 +206,24 @@ def test_a_wrong_flag_is_named(key: str) -> None:
             "[mcp.a]\ncommand = 'x'\nurl = 'http://h'",
             "2: mcp.a has both a command and a url; one of them is meant",
         ),
+        ("upstreams.a.models = ['m']", "1: upstreams.a needs an endpoint"),
+        (
+            "upstreams.a.format = ['openai', 'antropic']",
+            "1: upstreams.a.format must be one of openai, anthropic, responses, "
+            'not "antropic"; did you mean anthropic?',
+        ),
+        ("upstreams.a.format = []", "1: upstreams.a.format must be one or more of openai, anthro"),
+        ("upstreams.a.format = 3", "1: upstreams.a.format must be one or more of openai, anthro"),
+        (
+            "upstreams.a.policy = 'of'",
+            "1: upstreams.a.policy must be one of steady, thrift, rolling, sliding, off, "
+            'not "of"; did you mean off?',
+        ),
+        ("gateway.policy = 'off'", "1: gateway.policy must be one of steady, thrift, rolling, sl"),
+        ("gateway.port = 65536", "1: gateway.port must be a port from 0 to 65535, not 65536"),
+        ("gateway.port = true", "1: gateway.port must be a port from 0 to 65535, not true"),
+        ("gateway.prot = 1", "1: gateway.prot is no key; did you mean gateway.port?"),
+        ("gateway.stop_seconds = 0", "1: gateway.stop_seconds must be seconds above 0, not 0"),
         ("routing.rules = 3", "1: routing.rules must be a list of tables, not 3"),
         (
             "[[routing.rules]]\nmatch = 'a'\nmodel = 'm'\n\n[[routing.rules]]\nmatch = '('",
@@ -227,6 +252,55 @@ def test_an_endpoint_looks_like_an_address(tmp_path: Path, value: str) -> None:
 def test_nothing_stands_behind_the_path_of_an_endpoint(tmp_path: Path) -> None:
     (problem,) = problems_of(tmp_path, "models.f.endpoint = 'http://h/v1?key=SECRET'")
     assert problem == "1: models.f.endpoint must be an address without anything after its path"
+
+
+@pytest.mark.parametrize(
+    "path", ["v1/embeddings", "/v1/../x", "/v1//x", "/v1/x?y=1", "/v1/x#y", "/v 1", "/é", ""]
+)
+def test_a_passed_path_is_nothing_but_a_path(tmp_path: Path, path: str) -> None:
+    (problem,) = problems_of(tmp_path, f"gateway.passed_paths = ['/v1/files', '{path}']")
+    assert problem.startswith("1: gateway.passed_paths must be a list of paths such as /v1/embed")
+
+
+@pytest.mark.parametrize(
+    ("given", "formats"),
+    [
+        ("'anthropic'", ("anthropic",)),
+        ("['openai', 'responses', 'openai']", ("openai", "responses")),
+    ],
+)
+def test_an_upstream_speaks_one_format_or_several(
+    tmp_path: Path, given: str, formats: tuple[str, ...]
+) -> None:
+    text = f"[upstreams.a]\nendpoint = 'http://h'\nformat = {given}\n"
+    found = loaded(written(tmp_path / "config.toml", text))
+    assert found.config.upstreams["a"].format == formats
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "formats"),
+    [
+        ("https://api.openai.com/v1", ("openai", "responses")),
+        ("https://api.anthropic.com", ("anthropic",)),
+        ("http://127.0.0.1:8080/v1", ("openai",)),
+    ],
+)
+def test_a_well_known_host_tells_what_it_speaks(endpoint: str, formats: tuple[str, ...]) -> None:
+    assert config.UpstreamConfig(endpoint).formats == formats
+    assert config.UpstreamConfig(endpoint, format=("responses",)).formats == ("responses",)
+
+
+def test_an_upstream_can_come_from_the_environment_alone() -> None:
+    found = loaded(
+        environment={
+            "BRIM_UPSTREAMS__OPENAI__ENDPOINT": "https://api.openai.com/v1",
+            "BRIM_UPSTREAMS__OPENAI__FORMAT": "responses",
+            "BRIM_UPSTREAMS__OPENAI__MODELS": '["gpt-5*"]',
+        }
+    )
+    upstream = found.config.upstreams["openai"]
+    assert upstream.endpoint == "https://api.openai.com/v1"
+    assert (upstream.format, upstream.models) == (("responses",), ("gpt-5*",))
 
 
 def test_the_names_of_templates_are_known(tmp_path: Path) -> None:
@@ -258,6 +332,9 @@ def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
         "models.f.headers = 'SECRET'",
         "models.f.endpoint = 'http://me:SECRET@h'",
         "mcp.f.env = { A = ['SECRET'] }",
+        "upstreams.f.key_env = 'sk-SECRET'",
+        "upstreams.f.headers = { A = ['SECRET'] }",
+        "upstreams.f.endpoint = 'http://me:SECRET@h'",
     ],
 )
 def test_no_secret_is_repeated(tmp_path: Path, text: str) -> None:
@@ -460,9 +537,13 @@ def test_every_default_in_the_example_is_the_real_one(tmp_path: Path) -> None:
     text = uncommented(config.example(), examples=False).replace(
         "[mcp.files]\nargs = []\nallow = []\n", ""
     )
+    text = text.replace("[upstreams.openai]\n", "[upstreams.openai]\nendpoint = 'http://h'\n")
     found = loaded(written(tmp_path / "config.toml", text))
-    assert found.config == Config(models={"fast": config.ModelConfig()})
-    assert len([source for source in found.sources.values() if source != "default"]) == 16
+    assert found.config == Config(
+        models={"fast": config.ModelConfig()},
+        upstreams={"openai": config.UpstreamConfig("http://h")},
+    )
+    assert len([source for source in found.sources.values() if source != "default"]) == 31
 
 
 def test_every_value_in_the_example_is_a_good_one(tmp_path: Path) -> None:

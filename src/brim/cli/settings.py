@@ -31,7 +31,8 @@ def configuration(context: click.Context, everything: bool, example: bool, as_js
     trust it, and again after each change. BRIM_CONFIG names another file in place of your own. A
     variable is named after its key: BRIM_CONTEXT__POLICY is context.policy.
 
-    The shell reads all of them; `brim ask` reads models, context, short_view, count and cost.
+    The shell reads all of them but upstreams and gateway, which are for `brim serve` (it reads
+    count, too); `brim ask` reads models, context, short_view, count and cost.
 
     \b
     brim config                         what is set

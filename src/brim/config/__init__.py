@@ -22,6 +22,7 @@ from brim.config.keys import (
     ContextConfig,
     CostConfig,
     CountConfig,
+    GatewayConfig,
     GoalConfig,
     McpConfig,
     MemoryConfig,
@@ -32,7 +33,9 @@ from brim.config.keys import (
     ShellConfig,
     ShortViewConfig,
     SummaryConfig,
+    UpstreamConfig,
 )
+from brim.config.kinds import FORMATS
 from brim.config.layers import Setting, check_file
 from brim.config.lines import key_lines
 from brim.config.loading import (
@@ -51,11 +54,13 @@ from brim.config.trust import Trust, digest
 
 __all__ = [
     "DEFAULT",
+    "FORMATS",
     "OVERLAY",
     "Config",
     "ContextConfig",
     "CostConfig",
     "CountConfig",
+    "GatewayConfig",
     "GoalConfig",
     "Loaded",
     "Looked",
@@ -70,6 +75,7 @@ __all__ = [
     "ShortViewConfig",
     "SummaryConfig",
     "Trust",
+    "UpstreamConfig",
     "check_file",
     "digest",
     "discover",

@@ -6,16 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 from brim.config.kinds import (
     Address,
     Format,
+    Formats,
     FromOne,
     FromZero,
     Hidden,
+    Paths,
     Pattern,
     PolicyName,
+    PolicyOrOff,
+    Port,
     Seconds,
     Server,
     ServerCount,
@@ -24,6 +29,12 @@ from brim.config.kinds import (
     Variable,
 )
 from brim.usage import Price
+
+HOST_FORMATS: Final[Mapping[str, tuple[Format, ...]]] = {
+    "api.openai.com": ("openai", "responses"),
+    "api.anthropic.com": ("anthropic",),
+}
+"""What well-known hosts speak; all others are taken to speak OpenAI's chat completions."""
 
 
 def _example(value: object) -> dict[str, object]:
@@ -239,6 +250,85 @@ class ShellConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class UpstreamConfig:
+    """A server that the gateway sends requests to."""
+
+    endpoint: Server = field(default="", metadata=_example("https://api.openai.com/v1"))
+    """Its address; the one key that an upstream must have."""
+    format: Formats = field(default=(), metadata=_example(["openai", "responses"]))
+    """What it speaks, one or more of openai, anthropic and responses, where its host does not
+    tell."""
+    models: Texts = field(default=(), metadata=_example(["gpt-5*", "o3"]))
+    """The models that it gets, `*` for any letters; without it all that no other upstream names."""
+    key_env: Variable | None = field(default=None, metadata=_example("OPENAI_API_KEY"))
+    """The environment variable that holds its key; without it the client's own is passed on."""
+    headers: Mapping[str, Hidden] = field(
+        default_factory=_nothing, metadata=_example({"X-Team": "docs"})
+    )
+    """Sent with every request."""
+    timeout: Seconds = 600.0
+    """Seconds without a single byte, before the answer and in its middle."""
+    window: FromOne | None = field(default=None, metadata=_example(128_000))
+    """Tokens that its models hold, answer included, where neither server nor catalog knows."""
+    reply: FromZero | None = field(default=None, metadata=_example(4_096))
+    """Tokens kept free for the answer."""
+    price: Price | None = field(
+        default=None,
+        metadata=_example({"input": 0.25, "cached": 0.025, "output": 2.0, "written": 0.25}),
+    )
+    """Dollars per million tokens, before the price list."""
+    policy: PolicyOrOff | None = field(default=None, metadata=_example("rolling"))
+    """What is left out, where it is not as gateway.policy says; off relays all as it is."""
+    template: Template | None = field(default=None, metadata=_example("mistral"))
+    """Whose chat template its models follow, where their names do not tell."""
+    count: ServerCount | None = field(default=None, metadata=_example("always"))
+    """When it is asked to count, where that is not as count.server says."""
+    fallback: str | None = field(default=None, metadata=_example("gpt-5-mini"))
+    """The name of a model that gets a request once, on its own upstream, when this one fails."""
+    cache_marks: bool = False
+    """Set Anthropic's cache marks where the client set none."""
+    stream_usage: bool = True
+    """Ask for the usage at the end of a stream; false for servers without stream_options."""
+
+    @property
+    def formats(self) -> tuple[Format, ...]:
+        """What it speaks, told by its host where nothing is said."""
+        return self.format or HOST_FORMATS.get(urlsplit(self.endpoint).hostname or "", ("openai",))
+
+    def fault(self) -> str | None:
+        """What is missing for requests to get there."""
+        return None if self.endpoint else "needs an endpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayConfig:
+    """The gateway itself."""
+
+    host: str = "127.0.0.1"
+    """The address it listens on, one of this machine only."""
+    port: Port = 8484
+    """Its port; 0 takes a free one."""
+    policy: PolicyName = "steady"
+    """What is left out of a conversation that is too long, as context.policy does for the shell."""
+    max_body_bytes: FromOne = 32 * 1024 * 1024
+    """The largest request."""
+    max_requests: FromOne = 1_000
+    """So many at once; what comes above that is told to come again."""
+    body_seconds: Seconds = 30.0
+    """The longest silence while a request comes in."""
+    send_seconds: Seconds = 60.0
+    """The longest wait for a client that does not read its answer."""
+    stop_seconds: Seconds = 30.0
+    """The time that running answers have when it is stopped."""
+    keep_requests: FromZero = 1_000
+    """So many of the last requests can be asked about at /brim/requests/ID."""
+    conversations: FromZero = 500
+    """So many conversations are remembered, so that their next turn is faster."""
+    passed_paths: Paths = ()
+    """Other paths of the API that are relayed uncounted, such as /v1/embeddings."""
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """Everything that can be set."""
 
@@ -254,3 +344,5 @@ class Config:
     mcp: Mapping[str, McpConfig] = field(default_factory=_nothing)
     goal: GoalConfig = GoalConfig()
     shell: ShellConfig = ShellConfig()
+    upstreams: Mapping[str, UpstreamConfig] = field(default_factory=_nothing)
+    gateway: GatewayConfig = GatewayConfig()

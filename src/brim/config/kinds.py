@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from decimal import Decimal
 from difflib import get_close_matches
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 from urllib.parse import urlsplit
 
 from brim.config.spelling import shortly
@@ -71,6 +71,28 @@ def _texts(value: object) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
         raise InputError(f"a list of texts, not {shortly(value)}")
     return tuple(value)
+
+
+def _formats(value: object) -> tuple[str, ...]:
+    """One format, or a list of them."""
+    given = [value] if isinstance(value, str) else value
+    if not isinstance(given, list | tuple) or not given:
+        raise InputError(f"one or more of {', '.join(FORMATS)}, not {shortly(value)}")
+    return tuple(dict.fromkeys(map(one_of(*FORMATS), given)))
+
+
+def _paths(value: object) -> tuple[str, ...]:
+    """Paths as they stand behind a host, without anything after them."""
+    for path in (paths := _texts(value)):
+        if not re.fullmatch(r"/[!-~]*", path) or re.search(r"[?#]|//|/\.\.?(/|$)", path):
+            raise InputError(f"a list of paths such as /v1/embeddings, not {shortly(value)}")
+    return paths
+
+
+def _port(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 65_535:
+        return value
+    raise InputError(f"a port from 0 to 65535, not {shortly(value)}")
 
 
 def one_of(*choices: str) -> Callable[[object], str]:
@@ -137,7 +159,12 @@ Server = Annotated[str, _endpoint]
 Template = Annotated[str, _template]
 Pattern = Annotated[str, _pattern]
 PolicyName = Annotated[str, one_of(*POLICIES)]
+PolicyOrOff = Annotated[str, one_of(*POLICIES, "off")]
 Format = Literal["openai", "anthropic", "responses"]
+FORMATS: Final[tuple[Format, ...]] = get_args(Format)
+Formats = Annotated[tuple[Format, ...], _formats]
+Paths = Annotated[tuple[str, ...], _paths]
+Port = Annotated[int, _port]
 ServerCount = Literal["near", "always", "off"]
 
 PLAIN: Final[Mapping[type, Callable[[object], object]]] = {

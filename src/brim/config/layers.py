@@ -19,6 +19,8 @@ from brim.config.tree import NAMES, Group, Leaf, Named, Node, Rows, group_of, ke
 from brim.errors import ConfigError, InputError
 
 VARIABLE: Final = "BRIM_"
+FLAGS: Final[Mapping[str | int, str]] = {"endpoint": "--upstream"}
+"""Flags that are called otherwise than their keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,9 @@ def no_key(key: Key, known: Mapping[str, object]) -> str:
     name = str(key[-1])
     if near := get_close_matches(name.lower(), known, 1):
         return f"{dotted(key)} is no key; did you mean {dotted((*key[:-1], near[0]))}?"
-    elsewhere = {inner: (section, inner) for section, inner in _inner_keys()}
+    elsewhere: dict[str, Key] = {}
+    for section, inner in _inner_keys():
+        elsewhere.setdefault(inner, (section, inner))
     if near := get_close_matches(name.lower(), elsewhere, 1, cutoff=0.8):
         return f"{dotted(key)} is no key; did you mean {dotted(elsewhere[near[0]])}?"
     return f"{dotted(key)} is no key; there are {', '.join(known)}"
@@ -224,9 +228,9 @@ def _value(text: str) -> object:
 
 
 def of_flag(name: str, value: object) -> Layer:
-    """What a flag sets; it is called as the last part of its key."""
+    """What a flag sets; mostly it is called as the last part of its key."""
     key, _ = key_at(name, 0)
-    flag = f"--{str(key[-1]).replace('_', '-')}"
+    flag = FLAGS.get(key[-1], f"--{str(key[-1]).replace('_', '-')}")
     layer = Layer(lambda _: flag)
     for part in reversed(key):
         value = {part: value}

@@ -103,18 +103,22 @@ def _merged(layers: Sequence[Layer]) -> dict[Key, Setting]:
 def _loaded(settings: Mapping[Key, Setting], files: tuple[Looked, ...]) -> Loaded:
     root = group_of(Config)
     config: Config = built(root, (), settings)
-    problems = []
-    for name, server in config.mcp.items():
-        if fault := server.fault():
-            source = next(s.source for key, s in settings.items() if key[:2] == ("mcp", name))
-            problems.append(f"{source}: {dotted(('mcp', name))} {fault}")
-    if problems:
+    if problems := list(_faults(config, settings)):
         raise ConfigError(problems)
     shown = {
         dotted(key): settings.get(key) or Setting(_at(config, key), DEFAULT)
         for key in _keys(config, root, ())
     }
     return Loaded(config, MappingProxyType(shown), files)
+
+
+def _faults(config: Config, settings: Mapping[Key, Setting]) -> Iterator[str]:
+    """What can be said of servers only when all layers are together."""
+    for section, servers in (("mcp", config.mcp), ("upstreams", config.upstreams)):
+        for name, server in servers.items():
+            if fault := server.fault():
+                at = next(s.source for key, s in settings.items() if key[:2] == (section, name))
+                yield f"{at}: {dotted((section, name))} {fault}"
 
 
 def _keys(value: Any, node: Node, key: Key) -> Iterator[Key]:

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args, get_origin, get_typ
 
 from brim.config.kinds import PLAIN, one_of
 
-NAMES: Final = {"models": "fast", "mcp": "files"}
+NAMES: Final = {"models": "fast", "mcp": "files", "upstreams": "openai"}
 """What an example calls an entry that its owner names."""
 
 

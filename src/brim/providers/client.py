@@ -22,7 +22,7 @@ from brim.providers.faults import failure_in
 from brim.providers.learned import Learned
 from brim.providers.portal import Portal
 from brim.providers.transport import Connection
-from brim.providers.windows import Server, silently_cut
+from brim.providers.windows import LEAST_REPLY, OWN_SERVERS, Server, silently_cut
 from brim.summary import LARGEST, PATIENCE, awaited_answer_of, question
 from brim.wire import build_anthropic, build_responses
 from brim.wire.replies import reply_of
@@ -47,10 +47,6 @@ _FORMATS: Final[Mapping[Format, FormatName]] = {
     "anthropic": "anthropic",
     "responses": "responses",
 }
-_OWN: Final = frozenset(("llama.cpp", "ollama", "lmstudio", "vllm", "sglang", "tgi"))
-"""Servers that people run themselves, for nothing a token."""
-_LEAST_REPLY: Final = {"llama.cpp": 1}
-"""What a server keeps free for the answer whatever is asked for."""
 
 
 class AsyncClient:
@@ -167,8 +163,8 @@ class AsyncClient:
         session.target = replace(
             target,
             server_window=window.tokens,
-            least_reply=_LEAST_REPLY.get(window.kind, 0),
-            is_local=window.kind in _OWN,
+            least_reply=LEAST_REPLY.get(window.kind, 0),
+            is_local=window.kind in OWN_SERVERS,
         )
         return window
 

@@ -129,6 +129,20 @@ class Connection:
 
         return await self._trying(once, retries)
 
+    async def opened(
+        self, method: str, path: str, data: bytes | None, sent: Mapping[str, str]
+    ) -> aiohttp.ClientResponse:
+        """A response as it comes, whatever its status, for those who pass it on.
+
+        What is sent are these headers alone; who gets the response closes it.
+        """
+        try:
+            return await self._sent(method, path, data, dict(sent))
+        except InputError:
+            raise  # a wrong setting, which no second try mends
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise self._broken(error) from error
+
     async def stream(self, path: str, body: Body) -> Events:
         """The events of a streamed answer, as they come.
 
@@ -149,9 +163,9 @@ class Connection:
             await events.aclose()
 
     async def _exchange(self, method: str, path: str, body: Body | None) -> Answer:
-        response = await self._opened(method, path, body)
+        response = await self._accepted(method, path, body)
         try:
-            answer = _parsed(await self._read(response))
+            answer = _parsed(await self.whole(response))
         except _NotJsonError as error:
             raise self._nonsense(
                 path, f"what is not JSON ({response.content_type})", error.text
@@ -168,7 +182,7 @@ class Connection:
         self, path: str, body: Body
     ) -> tuple[aiohttp.ClientResponse, list[dict[str, Any]], Events]:
         """Open a stream and read on until it is clear that the request was not refused."""
-        response = await self._opened("POST", path, body)
+        response = await self._accepted("POST", path, body)
         events = self._events(response, path)
         try:
             return response, await self._openings(events, response, path), events
@@ -195,7 +209,7 @@ class Connection:
     async def _events(self, response: aiohttp.ClientResponse, path: str) -> Events:
         parser = EventParser()
         first = True
-        while piece := await self._piece(response):
+        while piece := await self.piece(response):
             if first and piece.strip():
                 first = False
                 if piece.lstrip().startswith(b"{"):
@@ -215,7 +229,7 @@ class Connection:
         self, response: aiohttp.ClientResponse, path: str, begun: bytes
     ) -> dict[str, Any]:
         try:
-            answer = _parsed(await self._read(response, begun))
+            answer = _parsed(await self.whole(response, begun))
         except _NotJsonError as error:
             raise self._nonsense(path, "what is neither JSON nor events", error.text) from None
         return answer if isinstance(answer, dict) else {}
@@ -233,30 +247,27 @@ class Connection:
             return {"type": "error", "error": found}
         return found
 
-    async def _opened(self, method: str, path: str, body: Body | None) -> aiohttp.ClientResponse:
+    async def _accepted(self, method: str, path: str, body: Body | None) -> aiohttp.ClientResponse:
         """A response whose status is a success; any other is raised."""
         data = body if isinstance(body, bytes) or body is None else encoded(body)
-        try:
-            response = await self._sent(method, path, data)
-        except InputError:
-            raise  # a wrong setting, which no second try mends
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise self._broken(error) from error
+        sent = headers(self.endpoint)
+        if data is not None:
+            sent["Content-Type"] = "application/json"
+        response = await self.opened(method, path, data, sent)
         if 200 <= response.status < 300:
             return response
         try:
-            raw = await self._read(response, bound=LARGEST_ERROR, cut=True)
+            raw = await self.whole(response, bound=LARGEST_ERROR, cut=True)
         except ProviderError:
             raw = b""
         finally:
             response.close()
         raise faults.fault(self.endpoint, path, response.status, response.headers, raw)
 
-    async def _sent(self, method: str, path: str, data: bytes | None) -> aiohttp.ClientResponse:
+    async def _sent(
+        self, method: str, path: str, data: bytes | None, sent: dict[str, str]
+    ) -> aiohttp.ClientResponse:
         session = await self._session_here()
-        sent = headers(self.endpoint)
-        if data is not None:
-            sent["Content-Type"] = "application/json"
         through: dict[str, Any] = {}
         if self._proxy is not None:
             through["proxy"] = self._proxy.url
@@ -320,7 +331,7 @@ class Connection:
         self._abandoned = weakref.finalize(self, _abandon, self._session, loop)
         return self._session
 
-    async def _read(
+    async def whole(
         self,
         response: aiohttp.ClientResponse,
         begun: bytes = b"",
@@ -329,7 +340,7 @@ class Connection:
         cut: bool = False,
     ) -> bytes:
         pieces, size = [begun], len(begun)
-        while piece := await self._piece(response):
+        while piece := await self.piece(response):
             pieces.append(piece)
             size += len(piece)
             if size > bound:
@@ -338,7 +349,7 @@ class Connection:
                 raise self._nonsense(response.url.path, f"more than {bound:,} bytes", None)
         return b"".join(pieces)
 
-    async def _piece(self, response: aiohttp.ClientResponse) -> bytes:
+    async def piece(self, response: aiohttp.ClientResponse) -> bytes:
         """The next bytes; none at the end."""
         try:
             return await response.content.readany()
@@ -408,15 +419,23 @@ def headers(endpoint: Endpoint) -> dict[str, str]:
     found = {"User-Agent": f"brim/{__version__}", "Accept": "application/json, text/event-stream"}
     if endpoint.format == "anthropic":
         found["anthropic-version"] = ANTHROPIC_VERSION
-    if endpoint.key is not None:
-        if endpoint.format == "anthropic":
-            found["x-api-key"] = endpoint.key
-        # Servers that only imitate Anthropic look for the key where OpenAI's clients put it.
-        if endpoint.format != "anthropic" or endpoint.host != "api.anthropic.com":
-            found["Authorization"] = f"Bearer {endpoint.key}"
+    found |= credentials(endpoint)
     given = {name.lower() for name in endpoint.headers}
     kept = {name: value for name, value in found.items() if name.lower() not in given}
     return kept | dict(endpoint.headers)
+
+
+def credentials(endpoint: Endpoint) -> dict[str, str]:
+    """The headers that carry the endpoint's key."""
+    if endpoint.key is None:
+        return {}
+    found = {}
+    if endpoint.format == "anthropic":
+        found["x-api-key"] = endpoint.key
+    # Servers that only imitate Anthropic look for the key where OpenAI's clients put it.
+    if endpoint.format != "anthropic" or endpoint.host != "api.anthropic.com":
+        found["Authorization"] = f"Bearer {endpoint.key}"
+    return found
 
 
 def encoded(body: Mapping[str, Any]) -> bytes:

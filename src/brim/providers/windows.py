@@ -36,6 +36,13 @@ Kind = Literal[
     "unknown",
 ]
 
+OWN_SERVERS: Final[frozenset[Kind]] = frozenset(
+    ("llama.cpp", "ollama", "lmstudio", "vllm", "sglang", "tgi")
+)
+"""Servers that people run themselves, for nothing a token."""
+LEAST_REPLY: Final[Mapping[Kind, int]] = {"llama.cpp": 1}
+"""What a server keeps free for the answer whatever is asked for."""
+
 ASK_AGAIN = 30.0
 """Seconds after which a server is asked again for a window that it did not give."""
 PATIENCE = 5.0

@@ -271,7 +271,7 @@ def cache_marks(body: Mapping[str, Any], frontier: int | None = None) -> dict[st
     """
     out = dict(body)
     last = len(body["messages"]) - 1
-    left = _MARKS - sum(1 for _ in _marks(body))
+    left = _MARKS - sum(1 for _ in marks(body))
     wanted = [(_mark_message, last), (_mark_head, -1)]
     if body.get("cache_control"):
         del wanted[0]  # the provider puts that one at the end by itself
@@ -322,7 +322,8 @@ def _mark_before(later: Iterable[Part]) -> Part:
     return {"type": "ephemeral", "ttl": "1h"} if lasting else {"type": "ephemeral"}
 
 
-def _marks(body: Part) -> Iterator[Part]:
+def marks(body: Part) -> Iterator[Part]:
+    """The marks that a body has."""
     beside = [body, *_listed(body.get("system")), *_listed(body.get("tools"))]
     yield from (part["cache_control"] for part in beside if part.get("cache_control"))
     yield from _marks_of(body["messages"])

@@ -1,0 +1,19 @@
+"""The gateway: one address for every client, and no request that exceeds its model's window.
+
+app        the ASGI application, and what lives as long as it serves
+exchange   one request and its answer
+delivery   a request, fitted and brought to its upstream
+fitting    a body made into the bytes that go out
+watching   what is to be known of an answer while its bytes go by
+lanes      the models at their upstreams, and what is known about them
+beside     counts, models, what was done, health
+forms      the three formats
+bodies     JSON in and out
+heads      headers in and out
+wishes     what a client asks of brim by header
+faults     errors in the shape of each format
+limits     how large, how long, how many
+records    the last requests: sizes and reasons, never what was said
+
+It does not translate: a body goes out in the format in which it came in.
+"""

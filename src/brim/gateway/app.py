@@ -1,0 +1,130 @@
+"""The gateway as an ASGI application: what runs while it serves, and which path leads where."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
+
+from brim.gateway.beside import Beside
+from brim.gateway.exchange import Exchange
+from brim.gateway.forms import FORMS, Form
+from brim.gateway.lanes import Lanes, Settings, Upstream
+from brim.gateway.limits import Limits
+from brim.gateway.records import Records
+from brim.memory import Memory
+from brim.providers.learned import Learned
+
+if TYPE_CHECKING:
+    from brim.config import Config
+    from brim.gateway.exchange import Receive, Scope, Send
+    from brim.gateway.records import Record
+
+T = TypeVar("T")
+Given = TypeVarTuple("Given")
+
+LARGE: Final = 64 * 1024
+"""Bodies from so many bytes on are read and counted off the event loop."""
+SWEEP: Final = 5.0
+"""Seconds between looks at what waits and what was learned."""
+WEIGHT: Final = 256_000_000
+"""Bytes of conversations that are remembered for speed."""
+_PATHS: Final[Mapping[str, Form]] = {
+    path: form for form in FORMS.values() for path in (form.path, form.path.removeprefix("/v1"))
+}
+
+
+class Gateway:
+    """Everything that lives as long as the server does."""
+
+    def __init__(self, config: Config, environment: Mapping[str, str]) -> None:
+        settings = config.gateway
+        learned = Learned()
+        self.config = config
+        self.limits = Limits(settings.max_body_bytes, settings.body_seconds, settings.max_requests)
+        self.records = Records(settings.keep_requests)
+        self.running: set[Exchange] = set()
+        self.is_stopping = False
+        self._send_seconds = settings.send_seconds
+        self._threads = ThreadPoolExecutor(2, "brim-count")
+        self._sweeping: asyncio.Task[None] | None = None
+        memory = Memory()
+        self.lanes = Lanes(
+            [
+                Upstream(name, upstream, _key(upstream.key_env, environment), learned)
+                for name, upstream in config.upstreams.items()
+            ],
+            Settings(settings.policy, config.count.server),
+            memory,
+        )
+
+    async def apart(self, size: int, work: Callable[[*Given], T], *given: *Given) -> T:
+        """Do some work on a body, off the event loop if it is large."""
+        if size < LARGE:
+            return work(*given)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
+
+    async def answer(self, form: Form, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Exchange(self, form, scope, receive, send)
+        self.records.add(exchange.record)
+        self.running.add(exchange)
+        try:
+            await exchange.run()
+        finally:
+            self.running.discard(exchange)
+            self.finished(exchange.record)
+
+    def finished(self, record: Record) -> None:
+        self.records.sketched(record)
+
+    # While it serves
+
+    async def start(self) -> None:
+        self._sweeping = asyncio.create_task(self._sweep())
+
+    async def stop(self) -> None:
+        self.is_stopping = True
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        for lane in self.lanes:
+            await lane.keep()
+        await self.lanes.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _sweep(self) -> None:
+        """Let go of clients that do not read, and keep what was learned."""
+        while True:
+            await asyncio.sleep(SWEEP)
+            late = time.monotonic() - self._send_seconds
+            for exchange in list(self.running):
+                if exchange.waiting_since is not None and exchange.waiting_since < late:
+                    exchange.abandon()
+            for lane in self.lanes:
+                await lane.keep()
+
+
+def _key(name: str | None, environment: Mapping[str, str]) -> str | None:
+    return None if name is None else environment.get(name)
+
+
+class App:
+    """The ASGI application: what is asked all the time first, everything else behind it."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self._beside = Beside(gateway).app()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "POST":
+            form = _PATHS.get(scope["path"])
+            if form is not None:
+                await self.gateway.answer(form, scope, receive, send)
+                return
+        await self._beside(scope, receive, send)
+
+
+def create_app(config: Config, environment: Mapping[str, str]) -> App:
+    """A gateway with these settings; keys are read from this environment."""
+    return App(Gateway(config, environment))

@@ -1,0 +1,28 @@
+"""The gateway for a server of your own, set up by the same configuration as `brim serve`.
+
+    uvicorn --factory brim.gateway.asgi:app
+    granian --interface asgi --factory brim.gateway.asgi:app
+
+Such a server listens where it is told to; the gateway lets in whoever reaches it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from starlette.types import ASGIApp
+
+from brim import config
+from brim.gateway import logs
+from brim.gateway.app import create_app
+from brim.gateway.starting import require_upstreams
+
+
+def app() -> ASGIApp:
+    """A gateway with the upstreams of the configuration."""
+    loaded = config.discover(folder=Path.cwd(), environment=os.environ)
+    require_upstreams(loaded.config, os.environ)
+    logs.set_up("text" if sys.stderr.isatty() else "json", sys.stderr)
+    return create_app(loaded.config, os.environ)

@@ -1,0 +1,185 @@
+"""What is asked of the gateway beside answers: counts, models, what was done, how it is."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Route
+
+from brim.errors import BrimError
+from brim.gateway import bodies, faults, listing
+from brim.gateway.faults import FaultError
+from brim.gateway.forms import MESSAGES, RESPONSES, Form
+from brim.gateway.listing import Listing
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from starlette.requests import Request
+
+    from brim.gateway.app import Gateway
+
+COUNT_TOKENS: Final = "/v1/messages/count_tokens"
+INPUT_TOKENS: Final = "/v1/responses/input_tokens"
+MOST_LISTED: Final = 1_000
+
+
+class Beside:
+    """The quiet paths of the gateway, each a small function of the request."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._listing = Listing(gateway.lanes)
+
+    def app(self) -> Starlette:
+        ways: list[tuple[str, str, Callable[[Request], Awaitable[Response]]]] = [
+            ("GET", "/v1/models", self.models),
+            ("GET", "/v1/models/{name:path}", self.model),
+            ("POST", COUNT_TOKENS, self.count_messages),
+            ("POST", INPUT_TOKENS, self.count_responses),
+            ("GET", "/brim/requests", self.requests),
+            ("GET", "/brim/requests/{id}", self.request),
+            ("GET", "/healthz", self.health),
+            ("GET", "/readyz", self.readiness),
+        ]
+        return Starlette(
+            routes=[Route(path, way, methods=[method]) for method, path, way in ways],
+            exception_handlers={
+                FaultError: _fault,
+                BrimError: _error,
+                HTTPException: _not_here,
+                Exception: _failure,
+            },
+            lifespan=self._lifespan,
+        )
+
+    @asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        await self._gateway.start()
+        try:
+            yield
+        finally:
+            await self._gateway.stop()
+
+    # Models
+
+    async def models(self, request: Request) -> Response:
+        """The models, as the client's own provider would list them."""
+        models = await self._listing.models()
+        if _speaks_anthropic(request):
+            return _json(listing.anthropic_list(models))
+        return _json(listing.openai_list(models))
+
+    async def model(self, request: Request) -> Response:
+        wanted = request.path_params["name"]
+        for name, upstream in await self._listing.models():
+            if name == wanted:
+                if _speaks_anthropic(request):
+                    return _json(listing.anthropic_model(name, upstream))
+                return _json(listing.openai_model(name, upstream))
+        raise FaultError(404, "model_not_found", f"no model {wanted[:100]!r}", param="model")
+
+    # Counts
+
+    async def count_messages(self, request: Request) -> Response:
+        tokens, how = await self._counted(request, MESSAGES)
+        return _json({"input_tokens": tokens}, how)
+
+    async def count_responses(self, request: Request) -> Response:
+        tokens, how = await self._counted(request, RESPONSES)
+        return _json({"object": "response.input_tokens", "input_tokens": tokens}, how)
+
+    async def _counted(self, request: Request, form: Form) -> tuple[int, str]:
+        """The tokens of a body as it came in: by its server, else by brim."""
+        gateway = self._gateway
+        raw = await gateway.limits.body(request.headers.raw, request.receive)
+        body = await gateway.apart(len(raw), bodies.parsed, raw)
+        lane = gateway.lanes.find(body.get("model"), form)
+        await lane.prepare()
+        if lane.ask != "off":
+            tokens = await lane.upstream.counter(form).count(body)
+            if tokens is not None:
+                return tokens, "server"
+        return await gateway.apart(len(raw), lane.count, body, form)
+
+    # What was done
+
+    async def requests(self, request: Request) -> Response:
+        """The last requests, the newest first."""
+        asked = request.query_params.get("last", "100")
+        number = int(asked) if asked.isascii() and asked.isdigit() else 0
+        if not 0 < number <= MOST_LISTED:
+            raise FaultError(400, "invalid_request", f"last is a number from 1 to {MOST_LISTED:,}")
+        newest = self._gateway.records.newest(number)
+        return _json({"object": "list", "data": [record.to_dict() for record in newest]})
+
+    async def request(self, request: Request) -> Response:
+        """One request: what was decided about each message, and what it came to."""
+        record = self._gateway.records.find(request.path_params["id"])
+        if record is None:
+            raise FaultError(404, "request_not_found", "no such request among the last ones")
+        return _json({"object": "brim.request", **record.to_dict(), **record.decisions()})
+
+    # How it is
+
+    async def health(self, _: Request) -> Response:
+        return _json({"status": "ok"})
+
+    async def readiness(self, _: Request) -> Response:
+        """Whether new requests are welcome; a load balancer asks."""
+        gateway = self._gateway
+        running = len(gateway.running)
+        if gateway.is_stopping:
+            return _json({"status": "stopping", "running": running}, status=503)
+        return _json({"status": "ready", "running": running})
+
+
+def _speaks_anthropic(request: Request) -> bool:
+    return "anthropic-version" in request.headers
+
+
+def _json(content: Any, how: str | None = None, *, status: int = 200) -> Response:
+    heads = {} if how is None else {"brim-count": how}
+    raw = bodies.written(content)
+    return Response(raw, status, heads, media_type="application/json")
+
+
+def _form(request: Request) -> Form | None:
+    """Whose errors the client reads."""
+    is_anthropic = _speaks_anthropic(request) or request.url.path == COUNT_TOKENS
+    return MESSAGES if is_anthropic else None
+
+
+async def _fault(request: Request, fault: Exception) -> Response:
+    assert isinstance(fault, FaultError)
+    raw = fault.body(_form(request), "")
+    return Response(raw, fault.status, fault.headers, media_type="application/json")
+
+
+async def _error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, BrimError)
+    return await _fault(request, faults.of_error(_form(request) or RESPONSES, error))
+
+
+async def _not_here(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        said = f"{request.url.path} is not asked with {request.method}"
+        return await _fault(
+            request,
+            FaultError(405, "method_not_allowed", said, headers=dict(error.headers or {})),
+        )
+    said = (
+        f"there is nothing at {request.url.path[:100]}; requests go to /v1/chat/completions, "
+        "/v1/messages or /v1/responses"
+    )
+    return await _fault(request, FaultError(404, "not_found", said))
+
+
+async def _failure(request: Request, _: Exception) -> Response:
+    said = "brim failed; its log says why"
+    return await _fault(request, FaultError(500, "internal_error", said))

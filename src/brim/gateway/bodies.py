@@ -1,0 +1,83 @@
+"""Bodies: JSON as it comes in and goes out, and the small changes that leave its bytes alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, NoReturn
+
+import orjson
+
+from brim.gateway.faults import FaultError
+from brim.providers.transport import encoded
+
+USAGE_ASKED: Final = b'"stream_options":{"include_usage":true}'
+
+
+def parsed(raw: bytes) -> dict[str, Any]:
+    """The object that a body is; a fault says where it is none."""
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        body = _leniently(raw, error)
+    if not isinstance(body, dict):
+        raise FaultError(400, "invalid_request", f"the body is a JSON {_kind(body)}, not an object")
+    return body
+
+
+def _leniently(raw: bytes, error: orjson.JSONDecodeError) -> Any:
+    """What only the stricter parser objects to: half an emoji, which agents leave when they cut."""
+    try:
+        return json.loads(raw, parse_constant=_no_constant)
+    except RecursionError:
+        raise FaultError(400, "invalid_json", "the body is nested too deeply") from None
+    except ValueError:
+        said = f"{error.msg} (line {error.lineno}, column {error.colno})"
+        raise FaultError(400, "invalid_json", f"the body is not JSON: {said}") from None
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _kind(value: object) -> str:
+    names = {list: "list", str: "string", bool: "boolean", type(None): "null"}
+    return names.get(type(value), "number")
+
+
+def written(body: Mapping[str, Any]) -> bytes:
+    """A body as it goes out."""
+    try:
+        return orjson.dumps(body)
+    except TypeError:  # half a surrogate pair, or a number of more than 64 bits
+        return encoded(body)
+
+
+def with_first(raw: bytes, field: bytes) -> bytes:
+    """A body's own bytes with one more field in front of the others."""
+    start = raw.index(b"{") + 1
+    comma = b"" if raw[start:].lstrip().startswith(b"}") else b","
+    return raw[:start] + field + comma + raw[start:]
+
+
+def streams(body: Mapping[str, Any]) -> bool:
+    return body.get("stream") is True
+
+
+def asks_for_usage(body: Mapping[str, Any]) -> bool:
+    """Whether the client of a chat stream wants to be told what it used."""
+    options = body.get("stream_options")
+    return isinstance(options, Mapping) and bool(options.get("include_usage"))
+
+
+def with_usage(body: Mapping[str, Any], raw: bytes | None) -> tuple[Mapping[str, Any], bytes]:
+    """A chat body that asks for the usage at the stream's end, its own bytes where there are any.
+
+    `raw` is None where the body has been changed and has to be written anew.
+    """
+    options = body.get("stream_options")
+    if options is None and "stream_options" not in body and raw is not None:
+        return body, with_first(raw, USAGE_ASKED)
+    given = options if isinstance(options, Mapping) else {}
+    body = {**body, "stream_options": {**given, "include_usage": True}}
+    return body, written(body)

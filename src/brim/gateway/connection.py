@@ -1,0 +1,64 @@
+"""A client's connection, with bounds where uvicorn has none.
+
+With httptools uvicorn takes the head of a request of any size, for as long as it takes to come, and
+keeps a connection open on which nothing was ever said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+LARGEST_HEAD: Final = 64 * 1024
+"""Bytes of a request's path and headers."""
+HEAD_SECONDS: Final = 30.0
+"""Seconds in which they have to come."""
+
+
+class BoundedConnection(HttpToolsProtocol):
+    """HTTP/1.1, whose heads are neither larger nor slower than they should be."""
+
+    _clock: asyncio.TimerHandle | None = None
+    """Runs while a head is awaited."""
+    _head: int = 0
+    """The bytes of it that have come, as far as it is not whole."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_head()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._clock is not None:
+            self._head += len(data)
+            if self._head > LARGEST_HEAD:
+                self._end_head()
+                self.send_400_response("The head of the request is too large.")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._await_head()
+
+    def on_headers_complete(self) -> None:
+        self._end_head()
+        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > (
+            LARGEST_HEAD
+        ):
+            raise ValueError("too large a head")  # the parser makes a 400 of it
+        super().on_headers_complete()
+
+    def _await_head(self) -> None:
+        self._end_head()
+        self._clock = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+
+    def _end_head(self) -> None:
+        self._head = 0
+        if self._clock is not None:
+            self._clock.cancel()
+            self._clock = None

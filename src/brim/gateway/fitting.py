@@ -1,0 +1,194 @@
+"""Fitting: a client's body, made into the bytes that go to its upstream.
+
+The same history gives the same cuts, whoever asks and whenever: nothing is remembered that could
+change them. So a client that sends its growing history finds the prefix of it in the provider's
+cache. A server's own count decides only whether anything has to be cut at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from brim import planning, wire
+from brim.errors import ContextOverflowError
+from brim.gateway import bodies
+from brim.gateway.forms import CHAT, MESSAGES
+from brim.planning import CountJob, expected
+from brim.policies import OFF
+from brim.wire import build_anthropic
+
+if TYPE_CHECKING:
+    from brim.fitter import Fitter, Reading
+    from brim.gateway.forms import Form
+    from brim.plan import Plan
+    from brim.planning import Ask, Reported
+
+Deciding = Generator[CountJob, "int | None", "Plan"]
+
+
+def deciding(reading: Reading, ask: Ask) -> Deciding:
+    """What is sent of a body: by brim's own count, and by the server's where only that tells."""
+    if ask == "always" and wire.is_fittable(reading.body, reading.form):
+        return (yield from planning.planning(reading.planner, _drawing(reading), ask=ask))
+    try:
+        plan = reading.plan()
+    except ContextOverflowError as error:
+        counted = yield from _counted(reading, error.plan, ask)
+        if counted is None:
+            raise
+        return counted
+    if not plan.cut:
+        return plan
+    return (yield from _counted(reading, reading.planner.whole(), ask)) or plan
+
+
+def _counted(
+    reading: Reading, plan: Plan, ask: Ask
+) -> Generator[CountJob, int | None, Plan | None]:
+    """A plan that brim's count would not let pass, if the server's does."""
+    room = plan.budget.room
+    if ask == "off" or plan.exact or expected(plan, reading.planner, None)[0] > room:
+        return None
+    true = yield CountJob(_drawing(reading)(plan))
+    return None if true is None or true > room else replace(plan, counted=true)
+
+
+def shrinking(reading: Reading, reported: Reported) -> Plan:
+    """What is sent of a body that was refused, by what the refusal said."""
+    asking = planning.planning(reading.planner, _drawing(reading), reported=reported)
+    return planning.driven(asking, lambda _: None)
+
+
+def _drawing(reading: Reading) -> planning.Draw:
+    return lambda plan: reading.form.apply(reading.body, plan)
+
+
+class Fitting:
+    """A body being fitted, step by step; nothing here waits.
+
+    Each step gives what goes out, or asks for the server's count, which the next one is given.
+    """
+
+    def __init__(self, fitter: Fitter, asked: Asked, ask: Ask, reported: Reported | None) -> None:
+        self._fitter = fitter
+        self._asked = asked
+        self._ask = ask
+        self._reported = reported
+        """What an upstream said of this body when it refused it."""
+        self._open = ExitStack()
+        self._reading: Reading | None = None
+        self._deciding: Deciding | None = None
+
+    def step(self, tokens: int | None = None) -> CountJob | Outgoing:
+        if self._reading is None:
+            entering = self._fitter.reading(self._asked.body, self._asked.form.wire)
+            self._reading = self._open.enter_context(entering)
+        if self._reported is not None:
+            return outgoing(self._reading, shrinking(self._reading, self._reported), self._asked)
+        if self._deciding is None:
+            self._deciding = deciding(self._reading, self._ask)
+        try:
+            return self._deciding.send(tokens)
+        except StopIteration as done:
+            return outgoing(self._reading, done.value, self._asked)
+
+    def close(self) -> None:
+        """Give back what others may go on with."""
+        self._open.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a client wants of a model."""
+
+    body: Mapping[str, Any]
+    raw: bytes
+    form: Form
+    cache_marks: bool = False
+    stream_usage: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """What goes to an upstream, and why it looks like that."""
+
+    raw: bytes
+    body: Mapping[str, Any]
+    plan: Plan
+    reading: Reading
+    hides_usage: bool = False
+    """Whether usage was asked for that the client does not expect."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the conversation is all here; what a server keeps of it cannot be counted."""
+        return wire.is_fittable(self.reading.body, self.reading.form)
+
+    @property
+    def may_shrink(self) -> bool:
+        return self.is_whole and self.plan.policy != OFF.name
+
+
+def outgoing(reading: Reading, plan: Plan, asked: Asked) -> Outgoing:
+    """The bytes that a plan sends: the client's own where nothing had to change."""
+    form = asked.form
+    body: Mapping[str, Any] = dict(reading.drawn(plan))
+    if asked.cache_marks and form is MESSAGES:
+        body = marked(body, plan)
+    unchanged = asked.raw if _is_same(reading.body, body, form) else None
+    hides = form is CHAT and asked.stream_usage and bodies.streams(body)
+    hides = hides and not bodies.asks_for_usage(body)
+    if hides:
+        body, raw = bodies.with_usage(body, unchanged)
+    else:
+        raw = bodies.written(body) if unchanged is None else unchanged
+    return Outgoing(raw, body, plan, reading, hides)
+
+
+def _is_same(before: Mapping[str, Any], after: Mapping[str, Any], form: Form) -> bool:
+    """Whether a body goes out as it came in, object by object."""
+    key = form.wire.MESSAGES
+    if len(before) != len(after):
+        return False
+    if any(after[name] is not before.get(name) for name in after if name != key):
+        return False
+    old, new = before.get(key), after.get(key)
+    if old is new or not (isinstance(old, list) and isinstance(new, list)):
+        return old is new
+    return len(old) == len(new) and all(map(_is, old, new))
+
+
+def _is(one: object, other: object) -> bool:
+    return one is other
+
+
+def marked(body: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:
+    """An Anthropic body with marks for the provider's cache, if the client has set none."""
+    if any(build_anthropic.marks(body)):
+        return body
+    return build_anthropic.cache_marks(body, _frontier(body["messages"], plan))
+
+
+def _frontier(messages: Sequence[Mapping[str, Any]], plan: Plan) -> int | None:
+    """The message up to which the last edit fixed what is sent."""
+    if not plan.edition:
+        return None
+    edited = plan.history.units[plan.edition - 1].last
+    since = sum(1 for index in plan.kept if index > edited)
+    for index in reversed(range(len(messages))):
+        if since <= 0:
+            return index
+        since -= _turns_in(messages[index])
+    return None
+
+
+def _turns_in(message: Mapping[str, Any]) -> int:
+    """How many turns a message is: each result is one, and all else together."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        return 1
+    results = sum(1 for block in content if block.get("type") == "tool_result")
+    return results + (results < len(content))

@@ -1,0 +1,63 @@
+"""Forms: the three formats as the gateway's clients speak them, and what tells one from another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from brim import wire
+from brim.wire import anthropic, openai_chat, openai_responses
+
+if TYPE_CHECKING:
+    from brim.providers.endpoint import Format
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One format: where it is asked for, and how it is read."""
+
+    name: Format
+    path: str
+    wire: wire.Format
+    title: str
+    """What people call it."""
+
+    @property
+    def param(self) -> str:
+        """The field of a body that an error about its length names."""
+        return self.wire.MESSAGES
+
+
+CHAT: Final = Form("openai", "/v1/chat/completions", openai_chat, "OpenAI chat completions")
+MESSAGES: Final = Form("anthropic", "/v1/messages", anthropic, "Anthropic messages")
+RESPONSES: Final = Form("responses", "/v1/responses", openai_responses, "OpenAI responses")
+FORMS: Final[Mapping[str, Form]] = {form.name: form for form in (CHAT, MESSAGES, RESPONSES)}
+
+
+def form_of(asked: Form, body: Mapping[str, Any]) -> Form:
+    """What a body is: what its path says, unless its shape can only be another.
+
+    Some clients post the body of one format to the path of another. A body that both could be is
+    what the path says.
+    """
+    if "messages" not in body and "input" in body:
+        return RESPONSES
+    if asked is RESPONSES and "messages" in body and "input" not in body:
+        return FORMS["anthropic" if wire.format_of(body) is anthropic else "openai"]
+    if asked is CHAT and isinstance(body.get("system"), str | list):
+        return MESSAGES
+    if asked is MESSAGES and _only_chat(body):
+        return CHAT
+    return asked
+
+
+_CHAT_ROLES: Final = frozenset(("developer", "tool", "function"))
+
+
+def _only_chat(body: Mapping[str, Any]) -> bool:
+    messages = body.get("messages")
+    if not isinstance(messages, list):
+        return False
+    turns = [message for message in messages if isinstance(message, Mapping)]
+    return any(turn.get("role") in _CHAT_ROLES or "tool_calls" in turn for turn in turns)

@@ -1,0 +1,319 @@
+"""Lanes: the way of a model's requests to its upstream, with all that is known about the model.
+
+A model's name picks its upstream: the one that names it, else one with a pattern that it matches,
+else one without a list. What answers and refusals teach is kept for the next run, and moves the
+cuts only in steps: a prompt cache outlives it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from brim import learning
+from brim.calibration import NOTHING, Calibration
+from brim.fitter import Fitter
+from brim.gateway.faults import FaultError
+from brim.gateway.forms import FORMS, Form
+from brim.policies import OFF, POLICIES
+from brim.providers.counting import ServerCounter
+from brim.providers.endpoint import Endpoint
+from brim.providers.transport import Connection, credentials
+from brim.providers.windows import LEAST_REPLY, OWN_SERVERS, Server
+from brim.target import Target
+
+if TYPE_CHECKING:
+    from brim.config import UpstreamConfig
+    from brim.gateway.records import Count
+    from brim.memory import Memory
+    from brim.overflow import Overflow
+    from brim.plan import Plan
+    from brim.planner import Planner
+    from brim.planning import Ask, Reported
+    from brim.providers.endpoint import Format
+    from brim.providers.learned import Learned
+    from brim.providers.windows import Kind
+
+MOST_LANES: Final = 1_000
+"""Models that are remembered; names come from clients."""
+UNKNOWN: Final = 1 << 30
+"""The window of a model whose window nobody knows: nothing is cut before a server refuses."""
+FRESH: Final = 300.0
+"""Seconds after which a server is asked again for its window: it may have been restarted."""
+DOWN: Final = 1.06
+"""What was learned moves up at once, and down only by more than this."""
+OFTEN: Final = 8
+SELDOM: Final = 16
+"""Each of the first reports teaches, later one in so many."""
+
+_HOSTS: Final[Mapping[str, tuple[Format, ...]]] = {
+    "api.openai.com": ("openai", "responses"),
+    "api.anthropic.com": ("anthropic",),
+}
+
+
+class Upstream:
+    """A server that requests are passed on to."""
+
+    def __init__(
+        self, name: str, config: UpstreamConfig, key: str | None, learned: Learned
+    ) -> None:
+        self.name = name
+        self.config = config
+        self.key = key
+        self.learned = learned
+        host = urlsplit(config.endpoint).hostname or ""
+        self.formats: tuple[Format, ...] = config.format or _HOSTS.get(host, ("openai",))
+        self._connections = {format: self._connection(format) for format in self.formats}
+        self._counters = {
+            format: ServerCounter(connection) for format, connection in self._connections.items()
+        }
+        self.server = Server(self._connections[self.formats[0]])
+
+    def _connection(self, format: Format) -> Connection:
+        config = self.config
+        return Connection(
+            Endpoint(config.endpoint, format, self.key, config.headers, config.timeout, retries=0)
+        )
+
+    def connection(self, form: Form) -> Connection:
+        return self._connections[form.name]
+
+    def headers(self, form: Form) -> dict[str, str]:
+        """What each request to it carries, whatever its client sent."""
+        endpoint = self._connections[form.name].endpoint
+        return {**credentials(endpoint), **endpoint.headers, "content-type": "application/json"}
+
+    def counter(self, form: Form) -> ServerCounter:
+        return self._counters[form.name]
+
+    def speaks(self, form: Form) -> bool:
+        return form.name in self._connections
+
+    @property
+    def forms(self) -> list[Form]:
+        return [FORMS[format] for format in self.formats]
+
+    def names(self, model: str) -> int:
+        """How well its list of models means this one: 3 by name, 2 by pattern, 1 all, 0 not."""
+        if not self.config.models:
+            return 1
+        if model in self.config.models:
+            return 3
+        return 2 if any(fnmatchcase(model, pattern) for pattern in self.config.models) else 0
+
+    async def close(self) -> None:
+        for connection in self._connections.values():
+            await connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What holds for all upstreams that say nothing else."""
+
+    policy: str = "steady"
+    count: Ask = "near"
+
+
+class Lane:
+    """One model at one upstream: its window, how it counts, and what it taught."""
+
+    def __init__(self, upstream: Upstream, model: str, settings: Settings, memory: Memory) -> None:
+        config = upstream.config
+        self.upstream = upstream
+        self.model = model
+        self.target = Target(
+            model=model or None,
+            window=config.window,
+            reply=config.reply,
+            template=config.template or "free",
+            price=config.price,
+            guess=UNKNOWN,
+        )
+        self.ask: Ask = config.count or settings.count
+        self.policy = config.policy or settings.policy
+        self.kind: Kind = "unknown"
+        self.accepted = 0
+        """The largest request that was answered."""
+        self._memory = memory
+        self._fitters: dict[str, Fitter] = {}
+        self._reports = 0
+        self._learned = self._saved = NOTHING
+        """What was learned last; the target counts with it only where it differs by enough."""
+        self._preparing: asyncio.Task[None] | None = None
+        self._fresh_until = 0.0
+        self._is_ready = False
+
+    @property
+    def is_guessed(self) -> bool:
+        """Whether nobody knows the window."""
+        return self.target.is_guessed
+
+    def fitter(self, policy: str) -> Fitter:
+        """How bodies are fitted for this model by a policy."""
+        fitter = self._fitters.get(policy)
+        if fitter is None:
+            counter = self.target.counter()
+            budget = self.target.budget(counter)
+            chosen = OFF if policy == OFF.name else POLICIES[policy]
+            rules = self.target.rules()
+            fitter = Fitter(counter, budget, chosen, self._memory, rules)
+            self._fitters[policy] = fitter
+        return fitter
+
+    def count(self, body: Mapping[str, Any], form: Form) -> tuple[int, Count]:
+        """The tokens of a body as it is, by brim's own count."""
+        with self.fitter(OFF.name).reading(body, form.wire) as reading:
+            whole = reading.planner.whole()
+            return whole.tokens, "exact" if whole.exact else "estimate"
+
+    def _know(self, target: Target) -> None:
+        if target != self.target:
+            self.target = target
+            self._fitters.clear()
+
+    # What the server tells before anything is sent
+
+    async def prepare(self) -> None:
+        """Find out what has to be known for a first request; later ones do not wait for it."""
+        if self._is_ready and time.monotonic() < self._fresh_until:
+            return
+        if self._preparing is None or self._preparing.done():
+            self._preparing = asyncio.create_task(self._prepared())
+        if not self._is_ready:
+            await asyncio.shield(self._preparing)
+
+    async def _prepared(self) -> None:
+        if not self._is_ready:
+            found = await asyncio.to_thread(self.upstream.learned.load, *self._place)
+            self._saved = self._learned = Calibration.from_dict(found)
+            self._know(self.target.learned(self._saved))
+        server = self.upstream.server
+        server.forget(self.model)
+        window = await server.window_of(self.model)
+        self.kind = window.kind
+        told = window.tokens or self.target.server_window
+        own, least = window.kind in OWN_SERVERS, LEAST_REPLY.get(window.kind, 0)
+        self._know(replace(self.target, server_window=told, least_reply=least, is_local=own))
+        self._fresh_until = time.monotonic() + FRESH
+        self._is_ready = True
+
+    @property
+    def _place(self) -> tuple[str, str]:
+        return self.upstream.server.connection.endpoint.url, self.model
+
+    # What answers and refusals teach
+
+    def report(self, plan: Plan, planner: Planner, tokens: int) -> None:
+        """Take in what the server says that a prompt took."""
+        self.accepted = max(self.accepted, plan.size)
+        if not planner.counter.density:
+            return
+        self._reports += 1
+        is_low = tokens > plan.tokens
+        if self._reports > OFTEN and self._reports % SELDOM and not is_low:
+            return
+        latest = self.target.learned(self._learned)
+        lesson = learning.of_report(plan, tokens, planner, latest, self.target.calibration)
+        if lesson is not None:
+            self._learn(lesson.calibration)
+
+    def refuse(self, plan: Plan, overflow: Overflow) -> Reported:
+        """Believe a server that says too long, and say what the plan is to be taken for."""
+        target, reported = learning.of_refusal(plan, overflow, self.target, self.accepted)
+        if target.calibration.window != self.target.calibration.window:
+            self._learned = target.calibration
+        self._know(target)
+        return reported
+
+    def _learn(self, learned: Calibration) -> None:
+        self._learned = learned
+        if moves(self.target.calibration, learned):
+            self._know(self.target.learned(learned))
+
+    async def keep(self) -> None:
+        """Keep what was learned for the next run, if it is news."""
+        if self._learned != self._saved:
+            self._saved = self._learned
+            await asyncio.to_thread(self.upstream.learned.save, *self._place, self._saved.to_dict())
+
+
+def moves(known: Calibration, learned: Calibration) -> bool:
+    """Whether what was learned is worth moving the cuts: up for safety, down for a good deal."""
+    if learned.window != known.window:
+        return True
+    doubts = known.uncertainty(1.0), learned.uncertainty(1.0)
+    return (
+        _is_other(known.ratio, learned.ratio)
+        or _is_other(known.density, learned.density)
+        or doubts[1] > doubts[0]
+        or doubts[1] <= doubts[0] / 2
+    )
+
+
+def _is_other(known: float, learned: float) -> bool:
+    return learned > known or learned * DOWN < known
+
+
+class Lanes:
+    """All upstreams, and the lane of each model that was asked for."""
+
+    def __init__(self, upstreams: Sequence[Upstream], settings: Settings, memory: Memory) -> None:
+        self.upstreams = tuple(upstreams)
+        self._settings = settings
+        self._memory = memory
+        self._lanes: OrderedDict[tuple[str, str], Lane] = OrderedDict()
+
+    def find(self, model: object, form: Form) -> Lane:
+        """The lane of a model that is asked for in a format; a fault says why there is none."""
+        if model is not None and not isinstance(model, str):
+            raise FaultError(400, "invalid_request", "`model` must be a text", param="model")
+        meant = self.meant(model or "")
+        if not meant:
+            raise FaultError(404, "model_not_found", self._unknown(model), param="model")
+        for upstream in meant:
+            if upstream.speaks(form):
+                return self._lane(upstream, model or "")
+        paths = " or ".join(other.path for upstream in meant for other in upstream.forms)
+        raise FaultError(
+            400,
+            "wrong_format",
+            f"{model} is not served as {form.title}: its upstream speaks another format, and "
+            f"nothing is translated. Send this model's requests to {paths}.",
+            param="model",
+        )
+
+    def meant(self, model: str) -> list[Upstream]:
+        """The upstreams that mean a model best."""
+        if not model:
+            return list(self.upstreams) if len(self.upstreams) == 1 else []
+        best = max((upstream.names(model) for upstream in self.upstreams), default=0)
+        return [upstream for upstream in self.upstreams if best and upstream.names(model) == best]
+
+    def _unknown(self, model: str | None) -> str:
+        if not model:
+            return "the body names no `model`, and there are several upstreams"
+        served = ", ".join(name for each in self.upstreams for name in each.config.models)
+        return f"no upstream serves {model[:100]!r}; there are {served or 'none'}"
+
+    def _lane(self, upstream: Upstream, model: str) -> Lane:
+        key = (upstream.name, model)
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = Lane(upstream, model, self._settings, self._memory)
+            if len(self._lanes) > MOST_LANES:
+                self._lanes.popitem(last=False)
+        return lane
+
+    def __iter__(self) -> Iterator[Lane]:
+        return iter(list(self._lanes.values()))
+
+    async def close(self) -> None:
+        for upstream in self.upstreams:
+            await upstream.close()

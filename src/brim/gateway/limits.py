@@ -1,0 +1,78 @@
+"""Limits: how large a request may be, how long it may take to come, and how many at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from brim.gateway.faults import FaultError
+
+if TYPE_CHECKING:
+    from brim.gateway.heads import Head
+
+
+class GoneError(Exception):
+    """The client hung up before its request was whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a client may ask of the gateway itself."""
+
+    body_bytes: int
+    body_seconds: float
+    requests: int
+
+    async def body(
+        self, heads: Iterable[Head], receive: Callable[[], Awaitable[MutableMapping[str, Any]]]
+    ) -> bytes:
+        """The whole body of a request."""
+        self._check_announced(heads)
+        pieces: list[bytes] = []
+        size = 0
+        while True:
+            try:
+                async with asyncio.timeout(self.body_seconds):
+                    message = await receive()
+            except TimeoutError:
+                raise FaultError(
+                    408,
+                    "body_timeout",
+                    f"nothing of the body came for {self.body_seconds:g} s "
+                    "(gateway.body_seconds); send it again",
+                    headers={"connection": "close"},
+                ) from None
+            if message["type"] == "http.disconnect":
+                raise GoneError
+            piece = message.get("body", b"")
+            size += len(piece)
+            if size > self.body_bytes:
+                raise self._too_large()
+            pieces.append(piece)
+            if not message.get("more_body"):
+                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _check_announced(self, heads: Iterable[Head]) -> None:
+        for name, value in heads:
+            if name == b"content-length" and value.isdigit() and int(value) > self.body_bytes:
+                raise self._too_large()
+
+    def _too_large(self) -> FaultError:
+        return FaultError(
+            413,
+            "request_too_large",
+            f"the body has more than {self.body_bytes:,} bytes (gateway.max_body_bytes)",
+            headers={"connection": "close"},
+        )
+
+    def check_room(self, running: int) -> None:
+        """Refuse where as many requests run as may."""
+        if running >= self.requests:
+            raise FaultError(
+                503,
+                "too_many_requests_at_once",
+                f"{running:,} requests run already (gateway.max_requests); try again in a second",
+                headers={"retry-after": "1"},
+            )

@@ -1,0 +1,79 @@
+"""The gateway's log: a line for each thing that happened, for people or for programs.
+
+What is logged beside the words, as `extra`, stands in the line by its name. Of an exception its
+kind and its place are told and not its words, because they may quote what somebody said.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Literal, TextIO
+
+import orjson
+
+Style = Literal["json", "text"]
+
+LOGGERS: Final = ("brim", "uvicorn.error")
+_OWN: Final = frozenset(
+    (*logging.makeLogRecord({}).__dict__, "message", "asctime", "color_message", "taskName")
+)
+"""What every record of the library has."""
+
+
+def set_up(style: Style, stream: TextIO) -> None:
+    """Let all that the gateway logs go to a stream."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(_Json() if style == "json" else _Text())
+    for name in LOGGERS:
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.propagate = False
+    logging.getLogger(LOGGERS[0]).setLevel(logging.INFO)
+
+
+def say(words: str, beside: dict[str, Any]) -> None:
+    """Log something of the gateway as a whole."""
+    logging.getLogger(LOGGERS[0]).info(words, extra=beside)
+
+
+class _Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC)
+        told = {
+            "time": time.isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+            **_beside(record),
+        }
+        return orjson.dumps(told, default=str).decode()
+
+
+class _Text(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created).astimezone()
+        level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
+        told = {name: value for name, value in _beside(record).items() if value is not None}
+        beside = "".join(f" {name}={_in_line(value)}" for name, value in told.items())
+        return f"{time:%H:%M:%S} {level}{record.getMessage()}{beside}"
+
+
+def _beside(record: logging.LogRecord) -> dict[str, Any]:
+    told = {name: value for name, value in record.__dict__.items() if name not in _OWN}
+    if record.exc_info and (error := record.exc_info[1]) is not None:
+        told["error"] = type(error).__name__
+        told["at"] = [
+            f"{Path(frame.filename).name}:{frame.lineno} {frame.name}"
+            for frame in traceback.extract_tb(error.__traceback__, limit=-10)
+        ]
+    return told
+
+
+def _in_line(value: object) -> str:
+    """A value that can neither end the line nor move the cursor: names come from clients."""
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    is_plain = text.isprintable() and " " not in text
+    return text if is_plain or not isinstance(value, str) else json.dumps(text)

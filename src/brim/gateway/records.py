@@ -1,0 +1,228 @@
+"""Records: what is remembered of the last requests. Sizes and reasons, never what was said."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from brim.usage import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from brim.plan import Drop, Plan
+
+Count = Literal["exact", "server", "estimate", "unknown"]
+"""How sure the tokens are: brim's own exact count, the server's, or an estimate."""
+End = Literal["open", "whole", "refused", "failed", "client gone", "upstream broke", "stopped"]
+
+MOST_MESSAGES: Final = 500_000
+"""Of so many messages, all requests together, the decisions are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """A plan without what was said: enough to tell what became of each message."""
+
+    roles: Sequence[str]
+    sizes: Sequence[int]
+    """Summed, as the history has them."""
+    edits: Mapping[int, tuple[str, int, str]]
+    drops: Sequence[Drop]
+    notes: Sequence[tuple[int, int, str]]
+    warnings: Sequence[str]
+    window: int
+    reply: int
+    margin: int
+
+    @classmethod
+    def of(cls, plan: Plan) -> Sketch:
+        history, budget = plan.history, plan.budget
+        return cls(
+            [message.role for message in history.messages[: plan.length]],
+            history.sizes,
+            {at: (edit.fate, edit.tokens, edit.reason) for at, edit in plan.edits.items()},
+            plan.drops,
+            [(note.at, note.tokens, note.role) for note in plan.notes],
+            list(plan.warnings),
+            budget.window,
+            budget.reply,
+            budget.margin,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "budget": {"window": self.window, "reply": self.reply, "margin": self.margin},
+            "decisions": list(self._decisions()),
+            "notes": [{"at": at, "tokens": tokens, "as": role} for at, tokens, role in self.notes],
+            "warnings": list(self.warnings),
+        }
+
+    def _decisions(self) -> Iterator[dict[str, Any]]:
+        dropped = {
+            index: drop.reason
+            for drop in self.drops
+            for index in range(drop.start, drop.stop)
+            if self.roles[index] != "system"
+        }
+        for index, role in enumerate(self.roles):
+            before = self.sizes[index + 1] - self.sizes[index]
+            fate, after, reason = "kept", before, "needed no change"
+            if index in self.edits:
+                fate, after, reason = self.edits[index]
+            elif index in dropped:
+                fate, after, reason = "dropped", 0, dropped[index]
+            yield {
+                "index": index,
+                "role": role,
+                "fate": fate,
+                "before": before,
+                "after": after,
+                "reason": reason,
+            }
+
+
+@dataclass(slots=True)
+class Record:
+    """One request, from its arrival to what it came to."""
+
+    id: str
+    path: str
+    time: float
+    """When it came, in seconds since 1970."""
+    begun: float
+    """The same on the clock that durations are taken from."""
+    form: str = ""
+    model: str = ""
+    upstream: str | None = None
+    streamed: bool = False
+    status: int = 0
+    code: str | None = None
+    """What went wrong, in the word that the client was told."""
+    end: End = "open"
+    before: int | None = None
+    tokens: int | None = None
+    limit: int | None = None
+    count: Count | None = None
+    cut: Mapping[str, int] = field(default_factory=dict)
+    policy: str | None = None
+    resent: int = 0
+    fallback: str | None = None
+    usage: Usage | None = None
+    is_usage_counted: bool = False
+    """Whether the usage is brim's own count, because the upstream's did not come."""
+    cost: Decimal | None = None
+    first_byte: float | None = None
+    """Seconds until the answer began."""
+    seconds: float = 0.0
+    sketch: Sketch | None = None
+
+    @classmethod
+    def begin(cls, path: str) -> Record:
+        return cls(f"brim_{secrets.token_hex(12)}", path, time.time(), time.perf_counter())
+
+    @property
+    def cut_in_words(self) -> str | None:
+        if self.tokens is None:
+            return None
+        return ", ".join(f"{fate}={number}" for fate, number in self.cut.items()) or "none"
+
+    def planned(self, plan: Plan, *, is_known: bool, is_whole: bool) -> None:
+        """Take down what was decided.
+
+        Where nobody knows the window there is no limit, and where the server keeps a part of the
+        conversation nobody knows its tokens.
+        """
+        self.before, self.tokens = plan.before, plan.size
+        self.limit = plan.limit if is_known else None
+        self.count = _count(plan) if is_whole else "unknown"
+        self.cut = dict(plan.tally().items())
+        self.policy = plan.policy
+        self.sketch = Sketch.of(plan)
+
+    def decisions(self) -> dict[str, Any]:
+        """What became of each message, as long as that is remembered."""
+        return {"plan": None if self.sketch is None else self.sketch.to_dict()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything about it but the decisions, ready for JSON."""
+        usage = self.usage
+        return {
+            "id": self.id,
+            "time": self.time,
+            "path": self.path,
+            "format": self.form,
+            "model": self.model,
+            "upstream": self.upstream,
+            "streamed": self.streamed,
+            "status": self.status,
+            "code": self.code,
+            "end": self.end,
+            "tokens_before": self.before,
+            "tokens": self.tokens,
+            "limit": self.limit,
+            "count": self.count,
+            "cut": dict(self.cut),
+            "policy": self.policy,
+            "resent": self.resent,
+            "fallback": self.fallback,
+            "usage": None
+            if usage is None
+            else {
+                "input": usage.input,
+                "cached": usage.cached,
+                "written": usage.written,
+                "output": usage.output,
+                "counted": self.is_usage_counted,
+            },
+            "cost": None if self.cost is None else float(self.cost),
+            "first_byte": self.first_byte,
+            "seconds": self.seconds,
+        }
+
+
+def _count(plan: Plan) -> Count:
+    if plan.counted is not None:
+        return "server"
+    return "exact" if plan.exact else "estimate"
+
+
+class Records:
+    """The last requests by their id, the newest last."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._records: OrderedDict[str, Record] = OrderedDict()
+        self._sketched: OrderedDict[str, int] = OrderedDict()
+        self._messages = 0
+
+    def add(self, record: Record) -> None:
+        self._records[record.id] = record
+        while len(self._records) > self._most:
+            self._forget(self._records.popitem(last=False)[1])
+
+    def sketched(self, record: Record) -> None:
+        """Hold the decisions of a request, and let go of the oldest ones that are too many."""
+        if record.sketch is None or record.id not in self._records:
+            return
+        self._messages -= self._sketched.pop(record.id, 0)
+        self._sketched[record.id] = len(record.sketch.roles)
+        self._messages += len(record.sketch.roles)
+        while self._messages > MOST_MESSAGES and len(self._sketched) > 1:
+            self._forget(self._records[next(iter(self._sketched))])
+
+    def _forget(self, record: Record) -> None:
+        self._messages -= self._sketched.pop(record.id, 0)
+        record.sketch = None
+
+    def find(self, id: str) -> Record | None:
+        return self._records.get(id)
+
+    def newest(self, number: int) -> list[Record]:
+        records = list(self._records.values())
+        return records[: -number - 1 : -1]
