@@ -64,11 +64,16 @@ class Budget:
 
 
 def budget_for(
-    model: str | None, window: int | None, reply: int | None, uncertainty: float
+    model: str | None,
+    window: int | None,
+    reply: int | None,
+    uncertainty: float,
+    least_reply: int = 0,
 ) -> Budget:
     """The budget of a request to a model, counted with this uncertainty (a share of the count).
 
-    What the caller says goes before what the catalog knows. The margin is what the count may be
+    What the caller says goes before what the catalog knows. A larger reply that the request needs
+    at least is kept free, but never more than half of the window for it. The margin is what the count may be
     off at the limit: a full request whose true size is larger by that share still fits.
     """
     known = catalog.model(model) if model else None
@@ -85,6 +90,7 @@ def budget_for(
     if reply is None:
         largest_output = known.largest_output if known else None
         reply = min(window // 4, LARGEST_REPLY, largest_output or LARGEST_REPLY)
+    reply = max(reply, min(least_reply, window // 2))
     exact = Budget(window, reply, 0, largest_input)
     margin = exact.limit - int(exact.limit / (1 + uncertainty))
     return Budget(window, reply, margin, largest_input)

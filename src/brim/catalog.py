@@ -64,6 +64,8 @@ class Index(Generic[T]):
 
         With `versions`, a prefix may also stand for later versions (`gpt-5` for `gpt-5.9`).
         """
+        if not self._entries:
+            return None
         found = spellings(name)
         for spelling in found:
             if spelling in self._entries:

@@ -71,12 +71,11 @@ class Target:
             counter = CalibratedCounter(counter, known.ratio, known.density, doubt)
         return templates.counted(counter, self.rules())
 
-    def budget(self, counter: Counter) -> Budget:
+    def budget(self, counter: Counter, least_reply: int = 0) -> Budget:
+        """The room for a request; `least_reply` is what its answer needs, whatever is configured."""
         window = self.guess if self.is_guessed else self._tightest_window()
-        budget = budget_for(self.model, window, self.reply, counter.uncertainty)
-        if budget.reply >= self.least_reply:
-            return budget
-        return budget_for(self.model, window, self.least_reply, counter.uncertainty)
+        least = max(self.least_reply, least_reply)
+        return budget_for(self.model, window, self.reply, counter.uncertainty, least)
 
     @property
     def is_guessed(self) -> bool:

@@ -89,21 +89,30 @@ def price(model: str, provider: str | None = None, *, tokens: int = 0) -> Price 
     if (own := _own.find(model)) is not None:
         return own
     found = _listed(model, provider, date.today())  # noqa: DTZ011 - prices change by the day
-    return None if found is None else Price(*(_rate(rate, tokens) for rate in found))
+    if found is None or isinstance(found, Price):
+        return found
+    return Price(*(_rate(rate, tokens) for rate in found))
 
 
 @lru_cache(maxsize=256)
-def _listed(model: str, provider: str | None, _: date) -> tuple[object, ...] | None:
-    """The rates of the price list: input, cached, output, written."""
+def _listed(model: str, provider: str | None, _: date) -> Price | tuple[object, ...] | None:
+    """The price by the list, or its rates where they change with the length of the prompt."""
     from genai_prices import Usage as Used
     from genai_prices import calc_price
+    from genai_prices.types import TieredPrices
 
     for name, seller in _readings(model, provider):
         try:
             found = calc_price(Used(), model_ref=name, provider_id=seller).model_price
         except LookupError:
             continue
-        return found.input_mtok, found.cache_read_mtok, found.output_mtok, found.cache_write_mtok
+        rates = (
+            *(found.input_mtok, found.cache_read_mtok),
+            *(found.output_mtok, found.cache_write_mtok),
+        )
+        if any(isinstance(rate, TieredPrices) for rate in rates):
+            return rates
+        return Price(*(_rate(rate, 0) for rate in rates))
     return None
 
 

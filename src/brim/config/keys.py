@@ -324,6 +324,8 @@ class GatewayConfig:
     """So many of the last requests can be asked about at /brim/requests/ID."""
     conversations: FromZero = 500
     """So many conversations are remembered, so that their next turn is faster."""
+    origins: Texts = field(default=(), metadata=_example(["https://chat.example.com"]))
+    """Web pages that may send requests, beside those of this machine."""
     passed_paths: Paths = ()
     """Other paths of the API that are relayed uncounted, such as /v1/embeddings."""
 

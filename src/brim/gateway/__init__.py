@@ -1,7 +1,9 @@
 """The gateway: one address for every client, and no request that exceeds its model's window.
 
 app        the ASGI application, and what lives as long as it serves
-exchange   one request and its answer
+answering  the client's side of a request
+exchange   a request for an answer, fitted on its way
+passage    a request that is passed on as it is
 delivery   a request, fitted and brought to its upstream
 fitting    a body made into the bytes that go out
 watching   what is to be known of an answer while its bytes go by

@@ -8,18 +8,21 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
 
+from brim.gateway import logs
 from brim.gateway.beside import Beside
 from brim.gateway.exchange import Exchange
-from brim.gateway.forms import FORMS, Form
+from brim.gateway.forms import CHAT, FORMS, Form
 from brim.gateway.lanes import Lanes, Settings, Upstream
 from brim.gateway.limits import Limits
+from brim.gateway.metrics import Metrics
+from brim.gateway.passage import Passage
 from brim.gateway.records import Records
 from brim.memory import Memory
 from brim.providers.learned import Learned
 
 if TYPE_CHECKING:
     from brim.config import Config
-    from brim.gateway.exchange import Receive, Scope, Send
+    from brim.gateway.answering import Answering, Receive, Scope, Send
     from brim.gateway.records import Record
 
 T = TypeVar("T")
@@ -43,9 +46,11 @@ class Gateway:
         settings = config.gateway
         learned = Learned()
         self.config = config
-        self.limits = Limits(settings.max_body_bytes, settings.body_seconds, settings.max_requests)
+        self.limits = Limits(
+            settings.max_body_bytes, settings.body_seconds, settings.max_requests, settings.origins
+        )
         self.records = Records(settings.keep_requests)
-        self.running: set[Exchange] = set()
+        self.running: set[Answering] = set()
         self.is_stopping = False
         self._send_seconds = settings.send_seconds
         self._threads = ThreadPoolExecutor(2, "brim-count")
@@ -59,6 +64,8 @@ class Gateway:
             Settings(settings.policy, config.count.server),
             memory,
         )
+        named = {name for upstream in config.upstreams.values() for name in upstream.models}
+        self.metrics = Metrics(named, self.lanes, self.running)
 
     async def apart(self, size: int, work: Callable[[*Given], T], *given: *Given) -> T:
         """Do some work on a body, off the event loop if it is large."""
@@ -66,18 +73,21 @@ class Gateway:
             return work(*given)
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
 
-    async def answer(self, form: Form, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange(self, form, scope, receive, send)
-        self.records.add(exchange.record)
-        self.running.add(exchange)
+    async def run(self, answering: Answering) -> None:
+        """Answer a request, and take down what came of it."""
+        self.records.add(answering.record)
+        self.running.add(answering)
         try:
-            await exchange.run()
+            await answering.run()
         finally:
-            self.running.discard(exchange)
-            self.finished(exchange.record)
+            self.running.discard(answering)
+            self.finished(answering.record)
 
     def finished(self, record: Record) -> None:
+        """Take down a request that is over."""
         self.records.sketched(record)
+        self.metrics.add(record)
+        logs.tell(record)
 
     # While it serves
 
@@ -98,9 +108,9 @@ class Gateway:
         while True:
             await asyncio.sleep(SWEEP)
             late = time.monotonic() - self._send_seconds
-            for exchange in list(self.running):
-                if exchange.waiting_since is not None and exchange.waiting_since < late:
-                    exchange.abandon()
+            for each in list(self.running):
+                if each.waiting_since is not None and each.waiting_since < late:
+                    each.abandon()
             for lane in self.lanes:
                 await lane.keep()
 
@@ -117,10 +127,14 @@ class App:
         self._beside = Beside(gateway).app()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] == "POST":
-            form = _PATHS.get(scope["path"])
+        if scope["type"] == "http":
+            path, gateway = scope["path"], self.gateway
+            form = _PATHS.get(path) if scope["method"] == "POST" else None
             if form is not None:
-                await self.gateway.answer(form, scope, receive, send)
+                await gateway.run(Exchange(gateway, form, scope, receive, send))
+                return
+            if path in gateway.config.gateway.passed_paths:
+                await gateway.run(Passage(gateway, CHAT, scope, receive, send))
                 return
         await self._beside(scope, receive, send)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,9 +12,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from brim.errors import BrimError
-from brim.gateway import bodies, faults, listing
+from brim.gateway import bodies, faults, listing, metrics
 from brim.gateway.faults import FaultError
-from brim.gateway.forms import MESSAGES, RESPONSES, Form
+from brim.gateway.forms import MESSAGES, RESPONSES, Form, require_conversation
 from brim.gateway.listing import Listing
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Beside:
             ("POST", INPUT_TOKENS, self.count_responses),
             ("GET", "/brim/requests", self.requests),
             ("GET", "/brim/requests/{id}", self.request),
+            ("GET", "/metrics", self.metrics),
             ("GET", "/healthz", self.health),
             ("GET", "/readyz", self.readiness),
         ]
@@ -51,6 +53,7 @@ class Beside:
             exception_handlers={
                 FaultError: _fault,
                 BrimError: _error,
+                RecursionError: _too_deep,
                 HTTPException: _not_here,
                 Exception: _failure,
             },
@@ -98,6 +101,7 @@ class Beside:
         gateway = self._gateway
         raw = await gateway.limits.body(request.headers.raw, request.receive)
         body = await gateway.apart(len(raw), bodies.parsed, raw)
+        require_conversation(form, body)
         lane = gateway.lanes.find(body.get("model"), form)
         await lane.prepare()
         if lane.ask != "off":
@@ -125,6 +129,12 @@ class Beside:
         return _json({"object": "brim.request", **record.to_dict(), **record.decisions()})
 
     # How it is
+
+    async def metrics(self, _: Request) -> Response:
+        """What was done, in numbers; the text of them is long."""
+        families = list(self._gateway.metrics.collect())
+        raw = await asyncio.to_thread(metrics.text, families)
+        return Response(raw, media_type=metrics.CONTENT_TYPE)
 
     async def health(self, _: Request) -> Response:
         return _json({"status": "ok"})
@@ -163,6 +173,10 @@ async def _fault(request: Request, fault: Exception) -> Response:
 async def _error(request: Request, error: Exception) -> Response:
     assert isinstance(error, BrimError)
     return await _fault(request, faults.of_error(_form(request) or RESPONSES, error))
+
+
+async def _too_deep(request: Request, _: Exception) -> Response:
+    return await _fault(request, bodies.too_deep())
 
 
 async def _not_here(request: Request, error: Exception) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
@@ -28,12 +29,25 @@ def parsed(raw: bytes) -> dict[str, Any]:
 def _leniently(raw: bytes, error: orjson.JSONDecodeError) -> Any:
     """What only the stricter parser objects to: half an emoji, which agents leave when they cut."""
     try:
-        return json.loads(raw, parse_constant=_no_constant)
+        text = raw.decode("utf-8-sig")  # of itself the library would take UTF-16 as well
+        return json.loads(text, parse_float=_finite, parse_constant=_no_constant)
     except RecursionError:
-        raise FaultError(400, "invalid_json", "the body is nested too deeply") from None
+        raise too_deep() from None
     except ValueError:
         said = f"{error.msg} (line {error.lineno}, column {error.colno})"
         raise FaultError(400, "invalid_json", f"the body is not JSON: {said}") from None
+
+
+def too_deep() -> FaultError:
+    """For a body that can be parsed, perhaps, but not be walked through."""
+    return FaultError(400, "invalid_json", "the body is nested too deeply")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(digits)
+    return number
 
 
 def _no_constant(name: str) -> NoReturn:

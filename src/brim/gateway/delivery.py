@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from brim import wire
 from brim.errors import ProviderError
 from brim.gateway import bodies, heads
 from brim.gateway.faults import FaultError
-from brim.gateway.fitting import Fitting
+from brim.gateway.fitting import Extras, Fitting
 from brim.gateway.watching import Opening
 from brim.overflow import overflow_of
 from brim.planning import CountJob
@@ -127,12 +128,9 @@ class Delivery:
         await lane.prepare()
         self._record.upstream = lane.upstream.name
         config, marks = lane.upstream.config, self._wishes.cache_marks
-        asked = replace(
-            asked,
-            cache_marks=config.cache_marks if marks is None else marks,
-            stream_usage=config.stream_usage,
-        )
-        fitting = Fitting(lane.fitter(self._policy(lane)), asked, lane.ask, reported)
+        extras = Extras(config.cache_marks if marks is None else marks, config.stream_usage)
+        fitter = lane.fitter(self._policy(lane), wire.least_reply(asked.body))
+        fitting = Fitting(fitter, asked, extras, lane.ask, reported)
         apart, size = self._gateway.apart, len(asked.raw)
         try:
             step = await apart(size, fitting.step)

@@ -8,121 +8,62 @@ back as they are. Whatever goes wrong is said in the shape that the client's lib
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from brim.errors import BrimError, ProviderError
+from brim.errors import ProviderError
 from brim.gateway import bodies, faults, heads
+from brim.gateway.answering import JSON, Answering, printable_name
 from brim.gateway.delivery import Delivery
-from brim.gateway.faults import FaultError
 from brim.gateway.fitting import Asked
-from brim.gateway.forms import Form, form_of
-from brim.gateway.limits import GoneError
-from brim.gateway.records import Record
+from brim.gateway.forms import form_of, require_conversation
 from brim.gateway.watching import StreamWatch, used
 from brim.gateway.wishes import wishes_in
 from brim.usage import Usage, cost, reported_cost
 
 if TYPE_CHECKING:
+    from brim.gateway.answering import Receive, Scope, Send
     from brim.gateway.app import Gateway
     from brim.gateway.delivery import Arrived
+    from brim.gateway.forms import Form
     from brim.gateway.heads import Head
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-JSON: Final = (b"content-type", b"application/json")
-BODILESS: Final = frozenset((204, 304))
-LONGEST_NAME: Final = 200
-"""Characters of a model's name that are repeated."""
-
-log = logging.getLogger("brim.gateway")
-
-
-class Exchange:
-    """One request and its answer."""
+class Exchange(Answering):
+    """A request for an answer, fitted on its way."""
 
     def __init__(
         self, gateway: Gateway, asked: Form, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        self.gateway = gateway
-        self.form = asked
-        self.record = Record.begin(scope["path"])
-        self.waiting_since: float | None = None
-        """Since when the client does not take what is sent to it."""
-        self._scope = scope
-        self._receive = receive
-        self._send = send
-        self._task: asyncio.Task[Any] | None = None
+        super().__init__(gateway, asked, scope, receive, send)
         self._arrived: Arrived | None = None
         self._watch: StreamWatch | None = None
-        self._is_gone = False
 
-    async def run(self) -> None:
-        """Answer, whatever happens."""
-        self._task = asyncio.current_task()
-        try:
-            await self._run()
-        except FaultError as fault:
-            await self._say(fault)
-        except BrimError as error:
-            await self._say(faults.of_error(self.form, error))
-        except GoneError:
-            self.record.end = "client gone"
-        except asyncio.CancelledError:
-            if not self._is_gone:
-                raise
-            self.record.end = "client gone"
-        except Exception:
-            log.exception("request failed", extra={"id": self.record.id})
-            await self._say(FaultError(500, "internal_error", "brim failed; its log says why"))
-        finally:
-            if self._arrived is not None:
-                self._arrived.response.close()
-                self._settle(self._arrived)
-            self.record.seconds = time.perf_counter() - self.record.begun
+    def close(self) -> None:
+        if self._arrived is not None:
+            self._arrived.response.close()
+            self._settle(self._arrived)
 
-    async def _run(self) -> None:
+    async def answer(self) -> None:
         delivery = await self._delivery()
-        listener = asyncio.create_task(self._listen())
-        try:
+        with self._listening():
             if delivery.is_dry_run:
                 await self._show(delivery)
             else:
-                query = self._scope["query_string"].decode("latin-1")
-                self._arrived = await delivery.answer(query)
+                self._arrived = await delivery.answer(self._query)
                 await self._pass_on(self._arrived)
-        finally:
-            listener.cancel()
 
     async def _delivery(self) -> Delivery:
         """What the client wants, read."""
-        gateway, record, given = self.gateway, self.record, self._scope["headers"]
-        gateway.limits.check_room(len(gateway.running) - 1)
-        raw = await gateway.limits.body(given, self._receive)
+        gateway, record, given = self.gateway, self.record, self._heads
+        raw = await self._body()
         wishes = wishes_in(heads.wished(given))
         body = await gateway.apart(len(raw), bodies.parsed, raw)
         self.form = form_of(self.form, body)
         record.form, record.streamed = self.form.name, bodies.streams(body)
-        record.model = str(body.get("model") or "")[:LONGEST_NAME]
+        record.model = printable_name(body.get("model"))
+        require_conversation(self.form, body)
         return Delivery(gateway, record, Asked(body, raw, self.form), wishes, given)
-
-    async def _listen(self) -> None:
-        """Stop everything when the client hangs up."""
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        if self.record.end == "open":
-            self.abandon()
-
-    def abandon(self) -> None:
-        """Nobody takes the answer any more."""
-        self._is_gone = True
-        if self._task is not None:
-            self._task.cancel()
 
     # Back to the client
 
@@ -134,12 +75,6 @@ class Exchange:
         else:
             record.end = "whole" if response.status < 400 else "refused"
             await self._whole(response.status, given, arrived.raw)
-
-    async def _whole(self, status: int, given: list[Head], raw: bytes) -> None:
-        if status not in BODILESS:
-            given = [*given, (b"content-length", str(len(raw)).encode())]
-        await self._start(status, given)
-        await self._put(b"" if status in BODILESS else raw, more=False)
 
     async def _stream(self, arrived: Arrived, given: list[Head]) -> None:
         """Pass the events on as they come; one that says what went wrong, if they break off."""
@@ -155,22 +90,13 @@ class Exchange:
                 if not piece:
                     break
         except ProviderError as error:
-            self.record.end = "upstream broke"
-            await self._put(faults.of_error(self.form, error).event(self.form), more=False)
+            fault = faults.of_error(self.form, error)
+            self.record.end, self.record.code = "upstream broke", fault.code
+            await self._put(fault.event(self.form), more=False)
             return
-        self.record.end = "whole"
-        await self._put(watch.finish(), more=False)
-
-    async def _say(self, fault: FaultError) -> None:
-        """An error in place of an answer; nothing, where that has begun."""
-        record = self.record
-        record.code = fault.code
-        if record.status:
-            return
-        record.end = "failed" if fault.status >= 500 else "refused"
-        raw = fault.body(self.form, record.id)
-        said = [(name.encode(), value.encode()) for name, value in fault.headers.items()]
-        await self._whole(fault.status, [JSON, *said, *heads.added(record)], raw)
+        rest = watch.finish()
+        self.record.end = "whole" if watch.error is None else "upstream broke"
+        await self._put(rest, more=False)
 
     async def _show(self, delivery: Delivery) -> None:
         """What would be sent, and why; nothing is."""
@@ -179,17 +105,6 @@ class Exchange:
         record.end = "whole"
         shown = {"object": "brim.plan", **record.to_dict(), **record.decisions(), "body": out.body}
         await self._whole(200, [JSON, *heads.added(record)], bodies.written(shown))
-
-    async def _start(self, status: int, given: list[Head]) -> None:
-        record = self.record
-        record.status = status
-        record.first_byte = time.perf_counter() - record.begun
-        await self._send({"type": "http.response.start", "status": status, "headers": given})
-
-    async def _put(self, raw: bytes, *, more: bool = True) -> None:
-        self.waiting_since = time.monotonic()
-        await self._send({"type": "http.response.body", "body": raw, "more_body": more})
-        self.waiting_since = None
 
     # What it came to
 

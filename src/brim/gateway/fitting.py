@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from brim import planning, wire
 from brim.errors import ContextOverflowError
@@ -72,9 +72,17 @@ class Fitting:
     Each step gives what goes out, or asks for the server's count, which the next one is given.
     """
 
-    def __init__(self, fitter: Fitter, asked: Asked, ask: Ask, reported: Reported | None) -> None:
+    def __init__(
+        self,
+        fitter: Fitter,
+        asked: Asked,
+        extras: Extras,
+        ask: Ask,
+        reported: Reported | None,
+    ) -> None:
         self._fitter = fitter
         self._asked = asked
+        self._extras = extras
         self._ask = ask
         self._reported = reported
         """What an upstream said of this body when it refused it."""
@@ -87,13 +95,16 @@ class Fitting:
             entering = self._fitter.reading(self._asked.body, self._asked.form.wire)
             self._reading = self._open.enter_context(entering)
         if self._reported is not None:
-            return outgoing(self._reading, shrinking(self._reading, self._reported), self._asked)
+            return self._outgoing(self._reading, shrinking(self._reading, self._reported))
         if self._deciding is None:
             self._deciding = deciding(self._reading, self._ask)
         try:
             return self._deciding.send(tokens)
         except StopIteration as done:
-            return outgoing(self._reading, done.value, self._asked)
+            return self._outgoing(self._reading, done.value)
+
+    def _outgoing(self, reading: Reading, plan: Plan) -> Outgoing:
+        return outgoing(reading, plan, self._asked, self._extras)
 
     def close(self) -> None:
         """Give back what others may go on with."""
@@ -107,8 +118,13 @@ class Asked:
     body: Mapping[str, Any]
     raw: bytes
     form: Form
+
+
+class Extras(NamedTuple):
+    """What brim adds to a body that the client did not ask for."""
+
     cache_marks: bool = False
-    stream_usage: bool = True
+    stream_usage: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +148,14 @@ class Outgoing:
         return self.is_whole and self.plan.policy != OFF.name
 
 
-def outgoing(reading: Reading, plan: Plan, asked: Asked) -> Outgoing:
+def outgoing(reading: Reading, plan: Plan, asked: Asked, extras: Extras) -> Outgoing:
     """The bytes that a plan sends: the client's own where nothing had to change."""
     form = asked.form
     body: Mapping[str, Any] = dict(reading.drawn(plan))
-    if asked.cache_marks and form is MESSAGES:
+    if extras.cache_marks and form is MESSAGES:
         body = marked(body, plan)
     unchanged = asked.raw if _is_same(reading.body, body, form) else None
-    hides = form is CHAT and asked.stream_usage and bodies.streams(body)
+    hides = form is CHAT and extras.stream_usage and bodies.streams(body)
     hides = hides and not bodies.asks_for_usage(body)
     if hides:
         body, raw = bodies.with_usage(body, unchanged)

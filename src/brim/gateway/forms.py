@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from brim import wire
+from brim.errors import InputError
 from brim.wire import anthropic, openai_chat, openai_responses
 
 if TYPE_CHECKING:
@@ -50,6 +51,12 @@ def form_of(asked: Form, body: Mapping[str, Any]) -> Form:
     if asked is MESSAGES and _only_chat(body):
         return CHAT
     return asked
+
+
+def require_conversation(form: Form, body: Mapping[str, Any]) -> None:
+    """Raise where the messages of a body are no list; of responses its reader knows more kinds."""
+    if form is not RESPONSES and not isinstance(body.get(form.param), list):
+        raise InputError(f"`{form.param}` must be a list of messages")
 
 
 _CHAT_ROLES: Final = frozenset(("developer", "tool", "function"))

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from brim import learning
 from brim.calibration import NOTHING, Calibration
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 
 MOST_LANES: Final = 1_000
 """Models that are remembered; names come from clients."""
+MOST_FITTERS: Final = 64
 UNKNOWN: Final = 1 << 30
 """The window of a model whose window nobody knows: nothing is cut before a server refuses."""
 FRESH: Final = 300.0
@@ -51,11 +51,6 @@ DOWN: Final = 1.06
 OFTEN: Final = 8
 SELDOM: Final = 16
 """Each of the first reports teaches, later one in so many."""
-
-_HOSTS: Final[Mapping[str, tuple[Format, ...]]] = {
-    "api.openai.com": ("openai", "responses"),
-    "api.anthropic.com": ("anthropic",),
-}
 
 
 class Upstream:
@@ -68,8 +63,7 @@ class Upstream:
         self.config = config
         self.key = key
         self.learned = learned
-        host = urlsplit(config.endpoint).hostname or ""
-        self.formats: tuple[Format, ...] = config.format or _HOSTS.get(host, ("openai",))
+        self.formats = config.formats
         self._connections = {format: self._connection(format) for format in self.formats}
         self._counters = {
             format: ServerCounter(connection) for format, connection in self._connections.items()
@@ -136,13 +130,15 @@ class Lane:
             price=config.price,
             guess=UNKNOWN,
         )
+        self.is_guessed = self.target.is_guessed
+        """Whether nobody knows the window."""
         self.ask: Ask = config.count or settings.count
         self.policy = config.policy or settings.policy
         self.kind: Kind = "unknown"
         self.accepted = 0
         """The largest request that was answered."""
         self._memory = memory
-        self._fitters: dict[str, Fitter] = {}
+        self._fitters: dict[tuple[str, int], Fitter] = {}
         self._reports = 0
         self._learned = self._saved = NOTHING
         """What was learned last; the target counts with it only where it differs by enough."""
@@ -150,21 +146,19 @@ class Lane:
         self._fresh_until = 0.0
         self._is_ready = False
 
-    @property
-    def is_guessed(self) -> bool:
-        """Whether nobody knows the window."""
-        return self.target.is_guessed
-
-    def fitter(self, policy: str) -> Fitter:
-        """How bodies are fitted for this model by a policy."""
-        fitter = self._fitters.get(policy)
+    def fitter(self, policy: str, least_reply: int = 0) -> Fitter:
+        """How bodies are fitted for this model, by a policy and with room for such an answer."""
+        key = (policy, least_reply)
+        fitter = self._fitters.get(key)
         if fitter is None:
             counter = self.target.counter()
-            budget = self.target.budget(counter)
+            budget = self.target.budget(counter, least_reply)
             chosen = OFF if policy == OFF.name else POLICIES[policy]
             rules = self.target.rules()
             fitter = Fitter(counter, budget, chosen, self._memory, rules)
-            self._fitters[policy] = fitter
+            if len(self._fitters) > MOST_FITTERS:
+                self._fitters.clear()  # the numbers come from clients
+            self._fitters[key] = fitter
         return fitter
 
     def count(self, body: Mapping[str, Any], form: Form) -> tuple[int, Count]:
@@ -176,6 +170,7 @@ class Lane:
     def _know(self, target: Target) -> None:
         if target != self.target:
             self.target = target
+            self.is_guessed = target.is_guessed
             self._fitters.clear()
 
     # What the server tells before anything is sent

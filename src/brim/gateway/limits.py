@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from brim.gateway.faults import FaultError
 
 if TYPE_CHECKING:
     from brim.gateway.heads import Head
+
+
+_HERE: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
 class GoneError(Exception):
@@ -24,6 +28,8 @@ class Limits:
     body_bytes: int
     body_seconds: float
     requests: int
+    origins: tuple[str, ...] = ()
+    """Web pages that may send requests."""
 
     async def body(
         self, heads: Iterable[Head], receive: Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -66,6 +72,25 @@ class Limits:
             f"the body has more than {self.body_bytes:,} bytes (gateway.max_body_bytes)",
             headers={"connection": "close"},
         )
+
+    def check_origin(self, heads: Iterable[Head]) -> None:
+        """Refuse what a web page sends: any page that somebody looks at could spend their money."""
+        for name, value in heads:
+            if name == b"origin" and not self._is_welcome(value.decode("latin-1")):
+                raise FaultError(
+                    403,
+                    "origin_refused",
+                    "requests from web pages are refused, but for those of this machine and of "
+                    "gateway.origins",
+                )
+
+    def _is_welcome(self, origin: str) -> bool:
+        if origin in self.origins:
+            return True
+        parts = urlsplit(origin)
+        if parts.scheme not in ("http", "https"):
+            return origin != "null"  # a program's own window, such as an editor's
+        return parts.hostname in _HERE
 
     def check_room(self, running: int) -> None:
         """Refuse where as many requests run as may."""

@@ -9,15 +9,22 @@ from __future__ import annotations
 import json
 import logging
 import traceback
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
 import orjson
+
+if TYPE_CHECKING:
+    from brim.gateway.records import Record
 
 Style = Literal["json", "text"]
 
 LOGGERS: Final = ("brim", "uvicorn.error")
+BROKEN: Final = ("failed", "upstream broke")
+"""How a request ends for which brim or its upstream is to blame."""
+_requests: Final = logging.getLogger("brim.gateway")
 _OWN: Final = frozenset(
     (*logging.makeLogRecord({}).__dict__, "message", "asctime", "color_message", "taskName")
 )
@@ -40,6 +47,24 @@ def say(words: str, beside: dict[str, Any]) -> None:
     logging.getLogger(LOGGERS[0]).info(words, extra=beside)
 
 
+def tell(record: Record) -> None:
+    """Log a request that is over: what became of it, and nothing of what it said."""
+    is_bad = record.status >= 500 or record.end in BROKEN
+    level = logging.WARNING if is_bad else logging.INFO
+    if _requests.isEnabledFor(level):
+        _requests.log(level, "request", extra=_told(record))
+
+
+def _told(record: Record) -> dict[str, Any]:
+    """The request by the names that /brim/requests has for it, without what is not known."""
+    told = record.to_dict()
+    seconds, first = told.pop("seconds"), told.pop("first_byte")
+    told["milliseconds"] = round(seconds * 1_000, 1)
+    told["first_byte_ms"] = None if first is None else round(first * 1_000, 1)
+    del told["time"]  # of its arrival; each line has one of its own
+    return {name: value for name, value in told.items() if value is not None}
+
+
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC)
@@ -49,7 +74,7 @@ class _Json(logging.Formatter):
             "message": record.getMessage(),
             **_beside(record),
         }
-        return orjson.dumps(told, default=str).decode()
+        return _in_ascii(told)
 
 
 class _Text(logging.Formatter):
@@ -70,6 +95,15 @@ def _beside(record: logging.LogRecord) -> dict[str, Any]:
             for frame in traceback.extract_tb(error.__traceback__, limit=-10)
         ]
     return told
+
+
+def _in_ascii(told: dict[str, Any]) -> str:
+    """JSON in which no sign of a client's gets through as it is."""
+    with suppress(TypeError):  # half a surrogate pair, or a number of more than 64 bits
+        raw = orjson.dumps(told, default=str)
+        if raw.isascii():
+            return raw.decode()
+    return json.dumps(told, default=str)
 
 
 def _in_line(value: object) -> str:

@@ -123,8 +123,8 @@ class Record:
     sketch: Sketch | None = None
 
     @classmethod
-    def begin(cls, path: str) -> Record:
-        return cls(f"brim_{secrets.token_hex(12)}", path, time.time(), time.perf_counter())
+    def begin(cls, path: str, form: str) -> Record:
+        return cls(f"brim_{secrets.token_hex(12)}", path, time.time(), time.perf_counter(), form)
 
     @property
     def cut_in_words(self) -> str | None:

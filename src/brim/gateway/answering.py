@@ -1,0 +1,160 @@
+"""Answering: the client's side of a request, from its first byte to its last.
+
+Whatever goes wrong is said in the shape that the client's library reads, and a client that hangs
+up stops everything that goes on for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from brim.errors import BrimError
+from brim.gateway import bodies, faults, heads
+from brim.gateway.faults import FaultError
+from brim.gateway.limits import GoneError
+from brim.gateway.records import Record
+
+if TYPE_CHECKING:
+    from brim.gateway.app import Gateway
+    from brim.gateway.forms import Form
+    from brim.gateway.heads import Head
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+JSON: Final = (b"content-type", b"application/json")
+BODILESS: Final = frozenset((204, 304))
+LONGEST_NAME: Final = 200
+"""Characters of a model's name that are repeated."""
+
+log = logging.getLogger("brim.gateway")
+
+
+class Answering:
+    """One request and its answer; those that derive from it say what is answered."""
+
+    def __init__(
+        self, gateway: Gateway, form: Form, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        self.gateway = gateway
+        self.form = form
+        """Whose errors the client reads."""
+        self.record = Record.begin(scope["path"], form.name)
+        self.waiting_since: float | None = None
+        """Since when the client does not take what is sent to it."""
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._task: asyncio.Task[Any] | None = None
+        self._is_gone = False
+
+    async def answer(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """What is left to be done when it is over, however it ended."""
+
+    async def run(self) -> None:
+        """Answer, whatever happens."""
+        self._task = asyncio.current_task()
+        try:
+            await self.answer()
+        except FaultError as fault:
+            await self._say(fault)
+        except BrimError as error:
+            await self._say(faults.of_error(self.form, error))
+        except RecursionError:
+            await self._say(bodies.too_deep())
+        except GoneError:
+            self.record.end = "client gone"
+        except asyncio.CancelledError:
+            if not self._is_gone:
+                self.record.end = "stopped"
+                raise
+            self.record.end = "client gone"
+        except Exception:
+            log.exception("request failed", extra={"id": self.record.id})
+            await self._say(FaultError(500, "internal_error", "brim failed; its log says why"))
+        finally:
+            self.close()
+            self.record.seconds = time.perf_counter() - self.record.begun
+
+    # From the client
+
+    @property
+    def _heads(self) -> list[Head]:
+        return self._scope["headers"]  # type: ignore[no-any-return]
+
+    @property
+    def _query(self) -> str:
+        return self._scope["query_string"].decode("latin-1")  # type: ignore[no-any-return]
+
+    async def _body(self) -> bytes:
+        """The whole of what was sent, if there is room for it."""
+        limits = self.gateway.limits
+        limits.check_room(len(self.gateway.running) - 1)
+        limits.check_origin(self._heads)
+        return await limits.body(self._heads, self._receive)
+
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
+        """Stop everything when the client hangs up."""
+        listener = asyncio.create_task(self._listen())
+        try:
+            yield
+        finally:
+            listener.cancel()
+
+    async def _listen(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        if self.record.end == "open":
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Nobody takes the answer any more."""
+        self._is_gone = True
+        if self._task is not None:
+            self._task.cancel()
+
+    # To the client
+
+    async def _whole(self, status: int, given: list[Head], raw: bytes) -> None:
+        if status not in BODILESS:
+            given = [*given, (b"content-length", str(len(raw)).encode())]
+        await self._start(status, given)
+        await self._put(b"" if status in BODILESS else raw, more=False)
+
+    async def _start(self, status: int, given: list[Head]) -> None:
+        record = self.record
+        record.status = status
+        record.first_byte = time.perf_counter() - record.begun
+        await self._send({"type": "http.response.start", "status": status, "headers": given})
+
+    async def _put(self, raw: bytes, *, more: bool = True) -> None:
+        self.waiting_since = time.monotonic()
+        await self._send({"type": "http.response.body", "body": raw, "more_body": more})
+        self.waiting_since = None
+
+    async def _say(self, fault: FaultError) -> None:
+        """An error in place of an answer; nothing, where that has begun."""
+        record = self.record
+        record.code = fault.code
+        record.end = "failed" if fault.status >= 500 else "refused"
+        if record.status:
+            return
+        raw = fault.body(self.form, record.id)
+        said = [(name.encode(), value.encode()) for name, value in fault.headers.items()]
+        await self._whole(fault.status, [JSON, *said, *heads.added(record)], raw)
+
+
+def printable_name(model: object) -> str:
+    """A model's name as it can stand in any line: short, and in signs that are seen."""
+    name = model[:LONGEST_NAME] if isinstance(model, str) else ""
+    return name if name.isprintable() else ascii(name)[1:-1][:LONGEST_NAME]

@@ -1,0 +1,79 @@
+"""Passage: a request for something else than an answer, passed on uncounted because it is listed.
+
+`gateway.passed_paths` lists such paths, for example `/v1/embeddings`; all others are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import orjson
+
+from brim.errors import ProviderError
+from brim.gateway import heads
+from brim.gateway.answering import Answering, printable_name
+from brim.gateway.faults import FaultError
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from brim.gateway.lanes import Upstream
+    from brim.providers.transport import Connection
+
+
+class Passage(Answering):
+    """A request that goes to its upstream as it came, and its answer."""
+
+    _response: aiohttp.ClientResponse | None = None
+
+    async def answer(self) -> None:
+        raw = await self._body()
+        upstream = self._upstream(raw)
+        connection = upstream.connection(upstream.forms[0])
+        with self._listening():
+            self._response = await self._opened(upstream, connection, raw)
+            await self._pass_on(connection, self._response)
+
+    def _upstream(self, raw: bytes) -> Upstream:
+        """The upstream of the model that a body names, or the only one there is."""
+        try:
+            body = orjson.loads(raw) if raw else {}
+        except orjson.JSONDecodeError:
+            body = {}
+        model = body.get("model") if isinstance(body, Mapping) else None
+        self.record.model = printable_name(model)
+        meant = self.gateway.lanes.meant(model if isinstance(model, str) else "")
+        if not meant:
+            said = "no upstream is meant: the body names no model that one of them serves"
+            raise FaultError(404, "model_not_found", said, param="model")
+        self.record.upstream = meant[0].name
+        return meant[0]
+
+    async def _opened(
+        self, upstream: Upstream, connection: Connection, raw: bytes
+    ) -> aiohttp.ClientResponse:
+        endpoint = connection.endpoint
+        given = dict(self._heads)
+        own = upstream.headers(upstream.forms[0])
+        if b"content-type" in given:
+            del own["content-type"]  # a form or a file, not JSON
+        sent = heads.onward(self._heads, own, has_key=endpoint.key is not None)
+        path = endpoint.under(self._scope["path"].removeprefix("/v1"))
+        path = f"{path}?{self._query}" if self._query else path
+        return await connection.opened(self._scope["method"], path, raw or None, sent)
+
+    async def _pass_on(self, connection: Connection, response: aiohttp.ClientResponse) -> None:
+        await self._start(response.status, heads.back(response.headers) + heads.added(self.record))
+        try:
+            while piece := await connection.piece(response):
+                await self._put(piece)
+        except ProviderError:
+            self.record.end = "upstream broke"
+            raise
+        self.record.end = "whole" if response.status < 400 else "refused"
+        await self._put(b"", more=False)
+
+    def close(self) -> None:
+        if self._response is not None:
+            self._response.close()
