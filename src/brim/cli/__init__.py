@@ -10,6 +10,7 @@ from brim.cli import (  # noqa: F401 - they enter themselves
     fitting,
     local,
     models,
+    serve,
     sessions,
     settings,
     shell,

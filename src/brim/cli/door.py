@@ -112,6 +112,7 @@ def main(context: click.Context, model: str | None, window: int | None, yes: boo
     brim cost --since monday                     what was spent
     brim doctor                                  what is wrong with the set-up
     brim local serve                             a small model on this machine
+    brim serve --upstream https://api.openai.com/v1  an address for clients that you have
 
     FILE can be - for standard input, and may be compressed with gzip.
 

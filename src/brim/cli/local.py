@@ -51,7 +51,7 @@ def _local_model(verify: bool, as_json: bool) -> None:
     fetched = path is None
     if path is None:
         models.require_llama()
-        path = _fetched_model()
+        path = fetched_model()
     elif verify and not models.verify(path):
         raise LocalModelError(f"{path} is damaged; `brim local rm` and `brim local` get it anew")
     if as_json:
@@ -65,7 +65,7 @@ def _local_model(verify: bool, as_json: bool) -> None:
     click.echo("brim local serve   starts a server with it; it needs no network from here on")
 
 
-def _fetched_model() -> Path:
+def fetched_model() -> Path:
     """The default model, fetched with a line that tells of it and that a terminal renews."""
     from brim.local import SMOLLM2, fetch_default
 

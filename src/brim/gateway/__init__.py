@@ -14,8 +14,15 @@ bodies     JSON in and out
 heads      headers in and out
 wishes     what a client asks of brim by header
 faults     errors in the shape of each format
-limits     how large, how long, how many
+limits     how large, how long, how many, and from where
 records    the last requests: sizes and reasons, never what was said
+metrics    the sums of them, for Prometheus
+logs       a line for each of them
+listing    the models on offer
+openapi    all paths, described
+serving    uvicorn, and how it ends; connection bounds what reaches it
+starting   which upstreams there are; checking asks whether they can be used
+asgi       the application for a server of your own
 
 It does not translate: a body goes out in the format in which it came in.
 """

@@ -1,8 +1,8 @@
 """Metrics: what the gateway has done since it began to serve, in numbers for Prometheus.
 
-A request that is over is added to plain sums, one set for each model at an upstream; what Prometheus
-reads is made of them when it asks. Both happen on the event loop, so nothing is locked; only the
-text, which takes longer, can be written elsewhere.
+A request that is over is added to plain sums, one set for each model at an upstream; what
+Prometheus reads is made of them when it asks. Both happen on the event loop, so nothing is locked;
+only the text, which takes longer, can be written elsewhere.
 """
 
 from __future__ import annotations

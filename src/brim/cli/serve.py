@@ -1,0 +1,182 @@
+"""`brim serve`: the gateway."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from brim.cli.door import main, width
+from brim.errors import InputError
+
+if TYPE_CHECKING:
+    from brim.config import Config, UpstreamConfig
+    from brim.gateway.logs import Style
+
+NEEDED: Final = (
+    "aiohttp", "httptools", "orjson", "platformdirs", "prometheus_client", "starlette", "uvicorn",
+)  # fmt: skip
+INSTALL: Final = "pip install 'brim[gateway]'"
+LOCAL: Final = "local"
+LOCAL_KEY: Final = "BRIM_LOCAL_KEY"
+"""Where the gateway finds the key of a server that was started for it."""
+
+
+@main.command()
+@click.option("--upstream", "endpoint", metavar="URL", help="The server that requests go to.")
+@click.option(
+    "--format",
+    multiple=True,
+    metavar="NAME",
+    help="What it speaks: openai, anthropic or responses; can be given again.",
+)
+@click.option("--key-env", metavar="NAME", help="The variable with its key; else the client's own.")
+@click.option(
+    "--window", type=click.IntRange(1), metavar="N", help="Tokens its models hold, answer included."
+)
+@click.option(
+    "--reply", type=click.IntRange(0), metavar="N", help="Tokens kept free for the answer."
+)
+@click.option("--local", is_flag=True, help="The embedded model as the upstream.")
+@click.option("--policy", metavar="NAME", help="steady, thrift, rolling or sliding.")
+@click.option("--host", metavar="ADDRESS", help="An address of this machine, else 127.0.0.1.")
+@click.option("--port", type=int, metavar="N", help="Else 8484; 0 takes a free one.")
+@click.option(
+    "--log",
+    type=click.Choice(["json", "text"]),
+    help="How requests are logged; else text in a terminal and JSON elsewhere.",
+)
+@click.option("--check", is_flag=True, help="Ask each upstream whether it can be used, and end.")
+@click.option("--json", "as_json", is_flag=True, help="Print an object for programs when ready.")
+def serve(
+    local: bool,
+    policy: str | None,
+    host: str | None,
+    port: int | None,
+    log: Style | None,
+    check: bool,
+    as_json: bool,
+    **upstream: Any,
+) -> None:
+    """Be an address for the clients that you have, whose requests then fit the window.
+
+    Clients of OpenAI and Anthropic need nothing but another base URL. Each request is counted, cut
+    where it is too long, and passed on; the answer comes back as it is, with `brim-` headers that
+    say what was done. The upstreams are those of the configuration ([upstreams.NAME] in `brim
+    config --example`), or in their place the one that the options describe.
+
+    It listens on this machine only and asks for no key of its own. SIGTERM or Ctrl-C stops it when
+    the running answers have ended; Ctrl-C again, at once.
+
+    \b
+    brim serve --upstream https://api.openai.com/v1
+    brim serve --upstream http://127.0.0.1:8080 --format openai --format anthropic
+    brim serve --local                   the embedded model, to try it out
+    brim serve                           the upstreams of the configuration
+    brim serve --check                   can they be used?
+    OPENAI_BASE_URL=http://127.0.0.1:8484/v1 python your_app.py
+    ANTHROPIC_BASE_URL=http://127.0.0.1:8484 claude
+    """
+    _require_gateway()
+    from brim import config
+
+    flags = {"gateway.policy": policy, "gateway.host": host, "gateway.port": port}
+    loaded = config.discover(folder=Path.cwd(), environment=os.environ, flags=flags)
+    for notice in loaded.notices:
+        click.echo(f"brim: {notice}", err=True)
+    described = {key: value for key, value in upstream.items() if value not in (None, ())}
+    with _meant(loaded.config, described, local) as (chosen, environment):
+        if not check:
+            _run(chosen, environment, log, as_json)
+        elif not _check(chosen, environment, as_json):
+            click.get_current_context().exit(1)
+
+
+def _require_gateway() -> None:
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise InputError(f"the gateway needs {', '.join(missing)}: {INSTALL}")
+
+
+@contextmanager
+def _meant(
+    configured: Config, described: Mapping[str, Any], is_local: bool
+) -> Iterator[tuple[Config, Mapping[str, str]]]:
+    """The configuration with the upstreams that are meant, and the environment with their keys."""
+    from brim.gateway.starting import upstream_of
+
+    if is_local:
+        if described.keys() - {"window", "reply"}:
+            raise click.UsageError("--local goes with --window and --reply only")
+        with _embedded(**described) as (upstream, key):
+            yield replace(configured, upstreams={LOCAL: upstream}), {**os.environ, LOCAL_KEY: key}
+    elif described and "endpoint" not in described:
+        raise click.UsageError("--format, --key-env, --window and --reply go with --upstream")
+    elif described:
+        yield replace(configured, upstreams=upstream_of(described)), os.environ
+    else:
+        yield configured, os.environ
+
+
+@contextmanager
+def _embedded(window: int = 4096, reply: int | None = None) -> Iterator[tuple[UpstreamConfig, str]]:
+    """The embedded model, fetched where it is not here yet, and the key of its server."""
+    from brim.cli.local import fetched_model
+    from brim.config import FORMATS, UpstreamConfig
+    from brim.local import LocalServer, default_model, require_llama
+
+    require_llama()
+    path = default_model() or fetched_model()
+    with LocalServer.start(path, window=window) as server:
+        upstream = UpstreamConfig(server.url, FORMATS, key_env=LOCAL_KEY, reply=reply)
+        yield upstream, server.key
+
+
+def _run(chosen: Config, environment: Mapping[str, str], log: Style | None, as_json: bool) -> None:
+    """Serve until a signal comes."""
+    from brim.gateway import logs
+    from brim.gateway.app import create_app
+    from brim.gateway.serving import listening
+    from brim.gateway.serving import serve as answer
+    from brim.gateway.starting import Greeting, require_upstreams
+
+    def stopping() -> None:
+        app.gateway.is_stopping = True
+
+    def announce(address: str) -> None:
+        greeting = Greeting(address, chosen.upstreams)
+        if as_json:
+            click.echo(json.dumps(greeting.to_dict()))
+        elif style == "json":
+            logs.say("serving", greeting.to_dict())
+        else:
+            click.echo("\n".join(greeting.lines(width(sys.stderr))), err=True)
+
+    settings = chosen.gateway
+    style: Style = log or ("text" if sys.stderr.isatty() else "json")
+    require_upstreams(chosen, environment)
+    with listening(settings.host, settings.port) as listener:
+        logs.set_up(style, sys.stderr)
+        app = create_app(chosen, environment)
+        seconds = settings.stop_seconds
+        answer(app, listener, stop_seconds=seconds, announce=announce, stopping=stopping)
+
+
+def _check(chosen: Config, environment: Mapping[str, str], as_json: bool) -> bool:
+    """Say how each upstream is; whether all can be used."""
+    from brim.gateway.checking import checked, lines
+
+    checks = checked(chosen, environment)
+    is_well = all(check.state != "bad" for check in checks)
+    if as_json:
+        click.echo(json.dumps({"ok": is_well, "upstreams": list(map(asdict, checks))}, indent=2))
+    else:
+        click.echo("\n".join(line for check in checks for line in lines(check)))
+    return is_well

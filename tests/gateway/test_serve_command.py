@@ -1,0 +1,326 @@
+"""`brim serve`, as its user meets it: real processes, a real server behind them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from click.testing import CliRunner, Result
+
+from brim.cli import main
+from brim.config import UpstreamConfig
+from brim.gateway.serving import listening
+from brim.gateway.starting import Greeting
+from brim.local import LocalServer
+
+BRIM = [sys.executable, "-m", "brim.cli"]
+UPSTREAM = ["--upstream", "http://127.0.0.1:9"]
+PATIENCE = 60.0
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to stand in, with a user who has set nothing yet."""
+    for name in [name for name in os.environ if name.startswith(("BRIM_", "XDG_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("BRIM_STATE", str(tmp_path / "state"))
+    (tmp_path / ".git").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def brim_serve(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["serve", *arguments])
+
+
+@contextmanager
+def started(command: Sequence[str], **variables: str) -> Iterator[subprocess.Popen[str]]:
+    """A process whose standard output and error are one."""
+    with subprocess.Popen(
+        command,
+        env={**os.environ, **variables},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def line_with(process: subprocess.Popen[str], word: str) -> str:
+    """The first line that says it."""
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if word in line:
+            return line
+    raise AssertionError("".join(lines))
+
+
+def wait_for(port: int, process: subprocess.Popen[str]) -> None:
+    """Wait until somebody listens; granian says that it does before it is true."""
+    while process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=PATIENCE).close()
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+        else:
+            return
+    assert process.stdout is not None
+    raise AssertionError(process.stdout.read())
+
+
+@contextmanager
+def client_of(address: str) -> Iterator[HTTPConnection]:
+    with closing(HTTPConnection(urlsplit(address).netloc, timeout=PATIENCE)) as client:
+        yield client
+
+
+def asked(client: HTTPConnection, llama: LocalServer, **options: object) -> None:
+    """Send a question with the client's own key."""
+    body = {"model": llama.model, "messages": [{"role": "user", "content": "Count to ten!"}]}
+    heads = {"Authorization": f"Bearer {llama.key}", "Content-Type": "application/json"}
+    client.request("POST", "/v1/chat/completions", json.dumps({**body, **options}), heads)
+
+
+# What cannot be started
+
+
+def test_without_an_upstream_the_three_ways_to_one_are_named() -> None:
+    ended = brim_serve()
+    assert ended.exit_code == 2
+    assert all(way in ended.stderr for way in ("--upstream", "[upstreams.NAME]", "--local"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--upstream", "nonsense"], "--upstream: upstreams.default.endpoint must be an address"),
+        ([*UPSTREAM, "--format", "opnai"], "--format: upstreams.default.format must be one of"),
+        ([*UPSTREAM, "--key-env", "NOBODY"], "stand in NOBODY, which is not set"),
+        ([*UPSTREAM, "--host", "0.0.0.0"], "0.0.0.0 can be reached from other machines"),
+        ([*UPSTREAM, "--policy", "stedy"], "--policy: gateway.policy must be one of steady, "),
+        ([*UPSTREAM, "--port", "65536"], "--port: gateway.port must be a port from 0 to 65535"),
+        (["--window", "100"], "--format, --key-env, --window and --reply go with --upstream"),
+        (["--local", *UPSTREAM], "--local goes with --window and --reply only"),
+    ],
+)
+def test_a_wrong_call_is_named(arguments: list[str], said: str) -> None:
+    ended = brim_serve(*arguments)
+    assert ended.exit_code == 2
+    assert said in ended.stderr
+
+
+def test_a_wrong_setting_is_named_with_its_line(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = place / "my.toml"
+    file.write_text("[upstreams.openai]\nendpont = 'http://h'\n", encoding="utf-8")
+    monkeypatch.setenv("BRIM_CONFIG", str(file))
+    said = "upstreams.openai.endpont is no key; did you mean upstreams.openai.endpoint?"
+    assert brim_serve().stderr == f"brim: {file}:2: {said}\n"
+
+
+def test_a_taken_port_is_named() -> None:
+    with listening("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        ended = brim_serve(*UPSTREAM, "--port", str(port))
+    assert ended.exit_code == 2
+    assert f"brim: port {port} of 127.0.0.1: " in ended.stderr
+
+
+def test_what_is_not_installed_is_named_with_the_line_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("brim.cli.serve.find_spec", lambda name: None if name == "orjson" else 1)
+    ended = brim_serve(*UPSTREAM)
+    assert ended.exit_code == 2
+    assert ended.stderr == "brim: the gateway needs orjson: pip install 'brim[gateway]'\n"
+
+
+# What is said when it has started
+
+
+def told(upstreams: Mapping[str, UpstreamConfig]) -> str:
+    return "\n".join(Greeting("http://127.0.0.1:8484", upstreams).lines(None))
+
+
+def test_people_are_told_what_to_set_for_which_client() -> None:
+    openai = UpstreamConfig("https://api.openai.com/v1", models=("gpt-*",), key_env="OPENAI_KEY")
+    both = told({"openai": openai, "claude": UpstreamConfig("https://api.anthropic.com")})
+    assert "  OPENAI_BASE_URL=http://127.0.0.1:8484/v1 " in both
+    assert "  ANTHROPIC_BASE_URL=http://127.0.0.1:8484 " in both
+    assert re.search(r"\nopenai +https://\S+ +openai, responses +OPENAI_KEY +gpt-\*\n", both)
+    assert re.search(r"\nclaude +https://\S+ +anthropic +the client's +all that ", both)
+    assert "ANTHROPIC" not in told({"openai": openai})
+
+
+# The whole of it
+
+
+def test_a_stream_through_it_ends_before_it_does(llama: LocalServer) -> None:
+    command = [*BRIM, "serve", "--upstream", llama.url, "--port", "0", "--json"]
+    with started(command) as process:
+        greeting = json.loads(line_with(process, "address"))
+        assert greeting["upstreams"] == [
+            {
+                "name": "default",
+                "endpoint": llama.url,
+                "formats": ["openai"],
+                "models": [],
+                "key_env": None,
+            }
+        ]
+        with client_of(greeting["address"]) as client:
+            asked(client, llama, stream=True, max_tokens=60, ignore_eos=True)
+            answer = client.getresponse()
+            assert answer.status == 200
+            assert answer.headers["brim-request-id"]
+            assert answer.readline().startswith(b"data: ")
+            process.send_signal(signal.SIGTERM)
+            assert answer.read().endswith(b"data: [DONE]\n\n")
+        assert process.wait(PATIENCE) == 0
+
+
+def test_in_a_pipe_all_that_it_says_is_json(llama: LocalServer) -> None:
+    variables = {
+        "BRIM_UPSTREAMS__LLAMA__ENDPOINT": llama.url,
+        "BRIM_UPSTREAMS__LLAMA__KEY_ENV": "LLAMA_KEY",
+        "LLAMA_KEY": llama.key,
+    }
+    with started([*BRIM, "serve", "--port", "0"], **variables) as process:
+        first = json.loads(line_with(process, "serving"))
+        assert first["upstreams"][0]["key_env"] == "LLAMA_KEY"
+        with client_of(first["address"]) as client:
+            asked(client, llama, max_tokens=1)
+            assert client.getresponse().status == 200
+        process.send_signal(signal.SIGINT)
+        assert process.stdout is not None
+        logged = process.stdout.read()
+        assert all(isinstance(json.loads(line), dict) for line in logged.splitlines())
+        assert "Count to ten" not in logged
+        assert llama.key not in logged
+        assert process.wait(PATIENCE) == 0
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
+def test_the_embedded_model_is_served_in_all_three_formats(local_gateway: str, path: str) -> None:
+    said = [{"role": "user", "content": "Hello!"}]
+    body = (
+        {"input": said, "max_output_tokens": 2}
+        if path == "/v1/responses"
+        else {"messages": said, "max_tokens": 2}
+    )
+    with client_of(local_gateway) as client:
+        client.request("POST", path, json.dumps({"model": "any", **body}))
+        answer = client.getresponse()
+        assert answer.status == 200
+        assert answer.headers["brim-upstream"] == "local"
+        assert int(answer.headers["brim-limit"]) < 512
+
+
+@pytest.fixture(scope="module")
+def local_gateway(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of `brim serve --local`."""
+    data = tmp_path_factory.mktemp("data")
+    (data / "models").symlink_to(weights.parent)
+    command = [*BRIM, "serve", "--local", "--window", "512", "--port", "0", "--json"]
+    with started(command, BRIM_DATA=str(data), BRIM_STATE=str(data)) as process:
+        yield json.loads(line_with(process, "address"))["address"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+
+
+@pytest.mark.parametrize(
+    "server", [["uvicorn"], ["granian", "--interface", "asgi"]], ids=lambda server: server[0]
+)
+def test_another_server_can_serve_it(server: list[str], llama: LocalServer) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    factory = ["--factory", "brim.gateway.asgi:app", "--port", str(port)]
+    command = [sys.executable, "-m", *server, *factory]
+    with started(command, BRIM_UPSTREAMS__LLAMA__ENDPOINT=llama.url) as process:
+        wait_for(port, process)
+        with client_of(f"http://127.0.0.1:{port}") as client:
+            asked(client, llama, max_tokens=1)
+            answer = client.getresponse()
+            assert answer.status == 200
+            assert answer.headers["brim-request-id"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) in (0, -signal.SIGTERM)
+
+
+# --check
+
+
+def test_an_upstream_that_can_be_used_is_checked_with_the_windows_of_its_models(
+    llama: LocalServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLAMA_KEY", llama.key)
+    checked = brim_serve("--upstream", llama.url, "--key-env", "LLAMA_KEY", "--check", "--json")
+    assert checked.exit_code == 0
+    facts = json.loads(checked.stdout)
+    assert facts["ok"]
+    assert facts["upstreams"][0]["windows"] == {llama.model: llama.window}
+    shown = brim_serve("--upstream", llama.url, "--key-env", "LLAMA_KEY", "--check").stdout
+    assert shown.startswith("ok    default ")
+    assert f"{llama.model}: {llama.window:,} tokens" in shown
+    assert llama.key not in shown
+
+
+def test_an_upstream_without_a_key_of_its_own_wants_the_clients(llama: LocalServer) -> None:
+    checked = brim_serve("--upstream", llama.url, "--check")
+    assert checked.exit_code == 0
+    assert "wants the key that clients send" in checked.stdout
+
+
+def test_upstreams_that_cannot_be_used_are_told_apart(
+    llama: LocalServer, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f"""
+        [upstreams.wrong]
+        endpoint = "{llama.url}"
+        key_env = "WRONG_KEY"
+        models = ["d"]
+        [upstreams.unset]
+        endpoint = "{llama.url}"
+        key_env = "NOBODY"
+        models = ["e"]
+        [upstreams.lost]
+        endpoint = "{llama.url}"
+        models = ["a"]
+        fallback = "b"
+        [upstreams.away]
+        endpoint = "http://127.0.0.1:9"
+        models = ["c"]
+    """
+    file = place / "my.toml"
+    file.write_text(text, encoding="utf-8")
+    monkeypatch.setenv("BRIM_CONFIG", str(file))
+    monkeypatch.setenv("WRONG_KEY", "not-the-key")
+    checked = brim_serve("--check", "--json")
+    assert checked.exit_code == 1
+    facts = {each["upstream"]: each for each in json.loads(checked.stdout)["upstreams"]}
+    assert {each["state"] for each in facts.values()} == {"bad"}
+    assert "NOBODY is not set" in facts["unset"]["said"]
+    assert "cannot be reached" in facts["away"]["said"]
+    assert "no upstream serves its fallback, b" in facts["lost"]["said"]
+    assert "key" in facts["wrong"]["said"]
+    assert "not-the-key" not in checked.stdout
