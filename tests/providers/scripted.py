@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from ssl import SSLContext
 from typing import Any, TypeVar
@@ -71,14 +71,24 @@ class Speaking:
 
 
 @asynccontextmanager
-async def speaking(*conversations: Sequence[bytes]) -> AsyncIterator[Speaking]:
-    """A server that writes the given bytes, piece by piece, and hangs up: one list a connection."""
+async def speaking(
+    *conversations: Iterable[bytes], pause: float = 0.002
+) -> AsyncIterator[Speaking]:
+    """A server that writes the given bytes, piece by piece, and hangs up: one list a connection.
+
+    It waits after each piece, and is silent as soon as nobody needs it any more.
+    """
     waiting = list(conversations)
     spoken = Speaking("")
     busy: set[asyncio.Task[None] | None] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         busy.add(asyncio.current_task())
+        with suppress(asyncio.CancelledError, ConnectionError, asyncio.IncompleteReadError):
+            await speak(reader, writer)
+        writer.transport.abort()
+
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         spoken.heads.append(head)
         sizes = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")]
@@ -87,7 +97,7 @@ async def speaking(*conversations: Sequence[bytes]) -> AsyncIterator[Speaking]:
         for piece in waiting.pop(0) if len(waiting) > 1 else waiting[0]:
             writer.write(piece)
             await writer.drain()
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(pause)
         writer.close()
         await writer.wait_closed()
 
@@ -98,7 +108,10 @@ async def speaking(*conversations: Sequence[bytes]) -> AsyncIterator[Speaking]:
         yield spoken
     finally:
         server.close()
-        await asyncio.gather(*(task for task in busy if task), return_exceptions=True)
+        tasks = [task for task in busy if task]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks)
         await server.wait_closed()
 
 

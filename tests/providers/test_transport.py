@@ -235,7 +235,7 @@ def test_errors_can_be_passed_between_processes() -> None:
 
 def test_an_answer_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "LARGEST_ANSWER", 1_000)
-    monkeypatch.setattr(Connection._read, "__kwdefaults__", {"bound": 1_000, "cut": False})
+    monkeypatch.setattr(Connection.whole, "__kwdefaults__", {"bound": 1_000, "cut": False})
     error, requests = posted(said(200, {"id": "x" * 5_000}))
     assert "more than 1,000 bytes" in str(error)
     assert requests == 1

@@ -352,7 +352,9 @@ class Connection:
     async def piece(self, response: aiohttp.ClientResponse) -> bytes:
         """The next bytes; none at the end."""
         try:
-            return await response.content.readany()
+            # The library's own time-out does not end the wait for chunks that it could not read.
+            async with asyncio.timeout(self.endpoint.timeout):
+                return await response.content.readany()
         except (aiohttp.ClientError, OSError) as error:
             raise self._broken(error) from error
 

@@ -39,6 +39,7 @@ EXTRAS: Final[Mapping[str, tuple[Sequence[str], str]]] = {
         ("prompt_toolkit", "rich", "mcp", "pathspec", "tree_sitter", "tree_sitter_bash"),
         "the shell",
     ),
+    "gateway": (("orjson", "prometheus_client", "starlette", "uvicorn"), "brim serve"),
     "local": (("xllamacpp",), "the embedded model"),
     "models": (("splintr", "tokenizers"), "exact counts for open models"),
 }

@@ -1,0 +1,108 @@
+"""The upstreams that go wrong are wrong in the way that they say, for clients that people have."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import aiohttp
+import openai
+import pytest
+
+from tests.gateway.upstream import (
+    GZIPPED,
+    HANGS_UP,
+    NO_ANSWERS,
+    STREAMS,
+    TEXT,
+    WHOLE,
+    Pieces,
+    dripping,
+    endless,
+    silent,
+    speaking,
+)
+from tests.providers.scripted import run
+
+HELLO: Any = [{"role": "user", "content": "Hello?"}]
+
+
+def client_of(url: str, timeout: float = 20) -> openai.AsyncOpenAI:
+    http = openai.DefaultAsyncHttpxClient(follow_redirects=False)
+    settings: Any = {"api_key": "none", "max_retries": 0, "timeout": timeout, "http_client": http}
+    return openai.AsyncOpenAI(base_url=url, **settings)
+
+
+async def asked(url: str, *, is_streamed: bool = False, timeout: float = 20) -> str:
+    """What OpenAI's client reads there."""
+    async with client_of(url, timeout) as client:
+        ask: Any = client.chat.completions.create
+        answer = await ask(model="m", messages=HELLO, stream=is_streamed)
+        if not is_streamed:
+            return str(answer.choices[0].message.content)
+        return "".join([chunk.choices[0].delta.content or "" async for chunk in answer])
+
+
+async def found(url: str) -> Any:
+    """The answer that stands there, or None."""
+    async with client_of(url) as client:
+        ask: Any = client.chat.completions.with_raw_response.create
+        try:
+            answer = await ask(model="m", messages=HELLO)
+            return json.loads(answer.text)["choices"]
+        except (openai.OpenAIError, ValueError, LookupError, TypeError):
+            return None
+
+
+@pytest.mark.parametrize("pieces", STREAMS.values(), ids=STREAMS)
+def test_an_odd_stream_can_be_read(pieces: Pieces) -> None:
+    async def read() -> None:
+        async with speaking(pieces, pause=0) as upstream:
+            assert await asked(upstream.url, is_streamed=True) == TEXT
+
+    run(read())
+
+
+@pytest.mark.parametrize("pieces", [WHOLE, GZIPPED])
+def test_a_whole_answer_can_be_read(pieces: Pieces) -> None:
+    async def read() -> None:
+        async with speaking(pieces) as upstream:
+            assert await asked(upstream.url) == TEXT
+        async with dripping(pieces, pause=0) as upstream:
+            assert await asked(upstream.url) == TEXT
+
+    run(read())
+
+
+@pytest.mark.parametrize("pieces", [*HANGS_UP.values(), *NO_ANSWERS.values()],
+                         ids=[*HANGS_UP, *NO_ANSWERS])  # fmt: skip
+def test_what_is_no_answer_is_none(pieces: Pieces) -> None:
+    async def read() -> None:
+        async with speaking(pieces) as upstream:
+            assert await found(upstream.url) is None
+            assert len(upstream.heads) == 1
+
+    run(read())
+
+
+def test_who_never_answers() -> None:
+    async def read() -> None:
+        async with silent() as upstream:
+            with pytest.raises(openai.APITimeoutError):
+                await asked(upstream.url, timeout=0.1)
+            assert len(upstream.heads) == 1
+
+    run(read())
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_line_without_end(is_streamed: bool) -> None:
+    async def read() -> None:
+        async with (
+            endless(stream=is_streamed) as upstream,
+            aiohttp.ClientSession() as session,
+            session.post(upstream.url, json={}) as answer,
+        ):
+            assert b"\n" not in await answer.content.readexactly(2**22)
+
+    run(read())
