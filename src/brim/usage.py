@@ -188,8 +188,8 @@ def _chat(usage: Fields) -> Usage | None:
         beside = usage.get("total_tokens") == prompt + said + thought
         said += thought if beside else 0
     cached = _first(
-        details.get("cached_tokens"),
-        *(usage.get(name) for name in ("prompt_cache_hit_tokens", "cached_tokens", _READ)),
+        *(details.get("cached_tokens"), usage.get("prompt_cache_hit_tokens")),
+        *(usage.get("cached_tokens"), usage.get(_READ)),
     )
     return _usage(prompt, cached, said, _first(details.get("cache_write_tokens"), _written(usage)))
 
@@ -254,10 +254,15 @@ def _inner(fields: Fields, name: str) -> Fields:
 
 
 def _first(*values: object) -> int | None:
-    return next((count for value in values if (count := _count(value)) is not None), None)
+    for value in values:
+        if value is not None and (count := _count(value)) is not None:
+            return count
+    return None
 
 
 def _count(value: object) -> int | None:
+    if value is None:
+        return None
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:

@@ -6,23 +6,38 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
 from brim.gateway import logs
+from brim.gateway.records import Record
+from brim.testing import Fault, Scripted
+from tests.gateway.asking import PATHS, ask, told
+from tests.gateway.running import config_of, running
 
 LOG = logging.getLogger("brim.gateway")
 
 
-@pytest.fixture
-def stream() -> Iterator[io.StringIO]:
-    """Where lines go; afterwards all loggers are as they were."""
+@contextmanager
+def loggers_kept() -> Iterator[None]:
+    """Afterwards all loggers are as they were."""
     loggers = [logging.getLogger(name) for name in logs.LOGGERS]
     before = [(each.handlers, each.propagate, each.level) for each in loggers]
-    yield io.StringIO()
-    for each, (handlers, propagate, level) in zip(loggers, before, strict=True):
-        each.handlers, each.propagate = handlers, propagate
-        each.setLevel(level)
+    try:
+        yield
+    finally:
+        for each, (handlers, propagate, level) in zip(loggers, before, strict=True):
+            each.handlers, each.propagate = handlers, propagate
+            each.setLevel(level)
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    """Where lines go."""
+    with loggers_kept():
+        yield io.StringIO()
 
 
 def test_a_line_of_json_has_what_stands_beside_the_words(stream: io.StringIO) -> None:
@@ -67,3 +82,73 @@ def test_an_exception_is_told_by_its_kind_and_place_not_by_its_words(
     assert "ValueError" in stream.getvalue()
     assert "test_logs.py:" in stream.getvalue()
     assert "somebody" not in stream.getvalue()
+
+
+# Requests
+
+TURNS = [f"turn {place}: " + "some words that take room " * 20 for place in range(41)]
+
+
+def lines_of(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize("form", PATHS)
+def test_a_request_is_one_line_with_what_is_recorded_of_it(form: str, stream: io.StringIO) -> None:
+    logs.set_up("json", stream)
+    with Scripted("Hello.") as provider, running(config_of(provider.url, window=3_000)) as server:
+        request = told(server, ask(server, form, *TURNS))
+    (line,) = lines_of(stream)
+    assert (line.pop("level"), line.pop("message")) == ("info", "request")
+    assert line.pop("time").endswith("+00:00")
+    assert line.pop("milliseconds") == pytest.approx(request.pop("seconds") * 1_000, abs=0.1)
+    assert line.pop("first_byte_ms") == pytest.approx(request.pop("first_byte") * 1_000, abs=0.1)
+    for other in ("object", "plan", "time"):
+        del request[other]
+    assert line == {name: value for name, value in request.items() if value is not None}
+    assert line["id"].startswith("brim_")
+    assert line["cut"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "level"),
+    [(Fault(400), "info"), (Fault(429), "info"), (Fault(500), "warning"), (Fault(529), "warning")],
+    ids=str,
+)
+def test_what_an_upstream_is_to_blame_for_is_a_warning(
+    answer: Fault, level: str, stream: io.StringIO
+) -> None:
+    logs.set_up("json", stream)
+    with Scripted(answer) as provider, running(config_of(provider.url)) as server:
+        ask(server, "openai", "hi")
+    (line,) = lines_of(stream)
+    assert (line["level"], line["status"]) == (level, answer.status)
+
+
+def test_an_upstream_that_is_not_there_is_a_warning_with_its_code(stream: io.StringIO) -> None:
+    logs.set_up("json", stream)
+    with running(config_of("http://127.0.0.1:9")) as server:
+        ask(server, "openai", "hi")
+    (line,) = lines_of(stream)
+    assert (line["level"], line["code"]) == ("warning", "upstream_unreachable")
+
+
+def test_a_model_name_of_any_length_and_of_any_signs_is_one_short_line(
+    stream: io.StringIO,
+) -> None:
+    logs.set_up("text", stream)
+    with Scripted("Hello.") as provider, running(config_of(provider.url)) as server:
+        ask(server, "openai", "hi", model="\nfaked status=200 \u2028\x9b" + "x" * 5_000)
+    (line,) = stream.getvalue().splitlines()
+    assert line.isprintable()
+    assert len(line) < 1_000
+
+
+def test_no_line_is_made_where_nobody_listens(
+    stream: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs.set_up("json", stream)
+    LOG.parent.setLevel(logging.ERROR)  # type: ignore[union-attr]
+    monkeypatch.delattr(Record, "to_dict")
+    logs.tell(Record.begin("/v1/messages", "anthropic"))
+    assert stream.getvalue() == ""

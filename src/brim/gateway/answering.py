@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from brim.errors import BrimError
 from brim.gateway import bodies, faults, heads
 from brim.gateway.faults import FaultError
-from brim.gateway.limits import GoneError
+from brim.gateway.limits import HANG_UP, GoneError
 from brim.gateway.records import Record
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 JSON: Final = (b"content-type", b"application/json")
 BODILESS: Final = frozenset((204, 304))
+BUFFERED: Final = 64 * 1024
+"""Bytes that a server takes for a client that does not read; then it waits for it."""
 LONGEST_NAME: Final = 200
 """Characters of a model's name that are repeated."""
 
@@ -120,16 +122,23 @@ class Answering:
     def abandon(self) -> None:
         """Nobody takes the answer any more."""
         self._is_gone = True
+        if (offered := self._scope.get("extensions", {}).get(HANG_UP)) is not None:
+            offered["call"]()
         if self._task is not None:
             self._task.cancel()
 
     # To the client
 
     async def _whole(self, status: int, given: list[Head], raw: bytes) -> None:
-        if status not in BODILESS:
+        if status in BODILESS:
+            raw = b""
+        else:
             given = [*given, (b"content-length", str(len(raw)).encode())]
         await self._start(status, given)
-        await self._put(b"" if status in BODILESS else raw, more=False)
+        if len(raw) > BUFFERED:
+            await self._put(raw)
+            raw = b""  # what follows waits until the client has taken what came before
+        await self._put(raw, more=False)
 
     async def _start(self, status: int, given: list[Head]) -> None:
         record = self.record
@@ -146,7 +155,8 @@ class Answering:
         """An error in place of an answer; nothing, where that has begun."""
         record = self.record
         record.code = fault.code
-        record.end = "failed" if fault.status >= 500 else "refused"
+        if record.end == "open":
+            record.end = "failed" if fault.status >= 500 else "refused"
         if record.status:
             return
         raw = fault.body(self.form, record.id)

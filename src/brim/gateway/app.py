@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
 from brim.gateway import logs
 from brim.gateway.beside import Beside
 from brim.gateway.exchange import Exchange
-from brim.gateway.forms import CHAT, FORMS, Form
+from brim.gateway.forms import CHAT, PATHS
 from brim.gateway.lanes import Lanes, Settings, Upstream
 from brim.gateway.limits import Limits
 from brim.gateway.metrics import Metrics
@@ -34,9 +34,6 @@ SWEEP: Final = 5.0
 """Seconds between looks at what waits and what was learned."""
 WEIGHT: Final = 256_000_000
 """Bytes of conversations that are remembered for speed."""
-_PATHS: Final[Mapping[str, Form]] = {
-    path: form for form in FORMS.values() for path in (form.path, form.path.removeprefix("/v1"))
-}
 
 
 class Gateway:
@@ -129,7 +126,7 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             path, gateway = scope["path"], self.gateway
-            form = _PATHS.get(path) if scope["method"] == "POST" else None
+            form = PATHS.get(path) if scope["method"] == "POST" else None
             if form is not None:
                 await gateway.run(Exchange(gateway, form, scope, receive, send))
                 return

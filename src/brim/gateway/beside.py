@@ -14,7 +14,7 @@ from starlette.routing import Route
 from brim.errors import BrimError
 from brim.gateway import bodies, faults, listing, metrics
 from brim.gateway.faults import FaultError
-from brim.gateway.forms import MESSAGES, RESPONSES, Form, require_conversation
+from brim.gateway.forms import MESSAGES, PATHS, RESPONSES, Form, require_conversation
 from brim.gateway.listing import Listing
 
 if TYPE_CHECKING:
@@ -160,8 +160,9 @@ def _json(content: Any, how: str | None = None, *, status: int = 200) -> Respons
 
 def _form(request: Request) -> Form | None:
     """Whose errors the client reads."""
-    is_anthropic = _speaks_anthropic(request) or request.url.path == COUNT_TOKENS
-    return MESSAGES if is_anthropic else None
+    path = request.url.path
+    is_anthropic = path == COUNT_TOKENS or PATHS.get(path) is MESSAGES
+    return MESSAGES if is_anthropic or _speaks_anthropic(request) else None
 
 
 async def _fault(request: Request, fault: Exception) -> Response:
@@ -181,12 +182,10 @@ async def _too_deep(request: Request, _: Exception) -> Response:
 
 async def _not_here(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    if error.status_code == 405:
+    if error.status_code == 405 or request.url.path in PATHS:
         said = f"{request.url.path} is not asked with {request.method}"
-        return await _fault(
-            request,
-            FaultError(405, "method_not_allowed", said, headers=dict(error.headers or {})),
-        )
+        allowed = error.headers or {"allow": "POST"}
+        return await _fault(request, FaultError(405, "method_not_allowed", said, headers=allowed))
     said = (
         f"there is nothing at {request.url.path[:100]}; requests go to /v1/chat/completions, "
         "/v1/messages or /v1/responses"

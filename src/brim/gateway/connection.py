@@ -11,6 +11,8 @@ from typing import Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from brim.gateway.limits import HANG_UP
+
 LARGEST_HEAD: Final = 64 * 1024
 """Bytes of a request's path and headers."""
 HEAD_SECONDS: Final = 30.0
@@ -43,7 +45,12 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self.scope["extensions"] = {HANG_UP: {"call": self.transport.abort}}
         self._await_head()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._clock is not None:  # trailers of a body would pass for headers of the request
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._end_head()

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from brim.providers.endpoint import Endpoint
     from brim.providers.transport import Connection
 
+SHORTEST_KEY: Final = 5
+"""What is not longer is no secret, and may be a word."""
 HELD_SECONDS: Final = 5.0
 """A stream that has begun is held back no longer than this for a refusal that may still come."""
 
@@ -163,9 +165,13 @@ class Delivery:
 
     async def _begun(self, lane: Lane, out: Outgoing, response: aiohttp.ClientResponse) -> Arrived:
         connection = lane.upstream.connection(self.asked.form)
-        if not 200 <= response.status < 300:
+        if response.status < 200:  # a switch to another protocol, for which nobody asked
+            host, status = connection.endpoint.host, response.status
+            raise ProviderError(f"{host} answered with status {status}, which is no answer.")
+        if response.status >= 300:
             raw = await connection.whole(response, bound=LARGEST_ERROR, cut=True)
             overflow = overflow_of(response.status, raw)
+            raw = _without_key(connection.endpoint, raw)
             return Arrived(lane, out, response, raw, overflow=overflow)
         if response.content_type == "text/event-stream":
             opening = await _opening(connection, response)
@@ -192,6 +198,12 @@ async def _opening(connection: Connection, response: aiohttp.ClientResponse) -> 
             break
         opening.feed(piece)
     return opening
+
+
+def _without_key(endpoint: Endpoint, raw: bytes) -> bytes:
+    """An upstream's error without the key, which some repeat and which is not the client's."""
+    key = (endpoint.key or "").encode()
+    return raw.replace(key, b"[key]") if len(key) > SHORTEST_KEY else raw
 
 
 def _answer(raw: bytes) -> Mapping[str, Any] | None:

@@ -9,6 +9,7 @@ back as they are. Whatever goes wrong is said in the shape that the client's lib
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from brim.errors import ProviderError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from brim.gateway.answering import Receive, Scope, Send
     from brim.gateway.app import Gateway
     from brim.gateway.delivery import Arrived
+    from brim.gateway.fitting import Outgoing
     from brim.gateway.forms import Form
     from brim.gateway.heads import Head
 
@@ -113,18 +115,24 @@ class Exchange(Answering):
         record = self.record
         if arrived.response.status >= 400:
             return
-        told = self._told(arrived)
-        record.usage = used(told)
-        lane, out = arrived.lane, arrived.out
-        if record.usage is not None and out.is_whole:
-            lane.report(out.plan, out.reading.planner, record.usage.input)
-        if record.usage is None:
-            said = self._watch.said() if self._watch else ""
-            output = out.reading.planner.counter.text(said) if said else 0
-            record.usage, record.is_usage_counted = Usage(out.plan.size, output=output), True
-        record.cost = reported_cost({"usage": told})
+        told, lane, out = self._told(arrived), arrived.lane, arrived.out
+        usage = used(told)
+        if usage is not None and out.is_whole:
+            lane.report(out.plan, out.reading.planner, usage.input)
+        # What a stream tells before its end is of the prompt, or of a part of the answer.
+        is_part = self._watch is not None and record.end != "whole"
+        if usage is None or is_part:
+            usage = self._counted(usage or Usage(out.plan.size), out)
+            record.is_usage_counted = True
+        record.usage, record.cost = usage, reported_cost({"usage": told})
         if record.cost is None:
-            record.cost = cost(record.usage, lane.target.price_for(record.usage.input))
+            record.cost = cost(usage, lane.target.price_for(usage.input))
+
+    def _counted(self, usage: Usage, out: Outgoing) -> Usage:
+        """A usage with at least what was said, as far as it came."""
+        said = self._watch.said() if self._watch else ""
+        output = out.reading.planner.counter.text(said) if said else 0
+        return replace(usage, output=max(usage.output, output))
 
     def _told(self, arrived: Arrived) -> Mapping[str, Any]:
         """The usage as the upstream has put it."""

@@ -31,7 +31,10 @@ Deciding = Generator[CountJob, "int | None", "Plan"]
 
 def deciding(reading: Reading, ask: Ask) -> Deciding:
     """What is sent of a body: by brim's own count, and by the server's where only that tells."""
-    if ask == "always" and wire.is_fittable(reading.body, reading.form):
+    is_fittable = wire.is_fittable(reading.body, reading.form)
+    if is_fittable and reading.fitter.policy is OFF:
+        return reading.planner.whole()
+    if is_fittable and ask == "always":
         return (yield from planning.planning(reading.planner, _drawing(reading), ask=ask))
     try:
         plan = reading.plan()
@@ -151,7 +154,8 @@ class Outgoing:
 def outgoing(reading: Reading, plan: Plan, asked: Asked, extras: Extras) -> Outgoing:
     """The bytes that a plan sends: the client's own where nothing had to change."""
     form = asked.form
-    body: Mapping[str, Any] = dict(reading.drawn(plan))
+    is_off = plan.policy == OFF.name  # then not even the answer's length is touched
+    body: Mapping[str, Any] = reading.applied(plan) if is_off else dict(reading.drawn(plan))
     if extras.cache_marks and form is MESSAGES:
         body = marked(body, plan)
     unchanged = asked.raw if _is_same(reading.body, body, form) else None

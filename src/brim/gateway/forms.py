@@ -34,6 +34,10 @@ CHAT: Final = Form("openai", "/v1/chat/completions", openai_chat, "OpenAI chat c
 MESSAGES: Final = Form("anthropic", "/v1/messages", anthropic, "Anthropic messages")
 RESPONSES: Final = Form("responses", "/v1/responses", openai_responses, "OpenAI responses")
 FORMS: Final[Mapping[str, Form]] = {form.name: form for form in (CHAT, MESSAGES, RESPONSES)}
+PATHS: Final[Mapping[str, Form]] = {
+    path: form for form in FORMS.values() for path in (form.path, form.path.removeprefix("/v1"))
+}
+"""Where each is asked for; some clients leave the version out."""
 
 
 def form_of(asked: Form, body: Mapping[str, Any]) -> Form:
@@ -59,7 +63,7 @@ def require_conversation(form: Form, body: Mapping[str, Any]) -> None:
         raise InputError(f"`{form.param}` must be a list of messages")
 
 
-_CHAT_ROLES: Final = frozenset(("developer", "tool", "function"))
+_CHAT_ROLES: Final = ("developer", "tool", "function")
 
 
 def _only_chat(body: Mapping[str, Any]) -> bool:

@@ -54,10 +54,19 @@ def onward(heads: Iterable[Head], own: Mapping[str, str], *, has_key: bool) -> d
         text = name.decode("latin-1")
         if text in _NOT_SENT or text in lowered or (has_key and text in _KEYS):
             continue
-        sent[text] = value.decode("latin-1")
+        said = _text(value)
+        sent[text] = f"{sent[text]}, {said}" if text in sent else said
     sent |= own
     sent["accept-encoding"] = "identity"
     return sent
+
+
+def _text(value: bytes) -> str:
+    """A value as the client library takes it, which writes UTF-8."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
 
 
 def back(headers: CIMultiDictProxy[str]) -> list[Head]:

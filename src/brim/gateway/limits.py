@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 _HERE: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
+HANG_UP: Final = "brim.hang_up"
+"""What a server may offer as an extension of ASGI: to end a connection at once. Where it does not,
+what was written for a client that does not read stays until the client goes."""
+
+
 class GoneError(Exception):
     """The client hung up before its request was whole."""
 

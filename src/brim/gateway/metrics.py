@@ -170,7 +170,7 @@ _NUMBERS: Final[tuple[tuple[str, str, Callable[[Sums], float]], ...]] = (
     ),
     (
         "brim_unreported_usage_requests",
-        "Answers whose upstream reported no usage, so that brim counted it.",
+        "Answers whose usage brim counted, because the upstream's report did not come.",
         lambda sums: sums.unreported,
     ),
     (

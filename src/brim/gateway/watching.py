@@ -31,6 +31,9 @@ LARGEST_KEPT: Final = 4 << 20
 
 _NEWS = re.compile(rb'"usage"\s*:\s*\{|"error"\s*:\s*[{"]')
 _END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_MARKS: Final = (b"\n\n", b"\r\n\r\n", b"\r\r")
+SPLIT: Final = 3
+"""So many bytes of an event's end may have come, and still not be one."""
 
 
 class Opening:
@@ -44,6 +47,7 @@ class Opening:
         self._endpoint = endpoint
         self._held = bytearray()
         self._read = 0
+        self._searched = 0
 
     @property
     def held(self) -> bytes:
@@ -51,10 +55,11 @@ class Opening:
 
     def feed(self, piece: bytes) -> None:
         self._held += piece
-        while not self.is_over and (end := _END.search(self._held, self._read)):
+        while not self.is_over and (end := _END.search(self._held, self._searched)):
             event = _event(bytes(self._held[self._read : end.start()]))
-            self._read = end.end()
+            self._read = self._searched = end.end()
             self._judge(event)
+        self._searched = max(self._read, len(self._held) - SPLIT)
         self.is_over = self.is_over or len(self._held) > LARGEST_OPENING
 
     def _judge(self, event: object) -> None:
@@ -76,23 +81,28 @@ class StreamWatch:
         self.error: str | None = None
         """What the server said went wrong, in the middle of its answer."""
         self._hides = hides_usage
-        self._waiting = b""
+        self._waiting = bytearray()
         self._usage: dict[str, Any] = {}
         self._kept: list[bytes] = []
         self._room = LARGEST_KEPT
 
     def feed(self, piece: bytes) -> bytes:
         """What is to be passed on now: all events that are whole."""
-        data = self._waiting + piece if self._waiting else piece
-        end = _last_end(data)
-        if len(data) - end > LARGEST_EVENT:
-            end = len(data)
-        self._waiting = data[end:]
-        return self._seen(data[:end])
+        if not self._waiting and piece.endswith(b"\n\n"):  # as it nearly always comes
+            return self._seen(piece)
+        searched = max(len(self._waiting) - SPLIT, 0)
+        self._waiting += piece
+        end = _last_end(self._waiting, searched)
+        if len(self._waiting) - end > LARGEST_EVENT:
+            end = len(self._waiting)
+        passed = bytes(self._waiting[:end])
+        del self._waiting[:end]
+        return self._seen(passed)
 
     def finish(self) -> bytes:
         """What is left where the stream ends, or breaks off."""
-        rest, self._waiting = self._waiting, b""
+        rest = bytes(self._waiting)
+        self._waiting.clear()
         return self._seen(rest)
 
     def _seen(self, events: bytes) -> bytes:
@@ -110,12 +120,13 @@ class StreamWatch:
         event = _event(part)
         if not isinstance(event, Mapping):
             return False
-        if (error := error_in(event)) is not None:
+        error = error_in(event)
+        if error is not None:
             self.error = faults.words_of(error)
         usages = list(_usages(event))
         for usage in usages:
             self._usage |= {key: value for key, value in usage.items() if value is not None}
-        return bool(self._hides and usages and _says_only_usage(event))
+        return bool(self._hides and usages and error is None and _says_only_usage(event))
 
     @property
     def usage(self) -> Mapping[str, Any]:
@@ -131,7 +142,7 @@ class StreamWatch:
                     fold.add(event)
             reply = fold.reply()
             called = (call.name + call.arguments for call in reply.calls)
-            return "\n".join((reply.thinking, reply.text, *called))
+            return "\n".join(filter(None, (reply.thinking, reply.text, *called)))
         return ""
 
 
@@ -140,13 +151,10 @@ def used(fields: Mapping[str, Any]) -> Usage | None:
     return reported({"usage": fields}) if fields else None
 
 
-def _last_end(data: bytes) -> int:
-    """Where the last whole event ends."""
-    end = data.rfind(b"\n\n") + 2
-    if b"\r" in data:
-        end = max(end, data.rfind(b"\r\n\r\n") + 4 if b"\r\n\r\n" in data else 0)
-        end = max(end, data.rfind(b"\r\r") + 2 if b"\r\r" in data else 0)
-    return end if end > 1 else 0
+def _last_end(data: bytearray, start: int) -> int:
+    """Where the last event that ends after `start` does; 0 where none does."""
+    places = ((data.rfind(mark, start), len(mark)) for mark in _MARKS)
+    return max((place + size for place, size in places if place >= 0), default=0)
 
 
 def _parts(events: bytes) -> Iterator[bytes]:

@@ -1,0 +1,272 @@
+"""Where nothing has to be cut, the gateway is not there: the same bytes go up and come back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+
+import pytest
+from aiohttp import web
+
+from brim.local import LocalServer
+from brim.testing import Answer, Call, Fault, Say, Scripted
+from tests.gateway.posting import CHAT, MESSAGES, RESPONSES, Answered, posted
+from tests.gateway.running import config_of, running
+from tests.providers.scripted import by_path, run, serving
+
+TEXT = "Grüße,  世界\nand a second line 🙂"
+HOP = {"connection", "content-length", "date", "server", "transfer-encoding"}
+"""Headers that each server writes for its own neighbour."""
+
+BODIES: Mapping[str, bytes] = {
+    CHAT: b"""{ "model":"m",
+      "messages": [ {"role":"system", "content":"Be brief.", "x-note": [1, 2.50, null]},
+        {"role":"user","content":[{"type":"text","text":"caf\\u00e9 \\ud83d\\ude42 / \\/"},
+          {"type":"hologram","data":{"depth":1e2}}], "name":"ann"}],
+      "temperature":0.10,"max_tokens":50, "seed": 12345678901234567890, "unknown":{"a":[]} }""",
+    MESSAGES: b"""{"max_tokens":50,  "model":"m", "betas_of_mine": true,
+      "system":[{"type":"text","text":"Be brief.","cache_control":{"type":"ephemeral","ttl":"1h"}}],
+      "messages":[{"role":"user","content":"Say it."},
+        {"role":"assistant","content":[{"type":"thinking","thinking":"Hm.","signature":"c2ln"},
+          {"type":"redacted_thinking","data":"b3BhcXVl"},{"type":"text","text":"What?"}]},
+        {"role":"user","content":[{"type":"text","text":"\\u00e9","cache_control":
+          {"type":"ephemeral"}}, {"type":"hologram","data":7}]}]}""",
+    RESPONSES: b"""{"model":"m","instructions":"Be brief.", "store":false, "max_output_tokens":50,
+      "input":[{"role":"user","content":"Think."},
+        {"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"b3BhcXVl"},
+        {"type":"message","id":"msg_1","role":"assistant","status":"completed","content":
+          [{"type":"output_text","text":"\\u00e9","annotations":[ ]}]},
+        {"type":"compaction","id":"cmp_1","encrypted_content":"b3BhcXVl"},
+        {"type":"hologram","data":{}}, {"role":"user","content":"And now?"}],
+      "include":["reasoning.encrypted_content"], "unknown":null}""",
+}
+"""Bodies as no library would write them, with fields that nobody knows."""
+
+
+def streamed(raw: bytes, more: bytes = b"") -> bytes:
+    """The same body, asking for a stream."""
+    return b'{"stream": true, ' + more + raw.lstrip()[1:]
+
+
+def assert_same(through: Answered, direct: Answered) -> None:
+    """The bytes are the upstream's, its headers are there, and what is new is brim's."""
+    assert through.status == direct.status
+    assert through.raw == direct.raw
+    told = {name: value for name, value in direct.headers.items() if name not in HOP}
+    assert {name: through.headers.get(name) for name in told} == told
+    new = through.headers.keys() - told.keys() - HOP
+    assert new
+    assert all(name.startswith("brim-") for name in new)
+
+
+ANSWERS: Mapping[str, Answer] = {
+    "text": TEXT,
+    "nothing": "",
+    "calls": Say(TEXT, [Call("read", {"path": "ä.py"}), Call("list")]),
+    "cut short": Say(TEXT, finish="length"),
+}
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+@pytest.mark.parametrize("path", BODIES)
+def test_the_same_bytes_come_back(path: str, answer: Answer, is_streamed: bool) -> None:
+    raw = streamed(BODIES[path]) if is_streamed else BODIES[path]
+    with Scripted(answer, window=4_096) as upstream, running(config_of(upstream.url)) as gateway:
+        assert_same(posted(gateway.url, path, raw), posted(upstream.url, path, raw))
+        through, direct = upstream.requests
+        if is_streamed and path == CHAT:
+            assert direct.raw[1:] in through.raw
+            assert {**direct.body, "stream_options": {"include_usage": True}} == through.body
+        else:
+            assert through.raw == direct.raw == raw
+
+
+def test_who_asks_for_the_usage_of_a_stream_gets_it() -> None:
+    raw = streamed(BODIES[CHAT], b'"stream_options":{"include_usage" : true}, ')
+    with Scripted(TEXT) as upstream, running(config_of(upstream.url)) as gateway:
+        through = posted(gateway.url, CHAT, raw)
+        assert_same(through, posted(upstream.url, CHAT, raw))
+        assert b'"usage"' in through.raw
+        assert [each.raw for each in upstream.requests] == [raw, raw]
+
+
+@pytest.mark.parametrize("options", [b"null", b"{}", b'{"include_usage":false}', b'{"other":1}'])
+def test_who_does_not_ask_for_it_does_not_see_it(options: bytes) -> None:
+    raw = streamed(BODIES[CHAT], b'"stream_options":' + options + b",")
+    with Scripted(TEXT) as upstream, running(config_of(upstream.url)) as gateway:
+        through = posted(gateway.url, CHAT, raw)
+        assert_same(through, posted(upstream.url, CHAT, raw))
+        assert b'"usage"' not in through.raw
+        sent, direct = (each.body for each in upstream.requests)
+        assert sent["stream_options"]["include_usage"] is True
+        assert {**sent, "stream_options": 0} == {**direct, "stream_options": 0}
+    (record,) = gateway.gateway.records.newest(9)
+    assert record.usage is not None
+    assert record.usage.input == upstream.requests[0].tokens
+    assert not record.is_usage_counted
+
+
+def test_an_upstream_without_stream_options_is_not_asked_for_usage() -> None:
+    raw = streamed(BODIES[CHAT])
+    with Scripted(TEXT) as upstream:
+        with running(config_of(upstream.url, stream_usage=False)) as gateway:
+            assert_same(posted(gateway.url, CHAT, raw), posted(upstream.url, CHAT, raw))
+        assert [each.raw for each in upstream.requests] == [raw, raw]
+    (record,) = gateway.gateway.records.newest(9)
+    assert record.is_usage_counted
+    assert record.usage is not None
+    assert record.usage.output >= upstream.tokens(TEXT)
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 422, 429, 500, 503, 529])
+@pytest.mark.parametrize("path", BODIES)
+def test_errors_come_back_as_they_are(path: str, status: int, is_streamed: bool) -> None:
+    raw = streamed(BODIES[path]) if is_streamed else BODIES[path]
+    fault = Fault(status, "no, because: ü", retry_after=7)
+    with Scripted(fault) as upstream, running(config_of(upstream.url)) as gateway:
+        through = posted(gateway.url, path, raw)
+        assert_same(through, posted(upstream.url, path, raw))
+        assert through.status == status
+        assert through.headers["retry-after"] == "7"
+        assert len(upstream.requests) == 2
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_an_error_inside_of_a_stream_comes_back_as_it_is(path: str) -> None:
+    raw, fault = streamed(BODIES[path]), Fault(500, "broken", in_stream=True)
+    with Scripted(fault) as upstream, running(config_of(upstream.url)) as gateway:
+        through = posted(gateway.url, path, raw)
+        assert_same(through, posted(upstream.url, path, raw))
+        assert through.status == 200
+        assert b"broken" in through.raw
+
+
+# Headers, and what stands behind the path
+
+LIMITS = {
+    "retry-after": "20",
+    "request-id": "req_011CSHoEeqs5C35K2UUqR7Fy",
+    "x-request-id": "one",
+    "x-ratelimit-remaining-tokens": "0",
+    "x-ratelimit-reset-tokens": "6m0s",
+    "anthropic-ratelimit-tokens-reset": "2026-01-01T00:00:00Z",
+    "x-should-retry": "false",
+}
+
+
+@pytest.mark.parametrize("status", [200, 429])
+@pytest.mark.parametrize("path", BODIES)
+def test_what_a_provider_says_in_headers_comes_back(path: str, status: int) -> None:
+    said = web.json_response({"id": "x", "content": []}, status=status, headers=LIMITS)
+
+    async def ask() -> None:
+        async with serving(by_path({path: said})) as upstream:
+            with running(config_of(f"{upstream.url}/v1")) as gateway:
+                through = await asyncio.to_thread(posted, gateway.url, path, BODIES[path])
+            direct = await asyncio.to_thread(posted, upstream.url, path, BODIES[path])
+        assert_same(through, direct)
+        assert through.headers["x-ratelimit-reset-tokens"] == "6m0s"
+
+    run(ask())
+
+
+BETAS = {
+    "anthropic-beta": "context-management-2025-06-27,compact-2026-01-12",
+    "anthropic-version": "2023-06-01",
+    "x-claude-code-session-id": "s-1",
+    "openai-organization": "org-1",
+    "user-agent": "agent/1.0",
+}
+OWN = {
+    "authorization": "Bearer mine",
+    "x-api-key": "mine",
+    "cookie": "a=b",
+    "brim-policy": "thrift",
+}
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_beta_headers_and_query_strings_go_up(path: str) -> None:
+    seen: list[str] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        seen.append(request.rel_url.raw_query_string)
+        return web.json_response({"content": []})
+
+    async def ask() -> None:
+        async with serving(answer) as upstream:
+            config = config_of(f"{upstream.url}/v1", key_env="KEY")
+            with running(config, {"KEY": "the upstream's"}) as gateway:
+                there = f"{path}?beta=true&x=a%20b%3D+"
+                await asyncio.to_thread(posted, gateway.url, there, BODIES[path], BETAS | OWN)
+            *_, sent = upstream.asked
+        assert sent.raw == BODIES[path]
+        headers = {name.lower(): value for name, value in sent.headers.items()}
+        assert {name: headers.get(name) for name in BETAS} == BETAS
+        assert seen[-1] == "beta=true&x=a%20b%3D+"
+        key = "x-api-key" if path == MESSAGES else "authorization"
+        assert headers[key].endswith("the upstream's")
+        assert "mine" not in " ".join(headers.values())
+        assert not headers.keys() & {"cookie", "brim-policy"}
+
+    run(ask())
+
+
+def test_without_a_key_of_its_own_the_upstream_gets_the_client_s() -> None:
+    with Scripted("ok") as upstream, running(config_of(upstream.url)) as gateway:
+        posted(gateway.url, CHAT, BODIES[CHAT], {"authorization": "Bearer mine"})
+        posted(gateway.url, MESSAGES, BODIES[MESSAGES], {"x-api-key": "mine"})
+        first, second = (
+            {name.lower(): value for name, value in each.headers.items()}
+            for each in upstream.requests
+        )
+    assert first["authorization"] == "Bearer mine"
+    assert second["x-api-key"] == "mine"
+
+
+# Where something is cut, too
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_what_stays_is_untouched(path: str) -> None:
+    body = json.loads(BODIES[path])
+    key = "input" if path == RESPONSES else "messages"
+    *first, last = body[key]
+    filler = [
+        {"role": role, "content": f"{role} {n}: " + "word " * 60}
+        for n in range(40)
+        for role in ("user", "assistant")
+    ]
+    body[key] = [*filler, *first[path == CHAT :], last]
+    with Scripted("ok", window=1_000) as upstream, running(config_of(upstream.url)) as gateway:
+        answer = posted(gateway.url, path, json.dumps(body).encode())
+        assert answer.status == 200
+        assert "dropped=" in answer.headers["brim-cut"]
+        (sent,) = (each.body for each in upstream.requests)
+    assert {**sent, key: 0} == {**body, key: 0}
+    assert sent[key][-1] == last
+    opaque = [item for item in first[1:] if item.get("type") in ("reasoning", "compaction")]
+    assert all(item in sent[key] for item in opaque)
+
+
+# The real one
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("path", BODIES)
+def test_a_model_says_the_same_through_the_gateway(
+    llama: LocalServer, path: str, is_streamed: bool
+) -> None:
+    asking = {"input" if path == RESPONSES else "messages": [{"role": "user", "content": "Hello!"}]}
+    words = {"max_output_tokens" if path == RESPONSES else "max_tokens": 12}
+    settings = {"temperature": 0, "cache_prompt": False, "stream": is_streamed}
+    raw = json.dumps({"model": llama.model, **asking, **words, **settings}).encode()
+    key = {"authorization": f"Bearer {llama.key}"}
+    with running(config_of(llama.url, key_env="KEY"), {"KEY": llama.key}) as gateway:
+        through = posted(gateway.url, path, raw)
+    direct = posted(llama.url, path, raw, key)
+    assert through.status == direct.status == 200
+    assert through.text == direct.text != ""

@@ -1,0 +1,308 @@
+"""Whatever a client sends as a body, it gets an error that its library reads, and others are served.
+
+What HTTP itself can be misused for is in `test_hostile_connections.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from brim.config import GatewayConfig
+from brim.testing import Scripted
+from tests.gateway.running import Running, config_of, running
+
+CHAT = "/v1/chat/completions"
+MESSAGES = "/v1/messages"
+RESPONSES = "/v1/responses"
+COUNT_TOKENS = "/v1/messages/count_tokens"
+INPUT_TOKENS = "/v1/responses/input_tokens"
+PATHS = (CHAT, MESSAGES, RESPONSES, COUNT_TOKENS, INPUT_TOKENS)
+SECRET = "sk-upstream-d41d8cd98f"
+HIDDEN = "a-word-that-nobody-repeats"
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[Scripted]:
+    with Scripted("Hello.", window=4_000) as provider:
+        yield provider
+
+
+@pytest.fixture(scope="module")
+def served(upstream: Scripted, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BRIM_STATE", str(tmp_path_factory.mktemp("state")))
+        with running(config_of(upstream.url, key_env="KEY"), {"KEY": SECRET}) as served:
+            yield served
+
+
+@pytest.fixture
+def client(served: Running) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=served.url, timeout=60) as client:
+        yield client
+        assert client.get("/healthz").json() == {"status": "ok"}
+        assert client.post(CHAT, json=body_for(CHAT)).status_code == 200
+
+
+def body_for(path: str, **fields: Any) -> dict[str, Any]:
+    """The smallest good body for a path, with other fields over it."""
+    said = [{"role": "user", "content": "Hello?"}]
+    if path in (RESPONSES, INPUT_TOKENS):
+        return {"model": "m", "input": said, **fields}
+    return {"model": "m", "max_tokens": 5, "messages": said, **fields}
+
+
+def conversation(path: str, value: object) -> dict[str, Any]:
+    """A body with something else where the messages belong."""
+    return body_for(path, **{"input" if path in (RESPONSES, INPUT_TOKENS) else "messages": value})
+
+
+def posted(client: httpx.Client, path: str, raw: bytes, **headers: str) -> httpx.Response:
+    sent = {"content-type": "application/json", **headers}
+    return client.post(path, content=raw, headers=sent)
+
+
+def fault_in(answer: httpx.Response) -> str:
+    """What an error says, after a look at whether its client's library can read it."""
+    assert answer.headers["content-type"] == "application/json"
+    for leak in (SECRET, HIDDEN, "Traceback", ".py", "Error("):
+        assert leak not in answer.text
+    told = answer.json()
+    if answer.request.url.path.startswith(MESSAGES):
+        assert told["type"] == "error"
+        assert set(told["error"]) == {"type", "message"}
+        assert told["error"]["type"].endswith(("_error", "_too_large"))
+    else:
+        assert set(told) == {"error"}
+        assert set(told["error"]) == {"message", "type", "param", "code"}
+        assert told["error"]["type"] in ("invalid_request_error", "server_error")
+    said: str = told["error"]["message"]
+    return said
+
+
+def refused(client: httpx.Client, path: str, raw: bytes) -> str:
+    answer = posted(client, path, raw)
+    assert answer.status_code == 400, answer.text
+    return fault_in(answer)
+
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+NO_OBJECTS = {
+    "nothing": (b"", "not JSON"),
+    "blanks": (b" \n", "not JSON"),
+    "half an object": (b'{"model": "m", "messages": [', "not JSON"),
+    "a form": (b"model=m&messages=Hello", "not JSON"),
+    "null": (b"null", "a JSON null"),
+    "a list": (b'[{"role": "user"}]', "a JSON list"),
+    "a text": (b'"Hello?"', "a JSON string"),
+    "a number": (b"5", "a JSON number"),
+    "a boolean": (b"true", "a JSON boolean"),
+    "two objects": (b"{}{}", "not JSON"),
+    "an object and a zero byte": (b"{}\x00", "not JSON"),
+    "not a number": (b'{"model": "m", "max_tokens": NaN}', "not JSON"),
+    "bytes that are no text": (b'{"model": "\xff\xfe"}', "not JSON"),
+    "half an emoji as bytes": (b'{"model": "\xed\xa0\xbd"}', "not JSON"),
+    "a zero byte in a text": (b'{"model": "a\x00b"}', "not JSON"),
+    "UTF-16": ('{"model": "m"}'.encode("utf-16"), "not JSON"),
+    "100,000 lists": (DEEP, "nested too deeply"),
+    "100,000 lists in a field": (b'{"model": "m", "messages": ' + DEEP + b"}", "too deeply"),
+    "a number with 5,000 digits": (b'{"max_tokens": 1' + b"0" * 5_000 + b"}", "not JSON"),
+    "a number beyond all": (b'{"max_tokens": 1e400}', "not JSON"),
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(("raw", "said"), NO_OBJECTS.values(), ids=NO_OBJECTS)
+def test_what_is_no_json_object_is_refused(
+    client: httpx.Client, path: str, raw: bytes, said: str
+) -> None:
+    assert said in refused(client, path, raw)
+
+
+NO_CONVERSATIONS: Mapping[str, object] = {
+    "null": None,
+    "a number": 5,
+    "a boolean": True,
+    "an object": {"role": "user", "content": HIDDEN},
+    "a list of texts": [HIDDEN],
+    "a list of nulls": [None],
+    "a list of lists": [[]],
+    "a message without a role": [{"content": HIDDEN}],
+    "a role that is a number": [{"role": 5, "content": HIDDEN}],
+    "a content that is a number": [{"role": "user", "content": 5}],
+    "a content that is an object": [{"role": "user", "content": {"text": HIDDEN}}],
+}
+
+
+@pytest.mark.parametrize("path", [CHAT, MESSAGES, COUNT_TOKENS])
+@pytest.mark.parametrize("value", [*NO_CONVERSATIONS.values(), "Hello?"],
+                         ids=[*NO_CONVERSATIONS, "a text"])  # fmt: skip
+def test_messages_that_are_none_are_refused(
+    client: httpx.Client, path: str, value: object
+) -> None:
+    assert refused(client, path, json.dumps(conversation(path, value)).encode())
+
+
+@pytest.mark.parametrize("path", [CHAT, MESSAGES, COUNT_TOKENS])
+def test_a_body_without_messages_is_refused(client: httpx.Client, path: str) -> None:
+    assert "`messages` must be a list" in refused(client, path, b"{}")
+
+
+@pytest.mark.parametrize("path", [RESPONSES, INPUT_TOKENS])
+@pytest.mark.parametrize(
+    "name", [name for name in NO_CONVERSATIONS if name != "null"]
+)  # a prompt that the server keeps needs no input
+def test_an_input_that_is_none_is_refused(client: httpx.Client, path: str, name: str) -> None:
+    raw = json.dumps(conversation(path, NO_CONVERSATIONS[name])).encode()
+    assert refused(client, path, raw)
+
+
+WRONG: Mapping[str, Mapping[str, Any]] = {
+    "a model that is a number": {"model": 5},
+    "a model that is a list": {"model": ["m"]},
+    "tools that are an object": {"tools": {"name": "f"}},
+    "tools that are a text": {"tools": "f"},
+    "tools that are a number": {"tools": 5},
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("fields", WRONG.values(), ids=WRONG)
+def test_a_field_that_brim_must_read_is_refused_where_it_is_of_a_wrong_type(
+    client: httpx.Client, path: str, fields: Mapping[str, Any]
+) -> None:
+    assert "must be" in refused(client, path, json.dumps(body_for(path, **fields)).encode())
+
+
+@pytest.mark.parametrize("calls", [[HIDDEN], [5], {}, "x", [{"function": 5}], [{"function": "f"}]])
+def test_calls_that_are_none_are_refused(client: httpx.Client, calls: object) -> None:
+    said = [{"role": "assistant", "content": None, "tool_calls": calls}]
+    message = refused(client, CHAT, json.dumps(body_for(CHAT, messages=said)).encode())
+    assert message.startswith("message 0: ")
+
+
+PASSED_ON: Mapping[str, Mapping[str, Any]] = {
+    "less than nothing": {"max_tokens": -1},
+    "a half": {"max_tokens": 0.5},
+    "a huge number": {"seed": 10**300},
+    "a switch that is a text": {"stream": "no"},
+    "options that are a text": {"stream_options": "x"},
+    "tools that are texts": {"tools": ["f", None, 5]},
+    "a tool without a function": {"tools": [{"type": []}]},
+    "thinking that is a number": {"thinking": 5},
+    "fields that nobody knows": {"": 0, "x" * 1_000: [{}], "_pin": True},
+    "a null model": {"model": None},
+}
+
+
+@pytest.mark.parametrize("path", [CHAT, MESSAGES, RESPONSES])
+@pytest.mark.parametrize("fields", PASSED_ON.values(), ids=PASSED_ON)
+def test_what_only_the_upstream_can_judge_reaches_it_byte_for_byte(
+    client: httpx.Client, upstream: Scripted, path: str, fields: Mapping[str, Any]
+) -> None:
+    raw = json.dumps(body_for(path, **fields)).encode()
+    assert posted(client, path, raw).status_code == 200
+    assert upstream.requests[-1].raw == raw
+
+
+@pytest.mark.parametrize("path", [CHAT, MESSAGES, RESPONSES])
+@pytest.mark.parametrize(
+    "text", [b'"\\ud83d"', b'"\\udc00 and \\ud83d\\ud83d"', b'"\\u0000"', b'"\\ufeff"'],
+    ids=["half an emoji", "three halves", "a zero", "a byte order mark"],
+)  # fmt: skip
+def test_odd_characters_reach_the_upstream_as_they_are(
+    client: httpx.Client, upstream: Scripted, path: str, text: bytes
+) -> None:
+    """Agents cut texts in the middle of an emoji."""
+    raw = json.dumps(body_for(path)).encode().replace(b'"Hello?"', text)
+    assert posted(client, path, raw).status_code == 200
+    assert upstream.requests[-1].raw == raw
+
+
+@pytest.mark.parametrize("path", [CHAT, MESSAGES, RESPONSES])
+def test_half_an_emoji_survives_a_cut(
+    client: httpx.Client, upstream: Scripted, path: str
+) -> None:
+    said: list[Any] = [{"role": "user", "content": f"{n} {'word ' * 100}\ud83d"} for n in range(99)]
+    for turn in said[1::2]:
+        turn["role"] = "assistant"
+    answer = posted(client, path, json.dumps(conversation(path, said)).encode())
+    assert answer.status_code == 200
+    assert answer.headers["brim-cut"].startswith("dropped=")
+    assert upstream.requests[-1].raw.count(b"\\ud83d") < 99
+    assert upstream.requests[-1].body["input" if path == RESPONSES else "messages"][-1] == said[-1]
+
+
+def test_of_a_key_that_comes_twice_the_last_value_counts(client: httpx.Client) -> None:
+    raw = json.dumps(body_for(CHAT)).encode().replace(b'"model": "m"', b'"model": "m", "model": 5')
+    assert "`model` must be a text" in refused(client, CHAT, raw)
+
+
+DEEP_PLACES: Mapping[str, Any] = {
+    "a field": lambda deep: {"metadata": deep},
+    "a tool": lambda deep: {"tools": [{"type": "function", "function": deep}]},
+    "the system text": lambda deep: {"system": [deep]},
+    "the instructions": lambda deep: {"instructions": deep},
+    "a part": lambda deep: {"messages": [{"role": "user", "content": [deep]}]},
+    "an item": lambda deep: {"input": [{"role": "user", "content": [deep]}]},
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("place", DEEP_PLACES)
+def test_what_is_nested_deeply_is_taken_or_refused(
+    client: httpx.Client, path: str, place: str
+) -> None:
+    """Parsers, readers and writers each have a limit of their own, and none of them is a fault."""
+    whole = json.dumps(body_for(path, **DEEP_PLACES[place]({"deep": 0}))).encode()
+    for depth in (250, 700, 980, 1_015):
+        raw = whole.replace(b'{"deep": 0}', b'{"type":' * depth + b"0" + b"}" * depth)
+        answer = posted(client, path, raw, **{"brim-fitting": "dry-run"})
+        assert answer.status_code in (200, 400)
+        assert answer.status_code == 200 or "error" in answer.json()
+
+
+@pytest.mark.parametrize("model", ["m\r\nset-cookie: a=b", "m\x00", "\ud83d", "ü" * 1_000, "../x"])
+def test_a_model_may_have_any_name(client: httpx.Client, model: str) -> None:
+    answer = posted(client, CHAT, json.dumps(body_for(CHAT, model=model)).encode())
+    assert answer.status_code == 200
+    assert "set-cookie" not in answer.headers
+    found = client.get(f"/brim/requests/{answer.headers['brim-request-id']}").json()
+    assert found["model"].isprintable()
+    assert len(found["model"]) < 1_000
+
+
+# How much
+
+
+def test_a_body_of_200000_messages_stops_nobody_else(client: httpx.Client, served: Running) -> None:
+    said = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}] * 100_000
+    raw = json.dumps(body_for(CHAT, messages=said)).encode()
+    answers: list[httpx.Response] = []
+    thread = threading.Thread(target=lambda: answers.append(posted(client, CHAT, raw)))
+    thread.start()
+    with httpx.Client(base_url=served.url, timeout=5) as other:
+        while thread.is_alive():
+            assert other.get("/healthz").status_code == 200
+            thread.join(0.05)
+    assert answers[0].status_code == 200
+    assert answers[0].headers["brim-cut"].startswith("dropped=")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_body_that_is_too_large_is_refused(upstream: Scripted, path: str) -> None:
+    config = config_of(upstream.url)
+    small = GatewayConfig(max_body_bytes=10_000)
+    with running(replace(config, gateway=small)) as served, httpx.Client() as client:
+        for raw in (b"x" * 10_001, [b"x" * 6_000, b"x" * 6_000]):
+            answer = client.post(served.url + path, content=raw)
+            assert answer.status_code == 413
+            assert "10,000 bytes" in fault_in(answer)
+        exact = json.dumps(body_for(path, user="x" * 9_000)).encode().ljust(10_000)
+        assert client.post(served.url + path, content=exact).status_code == 200

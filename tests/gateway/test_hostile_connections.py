@@ -1,0 +1,277 @@
+"""Whatever a client does with its connection, nothing is smuggled, and others are served."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from brim.config import GatewayConfig
+from brim.testing import Fault, Say, Scripted
+from tests.gateway.running import Running, config_of, running
+
+CHAT = "/v1/chat/completions"
+BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "Hello?"}]}).encode()
+STREAMED = BODY.replace(b"{", b'{"stream": true, ', 1)
+SIZED = f"Content-Length: {len(BODY)}"
+CHUNKED = "Transfer-Encoding: chunked"
+LONG = 30.0
+"""Seconds that no test waits."""
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[Scripted]:
+    with Scripted("Hello.", window=4_000) as provider:
+        yield provider
+
+
+@pytest.fixture(scope="module")
+def served(upstream: Scripted, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BRIM_STATE", str(tmp_path_factory.mktemp("state")))
+        with running(config_of(upstream.url)) as served:
+            yield served
+
+
+@pytest.fixture(autouse=True)
+def _lives(served: Running) -> Iterator[None]:
+    """Whatever a test does, the next client is served."""
+    yield
+    assert httpx.post(served.url + CHAT, content=BODY).status_code == 200
+
+
+def request(*heads: str, body: bytes = BODY, to: str = f"POST {CHAT}") -> bytes:
+    lines = [f"{to} HTTP/1.1", "Host: localhost", "Connection: close", *heads, "", ""]
+    return "\r\n".join(lines).encode("latin-1") + body
+
+
+def connected(served: Running) -> socket.socket:
+    port = urlsplit(served.url).port
+    assert port is not None
+    return socket.create_connection(("127.0.0.1", port), timeout=LONG)
+
+
+def told(served: Running, raw: bytes) -> bytes:
+    """All that is answered to some bytes, until the gateway hangs up."""
+    with connected(served) as connection:
+        answer = b""
+        try:
+            connection.sendall(raw)
+            while piece := connection.recv(65_536):
+                answer += piece
+        except ConnectionError:  # it hung up before it had read all
+            pass
+        return answer
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+def until(happened: Callable[[], object]) -> None:
+    end = time.monotonic() + LONG
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+# Requests that two servers could understand in two ways
+
+SMUGGLED = b"0\r\n\r\nGET /brim/requests HTTP/1.1\r\nHost: localhost\r\n\r\n"
+NO_REQUESTS: Mapping[str, bytes] = {
+    "a size and chunks": request(f"Content-Length: {len(SMUGGLED)}", CHUNKED, body=SMUGGLED),
+    "chunks and a size": request(CHUNKED, f"Content-Length: {len(SMUGGLED)}", body=SMUGGLED),
+    "two sizes": request(SIZED, "Content-Length: 3"),
+    "a size below zero": request("Content-Length: -1"),
+    "a size with a sign": request(f"Content-Length: +{len(BODY)}"),
+    "a size beyond all": request(f"Content-Length: {'9' * 40}"),
+    "a blank before the colon": request(f"Content-Length : {len(BODY)}"),
+    "chunks by another name": request("Transfer-Encoding: xchunked", body=SMUGGLED),
+    "chunks and more": request(CHUNKED, "Transfer-Encoding: identity", body=SMUGGLED),
+    "a chunk without a size": request(CHUNKED, body=b"zz\r\n" + BODY),
+    "a chunk beyond all": request(CHUNKED, body=b"f" * 20 + b"\r\n" + BODY),
+    "chunks without CR": request(CHUNKED, body=b"%x\n%b\n0\n\n" % (len(BODY), BODY)),
+    "a line feed in a header": request(SIZED, "X-Name: a\nbrim-policy: rolling"),
+    "a carriage return in a header": request(SIZED, "X-Name: a\rbrim-policy: rolling"),
+    "a zero byte in a header": request(SIZED, "X-Name: a\x00b"),
+    "a folded header": request(SIZED, "X-Name: a\r\n brim-policy: rolling"),
+    "an unknown method": request(to="BREW /v1/models", body=b""),
+    "a method for proxies": request(to="CONNECT example.org:443", body=b""),
+    "a blank in the path": request(to=f"POST {CHAT}?a= b"),
+    "no text in the path": request(to="GET /v1/models/\xff", body=b""),
+    "another version": b"GET /healthz HTTP/9.9\r\n\r\n",
+    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200),
+    "garbage": bytes(range(256)) * 10,
+    "20,000 headers": request(SIZED, *(f"X-{n}: {n}" for n in range(20_000))),
+    "a huge header": request(SIZED, f"X-Name: {'x' * 200_000}"),
+    "a huge path": request(to=f"GET /{'x' * 200_000}", body=b""),
+}
+
+
+@pytest.mark.parametrize("raw", NO_REQUESTS.values(), ids=NO_REQUESTS)
+def test_what_is_no_request_is_refused_and_goes_nowhere(
+    served: Running, upstream: Scripted, raw: bytes
+) -> None:
+    before = len(upstream.requests)
+    answer = told(served, raw)
+    assert status(answer) == 400
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert len(upstream.requests) == before
+
+
+def test_what_follows_a_body_that_is_too_short_is_no_request(
+    served: Running, upstream: Scripted
+) -> None:
+    before = len(upstream.requests)
+    answer = told(served, request(f"Content-Length: {len(BODY) - 10}"))
+    assert b"400 Bad Request" in answer
+    assert len(upstream.requests) == before
+
+
+def test_a_body_may_come_in_chunks(served: Running, upstream: Scripted) -> None:
+    halves = b"".join(b"%x;a=b\r\n%b\r\n" % (len(half), half) for half in (BODY[:9], BODY[9:]))
+    trailer = b"0\r\nbrim-policy: nonsense\r\n\r\n"
+    assert status(told(served, request(CHUNKED, body=halves + trailer))) == 200
+    assert upstream.requests[-1].raw == BODY
+    assert "Transfer-Encoding" not in upstream.requests[-1].headers
+
+
+def test_requests_may_come_one_behind_the_other(served: Running) -> None:
+    open_ended = request(SIZED).replace(b"Connection: close\r\n", b"")
+    answer = told(served, open_ended * 3 + request(SIZED))
+    assert answer.count(b"HTTP/1.1 200 OK") == 4
+
+
+def test_a_client_that_asks_first_is_told_to_go_on(served: Running) -> None:
+    answer = told(served, request(SIZED, "Expect: 100-continue"))
+    assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK")
+
+
+# Headers and paths
+
+
+def test_headers_reach_the_upstream_as_they_are(served: Running, upstream: Scripted) -> None:
+    beta = ("anthropic-beta: one", "anthropic-beta: two")
+    odd = "X-Name: ü \t 世界".encode().decode("latin-1")
+    assert status(told(served, request(SIZED, *beta, odd, "Cookie: a=b", "TE: trailers"))) == 200
+    sent = upstream.requests[-1].headers
+    assert sent["anthropic-beta"] == "one, two"
+    assert sent["x-name"].encode("latin-1").decode() == "ü \t 世界"
+    assert not {"cookie", "te", "Cookie", "TE"} & set(sent)
+
+
+@pytest.mark.parametrize("head", ["brim-policy: \xfc\xff", "brim-fitting: maybe", "brim-x: 1"])
+def test_a_wish_that_means_nothing_is_refused(served: Running, head: str) -> None:
+    answer = told(served, request(SIZED, head))
+    assert status(answer) == 400
+    assert b"_header" in answer
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/v1", "//v1/chat/completions", "/v1/../v1/chat/completions", "/v1/chat/completions/",
+     "/v1/embeddings", "/brim/requests/%00%ff/..", "/%ff%fe%0d%0aX-Name:1", "/" + "x" * 9_000],
+)  # fmt: skip
+def test_there_is_nothing_at_other_paths(served: Running, path: str) -> None:
+    answer = told(served, request(SIZED, to=f"POST {path}"))
+    assert status(answer) == 404
+    assert b"x-name" not in answer.lower().partition(b"\r\n\r\n")[0]
+    assert len(answer) < 1_000
+
+
+def test_a_path_may_be_spelled_with_percents(served: Running) -> None:
+    assert status(told(served, request(SIZED, to="POST /v1/%63hat%2Fcompletions"))) == 200
+
+
+@pytest.mark.parametrize("name", ["%00%0d%0a", "%ff%fe", "%ed%a0%80", "a/b/../c", "x" * 9_000])
+def test_a_model_that_is_not_there_is_not_there(served: Running, name: str) -> None:
+    answer = told(served, request(to=f"GET /v1/models/{name}", body=b""))
+    assert status(answer) == 404
+    assert b"model_not_found" in answer
+    assert len(answer) < 1_000
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE", "TRACE"])
+@pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/v1/responses/input_tokens"])
+def test_answers_are_asked_for_with_post(served: Running, method: str, path: str) -> None:
+    answer = httpx.request(method, served.url + path)
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "POST"
+    assert method == "HEAD" or "is not asked with" in answer.json()["error"]["message"]
+    assert method == "HEAD" or ("type" in answer.json()) is (path == "/v1/messages")
+
+
+@pytest.mark.parametrize("protocol", ["websocket", "h2c"])
+def test_no_other_protocol_is_spoken(served: Running, protocol: str) -> None:
+    heads = "Connection: Upgrade", f"Upgrade: {protocol}", "Sec-WebSocket-Version: 13"
+    raw = request(*heads, to="GET /v1/responses", body=b"").replace(b"Connection: close\r\n", b"")
+    with connected(served) as connection:
+        connection.sendall(raw)
+        assert status(connection.recv(65_536)) == 405
+
+
+# Clients that go, and clients that wait
+
+CUT_AT: Mapping[str, bytes] = {
+    "before a word": b"",
+    "in the head": request(SIZED)[:40],
+    "before the body": request(SIZED, body=b""),
+    "in the body": request(SIZED)[:-10],
+    "in a chunk": request(CHUNKED, body=b"ff\r\n{"),
+}
+
+
+@pytest.mark.parametrize("raw", CUT_AT.values(), ids=CUT_AT)
+@pytest.mark.parametrize("abruptly", [False, True])
+def test_a_client_that_goes_before_it_has_asked_leaves_nothing_behind(
+    served: Running, upstream: Scripted, raw: bytes, abruptly: bool
+) -> None:
+    before = len(upstream.requests)
+    with connected(served) as connection:
+        connection.sendall(raw)
+        if abruptly:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes([1, *bytes(7)]))
+    until(lambda: not served.gateway.running)
+    assert len(upstream.requests) == before
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_a_client_that_goes_while_it_is_answered_is_not_worked_for(is_begun: bool) -> None:
+    never = threading.Event()
+    said = Say("Hello to you.", hold=never) if is_begun else Say("Hello.", pause=LONG)
+    with Scripted(said) as slow, running(config_of(slow.url)) as served:
+        sized = f"Content-Length: {len(STREAMED)}"
+        with connected(served) as connection:
+            connection.sendall(request(sized, body=STREAMED))
+            until(lambda: slow.requests)
+            if is_begun:
+                assert status(connection.recv(65_536)) == 200
+        until(lambda: slow.abandoned)
+        until(lambda: not served.gateway.running)
+        (record,) = served.gateway.records.newest(1)
+        assert record.end == "client gone"
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(upstream: Scripted) -> None:
+    config = replace(config_of(upstream.url), gateway=GatewayConfig(body_seconds=0.2))
+    with running(config) as served:
+        for path in (CHAT, "/v1/messages", "/v1/messages/count_tokens"):
+            answer = told(served, request(SIZED, to=f"POST {path}")[:-10])
+            assert status(answer) == 408
+            assert b"nothing of the body came for 0.2 s" in answer
+
+
+def test_an_answer_may_be_an_error_of_any_size() -> None:
+    faults = [Fault(500, raw=b"x" * 10_000_000), Fault(400, raw=b"\xff" * 100_000)]
+    with Scripted(faults) as failing, running(config_of(failing.url)) as served:
+        for expected in (500, 400):
+            answer = httpx.post(served.url + CHAT, content=BODY, timeout=LONG)
+            assert answer.status_code == expected

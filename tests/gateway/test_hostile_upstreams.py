@@ -1,0 +1,233 @@
+"""Whatever an upstream answers, its client gets that, or an error that its library reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.gateway.running import Running, config_of, running
+from tests.gateway.upstream import (
+    GZIPPED,
+    HANGS_UP,
+    NO_ANSWERS,
+    STREAMS,
+    WHOLE,
+    Pieces,
+    endless,
+    silent,
+    speaking,
+)
+from tests.providers.scripted import Speaking, run
+
+CHAT = "/v1/chat/completions"
+MESSAGES = "/v1/messages"
+RESPONSES = "/v1/responses"
+PATHS = (CHAT, MESSAGES, RESPONSES)
+SECRET = "sk-upstream-d41d8cd98f"
+
+
+@asynccontextmanager
+async def asking(
+    upstream: AbstractAsyncContextManager[Speaking], **settings: Any
+) -> AsyncIterator[tuple[aiohttp.ClientSession, Speaking]]:
+    """A client of a gateway in front of an upstream, which is there for the next one as well."""
+    async with upstream as spoken:
+        config = config_of(spoken.url, window=4_000, count="off", key_env="KEY", **settings)
+        with running(config, {"KEY": SECRET}) as served:
+            async with aiohttp.ClientSession(served.url) as client:
+                yield client, spoken
+                await _is_well(client, served)
+
+
+async def _is_well(client: aiohttp.ClientSession, served: Running) -> None:
+    async with client.get("/healthz") as health:
+        assert health.status == 200
+    assert not served.gateway.running
+
+
+def body(path: str, **fields: Any) -> dict[str, Any]:
+    said = [{"role": "user", "content": "Hello?"}]
+    if path == RESPONSES:
+        return {"model": "m", "input": said, **fields}
+    return {"model": "m", "max_tokens": 9, "messages": said, **fields}
+
+
+async def answered(
+    client: aiohttp.ClientSession, path: str = CHAT, **fields: Any
+) -> tuple[aiohttp.ClientResponse, bytes]:
+    sent = body(path, **fields)
+    async with client.post(path, json=sent, allow_redirects=False) as answer:
+        return answer, await answer.read()
+
+
+def check_fault(path: str, told: Mapping[str, Any]) -> None:
+    assert SECRET not in json.dumps(told)
+    assert "Traceback" not in json.dumps(told)
+    if path == MESSAGES:
+        assert told["type"] == "error"
+        assert told["error"]["type"] in ("api_error", "timeout_error")
+    else:
+        assert told["error"]["type"] == "server_error"
+        assert told["error"]["code"].startswith("upstream_")
+
+
+BEFORE_ALL = [name for name, pieces in HANGS_UP.items() if len(pieces) < 2]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("name", BEFORE_ALL)
+def test_an_upstream_that_hangs_up_before_it_said_anything_is_an_error(
+    path: str, name: str
+) -> None:
+    async def read() -> None:
+        async with asking(speaking(HANGS_UP[name])) as (client, _):
+            for is_streamed in (False, True):
+                answer, raw = await answered(client, path, stream=is_streamed)
+                assert answer.status == 502
+                check_fault(path, json.loads(raw))
+
+    run(read())
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("name", [name for name in HANGS_UP if name not in BEFORE_ALL])
+def test_a_stream_that_breaks_off_ends_with_an_event_that_says_so(path: str, name: str) -> None:
+    async def read() -> None:
+        async with asking(speaking(HANGS_UP[name])) as (client, _):
+            answer, raw = await answered(client, path, stream=True)
+            if answer.status == 502:  # nothing had been said yet
+                check_fault(path, json.loads(raw))
+                return
+            assert answer.status == 200
+            said, _, last = raw.removesuffix(b"\n\n").rpartition(b"data: ")
+            assert b"broke before the answer was whole" in last
+            told = json.loads(last)
+            check_fault(path, {"error": told | {"type": "server_error"}} if path == RESPONSES
+                        else told)  # fmt: skip
+            assert said.startswith(b"data: ")
+
+    run(read())
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("name", NO_ANSWERS)
+def test_what_is_no_answer_is_passed_on_or_told(name: str, is_streamed: bool) -> None:
+    async def read() -> None:
+        async with asking(speaking(NO_ANSWERS[name]), timeout=1.0) as (client, spoken):
+            answer, raw = await answered(client, stream=is_streamed)
+            assert all(b"elsewhere" not in head.split(b"\r\n")[0] for head in spoken.heads)
+            if answer.status >= 500:
+                check_fault(CHAT, json.loads(raw))
+                assert len(raw) < 400
+            else:
+                assert answer.status in (200, 204, 302, 307)
+
+    run(read())
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream_comes_byte_for_byte(path: str, name: str) -> None:
+    async def read() -> None:
+        pieces = STREAMS[name]
+        async with asking(speaking(pieces, pause=0)) as (client, spoken):
+            direct = await _direct(spoken.url + path, path)
+            answer, raw = await answered(client, path, stream=True)
+            assert answer.status == 200
+            assert answer.content_type == "text/event-stream"
+            assert raw == direct
+
+    run(read())
+
+
+async def _direct(url: str, path: str) -> bytes:
+    async with aiohttp.ClientSession() as session, session.post(url, json=body(path)) as answer:
+        return await answer.read()
+
+
+@pytest.mark.parametrize("pieces", [WHOLE, GZIPPED])
+def test_a_whole_answer_comes_as_it_was_before_it_was_compressed(pieces: Pieces) -> None:
+    async def read() -> None:
+        async with asking(speaking(pieces)) as (client, spoken):
+            direct = await _direct(spoken.url + CHAT, CHAT)
+            answer, raw = await answered(client)
+            assert raw == direct
+            assert "content-encoding" not in answer.headers
+            assert b"accept-encoding: identity" in spoken.heads[-1].lower()
+
+    run(read())
+
+
+def test_a_stream_under_another_name_is_passed_on_whole() -> None:
+    async def read() -> None:
+        pieces = [piece.replace(b"text/event-stream", b"text/plain; charset=x")
+                  for piece in STREAMS["in chunks"]]  # fmt: skip
+        async with asking(speaking(pieces)) as (client, spoken):
+            direct = await _direct(spoken.url + CHAT, CHAT)
+            answer, raw = await answered(client, stream=True)
+            assert raw == direct
+            assert answer.headers["content-type"] == "text/plain; charset=x"
+
+    run(read())
+
+
+def test_an_upstream_that_never_answers_is_not_waited_for() -> None:
+    async def read() -> None:
+        async with asking(silent(), timeout=0.3) as (client, _):
+            for path in PATHS:
+                answer, raw = await answered(client, path)
+                assert answer.status == 504
+                check_fault(path, json.loads(raw))
+
+    run(read())
+
+
+def test_an_answer_without_end_is_cut_off() -> None:
+    async def read() -> None:
+        async with asking(endless(stream=False)) as (client, _):
+            answer, raw = await answered(client)
+            assert answer.status == 502
+            assert b"more than 67,108,864 bytes" in raw
+
+    run(read())
+
+
+def test_a_line_without_end_is_passed_on_as_it_comes() -> None:
+    async def read() -> None:
+        async with asking(endless(stream=True)) as (client, _):
+            async with client.post(CHAT, json=body(CHAT, stream=True)) as answer:
+                passed = await answer.content.readexactly(8 << 20)
+                assert passed == b"data: " + b"x" * (len(passed) - 6)
+                answer.close()
+
+    run(read())
+
+
+HEADS: Mapping[str, bytes] = {
+    "one of brim's own": b"brim-tokens: 5",
+    "a cookie": b"Set-Cookie: a=b",
+    "a header twice": b"X-Name: a\r\nX-Name: b",
+    "bytes that are no text": b"X-Name: \xff\xfe",
+}
+
+
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
+def test_headers_come_back_as_they_are_but_for_those_that_mislead(head: bytes) -> None:
+    async def read() -> None:
+        pieces = [WHOLE[0].replace(b"Connection: close", head + b"\r\nConnection: close")]
+        async with asking(speaking(pieces)) as (client, _):
+            answer, _ = await answered(client)
+            assert answer.status == 200
+            names = [(name.lower(), value) for name, value in answer.raw_headers]
+            given = [value for name, value in names if name == b"x-name"]
+            assert given == [line.split(b": ")[1] for line in head.split(b"\r\n")
+                             if line.startswith(b"X-Name")]  # fmt: skip
+            assert "set-cookie" not in answer.headers
+            assert answer.headers["brim-tokens"] != "5"
+
+    run(read())

@@ -1,0 +1,146 @@
+"""How large a request may be, how long it may take, how many run at once."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from brim.config import GatewayConfig
+from brim.gateway import app, logs
+from brim.testing import Say, Scripted
+from tests.gateway.asking import LONG, PATHS, ask, body_of, code_of, connected, head, sent
+from tests.gateway.running import Running, config_of, running
+
+each_format = pytest.mark.parametrize("form", PATHS)
+
+
+@contextmanager
+def bounded(provider: Scripted, **limits: Any) -> Iterator[Running]:
+    config = replace(config_of(provider.url), gateway=GatewayConfig(**limits))
+    with running(config) as server:
+        yield server
+
+
+def answered(client: socket.socket) -> httpx.Response:
+    """The answer on a connection that ends with it."""
+    raw = b"".join(iter(lambda: client.recv(65_536), b""))
+    first, _, rest = raw.partition(b"\r\n")
+    heads, _, content = rest.partition(b"\r\n\r\n")
+    given = dict(line.split(": ", 1) for line in heads.decode().split("\r\n"))
+    return httpx.Response(int(first.split()[1]), headers=given, content=content)
+
+
+def rest_of(client: socket.socket) -> bytes:
+    """All that still comes on a connection, which is cut."""
+    pieces = []
+    with suppress(ConnectionResetError):
+        while piece := client.recv(1 << 20):
+            pieces.append(piece)
+    return b"".join(pieces)
+
+
+@each_format
+@pytest.mark.parametrize("announced", [True, False], ids=["announced", "chunked"])
+def test_a_body_that_is_too_large_is_refused(form: str, announced: bool) -> None:
+    with Scripted("Hello.") as provider, bounded(provider, max_body_bytes=10_000) as server:
+        raw = json.dumps(body_of(form, "word " * 3_000)).encode()
+        pieces = (raw[start : start + 1_000] for start in range(0, len(raw), 1_000))
+        answer = httpx.post(server.url + PATHS[form], content=raw if announced else pieces)
+        assert answer.status_code == 413
+        assert code_of(form, answer) == "request_too_large"
+        assert "10,000 bytes (gateway.max_body_bytes)" in answer.text
+        assert ask(server, form, "hi").status_code == 200
+        assert len(provider.requests) == 1
+
+
+@each_format
+def test_a_body_that_is_announced_as_too_large_is_not_waited_for(form: str) -> None:
+    with (
+        Scripted("Hello.") as provider,
+        bounded(provider, max_body_bytes=10_000) as server,
+        connected(server) as client,
+    ):
+        client.sendall(head(form, "Content-Length: 10001"))
+        assert answered(client).status_code == 413
+
+
+@each_format
+def test_a_body_that_does_not_come_is_not_waited_for_forever(form: str) -> None:
+    with (
+        Scripted("Hello.") as provider,
+        bounded(provider, body_seconds=0.1) as server,
+        connected(server) as client,
+    ):
+        client.sendall(head(form, "Content-Length: 100") + b'{"model":')
+        answer = answered(client)
+        assert answer.status_code == 408
+        assert code_of(form, answer) == {"anthropic": "timeout_error"}.get(form, "body_timeout")
+        assert "0.1 s (gateway.body_seconds)" in answer.text
+        assert provider.requests == []
+
+
+@each_format
+def test_one_request_too_many_is_told_to_come_again(form: str) -> None:
+    goes_on = threading.Event()
+    with (
+        Scripted(Say("one two three", hold=goes_on)) as provider,
+        bounded(provider, max_requests=1) as server,
+    ):
+        body = body_of(form, "hi", stream=True)
+        with httpx.stream("POST", server.url + PATHS[form], json=body) as running_one:
+            pieces = running_one.iter_bytes()
+            first = next(pieces)
+            refused = ask(server, form, "hi")
+            goes_on.set()
+            assert first + b"".join(pieces)
+        assert refused.status_code == 503
+        expected = {"anthropic": "overloaded_error"}.get(form, "too_many_requests_at_once")
+        assert code_of(form, refused) == expected
+        assert refused.headers["retry-after"] == "1"
+        assert "gateway.max_requests" in refused.text
+        assert len(provider.requests) == 1
+
+
+def test_counts_models_and_health_are_answered_while_no_more_requests_are() -> None:
+    goes_on = threading.Event()
+    with (
+        Scripted(Say("one two three", hold=goes_on)) as provider,
+        bounded(provider, max_requests=1) as server,
+    ):
+        body = body_of("openai", "hi", stream=True)
+        with httpx.stream("POST", server.url + PATHS["openai"], json=body) as running_one:
+            pieces = running_one.iter_bytes()
+            next(pieces)
+            for path in ("/healthz", "/readyz", "/metrics", "/v1/models", "/brim/requests"):
+                assert httpx.get(server.url + path).status_code == 200
+            goes_on.set()
+            for _ in pieces:
+                pass
+
+
+@each_format
+@pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
+def test_a_client_that_does_not_read_is_let_go(
+    form: str, streamed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "SWEEP", 0.02)
+    is_over = threading.Event()
+    monkeypatch.setattr(logs, "tell", lambda _: is_over.set())
+    with (
+        Scripted("word " * 1_000_000) as provider,
+        bounded(provider, send_seconds=0.2) as server,
+        sent(server, form, body_of(form, "hi", stream=streamed)) as client,
+    ):
+        assert client.recv(12) == b"HTTP/1.1 200"
+        assert is_over.wait(LONG)
+        (record,) = server.gateway.records.newest(1)
+        assert record.end == "client gone"
+        assert len(rest_of(client)) < 5_000_000

@@ -1,0 +1,255 @@
+"""What Prometheus reads: the numbers of what was done, under a bounded number of names."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from brim.config import Config
+from brim.gateway.metrics import BOUNDS, MOST_MODELS, Metrics, text
+from brim.gateway.records import Record
+from brim.testing import Fault, Say, Scripted
+from brim.usage import Price, Usage
+from tests.gateway.asking import PATHS, ask, body_of, told
+from tests.gateway.running import Running, config_of, running
+
+TURNS = [f"turn {place}: " + "some words that take room " * 20 for place in range(41)]
+DRY_RUN = {"brim-fitting": "dry-run"}
+LANE = {"upstream": "upstream-1", "model": "scripted"}
+
+each_format = pytest.mark.parametrize("form", PATHS)
+
+
+class Numbers:
+    """What is read at once, to be asked for by name and labels."""
+
+    def __init__(self, written: str) -> None:
+        self.families = list(text_string_to_metric_families(written))
+        self._samples = [sample for family in self.families for sample in family.samples]
+
+    def __call__(self, name: str, **labels: str) -> float:
+        """The sum over all that have these labels."""
+        found = (
+            sample.value
+            for sample in self._samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
+        return sum(found)
+
+    def labels(self, name: str, label: str) -> set[str]:
+        return {sample.labels[label] for sample in self._samples if sample.name == name}
+
+
+def read(server: Running) -> Numbers:
+    answer = httpx.get(f"{server.url}/metrics").raise_for_status()
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    return Numbers(answer.text)
+
+
+def of(metrics: Metrics) -> Numbers:
+    return Numbers(text(metrics.collect()).decode())
+
+
+def finished(model: str, **more: Any) -> Record:
+    """A request that an upstream answered."""
+    record = Record.begin("/v1/chat/completions", "openai")
+    settled = {"upstream": "up", "status": 200, "end": "whole", "usage": Usage(5, 0, 1)}
+    for name, value in {"model": model, **settled, **more}.items():
+        setattr(record, name, value)
+    return record
+
+
+# What is counted
+
+
+@each_format
+def test_a_request_is_counted_as_it_is_recorded(form: str) -> None:
+    price = Price(Decimal(1), Decimal("0.5"), Decimal(10))
+    said = Say("one two three", cached=5)
+    with (
+        Scripted(said) as provider,
+        running(config_of(provider.url, window=3_000, price=price)) as server,
+    ):
+        request = told(server, ask(server, form, *TURNS))
+        numbers = read(server)
+        ended = {"format": form, "status": "2xx", "end": "whole"}
+        assert numbers("brim_requests_total", **LANE, **ended) == 1
+        assert numbers("brim_tokens_before_total", **LANE) == request["tokens_before"]
+        assert numbers("brim_tokens_after_total", **LANE) == request["tokens"]
+        left_out = request["tokens_before"] - request["tokens"]
+        assert numbers("brim_tokens_left_out_total", **LANE) == left_out > 0
+        for fate, messages in request["cut"].items():
+            assert numbers("brim_cut_requests_total", fate=fate, **LANE) == 1
+            assert numbers("brim_cut_messages_total", fate=fate, **LANE) == messages
+        usage = request["usage"]
+        assert numbers("brim_input_tokens_total", **LANE) == usage["input"]
+        assert numbers("brim_cached_input_tokens_total", **LANE) == 5
+        assert numbers("brim_output_tokens_total", **LANE) == usage["output"]
+        assert numbers("brim_cost_dollars_total", **LANE) == pytest.approx(request["cost"])
+        assert numbers("brim_unknown_cost_requests_total", **LANE) == 0
+        assert numbers("brim_unreported_usage_requests_total", **LANE) == 0
+
+
+def test_requests_add_up() -> None:
+    with Scripted("Hello.") as provider, running(config_of(provider.url)) as server:
+        for form in PATHS:
+            for _ in range(3):
+                ask(server, form, "hi")
+        numbers = read(server)
+        assert numbers("brim_requests_total") == 9
+        assert numbers("brim_requests_total", format="responses") == 3
+        assert numbers("brim_unknown_cost_requests_total") == 9
+
+
+def test_times_are_counted_under_the_bounds_that_they_keep() -> None:
+    metrics = Metrics([], [], [])
+    metrics.add(finished("m", first_byte=0.3, seconds=700.0))
+    metrics.add(finished("m", first_byte=None, seconds=1.0))
+    numbers = of(metrics)
+    assert numbers("brim_first_byte_seconds_bucket", le="0.25") == 0
+    assert numbers("brim_first_byte_seconds_bucket", le="0.5") == 1
+    assert numbers("brim_first_byte_seconds_count") == 1
+    assert numbers("brim_request_seconds_bucket", le="1.0") == 1
+    assert numbers("brim_request_seconds_bucket", le=str(BOUNDS[-1])) == 1
+    assert numbers("brim_request_seconds_bucket", le="+Inf") == 2
+    assert numbers("brim_request_seconds_sum") == 701
+
+
+def test_what_runs_is_counted_while_it_runs() -> None:
+    goes_on = threading.Event()
+    with (
+        Scripted(Say("one two three", hold=goes_on)) as provider,
+        running(config_of(provider.url)) as server,
+    ):
+        body = body_of("openai", "hi", stream=True)
+        with httpx.stream("POST", server.url + PATHS["openai"], json=body) as answer:
+            pieces = answer.iter_bytes()
+            next(pieces)
+            assert read(server)("brim_running_requests") == 1
+            goes_on.set()
+            for _ in pieces:
+                pass
+        assert read(server)("brim_running_requests") == 0
+
+
+@each_format
+def test_errors_are_counted_by_their_code(form: str) -> None:
+    with Scripted(Fault(404, "no")) as provider:
+        config = config_of(provider.url, window=500, reply=100, models=("scripted",))
+        with running(config) as server:
+            ask(server, form, "hi", model="unheard-of")
+            ask(server, form, "a word " * 2_000)
+            ask(server, form, "hi")
+            numbers = read(server)
+    assert numbers("brim_faults_total", code="model_not_found", upstream="none") == 1
+    assert numbers("brim_faults_total", code="context_length_exceeded") == 1
+    assert numbers("brim_faults_total") == 2  # what the upstream said is not brim's
+    assert numbers("brim_requests_total", status="4xx", end="refused", format=form) == 3
+
+
+def test_a_refusal_that_is_learned_from_is_counted_and_its_window_shown() -> None:
+    with (
+        Scripted("Hello.", window=1_000, tells_window=False) as provider,
+        running(config_of(provider.url, window=4_000, reply=100)) as server,
+    ):
+        assert ask(server, "openai", *TURNS, max_tokens=100).status_code == 200
+        numbers = read(server)
+        assert numbers("brim_resends_total", **LANE) == 1
+        source = "a refusal by the server"
+        assert numbers("brim_window_tokens", source=source, **LANE) == 1_000
+        assert numbers("brim_learned_ratio", **LANE) > 0
+
+
+def test_a_model_that_stands_in_is_counted_as_itself() -> None:
+    with Scripted(Fault(503)) as broken, Scripted("Hello.") as well:
+        first, second = config_of(broken.url, well.url).upstreams.values()
+        upstreams = {
+            "first": replace(first, models=("gpt-4o",), fallback="spare"),
+            "second": replace(second, models=("spare",)),
+        }
+        with running(Config(upstreams=upstreams)) as server:
+            assert ask(server, "openai", "hi", model="gpt-4o").status_code == 200
+            numbers = read(server)
+    stood_in = {"upstream": "second", "model": "spare"}
+    assert numbers("brim_fallbacks_total", **stood_in) == 1
+    assert numbers("brim_requests_total", status="2xx", **stood_in) == 1
+    assert numbers("brim_requests_total") == 1
+
+
+# Under which names
+
+
+def test_a_model_that_no_upstream_has_answered_has_no_name_of_its_own() -> None:
+    no_model = Fault(404, "no such model")
+    with Scripted(no_model) as provider, running(config_of(provider.url)) as server:
+        for place in range(5):
+            ask(server, "openai", "hi", model=f"made-up-{place}")
+            ask(server, "openai", "hi", model=f"shown-{place}", headers=DRY_RUN)
+        numbers = read(server)
+    assert numbers.labels("brim_requests_total", "model") == {"other"}
+    assert numbers("brim_requests_total", model="other") == 10
+
+
+def test_a_model_that_the_configuration_names_has_its_name_from_the_first_failure_on() -> None:
+    with (
+        Scripted(Fault(500)) as provider,
+        running(config_of(provider.url, models=("ours", "gpt-*"))) as server,
+    ):
+        for model in ("ours", "gpt-made-up"):
+            ask(server, "openai", "hi", model=model)
+        numbers = read(server)
+    assert numbers.labels("brim_requests_total", "model") == {"ours", "other"}
+
+
+def test_so_many_models_are_told_apart_and_no_more() -> None:
+    metrics = Metrics(["ours"], [], [])
+    for place in range(MOST_MODELS + 50):
+        metrics.add(finished(f"model-{place}"))
+    metrics.add(finished("model-0"))
+    metrics.add(finished("ours"))
+    numbers = of(metrics)
+    assert len(numbers.labels("brim_requests_total", "model")) == MOST_MODELS + 2
+    assert numbers("brim_requests_total", model="other") == 50
+    assert numbers("brim_requests_total", model="model-0") == 2
+    assert numbers("brim_requests_total", model="ours") == 1
+
+
+@pytest.mark.parametrize(
+    "model",
+    ['a "quoted" one', "two\nlines", "back\\slash", "half \ud83d an emoji", "\x00\x7f\x9b", "世界"],
+)
+def test_no_name_breaks_the_text(model: str) -> None:
+    with Scripted("Hello.") as provider, running(config_of(provider.url)) as server:
+        assert ask(server, "openai", "hi", model=model).status_code == 200
+        (label,) = read(server).labels("brim_requests_total", "model")
+        assert label.isprintable()
+        assert label == (model if model.isprintable() else ascii(model)[1:-1])
+
+
+# How it is told
+
+
+def test_each_number_has_a_sentence_and_there_are_those_of_the_process() -> None:
+    with Scripted("Hello.") as provider, running(config_of(provider.url)) as server:
+        ask(server, "openai", "hi")
+        families = {family.name: family for family in read(server).families}
+    own = [family for name, family in families.items() if name.startswith("brim_")]
+    assert len(own) > 15
+    assert all(family.documentation.endswith(".") for family in own)
+    assert "process_resident_memory_bytes" in families
+    assert "process_open_fds" in families
+
+
+def test_two_gateways_in_one_process_do_not_share_their_numbers() -> None:
+    with Scripted("Hello.") as provider:
+        config = config_of(provider.url)
+        with running(config) as one, running(config) as other:
+            ask(one, "openai", "hi")
+            assert read(one)("brim_requests_total") == 1
+            assert read(other)("brim_requests_total") == 0

@@ -1,0 +1,124 @@
+"""A client that sends its growing history, turn by turn: what was sent stays, between the edits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import pytest
+
+from brim.config import Config
+from brim.replay import steady_share
+from brim.testing import Scripted
+from brim.usage import Usage, reported
+from tests.conftest import LlamaWith
+from tests.gateway.posting import CHAT, PATHS, body_of, posted, turns_in
+from tests.gateway.running import config_of, running
+
+WINDOW = 1_500
+REPLY = 50
+TURNS = 60
+LIFE = 10
+"""So many requests see the same gateway; the next one knows only what such files keep."""
+
+
+Saying = Callable[[int], tuple[str, str]]
+"""What is asked for the nth time, and what is answered."""
+
+
+def at_length(n: int) -> tuple[str, str]:
+    asked = f"Question {n}: " + f"what of the number {n}, and of {n * n}? " * (1 + n % 3)
+    return asked, f"Answer {n}: " + f"it is larger than {n - 1}. " * (1 + n % 4)
+
+
+def shortly(n: int) -> tuple[str, str]:
+    return f"And what of {n}, or {n * n}?", f"It is larger than {n - 1}."
+
+
+def unmarked(value: Any) -> Any:
+    """A turn without the marks for the cache, which move on while what they mark stays."""
+    match value:
+        case {"role": role, "content": [{"type": "text", "text": text, "cache_control": _}]}:
+            return {"role": role, "content": text}
+        case _:
+            return value
+
+
+class Exchange(NamedTuple):
+    headers: Mapping[str, str]
+    usage: Usage
+
+
+def talked(
+    config: Config, path: str, saying: Saying, turns: int, key: str = "", **more: Any
+) -> Iterator[Exchange]:
+    """A conversation in which all that was said is sent every time."""
+    said: list[tuple[str, str]] = []
+    for start in range(0, turns, LIFE):
+        with running(config, {"KEY": key}) as gateway:
+            for n in range(start, min(start + LIFE, turns)):
+                asked, answer = saying(n)
+                said.append(("user", asked))
+                answered = posted(gateway.url, path, body_of(path, said, **more))
+                assert answered.status == 200
+                usage = reported(answered.body)
+                assert usage is not None
+                yield Exchange(answered.headers, usage)
+                said.append(("assistant", answer))
+
+
+def continues(before: Sequence[Any], after: Sequence[Any]) -> bool:
+    """Whether a request begins with the whole of the one before."""
+    return len(after) > len(before) and list(after[: len(before)]) == list(before)
+
+
+MODELS = {
+    "exact": ("gpt-4o", "gpt-4o"),
+    "estimated": ("m", "gpt-3.5-turbo"),
+    "estimated too low": ("m", "mistral-7b"),
+}
+
+
+@pytest.mark.parametrize(("model", "counted_as"), MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("path", PATHS)
+def test_between_edits_each_request_begins_with_the_one_before(
+    path: str, model: str, counted_as: str
+) -> None:
+    with Scripted("So it is.", window=WINDOW, counted_as=counted_as, caches=True,
+                  tells_window=False) as upstream:  # fmt: skip
+        config = config_of(upstream.url, window=WINDOW, reply=REPLY, cache_marks=True)
+        exchanges = list(talked(config, path, at_length, TURNS, model=model))
+        sent = [[*map(unmarked, turns_in(path, asked.body))] for asked in upstream.requests]
+        assert not upstream.refused
+    edits = 0
+    for (before, after), (earlier, later) in zip(pairwise(sent), pairwise(exchanges), strict=True):
+        if continues(before, after):
+            assert later.usage.cached == earlier.usage.input
+        else:
+            edits += 1
+            assert later.headers["brim-cut"] != "none"
+            assert later.usage.cached < earlier.usage.input
+    last = exchanges[-1].headers
+    assert last["brim-count"] == ("exact" if model == counted_as else "estimate")
+    assert 5 < edits <= most_edits(int(last["brim-tokens-before"]), int(last["brim-limit"]))
+
+
+def most_edits(tokens: int, limit: int, share: float | None = None) -> int:
+    """What is promised: so often, and no more, does the beginning of the requests change."""
+    slack = limit - int(limit * (steady_share(limit) if share is None else share))
+    return 1 + tokens // slack
+
+
+def test_a_real_server_finds_what_it_has_read_in_its_cache(llama_with: LlamaWith) -> None:
+    llama = llama_with(window=512)
+    config = config_of(llama.url, reply=8, key_env="KEY", policy="thrift")
+    talk = talked(config, CHAT, shortly, 24, llama.key, model=llama.model, reply=4)
+    exchanges = list(talk)
+    last = exchanges[-1].headers
+    tokens, limit = int(last["brim-tokens-before"]), int(last["brim-limit"])
+    assert tokens > llama.window
+    assert last["brim-cut"] != "none"
+    # It forgets the very end of a prompt, where the answer was to begin.
+    cold = [later.usage.cached < earlier.usage.input - 8 for earlier, later in pairwise(exchanges)]
+    assert 0 < cold.count(True) <= most_edits(tokens, limit, 0.6)

@@ -1,0 +1,291 @@
+"""What can be asked about the last requests: it adds up, and it is bounded."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import httpx
+import pytest
+
+from brim.config import GatewayConfig
+from brim.gateway import logs, records
+from brim.gateway.records import Record, Records
+from brim.testing import Call, Fault, Say, Scripted
+from brim.usage import Price
+from tests.gateway.asking import LONG, PATHS, ask, body_of, eventually, sent, told
+from tests.gateway.running import config_of, running
+
+TURNS = [f"turn {place}: " + "some words that take room " * 20 for place in range(81)]
+FIRST = "antidisestablishmentarianism"
+"""A word of several tokens."""
+
+each_format = pytest.mark.parametrize("form", PATHS)
+
+
+def with_calls(form: str) -> dict[str, Any]:
+    """A conversation of many steps, each with a long result, that says something at its end."""
+    turns: list[dict[str, Any]] = []
+    for place in range(30):
+        result = f"line {place} of what the tool printed\n" * 40
+        turns += _step(form, f"call_{place}", result)
+    body = body_of(form, "Read all files.", "I will.", "Go on.")
+    key = "input" if form == "responses" else "messages"
+    body[key] += [*turns, {"role": "user", "content": "And now?"}]
+    return body
+
+
+def _step(form: str, id: str, result: str) -> list[dict[str, Any]]:
+    match form:
+        case "anthropic":
+            call = {"type": "tool_use", "id": id, "name": "read", "input": {"path": "a"}}
+            answer = {"type": "tool_result", "tool_use_id": id, "content": result}
+            return [
+                {"role": "assistant", "content": [call]},
+                {"role": "user", "content": [answer]},
+            ]
+        case "responses":
+            arguments = '{"path": "a"}'
+            called = {"type": "function_call", "call_id": id, "name": "read"}
+            return [
+                called | {"arguments": arguments},
+                {"type": "function_call_output", "call_id": id, "output": result},
+            ]
+        case _:
+            function = {"name": "read", "arguments": '{"path": "a"}'}
+            calls = [{"id": id, "type": "function", "function": function}]
+            return [
+                {"role": "assistant", "content": None, "tool_calls": calls},
+                {"role": "tool", "tool_call_id": id, "content": result},
+            ]
+
+
+# What was decided
+
+
+@each_format
+@pytest.mark.parametrize("policy", ["steady", "rolling", "sliding"])
+@pytest.mark.parametrize("window", [2_000, 6_000])
+def test_decisions_and_notes_add_up_to_the_difference(form: str, policy: str, window: int) -> None:
+    config = config_of("http://127.0.0.1:9", window=window, reply=200, count="off")
+    with running(config) as server:
+        answer = httpx.post(
+            server.url + PATHS[form],
+            json=with_calls(form),
+            headers={"brim-fitting": "dry-run", "brim-policy": policy},
+        )
+        request = told(server, answer.raise_for_status())
+        plan = request["plan"]
+        decisions = plan["decisions"]
+        assert [each["index"] for each in decisions] == list(range(len(decisions)))
+        assert request["tokens"] <= request["limit"] < request["tokens_before"]
+        saved = sum(each["before"] - each["after"] for each in decisions)
+        added = sum(note["tokens"] for note in plan["notes"])
+        assert request["tokens_before"] - request["tokens"] == saved - added
+        fates = {each["fate"] for each in decisions} - {"kept"}
+        assert fates == request["cut"].keys()
+        for fate, number in request["cut"].items():
+            assert sum(each["fate"] == fate for each in decisions) == number
+        assert all(each["reason"] for each in decisions)
+        budget = plan["budget"]
+        assert budget["window"] - budget["reply"] - budget["margin"] == request["limit"]
+
+
+@each_format
+def test_what_needed_no_cut_is_told_as_kept(form: str) -> None:
+    with Scripted("Hello.") as provider, running(config_of(provider.url, window=9_000)) as server:
+        request = told(server, ask(server, form, "hi", "hello", "how are you?"))
+        assert request["tokens"] == request["tokens_before"]
+        assert [each["fate"] for each in request["plan"]["decisions"]] == ["kept"] * 3
+        assert request["cut"] == {}
+
+
+@each_format
+def test_what_the_headers_say_is_what_is_remembered(form: str) -> None:
+    with Scripted("Hello.") as provider, running(config_of(provider.url, window=3_000)) as server:
+        answer = ask(server, form, *TURNS)
+        request, heads = told(server, answer), answer.headers
+        assert request["tokens"] == int(heads["brim-tokens"])
+        assert request["tokens_before"] == int(heads["brim-tokens-before"])
+        assert request["limit"] == int(heads["brim-limit"])
+        assert request["count"] == heads["brim-count"]
+        cut = ", ".join(f"{fate}={number}" for fate, number in request["cut"].items())
+        assert cut == heads["brim-cut"] != ""
+        assert (request["status"], request["end"]) == (200, "whole")
+
+
+# What it came to
+
+
+@each_format
+@pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
+def test_an_answer_is_settled_by_what_the_upstream_reports(form: str, streamed: bool) -> None:
+    price = Price(Decimal(1), Decimal("0.5"), Decimal(10))
+    said = Say("one two three", cached=5)
+    with (
+        Scripted(said, counted_as="gpt-4o") as provider,
+        running(config_of(provider.url, price=price)) as server,
+    ):
+        answer = ask(server, form, "Say some words, please.", stream=streamed)
+        request, (asked,) = told(server, answer), provider.requests
+        assert request["streamed"] is streamed
+        usage = request["usage"]
+        assert (usage["input"], usage["cached"]) == (asked.tokens, 5)
+        assert usage["output"] == provider.tokens(said.text)
+        assert usage["counted"] is False
+        dollars = (asked.tokens - 5) * 1 + 5 * 0.5 + usage["output"] * 10
+        assert request["cost"] == pytest.approx(dollars / 1_000_000)
+
+
+@each_format
+def test_a_price_that_nobody_knows_is_not_zero(form: str) -> None:
+    with Scripted("Hello.") as provider, running(config_of(provider.url)) as server:
+        request = told(server, ask(server, form, "hi"))
+        assert request["usage"]["output"] > 0
+        assert request["cost"] is None
+
+
+@each_format
+def test_a_client_that_hangs_up_stops_the_upstream_and_is_settled_by_what_was_said(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_over, never = threading.Event(), threading.Event()
+    monkeypatch.setattr(logs, "tell", lambda _: is_over.set())
+    with (
+        Scripted(Say(f"{FIRST} and much more", hold=never)) as provider,
+        running(config_of(provider.url)) as server,
+    ):
+        body = body_of(form, "hi", stream=True)
+        with httpx.stream("POST", server.url + PATHS[form], json=body) as answer:
+            assert any(FIRST in line for line in answer.iter_lines())
+        assert is_over.wait(LONG)
+        request = told(server, answer)
+        assert request["end"] == "client gone"
+        assert request["usage"]["counted"] is True
+        assert request["usage"]["input"] == request["tokens"]
+        assert request["usage"]["output"] == provider.tokens(FIRST) > 1
+        assert server.gateway.running == set()
+        eventually(lambda: len(provider.abandoned) == 1)
+
+
+@each_format
+def test_a_client_that_hangs_up_before_the_answer_begins_stops_the_upstream(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_over, is_asked, goes_on = threading.Event(), threading.Event(), threading.Event()
+    monkeypatch.setattr(logs, "tell", lambda _: is_over.set())
+
+    def waits(_: object) -> str:
+        is_asked.set()
+        goes_on.wait(LONG)
+        return "too late"
+
+    with Scripted(waits) as provider, running(config_of(provider.url)) as server:
+        with sent(server, form, body_of(form, "hi")):
+            assert is_asked.wait(LONG)
+        assert is_over.wait(LONG)
+        (record,) = server.gateway.records.newest(1)
+        assert (record.end, record.status, record.usage) == ("client gone", 0, None)
+        goes_on.set()
+
+
+@each_format
+def test_an_upstream_that_breaks_off_is_told_as_such_and_settled(form: str) -> None:
+    with (
+        Scripted(Say("one two three four five six", cut_after=6)) as provider,
+        running(config_of(provider.url)) as server,
+    ):
+        request = told(server, ask(server, form, "hi", stream=True))
+        assert request["end"] == "upstream broke"
+        assert request["code"] == "upstream_unreachable"
+        assert request["usage"]["input"] > 0
+
+
+@each_format
+def test_an_error_of_the_upstream_costs_nothing(form: str) -> None:
+    with Scripted(Fault(400, "no")) as provider, running(config_of(provider.url)) as server:
+        request = told(server, ask(server, form, "hi"))
+        assert (request["status"], request["end"]) == (400, "refused")
+        assert (request["usage"], request["cost"], request["code"]) == (None, None, None)
+
+
+# How much is remembered
+
+
+def test_only_so_many_requests_are_remembered_and_the_newest_come_first() -> None:
+    with Scripted("Hello.") as provider:
+        config = replace(config_of(provider.url), gateway=GatewayConfig(keep_requests=3))
+        with running(config) as server:
+            ids = [ask(server, "openai", "hi").headers["brim-request-id"] for _ in range(5)]
+            listed = httpx.get(f"{server.url}/brim/requests").json()["data"]
+            assert [request["id"] for request in listed] == ids[:1:-1]
+            assert "plan" not in listed[0]
+            last = httpx.get(f"{server.url}/brim/requests", params={"last": 1}).json()["data"]
+            assert [request["id"] for request in last] == ids[-1:]
+            gone = httpx.get(f"{server.url}/brim/requests/{ids[0]}")
+            assert gone.status_code == 404
+            assert gone.json()["error"]["code"] == "request_not_found"
+
+
+def test_nothing_is_remembered_where_nothing_is_to_be() -> None:
+    with Scripted("Hello.") as provider:
+        config = replace(config_of(provider.url), gateway=GatewayConfig(keep_requests=0))
+        with running(config) as server:
+            assert ask(server, "openai", "hi").status_code == 200
+            assert httpx.get(f"{server.url}/brim/requests").json()["data"] == []
+
+
+@pytest.mark.parametrize("last", ["0", "-1", "1001", "x", "²", ""])
+def test_a_list_is_asked_for_with_a_number(last: str) -> None:
+    with running(config_of("http://127.0.0.1:9")) as server:
+        answer = httpx.get(f"{server.url}/brim/requests", params={"last": last})
+        assert answer.status_code == 400
+        assert "a number from 1 to 1,000" in answer.json()["error"]["message"]
+
+
+def test_decisions_are_forgotten_before_the_requests_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "MOST_MESSAGES", 10)
+    with Scripted("Hello.") as provider, running(config_of(provider.url)) as server:
+        answers = [ask(server, "openai", *TURNS[:3]) for _ in range(5)]
+        plans = [told(server, answer)["plan"] for answer in answers]
+        assert [plan is None for plan in plans] == [True, True, False, False, False]
+        large = ask(server, "openai", *TURNS[:21])
+        assert len(told(server, large)["plan"]["decisions"]) == 21  # the newest is always there
+        assert [told(server, answer)["plan"] for answer in answers] == [None] * 5
+
+
+def test_requests_that_run_are_listed_too() -> None:
+    goes_on = threading.Event()
+    with (
+        Scripted(Say("one two three", hold=goes_on)) as provider,
+        running(config_of(provider.url)) as server,
+    ):
+        body = body_of("openai", "hi", stream=True)
+        with httpx.stream("POST", server.url + PATHS["openai"], json=body) as answer:
+            pieces = answer.iter_bytes()
+            next(pieces)
+            (listed,) = httpx.get(f"{server.url}/brim/requests").json()["data"]
+            goes_on.set()
+            for _ in pieces:
+                pass
+        assert (listed["status"], listed["end"], listed["usage"]) == (200, "open", None)
+        assert told(server, answer)["end"] == "whole"
+
+
+def test_records_hold_no_more_than_they_should() -> None:
+    kept = Records(2)
+    requests = [Record.begin("/v1/messages", "anthropic") for _ in range(5)]
+    for record in requests:
+        kept.add(record)
+    assert kept.newest(9) == requests[:2:-1]
+    assert kept.find(requests[0].id) is None
+    kept.sketched(requests[0])  # over only after it was forgotten
+    assert kept.find(requests[0].id) is None
+
+
+def test_tools_that_are_called_are_among_the_usage() -> None:
+    call = Call("read", {"path": "a"})
+    with Scripted(call) as provider, running(config_of(provider.url)) as server:
+        assert told(server, ask(server, "openai", "hi"))["usage"]["output"] > 0

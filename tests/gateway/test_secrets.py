@@ -1,0 +1,243 @@
+"""Nothing that was said, and no key, gets where it does not belong.
+
+Everything that a client and an upstream say has a mark in it. Whatever happens to a request, no
+mark is in a log line, in the metrics, among the requests that can be asked about, or in an error
+that brim itself says.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from brim.config import GatewayConfig
+from brim.gateway import logs
+from brim.testing import Call, Fault, Say, Script, Scripted
+from tests.gateway.asking import PATHS
+from tests.gateway.running import Running, config_of, running
+from tests.gateway.test_logs import loggers_kept
+
+MARK = "zqx-"
+UPSTREAM_KEY = f"{MARK}upstream-key"
+HEADERS = {
+    "authorization": f"Bearer {MARK}client-key",
+    "x-api-key": f"{MARK}client-key",
+    "x-custom": f"{MARK}header",
+    "cookie": f"{MARK}cookie",
+    "user-agent": f"{MARK}agent",
+}
+LONG_TEXT = f"{MARK}words that take room " * 400
+
+each_format = pytest.mark.parametrize("form", PATHS)
+streamed_and_not = pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
+
+SCHEMA = {"type": "object", "properties": {f"{MARK}property": {"type": "string"}}}
+TOOL = {"name": f"{MARK}tool", "description": f"{MARK}what it does"}
+ARGUMENTS = {f"{MARK}argument": f"{MARK}value"}
+
+
+def marked(form: str, *, streamed: bool, long: bool = False) -> dict[str, Any]:
+    """A conversation with a tool, each part of it marked."""
+    result = LONG_TEXT if long else f"{MARK}result"
+    more = {"stream": streamed, "user": f"{MARK}name", "metadata": {"user_id": f"{MARK}id"}}
+    return {"model": "scripted", **more, **_SAID[form](result)}
+
+
+def _chat(result: str) -> dict[str, Any]:
+    function = {"name": TOOL["name"], "arguments": json.dumps(ARGUMENTS)}
+    calls = [{"id": f"{MARK}call", "type": "function", "function": function}]
+    return {
+        "tools": [{"type": "function", "function": {**TOOL, "parameters": SCHEMA}}],
+        "messages": [
+            {"role": "system", "content": f"{MARK}system"},
+            {"role": "tool", "tool_call_id": f"{MARK}orphan", "content": f"{MARK}orphan"},
+            {"role": "user", "content": f"{MARK}user", "name": f"{MARK}speaker"},
+            {"role": "assistant", "content": f"{MARK}assistant", "tool_calls": calls},
+            {"role": "tool", "tool_call_id": f"{MARK}call", "content": result},
+            {"role": "user", "content": f"{MARK}last"},
+        ],
+    }
+
+
+def _anthropic(result: str) -> dict[str, Any]:
+    call = {"type": "tool_use", "id": f"{MARK}call", "name": TOOL["name"], "input": ARGUMENTS}
+    results = [
+        {"type": "tool_result", "tool_use_id": f"{MARK}{id}", "content": result}
+        for id in ("call", "orphan")
+    ]
+    thinking = {"type": "thinking", "thinking": f"{MARK}thought", "signature": f"{MARK}signed"}
+    return {
+        "max_tokens": 50,
+        "system": f"{MARK}system",
+        "tools": [{**TOOL, "input_schema": SCHEMA}],
+        "messages": [
+            {"role": "user", "content": f"{MARK}user"},
+            {"role": "assistant", "content": [thinking, call]},
+            {"role": "user", "content": results},
+            {"role": "assistant", "content": f"{MARK}assistant"},
+            {"role": "user", "content": f"{MARK}last"},
+        ],
+    }
+
+
+def _responses(result: str) -> dict[str, Any]:
+    call = {"type": "function_call", "call_id": f"{MARK}call", "name": TOOL["name"]}
+    return {
+        "instructions": f"{MARK}system",
+        "tools": [{"type": "function", **TOOL, "parameters": SCHEMA}],
+        "input": [
+            {"role": "user", "content": f"{MARK}user"},
+            {"type": "reasoning", "id": f"{MARK}id", "encrypted_content": f"{MARK}opaque"},
+            {**call, "arguments": json.dumps(ARGUMENTS)},
+            {"type": "function_call_output", "call_id": f"{MARK}call", "output": result},
+            {"type": "function_call_output", "call_id": f"{MARK}orphan", "output": result},
+            {"role": "user", "content": f"{MARK}last"},
+        ],
+    }
+
+
+_SAID: Mapping[str, Callable[[str], dict[str, Any]]] = {
+    "openai": _chat,
+    "anthropic": _anthropic,
+    "responses": _responses,
+}
+
+
+@contextmanager
+def watched(answers: Script, **settings: Any) -> Iterator[tuple[Running, Scripted]]:
+    """A gateway whose log, metrics and records are looked through at the end."""
+    lines = io.StringIO()
+    gateway = GatewayConfig(**settings.pop("gateway", {}))
+    with Scripted(answers, **settings.pop("scripted", {})) as provider, loggers_kept():
+        logs.set_up("json", lines)
+        given = {"key_env": "KEY", "headers": {"x-team": f"{MARK}team"}, **settings}
+        config = replace(config_of(provider.url, **given), gateway=gateway)
+        with running(config, {"KEY": UPSTREAM_KEY}) as server:
+            yield server, provider
+            said = [httpx.get(f"{server.url}{path}").text for path in _asked_about(server)]
+    written = [*lines.getvalue().splitlines(), *said]
+    assert [text for text in written if MARK in text] == []
+    assert len(lines.getvalue().splitlines()) >= 1
+
+
+def _asked_about(server: Running) -> list[str]:
+    kept = server.gateway.records.newest(1_000)
+    return ["/metrics", "/brim/requests", *(f"/brim/requests/{record.id}" for record in kept)]
+
+
+def post(server: Running, form: str, body: Any, **headers: str) -> httpx.Response:
+    """Send a body with marks all around it; brim's own part of the answer has none."""
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    url = f"{server.url}{PATHS[form]}?q={MARK}query"
+    answer = httpx.post(url, content=content, headers={**HEADERS, **headers}, timeout=30)
+    assert UPSTREAM_KEY not in answer.text
+    added = {name: value for name, value in answer.headers.items() if name.startswith("brim-")}
+    assert MARK not in str(added)
+    return answer
+
+
+# Whatever an upstream does
+
+ANSWERS: Mapping[str, Script] = {
+    "an answer": f"{MARK}answer",
+    "a call": Call(f"{MARK}tool", ARGUMENTS),
+    "an answer that breaks off": Say(f"{MARK}one {MARK}two {MARK}three", cut_after=6),
+    "a refusal": Fault(400, f"{MARK}no"),
+    "a wrong key": Fault(401, f"Incorrect API key provided: {UPSTREAM_KEY}"),
+    "too many requests": Fault(429, f"{MARK}later", retry_after=1),
+    "a failure": Fault(500, f"{MARK}trace"),
+    "a fault in a stream": Fault(500, f"{MARK}trace", in_stream=True),
+    "garbage": Fault(200, raw=f"{MARK}garbage \N{SNOWMAN}".encode() + b"\xff\xfe"),
+    "garbage with an error's status": Fault(500, raw=f"<html>{MARK}{UPSTREAM_KEY}".encode()),
+    "JSON that is no answer": Fault(200, raw=json.dumps([MARK]).encode()),
+}
+
+
+@pytest.mark.parametrize("answers", ANSWERS.values(), ids=ANSWERS)
+def test_nothing_gets_out_whatever_an_upstream_answers(answers: Script) -> None:
+    with watched(answers) as (server, provider):
+        for form in PATHS:
+            for streamed in (True, False):
+                post(server, form, marked(form, streamed=streamed))
+        assert len(provider.requests) == 6
+        for asked in provider.requests:
+            assert asked.headers["Authorization"] == f"Bearer {UPSTREAM_KEY}"
+            assert f"{MARK}client-key" not in str(asked.headers)
+
+
+@each_format
+@streamed_and_not
+@pytest.mark.parametrize("refuses", ["at once", "in stream"])
+def test_nothing_gets_out_where_a_request_is_cut_and_refused(
+    form: str, streamed: bool, refuses: str
+) -> None:
+    scripted = {"window": 2_000, "tells_window": False, "refuses": refuses}
+    with watched(f"{MARK}answer", scripted=scripted, window=3_000, reply=50) as (server, provider):
+        answer = post(server, form, marked(form, streamed=streamed, long=True))
+        assert answer.headers["brim-cut"] != "none"
+        assert provider.refused
+
+
+@each_format
+def test_an_upstream_that_is_not_there_is_told_without_what_was_said(form: str) -> None:
+    with watched("never asked") as (server, provider):
+        provider.__exit__()
+        answer = post(server, form, marked(form, streamed=False))
+        assert answer.status_code == 502
+        assert MARK not in answer.text
+
+
+# Whatever a client does
+
+
+@each_format
+def test_what_cannot_fit_is_told_in_numbers(form: str) -> None:
+    with watched("never asked", window=300, reply=50) as (server, provider):
+        body = marked(form, streamed=False)
+        key = "input" if form == "responses" else "messages"
+        body[key][-1]["content"] = LONG_TEXT
+        answer = post(server, form, body)
+        assert answer.status_code == 400
+        assert MARK not in answer.text
+        assert provider.requests == []
+
+
+BODIES: Mapping[str, Callable[[dict[str, Any], str], Any]] = {
+    "no JSON": lambda body, _: json.dumps(body).encode()[:-1],
+    "a list": lambda body, _: [body],
+    "no conversation": lambda body, key: {**body, key: f"{MARK}text" if key == "messages" else 5},
+    "turns that are none": lambda body, key: {**body, key: [f"{MARK}turn"]},
+    "a turn without a role": lambda body, key: {**body, key: [{"content": f"{MARK}turn"}]},
+    "a role that is none": lambda body, key: {**body, key: [{"role": [MARK], "content": MARK}]},
+    "content that is none": lambda body, key: {
+        **body,
+        key: [{"role": "user", "content": {MARK: 1}}],
+    },
+    "tools that are none": lambda body, _: {**body, "tools": MARK},
+    "a model that is none": lambda body, _: {**body, "model": {MARK: MARK}},
+}
+
+
+@each_format
+def test_a_body_that_is_wrong_is_not_repeated(form: str) -> None:
+    key = "input" if form == "responses" else "messages"
+    with watched("Hello.") as (server, _):
+        for changed in BODIES.values():
+            answer = post(server, form, changed(marked(form, streamed=False), key))
+            assert answer.status_code < 500
+            assert MARK not in answer.text
+
+
+@each_format
+def test_a_body_that_is_too_large_is_not_repeated(form: str) -> None:
+    with watched("never asked", gateway={"max_body_bytes": 500}) as (server, _):
+        answer = post(server, form, marked(form, streamed=False))
+        assert answer.status_code == 413
+        assert MARK not in answer.text
