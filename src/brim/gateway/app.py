@@ -52,7 +52,7 @@ class Gateway:
         self._send_seconds = settings.send_seconds
         self._threads = ThreadPoolExecutor(2, "brim-count")
         self._sweeping: asyncio.Task[None] | None = None
-        memory = Memory()
+        memory = Memory(settings.conversations, WEIGHT)
         self.lanes = Lanes(
             [
                 Upstream(name, upstream, _key(upstream.key_env, environment), learned)
@@ -68,7 +68,13 @@ class Gateway:
         """Do some work on a body, off the event loop if it is large."""
         if size < LARGE:
             return work(*given)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
+        running = asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            # Until it ends, nobody else may touch what it works on.
+            await asyncio.wait([running])
+            raise
 
     async def run(self, answering: Answering) -> None:
         """Answer a request, and take down what came of it."""

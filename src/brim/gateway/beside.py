@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from brim.errors import BrimError
-from brim.gateway import bodies, faults, listing, metrics
+from brim.gateway import bodies, faults, listing, metrics, openapi
 from brim.gateway.faults import FaultError
 from brim.gateway.forms import MESSAGES, PATHS, RESPONSES, Form, require_conversation
 from brim.gateway.listing import Listing
@@ -47,6 +47,7 @@ class Beside:
             ("GET", "/metrics", self.metrics),
             ("GET", "/healthz", self.health),
             ("GET", "/readyz", self.readiness),
+            ("GET", "/openapi.json", self.description),
         ]
         return Starlette(
             routes=[Route(path, way, methods=[method]) for method, path, way in ways],
@@ -135,6 +136,10 @@ class Beside:
         families = list(self._gateway.metrics.collect())
         raw = await asyncio.to_thread(metrics.text, families)
         return Response(raw, media_type=metrics.CONTENT_TYPE)
+
+    async def description(self, _: Request) -> Response:
+        """All of these paths, for those who generate clients and tests."""
+        return _json(openapi.description())
 
     async def health(self, _: Request) -> Response:
         return _json({"status": "ok"})

@@ -66,7 +66,7 @@ def shrinking(reading: Reading, reported: Reported) -> Plan:
 
 
 def _drawing(reading: Reading) -> planning.Draw:
-    return lambda plan: reading.form.apply(reading.body, plan)
+    return reading.applied
 
 
 class Fitting:

@@ -46,6 +46,8 @@ UNKNOWN: Final = 1 << 30
 """The window of a model whose window nobody knows: nothing is cut before a server refuses."""
 FRESH: Final = 300.0
 """Seconds after which a server is asked again for its window: it may have been restarted."""
+FIRST_PATIENCE: Final = 2.0
+"""The same for one that did not tell, doubled each time: it may just not be up yet."""
 DOWN: Final = 1.06
 """What was learned moves up at once, and down only by more than this."""
 OFTEN: Final = 8
@@ -144,6 +146,7 @@ class Lane:
         """What was learned last; the target counts with it only where it differs by enough."""
         self._preparing: asyncio.Task[None] | None = None
         self._fresh_until = 0.0
+        self._patience = FIRST_PATIENCE
         self._is_ready = False
 
     def fitter(self, policy: str, least_reply: int = 0) -> Fitter:
@@ -196,7 +199,8 @@ class Lane:
         told = window.tokens or self.target.server_window
         own, least = window.kind in OWN_SERVERS, LEAST_REPLY.get(window.kind, 0)
         self._know(replace(self.target, server_window=told, least_reply=least, is_local=own))
-        self._fresh_until = time.monotonic() + FRESH
+        self._patience = FRESH if window.tokens else min(FRESH, 2 * self._patience)
+        self._fresh_until = time.monotonic() + self._patience
         self._is_ready = True
 
     @property
@@ -300,7 +304,9 @@ class Lanes:
     def _lane(self, upstream: Upstream, model: str) -> Lane:
         key = (upstream.name, model)
         lane = self._lanes.get(key)
-        if lane is None:
+        if lane is not None:
+            self._lanes.move_to_end(key)
+        else:
             lane = self._lanes[key] = Lane(upstream, model, self._settings, self._memory)
             if len(self._lanes) > MOST_LANES:
                 self._lanes.popitem(last=False)

@@ -92,7 +92,10 @@ class Limits:
     def _is_welcome(self, origin: str) -> bool:
         if origin in self.origins:
             return True
-        parts = urlsplit(origin)
+        try:
+            parts = urlsplit(origin)
+        except ValueError:
+            return False
         if parts.scheme not in ("http", "https"):
             return origin != "null"  # a program's own window, such as an editor's
         return parts.hostname in _HERE

@@ -1,0 +1,346 @@
+"""The gateway's paths, as OpenAPI describes such things.
+
+What passes through is described no closer than brim reads it: fields that nobody knows are allowed
+in both directions. Everything that brim says itself is described in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any, Final, get_args
+
+from brim import __version__
+from brim.gateway import wishes
+from brim.gateway.forms import CHAT, MESSAGES, PATHS, RESPONSES, Form
+from brim.gateway.records import Count, End
+from brim.policies import OFF, POLICIES
+
+Schema = dict[str, Any]
+
+FAULTS: Final[Mapping[int, str]] = {
+    400: "The body or a header cannot be used, the format is another than the model's upstream "
+    "speaks, or the conversation cannot be made to fit (`context_length_exceeded`).",
+    403: "A web page asks that is not listed in `gateway.origins`.",
+    404: "No upstream serves the model.",
+    408: "The body did not come in time (`gateway.body_seconds`).",
+    413: "The body is too large (`gateway.max_body_bytes`).",
+    500: "brim failed; its log says why.",
+    502: "The upstream could not be reached, or what it answered makes no sense.",
+    503: "Too many requests run already (`gateway.max_requests`), or the gateway is stopping.",
+    504: "The upstream did not answer in time.",
+}
+"""What brim says in place of an answer, by status."""
+_OF_BODIES: Final = (400, 404, 408, 413, 500)
+
+
+@cache
+def description() -> Schema:
+    """All of it, as one JSON object. Who gets it does not change it."""
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "brim",
+            "version": __version__,
+            "description": "One address for every client, and no request that exceeds its model's "
+            "window. Bodies go to their upstreams, and answers come back, byte for byte where "
+            "nothing had to be cut.",
+        },
+        "paths": {**_answering(), **_beside()},
+        "components": {"schemas": _schemas(), "headers": _heads()},
+    }
+
+
+# Paths
+
+
+def _answering() -> Schema:
+    """The paths at which a model answers, with the version and without."""
+    return {path: {"post": _asked_for(form, path)} for path, form in PATHS.items()}
+
+
+def _asked_for(form: Form, path: str) -> Schema:
+    whole = {"anyOf": [{"type": "object"}, _of("schemas", "Plan")]}
+    passed = "What the upstream answers, as a whole or as a stream; for a dry run, the plan."
+    return {
+        "operationId": path.strip("/").replace("/", "_"),
+        "summary": f"An answer, asked for as {form.title}",
+        "parameters": [*_wishes()],
+        "requestBody": _body(form),
+        "responses": {
+            "200": _told(passed, {**_json(whole), "text/event-stream": {}}, _HEADS),
+            **{
+                str(status): _told(f"{said} Or what the upstream said.", _EITHER, _HEADS)
+                for status, said in FAULTS.items()
+            },
+            "default": _told("What the upstream said, as it came.", {"*/*": {}}, _HEADS),
+        },
+    }
+
+
+def _beside() -> Schema:
+    models = {"anyOf": [_of("schemas", "Models"), _of("schemas", "AnthropicModels")]}
+    model = {"anyOf": [_of("schemas", "Model"), _of("schemas", "AnthropicModel")]}
+    records = _of("schemas", "Records")
+    number = {"type": "integer", "minimum": 1, "maximum": 1_000, "default": 100}
+    last = {"name": "last", "in": "query", "schema": number}
+    return {
+        "/v1/models": _got("The models that can be asked for", models),
+        "/v1/models/{name}": _got("One of them", model, [_in_path("name")], (404,)),
+        "/v1/messages/count_tokens": _counted(MESSAGES),
+        "/v1/responses/input_tokens": _counted(RESPONSES),
+        "/brim/requests": _got("The last requests, the newest first", records, [last], (400,)),
+        "/brim/requests/{id}": _got(
+            "One request, and what became of each message", _of("schemas", "Settled"),
+            [_in_path("id")], (404,),
+        ),
+        "/metrics": _got("What was done, in numbers for Prometheus", {"type": "string"},
+                         media="text/plain"),
+        "/healthz": _got("Whether it runs", _of("schemas", "Health")),
+        "/readyz": _ready(),
+        "/openapi.json": _got("This description", {"type": "object", "required": ["openapi"]}),
+    }  # fmt: skip
+
+
+def _got(
+    summary: str,
+    schema: Schema,
+    parameters: Iterable[Schema] = (),
+    faults: Iterable[int] = (),
+    media: str = "application/json",
+) -> Schema:
+    found = _told(summary, {media: {"schema": schema}})
+    responses = {"200": found, **_faults((*faults, 500))}
+    return {"get": {"summary": summary, "parameters": [*parameters], "responses": responses}}
+
+
+def _counted(form: Form) -> Schema:
+    summary = "The tokens of a body, by its server's count or else by brim's"
+    found = _told(summary, _json(_of("schemas", "Tokens")), ("brim-count",))
+    responses = {"200": found, **_faults(_OF_BODIES)}
+    return {"post": {"summary": summary, "requestBody": _body(form), "responses": responses}}
+
+
+def _ready() -> Schema:
+    path = _got("Whether new requests are welcome", _of("schemas", "Health"))
+    stopping = _told("It is stopping.", _json(_of("schemas", "Health")))
+    path["get"]["responses"]["503"] = stopping
+    return path
+
+
+def _faults(statuses: Iterable[int]) -> Schema:
+    fault = _json(_of("schemas", "Fault"))
+    return {str(status): _told(FAULTS[status], fault) for status in statuses}
+
+
+def _body(form: Form) -> Schema:
+    names = {CHAT.name: "ChatBody", MESSAGES.name: "MessagesBody", RESPONSES.name: "ResponsesBody"}
+    return {"required": True, "content": _json(_of("schemas", names[form.name]))}
+
+
+def _wishes() -> Iterable[Schema]:
+    for name, (choices, said) in {
+        wishes.POLICY: ([*POLICIES], "What is left out of a conversation that is too long."),
+        wishes.FITTING: (
+            [*get_args(wishes.Fitting)],
+            "Off: the body goes on as it is. Dry run: nothing is sent, the plan is the answer.",
+        ),
+        wishes.CACHE_MARKS: (["on", "off"], "Whether Anthropic's cache marks are set."),
+    }.items():
+        schema = {"type": "string", "enum": choices}
+        yield {"name": name, "in": "header", "schema": schema, "description": said}
+
+
+def _in_path(name: str) -> Schema:
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+
+
+def _told(description: str, content: Schema, heads: Iterable[str] = ()) -> Schema:
+    found: Schema = {"description": description, "content": content}
+    named = {name: _of("headers", name) for name in heads}
+    return {**found, "headers": named} if named else found
+
+
+def _json(schema: Schema) -> Schema:
+    return {"application/json": {"schema": schema}}
+
+
+def _of(kind: str, name: str) -> Schema:
+    return {"$ref": f"#/components/{kind}/{name}"}
+
+
+_EITHER: Final = {
+    "application/json": {"schema": {"anyOf": [{"$ref": "#/components/schemas/Fault"}, {}]}},
+    "*/*": {},
+}
+"""A fault of brim's, or an error of the upstream's as it came."""
+
+
+# Headers
+
+_HEADS: Final[Mapping[str, tuple[str, Schema]]] = {
+    "brim-request-id": (
+        "Under which GET /brim/requests/{id} tells of it.",
+        {"type": "string", "pattern": "^brim_[0-9a-f]{24}$"},
+    ),
+    "brim-upstream": ("The name of the upstream.", {"type": "string"}),
+    "brim-tokens-before": ("The tokens of what came in.", {"type": "integer"}),
+    "brim-tokens": ("The tokens of what went out.", {"type": "integer"}),
+    "brim-limit": ("The most that may go out, where that is known.", {"type": "integer"}),
+    "brim-count": (
+        "How sure the tokens are.",
+        {"type": "string", "enum": [*get_args(Count)]},
+    ),
+    "brim-cut": ("How many messages were cut, by what became of them.", {"type": "string"}),
+    "brim-policy": (
+        "By which policy.",
+        {"type": "string", "enum": [*POLICIES, OFF.name]},
+    ),
+    "brim-resent": (
+        "How often it was sent again, smaller.",
+        {"type": "integer", "minimum": 1},
+    ),
+    "brim-fallback": ("The model that stood in.", {"type": "string"}),
+}
+
+
+def _heads() -> Schema:
+    return {
+        name: {"description": said, "schema": schema} for name, (said, schema) in _HEADS.items()
+    }
+
+
+# Bodies
+
+
+def _schemas() -> Schema:
+    return {**_requests(), **_faults_said(), **_listed(), **_records()}
+
+
+def _requests() -> Schema:
+    role = {"role": {"type": "string", "minLength": 1}}
+    content = {"content": {"anyOf": [_TEXT, {"type": "array", "items": {"type": "object"}}]}}
+    message = _object({**role, **content}, ["role", "content"])
+    common: Schema = {
+        "model": {"type": ["string", "null"]},
+        "stream": {"type": "boolean"},
+        "tools": {"type": "array", "items": {"type": "object"}},
+    }
+    longest = {"max_tokens": {"type": "integer", "minimum": 1}}
+    messages = {"messages": {"type": "array", "items": message}}
+    items = {"input": {"anyOf": [_TEXT, {"type": "array", "items": message}]}}
+    return {
+        "ChatBody": _object({**common, **longest, **messages}, ["messages"]),
+        "MessagesBody": _object({**common, **longest, **messages}, ["messages"]),
+        "ResponsesBody": _object({**common, **items}, ["input"]),
+    }
+
+
+def _faults_said() -> Schema:
+    maybe = {"type": ["string", "null"]}
+    openai = {"message": _TEXT, "type": _TEXT, "param": maybe, "code": _TEXT}
+    anthropic = {"type": _TEXT, "message": _TEXT}
+    wrapped = {"type": {"const": "error"}, "error": _whole(anthropic), "request_id": _TEXT}
+    return {
+        "Fault": {
+            "description": "In the shape that the client's library reads.",
+            "anyOf": [_of("schemas", "OpenAIFault"), _of("schemas", "AnthropicFault")],
+        },
+        "OpenAIFault": _whole({"error": _whole(openai)}),
+        "AnthropicFault": _object(wrapped, ["type", "error"]),
+    }
+
+
+def _listed() -> Schema:
+    model = {"id": _TEXT, "object": {"const": "model"}, "created": _NUMBER, "owned_by": _TEXT}
+    theirs = {"type": {"const": "model"}, "id": _TEXT, "display_name": _TEXT, "created_at": _TEXT}
+    return {
+        "Model": _whole(model),
+        "Models": _list_of("Model"),
+        "AnthropicModel": _whole(theirs),
+        "AnthropicModels": _whole(
+            {
+                "data": {"type": "array", "items": _of("schemas", "AnthropicModel")},
+                "has_more": {"type": "boolean"},
+                "first_id": _MAYBE_TEXT,
+                "last_id": _MAYBE_TEXT,
+            }
+        ),
+        "Tokens": _object({"object": _TEXT, "input_tokens": _NUMBER}, ["input_tokens"]),
+        "Health": _object({"status": _TEXT, "running": _NUMBER}, ["status"]),
+    }
+
+
+def _records() -> Schema:
+    record = _record()
+    plan = {"plan": {"anyOf": [_plan(), {"type": "null"}]}}
+    return {
+        "Record": _whole(record),
+        "Records": _list_of("Record"),
+        "Settled": _whole({"object": {"const": "brim.request"}, **record, **plan}),
+        "Plan": _whole(
+            {"object": {"const": "brim.plan"}, **record, **plan, "body": {"type": "object"}}
+        ),
+    }
+
+
+def _record() -> Schema:
+    tokens = ("input", "cached", "written", "output")
+    usage = _whole({**dict.fromkeys(tokens, _NUMBER), "counted": {"type": "boolean"}})
+    return {
+        **dict.fromkeys(("id", "path", "format", "model"), _TEXT),
+        **dict.fromkeys(("upstream", "code", "policy", "fallback"), _MAYBE_TEXT),
+        **dict.fromkeys(("tokens_before", "tokens", "limit"), _MAYBE_NUMBER),
+        **dict.fromkeys(("status", "resent"), _NUMBER),
+        **dict.fromkeys(("cost", "first_byte"), _MAYBE_DECIMAL),
+        **dict.fromkeys(("time", "seconds"), _DECIMAL),
+        "streamed": {"type": "boolean"},
+        "end": {"enum": [*get_args(End)]},
+        "count": {"enum": [*get_args(Count), None]},
+        "cut": {"type": "object", "additionalProperties": _NUMBER},
+        "usage": {"anyOf": [usage, {"type": "null"}]},
+    }
+
+
+def _plan() -> Schema:
+    fates = ["kept", "clipped", "masked", "summarized", "dropped"]
+    decision = _whole(
+        {
+            **dict.fromkeys(("index", "before", "after"), _NUMBER),
+            **dict.fromkeys(("role", "reason"), _TEXT),
+            "fate": {"enum": fates},
+        }
+    )
+    note = _whole({"at": _NUMBER, "tokens": _NUMBER, "as": _TEXT})
+    return _whole(
+        {
+            "budget": _whole(dict.fromkeys(("window", "reply", "margin"), _NUMBER)),
+            "decisions": {"type": "array", "items": decision},
+            "notes": {"type": "array", "items": note},
+            "warnings": {"type": "array", "items": _TEXT},
+        }
+    )
+
+
+_TEXT: Final[Schema] = {"type": "string"}
+_MAYBE_TEXT: Final[Schema] = {"type": ["string", "null"]}
+_NUMBER: Final[Schema] = {"type": "integer"}
+_MAYBE_NUMBER: Final[Schema] = {"type": ["integer", "null"]}
+_DECIMAL: Final[Schema] = {"type": "number"}
+_MAYBE_DECIMAL: Final[Schema] = {"type": ["number", "null"]}
+
+
+def _object(properties: Schema, required: list[str]) -> Schema:
+    """An object that may have other fields as well."""
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def _whole(properties: Schema) -> Schema:
+    """An object with these fields, all of them and no others."""
+    return {**_object(properties, [*properties]), "additionalProperties": False}
+
+
+def _list_of(name: str) -> Schema:
+    return _whole(
+        {"object": {"const": "list"}, "data": {"type": "array", "items": _of("schemas", name)}}
+    )
