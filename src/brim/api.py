@@ -98,7 +98,8 @@ def fit(
     form = wire.format_of(body)
     rules = _rules(template, form)
     counter = counted(counter_for(body.get("model"), tokenizer=tokenizer), rules)
-    budget = budget_for(body.get("model"), window, reply, counter.uncertainty)
+    least = wire.least_reply(body)
+    budget = budget_for(body.get("model"), window, reply, counter.uncertainty, least)
     chosen = policy_of(
         policy, keep_recent=keep_recent, max_turns=max_turns, token_budget=token_budget
     )

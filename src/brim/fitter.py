@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from brim import wire
+from brim.memory import Conversation, check_depth, spelled
 from brim.planner import Planner
 from brim.request import Request
 from brim.wire import checked_tools, openai_chat
@@ -43,29 +43,63 @@ class Fitter:
     def reading(self, body: Mapping[str, Any], form: wire.Format) -> Iterator[Reading]:
         """A body read and counted; what was said before in the same conversation is not again."""
         tools = tools_of(body)
-        make = partial(
-            Planner, self.counter, self.budget, self.policy, tools, pins=self.pins, mask=self.mask
+        spelling = _spelling(body, form, tools)
+        conversation = self._conversation(body, form, tools, spelling)
+        if spelling is None:
+            check_depth(body.get(form.MESSAGES))
+        try:
+            yield Reading(self, body, form, conversation)
+        finally:
+            if spelling is not None and not conversation.planner.asked:
+                self.memory.put(conversation, spelling)
+
+    def _conversation(
+        self,
+        body: Mapping[str, Any],
+        form: wire.Format,
+        tools: Sequence[Mapping[str, Any]],
+        spelling: Sequence[bytes] | None,
+    ) -> Conversation:
+        """The conversation of a body, read to its end."""
+        key = self._key(form)
+        known = None if spelling is None else self.memory.take(key, spelling)
+        if known is not None and (new := known.reader.read(body)) is not None:
+            known.planner.extend(new)
+            return known
+        planner = Planner(
+            self.counter, self.budget, self.policy, tools, pins=self.pins, mask=self.mask
         )
-        if form is not openai_chat:
-            planner = make()
-            planner.extend(form.view(body))
-            yield Reading(body, form, planner, self.rules)
-            return
-        deciding = (self.counter.name, self.budget, self.counter.tools(tools))
-        key = (*deciding, self.policy.identity, self.pins, self.mask)
-        view = partial(openai_chat.view, body)
-        with self.memory.continued(key, body["messages"], make, view) as planner:
-            yield Reading(body, form, planner, self.rules)
+        fresh = Conversation(key, planner, form.Reader())
+        planner.extend(fresh.reader.read(body) or ())
+        return fresh
+
+    def _key(self, form: wire.Format) -> Hashable:
+        deciding = self.budget, self.policy.identity, self.pins, self.mask
+        return form.__name__, self.counter.name, deciding
+
+
+def _spelling(
+    body: Mapping[str, Any], form: wire.Format, tools: Sequence[Mapping[str, Any]]
+) -> list[bytes] | None:
+    """What a conversation is known by: all that is read of the body."""
+    messages = body.get(form.MESSAGES)
+    if not isinstance(messages, list | tuple):
+        return None
+    return spelled((tools, body.get(form.SYSTEM), *messages))
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
     """A body as it was read, to be planned and written back."""
 
+    fitter: Fitter
     body: Mapping[str, Any]
     form: wire.Format
-    planner: Planner
-    rules: Rules
+    conversation: Conversation
+
+    @property
+    def planner(self) -> Planner:
+        return self.conversation.planner
 
     def plan(self) -> Plan:
         """What is sent of it. Raises `ContextOverflowError` where nothing that may go is enough."""
@@ -74,15 +108,29 @@ class Reading:
             return self.planner.relayed()
         return self.planner.plan()
 
+    def applied(self, plan: Plan) -> dict[str, Any]:
+        """The body with what a plan changes of it, and nothing else."""
+        return self.conversation.reader.apply(self.body, plan)
+
     def drawn(self, plan: Plan) -> Request:
         """The body that a plan sends."""
-        form = self.form
-        out = form.apply(self.body, plan)
+        form, rules, out = self.form, self.fitter.rules, self.applied(plan)
         if form is not openai_chat and plan.cut:
-            self.planner.check(plan, form.view(out))
-        if form is openai_chat and not self.rules.free:
-            out["messages"] = shape(out["messages"], self.rules)
+            self._check(out, plan)
+        if form is openai_chat and rules is not FREE and not rules.free:
+            out["messages"] = shape(out["messages"], rules)
         return Request(wire.lowered(out, plan, form), plan, form.MESSAGES)
+
+    def _check(self, out: Mapping[str, Any], plan: Plan) -> None:
+        """Count what goes out once more, in a format whose items lean on each other.
+
+        It grows like what comes in, so it is remembered like that.
+        """
+        with replace(self.fitter, pins=frozenset()).reading(out, self.form) as sent:
+            tokens = sent.planner.whole().tokens
+        # A plan above its limit was let pass by the server's own numbers, which need no margin.
+        if tokens > (plan.limit if plan.tokens <= plan.limit else plan.budget.room):
+            raise self.planner.overflow(replace(plan, tokens=tokens))
 
 
 def tools_of(body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

@@ -1,118 +1,123 @@
 """The last conversations of stateless callers, so that a grown history is continued.
 
 A caller who sends the whole history every time has most of it read, counted and replayed before.
-What was remembered is compared with what comes in, message by message, and never trusted: it is a
-copy of its own, so a message that was changed in place is seen. Forgetting changes nothing but
-time.
+What comes in is compared with what was remembered, message by message, and never trusted: a
+message is known by its bytes, so one that was changed in place is seen. Forgetting changes
+nothing but time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Mapping, Sequence
+from marshal import dumps
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import InputError
 
 if TYPE_CHECKING:
-    from brim.messages import Message
     from brim.planner import Planner
+    from brim.wire import Reader
 
 CONVERSATIONS: Final = 32
 WEIGHT: Final = 32_000_000
 """All that is remembered together takes at most about so many bytes."""
 
+_WITHOUT_REFERENCES: Final = 2
+"""The format of `marshal` in which equal values have equal bytes, however they came about."""
+_TAIL: Final = 2
+"""By so many of its last messages a conversation is looked for."""
+_Slot = tuple[int, int, tuple[bytes, ...]]
 
-class _Entry:
-    __slots__ = ("copies", "key", "media", "planner")
 
-    def __init__(self, key: Hashable, planner: Planner) -> None:
+def spelled(values: Sequence[Any]) -> list[bytes] | None:
+    """Each value as bytes that no other value has: 1 is not 1.0, and the order of keys counts.
+
+    None where one of them is no plain JSON.
+    """
+    try:
+        return [dumps(value, _WITHOUT_REFERENCES) for value in values]
+    except ValueError:
+        return None
+
+
+def check_depth(value: object) -> None:
+    """Raise for what nobody can write as JSON, because it has no end."""
+    try:
+        copied(value)
+    except RecursionError:
+        raise InputError("a message holds itself, or is nested too deeply") from None
+
+
+class Conversation:
+    """A conversation as far as it was read."""
+
+    __slots__ = ("key", "planner", "reader", "slot", "spelling", "weight")
+
+    def __init__(self, key: Hashable, planner: Planner, reader: Reader) -> None:
         self.key = key
+        """What decides how it is read and planned, beside what is in it."""
         self.planner = planner
-        self.copies: list[Any] = []
-        self.media = 0
-
-    @property
-    def weight(self) -> int:
-        return 4 * self.planner.history.total + self.media
+        self.reader = reader
+        self.spelling: Sequence[bytes] = ()
+        self.slot: _Slot = (0, 0, ())
+        self.weight = 0
 
 
 class Memory:
-    """Planners of conversations seen before, the newest last. Safe under threads."""
+    """Conversations seen before, the newest last. Safe under threads."""
 
-    def __init__(self) -> None:
-        self._entries: list[_Entry] = []
+    def __init__(self, conversations: int = CONVERSATIONS, weight: int = WEIGHT) -> None:
+        self._most = conversations
+        self._heaviest = weight
+        self._weight = 0
+        self._kept: dict[Conversation, None] = {}
+        self._slots: dict[_Slot, list[Conversation]] = {}
+        """By how long they are and how they end: many begin alike, few end so."""
         self._lock = Lock()
 
-    @contextmanager
-    def continued(
-        self,
-        key: Hashable,
-        messages: Sequence[Mapping[str, Any]],
-        make: Callable[[], Planner],
-        read: Callable[[int], Sequence[Message]],
-    ) -> Iterator[Planner]:
-        """A planner that holds just these messages; while it is in use nobody else has it.
-
-        `make` gives an empty one where nothing is remembered, `read` the messages from an index
-        on.
-        """
-        entry = self._take(key, messages) or _Entry(key, make())
-        start = len(entry.copies)
-        read_now = read(start)
-        entry.planner.extend(read_now)
-        entry.media += sum(media.size for message in read_now for media in message.media)
-        try:
-            entry.copies += [copied(message) for message in messages[start:]]
-        except RecursionError:
-            raise InputError("a message holds itself, or is nested too deeply") from None
-        try:
-            yield entry.planner
-        finally:
-            if all(map(_compares, messages[start:])):
-                self._put(entry)
-
-    def _take(self, key: Hashable, messages: Sequence[Mapping[str, Any]]) -> _Entry | None:
+    def take(self, key: Hashable, spelling: Sequence[bytes]) -> Conversation | None:
+        """The longest conversation that this one begins with; nobody else has it until `put`."""
+        hashed = hash(key)
         with self._lock:
-            best = None
-            for entry in self._entries:
-                size = len(entry.copies)
-                if entry.key != key or size > len(messages) or (best and size <= len(best.copies)):
-                    continue
-                if entry.copies == (messages if size == len(messages) else messages[:size]):
-                    best = entry
-            if best is not None:
-                self._entries.remove(best)
-            return best
+            for size in range(len(spelling), 0, -1):
+                for found in self._slots.get(_slot(hashed, spelling, size), ()):
+                    if found.spelling == spelling[:size] and found.key == key:
+                        self._remove(found)
+                        return found
+        return None
 
-    def _put(self, entry: _Entry) -> None:
+    def put(self, conversation: Conversation, spelling: Sequence[bytes]) -> None:
+        """Remember a conversation as it is now; the oldest are forgotten where it gets too much."""
+        weight = sum(map(len, spelling))
+        if weight > self._heaviest:
+            return
+        conversation.spelling, conversation.weight = spelling, weight
+        conversation.slot = _slot(hash(conversation.key), spelling, len(spelling))
         with self._lock:
-            self._entries.append(entry)
-            while len(self._entries) > CONVERSATIONS or self._weight() > WEIGHT:
-                del self._entries[0]
+            self._slots.setdefault(conversation.slot, []).append(conversation)
+            self._kept[conversation] = None
+            self._weight += weight
+            while len(self._kept) > self._most or self._weight > self._heaviest:
+                self._remove(next(iter(self._kept)))
 
-    def _weight(self) -> int:
-        return sum(entry.weight for entry in self._entries)
+    def _remove(self, conversation: Conversation) -> None:
+        beside = self._slots[conversation.slot]
+        beside.remove(conversation)
+        if not beside:
+            del self._slots[conversation.slot]
+        del self._kept[conversation]
+        self._weight -= conversation.weight
 
     def clear(self) -> None:
         with self._lock:
-            self._entries.clear()
+            self._kept.clear()
+            self._slots.clear()
+            self._weight = 0
 
 
-def _compares(message: Mapping[str, Any]) -> bool:
-    """Whether equal messages count alike: 1 and 1.0 are equal, but as JSON they differ."""
-    content = message.get("content")
-    if isinstance(content, list | tuple) and not all(map(_is_known, content)):
-        return False
-    calls = message.get("tool_calls") or ()
-    functions = [call.get("function") or {} for call in calls]
-    texts = [function.get("arguments", "") for function in functions]
-    return all(isinstance(text, str) for text in texts) and "reasoning_details" not in message
-
-
-def _is_known(part: Any) -> bool:
-    return isinstance(part, Mapping) and part.get("type") in ("text", "image_url")
+def _slot(hashed: int, spelling: Sequence[bytes], size: int) -> _Slot:
+    return hashed, size, tuple(spelling[max(0, size - _TAIL) : size])
 
 
 _PLAIN: Final = frozenset((str, int, float, bool, type(None)))

@@ -58,6 +58,8 @@ class Message:
     priority: int = 0
     private: bool = False
     """The source has fields of brim's own (`_pin`, ...), which are not sent."""
+    beside: bool = False
+    """A user's words in one message with the results before them."""
 
     def with_outputs(self, outputs: tuple[str, ...]) -> Message:
         return Message(  # `replace` takes ten times as long, and this is done for every cut
@@ -72,6 +74,7 @@ class Message:
             self.pin,
             self.priority,
             self.private,
+            self.beside,
         )
 
     def without_thinking(self) -> Message:

@@ -23,6 +23,7 @@ Pass = Callable[[Draft], None]
 
 ROUNDS: Final = (1_000, 500, 250, 120)
 """What old outputs are clipped to, one round after the other."""
+_LARGEST_NOTE: Final = gap_note(1_000_000, 1_000_000_000)
 
 
 def run(passes: Sequence[Pass], draft: Draft, *, first: Sequence[Pass] = ()) -> None:
@@ -60,7 +61,7 @@ def drop_thinking(draft: Draft) -> None:
 
 def note_size(counter: Counter) -> int:
     """Room for what is said at a gap, whatever numbers it will hold."""
-    return counter.text(gap_note(1_000_000, 1_000_000_000)) + 8
+    return counter.text(_LARGEST_NOTE) + 8
 
 
 def drop_middle(draft: Draft) -> None:

@@ -59,6 +59,8 @@ class Planner:
         self._draft: Draft | None = None
         self._compacted: tuple[int, int, int] | None = None
         """The edit that was asked for, where edits are not replayed."""
+        self.asked = False
+        """Whether an edit was asked for, which no replay of the history would find."""
         self._replay = self._new_replay()
 
     def _new_replay(self) -> Replay | None:
@@ -109,12 +111,6 @@ class Planner:
         said = "the server keeps the history, so this was neither counted whole nor fitted"
         return replace(self.whole(), exact=False, warnings=[said])
 
-    def check(self, plan: Plan, messages: Sequence[Message]) -> None:
-        """Count what goes out once more, in a format whose items lean on each other."""
-        tokens = self.counter.overhead + self.tools + sum(map(self.counter.message, messages))
-        if tokens > plan.limit:
-            raise self.overflow(replace(plan, tokens=tokens))
-
     def plan(self) -> Plan:
         """What to send now. Raises `ContextOverflowError` where nothing that may go is enough."""
         scope = self._scope()
@@ -155,6 +151,7 @@ class Planner:
         return self._edit_now(limit, mark)
 
     def _edit_now(self, limit: int | None, mark: int | None) -> Plan:
+        self.asked = True
         scope = self._scope()
         if limit is not None:
             scope = replace(scope, limit=max(0, limit))
@@ -283,12 +280,12 @@ class Planner:
     def overflow(self, plan: Plan) -> ContextOverflowError:
         """The error that says what cannot be left out, by size, and what to do about it."""
         scope, history = self._scope(), self.history
-        pins = scope.hard() - {scope.open_unit, scope.last_user}
+        pins = scope.hard() - scope.last_words - {scope.open_unit}
         parts = {
             "system": self._system + history.system_sizes[scope.messages],
             "tools": self.tools,
             "pins": sum(map(history.unit_tokens, pins)),
-            "last user": history.unit_tokens(scope.last_user) if scope.last_user >= 0 else 0,
+            "last user": sum(map(history.unit_tokens, scope.last_words)),
             "open step": history.unit_tokens(scope.open_unit) if scope.open_unit >= 0 else 0,
         }
         largest = max(parts, key=lambda name: parts[name])

@@ -42,9 +42,17 @@ class Scope:
 
     @property
     def open_unit(self) -> int:
-        """The step that nothing has followed yet; -1 where a user's turn is the last."""
-        last = self.units - 1
-        return last if last >= 0 and self.history.units[last].role == "assistant" else -1
+        """The step that nothing has followed yet; -1 where a user's turn is the last.
+
+        Words in one message with its results leave it open: clients put reminders there, and the
+        model has not seen these results either.
+        """
+        units, last = self.history.units, self.units - 1
+        if last > 0 and self.history.messages[units[last].start].beside:
+            step = units[last - 1]
+            if step.user >= 0 and not step.fault:
+                last -= 1
+        return last if last >= 0 and units[last].role == "assistant" else -1
 
     @property
     def first_user(self) -> int:
@@ -57,11 +65,17 @@ class Scope:
         place = bisect_left(users, self.units) - 1
         return users[place] if place >= 0 else -1
 
+    @property
+    def last_words(self) -> set[int]:
+        """The last user turn, and the one that the open step answers where that is another."""
+        opened = self.open_unit
+        return {self.last_user, self.history.units[opened].user if opened >= 0 else -1} - {-1}
+
     def hard(self) -> set[int]:
-        """The units that never leave: pins, the last user turn, the last unit."""
+        """The units that never leave: pins, the last user turn, the open step, the last unit."""
         history = self.history
         pinned = history.pinned[: bisect_left(history.pinned, self.units)]
-        hard = {*pinned, *self.users_of(pinned), self.last_user, self.units - 1}
+        hard = {*pinned, *self.users_of(pinned), *self.last_words, self.open_unit, self.units - 1}
         return hard - {-1} - set(self.faults(since=self.units - 1))
 
     def _is_pinned(self, unit: int) -> bool:

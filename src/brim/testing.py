@@ -239,7 +239,7 @@ class _Handler(BaseHTTPRequestHandler):
         raw = self.rfile.read(int(self.headers.get("content-length") or 0))
         try:
             self._answer(raw)
-        except (BrimError, ValueError) as wrong:
+        except (BrimError, TypeError, ValueError) as wrong:
             self._send_error(400, str(wrong))
 
     def _answer(self, raw: bytes) -> None:

@@ -162,14 +162,87 @@ def test_what_holds_itself_is_named() -> None:
         anthropic.view(body(user("go"), user(ring)))
 
 
+# Results beside the user's words
+
+
+def agent(*outputs: str, beside: str = "go on") -> Raw:
+    """An agent at work, whose client says something beside each result."""
+    messages = [user("go")]
+    for number, said in enumerate(outputs):
+        messages.append(assistant(calls(f"t{number}")))
+        messages.append(user(result(f"t{number}", said), says(beside)))
+    return body(*messages)
+
+
+def limited(given: Raw, limit: int, policy: str = "steady") -> brim.Request:
+    return brim.fit(given, model=MODEL, window=limit + 1, reply=1, policy=policy)
+
+
+@pytest.mark.parametrize("policy", ["steady", "thrift", "rolling", "sliding"])
+def test_the_newest_results_are_cut_last_though_words_stand_beside_them(policy: str) -> None:
+    given = agent(*(text(300, seed) for seed in range(5)), text(900, 7))
+    *_, step, last = given["messages"]
+    least = int(brim.count(body(step, last), model=MODEL)) + 300
+    most = int(brim.count(given, model=MODEL)) - 1
+    for limit in range(most, least, -700):
+        request = limited(given, limit, policy)
+        assert request.plan.cut
+        assert request.messages[-2] is step
+        assert request.messages[-1] is last
+
+
+@pytest.mark.parametrize("policy", ["steady", "thrift", "rolling", "sliding"])
+def test_at_the_very_end_they_are_clipped_and_the_words_are_whole(policy: str) -> None:
+    given = agent(*(text(300, seed) for seed in range(5)), text(900, 7))
+    request = limited(given, 500, policy)
+    clipped, words = request.messages[-1]["content"]
+    assert request.messages[-2] is given["messages"][-2]
+    assert words is given["messages"][-1]["content"][1]
+    assert "brim" in clipped["content"]
+    assert request.plan.tokens > 400, "no more is cut than has to be"
+    assert not anthropic_faults(request)
+
+
+def test_a_step_is_open_until_something_else_follows() -> None:
+    given = agent(text(900, 1))
+    given["messages"] += [assistant("I see."), user("so?")]
+    request = limited(given, 400)
+    assert request.messages[-1] is given["messages"][-1]
+    assert given["messages"][2] not in request.messages
+
+
+def test_what_cannot_fit_names_the_words_and_the_step_by_size() -> None:
+    given = agent("done", beside=text(400, 3))
+    with pytest.raises(brim.ContextOverflowError) as caught:
+        limited(given, 200)
+    parts = caught.value.parts
+    assert parts["last user"] > 400
+    assert parts["open step"] > 0
+    assert parts["pins"] == 0
+
+
+def test_with_words_beside_every_result_the_prefix_changes_in_steps() -> None:
+    outputs = [text(150 + 40 * (seed % 3), seed) for seed in range(30)]
+    before: list[Any] = []
+    changes = 0
+    for end in range(1, len(outputs) + 1):
+        request = limited(agent(*outputs[:end]), 3_000)
+        changes += request.messages[: len(before)] != before
+        before = list(request.messages)
+    said = int(brim.count(agent(*outputs), model=MODEL))
+    assert request.plan.cut
+    assert changes <= 1 + said / 300, "a low mark is a tenth below so small a limit"
+
+
 # Writing
 
 
 def test_a_step_leaves_and_the_words_in_the_same_message_stay() -> None:
     words = says("now this", cache_control=MARK)
-    given = body(user("go"), assistant(says("I look"), calls("a")), user(result("a", LONG), words))
+    step = assistant(says("I look"), calls("a")), user(result("a", LONG), words)
+    given = body(user("go"), *step, assistant("yes"), user("then"))
     out = cut(given, drop(1)).messages
-    assert [message["role"] for message in out] == ["user", "assistant", "user"]
+    assert [message["role"] for message in out] == ["user", "assistant"] * 2 + ["user"]
     assert out[1]["content"].startswith("[brim: 2 messages")
     assert out[2] == {"role": "user", "content": [words]}
     assert out[2]["content"][0] is words
@@ -182,6 +255,8 @@ def test_words_leave_and_the_results_in_the_same_message_stay() -> None:
         user(result("a"), says(LONG)),
         assistant(calls("b")),
         user(result("b"), says("then")),
+        assistant("yes"),
+        user("and?"),
     )
     out = cut(given, drop(2)).messages
     assert out[2] == user(result("a"))
@@ -323,7 +398,8 @@ def test_the_answers_length_is_lowered_to_the_room_but_not_below_the_thinking() 
 
 
 def test_a_cut_does_not_make_a_body_something_else() -> None:
-    given = {"messages": [user("go"), assistant(calls("a")), user(result("a", LONG), says("on"))]}
+    step = assistant(calls("a")), user(result("a", LONG), says("on"))
+    given = {"messages": [user("go"), *step, assistant("yes"), user("then")]}
     assert format_of(given) is anthropic
     request = cut(given, drop(1))
     assert brim.count(dict(request)) == request.plan.tokens

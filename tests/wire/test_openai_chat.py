@@ -147,8 +147,10 @@ def test_what_cannot_be_read_is_named(message: Any, reason: str) -> None:
     assert str(caught.value).startswith("message 1: ")
 
 
-def test_reading_can_begin_later() -> None:
-    assert [m.words for m in openai_chat.view(body(user("a"), user("b")), 1)] == [("b",)]
+def test_a_reader_goes_on_where_it_ended() -> None:
+    reader = openai_chat.Reader()
+    assert [turn.words for turn in reader.read(body(user("a")))] == [("a",)]
+    assert [turn.words for turn in reader.read(body(user("a"), user("b")))] == [("b",)]
 
 
 # Writing

@@ -110,7 +110,8 @@ def says_something(event: Mapping[str, Any]) -> bool:
         return True
     if isinstance(choices := event.get("choices"), list):
         return any(map(_has_content, choices))
-    return event.get("type") not in _OPENINGS
+    kind = event.get("type")
+    return not isinstance(kind, str) or kind not in _OPENINGS
 
 
 def _has_content(choice: object) -> bool:

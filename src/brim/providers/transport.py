@@ -392,8 +392,10 @@ class Connection:
                 f"{host} cannot be reached: {error.os_error.strerror or error.os_error}. "
                 "Check that the server runs, and that the address is right."
             )
-        # The library's words about a body that breaks off speak of an error 400 that nobody sent.
-        why = "" if isinstance(error, aiohttp.ClientPayloadError) else f": {error!s}".rstrip(": ")
+        # The library's words about an answer that it cannot read speak of an error 400 that nobody
+        # sent, and repeat the address.
+        is_unread = isinstance(error, aiohttp.ClientPayloadError | aiohttp.ClientResponseError)
+        why = "" if is_unread else f": {error!s}".rstrip(": ")
         return ConnectionFailedError(
             f"the connection to {host} broke before the answer was whole{why}. Try again."
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from brim.errors import InputError
@@ -14,12 +14,35 @@ if TYPE_CHECKING:
     from brim.plan import Plan
 
 
+class Reader(Protocol):
+    """Reads a conversation that grows, each message of it once."""
+
+    def read(self, body: Mapping[str, Any]) -> list[Message] | None:
+        """The turns that came since; None where they change how earlier ones are to be read.
+
+        A reader that said None is of no more use: another one reads all.
+        """
+
+    def apply(self, body: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+        """The body that goes out by a plan, of the body that was read last."""
+
+
 class Format(Protocol):
     """What each format's module offers."""
 
     @property
+    def __name__(self) -> str: ...
+
+    @property
+    def Reader(self) -> Callable[[], Reader]: ...  # noqa: N802 - a module's class
+
+    @property
     def MESSAGES(self) -> str:  # noqa: N802 - a module's constant
         """The key of a body under which the conversation stands."""
+
+    @property
+    def SYSTEM(self) -> str:  # noqa: N802
+        """The key of the system text that stands beside it; none is the empty one."""
 
     @property
     def REPLY_KEYS(self) -> Sequence[str]:  # noqa: N802
@@ -65,15 +88,21 @@ def checked_tools(tools: Any) -> Sequence[Mapping[str, Any]] | None:
 
 def is_fittable(body: Mapping[str, Any], form: Format) -> bool:
     """Whether the body holds the whole conversation; a history kept by the server is not in it."""
+    if form is anthropic:
+        return anthropic.fittable(body)
     return form is not openai_responses or openai_responses.fittable(body)
+
+
+def least_reply(body: Mapping[str, Any]) -> int:
+    """What an answer needs at least: a model's thinking is a part of it."""
+    thinking = body.get("thinking")
+    budget = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
+    return max(0, budget) + 1 if isinstance(budget, int) else 0
 
 
 def lowered(body: dict[str, Any], plan: Plan, form: Format) -> dict[str, Any]:
     """Lower what the caller asks for as the answer's length to what the window has left."""
-    thinking = body.get("thinking")
-    budget, least = plan.budget, plan.budget.reply
-    if isinstance(thinking, Mapping) and isinstance(thinking.get("budget_tokens"), int):
-        least = max(least, thinking["budget_tokens"] + 1)
+    budget, least = plan.budget, max(plan.budget.reply, least_reply(body))
     margin = budget.margin if plan.counted is None else 0
     left = max(budget.window - plan.size - margin, least)
     for key in form.REPLY_KEYS:

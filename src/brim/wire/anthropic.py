@@ -7,9 +7,8 @@ blocks that stay.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,18 +16,17 @@ from brim.errors import MessageError
 from brim.messages import Call, Message, Role
 from brim.wire import turns as shared
 from brim.wire.media import block_media
-from brim.wire.turns import Parts, Place, Turn, is_private, parts_of, public, text_of
+from brim.wire.turns import Parts, Place, Turn, bare, parts_of, public, text_of
 
 if TYPE_CHECKING:
     from brim.plan import Plan
 
 MESSAGES: Final = "messages"
 """Where the conversation stands in a body."""
+SYSTEM: Final = "system"
 REPLY_KEYS: Final = ("max_tokens",)
 
 Block = Mapping[str, Any]
-Entry = tuple[int, int, int, Block]
-"""What goes out, by its place: message, block, and 0 for a note that stands before it."""
 
 _ROLES: Final[Mapping[str, Role]] = {"system": "system", "user": "user", "assistant": "assistant"}
 _TEXT: Final = ("text",)
@@ -36,11 +34,88 @@ _THINKING: Final = ("thinking", "redacted_thinking")
 _SERVER_CALLS: Final = ("server_tool_use", "mcp_tool_use")
 
 
+def fittable(body: Mapping[str, Any]) -> bool:
+    """Whether the whole conversation is here: what a thread goes on from is kept by the server."""
+    thread = body.get("thread")
+    return not (isinstance(thread, Mapping) and thread.get("previous_message_id"))
+
+
 def view(body: Mapping[str, Any]) -> list[Message]:
     """The turns of a body, the system text first."""
-    source = _Source(body[MESSAGES])
-    turns = [_read(turn, source) for turn in source.turns()]
-    return _system(body) + _with_kept_thinking(turns)
+    return Reader().read(body) or []
+
+
+def apply(body: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+    """The body that goes out: the same objects where nothing was touched."""
+    reader = Reader()
+    reader.read(body)
+    return reader.apply(body, plan)
+
+
+class Reader:
+    """Reads a conversation that grows, each message of it once."""
+
+    def __init__(self) -> None:
+        self._joining = shared.Joining(_offers, _needs)
+        self._seen = 0
+        self._head = -1
+        """How many turns stand before the messages, once anything was read."""
+        self._private = False
+        self._last: Role = "system"
+        """Who spoke last, system turns aside."""
+        self._thinks = False
+        """Whether the last assistant turn has thinking that could go."""
+
+    def read(self, body: Mapping[str, Any]) -> list[Message] | None:
+        """The turns that came since; None where they change how earlier ones are to be read."""
+        source = _Source(body[MESSAGES])
+        start = len(self._joining.turns)
+        for turn in source.turns(self._seen):
+            if self._joining.add(turn, [source.at(place) for place in turn.places]) < start:
+                return None
+        turns = [_read(turn, source) for turn in self._joining.turns[start:]]
+        if not self._keep_thinking(turns):
+            return None
+        if self._head < 0:
+            head = _system(body)
+            self._head = len(head)
+            turns = head + turns
+        self._seen = len(source.messages)
+        self._private = self._private or any(turn.private for turn in turns)
+        return turns
+
+    def _keep_thinking(self, turns: list[Message]) -> bool:
+        """Make words of the thinking of a step whose results came together with the user's words.
+
+        The API wants the thinking before the last results back, also where the user goes on in
+        the same breath; but with the user's words the step is closed, and its thinking could go.
+        False where that step was read before.
+        """
+        caller = -1
+        for index, turn in enumerate(turns):
+            if turn.role == "assistant":
+                caller, self._thinks = index, bool(turn.thinking)
+            elif turn.role == "user" and self._last == "tool" and self._thinks:
+                if caller < 0:
+                    return False
+                step = turns[caller]
+                words = tuple(_as_words(step.thinking, step.words))
+                turns[caller] = replace(step, words=words, thinking=())
+                self._thinks = False
+            if turn.role != "system":
+                self._last = turn.role
+        return True
+
+    def apply(self, body: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+        """The body that goes out: the same objects where nothing was touched."""
+        if not plan.cut and not self._private:
+            return {**body, MESSAGES: list(body[MESSAGES])}
+        source = _Source(body[MESSAGES])
+        writing = _Writing(source, self._joining.turns, self._head, self._private)
+        out = {**body, MESSAGES: writing.messages(plan)}
+        if self._head and plan.history.messages[0].private:
+            out["system"] = [public(block) for block in body["system"]]
+        return out
 
 
 class _Source:
@@ -48,36 +123,49 @@ class _Source:
 
     def __init__(self, messages: Sequence[Any]) -> None:
         self.messages: Sequence[Mapping[str, Any]] = messages
-        self.blocks = [_blocks(raw, index) for index, raw in enumerate(messages)]
+        self._blocks: dict[int, Sequence[Block]] = {}
+
+    def blocks(self, index: int) -> Sequence[Block]:
+        found = self._blocks.get(index)
+        if found is None:
+            found = self._blocks[index] = _blocks(self.messages[index])
+        return found
 
     def at(self, place: Place) -> Block:
         message, number = place
-        return self.blocks[message][number] if number >= 0 else {}
+        return self.blocks(message)[number] if number >= 0 else {}
 
-    def turns(self) -> list[Turn]:
-        """A turn for each result, and one for the rest of a message."""
-        turns: list[Turn] = []
-        for index, (raw, blocks) in enumerate(zip(self.messages, self.blocks, strict=True)):
-            role = _ROLES.get(raw["role"], "other")
+    def turns(self, start: int) -> Iterator[Turn]:
+        """From a message on, a turn for each result and one for the rest of a message."""
+        for index in range(start, len(self.messages)):
+            _check(self.messages[index], index)
+            blocks = self.blocks(index)
+            role = _ROLES.get(self.messages[index]["role"], "other")
             rest: list[Place] = []
             for number, block in enumerate(blocks):
-                if role == "user" and block.get("type") == "tool_result":
-                    turns.append(Turn("tool", [(index, number)]))
+                if role == "user" and _is_result(block):
+                    yield Turn("tool", [(index, number)])
                 else:
                     rest.append((index, number))
             if rest or not blocks:
-                turns.append(Turn(role, rest or [(index, -1)]))
-        return shared.joined(turns, self.at, _offers, _needs)
+                yield Turn(role, rest or [(index, -1)])
 
 
-def _blocks(raw: object, index: int) -> list[Block]:
+def _check(raw: object, index: int) -> None:
+    """Raise for what is no message."""
     message = shared.mapping(raw, index)
     if not isinstance(message.get("role"), str) or not message["role"]:
         raise MessageError(index, "has no role")
     content = message.get("content")
+    if content is not None and not isinstance(content, str):
+        parts_of(content, index, "content")
+
+
+def _blocks(message: Block) -> Sequence[Block]:
+    content = message.get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
-    return [] if content is None else parts_of(content, index, "content")
+    return content or ()
 
 
 def _offers(block: Block) -> str | None:
@@ -92,6 +180,10 @@ def _needs(block: Block) -> Iterator[str]:
     match block.get("caller"):
         case {"tool_id": str(name)}:
             yield name
+
+
+def _is_result(block: Block) -> bool:
+    return block.get("type") == "tool_result"
 
 
 def _is_text(block: Block) -> bool:
@@ -118,7 +210,9 @@ def _read(turn: Turn, source: _Source) -> Message:
     with shared.reading(numbers[0]):
         if turn.role != "tool":
             _gather(parts, blocks)
-            return parts.message(turn.role, sources)
+            message = parts.message(turn.role, sources)
+            beside = turn.role == "user" and any(map(_is_result, source.blocks(numbers[0])))
+            return replace(message, beside=True) if beside else message
         parts.add_content(blocks[0].get("content"), parts.outputs)
         return parts.message("tool", sources, _answers(blocks[0]))
 
@@ -129,7 +223,7 @@ def _answers(block: Block) -> str | None:
 
 
 def _gather(parts: Parts, blocks: Sequence[Block]) -> None:
-    answered = {_answers(block) for block in blocks if block.get("type") == "tool_result"}
+    answered = {_answers(block) for block in blocks if _is_result(block)}
     for block in filter(None, blocks):
         if block.get("type") in _THINKING:
             parts.thinking.append(_thought(block))
@@ -160,92 +254,113 @@ def _as_words(thinking: Sequence[str], words: Sequence[str]) -> list[str]:
     return [*thinking, *(words or ("",))]
 
 
-def _with_kept_thinking(turns: list[Message]) -> list[Message]:
-    """Make words of the thinking of a step whose results came together with the user's words.
-
-    The API wants the thinking before the last results back, also where the user goes on in the
-    same breath; but with the user's words the step is closed, and its thinking could go.
-    """
-    caller, before = -1, ""
-    for index, message in enumerate(turns):
-        if message.role == "assistant":
-            caller = index
-        elif message.role == "user" and before == "tool" and caller >= 0:
-            step = turns[caller]
-            if step.thinking:
-                words = tuple(_as_words(step.thinking, step.words))
-                turns[caller] = replace(step, words=words, thinking=())
-        if message.role != "system":
-            before = message.role
-    return turns
-
-
 # Writing
 
 
-def apply(body: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
-    """The body that goes out: the same objects where nothing was touched."""
-    if shared.is_untouched(plan):
-        return {**body, MESSAGES: list(body[MESSAGES])}
-    head = len(_system(body))
-    out = {**body, MESSAGES: _messages(_Source(body[MESSAGES]), plan, head)}
-    if head and plan.history.messages[0].private:
-        out["system"] = [public(block) for block in body["system"]]
-    return out
+class _Writing:
+    """The messages that go out by a plan."""
+
+    def __init__(self, source: _Source, turns: Sequence[Turn], head: int, private: bool) -> None:
+        self._source = source
+        self._turns = turns
+        self._head = head
+        self._private = private
+        """Whether any of them may have fields of brim's own."""
+        self._written: dict[int, dict[int, Block | None]] = {}
+        """For each message that is touched, what stands in place of which block, if anything."""
+        self._notes: dict[Place, Block] = {}
+        """What is said between the messages, by the block that it stands before."""
+
+    def messages(self, plan: Plan) -> list[Block]:
+        self._write(plan)
+        out: list[Block] = []
+        last = -1
+        for index, raw in enumerate(self._source.messages):
+            for message in self._rebuilt(index) if index in self._written else (raw,):
+                if index != last + 1 and out and _continues(out[-1], message):
+                    content = [*out[-1]["content"], *_blocks(message)]
+                    out[-1] = {**out[-1], **message, "content": content}
+                else:
+                    out.append(message)
+                last = index
+        return out
+
+    def _write(self, plan: Plan) -> None:
+        seen = plan.history.messages
+        for index in shared.left_out(plan):
+            for place in self._places(index):
+                self._put(place, None)
+        for index, after in plan.changed.items():
+            places = self._places(index)
+            for place, block in _written(places, self._source, seen[index], after):
+                self._put(place, block)
+        for note in plan.notes:
+            if note.role != "paragraph":
+                self._notes[self._places(note.at)[0]] = {"role": note.role, "content": note.text}
+                self._touch(note.at)
+        for index in plan.kept if self._private else ():
+            if seen[index].private:
+                self._touch(index)
+
+    def _touch(self, index: int) -> None:
+        """Have the messages of a turn made anew."""
+        for message, _ in self._places(index):
+            self._written.setdefault(message, {})
+
+    def _put(self, place: Place, block: Block | None) -> None:
+        self._written.setdefault(place[0], {})[place[1]] = block
+
+    def _places(self, index: int) -> Sequence[Place]:
+        """The blocks of a turn; none for the system text."""
+        return self._turns[index - self._head].places if index >= self._head else ()
+
+    def _rebuilt(self, index: int) -> Iterator[Block]:
+        """A message of the blocks that stay, in parts where a note stands between them."""
+        raw, before = self._source.messages[index], self._source.blocks(index)
+        written = self._written[index]
+        own: list[Block] = []
+        if (index, -1) in self._notes:
+            yield self._notes[index, -1]
+        for number, block in {**dict(enumerate(before)), **written}.items():
+            if number >= 0 and (index, number) in self._notes:
+                if own:
+                    yield self._message(raw, before, own)
+                    own = []
+                yield self._notes[index, number]
+            if block is not None:
+                own.append(block)
+        if own or not (before or written):
+            yield self._message(raw, before, own)
+
+    def _message(self, raw: Block, before: Sequence[Block], own: Sequence[Block]) -> Block:
+        """A message of these blocks; itself where they are all that it had, as they were."""
+        if self._private:
+            raw, own = bare(raw), [bare(block) for block in own]
+        if len(own) == len(before) and all(map(is_, own, before)):
+            return raw
+        if isinstance(raw.get("content"), str) and len(own) == 1:
+            return {**raw, "content": own[0]["text"]}
+        return {**raw, "content": own}
 
 
-def _messages(source: _Source, plan: Plan, head: int) -> list[Block]:
-    entries = sorted(_entries(source, plan, head), key=lambda entry: entry[:3])
-    out: list[Block] = []
-    last = -1
-    for (index, is_block), group in groupby(entries, key=lambda entry: (entry[0], entry[2])):
-        if not is_block:
-            out += [note for *_, note in group]
-            continue
-        blocks = [block for _, number, _, block in group if number >= 0]
-        message = _rebuilt(source.messages[index], source.blocks[index], blocks)
-        if out and index != last + 1 and _continues(out[-1], message):
-            content = [*out[-1]["content"], *_blocks(message, index)]
-            out[-1] = {**out[-1], **message, "content": content}
-        else:
-            out.append(message)
-        last = index
-    return out
-
-
-def _entries(source: _Source, plan: Plan, head: int) -> Iterator[Entry]:
-    turns = source.turns()
-    seen, changed = plan.history.messages, plan.changed
-    notes = {note.at: note for note in plan.notes if note.role != "paragraph"}
-    for index in plan.kept[head:]:
-        turn = turns[index - head]
-        if index in notes:
-            note = notes[index]
-            yield *turn.places[0], 0, {"role": note.role, "content": note.text}
-        if index in changed:
-            yield from _written(turn, source, seen[index], changed[index])
-        else:
-            for place in turn.places:
-                yield *place, 1, source.at(place)
-
-
-def _written(turn: Turn, source: _Source, before: Message, after: Message) -> Iterator[Entry]:
-    """The blocks of a turn with what was changed of it put in."""
-    blocks = [source.at(place) for place in turn.places]
+def _written(
+    places: Sequence[Place], source: _Source, before: Message, after: Message
+) -> Iterator[tuple[Place, Block | None]]:
+    """What was changed of a turn, by the place in which it stands."""
+    blocks = [source.at(place) for place in places]
+    if before.role == "tool":
+        yield places[0], _write_result(blocks[0], after.outputs)
+        return
     thoughts = [block for block in blocks if block.get("type") in _THINKING]
     texts = list(after.words if before.thinking else after.words[len(thoughts) :])
-    for place, block in zip(turn.places, blocks, strict=True):
+    for place, block in zip(places, blocks, strict=True):
         if block in thoughts and before.thinking and not after.thinking:
-            continue
-        if turn.role == "tool":
-            yield *place, 1, _write_result(block, after.outputs)
+            yield place, None
         elif _is_text(block) and (text := texts.pop(0)) != block["text"]:
-            yield *place, 1, {**block, "text": text}
-        else:
-            yield *place, 1, block
-    message = turn.places[-1][0]
-    for text in filter(None, texts):
-        yield message, len(source.blocks[message]), 1, {"type": "text", "text": text}
+            yield place, {**block, "text": text}
+    message = places[-1][0]
+    for number, text in enumerate(filter(None, texts), len(source.blocks(message))):
+        yield (message, number), {"type": "text", "text": text}
 
 
 def _write_result(block: Block, outputs: Sequence[str]) -> Block:
@@ -259,16 +374,6 @@ def _write_result(block: Block, outputs: Sequence[str]) -> Block:
     if not written and block.get("is_error"):
         del out["is_error"]  # an error without a text is refused
     return out
-
-
-def _rebuilt(raw: Block, before: Sequence[Block], blocks: Iterable[Block]) -> Block:
-    """A message of the blocks that stay; itself where all of them do, as they were."""
-    own = [public(block) if is_private(block) else block for block in blocks]
-    if len(own) == len(before) and all(map(is_, own, before)):
-        return public(raw) if is_private(raw) else raw
-    if isinstance(raw.get("content"), str) and len(own) == 1:
-        return {**public(raw), "content": own[0]["text"]}
-    return {**public(raw), "content": own}
 
 
 def _continues(last: Block, message: Block) -> bool:

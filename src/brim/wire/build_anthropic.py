@@ -296,7 +296,7 @@ def _mark_message(body: dict[str, Any], index: int) -> bool:
     if not body["messages"]:
         return False
     message, later = body["messages"][index], body["messages"][index + 1 :]
-    marked = _marked(_listed(message["content"]), _mark_before(_marks_of(later)))
+    marked = _marked(_listed(message.get("content")), _mark_before(_marks_of(later)))
     if marked is not None:
         messages = list(body["messages"])
         messages[index] = {**message, "content": marked}
@@ -318,7 +318,7 @@ def _marked(blocks: Sequence[Part], mark: Part) -> list[Part] | None:
 
 def _mark_before(later: Iterable[Part]) -> Part:
     """A mark that may stand before those: what is to last longer must come first."""
-    lasting = any(mark.get("ttl") == "1h" for mark in later)
+    lasting = any(isinstance(mark, Mapping) and mark.get("ttl") == "1h" for mark in later)
     return {"type": "ephemeral", "ttl": "1h"} if lasting else {"type": "ephemeral"}
 
 
@@ -339,6 +339,8 @@ def _marks_of(messages: Iterable[Part]) -> Iterator[Part]:
 
 
 def _listed(content: object) -> list[Part]:
+    """The blocks of a content; none where something else stands among them."""
     if isinstance(content, str):
         return [_text(content)] if content.strip() else []
-    return list(content) if isinstance(content, Sequence) else []
+    blocks = list(content) if isinstance(content, Sequence) else []
+    return blocks if all(isinstance(block, Mapping) for block in blocks) else []

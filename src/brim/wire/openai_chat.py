@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MESSAGES: Final = "messages"
 """Where the conversation stands in a body."""
+SYSTEM: Final = ""
 REPLY_KEYS: Final = ("max_completion_tokens", "max_tokens")
 
 _ROLES: Final[Mapping[str, Role]] = {
@@ -38,10 +39,31 @@ THINKING: Final = (*PLAIN_THINKING, *SIGNED_THINKING)
 _COMMON: Final = frozenset(("role", "content", "name", "tool_calls", "tool_call_id"))
 
 
-def view(body: Mapping[str, Any], start: int = 0) -> list[Message]:
-    """The messages of a body; those before `start` are left out."""
-    messages = body[MESSAGES]
-    return [read(messages[index], index) for index in range(start, len(messages))]
+def view(body: Mapping[str, Any]) -> list[Message]:
+    """The messages of a body."""
+    return Reader().read(body)
+
+
+class Reader:
+    """Reads a conversation that grows, each message of it once."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+        self._private = False
+
+    def read(self, body: Mapping[str, Any]) -> list[Message]:
+        """The messages that came since."""
+        messages, start = body[MESSAGES], self._seen
+        self._seen = len(messages)
+        new = [read(messages[index], index) for index in range(start, self._seen)]
+        self._private = self._private or any(message.private for message in new)
+        return new
+
+    def apply(self, body: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+        """The body that goes out: the same objects where nothing was touched."""
+        if not plan.cut and not self._private:
+            return {**body, MESSAGES: list(body[MESSAGES])}
+        return apply(body, plan)
 
 
 def read(given: object, index: int) -> Message:

@@ -15,18 +15,17 @@ from brim.marks import gap_note
 from brim.messages import Call, Message, Role
 from brim.wire import turns as shared
 from brim.wire.media import image_data, input_media
-from brim.wire.turns import Parts, Turn, is_private, opaque, public, text_of
+from brim.wire.turns import Parts, Turn, bare, opaque, text_of
 
 if TYPE_CHECKING:
     from brim.plan import Plan
 
 MESSAGES: Final = "input"
 """Where the conversation stands in a body."""
+SYSTEM: Final = "instructions"
 REPLY_KEYS: Final = ("max_output_tokens",)
 
 Item = Mapping[str, Any]
-Entry = tuple[int, int, Item]
-"""What goes out, by its place: the item, and whether it stands before it (0), there or after it."""
 
 _ROLES: Final[Mapping[str, Role]] = {
     "system": "system",
@@ -48,16 +47,136 @@ def fittable(body: Mapping[str, Any]) -> bool:
 
 def view(body: Mapping[str, Any]) -> list[Message]:
     """The turns of a body, the instructions first."""
-    given = body.get(MESSAGES)
-    head = _instructions(body)
-    if given is None:
-        return head
-    if isinstance(given, str):
-        return [*head, Message("user", (given,))]
-    items = _items(given)
-    turns = _turns(items)
-    messages = [_read(turn, items) for turn in turns]
-    return head + _with_unseen_calls(messages, turns, items)
+    return Reader().read(body) or []
+
+
+def apply(body: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+    """The body that goes out: the same objects where nothing was touched."""
+    reader = Reader()
+    reader.read(body)
+    return reader.apply(body, plan)
+
+
+class Reader:
+    """Reads a conversation that grows, each item of it once."""
+
+    def __init__(self) -> None:
+        self._joining = shared.Joining(_offers, _needs)
+        self._turns: list[Turn] = []
+        self._seen = 0
+        self._head = -1
+        """How many turns stand before the items, once anything was read."""
+        self._private = False
+        self._last: Role = "system"
+        """Whose the last item is."""
+        self._refers = False
+        """Whether the calls of the last assistant turn may stand on the server."""
+
+    def read(self, body: Mapping[str, Any]) -> list[Message] | None:
+        """The turns that came since; None where they change how earlier ones are to be read."""
+        head = _instructions(body) if self._head < 0 else []
+        given = body.get(MESSAGES)
+        if given is None:
+            return head
+        if isinstance(given, str):
+            return [*head, Message("user", (given,))]
+        items, start = _items(given, self._seen), len(self._turns)
+        if not self._group(items):
+            return None
+        turns = [_read(turn, items) for turn in self._turns[start:]]
+        if not self._add_unseen_calls(turns, self._turns[start:], items):
+            return None
+        self._seen = len(items)
+        self._head = max(self._head, len(head))
+        self._private = self._private or any(turn.private for turn in turns)
+        return head + turns
+
+    def _group(self, items: Sequence[Item]) -> bool:
+        """Make turns of the items that came since; False where an earlier turn goes on in them."""
+        own, start = len(self._turns), len(self._joining.turns)
+        for turn in self._grouped(items):
+            parts = [items[place] for place, _ in turn.places]
+            if turn.role == self._last == "assistant" or self._joining.add(turn, parts) < start:
+                return False
+            self._last = turn.role
+        for turn in self._joining.turns[start:]:
+            if not self._turns or not _is_aside(items[turn.places[0][0]], self._turns[-1], items):
+                self._turns.append(turn)
+            elif len(self._turns) > own:
+                self._turns[-1].places += turn.places
+            else:
+                return False
+        return True
+
+    def _grouped(self, items: Sequence[Item]) -> list[Turn]:
+        """The items that came since, those of an assistant that follow each other as one turn."""
+        turns: list[Turn] = []
+        for index in range(self._seen, len(items)):
+            role = _role(items[index], index)
+            if turns and role == turns[-1].role == "assistant":
+                turns[-1].places.append((index, 0))
+            else:
+                turns.append(Turn(role, [(index, 0)]))
+        return turns
+
+    def _add_unseen_calls(
+        self, messages: list[Message], turns: Sequence[Turn], items: Sequence[Item]
+    ) -> bool:
+        """Give a turn with references the calls that its outputs answer: they stand on the server.
+
+        False where that turn was read before.
+        """
+        caller = -1
+        for index, (message, turn) in enumerate(zip(messages, turns, strict=True)):
+            if message.role == "assistant":
+                caller = index
+                self._refers = any(_is_reference(items[place]) for place, _ in turn.places)
+            elif message.role in ("user", "other"):
+                self._refers = False
+            elif message.role == "tool" and self._refers:
+                if caller < 0:
+                    return False
+                messages[caller] = _with_call(messages[caller], message.answers)
+        return True
+
+    def apply(self, body: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+        """The body that goes out: the same objects where nothing was touched."""
+        items = body.get(MESSAGES)
+        if items is None or isinstance(items, str):
+            return dict(body)
+        if not plan.cut and not self._private:
+            return {**body, MESSAGES: list(items)}
+        written = self._written(items, plan)
+        out: list[Item] = []
+        for place, item in enumerate(items):
+            out += written.get(place, (item,))
+        return {**body, MESSAGES: out}
+
+    def _written(self, items: Sequence[Item], plan: Plan) -> dict[int, list[Item]]:
+        """What stands in the place of items that do not go out as they came in."""
+        seen = plan.history.messages
+        written: dict[int, list[Item]] = {}
+        for index in shared.left_out(plan):
+            written.update((place, []) for place in self._places(index))
+        for index in plan.kept if self._private else ():
+            if seen[index].private:
+                written.update((place, [bare(items[place])]) for place in self._places(index))
+        for index, message in plan.changed.items():
+            places = self._places(index)
+            own, added = _written([items[place] for place in places], seen[index], message)
+            written.update((place, [bare(item)]) for place, item in zip(places, own, strict=True))
+            written[places[-1]] += added
+        for note in plan.notes:
+            if note.role != "paragraph":
+                place = self._places(note.at)[0]
+                said = {"type": "message", "role": note.role, "content": note.text}
+                written[place] = [said, *written.get(place, (items[place],))]
+        return written
+
+    def _places(self, index: int) -> list[int]:
+        """The items of a turn; none for the instructions."""
+        turn = index - self._head
+        return [place for place, _ in self._turns[turn].places] if turn >= 0 else []
 
 
 def _instructions(body: Mapping[str, Any]) -> list[Message]:
@@ -65,27 +184,13 @@ def _instructions(body: Mapping[str, Any]) -> list[Message]:
     return [Message("system", (text_of(instructions),))] if instructions else []
 
 
-def _items(given: object) -> list[Item]:
+def _items(given: object, start: int) -> Sequence[Item]:
+    """The items of a body; those before `start` were looked at before."""
     if not isinstance(given, Sequence):
         raise InputError(f"`input` must be text or a list of items, not {type(given).__name__}")
-    return [shared.mapping(item, index) for index, item in enumerate(given)]
-
-
-def _turns(items: Sequence[Item]) -> list[Turn]:
-    grouped: list[Turn] = []
-    for index, item in enumerate(items):
-        role = _role(item, index)
-        if grouped and role == grouped[-1].role == "assistant":
-            grouped[-1].places.append((index, 0))
-        else:
-            grouped.append(Turn(role, [(index, 0)]))
-    turns: list[Turn] = []
-    for turn in shared.joined(grouped, lambda place: items[place[0]], _offers, _needs):
-        if turns and _is_aside(items[turn.places[0][0]], turns[-1], items):
-            turns[-1].places += turn.places
-        else:
-            turns.append(turn)
-    return turns
+    for index in range(start, len(given)):
+        shared.mapping(given[index], index)
+    return given
 
 
 def _role(item: Item, index: int) -> Role:
@@ -201,56 +306,14 @@ def _call(item: Item) -> Call | None:
     return Call(name, kind, opaque(item)) if kind.endswith("_call") else None
 
 
-def _with_unseen_calls(
-    messages: list[Message], turns: Sequence[Turn], items: Sequence[Item]
-) -> list[Message]:
-    """Give a turn with references the calls that its outputs answer: they stand on the server."""
-    caller = -1
-    for index, (message, turn) in enumerate(zip(messages, turns, strict=True)):
-        if message.role == "assistant":
-            caller = index if any(_is_reference(items[place]) for place, _ in turn.places) else -1
-        elif message.role in ("user", "other"):
-            caller = -1
-        elif message.role == "tool" and caller >= 0:
-            calls = messages[caller].calls
-            if message.answers is not None and message.answers not in {call.id for call in calls}:
-                unseen = Call(message.answers, "", "")
-                messages[caller] = replace(messages[caller], calls=(*calls, unseen))
-    return messages
+def _with_call(message: Message, name: str | None) -> Message:
+    """A turn that makes a call of this id, if it did not before."""
+    if name is None or name in (call.id for call in message.calls):
+        return message
+    return replace(message, calls=(*message.calls, Call(name, "", "")))
 
 
 # Writing
-
-
-def apply(body: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
-    """The body that goes out: the same objects where nothing was touched."""
-    given = body.get(MESSAGES)
-    if given is None or isinstance(given, str):
-        return dict(body)
-    if shared.is_untouched(plan):
-        return {**body, MESSAGES: list(given)}
-    items = _items(given)
-    entries = sorted(_entries(items, plan, len(_instructions(body))), key=lambda entry: entry[:2])
-    return {**body, MESSAGES: [item for *_, item in entries]}
-
-
-def _entries(items: Sequence[Item], plan: Plan, head: int) -> Iterator[Entry]:
-    turns = _turns(items)
-    seen, changed = plan.history.messages, plan.changed
-    notes = {note.at: note for note in plan.notes if note.role != "paragraph"}
-    for index in plan.kept[head:]:
-        places = [place for place, _ in turns[index - head].places]
-        own = [items[place] for place in places]
-        if index in notes:
-            note = notes[index]
-            yield places[0], 0, {"role": note.role, "content": note.text}
-        added: list[Item] = []
-        if index in changed:
-            own, added = _written(own, seen[index], changed[index])
-        for place, item in zip(places, own, strict=True):
-            yield place, 1, public(item) if is_private(item) else item
-        for item in added:
-            yield places[-1], 2, item
 
 
 def _written(
@@ -271,7 +334,8 @@ def _written(
         own, left = left[: len(texts)], left[len(texts) :]
         out.append(item if own == texts else _with_words(item, own))
     if before.role == "assistant":
-        return out, [{"role": "assistant", "content": text} for text in left]
+        added = {"type": "message", "role": "assistant"}
+        return out, [{**added, "content": text} for text in left]
     if left:
         content = [*(out[-1].get("content") or ()), *_input_texts(left)]
         out[-1] = {**out[-1], "content": content}

@@ -34,35 +34,44 @@ class Turn:
     places: list[Place]
 
 
-def joined(
-    turns: Iterable[Turn],
-    at: Callable[[Place], Part],
-    offers: Callable[[Part], str | None],
-    needs: Callable[[Part], Iterable[str]],
-) -> list[Turn]:
-    """Make one turn of those that cannot be parted.
+class Joining:
+    """Turns that come in one by one; of those that cannot be parted it makes one.
 
     A server's tool may still be at work when it asks for the client's own tools: its end then
-    stands several turns after its beginning. `at` gives what stands at a place, `offers` the id
-    under which that can be referred to, `needs` the ids that it refers to.
+    stands several turns after its beginning. `offers` gives the id under which a part can be
+    referred to, `needs` the ids that it refers to.
     """
-    out: list[Turn] = []
-    home: dict[str, int] = {}
-    for turn in turns:
-        parts = [at(place) for place in turn.places]
-        own = set(map(offers, parts))
-        needed = {name for part in parts for name in needs(part)} - own
-        start = min((home[name] for name in needed if name in home), default=len(out))
-        if start < len(out):
-            members = [*out[start:], turn]
-            systems = [member for member in members if member.role == "system"]
-            spoken = [member.places for member in members if member.role != "system"]
-            out[start:] = [Turn("assistant", [*chain(*spoken)]), *systems]
-            home = {name: min(place, start) for name, place in home.items()}
+
+    def __init__(
+        self, offers: Callable[[Part], str | None], needs: Callable[[Part], Iterable[str]]
+    ) -> None:
+        self.turns: list[Turn] = []
+        self._offers = offers
+        self._needs = needs
+        self._home: dict[str, int] = {}
+        """Where the turn stands that offers an id."""
+
+    def add(self, turn: Turn, parts: Sequence[Part]) -> int:
+        """Take in a turn and what it is made of; gives the first turn that is not as it was."""
+        own = {name for part in parts if (name := self._offers(part)) is not None}
+        needed = {name for part in parts for name in self._needs(part)} - own
+        start = min(
+            (self._home[name] for name in needed if name in self._home), default=len(self.turns)
+        )
+        if start < len(self.turns):
+            self._join(start, turn)
         else:
-            out.append(turn)
-        home.update((name, start) for name in own if name is not None)
-    return out
+            self.turns.append(turn)
+        for name in own:
+            self._home[name] = start
+        return start
+
+    def _join(self, start: int, turn: Turn) -> None:
+        members = [*self.turns[start:], turn]
+        systems = [member for member in members if member.role == "system"]
+        spoken = [member.places for member in members if member.role != "system"]
+        self.turns[start:] = [Turn("assistant", [*chain(*spoken)]), *systems]
+        self._home = {name: min(place, start) for name, place in self._home.items()}
 
 
 @contextmanager
@@ -76,9 +85,9 @@ def reading(index: int) -> Iterator[None]:
         raise MessageError(index, "holds itself, or is nested too deeply") from None
 
 
-def is_untouched(plan: Plan) -> bool:
-    """Whether a body can go out as it came in."""
-    return not plan.cut and not any(message.private for message in plan.history.messages)
+def left_out(plan: Plan) -> set[int]:
+    """The turns that do not go out."""
+    return set(range(plan.length)).difference(plan.kept)
 
 
 # Fields of brim's own
@@ -86,6 +95,11 @@ def is_untouched(plan: Plan) -> bool:
 
 def is_private(raw: Part) -> bool:
     return any(str(key).startswith("_") for key in raw)
+
+
+def bare(raw: Part) -> Part:
+    """A message, an item or a part as it is sent: itself, unless it has fields of brim's own."""
+    return public(raw) if is_private(raw) else raw
 
 
 def public(raw: Part) -> dict[str, Any]:
@@ -166,7 +180,7 @@ def kind(value: object) -> str:
 
 def mapping(value: object, index: int, what: str = "") -> Part:
     """A message, an item or a part, which `what` names; the index is for the error."""
-    if not isinstance(value, Mapping):
+    if type(value) is not dict and not isinstance(value, Mapping):
         raise MessageError(
             index,
             f"{what}must be a mapping, but is {kind(value)}; "
