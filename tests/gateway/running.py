@@ -14,7 +14,7 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import uvicorn
 
@@ -22,8 +22,9 @@ from brim.config import Config, UpstreamConfig
 from brim.gateway.app import Gateway, create_app
 from brim.gateway.connection import BoundedConnection
 from brim.gateway.serving import listening
+from brim.providers.endpoint import Format
 
-FORMATS = ("openai", "anthropic", "responses")
+FORMATS: Final[tuple[Format, ...]] = ("openai", "anthropic", "responses")
 
 
 class Running(NamedTuple):

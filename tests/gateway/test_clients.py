@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any
 
 import pytest
 
@@ -13,14 +15,15 @@ from tests.gateway.clients import (
     WORDS,
     Asking,
     anthropic_client,
-    chat_of,
+    langchain_openai,
     long_talk,
     openai_client,
 )
+from tests.gateway.posting import CHAT, MESSAGES, body_of
 from tests.gateway.running import Running, config_of, running
 
 TURNS = long_talk(120)
-"""About ten times the window."""
+"""More than ten times the window."""
 
 
 @pytest.fixture(scope="module")
@@ -28,22 +31,51 @@ def llama(llama_with: LlamaWith) -> LocalServer:
     return llama_with(window=512)
 
 
-@pytest.fixture
-def gateway(llama: LocalServer) -> Iterator[Running]:
-    with running(config_of(llama.url, key_env="KEY", reply=WORDS), {"KEY": llama.key}) as started:
-        yield started
+def gateway_to(llama: LocalServer) -> AbstractContextManager[Running]:
+    return running(config_of(llama.url, key_env="KEY", reply=WORDS), {"KEY": llama.key})
 
 
 @pytest.mark.parametrize("ask", ASKING.values(), ids=ASKING)
-def test_no_history_is_too_long(ask: Asking, gateway: Running, llama: LocalServer) -> None:
-    assert ask(gateway.url, llama.model, TURNS).strip()
+def test_no_history_is_too_long(ask: Asking, llama: LocalServer) -> None:
+    with gateway_to(llama) as gateway:
+        assert ask(gateway.url, llama.model, TURNS).strip()
     (record,) = gateway.gateway.records.newest(10)
-    assert record.status == 200
-    assert record.end == "whole"
-    assert record.resent == 0
+    assert (record.status, record.end, record.resent) == (200, "whole", 0)
     assert record.before is not None
     assert record.before > 10 * llama.window
+    assert record.cut["dropped"] > 150
     assert record.usage is not None
     assert not record.is_usage_counted
     assert record.usage.input + WORDS <= llama.window
-    assert record.cut["dropped"] > 150
+
+
+def test_headers_say_what_was_cut(llama: LocalServer) -> None:
+    def asked(path: str) -> Any:
+        return body_of(path, TURNS, reply=4) | {"model": llama.model}
+
+    with (
+        gateway_to(llama) as gateway,
+        openai_client(gateway.url) as client,
+        anthropic_client(gateway.url) as other,
+    ):
+        chat = client.chat.completions.with_raw_response.create(**asked(CHAT))
+        check(chat.headers, chat.parse().usage.prompt_tokens, llama)
+        with other.messages.with_streaming_response.create(**asked(MESSAGES)) as message:
+            usage = message.parse().usage
+            read = usage.input_tokens + (usage.cache_read_input_tokens or 0)
+            check(message.headers, read, llama)
+        chain = langchain_openai(gateway.url, llama.model, include_response_headers=True)
+        said: Any = chain.invoke([{"role": role, "content": text} for role, text in TURNS])
+        check(said.response_metadata["headers"], said.usage_metadata["input_tokens"], llama)
+
+
+def check(headers: Mapping[str, str], used: int, llama: LocalServer) -> None:
+    """The numbers that an answer's headers tell are those of the request that was answered."""
+    assert headers["brim-request-id"].startswith("brim_")
+    assert headers["brim-upstream"] == "upstream-1"
+    assert int(headers["brim-tokens-before"]) > 10 * llama.window
+    assert int(headers["brim-tokens"]) <= int(headers["brim-limit"]) <= llama.window - WORDS
+    assert int(headers["brim-tokens"]) == pytest.approx(used, rel=0.25)
+    assert headers["brim-count"] in ("estimate", "server")
+    assert headers["brim-cut"].startswith("dropped=")
+    assert headers["brim-policy"] == "steady"

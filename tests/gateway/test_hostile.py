@@ -1,4 +1,4 @@
-"""Whatever a client sends as a body, it gets an error that its library reads, and others are served.
+"""Whatever a client sends as a body, it gets an error that its library reads.
 
 What HTTP itself can be misused for is in `test_hostile_connections.py`.
 """
@@ -143,9 +143,7 @@ NO_CONVERSATIONS: Mapping[str, object] = {
 @pytest.mark.parametrize("path", [CHAT, MESSAGES, COUNT_TOKENS])
 @pytest.mark.parametrize("value", [*NO_CONVERSATIONS.values(), "Hello?"],
                          ids=[*NO_CONVERSATIONS, "a text"])  # fmt: skip
-def test_messages_that_are_none_are_refused(
-    client: httpx.Client, path: str, value: object
-) -> None:
+def test_messages_that_are_none_are_refused(client: httpx.Client, path: str, value: object) -> None:
     assert refused(client, path, json.dumps(conversation(path, value)).encode())
 
 
@@ -226,9 +224,7 @@ def test_odd_characters_reach_the_upstream_as_they_are(
 
 
 @pytest.mark.parametrize("path", [CHAT, MESSAGES, RESPONSES])
-def test_half_an_emoji_survives_a_cut(
-    client: httpx.Client, upstream: Scripted, path: str
-) -> None:
+def test_half_an_emoji_survives_a_cut(client: httpx.Client, upstream: Scripted, path: str) -> None:
     said: list[Any] = [{"role": "user", "content": f"{n} {'word ' * 100}\ud83d"} for n in range(99)]
     for turn in said[1::2]:
         turn["role"] = "assistant"
@@ -237,6 +233,18 @@ def test_half_an_emoji_survives_a_cut(
     assert answer.headers["brim-cut"].startswith("dropped=")
     assert upstream.requests[-1].raw.count(b"\\ud83d") < 99
     assert upstream.requests[-1].body["input" if path == RESPONSES else "messages"][-1] == said[-1]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"messages": [{"role": "user"}]}, {"messages": []}, {"tools": ["f", None]},
+     {"system": [5]}, {"messages": [{"role": "user", "content": [
+         {"type": [], "cache_control": "always"}]}]}],
+)  # fmt: skip
+def test_marks_are_set_only_where_they_can_be(client: httpx.Client, fields: dict[str, Any]) -> None:
+    raw = json.dumps(body_for(MESSAGES, **fields)).encode()
+    answer = posted(client, MESSAGES, raw, **{"brim-cache-marks": "on"})
+    assert answer.status_code in (200, 400)
 
 
 def test_of_a_key_that_comes_twice_the_last_value_counts(client: httpx.Client) -> None:

@@ -175,6 +175,11 @@ def test_a_wish_that_means_nothing_is_refused(served: Running, head: str) -> Non
     assert b"_header" in answer
 
 
+@pytest.mark.parametrize("origin", ["https://example.org", "null", "http://[", "http://a\\b"])
+def test_a_web_page_is_refused(served: Running, origin: str) -> None:
+    assert status(told(served, request(SIZED, f"Origin: {origin}"))) == 403
+
+
 @pytest.mark.parametrize(
     "path",
     ["/", "/v1", "//v1/chat/completions", "/v1/../v1/chat/completions", "/v1/chat/completions/",

@@ -199,11 +199,13 @@ def test_an_answer_without_end_is_cut_off() -> None:
 
 def test_a_line_without_end_is_passed_on_as_it_comes() -> None:
     async def read() -> None:
-        async with asking(endless(stream=True)) as (client, _):
-            async with client.post(CHAT, json=body(CHAT, stream=True)) as answer:
-                passed = await answer.content.readexactly(8 << 20)
-                assert passed == b"data: " + b"x" * (len(passed) - 6)
-                answer.close()
+        async with (
+            asking(endless(stream=True)) as (client, _),
+            client.post(CHAT, json=body(CHAT, stream=True)) as answer,
+        ):
+            passed = await answer.content.readexactly(8 << 20)
+            assert passed == b"data: " + b"x" * (len(passed) - 6)
+            answer.close()
 
     run(read())
 

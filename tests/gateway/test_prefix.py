@@ -91,6 +91,26 @@ def test_between_edits_each_request_begins_with_the_one_before(
         exchanges = list(talked(config, path, at_length, TURNS, model=model))
         sent = [[*map(unmarked, turns_in(path, asked.body))] for asked in upstream.requests]
         assert not upstream.refused
+    last = exchanges[-1].headers
+    assert last["brim-count"] == ("exact" if model == counted_as else "estimate")
+    check(sent, exchanges)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_so_it_is_where_the_server_counts_every_request(path: str) -> None:
+    with Scripted("So it is.", window=WINDOW, counted_as="mistral-7b", caches=True, counts=True,
+                  like="llama.cpp") as upstream:  # fmt: skip
+        config = config_of(upstream.url, reply=REPLY, cache_marks=True, count="always")
+        exchanges = list(talked(config, path, at_length, TURNS))
+        sent = [[*map(unmarked, turns_in(path, asked.body))] for asked in upstream.requests]
+        assert not upstream.refused
+    assert {exchange.headers["brim-count"] for exchange in exchanges} == {"server"}
+    assert all(int(each.headers["brim-tokens"]) == each.usage.input for each in exchanges)
+    check(sent, exchanges)
+
+
+def check(sent: Sequence[Sequence[Any]], exchanges: Sequence[Exchange]) -> None:
+    """What was sent before is found in the cache but for the edits, which are few."""
     edits = 0
     for (before, after), (earlier, later) in zip(pairwise(sent), pairwise(exchanges), strict=True):
         if continues(before, after):
@@ -100,7 +120,6 @@ def test_between_edits_each_request_begins_with_the_one_before(
             assert later.headers["brim-cut"] != "none"
             assert later.usage.cached < earlier.usage.input
     last = exchanges[-1].headers
-    assert last["brim-count"] == ("exact" if model == counted_as else "estimate")
     assert 5 < edits <= most_edits(int(last["brim-tokens-before"]), int(last["brim-limit"]))
 
 

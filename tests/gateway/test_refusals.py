@@ -147,6 +147,34 @@ def test_a_history_that_the_server_keeps_is_relayed() -> None:
         assert ask(gateway, RESPONSES).text == "Blue."
 
 
+def test_a_thread_that_the_server_keeps_is_relayed() -> None:
+    thread = {"type": "continue", "previous_message_id": "msg_1"}
+    with (
+        Scripted("Blue.", window=TRUE, tells_window=False) as upstream,
+        before(upstream) as gateway,
+    ):
+        answer = ask(gateway, MESSAGES, thread=thread)
+        assert answer.status == 400
+        assert "prompt is too long" in answer.body["error"]["message"]
+        assert answer.headers["brim-count"] == "unknown"
+        assert len(upstream.requests) == 1
+
+
+def test_a_shorter_answer_may_be_enough() -> None:
+    said = (
+        "input length and `max_tokens` exceed context limit: 4211 + 9000 > 12000, decrease input "
+    )
+    error = {"type": "invalid_request_error", "message": f"{said}length or `max_tokens`"}
+    with Scripted([Fault(400, error=error), "Blue."]) as upstream, before(upstream) as gateway:
+        answer = posted(gateway.url, MESSAGES, body_of(MESSAGES, TURNS, reply=8_000))
+        assert answer.text == "Blue."
+        assert answer.headers["brim-cut"] == "none"
+        first, second = (asked.body for asked in upstream.requests)
+    assert first["max_tokens"] == 8_000
+    assert 20 < second["max_tokens"] <= 12_000 - 4_211
+    assert second["messages"] == first["messages"]
+
+
 @pytest.mark.parametrize("reply", [20, 3_000])
 @pytest.mark.parametrize("path", PATHS)
 def test_without_fitting_all_is_relayed(path: str, reply: int) -> None:

@@ -16,7 +16,7 @@ from brim import planning, wire
 from brim.errors import ContextOverflowError
 from brim.gateway import bodies
 from brim.gateway.forms import CHAT, MESSAGES
-from brim.planning import CountJob, expected
+from brim.planning import CountJob, Reported, expected
 from brim.policies import OFF
 from brim.wire import build_anthropic
 
@@ -24,18 +24,27 @@ if TYPE_CHECKING:
     from brim.fitter import Fitter, Reading
     from brim.gateway.forms import Form
     from brim.plan import Plan
-    from brim.planning import Ask, Reported
+    from brim.planning import Ask
 
 Deciding = Generator[CountJob, "int | None", "Plan"]
 
 
 def deciding(reading: Reading, ask: Ask) -> Deciding:
     """What is sent of a body: by brim's own count, and by the server's where only that tells."""
-    is_fittable = wire.is_fittable(reading.body, reading.form)
-    if is_fittable and reading.fitter.policy is OFF:
+    if not wire.is_fittable(reading.body, reading.form):
+        return reading.plan()
+    if reading.fitter.policy is OFF:
         return reading.planner.whole()
-    if is_fittable and ask == "always":
-        return (yield from planning.planning(reading.planner, _drawing(reading), ask=ask))
+    plan = yield from _fitted(reading, ask)
+    if ask != "always" or plan.counted is not None:
+        return plan
+    true = yield CountJob(_drawing(reading)(plan))
+    if true is None or true <= plan.budget.room:
+        return replace(plan, counted=true)
+    return shrinking(reading, Reported.of(plan, true, refused=True))
+
+
+def _fitted(reading: Reading, ask: Ask) -> Deciding:
     try:
         plan = reading.plan()
     except ContextOverflowError as error:

@@ -1,0 +1,179 @@
+"""When an upstream fails, another one stands in, and is sent what fits its own window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import openai
+import pytest
+
+from brim.config import Config, UpstreamConfig
+from brim.gateway.serving import listening
+from brim.testing import Answer, Asked, Fault, Say, Script, Scripted
+from tests.gateway.clients import long_talk, openai_client
+from tests.gateway.posting import CHAT, MESSAGES, PATHS, body_of, posted, turns_in
+from tests.gateway.running import FORMATS, Running, running
+
+TURNS = long_talk(60)
+"""About 2,500 tokens: they fit the first upstream, and not the second."""
+LARGE, SMALL = 8_000, 1_000
+
+
+def config(first: str, second: str, **settings: Any) -> Config:
+    """An upstream for `large`, and one for `small` that stands in for it."""
+    given = {"format": FORMATS, "models": ("small",), "window": SMALL, "reply": 20, **settings}
+    return Config(
+        upstreams={
+            "first": UpstreamConfig(
+                first, FORMATS, models=("large",), window=LARGE, reply=20, fallback="small"
+            ),
+            "second": UpstreamConfig(endpoint=second, **given),
+        }
+    )
+
+
+@contextmanager
+def two(first: Script, second: Script, **settings: Any) -> Iterator[tuple[Running, list[Asked]]]:
+    """A gateway before two scripted upstreams, and what the second was asked."""
+    with (
+        Scripted(first, window=LARGE) as large,
+        Scripted(second, window=SMALL) as small,
+        running(config(large.url, small.url, **settings)) as gateway,
+    ):
+        yield gateway, small.requests
+
+
+@contextmanager
+def nobody() -> Iterator[str]:
+    """An address at which nothing listens."""
+    with listening("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+    yield f"http://127.0.0.1:{port}/v1"
+
+
+FAILURES: dict[str, Answer] = {
+    "500": Fault(500),
+    "503": Fault(503),
+    "529": Fault(529, error={"type": "overloaded_error", "message": "Overloaded"}),
+    "429": Fault(429, "slow down", retry_after=30),
+    "an answer that breaks off": Say("It is", cut_after=0),
+}
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
+@pytest.mark.parametrize("path", PATHS)
+def test_another_upstream_stands_in(path: str, failure: Answer, is_streamed: bool) -> None:
+    body = body_of(path, TURNS, stream=is_streamed, unknown={"a": 1}) | {"model": "large"}
+    with two(failure, "Blue.") as (gateway, asked):
+        answer = posted(gateway.url, path, body)
+        assert (answer.status, answer.text) == (200, "Blue.")
+        assert answer.headers["brim-fallback"] == "small"
+        assert answer.headers["brim-upstream"] == "second"
+        assert int(answer.headers["brim-limit"]) < SMALL
+        (sent,) = asked
+    assert sent.tokens <= SMALL - 20
+    assert sent.body["model"] == "small"
+    assert sent.body["unknown"] == {"a": 1}
+    assert turns_in(path, sent.body)[-1]["content"] == "Name a colour!"
+
+
+def test_an_upstream_that_cannot_be_reached() -> None:
+    with (
+        nobody() as first,
+        Scripted("Blue.", window=SMALL) as small,
+        running(config(first, small.url)) as gateway,
+        openai_client(gateway.url) as client,
+    ):
+        messages: Any = [{"role": "user", "content": "Name a colour!"}]
+        answer = client.chat.completions.create(model="large", messages=messages)
+        assert answer.choices[0].message.content == "Blue."
+
+
+def test_what_has_begun_is_not_begun_anew() -> None:
+    body = body_of(CHAT, TURNS, stream=True) | {"model": "large"}
+    with two(Say("It is blue.", cut_after=2), "Green.") as (gateway, asked):
+        answer = posted(gateway.url, CHAT, body)
+        assert b'"content": "It"' in answer.raw
+        assert b"Green" not in answer.raw
+        assert b'"error"' in answer.raw.rpartition(b"data: ")[2]
+        assert "brim-fallback" not in answer.headers
+        assert not asked
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
+def test_what_another_would_not_do_better_is_told(status: int) -> None:
+    body = body_of(CHAT, TURNS) | {"model": "large"}
+    with two(Fault(status, "no"), "Blue.") as (gateway, asked):
+        answer = posted(gateway.url, CHAT, body)
+        assert answer.status == status
+        assert answer.body["error"]["message"] == "no"
+        assert not asked
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_error_of_the_one_that_stood_in_is_told(path: str) -> None:
+    body = body_of(path, TURNS) | {"model": "large"}
+    with two(Fault(500, "first"), Fault(503, "second", retry_after=3)) as (gateway, asked):
+        answer = posted(gateway.url, path, body)
+        assert answer.status == 503
+        assert answer.body["error"]["message"] == "second"
+        assert answer.headers["retry-after"] == "3"
+        assert answer.headers["brim-fallback"] == "small"
+        assert len(asked) == 1
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_none_of_them_can_be_reached(path: str) -> None:
+    with (
+        nobody() as first,
+        nobody() as second,
+        running(config(first, second)) as gateway,
+    ):
+        answer = posted(gateway.url, path, body_of(path, TURNS) | {"model": "large"})
+        assert answer.status == 502
+        assert "cannot be reached" in answer.body["error"]["message"]
+        if path == MESSAGES:
+            assert answer.body["type"] == "error"
+        else:
+            assert answer.body["error"]["code"] == "upstream_unreachable"
+
+
+def test_one_that_speaks_another_format_cannot_stand_in() -> None:
+    body = body_of(CHAT, TURNS) | {"model": "large"}
+    with two(Fault(500, "first"), "Blue.", format=("anthropic",)) as (gateway, asked):
+        answer = posted(gateway.url, CHAT, body)
+        assert (answer.status, answer.body["error"]["message"]) == (500, "first")
+        assert "brim-fallback" not in answer.headers
+        assert not asked
+
+
+def test_what_cannot_fit_the_one_that_stands_in() -> None:
+    huge: Any = [{"role": "user", "content": "word " * 2_000}]
+    with (
+        two(Fault(500), "Blue.") as (gateway, asked),
+        openai_client(gateway.url) as client,
+        pytest.raises(openai.BadRequestError) as refused,
+    ):
+        client.chat.completions.create(model="large", messages=huge)
+    assert refused.value.code == "context_length_exceeded"
+    assert not asked
+
+
+def test_each_is_sent_its_own_key() -> None:
+    upstreams = config("http://first", "http://second").upstreams
+    with Scripted(Fault(500)) as large, Scripted("Blue.") as small:
+        settings = Config(
+            upstreams={
+                name: UpstreamConfig(url, FORMATS, models=each.models, fallback=each.fallback,
+                                     key_env=name)
+                for (name, each), url in zip(upstreams.items(), (large.url, small.url), strict=True)
+            }
+        )  # fmt: skip
+        with running(settings, {"first": "one", "second": "two"}) as gateway:
+            heads = {"authorization": "Bearer mine"}
+            posted(gateway.url, CHAT, body_of(CHAT, TURNS) | {"model": "large"}, heads)
+        keys = [each.headers["Authorization"] for each in (*large.requests, *small.requests)]
+    assert keys == ["Bearer one", "Bearer two"]

@@ -1,0 +1,199 @@
+"""What reads requests takes anything: it understands, or it refuses in words.
+
+`python -m tests.gateway.fuzzing` sends other requests than these, for as long as one likes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from brim.gateway import bodies, heads
+from brim.gateway.faults import FaultError
+from brim.gateway.forms import FORMS, PATHS, form_of
+from brim.gateway.wishes import Wishes, wishes_in
+from brim.testing import Fault, Scripted
+from tests.gateway.fuzzing import BODIES, WINDOW, ask, requests
+from tests.gateway.running import config_of, running
+from tests.gateway.strategies import events, mutated, streams, values
+
+objects = st.dictionaries(st.text(max_size=4), values, max_size=4)
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        Scripted("Hello.", window=WINDOW, counted_as="gpt-4o") as upstream,
+    ):
+        patch.setenv("BRIM_STATE", str(tmp_path_factory.mktemp("state")))
+        with (
+            running(config_of(upstream.url, reply=50)) as served,
+            httpx.Client(base_url=served.url, timeout=60) as client,
+        ):
+            yield client
+
+
+@settings(max_examples=400)
+@given(requests())
+def test_brim_fails_on_no_request(
+    client: httpx.Client, request_: tuple[str, bytes, dict[str, str]]
+) -> None:
+    ask(client, *request_)
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_the_requests_were_good_before(client: httpx.Client, path: str) -> None:
+    assert client.post(path, json=BODIES[path]).status_code == 200
+
+
+# Answers
+
+AS_IT_IS = {"brim-fitting": "off"}
+"""So that an answer that looks like a refusal is not tried to be mended."""
+HELLO: Any = {"model": "gpt-4o", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
+
+
+class Upstream:
+    """Answers each request with the bytes that were put here last."""
+
+    def __init__(self) -> None:
+        self.fault = Fault()
+
+    def __call__(self, _: Any) -> Fault:
+        return self.fault
+
+
+@pytest.fixture(scope="module")
+def odd() -> Upstream:
+    return Upstream()
+
+
+@pytest.fixture(scope="module")
+def behind(odd: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A client of a gateway in front of that upstream."""
+    with pytest.MonkeyPatch.context() as patch, Scripted(odd) as upstream:
+        patch.setenv("BRIM_STATE", str(tmp_path_factory.mktemp("state")))
+        with (
+            running(config_of(upstream.url, window=WINDOW, reply=50)) as served,
+            httpx.Client(base_url=served.url, timeout=60) as client,
+        ):
+            yield client
+
+
+answers = events.map(lambda answer: json.dumps(answer).encode()) | st.binary(max_size=40)
+
+
+@given(answers, st.sampled_from([200, 203, 400, 404, 413, 429, 500]), st.sampled_from([*PATHS]))
+def test_any_answer_comes_back_as_it_is(
+    behind: httpx.Client, odd: Upstream, raw: bytes, status: int, path: str
+) -> None:
+    odd.fault = Fault(status, raw=raw)
+    answer = behind.post(path, json=HELLO, headers=AS_IT_IS)
+    assert (answer.status_code, answer.content) == (status, raw)
+    told = behind.get(f"/brim/requests/{answer.headers['brim-request-id']}")
+    assert told.json()["status"] == status
+
+
+@given(streams().filter(None), st.sampled_from([*PATHS]))
+def test_any_stream_comes_back(behind: httpx.Client, odd: Upstream, raw: bytes, path: str) -> None:
+    odd.fault = Fault(raw=raw, in_stream=True)
+    answer = behind.post(path, json={**HELLO, "stream": True}, headers=AS_IT_IS)
+    assert answer.status_code == 200
+    assert behind.get("/healthz").status_code == 200
+    assert not [record for record in behind.get("/brim/requests?last=1").json()["data"]
+                if record["end"] != "whole"]  # fmt: skip
+
+
+# Bodies
+
+
+@given(objects)
+def test_what_is_json_is_read_as_it_is(body: dict[str, Any]) -> None:
+    raw = json.dumps(body).encode()
+    assert _read(json.dumps(bodies.parsed(raw))) == _read(raw)
+    assert _read(bodies.written(body)) == _read(raw)
+
+
+def _read(raw: bytes | str) -> Any:
+    """With all numbers as JavaScript has them: some of many digits lose their last ones."""
+    return json.loads(raw, parse_int=float)
+
+
+@given(st.binary(max_size=60) | objects.map(lambda body: json.dumps(body).encode()), st.data())
+def test_whatever_comes_is_an_object_or_a_fault(raw: bytes, data: st.DataObject) -> None:
+    place = data.draw(st.integers(0, len(raw)))
+    broken = raw[:place] + data.draw(st.binary(max_size=2)) + raw[place:]
+    with contextlib.suppress(FaultError):
+        assert isinstance(bodies.parsed(broken), dict)
+
+
+@given(objects, st.sampled_from([None, 1, "\t"]), st.text(" \n\r\t", max_size=3))
+def test_a_field_is_put_in_front_and_nothing_else_changes(
+    body: dict[str, Any], indent: int | str | None, blanks: str
+) -> None:
+    body.pop("stream_options", None)
+    raw = (blanks + json.dumps(body, indent=indent) + blanks).encode()
+    asked, sent = bodies.with_usage(bodies.parsed(raw), raw)
+    assert bodies.parsed(sent) == {"stream_options": {"include_usage": True}, **bodies.parsed(raw)}
+    assert sent.endswith(raw[raw.index(b"{") + 1 :])
+    assert asked == bodies.parsed(raw)
+
+
+@given(st.sampled_from([*FORMS.values()]), objects | st.sampled_from([*BODIES.values()]).flatmap(
+    mutated))  # fmt: skip
+def test_every_body_has_a_form_or_is_refused_in_words(asked: Any, body: dict[str, Any]) -> None:
+    assert form_of(asked, body) in FORMS.values()
+
+
+# Headers
+
+_names = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=20)
+_given = st.lists(
+    st.tuples(
+        (_names | st.sampled_from(["authorization", "brim-policy", "host", "cookie", "x-a"])).map(
+            lambda name: name.lower().encode()
+        ),
+        st.binary(max_size=20),
+    )
+)
+
+
+@given(_given, st.booleans())
+def test_any_headers_can_be_sent_on(given_: list[tuple[bytes, bytes]], has_key: bool) -> None:
+    own = {"Authorization": "Bearer own"}
+    sent = heads.onward(given_, own, has_key=has_key)
+    for name, value in sent.items():
+        assert f"{name}: {value}".encode()
+        assert not name.startswith("brim-")
+    assert sent["Authorization"] == "Bearer own"
+    assert not {"authorization", "host", "cookie"} & set(sent)
+
+
+@given(st.lists(st.tuples(_names, st.binary(max_size=20))))
+def test_any_headers_can_come_back(given_: list[tuple[str, bytes]]) -> None:
+    said = [(name, value.decode("utf-8", "surrogateescape")) for name, value in given_]
+    answered = heads.back(CIMultiDictProxy(CIMultiDict(said)))
+    known = {(name.lower().encode(), value) for name, value in given_}
+    assert set(answered) <= known
+    assert not {name for name, _ in answered} & {b"set-cookie", b"content-length", b"brim-cut"}
+
+
+_wishes = st.dictionaries(
+    _names.map(lambda name: f"brim-{name}") | st.sampled_from(["brim-policy", "brim-fitting"]),
+    st.text(max_size=9) | st.sampled_from([" Rolling ", "OFF", "dry-run"]),
+)
+
+
+@given(_wishes)
+def test_a_wish_is_understood_or_refused_in_words(headers: dict[str, str]) -> None:
+    with contextlib.suppress(FaultError):
+        assert isinstance(wishes_in(headers), Wishes)

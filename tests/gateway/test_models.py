@@ -1,0 +1,328 @@
+"""Which upstream a request goes to, what can be asked about models, and what is done on request."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any
+from urllib.parse import urlsplit
+
+import anthropic
+import openai
+import pytest
+
+import brim
+from brim.config import Config, CountConfig, UpstreamConfig
+from brim.local import LocalServer
+from brim.providers.endpoint import Format
+from brim.testing import Scripted
+from tests.gateway.clients import anthropic_client, long_talk, openai_client
+from tests.gateway.posting import CHAT, MESSAGES, PATHS, RESPONSES, body_of, posted, turns_in
+from tests.gateway.running import FORMATS, config_of, running
+
+TURNS = long_talk(60)
+HELLO = [("user", "Hello?")]
+
+
+def upstream(
+    provider: Scripted, *models: str, format: tuple[Format, ...] = FORMATS
+) -> UpstreamConfig:
+    return UpstreamConfig(endpoint=provider.url, models=models, format=format)
+
+
+# Which way
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("gpt-5-mini", "by name"),
+        ("gpt-5-nano", "by pattern"),
+        ("gpt-5", "by pattern"),
+        ("claude-opus", "by pattern"),
+        ("anything/else:free", "all others"),
+        ("GPT-5-MINI", "all others"),
+    ],
+)
+def test_a_model_s_name_picks_its_upstream(model: str, said: str) -> None:
+    with (
+        Scripted("all others") as third,
+        Scripted("by pattern") as second,
+        Scripted("by name") as first,
+    ):
+        upstreams = {
+            "rest": upstream(third),
+            "patterns": upstream(second, "gpt-5*", "claude-*"),
+            "names": upstream(first, "gpt-5-mini", "gpt-4o"),
+        }
+        with running(Config(upstreams=upstreams)) as gateway:
+            for path in PATHS:
+                answer = posted(gateway.url, path, body_of(path, HELLO) | {"model": model})
+                assert answer.text == said
+
+
+def test_a_model_that_nobody_serves() -> None:
+    with Scripted("ok") as provider:
+        config = Config(upstreams={"one": upstream(provider, "gpt-5*")})
+        with (
+            running(config) as gateway,
+            openai_client(gateway.url) as client,
+            anthropic_client(gateway.url) as other,
+        ):
+            with pytest.raises(openai.NotFoundError, match="no upstream serves 'm'") as unknown:
+                client.responses.create(model="m", input="Hello?")
+            assert unknown.value.code == "model_not_found"
+            with pytest.raises(anthropic.NotFoundError, match="no upstream serves 'm'") as missing:
+                other.messages.create(model="m", max_tokens=9, messages=[])
+            assert missing.value.type == "not_found_error"
+        assert not provider.requests
+
+
+def test_nothing_is_translated_and_the_right_path_is_named() -> None:
+    with Scripted("ok") as one, Scripted("ok") as two:
+        upstreams = {
+            "a": upstream(one, "claude-*", format=("anthropic",)),
+            "b": upstream(two, "gpt-*", format=("openai", "responses")),
+        }
+        with running(Config(upstreams=upstreams)) as gateway:
+            claude = posted(gateway.url, CHAT, body_of(CHAT, HELLO) | {"model": "claude-x"})
+            gpt = posted(gateway.url, MESSAGES, body_of(MESSAGES, HELLO) | {"model": "gpt-x"})
+        assert not [*one.requests, *two.requests]
+    assert (claude.status, gpt.status) == (400, 400)
+    assert claude.body["error"]["code"] == "wrong_format"
+    assert f"to {MESSAGES}." in claude.body["error"]["message"]
+    assert gpt.body["error"]["type"] == "invalid_request_error"
+    assert f"to {CHAT} or {RESPONSES}." in gpt.body["error"]["message"]
+
+
+def test_a_model_that_two_upstreams_serve_each_in_its_format() -> None:
+    with Scripted("one") as one, Scripted("two") as two:
+        upstreams = {
+            "a": upstream(one, format=("anthropic",)),
+            "b": upstream(two, format=("openai", "responses")),
+        }
+        with running(Config(upstreams=upstreams)) as gateway:
+            said = [posted(gateway.url, path, body_of(path, HELLO)).text for path in PATHS]
+    assert said == ["two", "one", "two"]
+
+
+def test_a_body_without_a_model() -> None:
+    body = {"messages": [{"role": "user", "content": "Hello?"}]}
+    with Scripted("ok") as provider, Scripted("ok") as other:
+        with running(config_of(provider.url)) as gateway:
+            assert posted(gateway.url, CHAT, body).text == "ok"
+        with running(config_of(provider.url, other.url)) as gateway:
+            refused = posted(gateway.url, CHAT, body)
+        assert provider.requests[0].body == body
+    assert refused.status == 404
+    assert "names no `model`" in refused.body["error"]["message"]
+
+
+MIXED_UP: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
+    "responses at the path of chat": (CHAT, RESPONSES, {"input": "Hello?"}),
+    "chat at the path of responses": (
+        RESPONSES,
+        CHAT,
+        {"messages": [{"role": "user", "content": "Hello?"}]},
+    ),
+    "messages at the path of chat": (
+        CHAT,
+        MESSAGES,
+        {"system": "Be brief.", "messages": [{"role": "user", "content": "Hello?"}]},
+    ),
+    "chat at the path of messages": (
+        MESSAGES,
+        CHAT,
+        {
+            "messages": [
+                {"role": "developer", "content": "Be brief."},
+                {"role": "user", "content": "Hello?"},
+            ]
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("at", "meant", "body"), MIXED_UP.values(), ids=MIXED_UP)
+def test_a_body_is_what_its_shape_says(at: str, meant: str, body: Mapping[str, Any]) -> None:
+    with Scripted("ok") as provider, running(config_of(provider.url)) as gateway:
+        answer = posted(gateway.url, at, {"model": "m", "max_tokens": 9, **body})
+        assert (answer.status, answer.text) == (200, "ok")
+        (asked,) = provider.requests
+    assert asked.path == meant
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_path_is_known_without_its_version(path: str) -> None:
+    with Scripted("ok") as provider, running(config_of(provider.url)) as gateway:
+        answer = posted(gateway.url, path.removeprefix("/v1"), body_of(path, HELLO))
+        assert answer.text == "ok"
+
+
+# The list of models
+
+
+def test_the_models_are_listed_for_each_client() -> None:
+    with Scripted("ok", model="local/one") as one, Scripted("ok", model="other") as two:
+        upstreams = {
+            "all": upstream(one),
+            "named": upstream(two, "gpt-5", "claude-x"),
+            "patterns": upstream(two, "oth*"),
+        }
+        names = ["claude-x", "gpt-5", "local/one", "other"]
+        with (
+            running(Config(upstreams=upstreams)) as gateway,
+            openai_client(gateway.url) as client,
+            anthropic_client(gateway.url) as other,
+        ):
+            assert [model.id for model in client.models.list()] == names
+            assert [model.id for model in other.models.list()] == names
+            found = client.models.retrieve("local/one")
+            assert (found.id, found.object, found.owned_by) == ("local/one", "model", "all")
+            assert other.models.retrieve("claude-x").display_name == "claude-x"
+            with pytest.raises(openai.NotFoundError) as unknown:
+                client.models.retrieve("nothing")
+            assert unknown.value.code == "model_not_found"
+            with pytest.raises(anthropic.NotFoundError):
+                other.models.retrieve("nothing")
+
+
+def test_an_upstream_that_is_down_does_not_hide_the_others() -> None:
+    with Scripted("ok") as two:
+        gone = two.url
+    with Scripted("ok", model="one") as one:
+        upstreams = {"up": upstream(one), "down": UpstreamConfig(endpoint=gone)}
+        with (
+            running(Config(upstreams=upstreams)) as gateway,
+            openai_client(gateway.url) as client,
+        ):
+            assert [model.id for model in client.models.list()] == ["one"]
+
+
+# Counts
+
+
+def counted_at(address: str, path: str, body: Mapping[str, Any]) -> tuple[int, str | None]:
+    with closing(http.client.HTTPConnection(urlsplit(address).netloc)) as connection:
+        connection.request("POST", path, json.dumps(body))
+        answer = connection.getresponse()
+        return json.loads(answer.read())["input_tokens"], answer.headers["brim-count"]
+
+
+COUNTS = {"/v1/messages/count_tokens": MESSAGES, "/v1/responses/input_tokens": RESPONSES}
+
+
+@pytest.mark.parametrize("at", COUNTS)
+@pytest.mark.parametrize("model", ["gpt-4o", "m"])
+def test_the_server_counts_where_it_can_and_brim_where_not(at: str, model: str) -> None:
+    body = body_of(COUNTS[at], TURNS) | {"model": model}
+    with Scripted("ok", counts=True) as counts, Scripted("ok") as does_not:
+        with running(config_of(counts.url)) as gateway:
+            assert counted_at(gateway.url, at, body) == (counts.tokens(body), "server")
+        with running(config_of(does_not.url)) as gateway:
+            tokens, how = counted_at(gateway.url, at, body)
+        assert tokens == brim.count(body, model=model)
+        assert how == ("exact" if model == "gpt-4o" else "estimate")
+        off = Config(upstreams={"one": upstream(counts)}, count=CountConfig(server="off"))
+        with running(off) as gateway:
+            assert counted_at(gateway.url, at, body) == (tokens, how)
+        assert len(counts.counted) == 1
+        assert not [*counts.requests, *does_not.requests]
+
+
+def test_a_real_server_s_counts_through_the_clients(llama: LocalServer) -> None:
+    messages: Any = [{"role": "user", "content": "Name a colour, " * 20}]
+    with (
+        running(config_of(llama.url, key_env="KEY"), {"KEY": llama.key}) as gateway,
+        anthropic_client(gateway.url) as client,
+        openai_client(gateway.url) as other,
+    ):
+        counted = client.messages.count_tokens(model=llama.model, messages=messages).input_tokens
+        answer = client.messages.create(model=llama.model, messages=messages, max_tokens=2)
+        cached = answer.usage.cache_read_input_tokens or 0
+        assert counted == answer.usage.input_tokens + cached
+        assert other.responses.input_tokens.count(
+            model=llama.model, input=messages[0]["content"]
+        ).input_tokens == pytest.approx(counted, abs=5)
+
+
+# What a request can choose
+
+
+@pytest.mark.parametrize("policy", ["steady", "thrift", "rolling", "sliding"])
+@pytest.mark.parametrize("path", PATHS)
+def test_a_request_chooses_its_policy(path: str, policy: str) -> None:
+    body = body_of(path, TURNS) | {"model": "gpt-4o"}
+    with Scripted("ok", window=1_000) as provider, running(config_of(provider.url)) as gateway:
+        answer = posted(gateway.url, path, body, {"brim-policy": policy.upper()})
+        assert answer.text == "ok"
+        assert answer.headers["brim-policy"] == policy
+        (asked,) = provider.requests
+    wanted = brim.fit(body, window=1_000, policy=policy)
+    assert asked.body == dict(wanted)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_dry_run_shows_what_would_be_sent(path: str) -> None:
+    body = body_of(path, TURNS, stream=True) | {"model": "gpt-4o"}
+    with Scripted("ok", window=1_000) as provider, running(config_of(provider.url)) as gateway:
+        shown = posted(gateway.url, path, body, {"brim-fitting": "dry-run"})
+        assert not provider.requests
+        posted(gateway.url, path, body)
+        (asked,) = provider.requests
+    assert shown.status == 200
+    assert shown.body["object"] == "brim.plan"
+    assert shown.body["body"] == asked.body
+    decisions = shown.body["plan"]["decisions"]
+    assert len(decisions) == len(TURNS)
+    kept = sum(decision["after"] for decision in decisions)
+    notes = sum(note["tokens"] for note in shown.body["plan"]["notes"])
+    assert shown.body["tokens"] - (kept + notes) == shown.body["tokens_before"] - sum(
+        decision["before"] for decision in decisions
+    )
+
+
+@pytest.mark.parametrize("is_set", [False, True])
+def test_cache_marks_are_set_on_request(is_set: bool) -> None:
+    body = body_of(MESSAGES, TURNS, system="Be brief.") | {"model": "gpt-4o"}
+    wish = {"brim-cache-marks": "off" if is_set else "on"}
+    with Scripted("ok", window=1_000) as provider:
+        with running(config_of(provider.url, cache_marks=is_set)) as gateway:
+            posted(gateway.url, MESSAGES, body)
+            posted(gateway.url, MESSAGES, body, wish)
+        first, second = (asked.body for asked in provider.requests)
+    marked, plain = (first, second) if is_set else (second, first)
+    assert "cache_control" not in json.dumps(plain)
+    assert 1 <= json.dumps(marked).count("cache_control") <= 4
+    assert "cache_control" in json.dumps(turns_in(MESSAGES, marked)[-1])
+
+
+def test_the_client_s_own_marks_are_kept_and_none_are_added() -> None:
+    mark = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+    system = [{"type": "text", "text": "Be brief.", **mark}]
+    body = body_of(MESSAGES, TURNS, system=system)
+    with Scripted("ok", window=1_000) as provider:
+        with running(config_of(provider.url, cache_marks=True)) as gateway:
+            posted(gateway.url, MESSAGES, body)
+        (asked,) = provider.requests
+    assert asked.body["system"] == system
+    assert json.dumps(asked.body).count("cache_control") == 1
+
+
+@pytest.mark.parametrize(
+    ("header", "code"),
+    [
+        ({"brim-policy": "bold"}, "bad_header"),
+        ({"brim-fitting": "maybe"}, "bad_header"),
+        ({"brim-cache-marks": "1"}, "bad_header"),
+        ({"brim-polcy": "steady"}, "unknown_header"),
+    ],
+)
+def test_a_wish_that_means_nothing_is_refused(header: Mapping[str, str], code: str) -> None:
+    with Scripted("ok") as provider, running(config_of(provider.url)) as gateway:
+        answer = posted(gateway.url, CHAT, body_of(CHAT, HELLO), header)
+        assert answer.status == 400
+        assert answer.body["error"]["code"] == code
+        assert not provider.requests

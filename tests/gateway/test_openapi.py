@@ -1,0 +1,195 @@
+"""The description of the gateway's paths is true: of each path, of each answer, for any request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import Phase, settings
+from jsonschema_rs import Draft202012Validator
+from schemathesis import openapi as schemathesis_openapi
+from schemathesis.specs.openapi import checks
+from starlette.applications import Starlette
+from starlette.routing import Route
+
+from brim.gateway.app import create_app
+from brim.gateway.beside import Beside
+from brim.gateway.forms import PATHS
+from brim.gateway.openapi import description
+from brim.testing import Call, Fault, Scripted
+from tests.gateway.running import Running, config_of, running
+
+HELLO = [{"role": "user", "content": "Hello?"}]
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[Scripted]:
+    with Scripted("Hello.", window=4_000, counts=True) as provider:
+        yield provider
+
+
+@pytest.fixture(scope="module")
+def served(upstream: Scripted, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BRIM_STATE", str(tmp_path_factory.mktemp("state")))
+        with running(config_of(upstream.url)) as served:
+            yield served
+
+
+# What is there is described
+
+
+def described() -> set[tuple[str, str]]:
+    return {
+        (method.upper(), path)
+        for path, methods in description()["paths"].items()
+        for method in methods
+    }
+
+
+def test_every_path_is_described_and_no_other() -> None:
+    app = create_app(config_of("http://127.0.0.1:9"), {})
+    beside: Starlette = Beside(app.gateway).app()
+    routes = {
+        (method, route.path.replace(":path}", "}"))
+        for route in beside.routes
+        if isinstance(route, Route)
+        for method in (route.methods or set()) - {"HEAD"}
+    }
+    assert described() == routes | {("POST", path) for path in PATHS}
+
+
+def test_the_description_can_be_asked_for(served: Running) -> None:
+    assert httpx.get(f"{served.url}/openapi.json").json() == description()
+
+
+def test_all_that_is_referred_to_is_there_and_all_that_is_there_is_referred_to() -> None:
+    parts = description()["components"]
+    there = {f"#/components/{kind}/{name}" for kind in parts for name in parts[kind]}
+    assert set(_references(description())) == there
+
+
+def _references(value: object) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        if isinstance(reference := value.get("$ref"), str):
+            yield reference
+        for inner in value.values():
+            yield from _references(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _references(inner)
+
+
+# Real answers are as described
+
+
+def check(answer: httpx.Response, path: str) -> None:
+    """Hold an answer against what is said of its path."""
+    method = answer.request.method.lower()
+    responses = description()["paths"][path][method]["responses"]
+    told = responses.get(str(answer.status_code), responses.get("default"))
+    assert told is not None, f"{answer.status_code} at {path}"
+    names = {name for name in answer.headers if name.startswith("brim-")}
+    assert names <= set(told.get("headers", {}))
+    media = answer.headers["content-type"].partition(";")[0]
+    content = told["content"]
+    assert media in content or "*/*" in content
+    if media == "application/json" and "*/*" not in content:
+        validate(answer.json(), content[media]["schema"])
+
+
+def validate(value: object, schema: dict[str, Any]) -> None:
+    whole = {**schema, "components": description()["components"]}
+    Draft202012Validator(whole).validate(value)
+
+
+BODIES: Mapping[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"model": "m", "messages": HELLO},
+    "/messages": {"model": "m", "max_tokens": 9, "messages": HELLO},
+    "/v1/responses": {"model": "m", "input": HELLO},
+}
+
+
+@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize(
+    ("fields", "heads", "status"),
+    [({}, {}, 200), ({"stream": True}, {}, 200), ({}, {"brim-fitting": "dry-run"}, 200),
+     ({}, {"brim-policy": "none"}, 400), ({"model": 5}, {}, 400), ({"tools": {}}, {}, 400),
+     ({"messages": [{"role": "user", "content": "word " * 9_000}]}, {}, 400),
+     ({}, {"origin": "https://example.org"}, 403)],
+)  # fmt: skip
+def test_an_answer_is_as_described(
+    served: Running, path: str, fields: dict[str, Any], heads: dict[str, str], status: int
+) -> None:
+    body = {**BODIES[path], **fields}
+    if "responses" in path and "messages" in body:
+        body["input"] = body.pop("messages")
+    answer = httpx.post(served.url + path, json=body, headers=heads)
+    assert answer.status_code == status
+    check(answer, path)
+    if status >= 400:
+        validate(answer.json(), {"$ref": "#/components/schemas/Fault"})
+
+
+def test_what_is_beside_is_as_described(served: Running) -> None:
+    cut = [{"role": "user", "content": "word " * 900}, {"role": "assistant", "content": "Yes."}] * 9
+    body = {"model": "m", "messages": [*cut, *HELLO]}
+    answer = httpx.post(f"{served.url}/v1/chat/completions", json=body)
+    assert answer.headers["brim-cut"] != "none"
+    for path, at in {
+        "/brim/requests/{id}": f"/brim/requests/{answer.headers['brim-request-id']}",
+        "/brim/requests": "/brim/requests?last=2",
+        "/v1/models": "/v1/models",
+        "/v1/models/{name}": "/v1/models/scripted",
+        "/metrics": "/metrics",
+        "/healthz": "/healthz",
+        "/readyz": "/readyz",
+        "/openapi.json": "/openapi.json",
+    }.items():
+        for heads in ({}, {"anthropic-version": "2023-06-01"}):
+            found = httpx.get(served.url + at, headers=heads)
+            assert found.status_code == 200
+            check(found, path)
+
+
+@pytest.mark.parametrize("fault", [Fault(429, retry_after=1), Fault(500, raw=b"\xff"), Fault(418)])
+def test_what_an_upstream_refuses_is_as_described(fault: Fault) -> None:
+    with Scripted([fault, Call("f")]) as failing, running(config_of(failing.url)) as served:
+        for _ in range(2):
+            answer = httpx.post(f"{served.url}/v1/messages", json=BODIES["/messages"])
+            check(answer, "/v1/messages")
+
+
+def test_an_upstream_that_is_not_there_is_as_described() -> None:
+    with running(config_of("http://127.0.0.1:9")) as served:
+        for path, body in BODIES.items():
+            answer = httpx.post(served.url + path, json=body)
+            assert answer.status_code == 502
+            check(answer, path)
+
+
+# Any request gets what is described
+
+EXAMPLES = 40
+"""Requests for each path."""
+api = schemathesis_openapi.from_dict(description())
+api.config.update(base_url="http://replaced.invalid")
+CHECKS = [
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_schema_conformance,
+    checks.response_headers_conformance,
+]
+
+
+@api.parametrize()
+@settings(max_examples=EXAMPLES, phases=[Phase.explicit, Phase.generate], deadline=None)
+def test_whatever_is_asked_gets_what_is_described(
+    case: schemathesis.Case[Any], served: Running
+) -> None:
+    answer = case.call(base_url=served.url)
+    assert answer.status_code < 500, answer.text
+    case.validate_response(answer, checks=CHECKS)

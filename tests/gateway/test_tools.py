@@ -1,0 +1,321 @@
+"""Agents call tools through the gateway, with histories that have to be cut on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from operator import add
+from typing import Any
+
+import anthropic
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.tools import tool
+from pydantic_ai import Agent
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+
+from brim.gateway.forms import FORMS
+from brim.testing import Answer, Asked, Call, Scripted
+from tests.gateway.clients import (
+    Chain,
+    Modelling,
+    anthropic_client,
+    langchain_anthropic,
+    langchain_openai,
+    langchain_responses,
+    openai_client,
+    pydantic_anthropic,
+    pydantic_chat,
+    pydantic_responses,
+)
+from tests.gateway.posting import CHAT, MESSAGES
+from tests.gateway.running import config_of, running
+from tests.test_promises import pairs_are_whole
+from tests.wire.bodies import anthropic_faults, responses_faults
+
+WINDOW = 2_000
+STEPS = 40
+LAST = "What is the last one?"
+SAID = "It is the last one."
+
+Agency = Callable[[str, bool], str]
+"""Lets an agent go at an address, streamed or not, until it has said what it has to say."""
+
+
+def found(number: int) -> str:
+    return f"Number {number}: " + "a line of what stands there. " * 20
+
+
+def look_up(number: int) -> str:
+    """Look up what is known of a number."""
+    assert number == STEPS
+    return found(number)
+
+
+SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"number": {"type": "integer"}},
+    "required": ["number"],
+}
+ABOUT: Mapping[str, Any] = {"name": "look_up", "description": "Look up what is known of a number."}
+PAST: Sequence[tuple[int, str, str]] = [
+    (n, f"call_{n:04}", json.dumps({"number": n})) for n in range(STEPS)
+]
+
+
+# OpenAI's and Anthropic's own
+
+
+def past_of_chat() -> list[Any]:
+    messages: list[Any] = []
+    for n, name, given in PAST:
+        call = {"id": name, "type": "function", "function": {"name": "look_up", "arguments": given}}
+        messages += [
+            {"role": "user", "content": f"What is {n}?"},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": name, "content": found(n)},
+            {"role": "assistant", "content": f"It is {n}."},
+        ]
+    return [*messages, {"role": "user", "content": LAST}]
+
+
+def chat(address: str, is_streamed: bool) -> str:
+    messages = past_of_chat()
+    with openai_client(address) as client:
+        while True:
+            tools: Any = [{"type": "function", "function": {**ABOUT, "parameters": SCHEMA}}]
+            asked: Any = {"model": "m", "messages": messages, "tools": tools}
+            if is_streamed:
+                with client.chat.completions.stream(**asked) as stream:
+                    message: Any = stream.get_final_completion().choices[0].message
+            else:
+                message = client.chat.completions.create(**asked).choices[0].message
+            if not message.tool_calls:
+                return str(message.content)
+            messages.append(message.model_dump(exclude_none=True, exclude={"parsed"}))
+            for called in message.tool_calls:
+                result = look_up(**json.loads(called.function.arguments))
+                messages.append({"role": "tool", "tool_call_id": called.id, "content": result})
+
+
+def past_of_responses() -> list[Any]:
+    items: list[Any] = []
+    for n, name, given in PAST:
+        items += [
+            {"role": "user", "content": f"What is {n}?"},
+            {"type": "function_call", "call_id": name, "name": "look_up", "arguments": given},
+            {"type": "function_call_output", "call_id": name, "output": found(n)},
+            {"role": "assistant", "content": f"It is {n}."},
+        ]
+    return [*items, {"role": "user", "content": LAST}]
+
+
+def responses(address: str, is_streamed: bool) -> str:
+    items = past_of_responses()
+    with openai_client(address) as client:
+        while True:
+            tools: Any = [{"type": "function", **ABOUT, "parameters": SCHEMA, "strict": False}]
+            asked: Any = {"model": "m", "input": items, "tools": tools}
+            if is_streamed:
+                with client.responses.stream(**asked) as stream:
+                    response: Any = stream.get_final_response()
+            else:
+                response = client.responses.create(**asked)
+            calls = [item for item in response.output if item.type == "function_call"]
+            if not calls:
+                return str(response.output_text)
+            items += [item.model_dump(exclude={"parsed_arguments"}) for item in response.output]
+            for call in calls:
+                result = look_up(**json.loads(call.arguments))
+                output = {"call_id": call.call_id, "output": result}
+                items.append({"type": "function_call_output", **output})
+
+
+def past_of_messages() -> list[Any]:
+    messages: list[Any] = []
+    for n, name, given in PAST:
+        call = {"type": "tool_use", "id": name, "name": "look_up", "input": json.loads(given)}
+        result = {"type": "tool_result", "tool_use_id": name, "content": found(n)}
+        messages += [
+            {"role": "user", "content": f"What is {n}?"},
+            {"role": "assistant", "content": [call]},
+            {"role": "user", "content": [result]},
+            {"role": "assistant", "content": f"It is {n}."},
+        ]
+    return [*messages, {"role": "user", "content": LAST}]
+
+
+def messages(address: str, is_streamed: bool) -> str:
+    turns = past_of_messages()
+    with anthropic_client(address) as client:
+        while True:
+            tools: Any = [{**ABOUT, "input_schema": SCHEMA}]
+            asked: Any = {"model": "m", "messages": turns, "tools": tools, "max_tokens": 100}
+            if is_streamed:
+                with client.messages.stream(**asked) as stream:
+                    message: Any = stream.get_final_message()
+            else:
+                message = client.messages.create(**asked)
+            calls = [block for block in message.content if block.type == "tool_use"]
+            if not calls:
+                return "".join(block.text for block in message.content)
+            turns.append({"role": "assistant", "content": message.content})
+            results = [
+                {"type": "tool_result", "tool_use_id": call.id, "content": look_up(**call.input)}
+                for call in calls
+            ]
+            turns.append({"role": "user", "content": results})
+
+
+def thread(address: str, is_streamed: bool) -> str:
+    """Anthropic's own loop, a beta: its server keeps what was said after the first request."""
+    runs: Any = anthropic.beta_tool(look_up)
+    with anthropic_client(address) as client:
+        runner: Any = client.beta.messages.tool_runner(
+            model="m",
+            max_tokens=100,
+            tools=[runs],
+            messages=past_of_messages(),
+            stream=is_streamed,
+        )
+        if not is_streamed:
+            message = runner.until_done()
+        for stream in runner if is_streamed else ():
+            message = stream.get_final_message()
+        return "".join(block.text for block in message.content)
+
+
+# LangChain
+
+
+def past_of_langchain() -> list[Any]:
+    turns: list[Any] = []
+    for n, name, given in PAST:
+        call = {"id": name, "name": "look_up", "args": json.loads(given)}
+        turns += [
+            HumanMessage(f"What is {n}?"),
+            AIMessage("", tool_calls=[call]),
+            ToolMessage(found(n), tool_call_id=name),
+            AIMessage(f"It is {n}."),
+        ]
+    return [*turns, HumanMessage(LAST)]
+
+
+def langchain(chain: Chain) -> Agency:
+    def go(address: str, is_streamed: bool) -> str:
+        turns = past_of_langchain()
+        runs = tool(look_up)
+        model = chain(address, "m").bind_tools([runs])
+        while True:
+            said = reduce(add, model.stream(turns)) if is_streamed else model.invoke(turns)
+            if not said.tool_calls:
+                return str(said.text)
+            turns.append(said)
+            turns += [runs.invoke(call) for call in said.tool_calls]
+
+    return go
+
+
+# pydantic-ai
+
+
+def past_of_pydantic() -> list[ModelMessage]:
+    past: list[ModelMessage] = []
+    for n, name, given in PAST:
+        past += [
+            ModelRequest([UserPromptPart(f"What is {n}?")]),
+            ModelResponse([ToolCallPart("look_up", given, name)]),
+            ModelRequest([ToolReturnPart("look_up", found(n), name)]),
+            ModelResponse([TextPart(f"It is {n}.")]),
+        ]
+    return past
+
+
+def pydantic(modelling: Modelling) -> Agency:
+    async def go(address: str, is_streamed: bool) -> str:
+        past = past_of_pydantic()
+        async with modelling(address, "m") as model:
+            agent = Agent(model, tools=[look_up])
+            if not is_streamed:
+                return (await agent.run(LAST, message_history=past)).output
+            async with agent.run_stream(LAST, message_history=past) as result:
+                return await result.get_output()
+
+    return lambda address, is_streamed: asyncio.run(go(address, is_streamed))
+
+
+AGENTS: Mapping[str, Agency] = {
+    "openai chat": chat,
+    "openai responses": responses,
+    "anthropic": messages,
+    "langchain openai": langchain(langchain_openai),
+    "langchain responses": langchain(langchain_responses),
+    "langchain anthropic": langchain(langchain_anthropic),
+    "pydantic-ai chat": pydantic(pydantic_chat),
+    "pydantic-ai responses": pydantic(pydantic_responses),
+    "pydantic-ai anthropic": pydantic(pydantic_anthropic),
+}
+
+
+@pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("go", AGENTS.values(), ids=AGENTS)
+def test_an_agent_calls_its_tool_and_is_answered(go: Agency, is_streamed: bool) -> None:
+    script: list[Answer] = [Call("look_up", {"number": STEPS}), SAID]
+    with Scripted(script, window=WINDOW) as upstream, running(config_of(upstream.url)) as gateway:
+        assert go(gateway.url, is_streamed) == SAID
+        first, second = upstream.requests
+        assert not upstream.refused
+    for record in gateway.gateway.records.newest(10):
+        assert record.cut["dropped"] > STEPS
+        assert record.streamed is is_streamed
+    known = {name: json.loads(given) for _, name, given in PAST}
+    asked, _ = steps_in(first)
+    assert asked
+    assert all(known[name] == given for name, given in asked.items())
+    answered, results = steps_in(second)
+    (new,) = answered.keys() - known.keys()
+    assert answered[new] == {"number": STEPS}
+    assert results[new] == found(STEPS)
+
+
+@pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
+def test_a_thread_that_anthropic_keeps_is_relayed(is_streamed: bool) -> None:
+    script: list[Answer] = [Call("look_up", {"number": STEPS}), SAID]
+    with Scripted(script, window=WINDOW) as upstream, running(config_of(upstream.url)) as gateway:
+        assert thread(gateway.url, is_streamed) == SAID
+        first, second = upstream.requests
+    assert first.body["thread"] == {"type": "create"}
+    assert second.body["thread"]["type"] == "continue"
+    (result,) = second.body["messages"][0]["content"]
+    assert result["content"] == found(STEPS)
+    later, earlier = gateway.gateway.records.newest(10)
+    assert earlier.cut["dropped"] > STEPS
+    assert (later.count, later.cut) == ("unknown", {})
+
+
+def steps_in(asked: Asked) -> tuple[dict[str, Any], dict[str, str]]:
+    """The calls that were sent and their results, by id; every call has its own."""
+    assert not faults_in(asked)
+    form = next(form for form in FORMS.values() if form.path == asked.path)
+    turns = list(form.wire.view(asked.body))
+    calls = {call.id: json.loads(call.arguments) for turn in turns for call in turn.calls}
+    results = {turn.answers: "".join(turn.outputs) for turn in turns if turn.answers}
+    assert calls.keys() == results.keys()
+    return calls, results
+
+
+def faults_in(asked: Asked) -> list[str]:
+    """Why a provider would refuse it."""
+    if asked.path == CHAT:
+        return [] if pairs_are_whole(list(asked.body["messages"])) else ["a call or a result alone"]
+    return (anthropic_faults if asked.path == MESSAGES else responses_faults)(asked.body)
