@@ -177,3 +177,12 @@ def test_each_is_sent_its_own_key() -> None:
             posted(gateway.url, CHAT, body_of(CHAT, TURNS) | {"model": "large"}, heads)
         keys = [each.headers["Authorization"] for each in (*large.requests, *small.requests)]
     assert keys == ["Bearer one", "Bearer two"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_clients_own_key_is_not_shown_to_the_one_that_stands_in(path: str) -> None:
+    keys = {"authorization": "Bearer of-the-client", "x-api-key": "of-the-client"}
+    with two(Fault(500), "Blue.") as (gateway, asked):
+        answer = posted(gateway.url, path, body_of(path, TURNS) | {"model": "large"}, keys)
+    assert answer.headers["brim-fallback"] == "small"
+    assert "of-the-client" not in str(asked[0].headers)

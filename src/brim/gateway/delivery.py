@@ -153,8 +153,9 @@ class Delivery:
         form = self.asked.form
         connection = lane.upstream.connection(form)
         endpoint = connection.endpoint
-        has_key = endpoint.key is not None
-        sent = heads.onward(self._heads, lane.upstream.headers(form), has_key=has_key)
+        # A client's own key is for the upstream that it asked for, not for one that stands in.
+        keyless = endpoint.key is not None or self._record.fallback is not None
+        sent = heads.onward(self._heads, lane.upstream.headers(form), keyless=keyless)
         path = f"{endpoint.chat_path}?{query}" if query else endpoint.chat_path
         response = await connection.opened("POST", path, out.raw, sent)
         try:

@@ -41,10 +41,10 @@ def wished(heads: Iterable[Head]) -> dict[str, str]:
     }
 
 
-def onward(heads: Iterable[Head], own: Mapping[str, str], *, has_key: bool) -> dict[str, str]:
+def onward(heads: Iterable[Head], own: Mapping[str, str], *, keyless: bool) -> dict[str, str]:
     """What an upstream is sent: the client's headers, and the upstream's own over them.
 
-    Where the upstream has a key, the client's own goes nowhere.
+    `keyless` keeps the client's own key from it.
     """
     lowered = {name.lower() for name in own}
     sent: dict[str, str] = {}
@@ -52,7 +52,7 @@ def onward(heads: Iterable[Head], own: Mapping[str, str], *, has_key: bool) -> d
         if name.startswith(OWN):
             continue
         text = name.decode("latin-1")
-        if text in _NOT_SENT or text in lowered or (has_key and text in _KEYS):
+        if text in _NOT_SENT or text in lowered or (keyless and text in _KEYS):
             continue
         said = _text(value)
         sent[text] = f"{sent[text]}, {said}" if text in sent else said

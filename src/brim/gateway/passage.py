@@ -58,7 +58,7 @@ class Passage(Answering):
         own = upstream.headers(upstream.forms[0])
         if b"content-type" in given:
             del own["content-type"]  # a form or a file, not JSON
-        sent = heads.onward(self._heads, own, has_key=endpoint.key is not None)
+        sent = heads.onward(self._heads, own, keyless=endpoint.key is not None)
         path = endpoint.under(self._scope["path"].removeprefix("/v1"))
         path = f"{path}?{self._query}" if self._query else path
         return await connection.opened(self._scope["method"], path, raw or None, sent)

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import aiohttp
+from yarl import URL
 
 from brim.errors import (
     ConnectionFailedError,
@@ -275,12 +276,14 @@ class Connection:
                 through["proxy_headers"] = self._proxy.headers
             else:
                 sent |= self._proxy.headers
+        # As it was given: a path that is taken apart and put together may not be the same.
+        address = URL(self.endpoint.beside(path), encoded=path.isascii())
         kept: dict[str, bool] = {}
         while True:
             try:
                 return await session.request(
                     method,
-                    self.endpoint.beside(path),
+                    address,
                     data=data,
                     headers=sent,
                     allow_redirects=False,
