@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -243,7 +244,7 @@ def test_a_client_that_goes_before_it_has_asked_leaves_nothing_behind(
     with connected(served) as connection:
         connection.sendall(raw)
         if abruptly:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes([1, *bytes(7)]))
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     until(lambda: not served.gateway.running)
     assert len(upstream.requests) == before
 
