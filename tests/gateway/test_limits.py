@@ -87,6 +87,24 @@ def test_a_body_that_does_not_come_is_not_waited_for_forever(form: str) -> None:
         assert provider.requests == []
 
 
+def test_a_body_that_trickles_is_not_waited_for_forever() -> None:
+    with (
+        Scripted("Hello.") as provider,
+        bounded(provider, body_seconds=0.2) as server,
+        connected(server) as client,
+    ):
+        client.sendall(head("openai", "Content-Length: 1000"))
+        client.settimeout(0.05)
+        said = b""
+        for _ in range(1_000):  # a byte before every silence would be too long
+            client.sendall(b" ")
+            with suppress(TimeoutError):
+                said = client.recv(65_536)
+                break
+        assert said.startswith(b"HTTP/1.1 408 ")
+        assert provider.requests == []
+
+
 @each_format
 def test_one_request_too_many_is_told_to_come_again(form: str) -> None:
     goes_on = threading.Event()

@@ -240,3 +240,17 @@ def test_what_cannot_fit_is_an_error_that_anthropic_s_client_knows(is_streamed: 
     overflow = overflow_of(400, error.response.content)
     assert overflow is not None
     assert (overflow.sent, overflow.limit) == (sent, 980)
+
+
+def test_a_limit_that_was_only_guessed_is_tried_again_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bare = Fault(400, error={"code": "context_length_exceeded", "message": "too long"})
+    with Scripted([bare, "Blue.", "Blue.", "Blue."]) as upstream, before(upstream) as gateway:
+        assert ask(gateway, CHAT).headers["brim-resent"] == "1"
+        guessed = ask(gateway, CHAT)
+        for lane in gateway.gateway.lanes:
+            monkeypatch.setattr(lane, "_guessed_until", 0.0)
+        whole = ask(gateway, CHAT)
+    assert guessed.headers["brim-cut"] != "none"
+    assert whole.headers["brim-cut"] == "none"

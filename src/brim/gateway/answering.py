@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,13 +20,11 @@ from brim.gateway.limits import HANG_UP, GoneError
 from brim.gateway.records import Record
 
 if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
     from brim.gateway.app import Gateway
     from brim.gateway.forms import Form
     from brim.gateway.heads import Head
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 JSON: Final = (b"content-type", b"application/json")
 BODILESS: Final = frozenset((204, 304))

@@ -21,8 +21,10 @@ from brim.memory import Memory
 from brim.providers.learned import Learned
 
 if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
     from brim.config import Config
-    from brim.gateway.answering import Answering, Receive, Scope, Send
+    from brim.gateway.answering import Answering
     from brim.gateway.records import Record
 
 T = TypeVar("T")

@@ -23,7 +23,8 @@ from brim.gateway.wishes import wishes_in
 from brim.usage import Usage, cost, reported_cost
 
 if TYPE_CHECKING:
-    from brim.gateway.answering import Receive, Scope, Send
+    from starlette.types import Receive, Scope, Send
+
     from brim.gateway.app import Gateway
     from brim.gateway.delivery import Arrived
     from brim.gateway.fitting import Outgoing

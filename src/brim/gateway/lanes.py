@@ -48,6 +48,8 @@ FRESH: Final = 300.0
 """Seconds after which a server is asked again for its window: it may have been restarted."""
 FIRST_PATIENCE: Final = 2.0
 """The same for one that did not tell, doubled each time: it may just not be up yet."""
+GUESSED: Final = 3_600.0
+"""Seconds for which a limit is kept that was guessed from a refusal without numbers."""
 DOWN: Final = 1.06
 """What was learned moves up at once, and down only by more than this."""
 OFTEN: Final = 8
@@ -146,6 +148,7 @@ class Lane:
         """What was learned last; the target counts with it only where it differs by enough."""
         self._preparing: asyncio.Task[None] | None = None
         self._fresh_until = 0.0
+        self._guessed_until = 0.0
         self._patience = FIRST_PATIENCE
         self._is_ready = False
 
@@ -180,7 +183,10 @@ class Lane:
 
     async def prepare(self) -> None:
         """Find out what has to be known for a first request; later ones do not wait for it."""
-        if self._is_ready and time.monotonic() < self._fresh_until:
+        now = time.monotonic()
+        if self.target.ceiling is not None and now > self._guessed_until:
+            self._know(replace(self.target, ceiling=None))
+        if self._is_ready and now < self._fresh_until:
             return
         if self._preparing is None or self._preparing.done():
             self._preparing = asyncio.create_task(self._prepared())
@@ -228,6 +234,8 @@ class Lane:
         target, reported = learning.of_refusal(plan, overflow, self.target, self.accepted)
         if target.calibration.window != self.target.calibration.window:
             self._learned = target.calibration
+        if target.ceiling != self.target.ceiling:
+            self._guessed_until = time.monotonic() + GUESSED
         self._know(target)
         return reported
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from brim.gateway.faults import FaultError
 
 if TYPE_CHECKING:
+    from starlette.types import Receive
+
     from brim.gateway.heads import Head
 
 
+TRICKLE: Final = 10
+"""A body may take so many times as long as it may be silent."""
 _HERE: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
@@ -36,34 +40,38 @@ class Limits:
     origins: tuple[str, ...] = ()
     """Web pages that may send requests."""
 
-    async def body(
-        self, heads: Iterable[Head], receive: Callable[[], Awaitable[MutableMapping[str, Any]]]
-    ) -> bytes:
+    async def body(self, heads: Iterable[Head], receive: Receive) -> bytes:
         """The whole body of a request."""
         self._check_announced(heads)
+        try:
+            return await self._gathered(receive)
+        except TimeoutError:
+            raise FaultError(
+                408,
+                "body_timeout",
+                f"nothing of the body came for {self.body_seconds:g} s (gateway.body_seconds), or "
+                f"not all of it in {TRICKLE} times that; send it again",
+                headers={"connection": "close"},
+            ) from None
+
+    async def _gathered(self, receive: Receive) -> bytes:
+        clock = asyncio.get_running_loop().time
+        end = clock() + TRICKLE * self.body_seconds
         pieces: list[bytes] = []
         size = 0
-        while True:
-            try:
-                async with asyncio.timeout(self.body_seconds):
-                    message = await receive()
-            except TimeoutError:
-                raise FaultError(
-                    408,
-                    "body_timeout",
-                    f"nothing of the body came for {self.body_seconds:g} s "
-                    "(gateway.body_seconds); send it again",
-                    headers={"connection": "close"},
-                ) from None
-            if message["type"] == "http.disconnect":
-                raise GoneError
-            piece = message.get("body", b"")
-            size += len(piece)
-            if size > self.body_bytes:
-                raise self._too_large()
-            pieces.append(piece)
-            if not message.get("more_body"):
-                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        async with asyncio.timeout(self.body_seconds) as patience:
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise GoneError
+                piece = message.get("body", b"")
+                size += len(piece)
+                if size > self.body_bytes:
+                    raise self._too_large()
+                pieces.append(piece)
+                if not message.get("more_body"):
+                    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+                patience.reschedule(min(end, clock() + self.body_seconds))
 
     def _check_announced(self, heads: Iterable[Head]) -> None:
         for name, value in heads:
