@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from brim import wire
 from brim.memory import Conversation, check_depth, spelled
@@ -39,19 +38,17 @@ class Fitter:
         with self.reading(body, form) as reading:
             return reading.drawn(reading.plan())
 
-    @contextmanager
-    def reading(self, body: Mapping[str, Any], form: wire.Format) -> Iterator[Reading]:
-        """A body read and counted; what was said before in the same conversation is not again."""
+    def reading(self, body: Mapping[str, Any], form: wire.Format) -> Reading:
+        """A body read and counted; what was said before in the same conversation is not again.
+
+        To be used as a context, or closed: then others may go on with the conversation.
+        """
         tools = tools_of(body)
         spelling = _spelling(body, form, tools)
         conversation = self._conversation(body, form, tools, spelling)
         if spelling is None:
             check_depth(body.get(form.MESSAGES))
-        try:
-            yield Reading(self, body, form, conversation)
-        finally:
-            if spelling is not None and not conversation.planner.asked:
-                self.memory.put(conversation, spelling)
+        return Reading(self, body, form, conversation, spelling)
 
     def _conversation(
         self,
@@ -96,6 +93,18 @@ class Reading:
     body: Mapping[str, Any]
     form: wire.Format
     conversation: Conversation
+    spelling: Sequence[bytes] | None
+    """By what the conversation is remembered, if it can be."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self.spelling is not None and not self.planner.asked:
+            self.fitter.memory.put(self.conversation, self.spelling)
 
     @property
     def planner(self) -> Planner:

@@ -89,17 +89,14 @@ def price(model: str, provider: str | None = None, *, tokens: int = 0) -> Price 
     if (own := _own.find(model)) is not None:
         return own
     found = _listed(model, provider, date.today())  # noqa: DTZ011 - prices change by the day
-    if found is None or isinstance(found, Price):
-        return found
-    return Price(*(_rate(rate, tokens) for rate in found))
+    return next((price for start, price in found if tokens > start or not start), None)
 
 
 @lru_cache(maxsize=256)
-def _listed(model: str, provider: str | None, _: date) -> Price | tuple[object, ...] | None:
-    """The price by the list, or its rates where they change with the length of the prompt."""
+def _listed(model: str, provider: str | None, _: date) -> tuple[tuple[int, Price], ...]:
+    """The list's prices, each from a length of prompt on, the longest first; none: not listed."""
     from genai_prices import Usage as Used
     from genai_prices import calc_price
-    from genai_prices.types import TieredPrices
 
     for name, seller in _readings(model, provider):
         try:
@@ -110,10 +107,12 @@ def _listed(model: str, provider: str | None, _: date) -> Price | tuple[object, 
             *(found.input_mtok, found.cache_read_mtok),
             *(found.output_mtok, found.cache_write_mtok),
         )
-        if any(isinstance(rate, TieredPrices) for rate in rates):
-            return rates
-        return Price(*(_rate(rate, 0) for rate in rates))
-    return None
+        starts = {0, *(tier.start for rate in rates for tier in getattr(rate, "tiers", ()))}
+        longest_first = sorted(starts, reverse=True)
+        return tuple(
+            (start, Price(*(_rate(rate, start + 1) for rate in rates))) for start in longest_first
+        )
+    return ()
 
 
 def _readings(model: str, provider: str | None) -> Iterator[tuple[str, str | None]]:

@@ -42,7 +42,7 @@ def stream() -> Iterator[io.StringIO]:
 
 def test_a_line_of_json_has_what_stands_beside_the_words(stream: io.StringIO) -> None:
     logs.set_up("json", stream)
-    LOG.info("answered", extra={"id": "brim_1", "status": 200, "cut": {"dropped": 3}})
+    LOG.info("answered", extra={"told": {"id": "brim_1", "status": 200, "cut": {"dropped": 3}}})
     told = json.loads(stream.getvalue())
     assert told.pop("time").endswith("+00:00")
     assert told == {
@@ -56,7 +56,7 @@ def test_a_line_of_json_has_what_stands_beside_the_words(stream: io.StringIO) ->
 
 def test_a_line_of_text_leaves_out_what_is_not_known(stream: io.StringIO) -> None:
     logs.set_up("text", stream)
-    LOG.warning("answered", extra={"status": 200, "code": None})
+    LOG.warning("answered", extra={"told": {"status": 200, "code": None}})
     assert stream.getvalue().partition(" ")[2] == "warning: answered status=200\n"
 
 

@@ -30,6 +30,8 @@ JSON: Final = (b"content-type", b"application/json")
 BODILESS: Final = frozenset((204, 304))
 BUFFERED: Final = 64 * 1024
 """Bytes that a server takes for a client that does not read; then it waits for it."""
+SOON: Final = 0.05
+"""Seconds in which nobody hangs up."""
 LONGEST_NAME: Final = 200
 """Characters of a model's name that are repeated."""
 
@@ -79,7 +81,7 @@ class Answering:
                 raise
             self.record.end = "client gone"
         except Exception:
-            log.exception("request failed", extra={"id": self.record.id})
+            log.exception("request failed", extra={"told": {"id": self.record.id}})
             await self._say(FaultError(500, "internal_error", "brim failed; its log says why"))
         finally:
             self.close()
@@ -104,12 +106,16 @@ class Answering:
 
     @contextmanager
     def _listening(self) -> Iterator[None]:
-        """Stop everything when the client hangs up."""
-        listener = asyncio.create_task(self._listen())
+        """Stop everything when the client hangs up, unless the answer is there at once."""
+        listeners: list[asyncio.Task[None]] = []
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(SOON, lambda: listeners.append(loop.create_task(self._listen())))
         try:
             yield
         finally:
-            listener.cancel()
+            timer.cancel()
+            for listener in listeners:
+                listener.cancel()
 
     async def _listen(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 from brim import config
 from brim.gateway import logs
 from brim.gateway.app import create_app
+from brim.gateway.serving import spare_the_collector
 from brim.gateway.starting import require_upstreams
 
 
@@ -25,4 +26,6 @@ def app() -> ASGIApp:
     loaded = config.discover(folder=Path.cwd(), environment=os.environ)
     require_upstreams(loaded.config, os.environ)
     logs.set_up("text" if sys.stderr.isatty() else "json", sys.stderr)
-    return create_app(loaded.config, os.environ)
+    application = create_app(loaded.config, os.environ)
+    spare_the_collector()
+    return application

@@ -7,7 +7,7 @@ keeps a connection open on which nothing was ever said.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -19,6 +19,39 @@ HEAD_SECONDS: Final = 30.0
 """Seconds in which they have to come."""
 
 
+class _Joining:
+    """A transport that writes the head of an answer together with what follows it.
+
+    To write both apart takes two packets, and a fifth of the work on a small answer.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._held = b""
+
+    def write(self, data: bytes) -> None:
+        if self._held:
+            held, self._held = self._held, b""
+            self._transport.write(held + data)
+        elif data.startswith(b"HTTP/1.1 "):
+            self._held = data
+            self._loop.call_soon(self._let_go)
+        else:
+            self._transport.write(data)
+
+    def _let_go(self) -> None:
+        if self._held:
+            self.write(b"")
+
+    def close(self) -> None:
+        self._let_go()
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 class BoundedConnection(HttpToolsProtocol):
     """HTTP/1.1, whose heads are neither larger nor slower than they should be."""
 
@@ -28,7 +61,7 @@ class BoundedConnection(HttpToolsProtocol):
     """The bytes of it that have come, as far as it is not whole."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(_Joining(transport, self.loop))  # type: ignore[arg-type]
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:

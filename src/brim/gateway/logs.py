@@ -1,15 +1,17 @@
 """The gateway's log: a line for each thing that happened, for people or for programs.
 
-What is logged beside the words, as `extra`, stands in the line by its name. Of an exception its
-kind and its place are told and not its words, because they may quote what somebody said.
+What is logged beside the words, as `told` in the record's `extra`, stands in the line by its name.
+Of an exception its kind and its place are told and not its words, because they may quote what
+somebody said.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import traceback
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
@@ -25,15 +27,14 @@ LOGGERS: Final = ("brim", "uvicorn.error")
 BROKEN: Final = ("failed", "upstream broke")
 """How a request ends for which brim or its upstream is to blame."""
 _requests: Final = logging.getLogger("brim.gateway")
-_OWN: Final = frozenset(
-    (*logging.makeLogRecord({}).__dict__, "message", "asctime", "color_message", "taskName")
-)
-"""What every record of the library has."""
+SOON: Final = 0.2
+"""Seconds that a line may wait for others to be written with."""
+MOST_LINES: Final = 64
 
 
 def set_up(style: Style, stream: TextIO) -> None:
     """Let all that the gateway logs go to a stream."""
-    handler = logging.StreamHandler(stream)
+    handler = _Batches(stream) if style == "json" else logging.StreamHandler(stream)
     handler.setFormatter(_Json() if style == "json" else _Text())
     for name in LOGGERS:
         logger = logging.getLogger(name)
@@ -42,9 +43,43 @@ def set_up(style: Style, stream: TextIO) -> None:
     logging.getLogger(LOGGERS[0]).setLevel(logging.INFO)
 
 
+class _Batches(logging.StreamHandler[TextIO]):
+    """Writes lines together, since to write one takes longer than to make it.
+
+    What is wrong is written at once, with all that came before it.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.append(self.format(record))
+        if record.levelno > logging.INFO or len(self._lines) >= MOST_LINES:
+            self.flush()
+        elif len(self._lines) == 1:
+            try:
+                asyncio.get_running_loop().call_later(SOON, self.flush)
+            except RuntimeError:  # nobody would come back to it
+                self.flush()
+
+    def flush(self) -> None:
+        with self.lock or nullcontext():
+            lines, self._lines = self._lines, []
+            if lines:
+                self.stream.write("\n".join(lines) + "\n")
+            super().flush()
+
+
+def flush() -> None:
+    """Write what still waits."""
+    for handler in logging.getLogger(LOGGERS[0]).handlers:
+        handler.flush()
+
+
 def say(words: str, beside: dict[str, Any]) -> None:
     """Log something of the gateway as a whole."""
-    logging.getLogger(LOGGERS[0]).info(words, extra=beside)
+    logging.getLogger(LOGGERS[0]).info(words, extra={"told": beside})
 
 
 def tell(record: Record) -> None:
@@ -52,7 +87,10 @@ def tell(record: Record) -> None:
     is_bad = record.status >= 500 or record.end in BROKEN
     level = logging.WARNING if is_bad else logging.INFO
     if _requests.isEnabledFor(level):
-        _requests.log(level, "request", extra=_told(record))
+        # Without the search for the line of code that logs, which is always this one.
+        line = logging.LogRecord(_requests.name, level, __file__, 0, "request", None, None)
+        line.told = _told(record)
+        _requests.handle(line)
 
 
 def _told(record: Record) -> dict[str, Any]:
@@ -87,7 +125,7 @@ class _Text(logging.Formatter):
 
 
 def _beside(record: logging.LogRecord) -> dict[str, Any]:
-    told = {name: value for name, value in record.__dict__.items() if name not in _OWN}
+    told: dict[str, Any] = {**getattr(record, "told", {})}
     if record.exc_info and (error := record.exc_info[1]) is not None:
         told["error"] = type(error).__name__
         told["at"] = [

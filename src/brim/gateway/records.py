@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
+from random import Random
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from brim.usage import Usage
@@ -23,6 +23,10 @@ End = Literal["open", "whole", "refused", "failed", "client gone", "upstream bro
 
 MOST_MESSAGES: Final = 500_000
 """Of so many messages, all requests together, the decisions are kept."""
+
+
+_random: Final = Random()
+"""Names of requests are no secrets, and the system's randomness takes a system call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +128,8 @@ class Record:
 
     @classmethod
     def begin(cls, path: str, form: str) -> Record:
-        return cls(f"brim_{secrets.token_hex(12)}", path, time.time(), time.perf_counter(), form)
+        name = f"brim_{_random.getrandbits(96):024x}"
+        return cls(name, path, time.time(), time.perf_counter(), form)
 
     @property
     def cut_in_words(self) -> str | None:

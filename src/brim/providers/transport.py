@@ -9,11 +9,12 @@ import random
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import aiohttp
+import aiohttp.connector
 from yarl import URL
 
 from brim.errors import (
@@ -278,7 +279,6 @@ class Connection:
                 sent |= self._proxy.headers
         # As it was given: a path that is taken apart and put together may not be the same.
         address = URL(self.endpoint.beside(path), encoded=path.isascii())
-        kept: dict[str, bool] = {}
         while True:
             try:
                 return await session.request(
@@ -287,13 +287,12 @@ class Connection:
                     data=data,
                     headers=sent,
                     allow_redirects=False,
-                    trace_request_ctx=kept,
                     **through,
                 )
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
                 # A server may close a connection that was kept, just as it is used again.
                 is_new = isinstance(error, aiohttp.ClientConnectorError)
-                if is_new or session.closed or not kept.pop("again", False):
+                if is_new or session.closed or not _was_kept.get():
                     raise
 
     async def _session_here(self) -> aiohttp.ClientSession:
@@ -317,11 +316,8 @@ class Connection:
         endpoint = self.endpoint
         secure = endpoint.url.startswith("https:")
         self._proxy = proxy_for(endpoint)
-        tracing = aiohttp.TraceConfig()
-        tracing.on_connection_reuseconn.append(_note_reuse)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=certificates() if secure else True),
-            trace_configs=[tracing],
+            connector=_Connector(limit=0, ssl=certificates() if secure else True),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(
                 total=None,
@@ -354,10 +350,13 @@ class Connection:
 
     async def piece(self, response: aiohttp.ClientResponse) -> bytes:
         """The next bytes; none at the end."""
+        content = response.content
         try:
+            if (there := content.read_nowait()) or content.at_eof():
+                return there
             # The library's own time-out does not end the wait for chunks that it could not read.
             async with asyncio.timeout(self.endpoint.timeout):
-                return await response.content.readany()
+                return await content.readany()
         except (aiohttp.ClientError, OSError) as error:
             raise self._broken(error) from error
 
@@ -489,12 +488,25 @@ def _is_plain_http(error: aiohttp.ClientConnectorSSLError) -> bool:
     return reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
 
 
-async def _note_reuse(
-    _: aiohttp.ClientSession,
-    context: SimpleNamespace,
-    __: aiohttp.TraceConnectionReuseconnParams,
-) -> None:
-    context.trace_request_ctx["again"] = True
+_was_kept: ContextVar[bool] = ContextVar("was_kept", default=False)
+"""Whether the last request of this task went over a connection that was kept from before."""
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Tells whether a connection was kept from before; tracing would, at ten times the cost."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._known: weakref.WeakSet[object] = weakref.WeakSet()
+
+    async def connect(
+        self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
+    ) -> aiohttp.connector.Connection:
+        _was_kept.set(False)
+        connection = await super().connect(req, traces, timeout)
+        _was_kept.set(connection.protocol in self._known)
+        self._known.add(connection.protocol)
+        return connection
 
 
 class _NotJsonError(Exception):
