@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import brim
-from brim.calibration import DENSITIES, LEAST_DOUBT, NOTHING, RATIOS, STEP, Calibration
+from brim.calibration import (
+    DENSITIES,
+    LARGEST,
+    LEAST_DOUBT,
+    NOTHING,
+    RATIOS,
+    STEP,
+    WIDE_STEP,
+    Calibration,
+)
 from brim.messages import Call, Message
 from brim.target import Target
 from brim.tokens import counter_for
@@ -105,13 +114,16 @@ def test_whatever_is_reported_what_is_believed_stays_within_bounds(
 @given(
     st.lists(st.tuples(st.integers(0, 5_000), st.integers(0, 5_000), st.integers(0, 9_000))),
     st.one_of(st.none(), st.integers(1, 10**6)),
+    st.lists(st.integers(-(10**6), 10**12)),
 )
 def test_what_was_learned_comes_back_from_json(
-    reports: list[tuple[int, int, int]], window: int | None
+    reports: list[tuple[int, int, int]], window: int | None, missing: list[int]
 ) -> None:
     known = NOTHING.with_window(window)
     for report in reports:
         known = known.learn(*report)
+    for tokens in missing:
+        known = known.missing(tokens)
     assert Calibration.from_dict(json.loads(json.dumps(known.to_dict()))) == known
 
 
@@ -128,6 +140,8 @@ def test_what_was_learned_comes_back_from_json(
         {"ratios": "1.2", "densities": {"a": 1}, "window": True},
         {"window": 0},
         {"window": 8_192.0},
+        {"shortfalls": 900},
+        {"shortfalls": [-1, True, False, None, 2.5, "9", 10**400]},
     ],
 )
 def test_nonsense_is_forgotten(nonsense: Any) -> None:
@@ -138,6 +152,16 @@ def test_numbers_out_of_bounds_are_brought_in() -> None:
     known = Calibration.from_dict({"ratios": [-1, 99], "densities": [0, 5], "window": 8_192})
     assert known == Calibration((0.5, 3.0), DENSITIES, 8_192)
     assert Calibration.from_dict({"ratios": [1.1] * 50}).ratios == (1.1,) * 8
+    assert Calibration.from_dict({"shortfalls": [7] * 50}).shortfalls == (7,) * 8
+
+
+@given(st.lists(st.integers(-(10**6), 10**12), min_size=1, max_size=3))
+def test_a_shortfall_is_met_in_steps_and_never_from_below(missing: list[int]) -> None:
+    known, most = NOTHING, min(max(0, *missing), LARGEST)
+    for tokens in missing:
+        known = known.missing(tokens)
+    assert most <= known.offset <= WIDE_STEP * most + 1
+    assert not most or known.missing(most).offset == known.offset
 
 
 # Counting with it

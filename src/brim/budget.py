@@ -73,8 +73,9 @@ def budget_for(
     """The budget of a request to a model, counted with this uncertainty (a share of the count).
 
     What the caller says goes before what the catalog knows. A larger reply that the request needs
-    at least is kept free, but never more than half of the window for it. The margin is what the count may be
-    off at the limit: a full request whose true size is larger by that share still fits.
+    at least is kept free, but never more than half of the window for it. The margin is what the
+    count may be off at the limit: a full request whose true size is larger by that share still
+    fits.
     """
     known = catalog.model(model) if model else None
     if window is None:

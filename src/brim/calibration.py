@@ -3,6 +3,9 @@
 An estimate is a number of tokens that another vocabulary would take. What the server reports of a
 request says how far off it was. What is learned moves in steps of 2 %, so that it does not move
 the cuts at every request, and a single odd report moves it little.
+
+A count with the model's own vocabulary has no such ratio. Where a server takes more all the same (a
+prompt of its own, tools in other words), that is so many tokens for each request: a shortfall.
 """
 
 from __future__ import annotations
@@ -25,6 +28,9 @@ PURE: Final = 0.05
 """A request with at most so many bytes of other scripts for a token says how Latin text counts."""
 FOREIGN: Final = 2.0
 """One with at least so many says how the other scripts do."""
+LARGEST: Final = 1 << 30
+WIDE_STEP: Final = 1.25
+"""A shortfall moves in steps of this: it is seldom the same for two requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,8 @@ class Calibration:
     """What the server takes, where it refused more."""
     told: int | None = None
     """What the server said of its window at that time; says it otherwise, it is another one."""
+    shortfalls: tuple[int, ...] = ()
+    """Tokens that large requests took beside what was counted exactly, the newest last."""
 
     @property
     def ratio(self) -> float:
@@ -48,6 +56,12 @@ class Calibration:
     @property
     def density(self) -> float:
         return min(1.0, _stepped(_high(self.densities))) if self.densities else 1.0
+
+    @property
+    def offset(self) -> int:
+        """Tokens that a request takes beside what is counted; rather too many than too few."""
+        most = _high(self.shortfalls) if self.shortfalls else 0
+        return ceil(WIDE_STEP ** ceil(log(most, WIDE_STEP) - 1e-9)) if most > 0 else 0
 
     def uncertainty(self, first: float) -> float:
         """How far a scaled estimate may still be too low; `first` where nothing was measured."""
@@ -75,6 +89,11 @@ class Calibration:
             return replace(self, densities=(*self.densities, density)[-REPORTS:])
         return self
 
+    def missing(self, tokens: int) -> Calibration:
+        """Take in by how many tokens an exact count was too low."""
+        missing = min(max(0, tokens), LARGEST)
+        return replace(self, shortfalls=(*self.shortfalls, missing)[-REPORTS:])
+
     def with_window(self, window: int | None, told: int | None = None) -> Calibration:
         return replace(self, window=window, told=told)
 
@@ -95,6 +114,7 @@ class Calibration:
             "densities": list(self.densities),
             "window": self.window,
             "told": self.told,
+            "shortfalls": list(self.shortfalls),
         }
 
     @classmethod
@@ -107,6 +127,7 @@ class Calibration:
             _numbers(data.get("densities"), DENSITIES),
             _size(data.get("window")),
             _size(data.get("told")),
+            _sizes(data.get("shortfalls")),
         )
 
 
@@ -117,6 +138,12 @@ NOTHING: Final = Calibration()
 def _size(given: object) -> int | None:
     is_size = isinstance(given, int) and not isinstance(given, bool) and given > 0
     return given if is_size else None  # type: ignore[return-value]
+
+
+def _sizes(given: object) -> tuple[int, ...]:
+    if not isinstance(given, list | tuple):
+        return ()
+    return tuple(size for size in given if type(size) is int and 0 <= size <= LARGEST)[-REPORTS:]
 
 
 def _high(values: tuple[float, ...]) -> float:

@@ -52,13 +52,15 @@ def check_depth(value: object) -> None:
 class Conversation:
     """A conversation as far as it was read."""
 
-    __slots__ = ("key", "planner", "reader", "slot", "spelling", "weight")
+    __slots__ = ("is_too_long", "key", "planner", "reader", "slot", "spelling", "weight")
 
     def __init__(self, key: Hashable, planner: Planner, reader: Reader) -> None:
         self.key = key
         """What decides how it is read and planned, beside what is in it."""
         self.planner = planner
         self.reader = reader
+        self.is_too_long = False
+        """Whether the server itself said that all of it is too long; so is all that it grows to."""
         self.spelling: Sequence[bytes] = ()
         self.slot: _Slot = (0, 0, ())
         self.weight = 0

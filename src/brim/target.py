@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from brim import catalog, usage
 from brim.budget import Budget, budget_for
@@ -17,6 +17,9 @@ from brim.wire import templates
 if TYPE_CHECKING:
     from brim.tokens import Counter, Tokenizer
     from brim.usage import Price
+
+LARGEST_OFFSET: Final = 0.25
+"""At most that share of the room is left free for what a server adds to each request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +42,8 @@ class Target:
     """What the server keeps free for an answer, whoever asks for less."""
     calibration: Calibration = NOTHING
     ceiling: int | None = None
-    """A window somewhat below what the server refused without naming its limit: a guess, which is
-    not kept across runs."""
+    """A window by a refusal that does not prove it, because it names no limit or one that may be
+    somebody else's: it is not kept across runs."""
     guess: int | None = None
     """A window to reckon with where nobody knows it."""
     called: str | None = None
@@ -72,10 +75,14 @@ class Target:
         return templates.counted(counter, self.rules())
 
     def budget(self, counter: Counter, least_reply: int = 0) -> Budget:
-        """The room for a request; `least_reply` is what its answer needs, whatever is configured."""
+        """The room for a request; `least_reply` is what its answer needs, whoever keeps less."""
         window = self.guess if self.is_guessed else self._tightest_window()
         least = max(self.least_reply, least_reply)
-        return budget_for(self.model, window, self.reply, counter.uncertainty, least)
+        budget = budget_for(self.model, window, self.reply, counter.uncertainty, least)
+        if counter.density or not self.calibration.offset:
+            return budget
+        offset = min(self.calibration.offset, int(LARGEST_OFFSET * budget.room))
+        return replace(budget, margin=budget.margin + offset)
 
     @property
     def is_guessed(self) -> bool:
@@ -104,6 +111,12 @@ class Target:
 
     def learned(self, calibration: Calibration) -> Target:
         return replace(self, calibration=calibration)
+
+    @property
+    def proven_window(self) -> int | None:
+        """The window without what a refusal did not prove; None where nobody knows one."""
+        target = replace(self, ceiling=None)
+        return None if target.is_guessed else target.budget(target.counter()).window
 
     def _known_window(self) -> int | None:
         return self.server_window if self.window is None else self.window

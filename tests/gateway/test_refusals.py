@@ -19,12 +19,12 @@ TURNS = long_talk(100)
 """About 4,000 tokens."""
 TRUE = 3_800
 """What the upstream takes, and the gateway does not know."""
-BELIEVED = 16_000
+BELIEVED = 7_000
 
 
-def before(upstream: Scripted, **settings: Any) -> Any:
+def before(upstream: Scripted, window: int = BELIEVED, **settings: Any) -> Any:
     """A gateway that takes an upstream's window for larger than it is."""
-    config = config_of(upstream.url, window=BELIEVED, reply=20, **settings)
+    config = config_of(upstream.url, window=window, reply=20, **settings)
     return running(config)
 
 
@@ -77,7 +77,7 @@ TPM = (
     "Request too large for m in organization org-1 on tokens per min (TPM): Limit 3800, "
     "Requested 4310. The input or output tokens must be reduced in order to run successfully."
 )
-REFUSALS = {
+OF_ONE_CLIENT = {
     "tokens per minute": Fault(
         429, error={"message": TPM, "type": "tokens", "code": "rate_limit_exceeded"}
     ),
@@ -88,6 +88,8 @@ REFUSALS = {
         413,
         error={"type": "request_too_large", "message": "Request exceeds the maximum size"},
     ),
+}
+OF_THE_MODEL = {
     "a flat body": Fault(
         400,
         raw=b'{"object":"error","message":"The input (4310 tokens) is longer than the model\'s '
@@ -100,7 +102,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("fault", REFUSALS.values(), ids=REFUSALS)
+@pytest.mark.parametrize("fault", OF_THE_MODEL.values(), ids=OF_THE_MODEL)
 def test_however_it_is_said(path: str, fault: Fault) -> None:
     with Scripted(limited(TRUE, fault)) as upstream, before(upstream) as gateway:
         first = ask(gateway, path)
@@ -108,6 +110,17 @@ def test_however_it_is_said(path: str, fault: Fault) -> None:
         assert first.headers["brim-resent"] == "1"
         assert ask(gateway, path).text == "Blue."
         assert len(upstream.requests) == 3
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("fault", OF_ONE_CLIENT.values(), ids=OF_ONE_CLIENT)
+def test_what_only_one_client_meets_is_not_learned(path: str, fault: Fault) -> None:
+    with Scripted(limited(TRUE, fault)) as upstream, before(upstream) as gateway:
+        for _ in range(2):
+            answer = ask(gateway, path)
+            assert (answer.status, answer.text) == (200, "Blue.")
+            assert answer.headers["brim-resent"] == "1"
+        assert len(upstream.requests) == 4
 
 
 def test_a_rate_limit_is_none_that_a_shorter_request_would_help() -> None:
@@ -165,7 +178,10 @@ def test_a_shorter_answer_may_be_enough() -> None:
         "input length and `max_tokens` exceed context limit: 4211 + 9000 > 12000, decrease input "
     )
     error = {"type": "invalid_request_error", "message": f"{said}length or `max_tokens`"}
-    with Scripted([Fault(400, error=error), "Blue."]) as upstream, before(upstream) as gateway:
+    with (
+        Scripted([Fault(400, error=error), "Blue."]) as upstream,
+        before(upstream, window=16_000) as gateway,
+    ):
         answer = posted(gateway.url, MESSAGES, body_of(MESSAGES, TURNS, reply=8_000))
         assert answer.text == "Blue."
         assert answer.headers["brim-cut"] == "none"

@@ -60,7 +60,15 @@ class Answering:
         raise NotImplementedError
 
     def close(self) -> None:
-        """What is left to be done when it is over, however it ended."""
+        """Let go of what it held, however it ended."""
+
+    def settle(self) -> None:
+        """Take down what it came to, some time after it was over."""
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether what it came to matters for the next request."""
+        return False
 
     async def run(self) -> None:
         """Answer, whatever happens."""

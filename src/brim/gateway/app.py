@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
+
+from starlette.routing import Route
 
 from brim.gateway import logs
 from brim.gateway.beside import Beside
@@ -15,7 +18,7 @@ from brim.gateway.forms import CHAT, PATHS
 from brim.gateway.lanes import Lanes, Settings, Upstream
 from brim.gateway.limits import Limits
 from brim.gateway.metrics import Metrics
-from brim.gateway.passage import Passage
+from brim.gateway.passage import Passage, PassedPaths
 from brim.gateway.records import Records
 from brim.memory import Memory
 from brim.providers.learned import Learned
@@ -25,7 +28,8 @@ if TYPE_CHECKING:
 
     from brim.config import Config
     from brim.gateway.answering import Answering
-    from brim.gateway.records import Record
+
+log = logging.getLogger("brim.gateway")
 
 T = TypeVar("T")
 Given = TypeVarTuple("Given")
@@ -34,7 +38,10 @@ LARGE: Final = 64 * 1024
 """Bodies from so many bytes on are read and counted off the event loop."""
 SWEEP: Final = 5.0
 """Seconds between looks at what waits and what was learned."""
-WEIGHT: Final = 256_000_000
+SOON: Final = 0.1
+"""Seconds in which what is over is taken down."""
+MOST_OVER: Final = 64
+WEIGHT: Final = 96_000_000
 """Bytes of conversations that are remembered for speed."""
 
 
@@ -50,6 +57,8 @@ class Gateway:
         )
         self.records = Records(settings.keep_requests)
         self.running: set[Answering] = set()
+        self._over: list[Answering] = []
+        """Those that are over and not taken down yet."""
         self.is_stopping = False
         self._send_seconds = settings.send_seconds
         self._threads = ThreadPoolExecutor(2, "brim-count")
@@ -86,13 +95,20 @@ class Gateway:
             await answering.run()
         finally:
             self.running.discard(answering)
-            self.finished(answering.record)
+            self._over.append(answering)
+            if answering.is_urgent or len(self._over) >= MOST_OVER:
+                self.book()
+            elif len(self._over) == 1:
+                asyncio.get_running_loop().call_later(SOON, self.book)
 
-    def finished(self, record: Record) -> None:
-        """Take down a request that is over."""
-        self.records.sketched(record)
-        self.metrics.add(record)
-        logs.tell(record)
+    def book(self) -> None:
+        """Take down all requests that are over: many at once take a third of the time of each."""
+        over, self._over = self._over, []
+        for answering in over:
+            answering.settle()
+            self.records.sketched(answering.record)
+            self.metrics.add(answering.record)
+            logs.tell(answering.record)
 
     # While it serves
 
@@ -101,23 +117,31 @@ class Gateway:
 
     async def stop(self) -> None:
         self.is_stopping = True
+        self.book()
         if self._sweeping is not None:
             self._sweeping.cancel()
         for lane in self.lanes:
             await lane.keep()
         await self.lanes.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
+        logs.flush()
 
     async def _sweep(self) -> None:
         """Let go of clients that do not read, and keep what was learned."""
         while True:
             await asyncio.sleep(SWEEP)
-            late = time.monotonic() - self._send_seconds
-            for each in list(self.running):
-                if each.waiting_since is not None and each.waiting_since < late:
-                    each.abandon()
-            for lane in self.lanes:
-                await lane.keep()
+            try:
+                await self._swept()
+            except Exception:  # a fault now must not leave clients hanging for ever after
+                log.exception("sweep failed")
+
+    async def _swept(self) -> None:
+        late = time.monotonic() - self._send_seconds
+        for each in list(self.running):
+            if each.waiting_since is not None and each.waiting_since < late:
+                each.abandon()
+        for lane in self.lanes:
+            await lane.keep()
 
 
 def _key(name: str | None, environment: Mapping[str, str]) -> str | None:
@@ -130,6 +154,8 @@ class App:
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
         self._beside = Beside(gateway).app()
+        own = [route.path_regex for route in self._beside.routes if isinstance(route, Route)]
+        self._passed = PassedPaths(gateway.config.gateway.passed_paths, own)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -138,7 +164,7 @@ class App:
             if form is not None:
                 await gateway.run(Exchange(gateway, form, scope, receive, send))
                 return
-            if path in gateway.config.gateway.passed_paths:
+            if path in self._passed:
                 await gateway.run(Passage(gateway, CHAT, scope, receive, send))
                 return
         await self._beside(scope, receive, send)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,20 +13,21 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from brim.errors import BrimError
-from brim.gateway import bodies, faults, listing, metrics, openapi
+from brim.gateway import bodies, faults, heads, listing, metrics, openapi
 from brim.gateway.faults import FaultError
 from brim.gateway.forms import MESSAGES, PATHS, RESPONSES, Form, require_conversation
 from brim.gateway.listing import Listing
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
     from starlette.requests import Request
 
     from brim.gateway.app import Gateway
+    from brim.gateway.lanes import Upstream
 
-COUNT_TOKENS: Final = "/v1/messages/count_tokens"
-INPUT_TOKENS: Final = "/v1/responses/input_tokens"
+Way = Callable[["Request"], Awaitable[Response]]
+
+COUNT_TOKENS: Final = "/messages/count_tokens"
+INPUT_TOKENS: Final = "/responses/input_tokens"
 MOST_LISTED: Final = 1_000
 
 
@@ -37,11 +39,12 @@ class Beside:
         self._listing = Listing(gateway.lanes)
 
     def app(self) -> Starlette:
-        ways: list[tuple[str, str, Callable[[Request], Awaitable[Response]]]] = [
-            ("GET", "/v1/models", self.models),
-            ("GET", "/v1/models/{name:path}", self.model),
-            ("POST", COUNT_TOKENS, self.count_messages),
-            ("POST", INPUT_TOKENS, self.count_responses),
+        ways: list[tuple[str, str, Way]] = [
+            *(
+                (method, version + path, way)
+                for version in ("/v1", "")  # some clients leave it out
+                for method, path, way in self._versioned()
+            ),
             ("GET", "/brim/requests", self.requests),
             ("GET", "/brim/requests/{id}", self.request),
             ("GET", "/metrics", self.metrics),
@@ -61,6 +64,14 @@ class Beside:
             lifespan=self._lifespan,
         )
 
+    def _versioned(self) -> list[tuple[str, str, Way]]:
+        return [
+            ("GET", "/models", self.models),
+            ("GET", "/models/{name:path}", self.model),
+            ("POST", COUNT_TOKENS, self.count_messages),
+            ("POST", INPUT_TOKENS, self.count_responses),
+        ]
+
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
         await self._gateway.start()
@@ -73,19 +84,23 @@ class Beside:
 
     async def models(self, request: Request) -> Response:
         """The models, as the client's own provider would list them."""
-        models = await self._listing.models()
+        models = await self._listed(request)
         if _speaks_anthropic(request):
             return _json(listing.anthropic_list(models))
         return _json(listing.openai_list(models))
 
     async def model(self, request: Request) -> Response:
         wanted = request.path_params["name"]
-        for name, upstream in await self._listing.models():
+        for name, upstream in await self._listed(request):
             if name == wanted:
                 if _speaks_anthropic(request):
                     return _json(listing.anthropic_model(name, upstream))
                 return _json(listing.openai_model(name, upstream))
         raise FaultError(404, "model_not_found", f"no model {wanted[:100]!r}", param="model")
+
+    async def _listed(self, request: Request) -> list[tuple[str, Upstream]]:
+        self._gateway.limits.check_origin(request.headers.raw)
+        return await self._listing.models(request.headers.raw)
 
     # Counts
 
@@ -99,14 +114,19 @@ class Beside:
 
     async def _counted(self, request: Request, form: Form) -> tuple[int, str]:
         """The tokens of a body as it came in: by its server, else by brim."""
-        gateway = self._gateway
-        raw = await gateway.limits.body(request.headers.raw, request.receive)
+        gateway, given = self._gateway, request.headers.raw
+        gateway.limits.check_room(len(gateway.running))
+        gateway.limits.check_origin(given)
+        raw = await gateway.limits.body(given, request.receive)
         body = await gateway.apart(len(raw), bodies.parsed, raw)
         require_conversation(form, body)
         lane = gateway.lanes.find(body.get("model"), form)
         await lane.prepare()
         if lane.ask != "off":
-            tokens = await lane.upstream.counter(form).count(body)
+            upstream = lane.upstream
+            own, keyless = upstream.headers(form), upstream.key is not None
+            brought = heads.asking(given, own, keyless=keyless)
+            tokens = await upstream.counter(form).count(body, brought)
             if tokens is not None:
                 return tokens, "server"
         return await gateway.apart(len(raw), lane.count, body, form)
@@ -115,15 +135,19 @@ class Beside:
 
     async def requests(self, request: Request) -> Response:
         """The last requests, the newest first."""
+        self._gateway.limits.check_site(request.headers.raw)
         asked = request.query_params.get("last", "100")
         number = int(asked) if asked.isascii() and asked.isdigit() else 0
         if not 0 < number <= MOST_LISTED:
             raise FaultError(400, "invalid_request", f"last is a number from 1 to {MOST_LISTED:,}")
+        self._gateway.book()
         newest = self._gateway.records.newest(number)
         return _json({"object": "list", "data": [record.to_dict() for record in newest]})
 
     async def request(self, request: Request) -> Response:
         """One request: what was decided about each message, and what it came to."""
+        self._gateway.limits.check_site(request.headers.raw)
+        self._gateway.book()
         record = self._gateway.records.find(request.path_params["id"])
         if record is None:
             raise FaultError(404, "request_not_found", "no such request among the last ones")
@@ -131,8 +155,10 @@ class Beside:
 
     # How it is
 
-    async def metrics(self, _: Request) -> Response:
+    async def metrics(self, request: Request) -> Response:
         """What was done, in numbers; the text of them is long."""
+        self._gateway.limits.check_site(request.headers.raw)
+        self._gateway.book()
         families = list(self._gateway.metrics.collect())
         raw = await asyncio.to_thread(metrics.text, families)
         return Response(raw, media_type=metrics.CONTENT_TYPE)
@@ -158,15 +184,15 @@ def _speaks_anthropic(request: Request) -> bool:
 
 
 def _json(content: Any, how: str | None = None, *, status: int = 200) -> Response:
-    heads = {} if how is None else {"brim-count": how}
+    told = {} if how is None else {"brim-count": how}
     raw = bodies.written(content)
-    return Response(raw, status, heads, media_type="application/json")
+    return Response(raw, status, told, media_type="application/json")
 
 
 def _form(request: Request) -> Form | None:
     """Whose errors the client reads."""
     path = request.url.path
-    is_anthropic = path == COUNT_TOKENS or PATHS.get(path) is MESSAGES
+    is_anthropic = path.endswith(COUNT_TOKENS) or PATHS.get(path) is MESSAGES
     return MESSAGES if is_anthropic or _speaks_anthropic(request) else None
 
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import Final, Literal
 
-from brim import catalog
 from brim.config import Config, UpstreamConfig
 from brim.errors import AuthenticationError, BrimError, InputError, ProviderError
+from brim.gateway.lanes import UNKNOWN
+from brim.gateway.names import is_pattern, meaning
 from brim.gateway.starting import NOWHERE
 from brim.providers import Connection, Endpoint, Server
+from brim.target import Target
 
 State = Literal["ok", "warn", "bad"]
 
@@ -80,11 +81,11 @@ async def _asked(name: str, upstream: UpstreamConfig, server: Server) -> Check:
         if error.status not in _NO_LIST:  # some have no list, and work
             raise
         offered = []
-    named = [model for model in upstream.models if "*" not in model]
+    named = [model for model in upstream.models if not is_pattern(model)]
     if len(offered) > 1 and (missing := [model for model in named if model not in offered]):
         said = f"{host} answers, but does not offer {', '.join(missing)}"
         return Check(name, "bad", said, f"it offers {_few(offered)}")
-    meant = named or [model for model in offered if _means(upstream, model)][:MOST]
+    meant = named or [model for model in offered if meaning(upstream.models, model)][:MOST]
     windows = {model: await _window(model, upstream, server) for model in meant}
     return _judged(name, f"{host} answers, with {_few(offered or named)}", windows)
 
@@ -98,19 +99,14 @@ def _judged(name: str, said: str, windows: Mapping[str, int | None]) -> Check:
 
 
 async def _window(model: str, upstream: UpstreamConfig, server: Server) -> int | None:
-    """What the server gives, then what is configured, then what the catalog knows."""
-    told = (await server.window_of(model)).tokens or upstream.window
-    known = catalog.model(model)
-    return told or (known.context if known is not None else None)
+    """The window that requests for a model would be cut to."""
+    told = (await server.window_of(model)).tokens
+    target = Target(model, window=upstream.window, server_window=told, guess=UNKNOWN)
+    return None if target.is_guessed else target.budget(target.counter()).window
 
 
 def _is_served(model: str, config: Config) -> bool:
-    return any(_means(upstream, model) for upstream in config.upstreams.values())
-
-
-def _means(upstream: UpstreamConfig, model: str) -> bool:
-    patterns = upstream.models
-    return not patterns or any(fnmatchcase(model, pattern) for pattern in patterns)
+    return any(meaning(upstream.models, model) for upstream in config.upstreams.values())
 
 
 def _few(names: Sequence[str]) -> str:

@@ -56,12 +56,14 @@ class BoundedConnection(HttpToolsProtocol):
     """HTTP/1.1, whose heads are neither larger nor slower than they should be."""
 
     _clock: asyncio.TimerHandle | None = None
-    """Runs while a head is awaited."""
+    """Runs while a head is awaited that did not come in one piece."""
+    _is_in_head: bool = True
     _head: int = 0
-    """The bytes of it that have come, as far as it is not whole."""
+    """The bytes that have come since it began, and what came with it."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(_Joining(transport, self.loop))  # type: ignore[arg-type]
+        self._extensions: dict[str, dict[object, object]] = {HANG_UP: {"call": transport.abort}}
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -69,36 +71,34 @@ class BoundedConnection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        self._head = self._head + len(data) if self._is_in_head else len(data)
         super().data_received(data)
-        if self._clock is not None:
-            self._head += len(data)
+        if self._is_in_head:
             if self._head > LARGEST_HEAD:
                 self._end_head()
                 self.send_400_response("The head of the request is too large.")
+            elif self._clock is None:
+                self._await_head()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.scope["extensions"] = {HANG_UP: {"call": self.transport.abort}}
-        self._await_head()
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._clock is not None:  # trailers of a body would pass for headers of the request
-            super().on_header(name, value)
+        self.scope["extensions"] = self._extensions
+        self._is_in_head = True
 
     def on_headers_complete(self) -> None:
+        if self._head > LARGEST_HEAD:
+            size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+            if size > LARGEST_HEAD:
+                raise ValueError("too large a head")  # the parser makes a 400 of it
         self._end_head()
-        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > (
-            LARGEST_HEAD
-        ):
-            raise ValueError("too large a head")  # the parser makes a 400 of it
         super().on_headers_complete()
+        self.headers = []  # for the trailers of a body, which would pass for headers
 
     def _await_head(self) -> None:
-        self._end_head()
         self._clock = self.loop.call_later(HEAD_SECONDS, self.transport.close)
 
     def _end_head(self) -> None:
-        self._head = 0
+        self._is_in_head, self._head = False, 0
         if self._clock is not None:
             self._clock.cancel()
             self._clock = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -11,16 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from brim import wire
-from brim.errors import ProviderError
+from brim.errors import BrimError, ConnectionFailedError, ContextOverflowError, ProviderError
 from brim.gateway import bodies, heads
 from brim.gateway.faults import FaultError
 from brim.gateway.fitting import Extras, Fitting
-from brim.gateway.watching import Opening
+from brim.gateway.watching import Opening, judged, masked, secret_of
 from brim.overflow import overflow_of
 from brim.planning import CountJob
 from brim.policies import OFF
-from brim.providers.faults import PASSING, refusal_in
+from brim.providers.faults import PASSING
 from brim.providers.transport import LARGEST_ERROR
+from brim.wire.replies import error_in
 
 if TYPE_CHECKING:
     import aiohttp
@@ -28,18 +30,16 @@ if TYPE_CHECKING:
     from brim.gateway.app import Gateway
     from brim.gateway.fitting import Asked, Outgoing
     from brim.gateway.heads import Head
-    from brim.gateway.lanes import Lane
+    from brim.gateway.lanes import Lane, Refusal
     from brim.gateway.records import Record
     from brim.gateway.wishes import Wishes
     from brim.overflow import Overflow
-    from brim.planning import Reported
-    from brim.providers.endpoint import Endpoint
     from brim.providers.transport import Connection
 
-SHORTEST_KEY: Final = 5
-"""What is not longer is no secret, and may be a word."""
 HELD_SECONDS: Final = 5.0
 """A stream that has begun is held back no longer than this for a refusal that may still come."""
+
+log = logging.getLogger("brim.gateway")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,18 @@ class Arrived:
     is_stream: bool = False
     overflow: Overflow | None = None
     """It says that the request is too long."""
+    says_not_now: bool = False
+    """It says so with a status of success."""
 
     @property
     def failed(self) -> bool:
         """Whether another upstream may do better."""
-        return self.response.status in PASSING and self.overflow is None
+        return self.says_not_now or (self.response.status in PASSING and self.overflow is None)
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether the model was asked, and answered."""
+        return self.response.status < 400 and self.overflow is None and not self.says_not_now
 
 
 class Delivery:
@@ -74,6 +81,10 @@ class Delivery:
         self.asked = asked
         self._wishes = wishes
         self._heads = given
+        self.under_way: tuple[Lane, Outgoing] | None = None
+        """What an upstream has been sent and has not answered yet; it costs, whoever waits."""
+        self._fitted: tuple[Lane, Outgoing] | None = None
+        """What was made ready last."""
 
     @property
     def is_dry_run(self) -> bool:
@@ -87,20 +98,43 @@ class Delivery:
         """What the model's upstream answers or, where that fails, the one that stands in for it."""
         lane = self.lane()
         try:
-            arrived = await self._attempt(lane, self.asked, query)
+            first = await self._attempt(lane, self.asked, query)
         except ProviderError:
-            other = self._stand_in(lane)
-            if other is None:
+            stood_in = await self._stood_in(lane, query)
+            if stood_in is None:
                 raise
-        else:
-            other = self._stand_in(lane) if arrived.failed else None
-            if other is None:
-                return arrived
-            arrived.response.close()
-        self._record.fallback = other.model
+            return stood_in
+        if not first.failed:
+            return first
+        try:
+            stood_in = await self._stood_in(lane, query)
+        except BaseException:
+            first.response.close()
+            raise
+        if stood_in is None:
+            return first
+        first.response.close()
+        return stood_in
+
+    async def _stood_in(self, lane: Lane, query: str) -> Arrived | None:
+        """What the one that stands in answers; None where it cannot, and the first word holds."""
+        other = self._stand_in(lane)
+        if other is None:
+            return None
+        record, fitted, resent = self._record, self._fitted, self._record.resent
+        record.fallback = other.model
         body = {**self.asked.body, "model": other.model}
         asked = replace(self.asked, body=body, raw=bodies.written(body))
-        return await self._attempt(other, asked, query)
+        with suppress(BrimError):
+            arrived = await self._attempt(other, asked, query)
+            if arrived.is_answer:
+                return arrived
+            arrived.response.close()
+        log.warning("fallback failed", extra={"told": {"id": record.id, "fallback": other.model}})
+        record.fallback, record.resent, self.under_way = None, resent, None
+        if fitted is not None:
+            self._take_down(*fitted)
+        return None
 
     def _stand_in(self, lane: Lane) -> Lane | None:
         name = lane.upstream.config.fallback
@@ -116,33 +150,71 @@ class Delivery:
         arrived = await self._sent(lane, out, query)
         if arrived.overflow is None or not out.may_shrink:
             return arrived
+        try:
+            smaller = await self._smaller(lane, asked, out, arrived.overflow)
+        except BaseException:
+            arrived.response.close()
+            raise
+        if smaller is None:
+            return arrived
         arrived.response.close()
-        reported = lane.refuse(out.plan, arrived.overflow)
         self._record.resent += 1
-        out = await self.fitted(lane, asked, reported)
-        again = await self._sent(lane, out, query)
+        again = await self._sent(lane, smaller, query)
         if again.overflow is not None:
-            lane.refuse(out.plan, again.overflow)
+            lane.refuse(smaller, again.overflow)
         return again
 
-    async def fitted(self, lane: Lane, asked: Asked, reported: Reported | None = None) -> Outgoing:
-        """What goes to the upstream; `reported` is what it said of a first try."""
+    async def _smaller(
+        self, lane: Lane, asked: Asked, out: Outgoing, overflow: Overflow
+    ) -> Outgoing | None:
+        """What is tried after a refusal; None where nothing can leave, and the refusal stands."""
+        refusal = lane.refuse(out, overflow)
+        with suppress(ContextOverflowError):
+            smaller = await self.fitted(lane, asked, refusal)
+            if smaller.raw != out.raw:
+                return smaller
+        self._take_down(lane, out)
+        return None
+
+    async def fitted(self, lane: Lane, asked: Asked, refusal: Refusal | None = None) -> Outgoing:
+        """What goes to the upstream; `refusal` is what it said of a first try."""
         await lane.prepare()
         self._record.upstream = lane.upstream.name
         config, marks = lane.upstream.config, self._wishes.cache_marks
         extras = Extras(config.cache_marks if marks is None else marks, config.stream_usage)
-        fitter = lane.fitter(self._policy(lane), wire.least_reply(asked.body))
+        policy, least, reported = self._policy(lane), wire.least_reply(asked.body), None
+        fitter = lane.fitter(policy, least)
+        if refusal is not None:
+            fitter, reported = lane.fitter_for(refusal.target, policy, least), refusal.reported
         fitting = Fitting(fitter, asked, extras, lane.ask, reported)
         apart, size = self._gateway.apart, len(asked.raw)
         try:
             step = await apart(size, fitting.step)
             while isinstance(step, CountJob):
-                tokens = await lane.upstream.counter(asked.form).count(step.body)
+                counter = lane.upstream.counter(asked.form)
+                tokens = await counter.count(step.body, self._asking(lane))
                 step = await apart(size, fitting.step, tokens)
+        except ContextOverflowError as error:
+            self._record.planned(error.plan, is_known=not lane.is_guessed, is_whole=True)
+            raise
         finally:
             fitting.close()
-        self._record.planned(step.plan, is_known=not lane.is_guessed, is_whole=step.is_whole)
+        self._take_down(lane, step)
         return step
+
+    def _take_down(self, lane: Lane, out: Outgoing) -> None:
+        self._fitted = lane, out
+        self._record.upstream = lane.upstream.name
+        self._record.planned(out.plan, is_known=not lane.is_guessed, is_whole=out.is_whole)
+
+    def _asking(self, lane: Lane) -> dict[str, str]:
+        """What a question of brim's own to an upstream carries of the client's headers."""
+        own = lane.upstream.headers(self.asked.form)
+        return heads.asking(self._heads, own, keyless=self._is_keyless(lane))
+
+    def _is_keyless(self, lane: Lane) -> bool:
+        """Whether the client's own key is not for this upstream: it has one, or only stands in."""
+        return lane.upstream.key is not None or self._record.fallback is not None
 
     def _policy(self, lane: Lane) -> str:
         if self._wishes.fitting == "off":
@@ -152,59 +224,71 @@ class Delivery:
     async def _sent(self, lane: Lane, out: Outgoing, query: str) -> Arrived:
         form = self.asked.form
         connection = lane.upstream.connection(form)
-        endpoint = connection.endpoint
-        # A client's own key is for the upstream that it asked for, not for one that stands in.
-        keyless = endpoint.key is not None or self._record.fallback is not None
-        sent = heads.onward(self._heads, lane.upstream.headers(form), keyless=keyless)
-        path = f"{endpoint.chat_path}?{query}" if query else endpoint.chat_path
-        response = await connection.opened("POST", path, out.raw, sent)
+        own, keyless = lane.upstream.headers(form), self._is_keyless(lane)
+        sent = heads.onward(self._heads, own, keyless=keyless)
+        path = connection.endpoint.chat_path
+        self.under_way = lane, out
         try:
-            return await self._begun(lane, out, response)
+            response = await connection.opened(
+                "POST", f"{path}?{query}" if query else path, out.raw, sent
+            )
+        except ConnectionFailedError:
+            self.under_way = None
+            raise
+        try:
+            arrived = await self._begun(lane, out, response)
         except BaseException:
             response.close()
             raise
+        self.under_way = None
+        return arrived
 
     async def _begun(self, lane: Lane, out: Outgoing, response: aiohttp.ClientResponse) -> Arrived:
         connection = lane.upstream.connection(self.asked.form)
         if response.status < 200:  # a switch to another protocol, for which nobody asked
             host, status = connection.endpoint.host, response.status
             raise ProviderError(f"{host} answered with status {status}, which is no answer.")
+        secret = secret_of(connection.endpoint)
         if response.status >= 300:
+            self.under_way = None
             raw = await connection.whole(response, bound=LARGEST_ERROR, cut=True)
             overflow = overflow_of(response.status, raw)
-            raw = _without_key(connection.endpoint, raw)
-            return Arrived(lane, out, response, raw, overflow=overflow)
+            return Arrived(lane, out, response, masked(raw, secret), overflow=overflow)
         if response.content_type == "text/event-stream":
             opening = await _opening(connection, response)
-            raw, overflow = opening.held, opening.overflow
-            return Arrived(lane, out, response, raw, is_stream=True, overflow=overflow)
+            raw, overflow, failed = opening.held, opening.overflow, opening.failed
+            return Arrived(lane, out, response, raw, None, True, overflow, failed)
         raw = await connection.whole(response)
         answer = await self._gateway.apart(len(raw), _answer, raw)
-        overflow = _overflow(connection.endpoint, answer)
-        return Arrived(lane, out, response, raw, answer, overflow=overflow)
+        if answer is not None and error_in(answer) is None:
+            return Arrived(lane, out, response, raw, answer)
+        overflow, failed = judged(connection.endpoint, answer or {})
+        raw = masked(raw, secret)
+        return Arrived(lane, out, response, raw, answer, False, overflow, failed)
 
 
 async def _opening(connection: Connection, response: aiohttp.ClientResponse) -> Opening:
-    """The beginning of a stream, up to where it is clear that the request was not refused."""
+    """The beginning of a stream, up to where it is clear that the request was not refused.
+
+    Whatever comes, its first byte is not held for longer than `HELD_SECONDS`.
+    """
     opening = Opening(connection.endpoint)
-    while not opening.is_over:
-        try:
-            async with asyncio.timeout(HELD_SECONDS if opening.held else None) as bound:
+    clock = asyncio.get_running_loop().time
+    try:
+        async with asyncio.timeout(None) as bound:
+            while not opening.is_over:
                 piece = await connection.piece(response)
-        except TimeoutError:
-            if bound.expired():
-                break
+                if not piece:
+                    raise ProviderError(
+                        f"{connection.endpoint.host} ended before it said anything."
+                    )
+                if bound.when() is None:
+                    bound.reschedule(clock() + HELD_SECONDS)
+                opening.feed(piece)
+    except TimeoutError:
+        if not bound.expired():
             raise
-        if not piece:
-            break
-        opening.feed(piece)
     return opening
-
-
-def _without_key(endpoint: Endpoint, raw: bytes) -> bytes:
-    """An upstream's error without the key, which some repeat and which is not the client's."""
-    key = (endpoint.key or "").encode()
-    return raw.replace(key, b"[key]") if len(key) > SHORTEST_KEY else raw
 
 
 def _answer(raw: bytes) -> Mapping[str, Any] | None:
@@ -213,8 +297,3 @@ def _answer(raw: bytes) -> Mapping[str, Any] | None:
     except orjson.JSONDecodeError:
         return None
     return found if isinstance(found, dict) else None
-
-
-def _overflow(endpoint: Endpoint, answer: Mapping[str, Any] | None) -> Overflow | None:
-    refusal = None if answer is None else refusal_in(endpoint, answer)
-    return None if refusal is None else refusal.overflow

@@ -12,13 +12,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from brim import learning
 from brim.errors import ProviderError
 from brim.gateway import bodies, faults, heads
 from brim.gateway.answering import JSON, Answering, printable_name
 from brim.gateway.delivery import Delivery
 from brim.gateway.fitting import Asked
 from brim.gateway.forms import form_of, require_conversation
-from brim.gateway.watching import StreamWatch, used
+from brim.gateway.watching import StreamWatch, secret_of, used
 from brim.gateway.wishes import wishes_in
 from brim.usage import Usage, cost, reported_cost
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from brim.gateway.fitting import Outgoing
     from brim.gateway.forms import Form
     from brim.gateway.heads import Head
+    from brim.gateway.lanes import Lane
 
 
 class Exchange(Answering):
@@ -39,16 +41,33 @@ class Exchange(Answering):
         self, gateway: Gateway, asked: Form, scope: Scope, receive: Receive, send: Send
     ) -> None:
         super().__init__(gateway, asked, scope, receive, send)
+        self._delivery: Delivery | None = None
         self._arrived: Arrived | None = None
         self._watch: StreamWatch | None = None
 
     def close(self) -> None:
         if self._arrived is not None:
             self._arrived.response.close()
+
+    def settle(self) -> None:
+        if self._arrived is not None:
             self._settle(self._arrived)
+        elif self._delivery is not None and self._delivery.under_way is not None:
+            # Nobody waited for the answer, but the upstream has the prompt.
+            lane, out = self._delivery.under_way
+            self.record.is_usage_counted = True
+            self._book(lane, Usage(out.plan.size), {})
+
+    @property
+    def is_urgent(self) -> bool:
+        """What an answer reports corrects the estimates."""
+        if self._arrived is None:
+            return False
+        out = self._arrived.out
+        return learning.teaches(out.plan, out.reading.planner.counter)
 
     async def answer(self) -> None:
-        delivery = await self._delivery()
+        delivery = self._delivery = await self._read()
         with self._listening():
             if delivery.is_dry_run:
                 await self._show(delivery)
@@ -56,8 +75,8 @@ class Exchange(Answering):
                 self._arrived = await delivery.answer(self._query)
                 await self._pass_on(self._arrived)
 
-    async def _delivery(self) -> Delivery:
-        """What the client wants, read."""
+    async def _read(self) -> Delivery:
+        """What the client wants."""
         gateway, record, given = self.gateway, self.record, self._heads
         raw = await self._body()
         wishes = wishes_in(heads.wished(given))
@@ -82,7 +101,8 @@ class Exchange(Answering):
     async def _stream(self, arrived: Arrived, given: list[Head]) -> None:
         """Pass the events on as they come; one that says what went wrong, if they break off."""
         connection = arrived.lane.upstream.connection(self.form)
-        watch = self._watch = StreamWatch(hides_usage=arrived.out.hides_usage)
+        secret = secret_of(connection.endpoint)
+        watch = self._watch = StreamWatch(hides_usage=arrived.out.hides_usage, secret=secret)
         await self._start(arrived.response.status, given)
         piece = arrived.raw
         try:
@@ -93,13 +113,20 @@ class Exchange(Answering):
                 if not piece:
                     break
         except ProviderError as error:
-            fault = faults.of_error(self.form, error)
-            self.record.end, self.record.code = "upstream broke", fault.code
-            await self._put(fault.event(self.form), more=False)
+            await self._break_off(error)
             return
         rest = watch.finish()
+        if watch.error is None and not watch.is_ended:
+            host = connection.endpoint.host
+            await self._break_off(ProviderError(f"{host} ended before the answer was whole."))
+            return
         self.record.end = "whole" if watch.error is None else "upstream broke"
         await self._put(rest, more=False)
+
+    async def _break_off(self, error: ProviderError) -> None:
+        fault = faults.of_error(self.form, error)
+        self.record.end, self.record.code = "upstream broke", fault.code
+        await self._put(fault.event(self.form), more=False)
 
     async def _show(self, delivery: Delivery) -> None:
         """What would be sent, and why; nothing is."""
@@ -119,20 +146,26 @@ class Exchange(Answering):
         told, lane, out = self._told(arrived), arrived.lane, arrived.out
         usage = used(told)
         if usage is not None and out.is_whole:
-            lane.report(out.plan, out.reading.planner, usage.input)
+            lane.report(out, usage.input)
         # What a stream tells before its end is of the prompt, or of a part of the answer.
         is_part = self._watch is not None and record.end != "whole"
         if usage is None or is_part:
             usage = self._counted(usage or Usage(out.plan.size), out)
             record.is_usage_counted = True
+        self._book(lane, usage, told)
+
+    def _book(self, lane: Lane, usage: Usage, told: Mapping[str, Any]) -> None:
+        record = self.record
         record.usage, record.cost = usage, reported_cost({"usage": told})
         if record.cost is None:
             record.cost = cost(usage, lane.target.price_for(usage.input))
 
     def _counted(self, usage: Usage, out: Outgoing) -> Usage:
         """A usage with at least what was said, as far as it came."""
-        said = self._watch.said() if self._watch else ""
-        output = out.reading.planner.counter.text(said) if said else 0
+        if self._watch is None:
+            return usage
+        said, times = self._watch.said()
+        output = round(out.reading.planner.counter.text(said) * times) if said else 0
         return replace(usage, output=max(usage.output, output))
 
     def _told(self, arrived: Arrived) -> Mapping[str, Any]:

@@ -7,15 +7,17 @@ cache. A server's own count decides only whether anything has to be cut at all.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from brim import planning, wire
 from brim.errors import ContextOverflowError
+from brim.fitter import tools_of
 from brim.gateway import bodies
 from brim.gateway.forms import CHAT, MESSAGES
+from brim.learning import is_text
 from brim.planning import CountJob, Reported, expected
 from brim.policies import OFF
 from brim.wire import build_anthropic
@@ -27,6 +29,11 @@ if TYPE_CHECKING:
     from brim.planning import Ask
 
 Deciding = Generator[CountJob, "int | None", "Plan"]
+
+OWN_TOOLS: Final = frozenset((None, "function", "custom"))
+"""Tools that the client runs, and whose definitions stand in the body."""
+ADDING: Final = ("mcp_servers", "web_search_options", "plugins", "prompt", "container")
+"""Fields by which an upstream is told to bring in more."""
 
 
 def deciding(reading: Reading, ask: Ask) -> Deciding:
@@ -48,24 +55,36 @@ def _fitted(reading: Reading, ask: Ask) -> Deciding:
     try:
         plan = reading.plan()
     except ContextOverflowError as error:
-        counted = yield from _counted(reading, error.plan, ask)
-        if counted is None:
+        true = yield from _count(reading, error.plan, ask)
+        if true is None or true > error.plan.budget.room:
             raise
-        return counted
-    if not plan.cut:
+        return replace(error.plan, counted=true)
+    if not plan.cut or reading.conversation.is_too_long:
         return plan
-    return (yield from _counted(reading, reading.planner.whole(), ask)) or plan
+    whole = reading.planner.whole()
+    true = yield from _count(reading, whole, ask)
+    if true is not None and true <= whole.budget.room:
+        return replace(whole, counted=true)
+    # Old thinking counts for nothing, so a history with some of it may grow and take less.
+    reading.conversation.is_too_long = true is not None and not _has_thinking(whole)
+    return plan
 
 
-def _counted(
-    reading: Reading, plan: Plan, ask: Ask
-) -> Generator[CountJob, int | None, Plan | None]:
-    """A plan that brim's count would not let pass, if the server's does."""
+def _count(reading: Reading, plan: Plan, ask: Ask) -> Generator[CountJob, int | None, int | None]:
+    """The server's count of a plan that brim's own would not let pass, where that may be wrong."""
     room = plan.budget.room
-    if ask == "off" or plan.exact or expected(plan, reading.planner, None)[0] > room:
+    if ask == "off" or is_sure(plan) or expected(plan, reading.planner, None)[0] > room:
         return None
-    true = yield CountJob(_drawing(reading)(plan))
-    return None if true is None or true > room else replace(plan, counted=true)
+    return (yield CountJob(_drawing(reading)(plan)))
+
+
+def _has_thinking(plan: Plan) -> bool:
+    return any(message.thinking for message in plan.sent)
+
+
+def is_sure(plan: Plan) -> bool:
+    """Whether an exact count is what the server takes: some were seen to add to every request."""
+    return plan.exact and not plan.budget.margin
 
 
 def shrinking(reading: Reading, reported: Reported) -> Plan:
@@ -98,14 +117,12 @@ class Fitting:
         self._ask = ask
         self._reported = reported
         """What an upstream said of this body when it refused it."""
-        self._open = ExitStack()
         self._reading: Reading | None = None
         self._deciding: Deciding | None = None
 
     def step(self, tokens: int | None = None) -> CountJob | Outgoing:
         if self._reading is None:
-            entering = self._fitter.reading(self._asked.body, self._asked.form.wire)
-            self._reading = self._open.enter_context(entering)
+            self._reading = self._fitter.reading(self._asked.body, self._asked.form.wire)
         if self._reported is not None:
             return self._outgoing(self._reading, shrinking(self._reading, self._reported))
         if self._deciding is None:
@@ -116,11 +133,13 @@ class Fitting:
             return self._outgoing(self._reading, done.value)
 
     def _outgoing(self, reading: Reading, plan: Plan) -> Outgoing:
-        return outgoing(reading, plan, self._asked, self._extras)
+        told = replace(plan, exact=is_sure(plan))
+        return outgoing(reading, told, self._asked, self._extras)
 
     def close(self) -> None:
         """Give back what others may go on with."""
-        self._open.close()
+        if self._reading is not None:
+            self._reading.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +175,26 @@ class Outgoing:
         return wire.is_fittable(self.reading.body, self.reading.form)
 
     @property
+    def is_plain(self) -> bool:
+        """Whether the upstream counts nothing but what brim counts too."""
+        return self.is_whole and is_text(self.plan) and not _runs_there(self.body)
+
+    def says(self, number: int) -> bool:
+        """Whether a number stands in the client's own words, which an upstream may only repeat."""
+        digits = "[,_]?".join(str(number))
+        # What stands behind a key is a setting, and no words; within words a quote is escaped.
+        pattern = rf'(?<![^\\]":)(?<![0-9]){digits}(?![0-9])'
+        return re.search(pattern.encode(), bodies.written(self.body)) is not None
+
+    @property
     def may_shrink(self) -> bool:
         return self.is_whole and self.plan.policy != OFF.name
+
+
+def _runs_there(body: Mapping[str, Any]) -> bool:
+    """Whether an upstream adds to a prompt by itself: what its own tools find, or a template."""
+    kinds = {tool.get("type") for tool in tools_of(body) if isinstance(tool, Mapping)}
+    return bool(kinds - OWN_TOOLS) or any(body.get(key) for key in ADDING)
 
 
 def outgoing(reading: Reading, plan: Plan, asked: Asked, extras: Extras) -> Outgoing:

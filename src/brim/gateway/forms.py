@@ -38,6 +38,8 @@ PATHS: Final[Mapping[str, Form]] = {
     path: form for form in FORMS.values() for path in (form.path, form.path.removeprefix("/v1"))
 }
 """Where each is asked for; some clients leave the version out."""
+LONGEST_MODEL: Final = 256
+"""Characters of a model's name; much is remembered by it."""
 
 
 def form_of(asked: Form, body: Mapping[str, Any]) -> Form:
@@ -59,6 +61,8 @@ def form_of(asked: Form, body: Mapping[str, Any]) -> Form:
 
 def require_conversation(form: Form, body: Mapping[str, Any]) -> None:
     """Raise where the messages of a body are no list; of responses its reader knows more kinds."""
+    if isinstance(model := body.get("model"), str) and len(model) > LONGEST_MODEL:
+        raise InputError(f"`model` has more than {LONGEST_MODEL} characters, which no name has")
     if form is not RESPONSES and not isinstance(body.get(form.param), list):
         raise InputError(f"`{form.param}` must be a list of messages")
 

@@ -26,7 +26,15 @@ _NOT_SENT: Final = _HOP | frozenset(
         *("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"),
     )
 )
-_KEYS: Final = frozenset(("authorization", "x-api-key", "api-key"))
+_KEYS: Final = frozenset(
+    (
+        *("authorization", "x-api-key", "api-key", "x-goog-api-key"),
+        *("openai-organization", "openai-project"),
+    )
+)
+"""What says who pays."""
+_PROVIDERS: Final = ("anthropic-", "openai-")
+"""How the headers begin that say what a provider is to do."""
 _NOT_ANSWERED: Final = _HOP | frozenset(
     ("content-length", "content-encoding", "set-cookie", "server", "date", "alt-svc")
 )
@@ -59,6 +67,16 @@ def onward(heads: Iterable[Head], own: Mapping[str, str], *, keyless: bool) -> d
     sent |= own
     sent["accept-encoding"] = "identity"
     return sent
+
+
+def asking(heads: Iterable[Head], own: Mapping[str, str], *, keyless: bool) -> dict[str, str]:
+    """What a question of brim's own carries of a client's headers: its key, and its features."""
+    told = onward(heads, own, keyless=keyless)
+    return {
+        name: value
+        for name, value in told.items()
+        if name not in own and (name in _KEYS or name.startswith(_PROVIDERS))
+    }
 
 
 def _text(value: bytes) -> str:

@@ -2,7 +2,8 @@
 
 A model's name picks its upstream: the one that names it, else one with a pattern that it matches,
 else one without a list. What answers and refusals teach is kept for the next run, and moves the
-cuts only in steps: a prompt cache outlives it.
+cuts only in steps: a prompt cache outlives it. Many clients share a lane, so what one of them
+brings about teaches only what holds for all.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from brim import learning
 from brim.calibration import NOTHING, Calibration
 from brim.fitter import Fitter
+from brim.gateway import names
 from brim.gateway.faults import FaultError
+from brim.gateway.fitting import is_sure
 from brim.gateway.forms import FORMS, Form
 from brim.policies import OFF, POLICIES
 from brim.providers.counting import ServerCounter
@@ -29,11 +31,10 @@ from brim.target import Target
 
 if TYPE_CHECKING:
     from brim.config import UpstreamConfig
+    from brim.gateway.fitting import Outgoing
     from brim.gateway.records import Count
     from brim.memory import Memory
     from brim.overflow import Overflow
-    from brim.plan import Plan
-    from brim.planner import Planner
     from brim.planning import Ask, Reported
     from brim.providers.endpoint import Format
     from brim.providers.learned import Learned
@@ -49,9 +50,16 @@ FRESH: Final = 300.0
 FIRST_PATIENCE: Final = 2.0
 """The same for one that did not tell, doubled each time: it may just not be up yet."""
 GUESSED: Final = 3_600.0
-"""Seconds for which a limit is kept that was guessed from a refusal without numbers."""
+"""Seconds for which a limit is kept that was guessed from a refusal without numbers, and for which
+what was answered says what a server takes."""
+PLAUSIBLE: Final = 0.5
+"""Below that share of the window, a refusal without numbers is of something else."""
+SMALL: Final = 2_048
+"""The same in tokens, where nobody knows the window."""
 DOWN: Final = 1.06
 """What was learned moves up at once, and down only by more than this."""
+WIDE_DOWN: Final = 1.5
+"""The same for what a server adds to each request."""
 OFTEN: Final = 8
 SELDOM: Final = 16
 """Each of the first reports teaches, later one in so many."""
@@ -100,11 +108,7 @@ class Upstream:
 
     def names(self, model: str) -> int:
         """How well its list of models means this one: 3 by name, 2 by pattern, 1 all, 0 not."""
-        if not self.config.models:
-            return 1
-        if model in self.config.models:
-            return 3
-        return 2 if any(fnmatchcase(model, pattern) for pattern in self.config.models) else 0
+        return names.meaning(self.config.models, model)
 
     async def close(self) -> None:
         for connection in self._connections.values():
@@ -117,6 +121,13 @@ class Settings:
 
     policy: str = "steady"
     count: Ask = "near"
+
+
+class Refusal(NamedTuple):
+    """What is known of a request that was refused, for another try of it and nothing else."""
+
+    target: Target
+    reported: Reported
 
 
 class Lane:
@@ -140,7 +151,7 @@ class Lane:
         self.policy = config.policy or settings.policy
         self.kind: Kind = "unknown"
         self.accepted = 0
-        """The largest request that was answered."""
+        """The largest request that was answered, lately."""
         self._memory = memory
         self._fitters: dict[tuple[str, int], Fitter] = {}
         self._reports = 0
@@ -148,7 +159,7 @@ class Lane:
         """What was learned last; the target counts with it only where it differs by enough."""
         self._preparing: asyncio.Task[None] | None = None
         self._fresh_until = 0.0
-        self._guessed_until = 0.0
+        self._guessed_until = self._accepted_until = 0.0
         self._patience = FIRST_PATIENCE
         self._is_ready = False
 
@@ -157,21 +168,24 @@ class Lane:
         key = (policy, least_reply)
         fitter = self._fitters.get(key)
         if fitter is None:
-            counter = self.target.counter()
-            budget = self.target.budget(counter, least_reply)
-            chosen = OFF if policy == OFF.name else POLICIES[policy]
-            rules = self.target.rules()
-            fitter = Fitter(counter, budget, chosen, self._memory, rules)
+            fitter = self.fitter_for(self.target, policy, least_reply)
             if len(self._fitters) > MOST_FITTERS:
                 self._fitters.clear()  # the numbers come from clients
             self._fitters[key] = fitter
         return fitter
 
+    def fitter_for(self, target: Target, policy: str, least_reply: int) -> Fitter:
+        """The same for a single request, of which more is known than of others."""
+        counter = target.counter()
+        budget = target.budget(counter, least_reply)
+        chosen = OFF if policy == OFF.name else POLICIES[policy]
+        return Fitter(counter, budget, chosen, self._memory, target.rules())
+
     def count(self, body: Mapping[str, Any], form: Form) -> tuple[int, Count]:
         """The tokens of a body as it is, by brim's own count."""
         with self.fitter(OFF.name).reading(body, form.wire) as reading:
             whole = reading.planner.whole()
-            return whole.tokens, "exact" if whole.exact else "estimate"
+            return whole.tokens, "exact" if is_sure(whole) else "estimate"
 
     def _know(self, target: Target) -> None:
         if target != self.target:
@@ -186,6 +200,8 @@ class Lane:
         now = time.monotonic()
         if self.target.ceiling is not None and now > self._guessed_until:
             self._know(replace(self.target, ceiling=None))
+        if now > self._accepted_until:
+            self.accepted, self._accepted_until = 0, now + GUESSED
         if self._is_ready and now < self._fresh_until:
             return
         if self._preparing is None or self._preparing.done():
@@ -215,29 +231,59 @@ class Lane:
 
     # What answers and refusals teach
 
-    def report(self, plan: Plan, planner: Planner, tokens: int) -> None:
+    def report(self, out: Outgoing, tokens: int) -> None:
         """Take in what the server says that a prompt took."""
-        self.accepted = max(self.accepted, plan.size)
-        if not planner.counter.density:
+        plan, planner = out.plan, out.reading.planner
+        self._accept(min(plan.size, tokens))
+        if not learning.teaches(plan, planner.counter):
             return
+        known = self.target.calibration
         self._reports += 1
-        is_low = tokens > plan.tokens
+        is_low = tokens > plan.tokens + (0 if planner.counter.density else known.offset)
         if self._reports > OFTEN and self._reports % SELDOM and not is_low:
             return
+        if not out.is_plain:
+            return
         latest = self.target.learned(self._learned)
-        lesson = learning.of_report(plan, tokens, planner, latest, self.target.calibration)
+        lesson = learning.of_report(plan, tokens, planner, latest, known, self.accepted)
         if lesson is not None:
             self._learn(lesson.calibration)
 
-    def refuse(self, plan: Plan, overflow: Overflow) -> Reported:
-        """Believe a server that says too long, and say what the plan is to be taken for."""
+    def _accept(self, tokens: int) -> None:
+        """What was answered disproves every smaller limit."""
+        self.accepted = max(self.accepted, tokens)
+        learned, ceiling = self._learned, self.target.ceiling
+        if learned.window is not None and learned.window < tokens:
+            self._learn(learned.with_window(None))
+        if ceiling is not None and ceiling < tokens:
+            self._know(replace(self.target, ceiling=None))
+
+    def refuse(self, out: Outgoing, overflow: Overflow) -> Refusal:
+        """Say what a request that was too long is to be taken for, and learn what holds for all."""
+        plan = out.plan
         target, reported = learning.of_refusal(plan, overflow, self.target, self.accepted)
-        if target.calibration.window != self.target.calibration.window:
-            self._learned = target.calibration
-        if target.ceiling != self.target.ceiling:
-            self._guessed_until = time.monotonic() + GUESSED
-        self._know(target)
-        return reported
+        calibration = target.calibration
+        if calibration.window != self.target.calibration.window:
+            if not out.says(calibration.window or 0):
+                self._learn(self._learned.with_window(calibration.window, calibration.told))
+        elif target.ceiling is not None and self._is_telling(out, overflow):
+            self._guess(target.ceiling)
+        return Refusal(target, reported)
+
+    def _is_telling(self, out: Outgoing, overflow: Overflow) -> bool:
+        """Whether a refusal without numbers can be of the window, and so of other requests too."""
+        is_bare = overflow.limit is None and overflow.kind == "window"
+        return is_bare and out.plan.size >= self._least_window and out.is_plain
+
+    @property
+    def _least_window(self) -> int:
+        """What no guess goes below."""
+        known = self.target.proven_window
+        return SMALL if known is None else int(PLAUSIBLE * known)
+
+    def _guess(self, ceiling: int) -> None:
+        self._guessed_until = time.monotonic() + GUESSED
+        self._know(replace(self.target, ceiling=max(ceiling, self._least_window)))
 
     def _learn(self, learned: Calibration) -> None:
         self._learned = learned
@@ -259,13 +305,14 @@ def moves(known: Calibration, learned: Calibration) -> bool:
     return (
         _is_other(known.ratio, learned.ratio)
         or _is_other(known.density, learned.density)
+        or _is_other(known.offset, learned.offset, WIDE_DOWN)
         or doubts[1] > doubts[0]
         or doubts[1] <= doubts[0] / 2
     )
 
 
-def _is_other(known: float, learned: float) -> bool:
-    return learned > known or learned * DOWN < known
+def _is_other(known: float, learned: float, down: float = DOWN) -> bool:
+    return learned > known or learned * down < known
 
 
 class Lanes:

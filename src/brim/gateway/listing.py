@@ -8,10 +8,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import BrimError
+from brim.gateway import heads
+from brim.gateway.names import is_pattern
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from brim.gateway.heads import Head
     from brim.gateway.lanes import Lanes, Upstream
 
 FRESH: Final = 60.0
@@ -26,9 +29,10 @@ class Listing:
         self._lanes = lanes
         self._offered: dict[str, tuple[float, list[str]]] = {}
 
-    async def models(self) -> list[tuple[str, Upstream]]:
+    async def models(self, given: Sequence[Head]) -> list[tuple[str, Upstream]]:
         """The names that a client can use, each with the upstream that it leads to."""
-        offers = await asyncio.gather(*map(self._offer, self._lanes.upstreams))
+        asking = (self._offer(upstream, given) for upstream in self._lanes.upstreams)
+        offers = await asyncio.gather(*asking)
         found: dict[str, Upstream] = {}
         for upstream, names in zip(self._lanes.upstreams, offers, strict=True):
             for name in names:
@@ -36,17 +40,33 @@ class Listing:
                     found.setdefault(name, upstream)
         return sorted(found.items())
 
-    async def _offer(self, upstream: Upstream) -> list[str]:
+    async def _offer(self, upstream: Upstream, given: Sequence[Head]) -> list[str]:
         """The models that an upstream names; where it has patterns or no list, its server does."""
-        named = [name for name in upstream.config.models if "*" not in name]
+        named = [name for name in upstream.config.models if not is_pattern(name)]
         if named and len(named) == len(upstream.config.models):
             return named
+        own = upstream.headers(upstream.forms[0])
+        brought = {} if upstream.key is not None else heads.asking(given, own, keyless=False)
+        if brought:
+            offered = await _asked(upstream, brought) or []
+        else:
+            offered = await self._known(upstream)
+        return named + [name for name in offered if upstream.names(name)]
+
+    async def _known(self, upstream: Upstream) -> list[str]:
+        """What anybody is offered."""
         until, offered = self._offered.get(upstream.name, (0.0, []))
         if time.monotonic() >= until:
-            with suppress(BrimError):  # then it is what it offered last
-                offered = await upstream.server.models()
+            offered = await _asked(upstream, None) or offered
             self._offered[upstream.name] = (time.monotonic() + FRESH, offered)
-        return named + [name for name in offered if upstream.names(name)]
+        return offered
+
+
+async def _asked(upstream: Upstream, brought: Mapping[str, str] | None) -> list[str] | None:
+    """What an upstream lists. What it does for a client's own key is that client's alone."""
+    with suppress(BrimError):
+        return await upstream.server.models(brought)
+    return None
 
 
 def openai_list(models: Sequence[tuple[str, Upstream]]) -> dict[str, Any]:

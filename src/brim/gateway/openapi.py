@@ -31,7 +31,7 @@ FAULTS: Final[Mapping[int, str]] = {
     504: "The upstream did not answer in time.",
 }
 """What brim says in place of an answer, by status."""
-_OF_BODIES: Final = (400, 404, 408, 413, 500)
+_OF_BODIES: Final = (400, 403, 404, 408, 413, 500, 503)
 
 
 @cache
@@ -81,21 +81,24 @@ def _asked_for(form: Form, path: str) -> Schema:
 def _beside() -> Schema:
     models = {"anyOf": [_of("schemas", "Models"), _of("schemas", "AnthropicModels")]}
     model = {"anyOf": [_of("schemas", "Model"), _of("schemas", "AnthropicModel")]}
+    versioned = {
+        "/models": _got("The models that can be asked for", models, (), (403,)),
+        "/models/{name}": _got("One of them", model, [_in_path("name")], (403, 404)),
+        "/messages/count_tokens": _counted(MESSAGES),
+        "/responses/input_tokens": _counted(RESPONSES),
+    }
     records = _of("schemas", "Records")
     number = {"type": "integer", "minimum": 1, "maximum": 1_000, "default": 100}
     last = {"name": "last", "in": "query", "schema": number}
     return {
-        "/v1/models": _got("The models that can be asked for", models),
-        "/v1/models/{name}": _got("One of them", model, [_in_path("name")], (404,)),
-        "/v1/messages/count_tokens": _counted(MESSAGES),
-        "/v1/responses/input_tokens": _counted(RESPONSES),
-        "/brim/requests": _got("The last requests, the newest first", records, [last], (400,)),
+        **{version + path: each for version in ("/v1", "") for path, each in versioned.items()},
+        "/brim/requests": _got("The last requests, the newest first", records, [last], (400, 403)),
         "/brim/requests/{id}": _got(
             "One request, and what became of each message", _of("schemas", "Settled"),
-            [_in_path("id")], (404,),
+            [_in_path("id")], (403, 404),
         ),
         "/metrics": _got("What was done, in numbers for Prometheus", {"type": "string"},
-                         media="text/plain"),
+                         faults=(403,), media="text/plain"),
         "/healthz": _got("Whether it runs", _of("schemas", "Health")),
         "/readyz": _ready(),
         "/openapi.json": _got("This description", {"type": "object", "required": ["openapi"]}),

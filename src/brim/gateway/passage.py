@@ -1,12 +1,15 @@
 """Passage: a request for something else than an answer, passed on uncounted because it is listed.
 
-`gateway.passed_paths` lists such paths, for example `/v1/embeddings`; all others are refused.
+`gateway.passed_paths` lists such paths, for example `/v1/embeddings`, or `/v1/files/*` for all that
+is below one; all others are refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import orjson
 
@@ -14,12 +17,34 @@ from brim.errors import ProviderError
 from brim.gateway import heads
 from brim.gateway.answering import Answering, printable_name
 from brim.gateway.faults import FaultError
+from brim.gateway.watching import masked, secret_of
 
 if TYPE_CHECKING:
     import aiohttp
 
     from brim.gateway.lanes import Upstream
     from brim.providers.transport import Connection
+
+
+_UPWARD = re.compile(r"[/\\]\.{0,2}[/\\]|[/\\]\.{1,2}(?:;|$)")
+"""What some servers take for another path than it seems to be."""
+
+
+class PassedPaths:
+    """Which paths are listed: one by one, or all below one but for the gateway's own."""
+
+    def __init__(self, listed: Iterable[str], own: Sequence[re.Pattern[str]]) -> None:
+        below = {path for path in listed if path.endswith("/*")}
+        self._single = frozenset(listed) - below
+        self._below = tuple(path.removesuffix("*") for path in below)
+        self._own = own
+
+    def __contains__(self, path: str) -> bool:
+        if path in self._single:
+            return True
+        if not path.startswith(self._below) or _UPWARD.search(path):
+            return False
+        return not any(own.match(path) for own in self._own)
 
 
 class Passage(Answering):
@@ -59,15 +84,23 @@ class Passage(Answering):
         if b"content-type" in given:
             del own["content-type"]  # a form or a file, not JSON
         sent = heads.onward(self._heads, own, keyless=endpoint.key is not None)
-        path = endpoint.under(self._scope["path"].removeprefix("/v1"))
+        path = endpoint.under(self._path.removeprefix("/v1"))
         path = f"{path}?{self._query}" if self._query else path
         return await connection.opened(self._scope["method"], path, raw or None, sent)
 
+    @property
+    def _path(self) -> str:
+        """The path as it was written: a sign that was escaped in it stays so."""
+        written = self._scope.get("raw_path")
+        return written.decode("latin-1") if written else quote(self._scope["path"])
+
     async def _pass_on(self, connection: Connection, response: aiohttp.ClientResponse) -> None:
         await self._start(response.status, heads.back(response.headers) + heads.added(self.record))
+        secret, is_error = secret_of(connection.endpoint), response.status >= 300
         try:
             while piece := await connection.piece(response):
-                await self._put(piece)
+                may_tell = is_error or b"error" in piece
+                await self._put(masked(piece, secret) if may_tell else piece)
         except ProviderError:
             self.record.end = "upstream broke"
             raise

@@ -1,12 +1,14 @@
 """Watching: what is to be known of an answer while its bytes go by; no I/O here.
 
 Bytes are passed on as they came. Only what may say something is parsed: the first events of a
-stream, in which a refusal may still come, and those that hold a usage or an error.
+stream, in which a refusal may still come, and those that hold a usage or an error. Whether a stream
+came to its end is asked when it is over, of its last bytes.
 """
 
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -26,10 +28,36 @@ if TYPE_CHECKING:
 LARGEST_EVENT: Final = 1 << 20
 """An event that is longer goes by unread."""
 LARGEST_OPENING: Final = 1 << 16
-LARGEST_KEPT: Final = 4 << 20
+LARGEST_KEPT: Final = 64 << 10
 """Bytes of a stream that are kept, to count what was said if its end does not tell."""
+LATEST: Final = 4
+"""So many pieces are kept as well, to tell where a stream stops whether it came to its end."""
+SHORTEST_KEY: Final = 5
+"""What is not longer is no secret, and may be a word."""
+MASK: Final = b"[key]"
+"""Stands for a key that an upstream repeats."""
 
-_NEWS = re.compile(rb'"usage"\s*:\s*\{|"error"\s*:\s*[{"]')
+_NEWS = re.compile(rb'"usage"\s*:\s*\{|"error"(?!\s*:\s*null)')
+"""A usage, or an error by its key or its type."""
+_LAST = re.compile(
+    rb'(?:^|[\r\n])data:\s*\[DONE\]|"(?:finish|stop)_reason"\s*:\s*"[^"]|'
+    rb'"type"\s*:\s*"(?:message_stop|response\.(?:completed|incomplete|failed|cancelled))"'
+)
+"""How streams say that no more will come. Some end without `[DONE]`, but not without a reason."""
+_PASSING: Final = frozenset(
+    (
+        *map(str, faults.PASSING),
+        *(
+            "api_error",
+            "internal_server_error",
+            "overloaded",
+            "overloaded_error",
+            "rate_limit_error",
+        ),
+        *("rate_limit_exceeded", "server_error", "service_unavailable", "timeout_error"),
+    )
+)
+"""How errors with a status of success say that another server, or a later try, may do better."""
 _END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _MARKS: Final = (b"\n\n", b"\r\n\r\n", b"\r\r")
 SPLIT: Final = 3
@@ -42,6 +70,8 @@ class Opening:
     def __init__(self, endpoint: Endpoint) -> None:
         self.overflow: Overflow | None = None
         """The server says that the request is too long."""
+        self.failed = False
+        """The server says that it cannot answer now."""
         self.is_over = False
         """Whether it is clear that the request was not refused."""
         self._endpoint = endpoint
@@ -68,23 +98,45 @@ class Opening:
         if not isinstance(event, Mapping):
             self.is_over = True
             return
-        refusal = faults.refusal_in(self._endpoint, event)
-        if refusal is not None:
-            self.overflow = refusal.overflow
-        self.is_over = refusal is not None or faults.says_something(event)
+        self.overflow, self.failed = judged(self._endpoint, event)
+        self.is_over = self.overflow is not None or faults.says_something(event)
+
+
+def judged(endpoint: Endpoint, answer: Mapping[str, Any]) -> tuple[Overflow | None, bool]:
+    """Whether an answer with a status of success says: too long; or: not now."""
+    error = error_in(answer)
+    if error is None:
+        return None, False
+    if (refusal := faults.refusal_in(endpoint, answer)) is not None:
+        return refusal.overflow, False
+    return None, any(str(error.get(key)) in _PASSING for key in ("code", "type"))
+
+
+def secret_of(endpoint: Endpoint) -> bytes:
+    """The key that no client may see; nothing where it is no secret."""
+    key = (endpoint.key or "").encode()
+    return key if len(key) > SHORTEST_KEY else b""
+
+
+def masked(raw: bytes, secret: bytes) -> bytes:
+    """An upstream's error without the key, which some repeat and which is not the client's."""
+    return raw.replace(secret, MASK) if secret else raw
 
 
 class StreamWatch:
     """The events of a stream, taken in and given out as bytes."""
 
-    def __init__(self, *, hides_usage: bool) -> None:
+    def __init__(self, *, hides_usage: bool, secret: bytes = b"") -> None:
         self.error: str | None = None
         """What the server said went wrong, in the middle of its answer."""
         self._hides = hides_usage
+        self._secret = secret
         self._waiting = bytearray()
         self._usage: dict[str, Any] = {}
         self._kept: list[bytes] = []
-        self._room = LARGEST_KEPT
+        self._latest: deque[bytes] = deque(maxlen=LATEST)
+        self._size = 0
+        self._is_unsure = False
 
     def feed(self, piece: bytes) -> bytes:
         """What is to be passed on now: all events that are whole."""
@@ -95,6 +147,7 @@ class StreamWatch:
         end = _last_end(self._waiting, searched)
         if len(self._waiting) - end > LARGEST_EVENT:
             end = len(self._waiting)
+            self._is_unsure = True  # what goes by unread may be the last event
         passed = bytes(self._waiting[:end])
         del self._waiting[:end]
         return self._seen(passed)
@@ -106,44 +159,56 @@ class StreamWatch:
         return self._seen(rest)
 
     def _seen(self, events: bytes) -> bytes:
-        if self._room > 0:
+        if not events:
+            return events
+        if self._size < LARGEST_KEPT:
             self._kept.append(events)
-            self._room -= len(events)
+        self._size += len(events)
+        self._latest.append(events)
         if _NEWS.search(events) is None:
             return events
-        return b"".join(part for part in _parts(events) if not self._takes(part))
+        return b"".join(map(self._taken, _parts(events)))
 
-    def _takes(self, part: bytes) -> bool:
-        """Take in what an event tells; whether it is not for the client."""
+    def _taken(self, part: bytes) -> bytes:
+        """Take in what an event tells; what of it is for the client."""
         if _NEWS.search(part) is None:
-            return False
+            return part
         event = _event(part)
         if not isinstance(event, Mapping):
-            return False
-        error = error_in(event)
-        if error is not None:
-            self.error = faults.words_of(error)
+            return masked(part, self._secret)
         usages = list(_usages(event))
         for usage in usages:
             self._usage |= {key: value for key, value in usage.items() if value is not None}
-        return bool(self._hides and usages and error is None and _says_only_usage(event))
+        if (error := error_in(event)) is not None:
+            self.error = faults.words_of(error)
+            return masked(part, self._secret)
+        return b"" if self._hides and usages and _says_only_usage(event) else part
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the stream said that nothing more will come."""
+        return self._is_unsure or _LAST.search(b"".join(self._latest)) is not None
 
     @property
     def usage(self) -> Mapping[str, Any]:
         """The counts as the server has put them, the later ones over the earlier."""
         return self._usage
 
-    def said(self) -> str:
-        """All that was said as far as it was kept, for a stream that did not come to its end."""
-        fold = StreamFold()
+    def said(self) -> tuple[str, float]:
+        """The beginning of what was said, and how many times as much came in all."""
+        fold, size = StreamFold(), 0
         with suppress(BrimError):
-            for event in map(_event, _parts(b"".join(self._kept))):
-                if isinstance(event, Mapping):
+            for part in _parts(b"".join(self._kept)):
+                if isinstance(event := _event(part), Mapping):
                     fold.add(event)
+                size += len(part)
+                if size >= LARGEST_KEPT:
+                    break
             reply = fold.reply()
             called = (call.name + call.arguments for call in reply.calls)
-            return "\n".join(filter(None, (reply.thinking, reply.text, *called)))
-        return ""
+            said = "\n".join(filter(None, (reply.thinking, reply.text, *called)))
+            return said, self._size / max(size, 1)
+        return "", 1.0
 
 
 def used(fields: Mapping[str, Any]) -> Usage | None:
