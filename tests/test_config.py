@@ -128,6 +128,7 @@ def test_a_model_of_the_user_is_refined_by_the_project(tmp_path: Path) -> None:
         ("BRIM_CONTEXT__POLICY", "", "context.policy", "steady"),
         ("BRIM_GATEWAY__PORT", "9000", "gateway.port", 9000),
         ("BRIM_GATEWAY__PASSED_PATHS", '["/v1/files"]', "gateway.passed_paths", ("/v1/files",)),
+        ("BRIM_GATEWAY__PASSED_PATHS", '["/v1/x/*"]', "gateway.passed_paths", ("/v1/x/*",)),
     ],
 )
 def test_variables_set_what_they_are_named_after(
@@ -255,7 +256,22 @@ def test_nothing_stands_behind_the_path_of_an_endpoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["v1/embeddings", "/v1/../x", "/v1//x", "/v1/x?y=1", "/v1/x#y", "/v 1", "/é", ""]
+    "path",
+    [
+        "v1/embeddings",
+        "/v1/../x",
+        "/v1//x",
+        "/v1/x?y=1",
+        "/v1/x#y",
+        "/v 1",
+        "/é",
+        "",
+        "*",
+        "/v1*",
+        "/v1/*/x",
+        "/v1/**",
+        "/v1//*",
+    ],
 )
 def test_a_passed_path_is_nothing_but_a_path(tmp_path: Path, path: str) -> None:
     (problem,) = problems_of(tmp_path, f"gateway.passed_paths = ['/v1/files', '{path}']")

@@ -121,14 +121,23 @@ class Reading:
         """The body with what a plan changes of it, and nothing else."""
         return self.conversation.reader.apply(self.body, plan)
 
+    def shaped(self, plan: Plan) -> dict[str, Any]:
+        """The same in the form that the template accepts."""
+        rules, out = self.fitter.rules, self.applied(plan)
+        if self.form is openai_chat and rules is not FREE and not rules.free:
+            out["messages"] = shape(out["messages"], rules)
+        return out
+
     def drawn(self, plan: Plan) -> Request:
+        """The request that a plan makes."""
+        return Request(self.written(plan), plan, self.form.MESSAGES)
+
+    def written(self, plan: Plan) -> dict[str, Any]:
         """The body that a plan sends."""
-        form, rules, out = self.form, self.fitter.rules, self.applied(plan)
+        form, out = self.form, self.shaped(plan)
         if form is not openai_chat and plan.cut:
             self._check(out, plan)
-        if form is openai_chat and rules is not FREE and not rules.free:
-            out["messages"] = shape(out["messages"], rules)
-        return Request(wire.lowered(out, plan, form), plan, form.MESSAGES)
+        return wire.lowered(out, plan, form)
 
     def _check(self, out: Mapping[str, Any], plan: Plan) -> None:
         """Count what goes out once more, in a format whose items lean on each other.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import openai
 import pytest
 
 from brim.config import Config, UpstreamConfig
@@ -113,16 +113,83 @@ def test_what_another_would_not_do_better_is_told(status: int) -> None:
         assert not asked
 
 
+LATER = Fault(429, "slow down", retry_after=30)
+CANNOT: dict[str, Answer] = {
+    "it fails too": Fault(503, "second", retry_after=3),
+    "it has no key": Fault(401, "second"),
+    "it breaks off": Say("It is", cut_after=0),
+    "it is too busy, in the stream": Fault(
+        529, error={"type": "overloaded_error", "message": "second"}, in_stream=True
+    ),
+}
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("second", CANNOT.values(), ids=CANNOT)
 @pytest.mark.parametrize("path", PATHS)
-def test_the_error_of_the_one_that_stood_in_is_told(path: str) -> None:
-    body = body_of(path, TURNS) | {"model": "large"}
-    with two(Fault(500, "first"), Fault(503, "second", retry_after=3)) as (gateway, asked):
+def test_the_first_word_holds_where_nobody_can_stand_in(
+    path: str, second: Answer, is_streamed: bool
+) -> None:
+    body = body_of(path, TURNS, stream=is_streamed) | {"model": "large"}
+    with two(LATER, second) as (gateway, asked):
         answer = posted(gateway.url, path, body)
-        assert answer.status == 503
-        assert answer.body["error"]["message"] == "second"
-        assert answer.headers["retry-after"] == "3"
+        assert len(asked) == 1
+    assert (answer.status, answer.body["error"]["message"]) == (429, "slow down")
+    assert answer.headers["retry-after"] == "30"
+    assert answer.headers["brim-upstream"] == "first"
+    assert int(answer.headers["brim-limit"]) > SMALL
+    assert "brim-fallback" not in answer.headers
+
+
+def test_the_first_word_holds_where_the_other_cannot_be_reached() -> None:
+    with (
+        Scripted(LATER, window=LARGE) as large,
+        nobody() as second,
+        running(config(large.url, second)) as gateway,
+    ):
+        answer = posted(gateway.url, CHAT, body_of(CHAT, TURNS) | {"model": "large"})
+    assert (answer.status, answer.headers["retry-after"]) == (429, "30")
+    assert "brim-fallback" not in answer.headers
+
+
+BUSY: dict[str, dict[str, Any]] = {
+    "Anthropic's": {"type": "overloaded_error", "message": "Overloaded"},
+    "by its code": {"code": "503", "message": "Provider returned error"},
+    "by its word": {"code": "server_error", "message": "The server had an error"},
+}
+
+
+@pytest.mark.parametrize("error", BUSY.values(), ids=BUSY)
+@pytest.mark.parametrize("path", PATHS)
+def test_another_stands_in_for_one_that_is_busy_before_the_first_token(
+    path: str, error: dict[str, Any]
+) -> None:
+    busy = Fault(529, error=error, in_stream=True)
+    body = body_of(path, TURNS, stream=True) | {"model": "large"}
+    with two(busy, "Blue.") as (gateway, asked):
+        answer = posted(gateway.url, path, body)
+        assert (answer.status, answer.text) == (200, "Blue.")
         assert answer.headers["brim-fallback"] == "small"
         assert len(asked) == 1
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_another_stands_in_for_one_that_is_busy_with_a_status_of_success(path: str) -> None:
+    busy = Fault(200, error={"code": 503, "message": "Provider returned error"})
+    with two(busy, "Blue.") as (gateway, _):
+        answer = posted(gateway.url, path, body_of(path, TURNS) | {"model": "large"})
+        assert (answer.status, answer.text) == (200, "Blue.")
+
+
+def test_what_the_first_said_in_a_stream_comes_whole_where_nobody_can_stand_in() -> None:
+    busy = Fault(529, error={"type": "overloaded_error", "message": "first"}, in_stream=True)
+    body = body_of(MESSAGES, TURNS, stream=True) | {"model": "large"}
+    with two(busy, Fault(500)) as (gateway, asked):
+        answer = posted(gateway.url, MESSAGES, body)
+        assert len(asked) == 1
+    assert answer.status == 200
+    assert answer.raw.startswith(b"event: message_start")
+    assert json.loads(answer.raw.rpartition(b"data: ")[2])["error"]["message"] == "first"
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -150,16 +217,14 @@ def test_one_that_speaks_another_format_cannot_stand_in() -> None:
         assert not asked
 
 
-def test_what_cannot_fit_the_one_that_stands_in() -> None:
-    huge: Any = [{"role": "user", "content": "word " * 2_000}]
-    with (
-        two(Fault(500), "Blue.") as (gateway, asked),
-        openai_client(gateway.url) as client,
-        pytest.raises(openai.BadRequestError) as refused,
-    ):
-        client.chat.completions.create(model="large", messages=huge)
-    assert refused.value.code == "context_length_exceeded"
-    assert not asked
+@pytest.mark.parametrize("path", PATHS)
+def test_what_cannot_fit_the_one_that_stands_in(path: str) -> None:
+    huge = [("user", "word " * 2_000)]
+    with two(LATER, "Blue.") as (gateway, asked):
+        answer = posted(gateway.url, path, body_of(path, huge) | {"model": "large"})
+        assert not asked
+    assert (answer.status, answer.headers["retry-after"]) == (429, "30")
+    assert int(answer.headers["brim-tokens"]) > SMALL
 
 
 def test_each_is_sent_its_own_key() -> None:
@@ -181,7 +246,8 @@ def test_each_is_sent_its_own_key() -> None:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_the_clients_own_key_is_not_shown_to_the_one_that_stands_in(path: str) -> None:
-    keys = {"authorization": "Bearer of-the-client", "x-api-key": "of-the-client"}
+    names = ("x-api-key", "api-key", "x-goog-api-key", "openai-organization", "openai-project")
+    keys = {"authorization": "Bearer of-the-client"} | dict.fromkeys(names, "of-the-client")
     with two(Fault(500), "Blue.") as (gateway, asked):
         answer = posted(gateway.url, path, body_of(path, TURNS) | {"model": "large"}, keys)
     assert answer.headers["brim-fallback"] == "small"

@@ -176,9 +176,22 @@ def test_a_wish_that_means_nothing_is_refused(served: Running, head: str) -> Non
     assert b"_header" in answer
 
 
-@pytest.mark.parametrize("origin", ["https://example.org", "null", "http://[", "http://a\\b"])
-def test_a_web_page_is_refused(served: Running, origin: str) -> None:
-    assert status(told(served, request(SIZED, f"Origin: {origin}"))) == 403
+COUNTS = ["POST /v1/messages/count_tokens", "POST /v1/responses/input_tokens"]
+ASKED_ABOUT = ["GET /metrics", "GET /brim/requests", "GET /brim/requests/brim_1"]
+PAGES = ["https://example.org", "null", "http://[", "http://a\\b"]
+
+
+@pytest.mark.parametrize("to", [f"POST {CHAT}", *COUNTS, "GET /v1/models", *ASKED_ABOUT])
+def test_a_web_page_is_refused(served: Running, to: str) -> None:
+    for origin in PAGES:
+        assert status(told(served, request(SIZED, f"Origin: {origin}", to=to))) == 403
+
+
+@pytest.mark.parametrize("to", ASKED_ABOUT)
+def test_a_page_of_another_site_does_not_learn_what_was_done(served: Running, to: str) -> None:
+    for site, refused in {"cross-site": True, "same-site": True, "same-origin": False}.items():
+        answer = told(served, request(f"Sec-Fetch-Site: {site}", to=to, body=b""))
+        assert (status(answer) == 403) is refused
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from brim.gateway import delivery
 from tests.gateway.running import Running, config_of, running
 from tests.gateway.upstream import (
     GZIPPED,
@@ -183,6 +184,32 @@ def test_an_upstream_that_never_answers_is_not_waited_for() -> None:
                 answer, raw = await answered(client, path)
                 assert answer.status == 504
                 check_fault(path, json.loads(raw))
+
+    run(read())
+
+
+def test_a_stream_of_comments_is_not_held_back_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "HELD_SECONDS", 0.2)
+
+    async def read() -> None:
+        pings = speaking((STREAMS["comments"][0], *[b": ping\n\n"] * 10_000), pause=0.02)
+        async with (
+            asking(pings) as (client, _),
+            client.post(CHAT, json=body(CHAT, stream=True)) as answer,
+        ):
+            assert await answer.content.readexactly(16) == b": ping\n\n" * 2
+            answer.close()
+
+    run(read())
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_stream_that_ends_before_it_said_anything_is_an_error(path: str) -> None:
+    async def read() -> None:
+        async with asking(speaking((STREAMS["comments"][0], b": ping\n\n"))) as (client, _):
+            answer, raw = await answered(client, path, stream=True)
+            assert answer.status == 502
+            check_fault(path, json.loads(raw))
 
     run(read())
 

@@ -15,6 +15,7 @@ import pytest
 
 from brim.config import GatewayConfig
 from brim.gateway import app, logs
+from brim.gateway.lanes import Lane
 from brim.testing import Say, Scripted
 from tests.gateway.asking import LONG, PATHS, ask, body_of, code_of, connected, head, sent
 from tests.gateway.running import Running, config_of, running
@@ -127,7 +128,7 @@ def test_one_request_too_many_is_told_to_come_again(form: str) -> None:
         assert len(provider.requests) == 1
 
 
-def test_counts_models_and_health_are_answered_while_no_more_requests_are() -> None:
+def test_what_costs_little_is_answered_while_no_more_requests_are() -> None:
     goes_on = threading.Event()
     with (
         Scripted(Say("one two three", hold=goes_on)) as provider,
@@ -139,9 +140,29 @@ def test_counts_models_and_health_are_answered_while_no_more_requests_are() -> N
             next(pieces)
             for path in ("/healthz", "/readyz", "/metrics", "/v1/models", "/brim/requests"):
                 assert httpx.get(server.url + path).status_code == 200
+            count = httpx.post(f"{server.url}/v1/messages/count_tokens", json=body)
+            assert count.status_code == 503
             goes_on.set()
             for _ in pieces:
                 pass
+
+
+def test_what_cannot_be_kept_does_not_end_the_sweep(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(app, "SWEEP", 0.01)
+    tries = threading.Semaphore(0)
+
+    async def fail(_: Lane) -> None:
+        tries.release()
+        raise OSError("the disk is full")
+
+    with Scripted("Hello.") as provider, bounded(provider) as server:
+        ask(server, "openai", "hi")
+        with monkeypatch.context() as patch:
+            patch.setattr(Lane, "keep", fail)
+            assert all(tries.acquire(timeout=LONG) for _ in range(3))
+    assert "sweep failed" in caplog.text
 
 
 @each_format

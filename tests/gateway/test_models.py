@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 from urllib.parse import urlsplit
 
 import anthropic
+import httpx
 import openai
 import pytest
 
 import brim
 from brim.config import Config, CountConfig, UpstreamConfig
+from brim.gateway.names import meaning
 from brim.local import LocalServer
 from brim.providers.endpoint import Format
 from brim.testing import Scripted
@@ -161,6 +163,50 @@ def test_a_path_is_known_without_its_version(path: str) -> None:
         assert answer.text == "ok"
 
 
+def test_what_is_asked_beside_is_known_without_its_version() -> None:
+    with Scripted("ok", model="one") as provider, running(config_of(provider.url)) as gateway:
+        assert httpx.get(f"{gateway.url}/models").json()["data"][0]["id"] == "one"
+        assert httpx.get(f"{gateway.url}/models/one").json()["id"] == "one"
+        for at, path in COUNTS.items():
+            body = body_of(path, HELLO)
+            short = at.removeprefix("/v1")
+            assert counted_at(gateway.url, short, body) == counted_at(gateway.url, at, body)
+
+
+@pytest.mark.parametrize(
+    ("names", "model", "means"),
+    [
+        ((), "gpt-5", 1),
+        (("gpt-5",), "gpt-5", 3),
+        (("gpt-*", "gpt-5"), "gpt-5", 3),
+        (("gpt-*",), "gpt-5", 2),
+        (("*-5*",), "gpt-5-mini", 2),
+        (("gpt-*",), "my-gpt-5", 0),
+        (("gpt-?",), "gpt-5", 0),
+        (("gpt-[45]",), "gpt-5", 0),
+        (("gpt-[45]",), "gpt-[45]", 3),
+        (("org/*.v1",), "org/a\nb.v1", 2),
+        (("org/*.v1",), "org/a-v1", 0),
+    ],
+)
+def test_only_a_star_stands_for_anything(names: Sequence[str], model: str, means: int) -> None:
+    assert meaning(names, model) == means
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_model_s_name_that_is_none_is_refused(path: str) -> None:
+    with Scripted("ok") as provider, running(config_of(provider.url)) as gateway:
+        body = body_of(path, HELLO)
+        assert posted(gateway.url, path, body | {"model": "m" * 256}).text == "ok"
+        refused = posted(gateway.url, path, body | {"model": "m" * 257})
+        assert refused.status == 400
+        assert "`model` has more than 256 characters" in refused.body["error"]["message"]
+        at = next((at for at, form in COUNTS.items() if form == path), None)
+        if at is not None:
+            assert posted(gateway.url, at, body | {"model": "m" * 257}).status == 400
+        assert len(provider.requests) == 1
+
+
 # The list of models
 
 
@@ -230,6 +276,23 @@ def test_the_server_counts_where_it_can_and_brim_where_not(at: str, model: str) 
             assert counted_at(gateway.url, at, body) == (tokens, how)
         assert len(counts.counted) == 1
         assert not [*counts.requests, *does_not.requests]
+
+
+def test_what_is_counted_has_the_form_that_goes_out() -> None:
+    turns: list[Any] = [("user", "Begin.")]
+    for place in range(16):
+        function = {"name": "look", "arguments": "{}"}
+        call = {"id": f"call_{place}", "type": "function", "function": function}
+        result = {"role": "tool", "tool_call_id": f"call_{place}", "content": "some words " * 90}
+        turns += [{"role": "assistant", "content": None, "tool_calls": [call]}, result]
+    body = body_of(CHAT, turns) | {"model": "own"}
+    with Scripted("ok", window=4_000, like="llama.cpp", model="own") as provider:
+        with running(config_of(provider.url, template="strict", count="always")) as gateway:
+            answer = posted(gateway.url, CHAT, body)
+        counted, (asked,) = provider.counted[-1], provider.requests
+    assert answer.headers["brim-count"] == "server"
+    assert answer.headers["brim-tokens"] == str(asked.tokens)
+    assert turns_in(CHAT, counted.body) == turns_in(CHAT, asked.body)
 
 
 def test_a_real_server_s_counts_through_the_clients(llama: LocalServer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import replace
 from decimal import Decimal
@@ -14,7 +15,7 @@ from brim.config import GatewayConfig
 from brim.gateway import logs, records
 from brim.gateway.records import Record, Records
 from brim.testing import Call, Fault, Say, Scripted
-from brim.usage import Price
+from brim.usage import Price, Usage
 from tests.gateway.asking import LONG, PATHS, ask, body_of, eventually, sent, told
 from tests.gateway.running import config_of, running
 
@@ -171,9 +172,10 @@ def test_a_client_that_hangs_up_stops_the_upstream_and_is_settled_by_what_was_sa
 
 
 @each_format
-def test_a_client_that_hangs_up_before_the_answer_begins_stops_the_upstream(
+def test_a_client_that_hangs_up_before_the_answer_begins_has_used_the_prompt(
     form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    price = Price(Decimal(1), Decimal("0.5"), Decimal(10))
     is_over, is_asked, goes_on = threading.Event(), threading.Event(), threading.Event()
     monkeypatch.setattr(logs, "tell", lambda _: is_over.set())
 
@@ -182,13 +184,15 @@ def test_a_client_that_hangs_up_before_the_answer_begins_stops_the_upstream(
         goes_on.wait(LONG)
         return "too late"
 
-    with Scripted(waits) as provider, running(config_of(provider.url)) as server:
+    with Scripted(waits) as provider, running(config_of(provider.url, price=price)) as server:
         with sent(server, form, body_of(form, "hi")):
             assert is_asked.wait(LONG)
         assert is_over.wait(LONG)
         (record,) = server.gateway.records.newest(1)
-        assert (record.end, record.status, record.usage) == ("client gone", 0, None)
         goes_on.set()
+        assert (record.end, record.status, record.is_usage_counted) == ("client gone", 0, True)
+        assert record.usage == Usage(provider.requests[0].tokens)
+        assert record.cost == Decimal(record.usage.input) / 1_000_000
 
 
 @each_format
@@ -201,6 +205,42 @@ def test_an_upstream_that_breaks_off_is_told_as_such_and_settled(form: str) -> N
         assert request["end"] == "upstream broke"
         assert request["code"] == "upstream_unreachable"
         assert request["usage"]["input"] > 0
+
+
+WORDS = "a few more words, "
+PIECES: dict[str, dict[str, Any]] = {
+    "openai": {"choices": [{"index": 0, "delta": {"content": WORDS}, "finish_reason": None}]},
+    "anthropic": {
+        "type": "content_block_delta",
+        "index": 0,
+        "delta": {"type": "text_delta", "text": WORDS},
+    },
+    "responses": {
+        "type": "response.output_text.delta",
+        "output_index": 0,
+        "content_index": 0,
+        "delta": WORDS,
+    },
+}
+
+
+@pytest.mark.parametrize("number", [50, 2_000])
+@each_format
+def test_a_stream_that_just_stops_is_told_as_such_and_settled(form: str, number: int) -> None:
+    said = f"data: {json.dumps(PIECES[form])}\n\n".encode() * number
+    with (
+        Scripted(Fault(raw=said, in_stream=True)) as provider,
+        running(config_of(provider.url)) as server,
+    ):
+        answer = ask(server, form, "hi", stream=True)
+        request = told(server, answer)
+        _, _, error = answer.content.partition(said)
+        assert b"ended before the answer was whole" in error
+        assert (request["end"], request["code"]) == ("upstream broke", "upstream_error")
+        assert request["usage"]["counted"] is True
+        assert request["usage"]["output"] == pytest.approx(
+            provider.tokens(WORDS * number), rel=0.05
+        )
 
 
 @each_format

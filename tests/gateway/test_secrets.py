@@ -154,6 +154,9 @@ ANSWERS: Mapping[str, Script] = {
     "too many requests": Fault(429, f"{MARK}later", retry_after=1),
     "a failure": Fault(500, f"{MARK}trace"),
     "a fault in a stream": Fault(500, f"{MARK}trace", in_stream=True),
+    "a wrong key in a stream": Fault(401, f"Incorrect key: {UPSTREAM_KEY}", in_stream=True),
+    "a wrong key with a status of success": Fault(200, f"Incorrect key: {UPSTREAM_KEY}"),
+    "a wrong key in what is no answer": Fault(200, raw=UPSTREAM_KEY.encode()),
     "garbage": Fault(200, raw=f"{MARK}garbage \N{SNOWMAN}".encode() + b"\xff\xfe"),
     "garbage with an error's status": Fault(500, raw=f"<html>{MARK}{UPSTREAM_KEY}".encode()),
     "JSON that is no answer": Fault(200, raw=json.dumps([MARK]).encode()),
@@ -207,6 +210,12 @@ def test_what_cannot_fit_is_told_in_numbers(form: str) -> None:
         assert answer.status_code == 400
         assert MARK not in answer.text
         assert provider.requests == []
+        record = server.gateway.records.find(answer.headers["brim-request-id"])
+        assert record is not None
+        assert record.sketch is not None
+        assert record.tokens is not None
+        assert record.tokens > (record.limit or 0) == int(answer.headers["brim-limit"]) > 0
+        assert answer.headers["brim-tokens"] == str(record.tokens)
 
 
 BODIES: Mapping[str, Callable[[dict[str, Any], str], Any]] = {

@@ -20,10 +20,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from brim.cli import main
-from brim.config import UpstreamConfig
+from brim.config import Config, UpstreamConfig
+from brim.gateway import checking
 from brim.gateway.serving import listening
 from brim.gateway.starting import Greeting
 from brim.local import LocalServer
+from brim.testing import Scripted
 
 BRIM = [sys.executable, "-m", "brim.cli"]
 UPSTREAM = ["--upstream", "http://127.0.0.1:9"]
@@ -283,6 +285,18 @@ def test_an_upstream_that_can_be_used_is_checked_with_the_windows_of_its_models(
     assert shown.startswith("ok    default ")
     assert f"{llama.model}: {llama.window:,} tokens" in shown
     assert llama.key not in shown
+
+
+def test_a_window_that_is_configured_goes_before_the_server_s() -> None:
+    with Scripted("never asked", window=8_000, model="own") as provider:
+        windows = {
+            name: checking.checked(Config(upstreams={"one": upstream}), {})[0].windows
+            for name, upstream in {
+                "set": UpstreamConfig(endpoint=provider.url, models=("own",), window=2_000),
+                "told": UpstreamConfig(endpoint=provider.url),
+            }.items()
+        }
+    assert windows == {"set": {"own": 2_000}, "told": {"own": 8_000}}
 
 
 def test_an_upstream_without_a_key_of_its_own_wants_the_clients(llama: LocalServer) -> None:

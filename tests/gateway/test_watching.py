@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brim.gateway.watching import LARGEST_EVENT, LARGEST_OPENING, Opening, StreamWatch, used
+from brim.gateway.watching import (
+    LARGEST_EVENT,
+    LARGEST_KEPT,
+    LARGEST_OPENING,
+    Opening,
+    StreamWatch,
+    used,
+)
 from brim.providers.endpoint import Endpoint
 from brim.providers.sse import EventParser
 from tests.gateway.strategies import cut, events, streams
@@ -91,6 +98,67 @@ def test_an_error_in_the_middle_is_noticed() -> None:
     assert watch.error == "out of memory"
 
 
+def test_a_key_in_an_error_is_masked_and_nowhere_else() -> None:
+    told: list[dict[str, Any]] = [
+        {"error": {"message": "wrong key: sk-secret"}},
+        {"type": "error", "code": "no", "message": "sk-secret"},
+        {"type": "response.failed", "response": {"error": {"message": "sk-secret"}}},
+    ]
+    for error in told:
+        watch = StreamWatch(hides_usage=False, secret=b"sk-secret")
+        raw = stream(chunk({"content": "no error: sk-secret"}), error)
+        assert passed(watch, [raw]) == b"[key]".join(raw.rsplit(b"sk-secret", 1))
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        stream("[DONE]"),
+        stream(END),
+        stream(END, chunk(usage=USAGE)),
+        stream("[DONE]").rstrip(),
+        stream({"type": "message_delta", "delta": {"stop_reason": "end_turn"}}),
+        stream({"type": "message_stop"}),
+        stream({"type": "response.incomplete", "response": {"output": ["x" * 9_000]}}),
+        stream({"type": "response.completed", "response": {"output": "x" * 9_000, "usage": USAGE}}),
+        stream(chunk({"content": "x" * LARGEST_EVENT})).rstrip(),  # nobody has looked
+    ],
+)
+def test_a_stream_has_come_to_its_end(last: bytes) -> None:
+    watch = StreamWatch(hides_usage=True)
+    passed(watch, [stream(HELLO), last])
+    assert watch.is_ended
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        b"",
+        b": ping\n\n",
+        stream(chunk({"content": 'data: [DONE] "finish_reason": "stop"'}, finish="")),
+        stream(chunk({"content": "\ndata: [DONE]\n"})),
+        stream({"type": "content_block_stop"}),
+        stream({"type": "message_delta", "delta": {"stop_reason": None}}),
+        stream({"type": "response.output_text.done", "text": "response.completed"}),
+        stream(chunk(usage=USAGE)),
+    ],
+)
+def test_a_stream_has_not_come_to_its_end(last: bytes) -> None:
+    watch = StreamWatch(hides_usage=True)
+    passed(watch, [stream(HELLO), last])
+    assert not watch.is_ended
+
+
+def test_of_a_long_stream_the_beginning_stands_for_all() -> None:
+    watch = StreamWatch(hides_usage=True)
+    piece = stream(chunk({"content": "word "}))
+    for _ in range(50_000):
+        watch.feed(piece)
+    said, times = watch.said()
+    assert len(said) * len(piece) <= 5 * (LARGEST_KEPT + len(piece))
+    assert len(said) * times == pytest.approx(5 * 50_000, rel=0.001)
+
+
 def test_an_event_that_is_too_long_is_not_waited_for() -> None:
     watch = StreamWatch(hides_usage=True)
     raw = stream(chunk(usage={**USAGE, "note": "x" * LARGEST_EVENT}))
@@ -133,7 +201,9 @@ def test_garbage_goes_by(raw: bytes, hides: bool, data: st.DataObject) -> None:
     out = passed(watch, pieces)
     assert len(out) <= len(raw)
     assert out == raw or hides
-    assert isinstance(watch.said(), str)
+    said, times = watch.said()
+    assert isinstance(said, str)
+    assert times >= 1 or not raw
     used(watch.usage)
 
 
@@ -175,6 +245,15 @@ def test_no_refusal_comes_any_more(raw: bytes) -> None:
     opening = opened([raw])
     assert opening.is_over
     assert opening.overflow is None
+
+
+@pytest.mark.parametrize("raw", NOTHING_YET)
+def test_who_cannot_answer_now_may_still_say_so(raw: bytes) -> None:
+    for error in ({"type": "overloaded_error"}, {"code": 503}, {"code": "server_error"}):
+        assert opened([raw, stream({"error": error})]).failed
+    assert not opened([raw, stream({"error": {"type": "invalid_request_error"}})]).failed
+    assert not opened([raw, stream(REFUSED)]).failed
+    assert not opened([raw, stream(HELLO, {"error": {"code": 503}})]).failed
 
 
 @given(streams(), st.data())

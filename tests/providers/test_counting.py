@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from brim.errors import InputError
 from brim.providers import Connection, Endpoint, Format, ServerCounter
-from brim.providers.counting import REMEMBERED, Standings, sensible
+from brim.providers.counting import MOST_STANDINGS, REMEMBERED, Standings, sensible
 from brim.providers.methods import REQUESTS, TEXTS, Method, What
 from tests.providers.scripted import Handler, Scripted, by_path, in_turn, run, serving
 
@@ -470,3 +470,39 @@ def test_who_is_known_not_to_count_is_not_asked(host: str) -> None:
             assert connection._session is None
 
     run(work())
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_key_that_somebody_brings_is_not_the_server_s_fault(status: int) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        if request.headers.get("x-api-key") == "right":
+            return json_response(200, {"input_tokens": 34})
+        return json_response(status, {"error": {"message": "no"}})
+
+    async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
+        assert await counter.count(BODY, {"x-api-key": "wrong"}) is None
+        assert await counter.count(BODY, {"x-api-key": "right"}) == 34
+        assert await counter.count(BODY, {"x-api-key": "wrong"}) is None
+        assert await counter.count(BODY, {"x-api-key": "right"}) == 34
+        assert len(server.asked) == 3  # what is known is not asked for again
+
+    counting(answer, script, "anthropic")
+
+
+def test_a_key_of_its_own_that_is_refused_is_not_tried_all_the_time() -> None:
+    async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
+        for beta in ("a", "b", "c"):
+            assert await counter.count(BODY, {"anthropic-beta": beta}) is None
+        assert len(server.asked) == 1
+
+    refusal = json_response(401, {"error": {"message": "no"}})
+    counting(in_turn(refusal), script, "anthropic", key="wrong-key")
+
+
+def test_only_so_many_models_are_remembered_and_those_asked_for_last() -> None:
+    standings, endpoint = Standings(), Endpoint("http://127.0.0.1:9")
+    first, second = (standings.of(endpoint, name, "request") for name in ("first", "second"))
+    for place in range(MOST_STANDINGS - 1):
+        standings.of(endpoint, str(place), "request")
+        assert standings.of(endpoint, "first", "request") is first
+    assert standings.of(endpoint, "second", "request") is not second

@@ -6,7 +6,7 @@ import pytest
 from aiohttp import web
 
 from brim.errors import ProviderError
-from brim.providers import Connection, Endpoint, Server, silently_cut
+from brim.providers import Connection, Endpoint, Server, silently_cut, windows
 from tests.providers.scripted import Scripted, by_path, in_turn, run, serving
 
 
@@ -147,6 +147,26 @@ def test_a_window_is_asked_for_once_and_one_that_was_not_told_again_later() -> N
     asked_after(1, by_path({}), [])
     everything = ["/v1/models", "/props", "/api/ps", "/api/v0/models", "/info"]
     asked_after(31, by_path({}), everything)
+
+
+def test_only_so_many_windows_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows, "MOST_WINDOWS", 3)
+
+    async def ask() -> None:
+        async with (
+            serving(by_path({"/v1/models": LLAMA})) as away,
+            Connection(Endpoint(away.url)) as connection,
+        ):
+            server = Server(connection)
+            for name in "abcd":
+                await server.window_of(name)
+            number = len(away.asked)
+            await server.window_of("b")
+            assert len(away.asked) == number
+            await server.window_of("a")
+            assert len(away.asked) > number
+
+    run(ask())
 
 
 def test_a_name_is_sent_where_a_server_has_several_models() -> None:

@@ -121,12 +121,11 @@ class Beside:
         body = await gateway.apart(len(raw), bodies.parsed, raw)
         require_conversation(form, body)
         lane = gateway.lanes.find(body.get("model"), form)
-        await lane.prepare()
+        own, keyless = lane.upstream.headers(form), lane.upstream.key is not None
+        brought = heads.asking(given, own, keyless=keyless)
+        await lane.prepare(lambda _: brought)
         if lane.ask != "off":
-            upstream = lane.upstream
-            own, keyless = upstream.headers(form), upstream.key is not None
-            brought = heads.asking(given, own, keyless=keyless)
-            tokens = await upstream.counter(form).count(body, brought)
+            tokens = await lane.upstream.counter(form).count(body, brought)
             if tokens is not None:
                 return tokens, "server"
         return await gateway.apart(len(raw), lane.count, body, form)

@@ -178,7 +178,7 @@ class Delivery:
 
     async def fitted(self, lane: Lane, asked: Asked, refusal: Refusal | None = None) -> Outgoing:
         """What goes to the upstream; `refusal` is what it said of a first try."""
-        await lane.prepare()
+        await lane.prepare(self._asking)
         self._record.upstream = lane.upstream.name
         config, marks = lane.upstream.config, self._wishes.cache_marks
         extras = Extras(config.cache_marks if marks is None else marks, config.stream_usage)

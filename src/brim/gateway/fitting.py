@@ -94,7 +94,7 @@ def shrinking(reading: Reading, reported: Reported) -> Plan:
 
 
 def _drawing(reading: Reading) -> planning.Draw:
-    return reading.applied
+    return reading.shaped
 
 
 class Fitting:
@@ -133,8 +133,9 @@ class Fitting:
             return self._outgoing(self._reading, done.value)
 
     def _outgoing(self, reading: Reading, plan: Plan) -> Outgoing:
-        told = replace(plan, exact=is_sure(plan))
-        return outgoing(reading, told, self._asked, self._extras)
+        if plan.exact and not is_sure(plan):
+            plan = replace(plan, exact=False)
+        return outgoing(reading, plan, self._asked, self._extras)
 
     def close(self) -> None:
         """Give back what others may go on with."""
@@ -201,7 +202,7 @@ def outgoing(reading: Reading, plan: Plan, asked: Asked, extras: Extras) -> Outg
     """The bytes that a plan sends: the client's own where nothing had to change."""
     form = asked.form
     is_off = plan.policy == OFF.name  # then not even the answer's length is touched
-    body: Mapping[str, Any] = reading.applied(plan) if is_off else dict(reading.drawn(plan))
+    body: Mapping[str, Any] = reading.applied(plan) if is_off else reading.written(plan)
     if extras.cache_marks and form is MESSAGES:
         body = marked(body, plan)
     unchanged = asked.raw if _is_same(reading.body, body, form) else None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -63,6 +63,10 @@ WIDE_DOWN: Final = 1.5
 OFTEN: Final = 8
 SELDOM: Final = 16
 """Each of the first reports teaches, later one in so many."""
+
+
+Brought = Callable[["Lane"], Mapping[str, str]]
+"""What a question of brim's own to a lane's upstream carries of its client's headers."""
 
 
 class Upstream:
@@ -195,8 +199,11 @@ class Lane:
 
     # What the server tells before anything is sent
 
-    async def prepare(self) -> None:
-        """Find out what has to be known for a first request; later ones do not wait for it."""
+    async def prepare(self, brought: Brought) -> None:
+        """Find out what has to be known for a first request; later ones do not wait for it.
+
+        `brought` gives the headers with which its client may ask, where it comes to that.
+        """
         now = time.monotonic()
         if self.target.ceiling is not None and now > self._guessed_until:
             self._know(replace(self.target, ceiling=None))
@@ -205,18 +212,18 @@ class Lane:
         if self._is_ready and now < self._fresh_until:
             return
         if self._preparing is None or self._preparing.done():
-            self._preparing = asyncio.create_task(self._prepared())
+            self._preparing = asyncio.create_task(self._prepared(brought(self)))
         if not self._is_ready:
             await asyncio.shield(self._preparing)
 
-    async def _prepared(self) -> None:
+    async def _prepared(self, brought: Mapping[str, str]) -> None:
         if not self._is_ready:
             found = await asyncio.to_thread(self.upstream.learned.load, *self._place)
             self._saved = self._learned = Calibration.from_dict(found)
             self._know(self.target.learned(self._saved))
         server = self.upstream.server
         server.forget(self.model)
-        window = await server.window_of(self.model)
+        window = await server.window_of(self.model, brought)
         self.kind = window.kind
         told = window.tokens or self.target.server_window
         own, least = window.kind in OWN_SERVERS, LEAST_REPLY.get(window.kind, 0)

@@ -131,7 +131,7 @@ class Limits:
                 )
 
     def check_site(self, heads: Iterable[Head]) -> None:
-        """Refuse what a browser asks for a page of another site, which is not to know what was done."""
+        """Refuse what a page of another site asks: it is not to know what was done here."""
         heads = list(heads)
         self.check_origin(heads)
         if any(name == b"sec-fetch-site" and value in _ELSEWHERE for name, value in heads):

@@ -124,6 +124,8 @@ class Record:
     first_byte: float | None = None
     """Seconds until the answer began."""
     seconds: float = 0.0
+    plan: Plan | None = None
+    """What was decided, until it is sketched."""
     sketch: Sketch | None = None
 
     @classmethod
@@ -146,12 +148,14 @@ class Record:
         self.before, self.tokens = plan.before, plan.size
         self.limit = plan.limit if is_known else None
         self.count = _count(plan) if is_whole else "unknown"
-        self.cut = dict(plan.tally().items())
+        self.cut = dict(plan.tally().items()) if plan.cut else {}
         self.policy = plan.policy
-        self.sketch = Sketch.of(plan)
+        self.plan = plan
 
     def decisions(self) -> dict[str, Any]:
         """What became of each message, as long as that is remembered."""
+        if self.plan is not None:
+            return {"plan": Sketch.of(self.plan).to_dict()}
         return {"plan": None if self.sketch is None else self.sketch.to_dict()}
 
     def to_dict(self) -> dict[str, Any]:
@@ -213,8 +217,10 @@ class Records:
 
     def sketched(self, record: Record) -> None:
         """Hold the decisions of a request, and let go of the oldest ones that are too many."""
-        if record.sketch is None or record.id not in self._records:
+        plan, record.plan = record.plan, None
+        if plan is None or record.id not in self._records:
             return
+        record.sketch = Sketch.of(plan)
         self._messages -= self._sketched.pop(record.id, 0)
         self._sketched[record.id] = len(record.sketch.roles)
         self._messages += len(record.sketch.roles)

@@ -1,0 +1,137 @@
+"""Where an upstream has no key of its own, brim's own questions go out with the client's."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from tests.gateway.running import config_of, running
+from tests.providers.scripted import Scripted, run, serving
+
+OFFERED = {"anns": ["claude-x"], "bobs": ["claude-x", "claude-secret"]}
+"""What the server lists, for each key."""
+COUNTS = {"/v1/messages/count_tokens": "messages", "/v1/responses/input_tokens": "input"}
+TOKENS = 41
+WINDOW = 5_000
+
+
+async def _answer(request: web.Request) -> web.StreamResponse:
+    given = request.headers
+    key = given.get("x-api-key") or given.get("authorization", "").removeprefix("Bearer ")
+    if key not in OFFERED:
+        return web.json_response({"error": {"message": "no such key"}}, status=401)
+    if request.path == "/v1/models":
+        rows = [{"id": name, "context_length": WINDOW} for name in OFFERED[key]]
+        return web.json_response({"data": rows})
+    if request.path in COUNTS:
+        return web.json_response({"input_tokens": TOKENS})
+    return web.json_response({"error": {"message": "not found"}}, status=404)
+
+
+@asynccontextmanager
+async def keyed(
+    environment: Mapping[str, str] | None = None, **settings: Any
+) -> AsyncIterator[tuple[aiohttp.ClientSession, Scripted]]:
+    """A client of a gateway before a server that wants keys."""
+    given = {"format": ("anthropic", "responses"), **settings}
+    async with serving(_answer) as server:
+        with running(config_of(server.url, **given), environment) as gateway:
+            async with aiohttp.ClientSession(gateway.url) as client:
+                yield client, server
+
+
+def heads(key: str, **more: str) -> dict[str, str]:
+    return {"x-api-key": key, "anthropic-version": "2023-06-01", **more}
+
+
+async def counted(
+    client: aiohttp.ClientSession, at: str, given: Mapping[str, str], text: str = "Hello?"
+) -> tuple[int, str]:
+    body = {"model": "claude-x", COUNTS[at]: [{"role": "user", "content": text}]}
+    async with client.post(at, json=body, headers=given) as answer:
+        return (await answer.json())["input_tokens"], answer.headers["brim-count"]
+
+
+async def listed(client: aiohttp.ClientSession, given: Mapping[str, str]) -> list[str]:
+    async with client.get("/v1/models", headers=given) as answer:
+        return [model["id"] for model in (await answer.json())["data"]]
+
+
+@pytest.mark.parametrize("at", COUNTS)
+def test_a_count_is_asked_for_with_the_client_s_key_and_features(at: str) -> None:
+    async def ask() -> None:
+        async with keyed() as (client, server):
+            beta = {"anthropic-beta": "context-1m", "openai-beta": "x", "x-other": "y"}
+            assert await counted(client, at, heads("anns", **beta)) == (TOKENS, "server")
+            (asked,) = [asked for asked in server.asked if asked.path == at]
+            assert asked.headers["x-api-key"] == "anns"
+            assert asked.headers["anthropic-beta"] == "context-1m"
+            assert asked.headers["openai-beta"] == "x"
+            assert "x-other" not in asked.headers
+
+    run(ask())
+
+
+@pytest.mark.parametrize("at", COUNTS)
+def test_a_key_that_is_refused_does_not_keep_others_from_their_counts(at: str) -> None:
+    async def ask() -> None:
+        async with keyed() as (client, _):
+            for key in ("wrong", ""):
+                assert (await counted(client, at, heads(key)))[1] == "estimate"
+            assert await counted(client, at, heads("bobs")) == (TOKENS, "server")
+            assert (await counted(client, at, heads("wrong")))[1] == "estimate"
+
+    run(ask())
+
+
+def test_an_answer_near_the_limit_is_counted_with_the_client_s_key() -> None:
+    async def ask() -> None:
+        async with keyed(window=2_000, reply=100) as (client, server):
+            said = {"role": "user", "content": "some words " * 850}
+            body = {"model": "claude-x", "max_tokens": 9, "messages": [said]}
+            async with client.post("/v1/messages", json=body, headers=heads("bobs")) as answer:
+                assert answer.headers["brim-count"] == "server"
+            asked = next(asked for asked in server.asked if asked.path in COUNTS)
+            assert asked.headers["x-api-key"] == "bobs"
+
+    run(ask())
+
+
+def test_the_window_is_asked_for_with_the_client_s_key() -> None:
+    async def ask() -> None:
+        async with keyed(reply=100) as (client, _):
+            body = {"model": "claude-secret", "max_tokens": 9, "messages": []}
+            async with client.post("/v1/messages", json=body, headers=heads("bobs")) as answer:
+                assert WINDOW / 2 < int(answer.headers["brim-limit"]) < WINDOW
+
+    run(ask())
+
+
+def test_the_models_of_a_key_are_listed_for_it_alone() -> None:
+    async def ask() -> None:
+        async with keyed() as (client, _):
+            for key in ("bobs", "anns", "wrong", "anns", "bobs"):
+                assert await listed(client, heads(key)) == sorted(OFFERED.get(key, []))
+
+    run(ask())
+
+
+def test_an_upstream_s_own_key_is_the_only_one_where_it_has_one() -> None:
+    async def ask() -> None:
+        async with keyed({"KEY": "anns"}, key_env="KEY") as (client, server):
+            given = heads("bobs", **{"anthropic-beta": "context-1m", "openai-project": "bobs"})
+            assert await listed(client, given) == OFFERED["anns"]
+            for at in COUNTS:
+                assert (await counted(client, at, given))[1] == "server"
+            assert "bobs" not in str([dict(asked.headers) for asked in server.asked])
+            assert "context-1m" in str([dict(asked.headers) for asked in server.asked])
+            number = len(server.asked)
+            assert await listed(client, heads("wrong")) == OFFERED["anns"]
+            assert len(server.asked) == number
+
+    run(ask())
