@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks import cost, quality, recall, recordings, replay, report, shell, speed
+from benchmarks import cost, gateway, quality, recall, recordings, replay, report, shell, speed
 
 
 def tables(given: report.Options) -> Iterator[report.Table]:
@@ -17,6 +17,7 @@ def tables(given: report.Options) -> Iterator[report.Table]:
         yield recall.table(setting, replays, pool)
     yield from speed.tables(given)
     yield from shell.tables(given)
+    yield from gateway.tables(given)
 
 
 if __name__ == "__main__":

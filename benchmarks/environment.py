@@ -1,4 +1,4 @@
-"""The peers' own environment, made when it is first needed."""
+"""The peers' own environments, each made when it is first needed."""
 
 from __future__ import annotations
 
@@ -8,19 +8,27 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-FOLDER = ROOT / ".venv-peers"
-PYTHON = FOLDER / "bin" / "python"
-WANTED = Path(__file__).parent / "peers.txt"
+PEERS = "peers"
+GATEWAY = "peers-gateway"
 PATIENCE = 600
 
 
-def ready() -> str | None:
+def program(name: str, peers: str = PEERS) -> Path:
+    """Where a program of an environment is, once that has been made."""
+    return ROOT / f".venv-{peers}" / "bin" / name
+
+
+PYTHON = program("python")
+
+
+def ready(peers: str = PEERS) -> str | None:
     """Make the environment if need be; a sentence says why where that is not possible."""
-    stamp = FOLDER / WANTED.name
-    if stamp.exists() and stamp.read_text() == WANTED.read_text():
+    folder, wanted = ROOT / f".venv-{peers}", Path(__file__).parent / f"{peers}.txt"
+    stamp = folder / wanted.name
+    if stamp.exists() and stamp.read_text() == wanted.read_text():
         return None
-    print("setting up .venv-peers ...", file=sys.stderr)
-    for command in _commands():
+    print(f"setting up {folder.name} ...", file=sys.stderr)
+    for command in _commands(folder, wanted, program("python", peers)):
         try:
             subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE)
         except subprocess.CalledProcessError as error:
@@ -28,21 +36,20 @@ def ready() -> str | None:
             return f"peers left out: {reason[-1] if reason else error}"
         except (OSError, subprocess.TimeoutExpired) as error:
             return f"peers left out: {error}"
-    shutil.copyfile(WANTED, stamp)
+    shutil.copyfile(wanted, stamp)
     return None
 
 
-def _commands() -> list[list[str]]:
-    python, folder, wanted = str(PYTHON), str(FOLDER), str(WANTED)
+def _commands(folder: Path, wanted: Path, python: Path) -> list[list[str]]:
+    listed = ["-r", str(wanted)]
     if uv := _uv():
+        install = [*uv, "pip", "install", "-q", "--compile-bytecode", "--python", str(python)]
         return [
-            [*uv, "venv", "-q", "--clear", "--python", sys.executable, folder],
-            [*uv, "pip", "install", "-q", "--compile-bytecode", "--python", python, "-r", wanted],
+            [*uv, "venv", "-q", "--clear", "--python", sys.executable, str(folder)],
+            [*install, *listed],
         ]
-    return [
-        [sys.executable, "-m", "venv", "--clear", folder],
-        [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-r", wanted],
-    ]
+    install = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    return [[sys.executable, "-m", "venv", "--clear", str(folder)], [*install, *listed]]
 
 
 def _uv() -> list[str] | None:

@@ -66,6 +66,8 @@ class Options:
     peers: bool
     limit: float
     """Seconds after which a peer's run is stopped."""
+    short: bool = False
+    """A quick look, where a benchmark has one: fewer and smaller runs, looser figures."""
 
 
 def options(doc: str | None, argv: Sequence[str] | None = None) -> Options:
@@ -85,8 +87,11 @@ def options(doc: str | None, argv: Sequence[str] | None = None) -> Options:
         default=60,
         help="seconds after which a peer is stopped (%(default)s)",
     )
+    parser.add_argument(
+        "--short", action="store_true", help="a quick look at the gateway: fewer and smaller runs"
+    )
     given = parser.parse_args(argv)
-    return Options(given.folder, given.json, not given.no_peers, given.limit)
+    return Options(given.folder, given.json, not given.no_peers, given.limit, given.short)
 
 
 def run(doc: str | None, measure: Callable[[Options], Iterable[Table]]) -> None:

@@ -177,12 +177,15 @@ BETAS = {
     "anthropic-beta": "context-management-2025-06-27,compact-2026-01-12",
     "anthropic-version": "2023-06-01",
     "x-claude-code-session-id": "s-1",
-    "openai-organization": "org-1",
+    "openai-beta": "assistants=v2",
     "user-agent": "agent/1.0",
 }
 OWN = {
     "authorization": "Bearer mine",
     "x-api-key": "mine",
+    "x-goog-api-key": "mine",
+    "openai-organization": "mine",
+    "openai-project": "mine",
     "cookie": "a=b",
     "brim-policy": "thrift",
 }

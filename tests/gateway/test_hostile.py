@@ -276,14 +276,14 @@ def test_what_is_nested_deeply_is_taken_or_refused(
         assert answer.status_code == 200 or "error" in answer.json()
 
 
-@pytest.mark.parametrize("model", ["m\r\nset-cookie: a=b", "m\x00", "\ud83d", "ü" * 1_000, "../x"])
+@pytest.mark.parametrize("model", ["m\r\nset-cookie: a=b", "m\x00", "\ud83d", "ü" * 256, "../x"])
 def test_a_model_may_have_any_name(client: httpx.Client, model: str) -> None:
     answer = posted(client, CHAT, json.dumps(body_for(CHAT, model=model)).encode())
     assert answer.status_code == 200
     assert "set-cookie" not in answer.headers
     found = client.get(f"/brim/requests/{answer.headers['brim-request-id']}").json()
     assert found["model"].isprintable()
-    assert len(found["model"]) < 1_000
+    assert len(found["model"]) < 256
 
 
 # How much

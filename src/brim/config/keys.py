@@ -327,7 +327,7 @@ class GatewayConfig:
     origins: Texts = field(default=(), metadata=_example(["https://chat.example.com"]))
     """Web pages that may send requests, beside those of this machine."""
     passed_paths: Paths = ()
-    """Other paths of the API that are relayed uncounted, such as /v1/embeddings."""
+    """Other paths that are relayed uncounted: /v1/embeddings, or /v1/files/* for all below one."""
 
 
 @dataclass(frozen=True, slots=True)

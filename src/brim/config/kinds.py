@@ -82,9 +82,10 @@ def _formats(value: object) -> tuple[str, ...]:
 
 
 def _paths(value: object) -> tuple[str, ...]:
-    """Paths as they stand behind a host, without anything after them."""
+    """Paths as they stand behind a host, without anything after them; `/*` is all below one."""
     for path in (paths := _texts(value)):
-        if not re.fullmatch(r"/[!-~]*", path) or re.search(r"[?#]|//|/\.\.?(/|$)", path):
+        is_path = re.fullmatch(r"/[!-)+-~]*|/([!-)+-~]*/)?\*", path)
+        if not is_path or re.search(r"[?#]|//|/\.\.?(/|$)", path):
             raise InputError(f"a list of paths such as /v1/embeddings, not {shortly(value)}")
     return paths
 

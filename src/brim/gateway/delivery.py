@@ -121,7 +121,8 @@ class Delivery:
         other = self._stand_in(lane)
         if other is None:
             return None
-        record, fitted, resent = self._record, self._fitted, self._record.resent
+        record, fitted = self._record, self._fitted
+        before = record.resent, self.under_way
         record.fallback = other.model
         body = {**self.asked.body, "model": other.model}
         asked = replace(self.asked, body=body, raw=bodies.written(body))
@@ -131,7 +132,7 @@ class Delivery:
                 return arrived
             arrived.response.close()
         log.warning("fallback failed", extra={"told": {"id": record.id, "fallback": other.model}})
-        record.fallback, record.resent, self.under_way = None, resent, None
+        record.fallback, (record.resent, self.under_way) = None, before
         if fitted is not None:
             self._take_down(*fitted)
         return None

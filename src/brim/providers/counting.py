@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, Literal
+from weakref import WeakValueDictionary
 
 from brim.errors import (
     ConnectionFailedError,
@@ -34,6 +35,8 @@ State = Literal["yes", "no", "unknown"]
 
 REMEMBERED = 4_096
 """Counts that are kept."""
+MOST_STANDINGS = 1_000
+"""Models of which it is known who counts them; their names may come from anybody."""
 PATIENCE = 2.0
 """Seconds for a small request; a large one gets more."""
 BYTES_A_SECOND = 100_000
@@ -42,6 +45,8 @@ ABSENT: Final = frozenset((404, 405, 501))
 """Statuses that say that there is no such thing here."""
 OBJECTIONS: Final = frozenset((400, 413, 422))
 """Statuses that speak about this one request."""
+UNWELCOME: Final = frozenset((401, 403))
+"""Statuses that speak about a key."""
 ROOM = 20_000
 """Tokens that a server may add to a request of its own: templates, hidden prompts, images."""
 
@@ -99,7 +104,7 @@ class Standings:
     """What is known of all servers."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str, str, str], Standing] = {}
+        self._known: OrderedDict[tuple[str, str, str, str], Standing] = OrderedDict()
 
     def of(self, endpoint: Endpoint, model: str, what: What) -> Standing:
         key = (endpoint.url + endpoint.prefix, endpoint.format, model, what)
@@ -108,6 +113,9 @@ class Standings:
             found = self._known[key] = Standing(list(methods(endpoint, what)))
             if not found.untried:
                 found.reason = f"{endpoint.host} is known to count none of these"
+            if len(self._known) > MOST_STANDINGS:
+                self._known.popitem(last=False)
+        self._known.move_to_end(key)
         return found
 
     def clear(self) -> None:
@@ -117,6 +125,23 @@ class Standings:
 
 PROCESS = Standings()
 """Shared by all counters, so that a server is found out once."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What is to be counted, and whose headers go with it."""
+
+    body: Mapping[str, Any]
+    model: str
+    what: What
+    headers: Mapping[str, str] | None = None
+
+    def digest(self) -> bytes:
+        """What tells it from others: what servers count, and who asks."""
+        counted = {key: value for key, value in self.body.items() if key not in NEUTRAL}
+        asked = [self.what, counted, dict(self.headers or {})]
+        text = json.dumps(asked, sort_keys=True, separators=(",", ":"))
+        return blake2b(text.encode(), digest_size=16).digest()
 
 
 @dataclass(slots=True)
@@ -147,7 +172,7 @@ class ServerCounter:
         self._patience = patience
         self._counts: OrderedDict[bytes, int] = OrderedDict()
         self._flights: dict[bytes, _Flight] = {}
-        self._probing: dict[tuple[str, str], asyncio.Lock] = {}
+        self._probing: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     def verdict(self, model: str, *, text: bool = False) -> Verdict:
         """Whether the server counts whole requests (or plain texts) for this model."""
@@ -155,10 +180,16 @@ class ServerCounter:
             return Verdict("unknown", None, "counting with the server is switched off")
         return self._standing(model, "text" if text else "request").verdict
 
-    async def count(self, body: Mapping[str, Any]) -> int | None:
-        """The tokens of a whole request in the endpoint's format, as the server counts them."""
+    async def count(
+        self, body: Mapping[str, Any], headers: Mapping[str, str] | None = None
+    ) -> int | None:
+        """The tokens of a whole request in the endpoint's format, as the server counts them.
+
+        `headers` are those of whoever wants to know, over the endpoint's own.
+        """
         model = body.get("model")
-        return await self._counted(body, model if isinstance(model, str) else "", "request")
+        named = model if isinstance(model, str) else ""
+        return await self._counted(_Question(body, named, "request", headers))
 
     async def count_text(self, model: str, text: str) -> int | None:
         """The tokens of a plain text, without any structure around it."""
@@ -166,25 +197,25 @@ class ServerCounter:
             raise InputError(f"only text can be counted, not {type(text).__name__}")
         if not text:
             return 0
-        return await self._counted({"model": model, "text": text}, model, "text")
+        return await self._counted(_Question({"model": model, "text": text}, model, "text"))
 
     def _standing(self, model: str, what: What) -> Standing:
         return self._standings.of(self.connection.endpoint, model, what)
 
-    async def _counted(self, body: Mapping[str, Any], model: str, what: What) -> int | None:
+    async def _counted(self, question: _Question) -> int | None:
         if not self.enabled:
             return None
-        standing = self._standing(model, what)
+        standing = self._standing(question.model, question.what)
         if standing.verdict.state == "no":
             return None
         try:
-            digest = _digest(what, body)
+            digest = question.digest()
         except (TypeError, ValueError, RecursionError):
             return None
         if (known := self._counts.get(digest)) is not None:
             self._counts.move_to_end(digest)
             return known
-        return await self._shared(digest, lambda: self._found(standing, body, model, what, digest))
+        return await self._shared(digest, lambda: self._found(standing, question, digest))
 
     async def _shared(self, digest: bytes, ask: Callable[[], Awaitable[int | None]]) -> int | None:
         """Equal questions at the same time are one; it is dropped when nobody waits any more."""
@@ -201,45 +232,33 @@ class ServerCounter:
                 self._flights.pop(digest, None)
                 flight.task.cancel()
 
-    async def _found(
-        self,
-        standing: Standing,
-        body: Mapping[str, Any],
-        model: str,
-        what: What,
-        digest: bytes,
-    ) -> int | None:
+    async def _found(self, standing: Standing, question: _Question, digest: bytes) -> int | None:
         if standing.proven is not None:
-            tokens = await self._asked(standing, standing.proven, body, what)
+            tokens = await self._asked(standing, standing.proven, question)
         else:
             # One probe at a time: who comes meanwhile goes by what the first one finds.
-            async with self._probing.setdefault((model, what), asyncio.Lock()):
-                tokens = await self._probed(standing, body, what)
+            lock = self._probing.setdefault((question.model, question.what), asyncio.Lock())
+            async with lock:
+                tokens = await self._probed(standing, question)
         if tokens is not None:
             self._counts[digest] = tokens
             if len(self._counts) > REMEMBERED:
                 self._counts.popitem(last=False)
         return tokens
 
-    async def _probed(self, standing: Standing, body: Mapping[str, Any], what: What) -> int | None:
+    async def _probed(self, standing: Standing, question: _Question) -> int | None:
         for method in (standing.proven,) if standing.proven else tuple(standing.untried):
-            tokens = await self._asked(standing, method, body, what)
+            tokens = await self._asked(standing, method, question)
             if tokens is not None or standing.until > self._clock():
                 return tokens
         if standing.untried and standing.proven is None:
             standing.reason = "not yet known: the server objected to what it was asked to count"
         return None
 
-    async def _asked(
-        self,
-        standing: Standing,
-        method: Method,
-        body: Mapping[str, Any],
-        what: What,
-    ) -> int | None:
+    async def _asked(self, standing: Standing, method: Method, question: _Question) -> int | None:
         if standing.until > self._clock():
             return None
-        raw = encoded(method.question(body))
+        raw = encoded(method.question(question.body))
         try:
             answer = await self.connection.answer(
                 "POST",
@@ -247,14 +266,15 @@ class ServerCounter:
                 raw,
                 timeout=self._patience + len(raw) / BYTES_A_SECOND,
                 retries=0,
+                more=question.headers,
             )
         except ProviderError as error:
-            self._failed(standing, method, error, what)
+            self._failed(standing, method, error, question)
             return None
         except InputError as error:
             standing.pause(f"not yet known: {error}", self._clock())
             return None
-        tokens = sensible(method.tokens(answer.body), raw, what)
+        tokens = sensible(method.tokens(answer.body), raw, question.what)
         if tokens is None:
             self._ruled_out(standing, method, "answered with something that is no count")
         else:
@@ -262,11 +282,7 @@ class ServerCounter:
         return tokens
 
     def _failed(
-        self,
-        standing: Standing,
-        method: Method,
-        error: ProviderError,
-        what: What,
+        self, standing: Standing, method: Method, error: ProviderError, question: _Question
     ) -> None:
         status = error.status
         if status in ABSENT or status == 200:
@@ -275,10 +291,15 @@ class ServerCounter:
             )
         elif _is_objection(error):
             # A text has no order or template that could be wrong: the question was not understood.
-            if what == "text" and standing.proven is None:
+            if question.what == "text" and standing.proven is None:
                 self._ruled_out(standing, method, f"said {status}")
-        else:
+        elif not self._is_about_asker(status, question):
             standing.pause(f"not yet known: {_why(error)}", self._clock())
+
+    def _is_about_asker(self, status: int | None, question: _Question) -> bool:
+        """Whether a key is refused that is not the endpoint's: the next one may have a better."""
+        brings_key = question.headers is not None and self.connection.endpoint.key is None
+        return brings_key and status in UNWELCOME
 
     def _ruled_out(self, standing: Standing, method: Method, what: str) -> None:
         where = self.connection.endpoint.host + method.address(self.connection.endpoint)
@@ -297,12 +318,6 @@ def _why(error: ProviderError) -> str:
     if isinstance(error, ConnectionFailedError):
         return "the server cannot be reached"
     return f"the server said {error.status}"
-
-
-def _digest(what: str, body: Mapping[str, Any]) -> bytes:
-    counted = {key: value for key, value in body.items() if key not in NEUTRAL}
-    text = json.dumps(counted, sort_keys=True, separators=(",", ":"))
-    return blake2b(f"{what}\0{text}".encode(), digest_size=16).digest()
 
 
 _ELSEWHERE: Final = (b'"previous_response_id"', b'"conversation"', b'"file_id"', b'url"')

@@ -117,13 +117,17 @@ class Connection:
         *,
         timeout: float | None = None,
         retries: int | None = None,
+        more: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Any JSON answer. `timeout` bounds one attempt as a whole, beside the endpoint's own."""
+        """Any JSON answer. `timeout` bounds one attempt as a whole, beside the endpoint's own.
+
+        `more` are headers of this one request, over those that each of them carries.
+        """
 
         async def once() -> Answer:
             try:
                 async with asyncio.timeout(timeout) as bound:
-                    return await self._exchange(method, path, body)
+                    return await self._exchange(method, path, body, more or {})
             except TimeoutError as error:
                 if bound.expired() and not isinstance(error, ProviderError):
                     raise self._silent(timeout) from None
@@ -164,8 +168,10 @@ class Connection:
             response.close()
             await events.aclose()
 
-    async def _exchange(self, method: str, path: str, body: Body | None) -> Answer:
-        response = await self._accepted(method, path, body)
+    async def _exchange(
+        self, method: str, path: str, body: Body | None, more: Mapping[str, str]
+    ) -> Answer:
+        response = await self._accepted(method, path, body, more)
         try:
             answer = _parsed(await self.whole(response))
         except _NotJsonError as error:
@@ -184,7 +190,7 @@ class Connection:
         self, path: str, body: Body
     ) -> tuple[aiohttp.ClientResponse, list[dict[str, Any]], Events]:
         """Open a stream and read on until it is clear that the request was not refused."""
-        response = await self._accepted("POST", path, body)
+        response = await self._accepted("POST", path, body, {})
         events = self._events(response, path)
         try:
             return response, await self._openings(events, response, path), events
@@ -249,10 +255,12 @@ class Connection:
             return {"type": "error", "error": found}
         return found
 
-    async def _accepted(self, method: str, path: str, body: Body | None) -> aiohttp.ClientResponse:
+    async def _accepted(
+        self, method: str, path: str, body: Body | None, more: Mapping[str, str]
+    ) -> aiohttp.ClientResponse:
         """A response whose status is a success; any other is raised."""
         data = body if isinstance(body, bytes) or body is None else encoded(body)
-        sent = headers(self.endpoint)
+        sent = headers(self.endpoint) | dict(more)
         if data is not None:
             sent["Content-Type"] = "application/json"
         response = await self.opened(method, path, data, sent)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -46,6 +47,8 @@ LEAST_REPLY: Final[Mapping[Kind, int]] = {"llama.cpp": 1}
 ASK_AGAIN = 30.0
 """Seconds after which a server is asked again for a window that it did not give."""
 PATIENCE = 5.0
+MOST_WINDOWS = 1_000
+"""Models whose windows are remembered; their names may come from anybody."""
 
 _HOSTS: Final[Mapping[str, Kind]] = {
     "api.openai.com": "openai",
@@ -90,11 +93,14 @@ class Server:
         self.connection = connection
         self._clock = clock
         self._kind: Kind | None = None
-        self._windows: dict[str, tuple[Window, float]] = {}
+        self._windows: OrderedDict[str, tuple[Window, float]] = OrderedDict()
 
-    async def models(self) -> list[str]:
-        """The names of the models on offer; this one raises, since somebody asked for the list."""
-        listing = await self._listed(retries=None, timeout=None)
+    async def models(self, headers: Mapping[str, str] | None = None) -> list[str]:
+        """The names of the models on offer; this one raises, since somebody asked for the list.
+
+        `headers` are those of whoever wants to know, over the endpoint's own.
+        """
+        listing = await self._listed(retries=None, timeout=None, headers=headers)
         return [str(model["id"]) for model in listing.models if model.get("id")]
 
     async def kind(self) -> Kind:
@@ -103,13 +109,15 @@ class Server:
             await self.window_of("")
         return self._kind or "unknown"
 
-    async def window_of(self, model: str) -> Window:
-        """The window that the running server gives a model."""
+    async def window_of(self, model: str, headers: Mapping[str, str] | None = None) -> Window:
+        """The window that the running server gives a model; it does not depend on who asks."""
         known = self._windows.get(model)
         if known is not None and (known[0].tokens is not None or self._clock() < known[1]):
             return known[0]
-        window = await self._asked(model)
+        window = await self._asked(model, headers)
         self._windows[model] = (window, self._clock() + ASK_AGAIN)
+        if len(self._windows) > MOST_WINDOWS:
+            self._windows.popitem(last=False)
         return window
 
     def forget(self, model: str | None = None) -> None:
@@ -120,13 +128,13 @@ class Server:
         else:
             self._windows.pop(model, None)
 
-    async def _asked(self, model: str) -> Window:
+    async def _asked(self, model: str, headers: Mapping[str, str] | None) -> Window:
         host = self.connection.endpoint.host
         if host in _SILENT:
             self._kind = _HOSTS[host]
             return Window(None, f"{host} does not tell windows", self._kind)
         try:
-            listing = await self._listed(retries=0, timeout=PATIENCE)
+            listing = await self._listed(retries=0, timeout=PATIENCE, headers=headers)
         except (ConnectionFailedError, ProviderTimeoutError):
             return Window(None, f"{host} cannot be reached", self._kind or "unknown")
         except AuthenticationError as error:
@@ -140,10 +148,16 @@ class Server:
         self._kind = listing.kind
         return Window(None, f"{host} does not tell the window", listing.kind)
 
-    async def _listed(self, *, retries: int | None, timeout: float | None) -> _Listing:
+    async def _listed(
+        self,
+        *,
+        retries: int | None,
+        timeout: float | None,
+        headers: Mapping[str, str] | None = None,
+    ) -> _Listing:
         endpoint = self.connection.endpoint
         answer = await self.connection.answer(
-            "GET", endpoint.under("/models"), retries=retries, timeout=timeout
+            "GET", endpoint.under("/models"), retries=retries, timeout=timeout, more=headers
         )
         found = answer.body.get("data") if isinstance(answer.body, Mapping) else answer.body
         models = tuple(row for row in _list(found) if isinstance(row, Mapping))

@@ -1,0 +1,118 @@
+"""The processes of the gateway's benchmark: started on free ports, measured from outside, stopped.
+
+CPU time and memory are read where Linux shows them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.error import URLError
+from urllib.request import urlopen
+
+STOPPING = 10
+"""Seconds that a process has for leaving by itself."""
+
+
+class StartError(Exception):
+    """A process did not get ready; its last words."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A process that listens."""
+
+    name: str
+    pid: int
+    port: int
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process and its children have used so far, in all of their threads."""
+    # How Linux numbers the clock of another process; it counts nanoseconds, /proc hundredths.
+    own = time.clock_gettime(~pid << 3 | 2)
+    return own + sum(map(cpu_seconds, children(pid)))
+
+
+def resident_bytes(pid: int) -> int:
+    """The memory that a process and its children hold."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") + sum(map(resident_bytes, children(pid)))
+
+
+def children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
+
+
+def is_measurable() -> bool:
+    """Whether this system shows what others use."""
+    return Path(f"/proc/self/task/{os.getpid()}/children").exists()
+
+
+def free_port() -> int:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port: int = held.getsockname()[1]
+        return port
+
+
+@contextmanager
+def serving(
+    name: str,
+    command: Sequence[str],
+    port: int,
+    ready: str,
+    *,
+    patience: float = 30,
+    extra: Mapping[str, str] | None = None,
+) -> Iterator[Server]:
+    """A server with a home of its own, from its first answer at `ready` on."""
+    with TemporaryDirectory() as folder:
+        log = Path(folder, "log")
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                env=_surroundings(folder) | dict(extra or {}),
+                start_new_session=True,
+            )
+        try:
+            _wait(process, f"http://127.0.0.1:{port}{ready}", patience, log)
+            yield Server(name, process.pid, port)
+        finally:
+            _stop(process)
+
+
+def _surroundings(folder: str) -> dict[str, str]:
+    kept = {"PATH": os.environ["PATH"], "HOME": folder, "LANG": "C.UTF-8"}
+    return {**kept, "BRIM_STATE": str(Path(folder, "state"))}
+
+
+def _wait(process: subprocess.Popen[bytes], url: str, patience: float, log: Path) -> None:
+    end = time.monotonic() + patience
+    while time.monotonic() < end and process.poll() is None:
+        with suppress(URLError, ConnectionError, TimeoutError), urlopen(url, timeout=5):
+            return
+        time.sleep(0.1)
+    raise StartError(log.read_text(errors="replace").strip()[-500:] or "it said nothing")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End it, and whatever it has started."""
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(STOPPING)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

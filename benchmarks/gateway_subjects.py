@@ -1,0 +1,87 @@
+"""What the gateway's benchmark measures: a bare relay, brim, and LiteLLM's proxy.
+
+Each is a process of its own with one worker, and gets its requests from a port of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks import environment
+from benchmarks.gateway_processes import Server, free_port, serving
+
+RELAY, BRIM, LITELLM = "bare relay", "brim", "LiteLLM"
+CHAT_MODELS = ("gpt-4o", "gpt-4.1")
+MESSAGES_MODELS = ("claude-sonnet-4-5", "claude-opus-4-6")
+"""The first of each cannot hold a history of 1 MB, the second can."""
+KEY = f"sk-{secrets.token_hex(32)}"
+"""What clients show; LiteLLM does not start without one of its own."""
+OURS = {"PYTHONPATH": str(environment.ROOT)}
+
+
+@contextmanager
+def upstream() -> Iterator[str]:
+    """The address of the provider behind all of them."""
+    port = free_port()
+    command = [sys.executable, "-m", "benchmarks.gateway_upstream", str(port)]
+    with serving("upstream", command, port, "/healthz", extra=OURS):
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def relay(upstream: str) -> Iterator[Server]:
+    port = free_port()
+    command = [sys.executable, "-m", "benchmarks.gateway_relay", upstream, str(port)]
+    with serving(RELAY, command, port, "/healthz", extra=OURS) as server:
+        yield server
+
+
+@contextmanager
+def brim(upstream: str) -> Iterator[Server]:
+    port = free_port()
+    command = [sys.executable, "-m", "brim.cli", "serve", "--port", str(port)]
+    lines = f'[upstreams.bench]\nendpoint = "{upstream}/v1"\nformat = ["openai", "anthropic"]\n'
+    with (
+        _file("brim.toml", lines) as path,
+        serving(BRIM, command, port, "/healthz", extra={"BRIM_CONFIG": str(path)}) as server,
+    ):
+        yield server
+
+
+@contextmanager
+def litellm(upstream: str) -> Iterator[Server]:
+    """Its proxy without a database and without callbacks; it takes a while to start."""
+    port = free_port()
+    rows = [_deployment(name, "openai", f"{upstream}/v1") for name in CHAT_MODELS]
+    rows += [_deployment(name, "anthropic", upstream) for name in MESSAGES_MODELS]
+    lines = json.dumps({"model_list": rows, "litellm_settings": {"telemetry": False}})
+    program = str(environment.program("litellm", environment.GATEWAY))
+    settings = {
+        "LITELLM_MASTER_KEY": KEY,
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "LITELLM_LOG": "ERROR",
+    }
+    with _file("litellm.yaml", lines) as path:
+        command = [program, "--config", str(path), "--host", "127.0.0.1", "--port", str(port)]
+        ready = "/health/liveliness"
+        with serving(LITELLM, command, port, ready, patience=180, extra=settings) as server:
+            yield server
+
+
+def _deployment(name: str, provider: str, address: str) -> dict[str, object]:
+    how = {"model": f"{provider}/{name}", "api_base": address, "api_key": KEY}
+    return {"model_name": name, "litellm_params": how}
+
+
+@contextmanager
+def _file(name: str, text: str) -> Iterator[Path]:
+    with TemporaryDirectory() as folder:
+        path = Path(folder, name)
+        path.write_text(text)
+        yield path
