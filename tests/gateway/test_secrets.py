@@ -212,7 +212,7 @@ def test_what_cannot_fit_is_told_in_numbers(form: str) -> None:
         assert provider.requests == []
         record = server.gateway.records.find(answer.headers["brim-request-id"])
         assert record is not None
-        assert record.sketch is not None
+        assert record.decisions()["plan"] is not None
         assert record.tokens is not None
         assert record.tokens > (record.limit or 0) == int(answer.headers["brim-limit"]) > 0
         assert answer.headers["brim-tokens"] == str(record.tokens)

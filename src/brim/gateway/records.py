@@ -124,7 +124,7 @@ class Record:
     first_byte: float | None = None
     """Seconds until the answer began."""
     seconds: float = 0.0
-    plan: Plan | None = None
+    plan: Plan | None = field(default=None, repr=False)
     """What was decided, until it is sketched."""
     sketch: Sketch | None = None
 
