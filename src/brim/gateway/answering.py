@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import BrimError
@@ -54,6 +52,8 @@ class Answering:
         self._receive = receive
         self._send = send
         self._task: asyncio.Task[Any] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._listener: asyncio.Future[None] | None = None
         self._is_gone = False
 
     async def answer(self) -> None:
@@ -74,7 +74,10 @@ class Answering:
         """Answer, whatever happens."""
         self._task = asyncio.current_task()
         try:
-            await self.answer()
+            try:
+                await self.answer()
+            finally:
+                self._stop_listening()
         except FaultError as fault:
             await self._say(fault)
         except BrimError as error:
@@ -112,18 +115,18 @@ class Answering:
         limits.check_origin(self._heads)
         return await limits.body(self._heads, self._receive)
 
-    @contextmanager
-    def _listening(self) -> Iterator[None]:
+    def _listen_soon(self) -> None:
         """Stop everything when the client hangs up, unless the answer is there at once."""
-        listeners: list[asyncio.Task[None]] = []
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(SOON, lambda: listeners.append(loop.create_task(self._listen())))
-        try:
-            yield
-        finally:
-            timer.cancel()
-            for listener in listeners:
-                listener.cancel()
+        self._timer = asyncio.get_running_loop().call_later(SOON, self._listen_now)
+
+    def _listen_now(self) -> None:
+        self._listener = asyncio.ensure_future(self._listen())
+
+    def _stop_listening(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._listener is not None:
+            self._listener.cancel()
 
     async def _listen(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

@@ -34,8 +34,6 @@ log = logging.getLogger("brim.gateway")
 T = TypeVar("T")
 Given = TypeVarTuple("Given")
 
-LARGE: Final = 64 * 1024
-"""Bodies from so many bytes on are read and counted off the event loop."""
 SWEEP: Final = 5.0
 """Seconds between looks at what waits and what was learned."""
 SOON: Final = 0.1
@@ -75,10 +73,8 @@ class Gateway:
         named = {name for upstream in config.upstreams.values() for name in upstream.models}
         self.metrics = Metrics(named, self.lanes, self.running)
 
-    async def apart(self, size: int, work: Callable[[*Given], T], *given: *Given) -> T:
-        """Do some work on a body, off the event loop if it is large."""
-        if size < LARGE:
-            return work(*given)
+    async def apart(self, work: Callable[[*Given], T], *given: *Given) -> T:
+        """Do some work on a large body off the event loop."""
         running = asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
         try:
             return await asyncio.shield(running)

@@ -118,7 +118,7 @@ class Beside:
         gateway.limits.check_room(len(gateway.running))
         gateway.limits.check_origin(given)
         raw = await gateway.limits.body(given, request.receive)
-        body = await gateway.apart(len(raw), bodies.parsed, raw)
+        body = await gateway.apart(bodies.parsed, raw)
         require_conversation(form, body)
         lane = gateway.lanes.find(body.get("model"), form)
         own, keyless = lane.upstream.headers(form), lane.upstream.key is not None
@@ -128,7 +128,7 @@ class Beside:
             tokens = await lane.upstream.counter(form).count(body, brought)
             if tokens is not None:
                 return tokens, "server"
-        return await gateway.apart(len(raw), lane.count, body, form)
+        return await gateway.apart(lane.count, body, form)
 
     # What was done
 

@@ -16,6 +16,7 @@ from brim.errors import BrimError, ConnectionFailedError, ContextOverflowError, 
 from brim.gateway import bodies, heads
 from brim.gateway.faults import FaultError
 from brim.gateway.fitting import Extras, Fitting
+from brim.gateway.limits import LARGE
 from brim.gateway.watching import Opening, judged, masked, secret_of
 from brim.overflow import overflow_of
 from brim.planning import CountJob
@@ -188,13 +189,13 @@ class Delivery:
         if refusal is not None:
             fitter, reported = lane.fitter_for(refusal.target, policy, least), refusal.reported
         fitting = Fitting(fitter, asked, extras, lane.ask, reported)
-        apart, size = self._gateway.apart, len(asked.raw)
+        apart, is_large = self._gateway.apart, len(asked.raw) >= LARGE
         try:
-            step = await apart(size, fitting.step)
+            step = await apart(fitting.step) if is_large else fitting.step()
             while isinstance(step, CountJob):
                 counter = lane.upstream.counter(asked.form)
                 tokens = await counter.count(step.body, self._asking(lane))
-                step = await apart(size, fitting.step, tokens)
+                step = await apart(fitting.step, tokens)
         except ContextOverflowError as error:
             self._record.planned(error.plan, is_known=not lane.is_guessed, is_whole=True)
             raise
@@ -260,7 +261,8 @@ class Delivery:
             raw, overflow, failed = opening.held, opening.overflow, opening.failed
             return Arrived(lane, out, response, raw, None, True, overflow, failed)
         raw = await connection.whole(response)
-        answer = await self._gateway.apart(len(raw), _answer, raw)
+        is_large = len(raw) >= LARGE
+        answer = await self._gateway.apart(_answer, raw) if is_large else _answer(raw)
         if answer is not None and error_in(answer) is None:
             return Arrived(lane, out, response, raw, answer)
         overflow, failed = judged(connection.endpoint, answer or {})

@@ -19,6 +19,7 @@ from brim.gateway.answering import JSON, Answering, printable_name
 from brim.gateway.delivery import Delivery
 from brim.gateway.fitting import Asked
 from brim.gateway.forms import form_of, require_conversation
+from brim.gateway.limits import LARGE
 from brim.gateway.watching import StreamWatch, secret_of, used
 from brim.gateway.wishes import wishes_in
 from brim.usage import Usage, cost, reported_cost
@@ -68,19 +69,20 @@ class Exchange(Answering):
 
     async def answer(self) -> None:
         delivery = self._delivery = await self._read()
-        with self._listening():
-            if delivery.is_dry_run:
-                await self._show(delivery)
-            else:
-                self._arrived = await delivery.answer(self._query)
-                await self._pass_on(self._arrived)
+        self._listen_soon()
+        if delivery.is_dry_run:
+            await self._show(delivery)
+        else:
+            self._arrived = await delivery.answer(self._query)
+            await self._pass_on(self._arrived)
 
     async def _read(self) -> Delivery:
         """What the client wants."""
         gateway, record, given = self.gateway, self.record, self._heads
         raw = await self._body()
         wishes = wishes_in(heads.wished(given))
-        body = await gateway.apart(len(raw), bodies.parsed, raw)
+        is_large = len(raw) >= LARGE
+        body = await gateway.apart(bodies.parsed, raw) if is_large else bodies.parsed(raw)
         self.form = form_of(self.form, body)
         record.form, record.streamed = self.form.name, bodies.streams(body)
         record.model = printable_name(body.get("model"))

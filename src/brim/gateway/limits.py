@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from brim.gateway.heads import Head
 
 
+LARGE: Final = 64 * 1024
+"""Bodies from so many bytes on are read and counted off the event loop."""
 TRICKLE: Final = 10
 """A body may take so many times as long as it may be silent."""
 _HERE: Final = frozenset(("localhost", "127.0.0.1", "::1"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 import traceback
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
@@ -30,6 +31,8 @@ _requests: Final = logging.getLogger("brim.gateway")
 SOON: Final = 0.2
 """Seconds that a line may wait for others to be written with."""
 MOST_LINES: Final = 64
+REQUEST: Final = "request"
+"""What the line of a request says."""
 
 
 def set_up(style: Style, stream: TextIO) -> None:
@@ -51,11 +54,18 @@ class _Batches(logging.StreamHandler[TextIO]):
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
-        self._waiting: list[logging.LogRecord] = []
+        self._waiting: list[logging.LogRecord | tuple[float, int, Record]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._waiting.append(record)
-        if record.levelno > logging.INFO or len(self._waiting) >= MOST_LINES:
+        self._wait(record, record.levelno)
+
+    def tell(self, level: int, request: Record) -> None:
+        """The line of a request, without the detour by a record of the library."""
+        self._wait((time.time(), level, request), level)
+
+    def _wait(self, line: logging.LogRecord | tuple[float, int, Record], level: int) -> None:
+        self._waiting.append(line)
+        if level > logging.INFO or len(self._waiting) >= MOST_LINES:
             self.flush()
         elif len(self._waiting) == 1:
             try:
@@ -67,8 +77,20 @@ class _Batches(logging.StreamHandler[TextIO]):
         with self.lock or nullcontext():
             waiting, self._waiting = self._waiting, []
             if waiting:
-                self.stream.write("\n".join(map(self.format, waiting)) + "\n")
+                self.stream.write("\n".join(map(self._line, waiting)) + "\n")
             super().flush()
+
+    def _line(self, line: logging.LogRecord | tuple[float, int, Record]) -> str:
+        if isinstance(line, logging.LogRecord):
+            return self.format(line)
+        when, level, request = line
+        return _in_ascii(_headed(when, level, REQUEST) | _told(request))
+
+
+def _headed(when: float, level: int, words: str) -> dict[str, Any]:
+    """What every line begins with."""
+    at = datetime.fromtimestamp(when, UTC).isoformat(timespec="milliseconds")
+    return {"time": at, "level": logging.getLevelName(level).lower(), "message": words}
 
 
 def flush() -> None:
@@ -86,11 +108,13 @@ def tell(record: Record) -> None:
     """Log a request that is over: what became of it, and nothing of what it said."""
     is_bad = record.status >= 500 or record.end in BROKEN
     level = logging.WARNING if is_bad else logging.INFO
-    if _requests.isEnabledFor(level):
-        # Without the search for the line of code that logs, which is always this one.
-        line = logging.LogRecord(_requests.name, level, __file__, 0, "request", None, None)
-        line.told = _told(record)
-        _requests.handle(line)
+    if not _requests.isEnabledFor(level):
+        return
+    for handler in logging.getLogger(LOGGERS[0]).handlers:
+        if isinstance(handler, _Batches):
+            handler.tell(level, record)
+            return
+    _requests.log(level, REQUEST, extra={"told": _told(record)})
 
 
 def _told(record: Record) -> dict[str, Any]:
@@ -105,14 +129,8 @@ def _told(record: Record) -> dict[str, Any]:
 
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        time = datetime.fromtimestamp(record.created, UTC)
-        told = {
-            "time": time.isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "message": record.getMessage(),
-            **_beside(record),
-        }
-        return _in_ascii(told)
+        head = _headed(record.created, record.levelno, record.getMessage())
+        return _in_ascii(head | _beside(record))
 
 
 class _Text(logging.Formatter):

@@ -56,9 +56,9 @@ class Passage(Answering):
         raw = await self._body()
         upstream = self._upstream(raw)
         connection = upstream.connection(upstream.forms[0])
-        with self._listening():
-            self._response = await self._opened(upstream, connection, raw)
-            await self._pass_on(connection, self._response)
+        self._listen_soon()
+        self._response = await self._opened(upstream, connection, raw)
+        await self._pass_on(connection, self._response)
 
     def _upstream(self, raw: bytes) -> Upstream:
         """The upstream of the model that a body names, or the only one there is."""
