@@ -47,6 +47,9 @@ class Exchange(Answering):
         self._watch: StreamWatch | None = None
 
     def close(self) -> None:
+        watch = self._watch
+        if self.record.end == "client gone" and watch is not None and watch.is_ended:
+            self.record.end = "whole"  # it had all of it, and did not wait for the line to close
         if self._arrived is not None:
             self._arrived.response.close()
 
