@@ -131,6 +131,10 @@ class StoreError(BrimError):
     """What is kept between runs cannot be read or written; names the file, or what is missing."""
 
 
+class BooksAwayError(StoreError):
+    """The store of keys, caps and spending cannot be reached now; a later try may do better."""
+
+
 class LocalModelError(BrimError):
     """The embedded model cannot be fetched or started; says what is missing."""
 

@@ -1,0 +1,47 @@
+"""Who may spend what, and what was spent: keys, caps, claims and a ledger that processes share.
+
+caps       how much, in which time; whole micro-dollars and names of counters
+keys       who: stored as a hash, shown once
+claims     what is set aside before a request is sent, and what it came to
+books      what every store does
+sqlite_books, postgres_books, redis_books     the stores: one machine, or many
+
+Nothing here knows the gateway. What is decided (which cap is full, what becomes of a lease) is
+decided inside of the store, in one step, because other processes decide at the same time.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from brim.errors import InputError
+
+if TYPE_CHECKING:
+    from brim.accounts.books import Books
+
+FILE: Final = "accounts.sqlite3"
+_POSTGRES: Final = ("postgresql", "postgres")
+_REDIS: Final = ("redis", "rediss", "valkey", "valkeys", "unix")
+
+
+def books_at(address: str, folder: Path) -> Books:
+    """The books at an address: a PostgreSQL or Redis URL, a file, or nothing for one in `folder`."""
+    scheme = urlsplit(address).scheme if "://" in address else ""
+    if scheme in _POSTGRES:
+        from brim.accounts.postgres_books import PostgresBooks
+
+        return PostgresBooks(address)
+    if scheme in _REDIS:
+        from brim.accounts.redis_books import RedisBooks
+
+        return RedisBooks(address)
+    if scheme:
+        raise InputError(
+            f"{scheme}:// is no store that brim knows; there are postgresql://, redis://, or the "
+            "path of a file"
+        )
+    from brim.accounts.sqlite_books import SqliteBooks
+
+    return SqliteBooks(Path(address).expanduser() if address else folder / FILE)
