@@ -6,13 +6,13 @@ import pytest
 
 from brim.steps import ORPHAN, UNANSWERED, History
 from brim.tokens import counter_for
-from brim.wire import openai_chat
+from brim.wire import openai_chat, view
 from tests.strategies import Raw, history
 
 
 def grown(messages: list[Raw]) -> History:
     grown = History(counter_for("gpt-4o"))
-    grown.extend(openai_chat.view({"messages": messages}))
+    grown.extend(view({"messages": messages}, openai_chat))
     return grown
 
 

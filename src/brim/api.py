@@ -62,7 +62,7 @@ def count(
         return Count(parts, exact=not counter.uncertainty and not tools)
     body = _body(text_or_messages, model, tools)
     counter = counter_for(body.get("model"), tokenizer=tokenizer)
-    messages = wire.format_of(body).view(body)
+    messages = wire.view(body, wire.format_of(body))
     offered = tools_of(body)
     parts = {"framing": counter.overhead, "tools": counter.tools(offered)}
     for message in messages:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from brim import catalog
 from brim.errors import BudgetError
@@ -34,8 +34,20 @@ class Budget:
     """The counter's uncertainty, in tokens."""
     largest_input: int | None = None
     """Some models take less than their window leaves."""
+    room: int = field(init=False, repr=False, compare=False)
+    """What a server takes beside the reply: the limit without the margin."""
+    limit: int = field(init=False, repr=False, compare=False)
+    """What may be sent."""
 
     def __post_init__(self) -> None:
+        self._check()
+        room = self.window - self.reply
+        if self.largest_input is not None:
+            room = min(room, self.largest_input)
+        object.__setattr__(self, "room", max(0, room))
+        object.__setattr__(self, "limit", max(0, room - self.margin))
+
+    def _check(self) -> None:
         for name in ("window", "reply", "margin", "largest_input"):
             value = getattr(self, name)
             if value is None and name == "largest_input":
@@ -44,18 +56,6 @@ class Budget:
                 raise BudgetError(f"{name} must be a whole number of tokens, not {value!r}")
             if value < 0:
                 raise BudgetError(f"{name} must not be negative, but is {value:,}")
-
-    @property
-    def room(self) -> int:
-        """What a server takes beside the reply: the limit without the margin."""
-        room = self.window - self.reply
-        if self.largest_input is not None:
-            room = min(room, self.largest_input)
-        return max(0, room)
-
-    @property
-    def limit(self) -> int:
-        return max(0, self.room - self.margin)
 
     def check(self, tokens: int) -> Check:
         limit = self.limit

@@ -54,7 +54,7 @@ class Drawing:
             messages.insert(0, {"role": self.system_role, "content": self.system})
         shaped = templates.shape(messages, self.rules)
         body = {**self._built(shaped, plan), **copied(self.options)}
-        return wire.lowered(body, plan, FORMATS[self.format])
+        return dict(wire.lowered(body, plan, FORMATS[self.format]))
 
     def reply_in(self, body: Mapping[str, Any]) -> int | None:
         """The longest answer that a body allows, where it says so."""

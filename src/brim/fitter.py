@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from brim import wire
-from brim.memory import Conversation, check_depth, spelled
+from brim.memory import Conversation, Key, check_depth, spelled
 from brim.planner import Planner
 from brim.request import Request
 from brim.wire import checked_tools, openai_chat
@@ -33,6 +33,7 @@ class Fitter:
     """By which chat messages go out."""
     pins: frozenset[int] = frozenset()
     mask: str | None = None
+    _keys: dict[str, Key] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def fit(self, body: Mapping[str, Any], form: wire.Format) -> Request:
         with self.reading(body, form) as reading:
@@ -70,9 +71,13 @@ class Fitter:
         planner.extend(fresh.reader.read(body) or ())
         return fresh
 
-    def _key(self, form: wire.Format) -> Hashable:
-        deciding = self.budget, self.policy.identity, self.pins, self.mask
-        return form.__name__, self.counter.name, deciding
+    def _key(self, form: wire.Format) -> Key:
+        """What decides how a body is read and planned, beside the body itself."""
+        key = self._keys.get(form.__name__)
+        if key is None:
+            deciding = self.budget, self.policy.identity, self.pins, self.mask
+            key = self._keys[form.__name__] = Key((form.__name__, self.counter.name, deciding))
+        return key
 
 
 def _spelling(
@@ -117,23 +122,26 @@ class Reading:
             return self.planner.relayed()
         return self.planner.plan()
 
-    def applied(self, plan: Plan) -> dict[str, Any]:
-        """The body with what a plan changes of it, and nothing else."""
+    def applied(self, plan: Plan) -> Mapping[str, Any]:
+        """The body with what a plan changes of it; the very same where that is nothing."""
         return self.conversation.reader.apply(self.body, plan)
 
-    def shaped(self, plan: Plan) -> dict[str, Any]:
+    def shaped(self, plan: Plan) -> Mapping[str, Any]:
         """The same in the form that the template accepts."""
         rules, out = self.fitter.rules, self.applied(plan)
         if self.form is openai_chat and rules is not FREE and not rules.free:
-            out["messages"] = shape(out["messages"], rules)
+            return {**out, "messages": shape(out["messages"], rules)}
         return out
 
     def drawn(self, plan: Plan) -> Request:
-        """The request that a plan makes."""
-        return Request(self.written(plan), plan, self.form.MESSAGES)
+        """The request that a plan makes; whoever gets it may change it."""
+        body, key = dict(self.written(plan)), self.form.MESSAGES
+        if isinstance(body.get(key), list | tuple):
+            body[key] = list(body[key])
+        return Request(body, plan, key)
 
-    def written(self, plan: Plan) -> dict[str, Any]:
-        """The body that a plan sends."""
+    def written(self, plan: Plan) -> Mapping[str, Any]:
+        """The body that a plan sends; the very same where nothing has to change."""
         form, out = self.form, self.shaped(plan)
         if form is not openai_chat and plan.cut:
             self._check(out, plan)

@@ -49,14 +49,29 @@ def check_depth(value: object) -> None:
         raise InputError("a message holds itself, or is nested too deeply") from None
 
 
+class Key:
+    """What decides how a conversation is read and planned, beside what is in it; hashed once."""
+
+    __slots__ = ("_hash", "_value")
+
+    def __init__(self, value: Hashable) -> None:
+        self._value = value
+        self._hash = hash(value)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Key) and self._value == other._value)
+
+
 class Conversation:
     """A conversation as far as it was read."""
 
     __slots__ = ("is_too_long", "key", "planner", "reader", "slot", "spelling", "weight")
 
-    def __init__(self, key: Hashable, planner: Planner, reader: Reader) -> None:
+    def __init__(self, key: Key, planner: Planner, reader: Reader) -> None:
         self.key = key
-        """What decides how it is read and planned, beside what is in it."""
         self.planner = planner
         self.reader = reader
         self.is_too_long = False
@@ -78,7 +93,7 @@ class Memory:
         """By how long they are and how they end: many begin alike, few end so."""
         self._lock = Lock()
 
-    def take(self, key: Hashable, spelling: Sequence[bytes]) -> Conversation | None:
+    def take(self, key: Key, spelling: Sequence[bytes]) -> Conversation | None:
         """The longest conversation that this one begins with; nobody else has it until `put`."""
         hashed = hash(key)
         with self._lock:

@@ -47,7 +47,7 @@ from brim.scripted import (
 from brim.scripted.cache import MARK, MOST_MARKS, PromptCache, marks_in
 from brim.tokens import counter_for
 from brim.usage import Usage
-from brim.wire import Format, anthropic, format_of, openai_chat, openai_responses
+from brim.wire import Format, anthropic, format_of, openai_chat, openai_responses, view
 
 __all__ = ["Answer", "Asked", "Call", "Fault", "Say", "Script", "Scripted"]
 
@@ -135,7 +135,7 @@ class Scripted:
     def prompt_tokens(self, path: str, body: Body) -> int:
         """What a request takes in the format that is spoken at its path."""
         form, counter = _FORMATS[path], counter_for(self._counted_as)
-        messages = sum(map(counter.message, form.view(body)))
+        messages = sum(map(counter.message, view(body, form)))
         return counter.overhead + counter.tools(tools_of(body)) + messages
 
     def usage(self, asked: Asked, said: Say) -> Usage:

@@ -67,9 +67,10 @@ def cost(usage: Usage, price: Price | None) -> Decimal | None:
         (usage.written, written),
         (usage.output, price.output),
     ):
-        if tokens and rate is None:
-            return None
-        total += tokens * (rate or 0)
+        if tokens:
+            if rate is None:
+                return None
+            total += tokens * rate
     return total / MILLION
 
 
@@ -148,14 +149,21 @@ def reported(payload: Fields) -> Usage | None:
     Numbers that cannot be are not believed: a prompt of no tokens, a count that is not one, a
     cached part larger than the whole.
     """
-    if not isinstance(payload, Mapping):
+    if not _is_mapping(payload):
         return None
-    places = [payload.get(name) for name in _PLACES]
-    found = next((place for place in places if isinstance(place, Mapping)), payload)
+    found = payload
+    for name in _PLACES:
+        if name in payload and _is_mapping(payload[name]):
+            found = payload[name]
+            break
     for read in _SHAPES:
         if (usage := read(found)) is not None:
             return usage
     return _timings(payload)
+
+
+def _is_mapping(value: object) -> bool:
+    return value.__class__ is dict or isinstance(value, Mapping)  # the first is far cheaper
 
 
 def reported_cost(payload: Fields) -> Decimal | None:
@@ -164,8 +172,10 @@ def reported_cost(payload: Fields) -> Decimal | None:
     Where OpenRouter uses a key of one's own, `cost` is only its fee, and the price of the model
     stands beside.
     """
-    usage = payload.get("usage") if isinstance(payload, Mapping) else None
-    found = usage if isinstance(usage, Mapping) else payload
+    usage = payload.get("usage") if _is_mapping(payload) else None
+    found = payload if usage is None or not _is_mapping(usage) else usage
+    if "cost" not in found:
+        return None
     match found:
         case {"cost": {"total_cost": total}}:
             return _dollars(total)
@@ -179,13 +189,14 @@ def reported_cost(payload: Fields) -> Decimal | None:
 
 
 def _chat(usage: Fields) -> Usage | None:
-    details = _inner(usage, "prompt_tokens_details")
-    thought = _count(_inner(usage, "completion_tokens_details").get("reasoning_tokens")) or 0
     prompt, said = _count(usage.get("prompt_tokens")), _output(usage.get("completion_tokens"))
-    if prompt is not None and said is not None:
-        # xAI counts thinking beside the answer; only the total tells.
-        beside = usage.get("total_tokens") == prompt + said + thought
-        said += thought if beside else 0
+    if prompt is None or said is None:
+        return None
+    details = _inner(usage, "prompt_tokens_details")
+    thought = _count(_inner(usage, "completion_tokens_details").get("reasoning_tokens"))
+    # xAI counts thinking beside the answer; only the total tells.
+    if thought and usage.get("total_tokens") == prompt + said + thought:
+        said += thought
     cached = _first(
         *(details.get("cached_tokens"), usage.get("prompt_cache_hit_tokens")),
         *(usage.get("cached_tokens"), usage.get(_READ)),
@@ -227,6 +238,7 @@ def _timings(answer: Fields) -> Usage | None:
 
 
 _SHAPES: Final[tuple[Callable[[Fields], Usage | None], ...]] = (_chat, _items, _gemini, _ollama)
+_NOTHING: Final[Fields] = {}
 _READ: Final = "cache_read_input_tokens"
 _WRITTEN: Final = "cache_creation_input_tokens"
 
@@ -242,14 +254,15 @@ def _usage(
 
 def _written(usage: Fields) -> int | None:
     """What was put into the cache; by how long it is to stay there, where only that is said."""
+    if (told := _count(usage.get(_WRITTEN))) is not None or "cache_creation" not in usage:
+        return told
     split = _inner(usage, "cache_creation")
-    lasting = [_count(split.get(f"ephemeral_{span}_input_tokens")) or 0 for span in ("5m", "1h")]
-    return _first(usage.get(_WRITTEN), sum(lasting))
+    return sum(_count(split.get(f"ephemeral_{span}_input_tokens")) or 0 for span in ("5m", "1h"))
 
 
 def _inner(fields: Fields, name: str) -> Fields:
     inner = fields.get(name)
-    return inner if isinstance(inner, Mapping) else {}
+    return _NOTHING if inner is None or not _is_mapping(inner) else inner
 
 
 def _first(*values: object) -> int | None:
@@ -260,6 +273,8 @@ def _first(*values: object) -> int | None:
 
 
 def _count(value: object) -> int | None:
+    if value.__class__ is int:
+        return value if value >= 0 else None
     if value is None:
         return None
     if isinstance(value, float) and value.is_integer():

@@ -21,25 +21,18 @@ from brim.gateway.faults import FaultError
 from brim.gateway.forms import FORMS, PATHS, form_of
 from brim.gateway.wishes import Wishes, wishes_in
 from brim.testing import Fault, Scripted
-from tests.gateway.fuzzing import BODIES, WINDOW, ask, requests
+from tests.gateway.asking import MESSAGES, body_of
+from tests.gateway.fuzzing import WINDOW, ask, client_of_a_gateway
 from tests.gateway.running import config_of, running
-from tests.gateway.strategies import events, mutated, streams, values
+from tests.gateway.strategies import BODIES, events, mutated, requests, streams, values
 
 objects = st.dictionaries(st.text(max_size=4), values, max_size=4)
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        Scripted("Hello.", window=WINDOW, counted_as="gpt-4o") as upstream,
-    ):
-        patch.setenv("BRIM_STATE", str(tmp_path_factory.mktemp("state")))
-        with (
-            running(config_of(upstream.url, reply=50)) as served,
-            httpx.Client(base_url=served.url, timeout=60) as client,
-        ):
-            yield client
+def client() -> Iterator[httpx.Client]:
+    with client_of_a_gateway() as client:
+        yield client
 
 
 @settings(max_examples=400)
@@ -59,7 +52,7 @@ def test_the_requests_were_good_before(client: httpx.Client, path: str) -> None:
 
 AS_IT_IS = {"brim-fitting": "off"}
 """So that an answer that looks like a refusal is not tried to be mended."""
-HELLO: Any = {"model": "gpt-4o", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
+HELLO = body_of(MESSAGES, "Hi", model="gpt-4o")
 
 
 class Upstream:
@@ -78,15 +71,14 @@ def odd() -> Upstream:
 
 
 @pytest.fixture(scope="module")
-def behind(odd: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+def behind(odd: Upstream) -> Iterator[httpx.Client]:
     """A client of a gateway in front of that upstream."""
-    with pytest.MonkeyPatch.context() as patch, Scripted(odd) as upstream:
-        patch.setenv("BRIM_STATE", str(tmp_path_factory.mktemp("state")))
-        with (
-            running(config_of(upstream.url, window=WINDOW, reply=50)) as served,
-            httpx.Client(base_url=served.url, timeout=60) as client,
-        ):
-            yield client
+    with (
+        Scripted(odd) as upstream,
+        running(config_of(upstream.url, window=WINDOW, reply=50)) as served,
+        httpx.Client(base_url=served.url, timeout=60) as client,
+    ):
+        yield client
 
 
 answers = events.map(lambda answer: json.dumps(answer).encode()) | st.binary(max_size=40)
@@ -173,8 +165,8 @@ _given = st.lists(
 
 @given(_given, st.booleans())
 def test_any_headers_can_be_sent_on(given_: list[tuple[bytes, bytes]], keyless: bool) -> None:
-    own = {"Authorization": "Bearer own"}
-    sent = heads.onward(given_, own, keyless=keyless)
+    own = heads.Own.of({"Authorization": "Bearer own"})
+    sent = heads.onward(heads.given(given_), own, keyless=keyless)
     for name, value in sent.items():
         assert f"{name}: {value}".encode()
         assert not name.startswith("brim-")

@@ -26,6 +26,8 @@ from pydantic_ai.messages import (
 
 from brim.gateway.forms import FORMS
 from brim.testing import Answer, Asked, Call, Scripted
+from brim.wire import view
+from tests.gateway.asking import CHAT, MESSAGES
 from tests.gateway.clients import (
     Chain,
     Modelling,
@@ -38,7 +40,6 @@ from tests.gateway.clients import (
     pydantic_chat,
     pydantic_responses,
 )
-from tests.gateway.posting import CHAT, MESSAGES
 from tests.gateway.running import config_of, running
 from tests.test_promises import pairs_are_whole
 from tests.wire.bodies import anthropic_faults, responses_faults
@@ -307,7 +308,7 @@ def steps_in(asked: Asked) -> tuple[dict[str, Any], dict[str, str]]:
     """The calls that were sent and their results, by id; every call has its own."""
     assert not faults_in(asked)
     form = next(form for form in FORMS.values() if form.path == asked.path)
-    turns = list(form.wire.view(asked.body))
+    turns = view(asked.body, form.wire)
     calls = {call.id: json.loads(call.arguments) for turn in turns for call in turn.calls}
     results = {turn.answers: "".join(turn.outputs) for turn in turns if turn.answers}
     assert calls.keys() == results.keys()

@@ -8,7 +8,7 @@ import pytest
 
 import brim
 from brim.messages import Call, Media
-from brim.wire import anthropic, format_of
+from brim.wire import anthropic, format_of, view
 from tests.strategies import Raw, text
 from tests.wire.bodies import MARK, PIXEL, anthropic_faults
 from tests.wire.cuts import MODEL, cut, drop, output, thoughtless
@@ -52,13 +52,14 @@ IMAGE: Raw = {"type": "image", "source": {"type": "base64", "data": PIXEL}}
 
 
 def test_results_and_words_of_one_message_are_turns_of_their_own() -> None:
-    turns = anthropic.view(
+    turns = view(
         body(
             user("go"),
             assistant(calls("a"), calls("b")),
             user(result("b", "two"), result("a", "one"), says("now this"), IMAGE),
             system="Be brief.",
-        )
+        ),
+        anthropic,
     )
     assert [turn.role for turn in turns] == ["system", "user", "assistant", "tool", "tool", "user"]
     assert [turn.answers for turn in turns[3:5]] == ["b", "a"]
@@ -70,12 +71,12 @@ def test_results_and_words_of_one_message_are_turns_of_their_own() -> None:
 
 def test_words_before_the_results_are_still_a_turn_after_them() -> None:
     given = body(user("go"), assistant(calls("a")), user(says("see"), result("a")))
-    assert [turn.role for turn in anthropic.view(given)] == ["user", "assistant", "tool", "user"]
+    assert [turn.role for turn in view(given, anthropic)] == ["user", "assistant", "tool", "user"]
     assert not brim.fit(given, model=MODEL, window=9_999).plan.warnings
 
 
 def test_media_and_documents() -> None:
-    (turn,) = anthropic.view(
+    (turn,) = view(
         body(
             user(
                 {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
@@ -83,7 +84,8 @@ def test_media_and_documents() -> None:
                 {"type": "document", "source": {"type": "base64", "data": "abcd" * 100}},
                 {"type": "document", "source": {"type": "text", "data": "plain words"}},
             )
-        )
+        ),
+        anthropic,
     )
     assert turn.media == (Media("image"), Media("image"), Media("file", size=300))
     assert len(turn.extras) == 1
@@ -94,27 +96,27 @@ def test_thinking_counts_what_it_shows_and_a_part_of_what_it_hides() -> None:
     shown = assistant(thinks("I see"), says("ok"))
     hidden = assistant({"type": "thinking", "thinking": "", "signature": "x" * 300}, says("ok"))
     redacted = assistant({"type": "redacted_thinking", "data": "x" * 300}, says("ok"))
-    turns = anthropic.view(body(shown, hidden, redacted))
+    turns = view(body(shown, hidden, redacted), anthropic)
     assert [turn.thinking for turn in turns] == [("I see",), ("x" * 100,), ("x" * 100,)]
 
 
 def test_system_is_text_or_blocks() -> None:
     blocks = [says("one", cache_control=MARK), says("two")]
-    assert anthropic.view(body(system=blocks))[0].words == ("one", "two")
-    assert anthropic.view(body(system="")) == []
+    assert view(body(system=blocks), anthropic)[0].words == ("one", "two")
+    assert view(body(system=""), anthropic) == []
 
 
 def test_a_pin_on_a_block_holds_its_turn_only() -> None:
     pinned = result("a", _pin=True, _priority=2)
-    turns = anthropic.view(body(assistant(calls("a")), user(pinned, says("go on"))))
+    turns = view(body(assistant(calls("a")), user(pinned, says("go on"))), anthropic)
     assert [(turn.pin, turn.priority) for turn in turns] == [(False, 0), (True, 2), (False, 0)]
-    turns = anthropic.view(body(user(result("a"), says("go on"), _pin=True, _priority=-1)))
+    turns = view(body(user(result("a"), says("go on"), _pin=True, _priority=-1)), anthropic)
     assert [(turn.pin, turn.priority) for turn in turns] == [(True, -1), (True, -1)]
 
 
 def test_a_compaction_holds_its_turn() -> None:
     compaction = {"type": "compaction", "content": "what was before"}
-    (turn,) = anthropic.view(body(assistant(compaction, says("yes"))))
+    (turn,) = view(body(assistant(compaction, says("yes"))), anthropic)
     assert turn.pin
 
 
@@ -129,11 +131,11 @@ def test_a_program_and_the_calls_it_makes_are_one_turn() -> None:
         assistant(calls("b", **by_program)),
         user(result("b")),
     )
-    turns = anthropic.view(given)
+    turns = view(given, anthropic)
     assert [turn.role for turn in turns] == ["user", "assistant", "tool"]
     assert [call.id for call in turns[1].calls] == ["b"]
     given["messages"] += [assistant(ended, says("seven")), user(LONG)]
-    assert [turn.role for turn in anthropic.view(given)] == ["user", "assistant", "user"]
+    assert [turn.role for turn in view(given, anthropic)] == ["user", "assistant", "user"]
     assert cut(given, drop(1)).messages[0] is given["messages"][0]
     assert len(cut(given, drop(1)).messages) == 3, "what stands between the users is a note"
 
@@ -151,7 +153,7 @@ def test_a_program_and_the_calls_it_makes_are_one_turn() -> None:
 )
 def test_what_cannot_be_read_is_named(message: Any, reason: str) -> None:
     with pytest.raises(brim.MessageError, match=reason) as caught:
-        anthropic.view(body(user("go"), message))
+        view(body(user("go"), message), anthropic)
     assert caught.value.index == 1
 
 
@@ -159,7 +161,7 @@ def test_what_holds_itself_is_named() -> None:
     ring: Raw = {"type": "odd"}
     ring["ring"] = ring
     with pytest.raises(brim.MessageError, match="message 1: holds itself"):
-        anthropic.view(body(user("go"), user(ring)))
+        view(body(user("go"), user(ring)), anthropic)
 
 
 # Results beside the user's words
@@ -368,7 +370,7 @@ def test_thinking_stays_where_the_results_came_with_words() -> None:
 
 def test_thinking_that_is_all_of_a_message_stays_in_it() -> None:
     alone = assistant(thinks(LONG))
-    assert anthropic.view(body(alone))[0].thinking == ()
+    assert view(body(alone), anthropic)[0].thinking == ()
     given = body(user("go"), alone, user("and?"), assistant(thinks(LONG), says("yes")), user("so"))
     out = cut(given, thoughtless(3)).messages
     assert out[1] is alone

@@ -24,6 +24,7 @@ from brim.wire import (
     format_of,
     openai_chat,
     openai_responses,
+    view,
 )
 from brim.wire.build_anthropic import cache_marks, message_index
 from brim.wire.replies import reply_of
@@ -107,9 +108,9 @@ def test_anthropic_takes_every_history(messages: list[Raw]) -> None:
 
 @given(histories(faults=False))
 def test_an_anthropic_body_says_what_the_chat_said(messages: list[Raw]) -> None:
-    chat = [turn for turn in openai_chat.view({"messages": messages}) if sense(turn)]
+    chat = [turn for turn in view({"messages": messages}, openai_chat) if sense(turn)]
     body = messages_body(messages)
-    built = anthropic_wire.view(body)
+    built = view(body, anthropic_wire)
     assert calls(built) == calls(chat)
     assert results(built) == results(chat)
     spoken = [text.rstrip() for text in words(built)]
@@ -119,8 +120,8 @@ def test_an_anthropic_body_says_what_the_chat_said(messages: list[Raw]) -> None:
 @given(histories(faults=False, marks=False))
 def test_an_anthropic_body_keeps_the_order_of_roles(messages: list[Raw]) -> None:
     messages = [turn for turn in messages if turn["role"] not in ("system", "developer")]
-    chat = [turn for turn in openai_chat.view({"messages": messages}) if sense(turn)]
-    built = anthropic_wire.view(messages_body(messages))
+    chat = [turn for turn in view({"messages": messages}, openai_chat) if sense(turn)]
+    built = view(messages_body(messages), anthropic_wire)
     begun = ["user"] if chat and chat[0].role == "assistant" else []
     assert roles(built) == begun + roles(chat)
 
@@ -149,15 +150,15 @@ def test_a_responses_body_says_what_the_chat_said(messages: list[Raw]) -> None:
         (at for at, turn in enumerate(messages) if turn["role"] not in ("system", "developer")),
         len(messages),
     )
-    chat = openai_chat.view({"messages": messages[head:]})
+    chat = view({"messages": messages[head:]}, openai_chat)
     body = responses_body(messages)
-    built = openai_responses.view({"input": body["input"]})
+    built = view({"input": body["input"]}, openai_responses)
     assert calls(built) == calls(chat)
     assert results(built) == results(chat)
     assert words(built) == words(chat)
     sensible = [turn for turn in chat if sense(turn)]
     assert roles(built) == roles(sensible)
-    said = words(openai_chat.view({"messages": messages[:head]}))
+    said = words(view({"messages": messages[:head]}, openai_chat))
     assert all(text in body.get("instructions", "") for text in said)
 
 
@@ -245,12 +246,12 @@ def test_ids_are_changed_only_where_they_must_be() -> None:
 
     names = ["toolu_01-a", "functions.run:0", "toolu_01-a", "x" * 80, "x" * 79 + "y"]
     messages = [turn for name in names for turn in step(name)]
-    built = anthropic_wire.view(messages_body(messages))
+    built = view(messages_body(messages), anthropic_wire)
     sent = [call.id for turn in built for call in turn.calls]
     assert sent == ["toolu_01-a", "functions_run_0", "toolu_01-a_2", *names[3:]]
     assert [turn.answers for turn in built if turn.role == "tool"] == sent
     assert {call.name for turn in built for call in turn.calls} == {"a_b"}
-    built = openai_responses.view(responses_body(messages))
+    built = view(responses_body(messages), openai_responses)
     sent = [call.id for turn in built for call in turn.calls]
     assert sent[:3] == ["toolu_01-a", "functions.run:0", "toolu_01-a_2"]
     assert max(map(len, sent)) <= 64
@@ -340,8 +341,8 @@ def test_parts_have_their_counterparts_or_are_said_in_words(
 
 def test_who_spoke_is_not_lost() -> None:
     messages = [{"role": "user", "name": "Ada", "content": "hi"}]
-    assert words(anthropic_wire.view(messages_body(messages))) == ["[name: Ada]", "hi"]
-    assert words(openai_responses.view(responses_body(messages))) == ["[name: Ada]", "hi"]
+    assert words(view(messages_body(messages), anthropic_wire)) == ["[name: Ada]", "hi"]
+    assert words(view(responses_body(messages), openai_responses)) == ["[name: Ada]", "hi"]
 
 
 TOOL = {
@@ -602,4 +603,4 @@ def test_marks_change_nothing_but_the_marks(messages: list[Raw], frontier: int) 
     out = cache_marks(body, frontier)
     assert len(marked(out)) <= 4
     assert not anthropic_faults(out)
-    assert anthropic_wire.view(out) == anthropic_wire.view(body)
+    assert view(out, anthropic_wire) == view(body, anthropic_wire)

@@ -9,7 +9,7 @@ import pytest
 import brim
 from brim.marks import gap_note
 from brim.messages import Call, Media
-from brim.wire import is_fittable, openai_responses
+from brim.wire import is_fittable, openai_responses, view
 from tests.strategies import Raw, text
 from tests.wire.bodies import PIXEL, responses_faults
 from tests.wire.cuts import MODEL, cut, drop, output
@@ -45,7 +45,7 @@ def body(*items: Raw, **more: Any) -> Raw:
 
 def test_a_text_is_one_user_turn_and_stays_text() -> None:
     given = {"input": "Hello", "instructions": "Be brief."}
-    system, turn = openai_responses.view(given)
+    system, turn = view(given, openai_responses)
     assert (system.role, system.words) == ("system", ("Be brief.",))
     assert (turn.role, turn.words) == ("user", ("Hello",))
     out = brim.fit(given, model=MODEL, window=9_999)
@@ -53,7 +53,7 @@ def test_a_text_is_one_user_turn_and_stays_text() -> None:
 
 
 def test_what_the_model_said_at_once_is_one_turn_and_each_output_its_own() -> None:
-    turns = openai_responses.view(
+    turns = view(
         body(
             {"role": "developer", "content": "Be brief."},
             user([{"type": "input_text", "text": "go"}]),
@@ -65,7 +65,8 @@ def test_what_the_model_said_at_once_is_one_turn_and_each_output_its_own() -> No
             result("a"),
             REASONING,
             says("That is it."),
-        )
+        ),
+        openai_responses,
     )
     roles = ["system", "user", "assistant", "tool", "tool", "assistant"]
     assert [turn.role for turn in turns] == roles
@@ -76,12 +77,12 @@ def test_what_the_model_said_at_once_is_one_turn_and_each_output_its_own() -> No
 
 
 def test_encrypted_text_counts_by_a_third() -> None:
-    (turn,) = openai_responses.view(body(REASONING))
+    (turn,) = view(body(REASONING), openai_responses)
     assert turn.extras[0].count("x") == 100
 
 
 def test_media() -> None:
-    (turn,) = openai_responses.view(
+    (turn,) = view(
         body(
             user(
                 [
@@ -91,7 +92,8 @@ def test_media() -> None:
                     {"type": "input_audio", "input_audio": {"data": "abcd"}},
                 ]
             )
-        )
+        ),
+        openai_responses,
     )
     assert turn.media == (
         Media("image", 1, 1, size=72),
@@ -100,7 +102,7 @@ def test_media() -> None:
         Media("audio", size=3),
     )
     made = {"type": "image_generation_call", "id": "ig", "result": PIXEL}
-    assert openai_responses.view(body(made))[0].media == (Media("image", 1, 1, size=72),)
+    assert view(body(made), openai_responses)[0].media == (Media("image", 1, 1, size=72),)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +127,7 @@ def test_a_call_of_any_kind_is_answered_by_its_output(call: Raw, answer: Raw) ->
     given = body(user("go"), call, {"call_id": "c", **answer})
     request = brim.fit(given, model=MODEL, window=9_999)
     assert not request.plan.warnings
-    assert [turn.role for turn in openai_responses.view(given)] == ["user", "assistant", "tool"]
+    assert [turn.role for turn in view(given, openai_responses)] == ["user", "assistant", "tool"]
 
 
 def test_what_the_server_did_itself_waits_for_no_output() -> None:
@@ -137,7 +139,7 @@ def test_what_the_server_did_itself_waits_for_no_output() -> None:
         {"type": "mcp_call", "id": "m", "output": "x"},
         user("and?"),
     )
-    assert [turn.role for turn in openai_responses.view(given)] == ["user", "assistant", "user"]
+    assert [turn.role for turn in view(given, openai_responses)] == ["user", "assistant", "user"]
     assert not brim.fit(given, model=MODEL, window=9_999).plan.warnings
 
 
@@ -153,19 +155,20 @@ def test_a_program_and_the_calls_it_makes_are_one_turn() -> None:
         {"type": "program_output", "call_id": "p", "result": "7"},
         says("seven"),
     )
-    turns = openai_responses.view(given)
+    turns = view(given, openai_responses)
     assert [turn.role for turn in turns] == ["user", "assistant", "assistant"]
     assert not turns[1].calls
 
 
 def test_settings_along_the_way_are_system_turns_and_a_compaction_is_pinned() -> None:
-    turns = openai_responses.view(
+    turns = view(
         body(
             {"type": "additional_tools", "role": "developer", "tools": []},
             {"type": "configuration_update", "reasoning": {"effort": "low"}},
             user("go"),
             {"type": "compaction", "encrypted_content": "x"},
-        )
+        ),
+        openai_responses,
     )
     assert [turn.role for turn in turns] == ["system", "system", "user", "assistant"]
     assert [turn.pin for turn in turns] == [False, False, False, True]
@@ -183,7 +186,7 @@ def test_settings_along_the_way_are_system_turns_and_a_compaction_is_pinned() ->
 )
 def test_what_cannot_be_read_is_named(item: Any, reason: str) -> None:
     with pytest.raises(brim.MessageError, match=reason) as caught:
-        openai_responses.view(body(user("go"), item))
+        view(body(user("go"), item), openai_responses)
     assert caught.value.index == 1
 
 
@@ -270,7 +273,7 @@ def test_a_note_after_an_output_without_text_stands_beside_it_and_belongs_to_it(
     request = cut(given, drop(2, 3), notes=True)
     assert request.messages[2] is screen
     assert request.messages[3]["role"] == "user"
-    roles = [turn.role for turn in openai_responses.view(dict(request))]
+    roles = [turn.role for turn in view(dict(request), openai_responses)]
     assert roles == ["user", "assistant", "tool", "user"]
 
 
@@ -279,7 +282,7 @@ def test_a_note_is_known_by_its_text() -> None:
     note = gap_note(1_234, 5_678_901)
     for said, turns in ((note, 1), ("[brim: what is this?]", 2)):
         part = {"type": "input_text", "text": said}
-        assert len(openai_responses.view(body(screen, user([part])))) == turns
+        assert len(view(body(screen, user([part])), openai_responses)) == turns
 
 
 def test_notes_between_users_and_between_assistants_are_turns() -> None:

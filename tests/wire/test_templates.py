@@ -20,7 +20,7 @@ from brim.steps import History
 from brim.tokens import Counter, counter_for
 from brim.tokens.calibrated import CalibratedCounter
 from brim.tokens.counter import RequestCounter
-from brim.wire import openai_chat
+from brim.wire import openai_chat, view
 from brim.wire.templates import (
     FREE,
     Rules,
@@ -499,7 +499,7 @@ def test_all_that_was_said_is_there_in_order(said: list[Raw], rules: Rules) -> N
 def test_system_texts_and_answered_results_are_there_too(said: list[Raw], rules: Rules) -> None:
     out = json.dumps(shape(said, rules))
     history = History(counter_for("gpt-4o"))
-    for index, message in enumerate(openai_chat.view({"messages": said})):
+    for index, message in enumerate(view({"messages": said}, openai_chat)):
         history.append(message)
         unit = history.unit_of[index]
         if message.role == "system" or not history.units[unit].fault:
@@ -514,7 +514,7 @@ def test_while_a_conversation_grows_what_was_sent_stays(
     """Only the last turn may change, by what is joined to it, and a closing turn may go."""
     said = [HI, *more]
     history = History(counter_for("gpt-4o"))
-    history.extend(openai_chat.view({"messages": said}))
+    history.extend(view({"messages": said}, openai_chat))
     end, _ = data.draw(st.sampled_from(history.points))
     first, whole = shape(said[:end], rules), shape(said, rules)
     settled = len(first) - (2 if first[-1] == user(CLOSING) else 1)
@@ -545,7 +545,7 @@ def total(counter: Counter, messages: list[Message]) -> int:
 def whole_units(said: list[Raw], draw: st.DataObject) -> list[int]:
     """Some of the units of a history, and all of its system turns."""
     history = History(counter_for("gpt-4o"))
-    history.extend(openai_chat.view({"messages": said}))
+    history.extend(view({"messages": said}, openai_chat))
     kept = {unit for unit in range(len(history.units)) if draw.draw(st.booleans())}
     return [i for i, unit in enumerate(history.unit_of) if unit in kept or unit < 0]
 
@@ -555,8 +555,8 @@ def test_what_goes_out_takes_no_more_than_was_counted(
     said: list[Raw], rules: Rules, counter: Counter, data: st.DataObject
 ) -> None:
     kept = [said[index] for index in whole_units(said, data)]
-    sent = openai_chat.view({"messages": shape(kept, rules)})
-    planned = openai_chat.view({"messages": kept})
+    sent = view({"messages": shape(kept, rules)}, openai_chat)
+    planned = view({"messages": kept}, openai_chat)
     assert total(counter, sent) <= total(counted(counter, rules), planned)
 
 
@@ -582,8 +582,8 @@ def test_texts_with_odd_edges_take_no_more_than_was_counted(
         else:
             said.append({"u": user, "a": assistant, "s": system}[kind](first + second))
     rules = rules_named(name)
-    sent = openai_chat.view({"messages": shape(said, rules)})
-    planned = openai_chat.view({"messages": said})
+    sent = view({"messages": shape(said, rules)}, openai_chat)
+    planned = view({"messages": said}, openai_chat)
     assert total(counter, sent) <= total(counted(counter, rules), planned)
 
 
@@ -592,14 +592,14 @@ def test_a_plan_that_fits_still_fits_when_shaped(
     said: list[Raw], rules: Rules, counter: Counter, policy: str, limit: int
 ) -> None:
     planner = Planner(counted(counter, rules), Budget(limit, 0), policy_of(policy))
-    planner.extend(openai_chat.view({"messages": said}))
+    planner.extend(view({"messages": said}, openai_chat))
     try:
         plan = planner.plan()
     except ContextOverflowError:
         return
     sent = shape(openai_chat.apply({"messages": said}, plan)["messages"], rules)
     assert accepts(sent, rules) is None
-    assert total(counter, openai_chat.view({"messages": sent})) <= plan.tokens <= limit
+    assert total(counter, view({"messages": sent}, openai_chat)) <= plan.tokens <= limit
 
 
 def test_free_rules_count_as_before() -> None:
@@ -613,8 +613,8 @@ def test_a_long_agent_run_is_not_counted_much_too_high(name: str) -> None:
     said = [system(text(300)), user(text(40, 1))]
     for place in range(40):
         said += [calls(f"call_{place}"), result(f"call_{place}", text(150, place))]
-    planned = openai_chat.view({"messages": said})
-    sent = openai_chat.view({"messages": shape(said, rules)})
+    planned = view({"messages": said}, openai_chat)
+    sent = view({"messages": shape(said, rules)}, openai_chat)
     assert total(counted(counter, rules), planned) <= 1.06 * total(counter, sent)
 
 
@@ -629,9 +629,9 @@ def test_the_counter_is_named_after_the_rules_too() -> None:
 
 def test_a_count_is_exact_only_where_the_rules_add_nothing() -> None:
     counter = counter_for("gpt-4o")
-    plain = openai_chat.view({"messages": [HI, YES, AGAIN]})
+    plain = view({"messages": [HI, YES, AGAIN]}, openai_chat)
     assert counter.exact(plain)
     assert counted(counter, LLAMA).exact(plain)
-    assert not counted(counter, LLAMA).exact(openai_chat.view({"messages": [HI, *STEP]}))
+    assert not counted(counter, LLAMA).exact(view({"messages": [HI, *STEP]}, openai_chat))
     assert not counted(counter, MISTRAL).exact(plain)
     assert not counted(counter, GEMMA).exact(plain)

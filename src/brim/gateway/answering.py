@@ -48,6 +48,7 @@ class Answering:
         self.record = Record.begin(scope["path"], form.name)
         self.waiting_since: float | None = None
         """Since when the client does not take what is sent to it."""
+        self.given = heads.given(scope["headers"])
         self._scope = scope
         self._receive = receive
         self._send = send
@@ -101,10 +102,6 @@ class Answering:
     # From the client
 
     @property
-    def _heads(self) -> list[Head]:
-        return self._scope["headers"]  # type: ignore[no-any-return]
-
-    @property
     def _query(self) -> str:
         return self._scope["query_string"].decode("latin-1")  # type: ignore[no-any-return]
 
@@ -112,8 +109,8 @@ class Answering:
         """The whole of what was sent, if there is room for it."""
         limits = self.gateway.limits
         limits.check_room(len(self.gateway.running) - 1)
-        limits.check_origin(self._heads)
-        return await limits.body(self._heads, self._receive)
+        limits.check_origin(self.given)
+        return await limits.body(self.given, self._receive)
 
     def _listen_soon(self) -> None:
         """Stop everything when the client hangs up, unless the answer is there at once."""

@@ -99,8 +99,9 @@ class Beside:
         raise FaultError(404, "model_not_found", f"no model {wanted[:100]!r}", param="model")
 
     async def _listed(self, request: Request) -> list[tuple[str, Upstream]]:
-        self._gateway.limits.check_origin(request.headers.raw)
-        return await self._listing.models(request.headers.raw)
+        given = heads.given(request.headers.raw)
+        self._gateway.limits.check_origin(given)
+        return await self._listing.models(given)
 
     # Counts
 
@@ -114,7 +115,7 @@ class Beside:
 
     async def _counted(self, request: Request, form: Form) -> tuple[int, str]:
         """The tokens of a body as it came in: by its server, else by brim."""
-        gateway, given = self._gateway, request.headers.raw
+        gateway, given = self._gateway, heads.given(request.headers.raw)
         gateway.limits.check_room(len(gateway.running))
         gateway.limits.check_origin(given)
         raw = await gateway.limits.body(given, request.receive)
@@ -134,7 +135,7 @@ class Beside:
 
     async def requests(self, request: Request) -> Response:
         """The last requests, the newest first."""
-        self._gateway.limits.check_site(request.headers.raw)
+        self._gateway.limits.check_site(heads.given(request.headers.raw))
         asked = request.query_params.get("last", "100")
         number = int(asked) if asked.isascii() and asked.isdigit() else 0
         if not 0 < number <= MOST_LISTED:
@@ -145,7 +146,7 @@ class Beside:
 
     async def request(self, request: Request) -> Response:
         """One request: what was decided about each message, and what it came to."""
-        self._gateway.limits.check_site(request.headers.raw)
+        self._gateway.limits.check_site(heads.given(request.headers.raw))
         self._gateway.book()
         record = self._gateway.records.find(request.path_params["id"])
         if record is None:
@@ -156,7 +157,7 @@ class Beside:
 
     async def metrics(self, request: Request) -> Response:
         """What was done, in numbers; the text of them is long."""
-        self._gateway.limits.check_site(request.headers.raw)
+        self._gateway.limits.check_site(heads.given(request.headers.raw))
         self._gateway.book()
         families = list(self._gateway.metrics.collect())
         raw = await asyncio.to_thread(metrics.text, families)

@@ -6,8 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 
@@ -15,7 +14,7 @@ from brim import wire
 from brim.errors import BrimError, ConnectionFailedError, ContextOverflowError, ProviderError
 from brim.gateway import bodies, heads
 from brim.gateway.faults import FaultError
-from brim.gateway.fitting import Extras, Fitting
+from brim.gateway.fitting import Fitting
 from brim.gateway.limits import LARGE
 from brim.gateway.watching import Opening, judged, masked, secret_of
 from brim.overflow import overflow_of
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
     from brim.gateway.app import Gateway
     from brim.gateway.fitting import Asked, Outgoing
-    from brim.gateway.heads import Head
+    from brim.gateway.heads import Given
     from brim.gateway.lanes import Lane, Refusal
     from brim.gateway.records import Record
     from brim.gateway.wishes import Wishes
@@ -43,8 +42,7 @@ HELD_SECONDS: Final = 5.0
 log = logging.getLogger("brim.gateway")
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
+class Arrived(NamedTuple):
     """An upstream's answer, as far as it had to be read before it is passed on."""
 
     lane: Lane
@@ -75,13 +73,13 @@ class Delivery:
     """Brings one request to an upstream that answers it."""
 
     def __init__(
-        self, gateway: Gateway, record: Record, asked: Asked, wishes: Wishes, given: list[Head]
+        self, gateway: Gateway, record: Record, asked: Asked, wishes: Wishes, given: Given
     ) -> None:
         self._gateway = gateway
         self._record = record
         self.asked = asked
         self._wishes = wishes
-        self._heads = given
+        self._given = given
         self.under_way: tuple[Lane, Outgoing] | None = None
         """What an upstream has been sent and has not answered yet; it costs, whoever waits."""
         self._fitted: tuple[Lane, Outgoing] | None = None
@@ -126,7 +124,7 @@ class Delivery:
         before = record.resent, self.under_way
         record.fallback = other.model
         body = {**self.asked.body, "model": other.model}
-        asked = replace(self.asked, body=body, raw=bodies.written(body))
+        asked = self.asked._replace(body=body, raw=bodies.written(body))
         with suppress(BrimError):
             arrived = await self._attempt(other, asked, query)
             if arrived.is_answer:
@@ -181,9 +179,9 @@ class Delivery:
     async def fitted(self, lane: Lane, asked: Asked, refusal: Refusal | None = None) -> Outgoing:
         """What goes to the upstream; `refusal` is what it said of a first try."""
         await lane.prepare(self._asking)
-        self._record.upstream = lane.upstream.name
-        config, marks = lane.upstream.config, self._wishes.cache_marks
-        extras = Extras(config.cache_marks if marks is None else marks, config.stream_usage)
+        extras, marks = lane.extras, self._wishes.cache_marks
+        if marks is not None:
+            extras = extras._replace(cache_marks=marks)
         policy, least, reported = self._policy(lane), wire.least_reply(asked.body), None
         fitter = lane.fitter(policy, least)
         if refusal is not None:
@@ -212,7 +210,7 @@ class Delivery:
     def _asking(self, lane: Lane) -> dict[str, str]:
         """What a question of brim's own to an upstream carries of the client's headers."""
         own = lane.upstream.headers(self.asked.form)
-        return heads.asking(self._heads, own, keyless=self._is_keyless(lane))
+        return heads.asking(self._given, own, keyless=self._is_keyless(lane))
 
     def _is_keyless(self, lane: Lane) -> bool:
         """Whether the client's own key is not for this upstream: it has one, or only stands in."""
@@ -227,7 +225,7 @@ class Delivery:
         form = self.asked.form
         connection = lane.upstream.connection(form)
         own, keyless = lane.upstream.headers(form), self._is_keyless(lane)
-        sent = heads.onward(self._heads, own, keyless=keyless)
+        sent = heads.onward(self._given, own, keyless=keyless)
         path = connection.endpoint.chat_path
         self.under_way = lane, out
         try:

@@ -81,9 +81,9 @@ class Exchange(Answering):
 
     async def _read(self) -> Delivery:
         """What the client wants."""
-        gateway, record, given = self.gateway, self.record, self._heads
+        gateway, record, given = self.gateway, self.record, self.given
         raw = await self._body()
-        wishes = wishes_in(heads.wished(given))
+        wishes = wishes_in(given.wished)
         is_large = len(raw) >= LARGE
         body = await gateway.apart(bodies.parsed, raw) if is_large else bodies.parsed(raw)
         self.form = form_of(self.form, body)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from brim import planning, wire
@@ -143,8 +143,7 @@ class Fitting:
             self._reading.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """What a client wants of a model."""
 
     body: Mapping[str, Any]
@@ -159,8 +158,7 @@ class Extras(NamedTuple):
     stream_usage: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(NamedTuple):
     """What goes to an upstream, and why it looks like that."""
 
     raw: bytes
@@ -205,7 +203,7 @@ def outgoing(reading: Reading, plan: Plan, asked: Asked, extras: Extras) -> Outg
     body: Mapping[str, Any] = reading.applied(plan) if is_off else reading.written(plan)
     if extras.cache_marks and form is MESSAGES:
         body = marked(body, plan)
-    unchanged = asked.raw if _is_same(reading.body, body, form) else None
+    unchanged = asked.raw if body is reading.body else None
     hides = form is CHAT and extras.stream_usage and bodies.streams(body)
     hides = hides and not bodies.asks_for_usage(body)
     if hides:
@@ -213,23 +211,6 @@ def outgoing(reading: Reading, plan: Plan, asked: Asked, extras: Extras) -> Outg
     else:
         raw = bodies.written(body) if unchanged is None else unchanged
     return Outgoing(raw, body, plan, reading, hides)
-
-
-def _is_same(before: Mapping[str, Any], after: Mapping[str, Any], form: Form) -> bool:
-    """Whether a body goes out as it came in, object by object."""
-    key = form.wire.MESSAGES
-    if len(before) != len(after):
-        return False
-    if any(after[name] is not before.get(name) for name in after if name != key):
-        return False
-    old, new = before.get(key), after.get(key)
-    if old is new or not (isinstance(old, list) and isinstance(new, list)):
-        return old is new
-    return len(old) == len(new) and all(map(_is, old, new))
-
-
-def _is(one: object, other: object) -> bool:
-    return one is other
 
 
 def marked(body: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:

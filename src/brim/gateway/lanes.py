@@ -20,8 +20,9 @@ from brim.calibration import NOTHING, Calibration
 from brim.fitter import Fitter
 from brim.gateway import names
 from brim.gateway.faults import FaultError
-from brim.gateway.fitting import is_sure
+from brim.gateway.fitting import Extras, is_sure
 from brim.gateway.forms import FORMS, Form
+from brim.gateway.heads import Own
 from brim.policies import OFF, POLICIES
 from brim.providers.counting import ServerCounter
 from brim.providers.endpoint import Endpoint
@@ -84,6 +85,9 @@ class Upstream:
         self._counters = {
             format: ServerCounter(connection) for format, connection in self._connections.items()
         }
+        self._headers = {
+            format: _own_headers(connection) for format, connection in self._connections.items()
+        }
         self.server = Server(self._connections[self.formats[0]])
 
     def _connection(self, format: Format) -> Connection:
@@ -95,10 +99,8 @@ class Upstream:
     def connection(self, form: Form) -> Connection:
         return self._connections[form.name]
 
-    def headers(self, form: Form) -> dict[str, str]:
-        """What each request to it carries, whatever its client sent."""
-        endpoint = self._connections[form.name].endpoint
-        return {**credentials(endpoint), **endpoint.headers, "content-type": "application/json"}
+    def headers(self, form: Form) -> Own:
+        return self._headers[form.name]
 
     def counter(self, form: Form) -> ServerCounter:
         return self._counters[form.name]
@@ -117,6 +119,12 @@ class Upstream:
     async def close(self) -> None:
         for connection in self._connections.values():
             await connection.close()
+
+
+def _own_headers(connection: Connection) -> Own:
+    endpoint = connection.endpoint
+    json = {"content-type": "application/json"}
+    return Own.of({**credentials(endpoint), **endpoint.headers, **json})
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +161,7 @@ class Lane:
         """Whether nobody knows the window."""
         self.ask: Ask = config.count or settings.count
         self.policy = config.policy or settings.policy
+        self.extras = Extras(config.cache_marks, config.stream_usage)
         self.kind: Kind = "unknown"
         self.accepted = 0
         """The largest request that was answered, lately."""
@@ -330,17 +339,28 @@ class Lanes:
         self._settings = settings
         self._memory = memory
         self._lanes: OrderedDict[tuple[str, str], Lane] = OrderedDict()
+        self._found: dict[tuple[str | None, str], Upstream] = {}
+        """The upstream of a model in a format, as it was found before."""
 
     def find(self, model: object, form: Form) -> Lane:
         """The lane of a model that is asked for in a format; a fault says why there is none."""
         if model is not None and not isinstance(model, str):
             raise FaultError(400, "invalid_request", "`model` must be a text", param="model")
+        key = (model, form.name)
+        upstream = self._found.get(key)
+        if upstream is None:
+            if len(self._found) > MOST_LANES:
+                self._found.clear()
+            upstream = self._found[key] = self._upstream(model, form)
+        return self._lane(upstream, model or "")
+
+    def _upstream(self, model: str | None, form: Form) -> Upstream:
         meant = self.meant(model or "")
         if not meant:
             raise FaultError(404, "model_not_found", self._unknown(model), param="model")
         for upstream in meant:
             if upstream.speaks(form):
-                return self._lane(upstream, model or "")
+                return upstream
         paths = " or ".join(other.path for upstream in meant for other in upstream.forms)
         raise FaultError(
             400,

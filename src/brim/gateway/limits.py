@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -13,7 +12,7 @@ from brim.gateway.faults import FaultError
 if TYPE_CHECKING:
     from starlette.types import Receive
 
-    from brim.gateway.heads import Head
+    from brim.gateway.heads import Given
 
 
 LARGE: Final = 64 * 1024
@@ -21,7 +20,7 @@ LARGE: Final = 64 * 1024
 TRICKLE: Final = 10
 """A body may take so many times as long as it may be silent."""
 _HERE: Final = frozenset(("localhost", "127.0.0.1", "::1"))
-_ELSEWHERE: Final = (b"cross-site", b"same-site")
+_ELSEWHERE: Final = ("cross-site", "same-site")
 
 
 HANG_UP: Final = "brim.hang_up"
@@ -73,9 +72,10 @@ class Limits:
     origins: tuple[str, ...] = ()
     """Web pages that may send requests."""
 
-    async def body(self, heads: Iterable[Head], receive: Receive) -> bytes:
+    async def body(self, given: Given, receive: Receive) -> bytes:
         """The whole body of a request."""
-        self._check_announced(heads)
+        if given.length.isdigit() and int(given.length) > self.body_bytes:
+            raise self._too_large()
         patience = _Patience(self.body_seconds)
         try:
             return await self._gathered(receive, patience)
@@ -108,11 +108,6 @@ class Limits:
                 return pieces[0] if len(pieces) == 1 else b"".join(pieces)
             patience.renew()
 
-    def _check_announced(self, heads: Iterable[Head]) -> None:
-        for name, value in heads:
-            if name == b"content-length" and value.isdigit() and int(value) > self.body_bytes:
-                raise self._too_large()
-
     def _too_large(self) -> FaultError:
         return FaultError(
             413,
@@ -121,22 +116,20 @@ class Limits:
             headers={"connection": "close"},
         )
 
-    def check_origin(self, heads: Iterable[Head]) -> None:
+    def check_origin(self, given: Given) -> None:
         """Refuse what a web page sends: any page that somebody looks at could spend their money."""
-        for name, value in heads:
-            if name == b"origin" and not self._is_welcome(value.decode("latin-1")):
-                raise FaultError(
-                    403,
-                    "origin_refused",
-                    "requests from web pages are refused, but for those of this machine and of "
-                    "gateway.origins",
-                )
+        if given.origin is not None and not self._is_welcome(given.origin.decode("latin-1")):
+            raise FaultError(
+                403,
+                "origin_refused",
+                "requests from web pages are refused, but for those of this machine and of "
+                "gateway.origins",
+            )
 
-    def check_site(self, heads: Iterable[Head]) -> None:
+    def check_site(self, given: Given) -> None:
         """Refuse what a page of another site asks: it is not to know what was done here."""
-        heads = list(heads)
-        self.check_origin(heads)
-        if any(name == b"sec-fetch-site" and value in _ELSEWHERE for name, value in heads):
+        self.check_origin(given)
+        if given.named("sec-fetch-site") in _ELSEWHERE:
             raise FaultError(403, "origin_refused", "a page of another site asks for this")
 
     def _is_welcome(self, origin: str) -> bool:

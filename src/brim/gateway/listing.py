@@ -14,7 +14,7 @@ from brim.gateway.names import is_pattern
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from brim.gateway.heads import Head
+    from brim.gateway.heads import Given
     from brim.gateway.lanes import Lanes, Upstream
 
 FRESH: Final = 60.0
@@ -29,7 +29,7 @@ class Listing:
         self._lanes = lanes
         self._offered: dict[str, tuple[float, list[str]]] = {}
 
-    async def models(self, given: Sequence[Head]) -> list[tuple[str, Upstream]]:
+    async def models(self, given: Given) -> list[tuple[str, Upstream]]:
         """The names that a client can use, each with the upstream that it leads to."""
         asking = (self._offer(upstream, given) for upstream in self._lanes.upstreams)
         offers = await asyncio.gather(*asking)
@@ -40,7 +40,7 @@ class Listing:
                     found.setdefault(name, upstream)
         return sorted(found.items())
 
-    async def _offer(self, upstream: Upstream, given: Sequence[Head]) -> list[str]:
+    async def _offer(self, upstream: Upstream, given: Given) -> list[str]:
         """The models that an upstream names; where it has patterns or no list, its server does."""
         named = [name for name in upstream.config.models if not is_pattern(name)]
         if named and len(named) == len(upstream.config.models):

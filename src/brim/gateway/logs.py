@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
 import orjson
 
+from brim.gateway.records import UNKNOWN
+
 if TYPE_CHECKING:
     from brim.gateway.records import Record
 
@@ -27,6 +29,7 @@ Style = Literal["json", "text"]
 LOGGERS: Final = ("brim", "uvicorn.error")
 BROKEN: Final = ("failed", "upstream broke")
 """How a request ends for which brim or its upstream is to blame."""
+_all: Final = logging.getLogger(LOGGERS[0])
 _requests: Final = logging.getLogger("brim.gateway")
 SOON: Final = 0.2
 """Seconds that a line may wait for others to be written with."""
@@ -43,7 +46,7 @@ def set_up(style: Style, stream: TextIO) -> None:
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.propagate = False
-    logging.getLogger(LOGGERS[0]).setLevel(logging.INFO)
+    _all.setLevel(logging.INFO)
 
 
 class _Batches(logging.StreamHandler[TextIO]):
@@ -95,13 +98,13 @@ def _headed(when: float, level: int, words: str) -> dict[str, Any]:
 
 def flush() -> None:
     """Write what still waits."""
-    for handler in logging.getLogger(LOGGERS[0]).handlers:
+    for handler in _all.handlers:
         handler.flush()
 
 
 def say(words: str, beside: dict[str, Any]) -> None:
     """Log something of the gateway as a whole."""
-    logging.getLogger(LOGGERS[0]).info(words, extra={"told": beside})
+    _all.info(words, extra={"told": beside})
 
 
 def tell(record: Record) -> None:
@@ -110,7 +113,7 @@ def tell(record: Record) -> None:
     level = logging.WARNING if is_bad else logging.INFO
     if not _requests.isEnabledFor(level):
         return
-    for handler in logging.getLogger(LOGGERS[0]).handlers:
+    for handler in _all.handlers:
         if isinstance(handler, _Batches):
             handler.tell(level, record)
             return
@@ -120,11 +123,14 @@ def tell(record: Record) -> None:
 def _told(record: Record) -> dict[str, Any]:
     """The request by the names that /brim/requests has for it, without what is not known."""
     told = record.to_dict()
-    seconds, first = told.pop("seconds"), told.pop("first_byte")
-    told["milliseconds"] = round(seconds * 1_000, 1)
-    told["first_byte_ms"] = None if first is None else round(first * 1_000, 1)
     del told["time"]  # of its arrival; each line has one of its own
-    return {name: value for name, value in told.items() if value is not None}
+    told["milliseconds"] = round(told.pop("seconds") * 1_000, 1)
+    if (first := told.pop("first_byte")) is not None:
+        told["first_byte_ms"] = round(first * 1_000, 1)
+    for name in UNKNOWN:
+        if told[name] is None:
+            del told[name]
+    return told
 
 
 class _Json(logging.Formatter):

@@ -79,11 +79,11 @@ class Passage(Answering):
         self, upstream: Upstream, connection: Connection, raw: bytes
     ) -> aiohttp.ClientResponse:
         endpoint = connection.endpoint
-        given = dict(self._heads)
         own = upstream.headers(upstream.forms[0])
-        if b"content-type" in given:
-            del own["content-type"]  # a form or a file, not JSON
-        sent = heads.onward(self._heads, own, keyless=endpoint.key is not None)
+        if self.given.named("content-type") is not None:  # a form or a file, not JSON
+            kept = {name: own.values[name] for name in own.values if name != "content-type"}
+            own = heads.Own.of(kept)
+        sent = heads.onward(self.given, own, keyless=endpoint.key is not None)
         path = endpoint.under(self._path.removeprefix("/v1"))
         path = f"{path}?{self._query}" if self._query else path
         return await connection.opened(self._scope["method"], path, raw or None, sent)

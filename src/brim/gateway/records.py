@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from brim.usage import Usage
 
@@ -25,12 +25,16 @@ MOST_MESSAGES: Final = 500_000
 """Of so many messages, all requests together, the decisions are kept."""
 
 
+UNKNOWN: Final = (
+    *("upstream", "code", "tokens_before", "tokens", "limit", "count", "policy", "fallback"),
+    *("usage", "cost"),
+)
+"""What of a request may not be known."""
 _random: Final = Random()
 """Names of requests are no secrets, and the system's randomness takes a system call."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sketch:
+class Sketch(NamedTuple):
     """A plan without what was said: enough to tell what became of each message."""
 
     roles: Sequence[str]
@@ -47,13 +51,14 @@ class Sketch:
     @classmethod
     def of(cls, plan: Plan) -> Sketch:
         history, budget = plan.history, plan.budget
+        edits = {at: (edit.fate, edit.tokens, edit.reason) for at, edit in plan.edits.items()}
         return cls(
             [message.role for message in history.messages[: plan.length]],
             history.sizes,
-            {at: (edit.fate, edit.tokens, edit.reason) for at, edit in plan.edits.items()},
+            edits,
             plan.drops,
-            [(note.at, note.tokens, note.role) for note in plan.notes],
-            list(plan.warnings),
+            [(note.at, note.tokens, note.role) for note in plan.notes] if plan.notes else (),
+            plan.warnings,
             budget.window,
             budget.reply,
             budget.margin,
@@ -134,10 +139,10 @@ class Record:
         return cls(name, path, time.time(), time.perf_counter(), form)
 
     @property
-    def cut_in_words(self) -> str | None:
-        if self.tokens is None:
-            return None
-        return ", ".join(f"{fate}={number}" for fate, number in self.cut.items()) or "none"
+    def cut_in_words(self) -> str:
+        if not self.cut:
+            return "none"
+        return ", ".join(f"{fate}={number}" for fate, number in self.cut.items())
 
     def planned(self, plan: Plan, *, is_known: bool, is_whole: bool) -> None:
         """Take down what was decided.
@@ -221,9 +226,8 @@ class Records:
         if plan is None or record.id not in self._records:
             return
         record.sketch = Sketch.of(plan)
-        self._messages -= self._sketched.pop(record.id, 0)
-        self._sketched[record.id] = len(record.sketch.roles)
-        self._messages += len(record.sketch.roles)
+        self._messages += plan.length - self._sketched.get(record.id, 0)
+        self._sketched[record.id] = plan.length
         while self._messages > MOST_MESSAGES and len(self._sketched) > 1:
             self._forget(self._records[next(iter(self._sketched))])
 

@@ -23,8 +23,11 @@ class Reader(Protocol):
         A reader that said None is of no more use: another one reads all.
         """
 
-    def apply(self, body: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
-        """The body that goes out by a plan, of the body that was read last."""
+    def apply(self, body: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:
+        """The body that goes out by a plan, of the body that was read last.
+
+        It is that very body where the plan changes nothing of it.
+        """
 
 
 class Format(Protocol):
@@ -47,10 +50,6 @@ class Format(Protocol):
     @property
     def REPLY_KEYS(self) -> Sequence[str]:  # noqa: N802
         """The keys under which a caller says how long the answer may be."""
-
-    def view(self, body: Mapping[str, Any]) -> list[Message]: ...
-
-    def apply(self, body: Mapping[str, Any], plan: Plan) -> dict[str, Any]: ...
 
 
 _RESPONSES: Final = ("input", "previous_response_id", "conversation")
@@ -77,6 +76,11 @@ def format_of(body: Mapping[str, Any]) -> Format:
     return anthropic if _is_anthropic(body, messages) else openai_chat
 
 
+def view(body: Mapping[str, Any], form: Format) -> list[Message]:
+    """The turns of a body, its system text first."""
+    return form.Reader().read(body) or []
+
+
 def checked_tools(tools: Any) -> Sequence[Mapping[str, Any]] | None:
     """Definitions of tools as they were given, if they can be any."""
     if tools is None:
@@ -100,15 +104,16 @@ def least_reply(body: Mapping[str, Any]) -> int:
     return max(0, budget) + 1 if isinstance(budget, int) else 0
 
 
-def lowered(body: dict[str, Any], plan: Plan, form: Format) -> dict[str, Any]:
-    """Lower what the caller asks for as the answer's length to what the window has left."""
+def lowered(body: Mapping[str, Any], plan: Plan, form: Format) -> Mapping[str, Any]:
+    """A body that asks for no longer an answer than the window has left."""
+    asked = [key for key in form.REPLY_KEYS if isinstance(body.get(key), int)]
+    if not asked:
+        return body
     budget, least = plan.budget, max(plan.budget.reply, least_reply(body))
     margin = budget.margin if plan.counted is None else 0
     left = max(budget.window - plan.size - margin, least)
-    for key in form.REPLY_KEYS:
-        if isinstance(body.get(key), int) and body[key] > left:
-            body[key] = left
-    return body
+    too_long = {key: left for key in asked if body[key] > left}
+    return {**body, **too_long} if too_long else body
 
 
 def _is_anthropic(body: Mapping[str, Any], messages: Iterable[Any]) -> bool:

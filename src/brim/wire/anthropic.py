@@ -40,18 +40,6 @@ def fittable(body: Mapping[str, Any]) -> bool:
     return not (isinstance(thread, Mapping) and thread.get("previous_message_id"))
 
 
-def view(body: Mapping[str, Any]) -> list[Message]:
-    """The turns of a body, the system text first."""
-    return Reader().read(body) or []
-
-
-def apply(body: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
-    """The body that goes out: the same objects where nothing was touched."""
-    reader = Reader()
-    reader.read(body)
-    return reader.apply(body, plan)
-
-
 class Reader:
     """Reads a conversation that grows, each message of it once."""
 
@@ -106,10 +94,10 @@ class Reader:
                 self._last = turn.role
         return True
 
-    def apply(self, body: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
-        """The body that goes out: the same objects where nothing was touched."""
+    def apply(self, body: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:
+        """The body that goes out: the same objects where nothing was touched, or all of it."""
         if not plan.cut and not self._private:
-            return {**body, MESSAGES: list(body[MESSAGES])}
+            return body
         source = _Source(body[MESSAGES])
         writing = _Writing(source, self._joining.turns, self._head, self._private)
         out = {**body, MESSAGES: writing.messages(plan)}

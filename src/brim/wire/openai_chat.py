@@ -39,11 +39,6 @@ THINKING: Final = (*PLAIN_THINKING, *SIGNED_THINKING)
 _COMMON: Final = frozenset(("role", "content", "name", "tool_calls", "tool_call_id"))
 
 
-def view(body: Mapping[str, Any]) -> list[Message]:
-    """The messages of a body."""
-    return Reader().read(body)
-
-
 class Reader:
     """Reads a conversation that grows, each message of it once."""
 
@@ -59,10 +54,10 @@ class Reader:
         self._private = self._private or any(message.private for message in new)
         return new
 
-    def apply(self, body: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
-        """The body that goes out: the same objects where nothing was touched."""
+    def apply(self, body: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:
+        """The body that goes out: the same objects where nothing was touched, or all of it."""
         if not plan.cut and not self._private:
-            return {**body, MESSAGES: list(body[MESSAGES])}
+            return body
         return apply(body, plan)
 
 

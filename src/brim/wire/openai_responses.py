@@ -45,18 +45,6 @@ def fittable(body: Mapping[str, Any]) -> bool:
     return not body.get("previous_response_id") and not body.get("conversation")
 
 
-def view(body: Mapping[str, Any]) -> list[Message]:
-    """The turns of a body, the instructions first."""
-    return Reader().read(body) or []
-
-
-def apply(body: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
-    """The body that goes out: the same objects where nothing was touched."""
-    reader = Reader()
-    reader.read(body)
-    return reader.apply(body, plan)
-
-
 class Reader:
     """Reads a conversation that grows, each item of it once."""
 
@@ -139,13 +127,11 @@ class Reader:
                 messages[caller] = _with_call(messages[caller], message.answers)
         return True
 
-    def apply(self, body: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
-        """The body that goes out: the same objects where nothing was touched."""
+    def apply(self, body: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:
+        """The body that goes out: the same objects where nothing was touched, or all of it."""
         items = body.get(MESSAGES)
-        if items is None or isinstance(items, str):
-            return dict(body)
-        if not plan.cut and not self._private:
-            return {**body, MESSAGES: list(items)}
+        if items is None or isinstance(items, str) or not (plan.cut or self._private):
+            return body
         written = self._written(items, plan)
         out: list[Item] = []
         for place, item in enumerate(items):

@@ -54,8 +54,16 @@ def plain(given: object) -> Part:
     )
 
 
+_FAILING: Final = ("error", "response.failed", "response")
+"""What an error may call itself, beside holding one."""
+
+
 def error_in(answer: Part) -> Part | None:
     """The error that an answer or an event of a stream holds."""
+    if "error" not in answer and not (
+        answer.get("type") in _FAILING or answer.get("object") in _FAILING
+    ):
+        return None
     match answer:
         case {"error": Mapping() as error} if error:
             return error
