@@ -127,6 +127,10 @@ class ConnectionFailedError(ProviderError, ConnectionError):
     """The server could not be reached, or the connection broke."""
 
 
+class UnreachableError(ConnectionFailedError):
+    """The server could not be reached at all: nothing was sent to it."""
+
+
 class StoreError(BrimError):
     """What is kept between runs cannot be read or written; names the file, or what is missing."""
 

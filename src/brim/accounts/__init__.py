@@ -27,7 +27,7 @@ _REDIS: Final = ("redis", "rediss", "valkey", "valkeys", "unix")
 
 
 def books_at(address: str, folder: Path) -> Books:
-    """The books at an address: a PostgreSQL or Redis URL, a file, or nothing for one in `folder`."""
+    """The books at a PostgreSQL or Redis address or in a file; by default in one of `folder`."""
     scheme = urlsplit(address).scheme if "://" in address else ""
     if scheme in _POSTGRES:
         from brim.accounts.postgres_books import PostgresBooks

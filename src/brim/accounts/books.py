@@ -50,8 +50,8 @@ class Books(Protocol):
         """Set aside what a request may come to, for so many seconds; None where that is done.
 
         Leases that are over are dealt with before anything is refused. A claim whose name is known
-        and whose lease runs takes the other's place, or leaves all as it is where it is refused. One
-        that is in the ledger already is refused as `Unknown`.
+        and whose lease runs takes the other's place, or leaves all as it is where it is refused.
+        One that is in the ledger already is refused as `Unknown`.
         """
 
     async def forward(self, id: str, lease: float) -> bool:

@@ -11,7 +11,7 @@ Every step may come twice, and a settlement may come late: it counts once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from brim.accounts.caps import Cap, Unit
 from brim.usage import Usage
@@ -20,14 +20,24 @@ State = Literal["settled", "presumed", "refunded"]
 By = Literal["day", "key", "project", "model", "upstream", "state"]
 
 
+_NOTHING: Final = Usage()
+
+
 @dataclass(frozen=True, slots=True)
 class Bill:
     """What a request takes: at most, or in the end."""
 
-    usage: Usage = Usage()
+    usage: Usage = _NOTHING
     micro_dollars: int = 0
     is_unpriced: bool = False
     """Nobody knows what it costs; then the micro-dollars are 0, and no cap in dollars holds."""
+
+    def __add__(self, other: Bill) -> Bill:
+        return Bill(
+            self.usage + other.usage,
+            self.micro_dollars + other.micro_dollars,
+            self.is_unpriced or other.is_unpriced,
+        )
 
     @property
     def tokens(self) -> int:

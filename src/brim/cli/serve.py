@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -142,7 +143,7 @@ def _embedded(window: int = 4096, reply: int | None = None) -> Iterator[tuple[Up
 def _run(chosen: Config, environment: Mapping[str, str], log: Style | None, as_json: bool) -> None:
     """Serve until a signal comes."""
     from brim.gateway import logs
-    from brim.gateway.app import create_app
+    from brim.gateway.app import asks_for_keys, create_app
     from brim.gateway.serving import listening
     from brim.gateway.serving import serve as answer
     from brim.gateway.starting import Greeting, require_upstreams
@@ -162,11 +163,18 @@ def _run(chosen: Config, environment: Mapping[str, str], log: Style | None, as_j
     settings = chosen.gateway
     style: Style = log or ("text" if sys.stderr.isatty() else "json")
     require_upstreams(chosen, environment)
-    with listening(settings.host, settings.port) as listener:
+    app = create_app(chosen, environment)
+    has_keys = asyncio.run(asks_for_keys(settings, environment))
+    with listening(settings.host, settings.port, has_keys=has_keys) as listener:
         logs.set_up(style, sys.stderr)
-        app = create_app(chosen, environment)
-        seconds = settings.stop_seconds
-        answer(app, listener, stop_seconds=seconds, announce=announce, stopping=stopping)
+        answer(
+            app,
+            listener,
+            stop_seconds=settings.stop_seconds,
+            announce=announce,
+            stopping=stopping,
+            drain_seconds=settings.drain_seconds,
+        )
 
 
 def _check(chosen: Config, environment: Mapping[str, str], as_json: bool) -> bool:

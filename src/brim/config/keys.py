@@ -27,6 +27,7 @@ from brim.config.kinds import (
     Template,
     Texts,
     Variable,
+    WhenAway,
 )
 from brim.usage import Price
 
@@ -305,7 +306,7 @@ class GatewayConfig:
     """The gateway itself."""
 
     host: str = "127.0.0.1"
-    """The address it listens on, one of this machine only."""
+    """The address it listens on; one that other machines reach needs keys."""
     port: Port = 8484
     """Its port; 0 takes a free one."""
     policy: PolicyName = "steady"
@@ -320,6 +321,9 @@ class GatewayConfig:
     """The longest wait for a client that does not read its answer."""
     stop_seconds: Seconds = 30.0
     """The time that running answers have when it is stopped."""
+    drain_seconds: FromZero = 0
+    """After SIGTERM, requests are taken for so long while /readyz says that it stops: the time that
+    a load balancer needs to see that."""
     keep_requests: FromZero = 1_000
     """So many of the last requests can be asked about at /brim/requests/ID."""
     conversations: FromZero = 500
@@ -328,6 +332,15 @@ class GatewayConfig:
     """Web pages that may send requests, beside those of this machine."""
     passed_paths: Paths = ()
     """Other paths that are relayed uncounted: /v1/embeddings, or /v1/files/* for all below one."""
+    require_keys: bool = False
+    """Refuse requests without a key of `brim keys` even before the first one is made."""
+    store: Hidden = field(default="", metadata=_example("postgresql://brim@db.example.com/brim"))
+    """Where keys, caps and spending are kept: a file, or for several gateways a postgresql:// or
+    redis:// address; without it a file beside the shell's own."""
+    store_away: WhenAway = "refuse"
+    """What becomes of requests while that cannot be reached; allow sends them uncounted."""
+    lease_seconds: Seconds = 60.0
+    """After so long without a sign of life from its gateway, a request counts as spent in full."""
 
 
 @dataclass(frozen=True, slots=True)

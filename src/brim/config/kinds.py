@@ -167,6 +167,7 @@ Formats = Annotated[tuple[Format, ...], _formats]
 Paths = Annotated[tuple[str, ...], _paths]
 Port = Annotated[int, _port]
 ServerCount = Literal["near", "always", "off"]
+WhenAway = Literal["refuse", "allow"]
 
 PLAIN: Final[Mapping[type, Callable[[object], object]]] = {
     str: _text,

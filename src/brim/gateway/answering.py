@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import BrimError
@@ -20,6 +21,8 @@ from brim.gateway.records import Record
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
+    from brim.accounts.claims import Settlement
+    from brim.accounts.keys import Access
     from brim.gateway.app import Gateway
     from brim.gateway.forms import Form
     from brim.gateway.heads import Head
@@ -36,7 +39,7 @@ LONGEST_NAME: Final = 200
 log = logging.getLogger("brim.gateway")
 
 
-class Answering:
+class Answering(ABC):
     """One request and its answer; those that derive from it say what is answered."""
 
     def __init__(
@@ -57,14 +60,16 @@ class Answering:
         self._listener: asyncio.Future[None] | None = None
         self._is_gone = False
 
-    async def answer(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def answer(self) -> None: ...
 
     def close(self) -> None:
         """Let go of what it held, however it ended."""
+        self.record.seconds = time.perf_counter() - self.record.begun
 
-    def settle(self) -> None:
-        """Take down what it came to, some time after it was over."""
+    def settle(self) -> Settlement | None:
+        """Take down what it came to, some time after it was over; gives what is booked of it."""
+        return None
 
     @property
     def is_urgent(self) -> bool:
@@ -97,13 +102,21 @@ class Answering:
             await self._say(FaultError(500, "internal_error", "brim failed; its log says why"))
         finally:
             self.close()
-            self.record.seconds = time.perf_counter() - self.record.begun
 
     # From the client
 
     @property
     def _query(self) -> str:
         return self._scope["query_string"].decode("latin-1")  # type: ignore[no-any-return]
+
+    async def _admitted(self) -> Access | None:
+        """Who asks; None where no keys are asked for."""
+        accounts = self.gateway.accounts
+        if not accounts.is_required:
+            return None
+        access = await accounts.admit(self.given)
+        self.record.key, self.record.project = access.key.name, access.key.project or None
+        return access
 
     async def _body(self) -> bytes:
         """The whole of what was sent, if there is room for it."""

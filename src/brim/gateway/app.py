@@ -7,11 +7,14 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
 
 from starlette.routing import Route
 
+from brim.accounts import FILE, books_at
 from brim.gateway import logs
+from brim.gateway.accounts import Accounts
 from brim.gateway.beside import Beside
 from brim.gateway.exchange import Exchange
 from brim.gateway.forms import CHAT, PATHS
@@ -22,11 +25,13 @@ from brim.gateway.passage import Passage, PassedPaths
 from brim.gateway.records import Records
 from brim.memory import Memory
 from brim.providers.learned import Learned
+from brim.store.database import state_folder
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from brim.config import Config
+    from brim.accounts.claims import Settlement
+    from brim.config import Config, GatewayConfig
     from brim.gateway.answering import Answering
 
 log = logging.getLogger("brim.gateway")
@@ -72,6 +77,7 @@ class Gateway:
         )
         named = {name for upstream in config.upstreams.values() for name in upstream.models}
         self.metrics = Metrics(named, self.lanes, self.running)
+        self.accounts = accounts_of(settings, environment)
 
     async def apart(self, work: Callable[[*Given], T], *given: *Given) -> T:
         """Do some work on a large body off the event loop."""
@@ -100,19 +106,25 @@ class Gateway:
     def book(self) -> None:
         """Take down all requests that are over: many at once take a third of the time of each."""
         over, self._over = self._over, []
+        settlements: list[Settlement] = []
         for answering in over:
             try:
-                answering.settle()
+                if (settlement := answering.settle()) is not None:
+                    settlements.append(settlement)
             except Exception:
                 # The others are not to be lost with it.
+                self.accounts.leave(answering.record.id)
                 log.exception("not settled", extra={"told": {"id": answering.record.id}})
             self.records.sketched(answering.record)
             self.metrics.add(answering.record)
             logs.tell(answering.record)
+        if settlements:
+            self.accounts.settle(settlements)
 
     # While it serves
 
     async def start(self) -> None:
+        await self.accounts.start()
         self._sweeping = asyncio.create_task(self._sweep())
 
     async def stop(self) -> None:
@@ -120,6 +132,7 @@ class Gateway:
         self.book()
         if self._sweeping is not None:
             self._sweeping.cancel()
+        await self.accounts.stop()
         for lane in self.lanes:
             await lane.keep()
         await self.lanes.close()
@@ -140,8 +153,32 @@ class Gateway:
         for each in list(self.running):
             if each.waiting_since is not None and each.waiting_since < late:
                 each.abandon()
+        await self.accounts.sweep()
         for lane in self.lanes:
             await lane.keep()
+
+
+def accounts_of(settings: GatewayConfig, environment: Mapping[str, str]) -> Accounts:
+    """The books that the settings name; those in a file count once there is one."""
+    folder, is_shared = state_folder(environment), "://" in settings.store
+    books = books_at(settings.store, folder)
+    path = Path(settings.store).expanduser() if settings.store else folder / FILE
+    return Accounts(
+        books,
+        lease=settings.lease_seconds,
+        is_required=settings.require_keys or is_shared,
+        refuses=settings.store_away == "refuse",
+        may_look=lambda: is_shared or settings.require_keys or path.exists(),
+    )
+
+
+async def asks_for_keys(settings: GatewayConfig, environment: Mapping[str, str]) -> bool:
+    """Whether a gateway with these settings would let in only those who show a key."""
+    accounts = accounts_of(settings, environment)
+    if not accounts.is_required:
+        await accounts.start()
+        await accounts.stop()
+    return accounts.is_required
 
 
 def _key(name: str | None, environment: Mapping[str, str]) -> str | None:

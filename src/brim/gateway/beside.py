@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from brim.errors import BrimError
-from brim.gateway import bodies, faults, heads, listing, metrics, openapi
+from brim.gateway import bodies, faults, heads, listing, metrics, openapi, showing
 from brim.gateway.faults import FaultError
 from brim.gateway.forms import MESSAGES, PATHS, RESPONSES, Form, require_conversation
 from brim.gateway.listing import Listing
@@ -29,6 +29,10 @@ Way = Callable[["Request"], Awaitable[Response]]
 COUNT_TOKENS: Final = "/messages/count_tokens"
 INPUT_TOKENS: Final = "/responses/input_tokens"
 MOST_LISTED: Final = 1_000
+OPEN: Final = ("/", "/healthz", "/readyz", "/openapi.json")
+"""What anybody may see: it tells nothing of anybody."""
+OPERATORS: Final = ("/brim/", "/metrics")
+"""What only the operator may see, and no page of another site."""
 
 
 class Beside:
@@ -52,8 +56,9 @@ class Beside:
             ("GET", "/readyz", self.readiness),
             ("GET", "/openapi.json", self.description),
         ]
+        routes = [Route(path, way, methods=[method]) for method, path, way in ways]
         return Starlette(
-            routes=[Route(path, way, methods=[method]) for method, path, way in ways],
+            routes=[self._guarded(route) for route in routes + showing.routes(self._gateway)],
             exception_handlers={
                 FaultError: _fault,
                 BrimError: _error,
@@ -63,6 +68,25 @@ class Beside:
             },
             lifespan=self._lifespan,
         )
+
+    def _guarded(self, route: Route) -> Route:
+        """A way that is only for those who show the right key, where keys are asked for."""
+        if route.path in OPEN or route.path.startswith(showing.ASSETS):
+            return route
+        way, is_operators = route.endpoint, route.path.startswith(OPERATORS)
+
+        async def guarded(request: Request) -> Response:
+            accounts, given = self._gateway.accounts, heads.given(request.headers.raw)
+            if is_operators:
+                self._gateway.limits.check_site(given)
+            if accounts.is_required and is_operators:
+                await accounts.admit_operator(given)
+            elif accounts.is_required:
+                await accounts.admit(given)
+            response: Response = await way(request)
+            return response
+
+        return Route(route.path, guarded, methods=list(route.methods or ()))
 
     def _versioned(self) -> list[tuple[str, str, Way]]:
         return [
@@ -101,7 +125,7 @@ class Beside:
     async def _listed(self, request: Request) -> list[tuple[str, Upstream]]:
         given = heads.given(request.headers.raw)
         self._gateway.limits.check_origin(given)
-        return await self._listing.models(given)
+        return await self._listing.models(None if self._gateway.accounts.is_required else given)
 
     # Counts
 
@@ -122,7 +146,8 @@ class Beside:
         body = await gateway.apart(bodies.parsed, raw)
         require_conversation(form, body)
         lane = gateway.lanes.find(body.get("model"), form)
-        own, keyless = lane.upstream.headers(form), lane.upstream.key is not None
+        own = lane.upstream.headers(form)
+        keyless = lane.upstream.key is not None or gateway.accounts.is_required
         brought = heads.asking(given, own, keyless=keyless)
         await lane.prepare(lambda _: brought)
         if lane.ask != "off":
@@ -135,7 +160,6 @@ class Beside:
 
     async def requests(self, request: Request) -> Response:
         """The last requests, the newest first."""
-        self._gateway.limits.check_site(heads.given(request.headers.raw))
         asked = request.query_params.get("last", "100")
         number = int(asked) if asked.isascii() and asked.isdigit() else 0
         if not 0 < number <= MOST_LISTED:
@@ -146,7 +170,6 @@ class Beside:
 
     async def request(self, request: Request) -> Response:
         """One request: what was decided about each message, and what it came to."""
-        self._gateway.limits.check_site(heads.given(request.headers.raw))
         self._gateway.book()
         record = self._gateway.records.find(request.path_params["id"])
         if record is None:
@@ -155,9 +178,8 @@ class Beside:
 
     # How it is
 
-    async def metrics(self, request: Request) -> Response:
+    async def metrics(self, _: Request) -> Response:
         """What was done, in numbers; the text of them is long."""
-        self._gateway.limits.check_site(heads.given(request.headers.raw))
         self._gateway.book()
         families = list(self._gateway.metrics.collect())
         raw = await asyncio.to_thread(metrics.text, families)
@@ -176,6 +198,8 @@ class Beside:
         running = len(gateway.running)
         if gateway.is_stopping:
             return _json({"status": "stopping", "running": running}, status=503)
+        if gateway.accounts.is_away:
+            return _json({"status": "books away", "running": running}, status=503)
         return _json({"status": "ready", "running": running})
 
 

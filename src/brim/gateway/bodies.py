@@ -84,6 +84,16 @@ def asks_for_usage(body: Mapping[str, Any]) -> bool:
     return isinstance(options, Mapping) and bool(options.get("include_usage"))
 
 
+def with_number(
+    body: Mapping[str, Any], raw: bytes | None, key: str, number: int
+) -> tuple[Mapping[str, Any], bytes]:
+    """A body with a number in a field that it did not have, its own bytes where there are any."""
+    if raw is None or key in body:
+        body = {**body, key: number}
+        return body, written(body)
+    return {**body, key: number}, with_first(raw, b'"%s":%d' % (key.encode(), number))
+
+
 def with_usage(body: Mapping[str, Any], raw: bytes | None) -> tuple[Mapping[str, Any], bytes]:
     """A chat body that asks for the usage at the stream's end, its own bytes where there are any.
 

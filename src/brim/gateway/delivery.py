@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import orjson
 
 from brim import wire
-from brim.errors import BrimError, ConnectionFailedError, ContextOverflowError, ProviderError
+from brim.errors import BrimError, ContextOverflowError, ProviderError
 from brim.gateway import bodies, heads
 from brim.gateway.faults import FaultError
 from brim.gateway.fitting import Fitting
@@ -21,13 +21,14 @@ from brim.overflow import overflow_of
 from brim.planning import CountJob
 from brim.policies import OFF
 from brim.providers.faults import PASSING
-from brim.providers.transport import LARGEST_ERROR
+from brim.providers.transport import LARGEST_ERROR, was_reached
 from brim.wire.replies import error_in
 
 if TYPE_CHECKING:
     import aiohttp
 
     from brim.gateway.app import Gateway
+    from brim.gateway.charging import Charge
     from brim.gateway.fitting import Asked, Outgoing
     from brim.gateway.heads import Given
     from brim.gateway.lanes import Lane, Refusal
@@ -73,13 +74,20 @@ class Delivery:
     """Brings one request to an upstream that answers it."""
 
     def __init__(
-        self, gateway: Gateway, record: Record, asked: Asked, wishes: Wishes, given: Given
+        self,
+        gateway: Gateway,
+        record: Record,
+        asked: Asked,
+        wishes: Wishes,
+        given: Given,
+        charge: Charge | None,
     ) -> None:
         self._gateway = gateway
         self._record = record
         self.asked = asked
         self._wishes = wishes
         self._given = given
+        self._charge = charge
         self.under_way: tuple[Lane, Outgoing] | None = None
         """What an upstream has been sent and has not answered yet; it costs, whoever waits."""
         self._fitted: tuple[Lane, Outgoing] | None = None
@@ -125,7 +133,7 @@ class Delivery:
         record.fallback = other.model
         body = {**self.asked.body, "model": other.model}
         asked = self.asked._replace(body=body, raw=bodies.written(body))
-        with suppress(BrimError):
+        with suppress(BrimError, FaultError):
             arrived = await self._attempt(other, asked, query)
             if arrived.is_answer:
                 return arrived
@@ -147,6 +155,8 @@ class Delivery:
     async def _attempt(self, lane: Lane, asked: Asked, query: str) -> Arrived:
         """Send a request, and once more, smaller, if the upstream says that it is too long."""
         out = await self.fitted(lane, asked)
+        if self._charge is not None:
+            await self._charge.claim(lane, out)
         arrived = await self._sent(lane, out, query)
         if arrived.overflow is None or not out.may_shrink:
             return arrived
@@ -182,6 +192,8 @@ class Delivery:
         extras, marks = lane.extras, self._wishes.cache_marks
         if marks is not None:
             extras = extras._replace(cache_marks=marks)
+        if self._charge is not None and self._charge.is_capped:
+            extras = extras._replace(reply_key=lane.upstream.reply_key(asked.form))
         policy, least, reported = self._policy(lane), wire.least_reply(asked.body), None
         fitter = lane.fitter(policy, least)
         if refusal is not None:
@@ -214,7 +226,8 @@ class Delivery:
 
     def _is_keyless(self, lane: Lane) -> bool:
         """Whether the client's own key is not for this upstream: it has one, or only stands in."""
-        return lane.upstream.key is not None or self._record.fallback is not None
+        is_other = lane.upstream.key is not None or self._record.fallback is not None
+        return is_other or self._gateway.accounts.is_required
 
     def _policy(self, lane: Lane) -> str:
         if self._wishes.fitting == "off":
@@ -227,21 +240,27 @@ class Delivery:
         own, keyless = lane.upstream.headers(form), self._is_keyless(lane)
         sent = heads.onward(self._given, own, keyless=keyless)
         path = connection.endpoint.chat_path
+        response: aiohttp.ClientResponse | None = None
         self.under_way = lane, out
         try:
             response = await connection.opened(
                 "POST", f"{path}?{query}" if query else path, out.raw, sent
             )
-        except ConnectionFailedError:
-            self.under_way = None
-            raise
-        try:
             arrived = await self._begun(lane, out, response)
         except BaseException:
-            response.close()
+            if response is not None:
+                response.close()
+            self._give_up()
             raise
         self.under_way = None
         return arrived
+
+    def _give_up(self) -> None:
+        """An upstream that was reached may have done its work, though nobody knows of it."""
+        if not was_reached():
+            self.under_way = None
+        elif self.under_way is not None and self._charge is not None:
+            self._charge.lose()
 
     async def _begun(self, lane: Lane, out: Outgoing, response: aiohttp.ClientResponse) -> Arrived:
         connection = lane.upstream.connection(self.asked.form)

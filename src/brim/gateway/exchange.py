@@ -16,6 +16,7 @@ from brim import learning
 from brim.errors import ProviderError
 from brim.gateway import bodies, faults, heads
 from brim.gateway.answering import JSON, Answering, printable_name
+from brim.gateway.charging import Charge
 from brim.gateway.delivery import Delivery
 from brim.gateway.fitting import Asked
 from brim.gateway.forms import form_of, require_conversation
@@ -27,6 +28,7 @@ from brim.usage import Usage, cost, reported_cost
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
+    from brim.accounts.claims import Settlement
     from brim.gateway.app import Gateway
     from brim.gateway.delivery import Arrived
     from brim.gateway.fitting import Outgoing
@@ -45,15 +47,17 @@ class Exchange(Answering):
         self._delivery: Delivery | None = None
         self._arrived: Arrived | None = None
         self._watch: StreamWatch | None = None
+        self._charge: Charge | None = None
 
     def close(self) -> None:
+        super().close()
         watch = self._watch
         if self.record.end == "client gone" and watch is not None and watch.is_ended:
             self.record.end = "whole"  # it had all of it, and did not wait for the line to close
         if self._arrived is not None:
             self._arrived.response.close()
 
-    def settle(self) -> None:
+    def settle(self) -> Settlement | None:
         if self._arrived is not None:
             self._settle(self._arrived)
         elif self._delivery is not None and self._delivery.under_way is not None:
@@ -61,6 +65,10 @@ class Exchange(Answering):
             lane, out = self._delivery.under_way
             self.record.is_usage_counted = True
             self._book(lane, Usage(out.plan.size), {})
+        if self._charge is None:
+            return None
+        is_answered = self._arrived is not None and self._arrived.is_answer
+        return self._charge.settlement(is_answered=is_answered)
 
     @property
     def is_urgent(self) -> bool:
@@ -82,6 +90,9 @@ class Exchange(Answering):
     async def _read(self) -> Delivery:
         """What the client wants."""
         gateway, record, given = self.gateway, self.record, self.given
+        access = await self._admitted()
+        if access is not None:
+            self._charge = Charge(gateway.accounts, access, record)
         raw = await self._body()
         wishes = wishes_in(given.wished)
         is_large = len(raw) >= LARGE
@@ -90,7 +101,8 @@ class Exchange(Answering):
         record.form, record.streamed = self.form.name, bodies.streams(body)
         record.model = printable_name(body.get("model"))
         require_conversation(self.form, body)
-        return Delivery(gateway, record, Asked(body, raw, self.form), wishes, given)
+        asked = Asked(body, raw, self.form)
+        return Delivery(gateway, record, asked, wishes, given, self._charge)
 
     # Back to the client
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from brim.errors import (
+    BooksAwayError,
     BrimError,
     BudgetError,
     ConnectionFailedError,
@@ -60,6 +61,8 @@ class FaultError(Exception):
             said = {"type": "error", "error": error}
             return orjson.dumps(said | {"request_id": request_id} if request_id else said)
         kind = "invalid_request_error" if self.status < 500 else "server_error"
+        if self.status == 429:
+            kind = self.code
         error_ = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
         return orjson.dumps({"error": error_})
 
@@ -93,6 +96,8 @@ def of_error(form: Form, error: BrimError) -> FaultError:
             return FaultError(400, "window_unknown", str(error))
         case InputError():
             return FaultError(400, "invalid_request", str(error), param=form.param)
+        case BooksAwayError():
+            return FaultError(503, "books_away", str(error), headers={"retry-after": "2"})
         case ProviderTimeoutError():
             return FaultError(504, "upstream_timeout", str(error))
         case ConnectionFailedError():

@@ -156,6 +156,8 @@ class Extras(NamedTuple):
 
     cache_marks: bool = False
     stream_usage: bool = False
+    reply_key: str | None = None
+    """Where the length of the answer is to be said, if the client says nothing of it."""
 
 
 class Outgoing(NamedTuple):
@@ -207,10 +209,15 @@ def outgoing(reading: Reading, plan: Plan, asked: Asked, extras: Extras) -> Outg
     hides = form is CHAT and extras.stream_usage and bodies.streams(body)
     hides = hides and not bodies.asks_for_usage(body)
     if hides:
-        body, raw = bodies.with_usage(body, unchanged)
-    else:
-        raw = bodies.written(body) if unchanged is None else unchanged
+        body, unchanged = bodies.with_usage(body, unchanged)
+    if extras.reply_key is not None and not _says_how_long(body, form):
+        body, unchanged = bodies.with_number(body, unchanged, extras.reply_key, plan.budget.reply)
+    raw = bodies.written(body) if unchanged is None else unchanged
     return Outgoing(raw, body, plan, reading, hides)
+
+
+def _says_how_long(body: Mapping[str, Any], form: Form) -> bool:
+    return any(isinstance(body.get(key), int) for key in form.wire.REPLY_KEYS)
 
 
 def marked(body: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:

@@ -66,6 +66,8 @@ SELDOM: Final = 16
 """Each of the first reports teaches, later one in so many."""
 
 
+_OPENAI_HOSTS: Final = ("api.openai.com", ".openai.azure.com")
+
 Brought = Callable[["Lane"], Mapping[str, str]]
 """What a question of brim's own to a lane's upstream carries of its client's headers."""
 
@@ -101,6 +103,14 @@ class Upstream:
 
     def headers(self, form: Form) -> Own:
         return self._headers[form.name]
+
+    def reply_key(self, form: Form) -> str:
+        """Where a request says how long its answer may be."""
+        if form.name != "openai":
+            return form.wire.REPLY_KEYS[0]
+        # OpenAI's newer models refuse the old name, and most other servers know no other.
+        is_theirs = self._connections[form.name].endpoint.host.endswith(_OPENAI_HOSTS)
+        return "max_completion_tokens" if is_theirs else "max_tokens"
 
     def counter(self, form: Form) -> ServerCounter:
         return self._counters[form.name]

@@ -29,8 +29,11 @@ class Listing:
         self._lanes = lanes
         self._offered: dict[str, tuple[float, list[str]]] = {}
 
-    async def models(self, given: Given) -> list[tuple[str, Upstream]]:
-        """The names that a client can use, each with the upstream that it leads to."""
+    async def models(self, given: Given | None) -> list[tuple[str, Upstream]]:
+        """The names that a client can use, each with the upstream that it leads to.
+
+        `given` are its headers, where its key is one of an upstream.
+        """
         asking = (self._offer(upstream, given) for upstream in self._lanes.upstreams)
         offers = await asyncio.gather(*asking)
         found: dict[str, Upstream] = {}
@@ -40,13 +43,15 @@ class Listing:
                     found.setdefault(name, upstream)
         return sorted(found.items())
 
-    async def _offer(self, upstream: Upstream, given: Given) -> list[str]:
+    async def _offer(self, upstream: Upstream, given: Given | None) -> list[str]:
         """The models that an upstream names; where it has patterns or no list, its server does."""
         named = [name for name in upstream.config.models if not is_pattern(name)]
         if named and len(named) == len(upstream.config.models):
             return named
         own = upstream.headers(upstream.forms[0])
-        brought = {} if upstream.key is not None else heads.asking(given, own, keyless=False)
+        brought: Mapping[str, str] = {}
+        if given is not None and upstream.key is None:
+            brought = heads.asking(given, own, keyless=False)
         if brought:
             offered = await _asked(upstream, brought) or []
         else:

@@ -292,7 +292,7 @@ def _record() -> Schema:
     usage = _whole({**dict.fromkeys(tokens, _NUMBER), "counted": {"type": "boolean"}})
     return {
         **dict.fromkeys(("id", "path", "format", "model"), _TEXT),
-        **dict.fromkeys(("upstream", "code", "policy", "fallback"), _MAYBE_TEXT),
+        **dict.fromkeys(("key", "project", "upstream", "code", "policy", "fallback"), _MAYBE_TEXT),
         **dict.fromkeys(("tokens_before", "tokens", "limit"), _MAYBE_NUMBER),
         **dict.fromkeys(("status", "resent"), _NUMBER),
         **dict.fromkeys(("cost", "first_byte"), _MAYBE_DECIMAL),

@@ -53,6 +53,10 @@ class Passage(Answering):
     _response: aiohttp.ClientResponse | None = None
 
     async def answer(self) -> None:
+        access = await self._admitted()
+        if access is not None and access.caps:
+            said = "what goes to this path is not counted, and this key has caps"
+            raise FaultError(403, "uncounted_path", said)
         raw = await self._body()
         upstream = self._upstream(raw)
         connection = upstream.connection(upstream.forms[0])
@@ -83,7 +87,8 @@ class Passage(Answering):
         if self.given.named("content-type") is not None:  # a form or a file, not JSON
             kept = {name: own.values[name] for name in own.values if name != "content-type"}
             own = heads.Own.of(kept)
-        sent = heads.onward(self.given, own, keyless=endpoint.key is not None)
+        is_keyless = endpoint.key is not None or self.gateway.accounts.is_required
+        sent = heads.onward(self.given, own, keyless=is_keyless)
         path = endpoint.under(self._path.removeprefix("/v1"))
         path = f"{path}?{self._query}" if self._query else path
         return await connection.opened(self._scope["method"], path, raw or None, sent)
@@ -108,5 +113,6 @@ class Passage(Answering):
         await self._put(b"", more=False)
 
     def close(self) -> None:
+        super().close()
         if self._response is not None:
             self._response.close()

@@ -26,7 +26,18 @@ MOST_MESSAGES: Final = 500_000
 
 
 UNKNOWN: Final = (
-    *("upstream", "code", "tokens_before", "tokens", "limit", "count", "policy", "fallback"),
+    *(
+        "key",
+        "project",
+        "upstream",
+        "code",
+        "tokens_before",
+        "tokens",
+        "limit",
+        "count",
+        "policy",
+        "fallback",
+    ),
     *("usage", "cost"),
 )
 """What of a request may not be known."""
@@ -108,6 +119,9 @@ class Record:
     """The same on the clock that durations are taken from."""
     form: str = ""
     model: str = ""
+    key: str | None = None
+    """The name of the key that pays, where keys are asked for."""
+    project: str | None = None
     upstream: str | None = None
     streamed: bool = False
     status: int = 0
@@ -172,6 +186,8 @@ class Record:
             "path": self.path,
             "format": self.form,
             "model": self.model,
+            "key": self.key,
+            "project": self.project,
             "upstream": self.upstream,
             "streamed": self.streamed,
             "status": self.status,

@@ -1,8 +1,8 @@
 """The gateway's own server: where it listens, what it bounds, and how it ends.
 
-uvicorn does the work. What it does otherwise: it listens on this machine only, a signal to stop
-lets running answers end and then leaves with code 0, and a taken port is an error of ours. Whoever
-wants another server takes `brim.gateway.asgi`.
+uvicorn does the work. What it does otherwise: it listens on this machine only unless keys are asked
+for, a signal to stop lets running answers end and then leaves with code 0, and a taken port is an
+error of ours. Whoever wants another server takes `brim.gateway.asgi`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import math
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -29,6 +30,8 @@ from brim.gateway.connection import BoundedConnection
 BACKLOG: Final = 2048
 KEEP_ALIVE_SECONDS: Final = 75
 """Longer than clients and proxies keep an idle connection, so that it is they who close it."""
+ARRIVING_SECONDS: Final = 0.2
+"""In which those who have connected when it closes can still say what they came for."""
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 Address: TypeAlias = IPv4Address | IPv6Address
@@ -41,13 +44,17 @@ def serve(
     stop_seconds: float,
     announce: Callable[[str], None],
     stopping: Callable[[], None],
+    drain_seconds: float = 0.0,
 ) -> None:
     """Answer the requests that come to a socket, until SIGTERM or Ctrl-C.
 
-    `announce` is told the address once requests can come, `stopping` is called when no more are
-    taken. Running answers then have `stop_seconds` to end; a second Ctrl-C ends them at once.
+    `announce` is told the address once requests can come, `stopping` is called when it is to end.
+    After SIGTERM requests are taken for `drain_seconds` more, in which a balancer finds out that
+    there should be none. Running answers then have `stop_seconds` to end; a second Ctrl-C ends them
+    at once.
     """
-    server = _Server(_settings(app, stop_seconds), _url(listener), announce, stopping)
+    settings = _settings(app, stop_seconds)
+    server = _Server(settings, _url(listener), announce, stopping, drain_seconds)
     _calm(logging.getLogger("uvicorn.error"))
     spare_the_collector()
     server.run(sockets=[listener])
@@ -65,9 +72,17 @@ def spare_the_collector() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
-def listening(host: str, port: int) -> socket.socket:
-    """A socket that is bound to an address of this machine; port 0 takes a free one."""
-    address = _loopback(host)
+def listening(host: str, port: int, *, has_keys: bool = False) -> socket.socket:
+    """A socket that is bound to an address; port 0 takes a free one.
+
+    One that other machines can reach is only for a gateway that asks for keys.
+    """
+    address = _address(host)
+    if not address.is_loopback and not has_keys:
+        raise InputError(
+            f"{host} can be reached from other machines, and whoever reaches it could spend your "
+            "money: make a key first with `brim keys add NAME`, or stay on 127.0.0.1"
+        )
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -84,21 +99,15 @@ def listening(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _loopback(host: str) -> Address:
-    """The address of a host, if nobody but this machine can reach it."""
+def _address(host: str) -> Address:
     try:
-        address = ip_address(host)
+        return ip_address(host)
     except ValueError:
-        try:
-            address = ip_address(socket.gethostbyname(host))
-        except (OSError, UnicodeError):
-            raise InputError(f"{host} is no address; 127.0.0.1 is the one to take") from None
-    if not address.is_loopback:
-        raise InputError(
-            f"{host} can be reached from other machines; brim serve listens on this machine only, "
-            "on 127.0.0.1: put a proxy with access control in front"
-        )
-    return address
+        pass
+    try:
+        return ip_address(socket.gethostbyname(host))
+    except (OSError, UnicodeError):
+        raise InputError(f"{host} is no address; 127.0.0.1 is the one to take") from None
 
 
 def _settings(app: ASGIApp, stop_seconds: float) -> uvicorn.Config:
@@ -127,8 +136,12 @@ class _Server(uvicorn.Server):
         address: str,
         announce: Callable[[str], None],
         stopping: Callable[[], None],
+        drain_seconds: float,
     ) -> None:
         super().__init__(config)
+        self._drain_seconds = drain_seconds
+        self._closes_at: float | None = None
+        """When it takes no more requests, once it is told to stop."""
         self._address = address
         self._announce = announce
         self._stopping = stopping
@@ -137,6 +150,19 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if not self.should_exit:
             self._announce(self._address)
+
+    async def on_tick(self, counter: int) -> bool:
+        if self._closes_at is not None and time.monotonic() >= self._closes_at:
+            self.should_exit = True
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        # uvicorn hangs up on those who were let in and were not heard yet: their request may be
+        # on its way, and a balancer could not send it to anybody else.
+        await asyncio.sleep(ARRIVING_SECONDS)
+        await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -148,9 +174,12 @@ class _Server(uvicorn.Server):
                 signal.signal(each, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if not self.should_exit:
+        is_first = self._closes_at is None
+        if is_first:
             self._stopping()
-        super().handle_exit(sig, frame)
+            self._closes_at = time.monotonic() + self._drain_seconds
+        if sig == signal.SIGINT or not (is_first and self._drain_seconds):
+            super().handle_exit(sig, frame)
 
 
 def _url(listener: socket.socket) -> str:

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
 import aiohttp
 import aiohttp.connector
@@ -22,6 +22,7 @@ from brim.errors import (
     InputError,
     ProviderError,
     ProviderTimeoutError,
+    UnreachableError,
 )
 from brim.providers import faults
 from brim.providers.network import Proxy, certificates, proxy_for
@@ -300,7 +301,7 @@ class Connection:
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
                 # A server may close a connection that was kept, just as it is used again.
                 is_new = isinstance(error, aiohttp.ClientConnectorError)
-                if is_new or session.closed or not _was_kept.get():
+                if is_new or session.closed or _line.get() != "kept":
                     raise
 
     async def _session_here(self) -> aiohttp.ClientSession:
@@ -383,22 +384,22 @@ class Connection:
     def _broken(self, error: Exception) -> ProviderError:
         host = self.endpoint.host
         if isinstance(error, aiohttp.ConnectionTimeoutError):
-            return ConnectionFailedError(
+            return UnreachableError(
                 f"{host} cannot be reached: nobody answers. Check the address and the network."
             )
         if isinstance(error, TimeoutError):
             return self._silent(None)
         if isinstance(error, aiohttp.ClientConnectorSSLError) and _is_plain_http(error):
-            return ConnectionFailedError(
+            return UnreachableError(
                 f"{host} does not speak https. Check whether the address begins with http://."
             )
         if isinstance(error, _CERTIFICATE):
-            return ConnectionFailedError(
+            return UnreachableError(
                 f"{host} shows a certificate that is not trusted: {error}. SSL_CERT_FILE can name "
                 "a file with the certificates to trust."
             )
         if isinstance(error, aiohttp.ClientConnectorError):
-            return ConnectionFailedError(
+            return UnreachableError(
                 f"{host} cannot be reached: {error.os_error.strerror or error.os_error}. "
                 "Check that the server runs, and that the address is right."
             )
@@ -496,8 +497,14 @@ def _is_plain_http(error: aiohttp.ClientConnectorSSLError) -> bool:
     return reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
 
 
-_was_kept: ContextVar[bool] = ContextVar("was_kept", default=False)
-"""Whether the last request of this task went over a connection that was kept from before."""
+_line: ContextVar[Literal["none", "new", "kept"]] = ContextVar("line", default="none")
+"""What the last request of this task went over: a connection that was kept from before, a new one,
+or none, because it was not reached."""
+
+
+def was_reached() -> bool:
+    """Whether a server may have been sent the last request of this task."""
+    return _line.get() != "none"
 
 
 class _Connector(aiohttp.TCPConnector):
@@ -510,9 +517,9 @@ class _Connector(aiohttp.TCPConnector):
     async def connect(
         self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
     ) -> aiohttp.connector.Connection:
-        _was_kept.set(False)
+        _line.set("none")
         connection = await super().connect(req, traces, timeout)
-        _was_kept.set(connection.protocol in self._known)
+        _line.set("kept" if connection.protocol in self._known else "new")
         self._known.add(connection.protocol)
         return connection
 

@@ -1,0 +1,13 @@
+-- id, name, hash of the secret, the key, its caps or nothing
+
+local id, name, hash, key, caps = unpack(ARGV)
+local holder = redis.call('HGET', at('keys'), id)
+-- No two calls have the same text, so this is one that came twice.
+if holder == key then return 1 end
+if holder or redis.call('HEXISTS', at('names'), name) == 1
+  or redis.call('HEXISTS', at('secrets'), hash) == 1 then return 0 end
+redis.call('HSET', at('keys'), id, key)
+redis.call('HSET', at('names'), name, id)
+redis.call('HSET', at('secrets'), hash, id)
+if caps ~= '' then redis.call('HSET', at('caps'), 'key:' .. id, caps) end
+return 1

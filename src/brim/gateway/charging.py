@@ -1,0 +1,125 @@
+"""Charging: what one request may cost at most, claimed before it is sent, and what it came to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from brim.accounts.caps import micro_dollars
+from brim.accounts.claims import Bill, Claim, Settlement
+from brim.gateway.faults import FaultError
+from brim.usage import Price, Usage, cost
+
+if TYPE_CHECKING:
+    from brim.accounts.keys import Access
+    from brim.gateway.accounts import Accounts
+    from brim.gateway.fitting import Outgoing
+    from brim.gateway.lanes import Lane
+    from brim.gateway.records import Record
+
+NOTHING = Bill()
+
+
+class Charge:
+    """The claim of one request; where it is tried at two upstreams, of both."""
+
+    def __init__(self, accounts: Accounts, access: Access, record: Record) -> None:
+        self._accounts = accounts
+        self._access = access
+        self._record = record
+        self._current = NOTHING
+        """What the upstream that is asked now may take."""
+        self._lost = NOTHING
+        """What earlier ones may have taken: they were sent the request, and nobody knows."""
+        self._is_claimed = False
+
+    @property
+    def is_capped(self) -> bool:
+        return bool(self._access.caps)
+
+    async def claim(self, lane: Lane, out: Outgoing) -> None:
+        """Set aside what this may come to. A fault where it must not be sent."""
+        worst = worst_bill(lane, out)
+        if worst.is_unpriced and self._access.has_cap_in("dollars"):
+            raise _unpriced(lane)
+        access, record = self._access, self._record
+        claim = Claim(
+            record.id,
+            access.key.id,
+            access.key.name,
+            access.key.project,
+            lane.model,
+            lane.upstream.name,
+            self._lost + worst,
+            access.caps,
+        )
+        self._is_claimed = await self._accounts.claim(claim)
+        self._current = worst
+
+    def lose(self) -> None:
+        """Nobody will know what the upstream that was asked took."""
+        self._lost, self._current = self._lost + self._current, NOTHING
+
+    def settlement(self, *, is_answered: bool) -> Settlement | None:
+        """What the request came to; None where nothing was claimed."""
+        if not self._is_claimed:
+            return None
+        record, bill = self._record, self._lost
+        if is_answered and record.usage is not None:
+            bill += _bill(record)
+        is_counted = record.is_usage_counted or bool(self._lost.tokens)
+        return Settlement(record.id, bill, is_counted)
+
+
+def _bill(record: Record) -> Bill:
+    assert record.usage is not None
+    if record.cost is None:
+        return Bill(record.usage, is_unpriced=True)
+    return Bill(record.usage, micro_dollars(record.cost))
+
+
+def worst_bill(lane: Lane, out: Outgoing) -> Bill:
+    """The most that a request can come to: its count, the margin, and the longest answers."""
+    plan, budget = out.plan, out.plan.budget
+    if not out.is_whole:  # the server keeps the rest, of which nobody knows more than the window
+        if lane.is_guessed:
+            raise FaultError(
+                400,
+                "uncountable",
+                "the server keeps this conversation, and nobody knows the model's window: what it "
+                f"costs cannot be bounded. Set upstreams.{lane.upstream.name}.window.",
+            )
+        prompt = budget.room
+    else:
+        prompt = plan.size + (0 if plan.counted is not None or plan.exact else budget.margin)
+    output = longest_answer(out.body, out.reading.form.REPLY_KEYS, budget.reply)
+    usage = Usage(input=prompt, output=output)
+    price = lane.target.price_for(prompt)
+    dearest = None if price is None else _dearest(price)
+    total = cost(usage, dearest)
+    return Bill(usage, is_unpriced=True) if total is None else Bill(usage, micro_dollars(total))
+
+
+def _dearest(price: Price) -> Price:
+    """Every token of the prompt at the most that one can cost."""
+    known = [rate for rate in (price.input, price.cached, price.written) if rate is not None]
+    return Price(input=max(known) if price.input is not None else None, output=price.output)
+
+
+def longest_answer(body: Mapping[str, Any], keys: Sequence[str], reply: int) -> int:
+    """Tokens of all answers that a body asks for; where it sets no bound, as much as is kept."""
+    bounds = [body[key] for key in keys if isinstance(body.get(key), int)]
+    choices = [body[key] for key in ("n", "best_of") if isinstance(body.get(key), int)]
+    return max(bounds, default=reply) * max(choices, default=1)
+
+
+def _unpriced(lane: Lane) -> FaultError:
+    name = lane.upstream.name
+    return FaultError(
+        403,
+        "price_unknown",
+        f"this key has a cap in dollars, and nobody knows what {lane.model} costs. Set "
+        f"upstreams.{name}.price = {{ input = …, output = … }}, in dollars per million tokens; "
+        "0 for a model that costs nothing.",
+        param="model",
+    )

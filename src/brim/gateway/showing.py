@@ -1,0 +1,285 @@
+"""Showing: the operator's page, and the numbers that only it asks for.
+
+The page is a handful of files that hold nothing and may be seen by anybody. What it shows it asks
+for as programs do, with the operator's key; names and sizes only, never what was said.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.responses import Response
+from starlette.routing import Route
+
+from brim.accounts.caps import Cap, Unit, dollars, key_scope, opens_at, project_scope
+from brim.gateway import bodies
+from brim.gateway.faults import FaultError
+
+if TYPE_CHECKING:
+    from datetime import date
+
+    from starlette.requests import Request
+
+    from brim.accounts.books import Books
+    from brim.accounts.claims import By, Counter, Spent
+    from brim.accounts.keys import Key
+    from brim.gateway.app import Gateway
+    from brim.gateway.lanes import Lane
+
+ASSETS: Final = "/brim/page/"
+"""Where the page's files are; they are public, like the page itself."""
+MOST_DAYS: Final = 366
+MOST_ROWS: Final = 500
+"""Keys, caps, models and so on that are told of; the rest is only counted."""
+
+_FOLDER: Final = Path(__file__).with_name("page")
+_TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript",
+                 ".svg": "image/svg+xml"}  # fmt: skip
+_HEADERS: Final = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-cache",
+}
+
+
+def routes(gateway: Gateway) -> list[Route]:
+    """The page, its files, and what it asks for beside the requests."""
+    shown = Showing(gateway)
+    return [
+        Route("/", page, methods=["GET"]),
+        Route(ASSETS + "{name}", asset, methods=["GET"]),
+        Route("/brim/spending", shown.spending, methods=["GET"]),
+        Route("/brim/lanes", shown.lanes, methods=["GET"]),
+    ]
+
+
+# The page
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """A file of the page as it is sent."""
+
+    raw: bytes
+    media: str
+    tag: str
+
+
+@cache
+def assets() -> Mapping[str, Asset]:
+    """All files of the page by name: what is asked for is looked up, and never opened."""
+    found = {}
+    for path in sorted(_FOLDER.iterdir()):
+        if (media := _TYPES.get(path.suffix)) is not None:
+            raw = path.read_bytes()
+            found[path.name] = Asset(raw, media, f'"{hashlib.sha256(raw).hexdigest()[:20]}"')
+    return found
+
+
+async def page(request: Request) -> Response:
+    return _sent(assets()["index.html"], request)
+
+
+async def asset(request: Request) -> Response:
+    found = assets().get(request.path_params["name"])
+    if found is None:
+        raise FaultError(404, "not_found", "the page has no such file")
+    return _sent(found, request)
+
+
+def _sent(asset: Asset, request: Request) -> Response:
+    headers = {**_HEADERS, "etag": asset.tag}
+    if request.headers.get("if-none-match") == asset.tag:
+        return Response(status_code=304, headers=headers)
+    return Response(asset.raw, headers=headers, media_type=asset.media)
+
+
+# What it shows
+
+
+class Showing:
+    """Spending against its caps, and what was learned of each model."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def spending(self, request: Request) -> Response:
+        """What was spent in the last days, by day, key, model and project, and what may be."""
+        since = datetime.now(UTC).date() - timedelta(days=_days(request) - 1)
+        accounts = self._gateway.accounts
+        told = await _told(accounts.books, since) if accounts.is_required else {}
+        return _json({"object": "brim.spending", "since": since.isoformat(), **_NOTHING, **told})
+
+    async def lanes(self, _: Request) -> Response:
+        """What is known of each model at each upstream, and where from; the latest asked first."""
+        latest = list(self._gateway.lanes)[::-1]
+        known = [_known(lane) for lane in latest[:MOST_ROWS]]
+        return _json({"object": "list", "data": known, "left_out": len(latest) - len(known)})
+
+
+def _days(request: Request) -> int:
+    asked = request.query_params.get("days", "30")
+    number = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 5 else 0
+    if not 0 < number <= MOST_DAYS:
+        raise FaultError(400, "invalid_request", f"days is a number from 1 to {MOST_DAYS}")
+    return number
+
+
+def _json(content: Mapping[str, Any]) -> Response:
+    return Response(
+        bodies.written(content),
+        headers={"cache-control": "no-store"},
+        media_type="application/json",
+    )
+
+
+# Spending
+
+_SUMS: Final[tuple[By, ...]] = ("day", "key", "model", "project")
+_NOTHING: Final[Mapping[str, Any]] = {
+    "has_accounts": False,
+    "keys": [],
+    "caps": [],
+    **{f"by_{by}": [] for by in _SUMS},
+    "left_out": 0,
+}
+
+
+async def _told(books: Books, since: date) -> dict[str, Any]:
+    keys, caps = await books.keys(), await books.caps()
+    names = {key.id: key.name for key in keys}
+    held = list(_held(caps, await books.counters(), names))
+    told: dict[str, list[dict[str, Any]]] = {
+        "keys": [_key(key, caps) for key in reversed(keys)],
+        "caps": sorted(held, key=_by_fullness, reverse=True),
+    }
+    for by in _SUMS:
+        called = names if by == "key" else {}
+        sums = [_sum(spent, called) for spent in await books.spent((by,), since)]
+        told[f"by_{by}"] = sums if by == "day" else sorted(sums, key=_by_size, reverse=True)
+    left_out = sum(max(0, len(rows) - MOST_ROWS) for rows in told.values())
+    shown = {name: rows[:MOST_ROWS] for name, rows in told.items()}
+    return {"has_accounts": True, **shown, "left_out": left_out}
+
+
+def _key(key: Key, caps: Mapping[str, Iterable[Cap]]) -> dict[str, Any]:
+    return {
+        "id": key.id,
+        "name": key.name,
+        "project": key.project,
+        "operator": key.is_operator,
+        "created": key.created,
+        "revoked": key.revoked,
+        "caps": [str(cap) for cap in caps.get(key_scope(key.id), ())],
+    }
+
+
+def _held(
+    caps: Mapping[str, Iterable[Cap]], counters: Iterable[Counter], names: Mapping[str, str]
+) -> Iterator[dict[str, Any]]:
+    """Every cap, with what stands against it in the period that runs now."""
+    against = {(each.scope, each.unit, _kind(each.period)): each for each in counters}
+    now = time.time()
+    for scope, held in caps.items():
+        for cap in held:
+            counter = against.get((scope, cap.unit, cap.period))
+            yield {
+                "scope": scope,
+                **_subject(scope, names),
+                "cap": str(cap),
+                "unit": cap.unit,
+                "period": cap.period,
+                "most": _amount(cap.most, cap.unit),
+                "spent": _amount(counter.spent if counter else 0, cap.unit),
+                "reserved": _amount(counter.reserved if counter else 0, cap.unit),
+                "opens": opens_at(cap.period, now),
+            }
+
+
+def _kind(period: str) -> str:
+    """Whether the name of a period is that of a day, of a month, or of all time."""
+    return {10: "day", 7: "month"}.get(len(period), period)
+
+
+def _subject(scope: str, names: Mapping[str, str]) -> dict[str, str]:
+    """Whom a scope is about, in the name that people know."""
+    kind, _, id = scope.partition(":")
+    if scope == key_scope(id):
+        return {"kind": "key", "name": names.get(id, id)}
+    if scope == project_scope(id):
+        return {"kind": "project", "name": id}
+    return {"kind": kind, "name": ""}
+
+
+def _amount(counted: int, unit: Unit) -> int | float:
+    """Dollars or tokens, as people count them."""
+    return float(dollars(counted)) if unit == "dollars" else counted
+
+
+def _by_fullness(held: Mapping[str, Any]) -> float:
+    taken = held["spent"] + held["reserved"]
+    return float(taken / held["most"]) if held["most"] else 1.0
+
+
+def _sum(spent: Spent, names: Mapping[str, str]) -> dict[str, Any]:
+    """What was spent on one day, or on one key, whose name goes before its id."""
+    (on,) = spent.on
+    usage = spent.bill.usage
+    return {
+        "on": on,
+        "name": names.get(on, on),
+        "requests": spent.requests,
+        "input": usage.input,
+        "cached": usage.cached,
+        "output": usage.output,
+        "cost": float(dollars(spent.bill.micro_dollars)),
+        "unpriced": spent.bill.is_unpriced,
+        "presumed": spent.presumed,
+    }
+
+
+def _by_size(sums: Mapping[str, Any]) -> tuple[float, int]:
+    return sums["cost"], sums["input"] + sums["output"]
+
+
+# Models
+
+
+def _known(lane: Lane) -> dict[str, Any]:
+    """What requests for a model are fitted to now, and what taught it."""
+    target, fitter = lane.target, lane.fitter(lane.policy)
+    budget = fitter.budget
+    calibration = target.calibration
+    is_known = not lane.is_guessed
+    return {
+        "upstream": lane.upstream.name,
+        "model": lane.model,
+        "server": lane.kind,
+        "policy": lane.policy,
+        "window": budget.window if is_known else None,
+        "reply": budget.reply,
+        "margin": budget.margin if is_known else None,
+        "limit": budget.limit if is_known else None,
+        "source": target.window_source,
+        "exact": not fitter.counter.uncertainty,
+        "refused_above": calibration.window_at(target.server_window),
+        "guessed_limit": target.ceiling,
+        "ratio": calibration.ratio if calibration.ratios else None,
+        "ratios": list(calibration.ratios),
+        "density": calibration.density if calibration.densities else None,
+        "offset": calibration.offset,
+        "accepted": lane.accepted or None,
+    }
