@@ -1,48 +1,125 @@
-"""Requests in the three formats, and how their errors are read."""
+"""Requests in the three formats, told apart by their paths, and how their answers are read."""
 
 from __future__ import annotations
 
 import json
 import socket
+import ssl
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
 
 import httpx
 
+from brim.wire.replies import reply_of
+from brim.wire.streams import StreamFold
 from tests.gateway.running import Running
 
-LONG = 30.0
+CHAT: Final = "/v1/chat/completions"
+MESSAGES: Final = "/v1/messages"
+RESPONSES: Final = "/v1/responses"
+PATHS: Final = (CHAT, MESSAGES, RESPONSES)
+COUNT_TOKENS: Final = "/v1/messages/count_tokens"
+INPUT_TOKENS: Final = "/v1/responses/input_tokens"
+LONG: Final = 60.0
 """Seconds that no test waits."""
-PATHS = {
-    "openai": "/v1/chat/completions",
-    "anthropic": "/v1/messages",
-    "responses": "/v1/responses",
-}
+_PLAIN: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""No test asks over TLS, so none has to wait until all the world's certificates are read."""
 
 
-def body_of(form: str, *turns: str, model: str = "scripted", **more: Any) -> dict[str, Any]:
-    """A request in a format: turns of user and assistant by turns, the first one the user's."""
-    said = [
-        {"role": "assistant" if place % 2 else "user", "content": turn}
-        for place, turn in enumerate(turns)
-    ]
-    key = "input" if form == "responses" else "messages"
-    least = {"max_tokens": 16} if form == "anthropic" else {}
-    return {"model": model, key: said, **least, **more}
+# What is asked
+
+Turn = str | tuple[str, str] | Mapping[str, Any]
+"""A text, its role told by its place; a role and a text; or a message as the format has it."""
+
+
+def body_of(
+    path: str, *turns: Turn, reply: int | None = None, model: Any = "scripted", **more: Any
+) -> dict[str, Any]:
+    """A request for an answer, of which the first turn is the user's.
+
+    Without a `reply` it says how long that may be only where the format must be told.
+    """
+    said = [_message(place, turn) for place, turn in enumerate(turns)]
+    if reply is None and path.startswith(MESSAGES):
+        reply = 16
+    words = {} if reply is None else {_reply_key(path): reply}
+    return {"model": model, messages_key(path): said, **words, **more}
+
+
+def _message(place: int, turn: Turn) -> Mapping[str, Any]:
+    match turn:
+        case str():
+            return {"role": "assistant" if place % 2 else "user", "content": turn}
+        case (role, text):
+            return {"role": role, "content": text}
+        case _:
+            return turn
+
+
+def messages_key(path: str) -> str:
+    """The field of a body in which the conversation stands."""
+    return "input" if path.startswith(RESPONSES) else "messages"
+
+
+def turns_in(path: str, body: Mapping[str, Any]) -> list[Any]:
+    return list(body[messages_key(path)])
+
+
+def _reply_key(path: str) -> str:
+    return "max_output_tokens" if path.startswith(RESPONSES) else "max_tokens"
+
+
+def posted(
+    address: str, path: str, body: object, headers: Mapping[str, str] | None = None
+) -> httpx.Response:
+    """What the server at an address answers at a path to bytes, or to what can be JSON."""
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    own = {"content-type": "application/json", "accept-encoding": "identity"}
+    with httpx.Client(headers=own, timeout=LONG, verify=_PLAIN) as client:
+        return client.post(httpx.URL(address).join(path), content=raw, headers=headers)
 
 
 def ask(
     server: Running,
-    form: str,
-    *turns: str,
-    headers: Mapping[str, str] | Sequence[tuple[str, str]] | None = None,
+    path: str,
+    *turns: Turn,
+    headers: Mapping[str, str] | None = None,
     **more: Any,
 ) -> httpx.Response:
     """Send such a request, and take its answer whole."""
-    raw = json.dumps(body_of(form, *turns, **more))
-    given = httpx.Headers(headers)
-    return httpx.post(server.url + PATHS[form], content=raw, headers=given, timeout=LONG)
+    return posted(server.url, path, body_of(path, *turns, **more), headers)
+
+
+@contextmanager
+def begun(server: Running, path: str, goes_on: threading.Event) -> Iterator[httpx.Response]:
+    """A stream that has begun, from an upstream that holds it; when the block ends, it goes on."""
+    body = body_of(path, "hi", stream=True)
+    with httpx.stream("POST", server.url + path, json=body, timeout=LONG) as answer:
+        pieces = answer.iter_bytes()
+        next(pieces)
+        try:
+            yield answer
+        finally:
+            goes_on.set()
+        for _ in pieces:
+            pass
+
+
+# What is answered
+
+
+def spoken(answer: httpx.Response) -> str:
+    """What the model says, whole or in a stream."""
+    if answer.content.lstrip().startswith(b"{"):
+        return reply_of(answer.json()).text
+    fold = StreamFold()
+    for line in answer.content.splitlines():
+        if line.startswith(b"data: {"):
+            fold.add(json.loads(line.removeprefix(b"data: ")))
+    return fold.reply().text
 
 
 def told(server: Running, answer: httpx.Response) -> dict[str, Any]:
@@ -52,11 +129,11 @@ def told(server: Running, answer: httpx.Response) -> dict[str, Any]:
     return found
 
 
-def code_of(form: str, answer: httpx.Response) -> str:
+def code_of(path: str, answer: httpx.Response) -> str:
     """The word of an error that a client's library looks at; fails where it finds none."""
     said = answer.json()
     assert answer.headers["content-type"] == "application/json"
-    if form == "anthropic":
+    if path == MESSAGES:
         assert said["type"] == "error"
         assert said["request_id"] == answer.headers["brim-request-id"]
         assert said["error"].keys() == {"type", "message"}
@@ -65,7 +142,7 @@ def code_of(form: str, answer: httpx.Response) -> str:
     return str(said["error"]["code"])
 
 
-def eventually(is_so: Callable[[], bool]) -> None:
+def eventually(is_so: Callable[[], object]) -> None:
     """Wait for what another thread does without telling; fails where it does not come."""
     end = time.monotonic() + LONG
     while not is_so():
@@ -87,14 +164,14 @@ def connected(server: Running) -> socket.socket:
     return client
 
 
-def head(form: str, *headers: str) -> bytes:
-    lines = (f"POST {PATHS[form]} HTTP/1.1", "Host: brim", *headers, "", "")
+def head(path: str, *headers: str) -> bytes:
+    lines = (f"POST {path} HTTP/1.1", "Host: brim", *headers, "", "")
     return "\r\n".join(lines).encode()
 
 
-def sent(server: Running, form: str, body: Mapping[str, Any]) -> socket.socket:
+def sent(server: Running, path: str, body: Mapping[str, Any]) -> socket.socket:
     """A connection on which a request has been sent, and nothing read."""
     raw = json.dumps(body).encode()
     client = connected(server)
-    client.sendall(head(form, f"Content-Length: {len(raw)}") + raw)
+    client.sendall(head(path, f"Content-Length: {len(raw)}") + raw)
     return client

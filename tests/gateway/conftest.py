@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from brim.testing import Scripted
+from tests.gateway.running import SECRET, Running, config_of, running
 
 
 @pytest.fixture(autouse=True)
@@ -11,3 +15,24 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "state"
     monkeypatch.setenv("BRIM_STATE", str(folder))
     return folder
+
+
+@pytest.fixture(autouse=True, scope="module")
+def shared_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A folder for what those gateways learn that all tests of a module ask."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BRIM_STATE", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[Scripted]:
+    with Scripted("Hello.", window=4_000) as provider:
+        yield provider
+
+
+@pytest.fixture(scope="module")
+def served(upstream: Scripted) -> Iterator[Running]:
+    """A gateway before that upstream, which all tests of a module ask."""
+    with running(config_of(upstream.url, key_env="KEY"), {"KEY": SECRET}) as served:
+        yield served

@@ -3,13 +3,14 @@
     with running(config_of(provider), {"KEY": "secret"}) as gateway:
         openai.OpenAI(base_url=f"{gateway.url}/v1")
 
-What it learns is kept in the folder that BRIM_STATE names: two of them, one after the other, are a
-gateway that was restarted.
+What it learns and its books are kept in the folder that BRIM_STATE names: two of them, one after
+the other, are a gateway that was restarted.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -25,6 +26,8 @@ from brim.gateway.serving import listening
 from brim.providers.endpoint import Format
 
 FORMATS: Final[tuple[Format, ...]] = ("openai", "anthropic", "responses")
+SECRET: Final = "sk-upstream-d41d8cd98f"
+"""A key of an upstream, which nobody else is shown."""
 
 
 class Running(NamedTuple):
@@ -49,7 +52,8 @@ def config_of(*endpoints: str, **settings: Any) -> Config:
 @contextmanager
 def running(config: Config, environment: Mapping[str, str] | None = None) -> Iterator[Running]:
     """A gateway that serves until the block ends, and then lets running answers end."""
-    app = create_app(config, environment or {})
+    state = {name: value for name, value in os.environ.items() if name == "BRIM_STATE"}
+    app = create_app(config, {**state, **(environment or {})})
     with listening("127.0.0.1", 0) as listener:
         server = _Server(
             uvicorn.Config(

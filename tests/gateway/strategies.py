@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 from hypothesis import strategies as st
+
+from tests.gateway.asking import CHAT, COUNT_TOKENS, INPUT_TOKENS, MESSAGES, RESPONSES
 
 _WORDS: Final = (
     *("", "a", "assistant", "user", "system", "tool", "text", "stop", "function", "\ud83d", "\x00"),
@@ -83,3 +86,101 @@ def _places(value: Any) -> list[tuple[Any, Any]]:
     own = [(value, key) for key in keys]
     inner = (value[key] for key in keys if isinstance(value[key], dict | list))
     return own + [place for each in inner for place in _places(each)]
+
+
+# Requests
+
+_LONG: Final = "So many words that they do not fit. " * 200
+_CHAT: Final[dict[str, Any]] = {
+    "model": "gpt-4o",
+    "stream": False,
+    "max_tokens": 9,
+    "tools": [{"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}],
+    "messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "What is in the file?"}]},
+        {"role": "assistant", "content": None, "reasoning_content": "Let me look.",
+         "tool_calls": [{"id": "call_1", "type": "function",
+                         "function": {"name": "read", "arguments": '{"path": "a"}'}}]},
+        {"role": "tool", "tool_call_id": "call_1", "content": _LONG},
+        {"role": "assistant", "content": "Words."},
+        {"role": "user", "content": [
+            {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}},
+            {"type": "text", "text": "And in this picture?"}]},
+        {"role": "assistant", "content": "A cat."},
+        {"role": "user", "content": "Whose?"},
+    ],
+}  # fmt: skip
+_MESSAGES: Final[dict[str, Any]] = {
+    "model": "claude-sonnet-5",
+    "stream": False,
+    "max_tokens": 9,
+    "thinking": {"type": "enabled", "budget_tokens": 5},
+    "system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
+    "tools": [{"name": "read", "input_schema": {"type": "object"}}],
+    "messages": [
+        {"role": "user", "content": "What is in the file?"},
+        {"role": "assistant", "content": [
+            {"type": "thinking", "thinking": "Let me look.", "signature": "abc"},
+            {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {"path": "a"}}]},
+        {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "toolu_1",
+             "content": [{"type": "text", "text": _LONG}]},
+            {"type": "text", "text": "Go on."}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "Words."}]},
+        {"role": "user", "content": [
+            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ""}},
+            {"type": "text", "text": "And in this picture?"}]},
+        {"role": "assistant", "content": "A cat."},
+        {"role": "user", "content": "Whose?"},
+    ],
+}  # fmt: skip
+_RESPONSES: Final[dict[str, Any]] = {
+    "model": "gpt-5-mini",
+    "stream": False,
+    "max_output_tokens": 9,
+    "instructions": "Be brief.",
+    "tools": [{"type": "function", "name": "read", "parameters": {"type": "object"}}],
+    "input": [
+        {"role": "user", "content": "What is in the file?"},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "abc"},
+        {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "read",
+         "arguments": '{"path": "a"}'},
+        {"type": "function_call_output", "call_id": "call_1", "output": _LONG},
+        {"type": "message", "role": "assistant",
+         "content": [{"type": "output_text", "text": "Words.", "annotations": []}]},
+        {"role": "user", "content": [{"type": "input_image", "image_url": "https://a.example/b"},
+                                     {"type": "input_text", "text": "And in this picture?"}]},
+        {"role": "assistant", "content": "A cat."},
+        {"role": "user", "content": "Whose?"},
+    ],
+}  # fmt: skip
+BODIES: Final[Mapping[str, dict[str, Any]]] = {
+    CHAT: _CHAT,
+    MESSAGES: _MESSAGES,
+    RESPONSES: _RESPONSES,
+    COUNT_TOKENS: _MESSAGES,
+    INPUT_TOKENS: _RESPONSES,
+}
+"""A good body for each path: words, calls, results, thinking, pictures."""
+
+heads: Final = st.fixed_dictionaries(
+    {},
+    optional={
+        "brim-policy": st.sampled_from(["steady", "thrift", "rolling", "sliding"]),
+        "brim-fitting": st.sampled_from(["on", "off", "dry-run"]),
+        "brim-cache-marks": st.sampled_from(["on", "off"]),
+    },
+)
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> tuple[str, bytes, dict[str, str]]:
+    """A path, a body that was good before somebody had his hands on it, and wishes."""
+    path = draw(st.sampled_from([*BODIES]))
+    body = draw(mutated(BODIES[draw(st.sampled_from([path, path, *BODIES]))]))
+    raw = json.dumps(body).encode()
+    if draw(st.integers(0, 9)) == 0:
+        place = draw(st.integers(0, len(raw)))
+        raw = raw[:place] + draw(st.binary(max_size=3)) + raw[place:]
+    return path, raw, draw(heads)

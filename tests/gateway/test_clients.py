@@ -10,6 +10,7 @@ import pytest
 
 from brim.local import LocalServer
 from tests.conftest import LlamaWith
+from tests.gateway.asking import CHAT, MESSAGES, body_of
 from tests.gateway.clients import (
     ASKING,
     WORDS,
@@ -19,7 +20,6 @@ from tests.gateway.clients import (
     long_talk,
     openai_client,
 )
-from tests.gateway.posting import CHAT, MESSAGES, body_of
 from tests.gateway.running import Running, config_of, running
 
 TURNS = long_talk(120)
@@ -51,7 +51,7 @@ def test_no_history_is_too_long(ask: Asking, llama: LocalServer) -> None:
 
 def test_headers_say_what_was_cut(llama: LocalServer) -> None:
     def asked(path: str) -> Any:
-        return body_of(path, TURNS, reply=4) | {"model": llama.model}
+        return body_of(path, *TURNS, reply=4, model=llama.model)
 
     with (
         gateway_to(llama) as gateway,

@@ -12,8 +12,8 @@ import pytest
 from brim.config import Config, UpstreamConfig
 from brim.gateway.serving import listening
 from brim.testing import Answer, Asked, Fault, Say, Script, Scripted
+from tests.gateway.asking import CHAT, MESSAGES, PATHS, Turn, body_of, posted, spoken, turns_in
 from tests.gateway.clients import long_talk, openai_client
-from tests.gateway.posting import CHAT, MESSAGES, PATHS, body_of, posted, turns_in
 from tests.gateway.running import FORMATS, Running, running
 
 TURNS = long_talk(60)
@@ -53,6 +53,11 @@ def nobody() -> Iterator[str]:
     yield f"http://127.0.0.1:{port}/v1"
 
 
+def for_large(path: str, *turns: Turn, **more: Any) -> dict[str, Any]:
+    """A request that goes to the first."""
+    return body_of(path, *turns, model="large", reply=20, **more)
+
+
 FAILURES: dict[str, Answer] = {
     "500": Fault(500),
     "503": Fault(503),
@@ -66,10 +71,10 @@ FAILURES: dict[str, Answer] = {
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
 @pytest.mark.parametrize("path", PATHS)
 def test_another_upstream_stands_in(path: str, failure: Answer, is_streamed: bool) -> None:
-    body = body_of(path, TURNS, stream=is_streamed, unknown={"a": 1}) | {"model": "large"}
+    body = for_large(path, *TURNS, stream=is_streamed, unknown={"a": 1})
     with two(failure, "Blue.") as (gateway, asked):
         answer = posted(gateway.url, path, body)
-        assert (answer.status, answer.text) == (200, "Blue.")
+        assert (answer.status_code, spoken(answer)) == (200, "Blue.")
         assert answer.headers["brim-fallback"] == "small"
         assert answer.headers["brim-upstream"] == "second"
         assert int(answer.headers["brim-limit"]) < SMALL
@@ -93,23 +98,23 @@ def test_an_upstream_that_cannot_be_reached() -> None:
 
 
 def test_what_has_begun_is_not_begun_anew() -> None:
-    body = body_of(CHAT, TURNS, stream=True) | {"model": "large"}
+    body = for_large(CHAT, *TURNS, stream=True)
     with two(Say("It is blue.", cut_after=2), "Green.") as (gateway, asked):
         answer = posted(gateway.url, CHAT, body)
-        assert b'"content": "It"' in answer.raw
-        assert b"Green" not in answer.raw
-        assert b'"error"' in answer.raw.rpartition(b"data: ")[2]
+        assert b'"content": "It"' in answer.content
+        assert b"Green" not in answer.content
+        assert b'"error"' in answer.content.rpartition(b"data: ")[2]
         assert "brim-fallback" not in answer.headers
         assert not asked
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
 def test_what_another_would_not_do_better_is_told(status: int) -> None:
-    body = body_of(CHAT, TURNS) | {"model": "large"}
+    body = for_large(CHAT, *TURNS)
     with two(Fault(status, "no"), "Blue.") as (gateway, asked):
         answer = posted(gateway.url, CHAT, body)
-        assert answer.status == status
-        assert answer.body["error"]["message"] == "no"
+        assert answer.status_code == status
+        assert answer.json()["error"]["message"] == "no"
         assert not asked
 
 
@@ -130,11 +135,11 @@ CANNOT: dict[str, Answer] = {
 def test_the_first_word_holds_where_nobody_can_stand_in(
     path: str, second: Answer, is_streamed: bool
 ) -> None:
-    body = body_of(path, TURNS, stream=is_streamed) | {"model": "large"}
+    body = for_large(path, *TURNS, stream=is_streamed)
     with two(LATER, second) as (gateway, asked):
         answer = posted(gateway.url, path, body)
         assert len(asked) == 1
-    assert (answer.status, answer.body["error"]["message"]) == (429, "slow down")
+    assert (answer.status_code, answer.json()["error"]["message"]) == (429, "slow down")
     assert answer.headers["retry-after"] == "30"
     assert answer.headers["brim-upstream"] == "first"
     assert int(answer.headers["brim-limit"]) > SMALL
@@ -147,8 +152,8 @@ def test_the_first_word_holds_where_the_other_cannot_be_reached() -> None:
         nobody() as second,
         running(config(large.url, second)) as gateway,
     ):
-        answer = posted(gateway.url, CHAT, body_of(CHAT, TURNS) | {"model": "large"})
-    assert (answer.status, answer.headers["retry-after"]) == (429, "30")
+        answer = posted(gateway.url, CHAT, for_large(CHAT, *TURNS))
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "30")
     assert "brim-fallback" not in answer.headers
 
 
@@ -165,10 +170,10 @@ def test_another_stands_in_for_one_that_is_busy_before_the_first_token(
     path: str, error: dict[str, Any]
 ) -> None:
     busy = Fault(529, error=error, in_stream=True)
-    body = body_of(path, TURNS, stream=True) | {"model": "large"}
+    body = for_large(path, *TURNS, stream=True)
     with two(busy, "Blue.") as (gateway, asked):
         answer = posted(gateway.url, path, body)
-        assert (answer.status, answer.text) == (200, "Blue.")
+        assert (answer.status_code, spoken(answer)) == (200, "Blue.")
         assert answer.headers["brim-fallback"] == "small"
         assert len(asked) == 1
 
@@ -177,19 +182,19 @@ def test_another_stands_in_for_one_that_is_busy_before_the_first_token(
 def test_another_stands_in_for_one_that_is_busy_with_a_status_of_success(path: str) -> None:
     busy = Fault(200, error={"code": 503, "message": "Provider returned error"})
     with two(busy, "Blue.") as (gateway, _):
-        answer = posted(gateway.url, path, body_of(path, TURNS) | {"model": "large"})
-        assert (answer.status, answer.text) == (200, "Blue.")
+        answer = posted(gateway.url, path, for_large(path, *TURNS))
+        assert (answer.status_code, spoken(answer)) == (200, "Blue.")
 
 
 def test_what_the_first_said_in_a_stream_comes_whole_where_nobody_can_stand_in() -> None:
     busy = Fault(529, error={"type": "overloaded_error", "message": "first"}, in_stream=True)
-    body = body_of(MESSAGES, TURNS, stream=True) | {"model": "large"}
+    body = for_large(MESSAGES, *TURNS, stream=True)
     with two(busy, Fault(500)) as (gateway, asked):
         answer = posted(gateway.url, MESSAGES, body)
         assert len(asked) == 1
-    assert answer.status == 200
-    assert answer.raw.startswith(b"event: message_start")
-    assert json.loads(answer.raw.rpartition(b"data: ")[2])["error"]["message"] == "first"
+    assert answer.status_code == 200
+    assert answer.content.startswith(b"event: message_start")
+    assert json.loads(answer.content.rpartition(b"data: ")[2])["error"]["message"] == "first"
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -199,31 +204,30 @@ def test_none_of_them_can_be_reached(path: str) -> None:
         nobody() as second,
         running(config(first, second)) as gateway,
     ):
-        answer = posted(gateway.url, path, body_of(path, TURNS) | {"model": "large"})
-        assert answer.status == 502
-        assert "cannot be reached" in answer.body["error"]["message"]
+        answer = posted(gateway.url, path, for_large(path, *TURNS))
+        assert answer.status_code == 502
+        assert "cannot be reached" in answer.json()["error"]["message"]
         if path == MESSAGES:
-            assert answer.body["type"] == "error"
+            assert answer.json()["type"] == "error"
         else:
-            assert answer.body["error"]["code"] == "upstream_unreachable"
+            assert answer.json()["error"]["code"] == "upstream_unreachable"
 
 
 def test_one_that_speaks_another_format_cannot_stand_in() -> None:
-    body = body_of(CHAT, TURNS) | {"model": "large"}
+    body = for_large(CHAT, *TURNS)
     with two(Fault(500, "first"), "Blue.", format=("anthropic",)) as (gateway, asked):
         answer = posted(gateway.url, CHAT, body)
-        assert (answer.status, answer.body["error"]["message"]) == (500, "first")
+        assert (answer.status_code, answer.json()["error"]["message"]) == (500, "first")
         assert "brim-fallback" not in answer.headers
         assert not asked
 
 
 @pytest.mark.parametrize("path", PATHS)
 def test_what_cannot_fit_the_one_that_stands_in(path: str) -> None:
-    huge = [("user", "word " * 2_000)]
     with two(LATER, "Blue.") as (gateway, asked):
-        answer = posted(gateway.url, path, body_of(path, huge) | {"model": "large"})
+        answer = posted(gateway.url, path, for_large(path, ("user", "word " * 2_000)))
         assert not asked
-    assert (answer.status, answer.headers["retry-after"]) == (429, "30")
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "30")
     assert int(answer.headers["brim-tokens"]) > SMALL
 
 
@@ -239,7 +243,7 @@ def test_each_is_sent_its_own_key() -> None:
         )  # fmt: skip
         with running(settings, {"first": "one", "second": "two"}) as gateway:
             heads = {"authorization": "Bearer mine"}
-            posted(gateway.url, CHAT, body_of(CHAT, TURNS) | {"model": "large"}, heads)
+            posted(gateway.url, CHAT, for_large(CHAT, *TURNS), heads)
         keys = [each.headers["Authorization"] for each in (*large.requests, *small.requests)]
     assert keys == ["Bearer one", "Bearer two"]
 
@@ -249,6 +253,6 @@ def test_the_clients_own_key_is_not_shown_to_the_one_that_stands_in(path: str) -
     names = ("x-api-key", "api-key", "x-goog-api-key", "openai-organization", "openai-project")
     keys = {"authorization": "Bearer of-the-client"} | dict.fromkeys(names, "of-the-client")
     with two(Fault(500), "Blue.") as (gateway, asked):
-        answer = posted(gateway.url, path, body_of(path, TURNS) | {"model": "large"}, keys)
+        answer = posted(gateway.url, path, for_large(path, *TURNS), keys)
     assert answer.headers["brim-fallback"] == "small"
     assert "of-the-client" not in str(asked[0].headers)

@@ -16,30 +16,20 @@ import pytest
 
 from brim.config import GatewayConfig
 from brim.testing import Scripted
-from tests.gateway.running import Running, config_of, running
+from tests.gateway.asking import (
+    CHAT,
+    COUNT_TOKENS,
+    INPUT_TOKENS,
+    MESSAGES,
+    PATHS,
+    RESPONSES,
+    body_of,
+    messages_key,
+)
+from tests.gateway.running import SECRET, Running, config_of, running
 
-CHAT = "/v1/chat/completions"
-MESSAGES = "/v1/messages"
-RESPONSES = "/v1/responses"
-COUNT_TOKENS = "/v1/messages/count_tokens"
-INPUT_TOKENS = "/v1/responses/input_tokens"
-PATHS = (CHAT, MESSAGES, RESPONSES, COUNT_TOKENS, INPUT_TOKENS)
-SECRET = "sk-upstream-d41d8cd98f"
+ALL_PATHS = (*PATHS, COUNT_TOKENS, INPUT_TOKENS)
 HIDDEN = "a-word-that-nobody-repeats"
-
-
-@pytest.fixture(scope="module")
-def upstream() -> Iterator[Scripted]:
-    with Scripted("Hello.", window=4_000) as provider:
-        yield provider
-
-
-@pytest.fixture(scope="module")
-def served(upstream: Scripted, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BRIM_STATE", str(tmp_path_factory.mktemp("state")))
-        with running(config_of(upstream.url, key_env="KEY"), {"KEY": SECRET}) as served:
-            yield served
 
 
 @pytest.fixture
@@ -52,15 +42,12 @@ def client(served: Running) -> Iterator[httpx.Client]:
 
 def body_for(path: str, **fields: Any) -> dict[str, Any]:
     """The smallest good body for a path, with other fields over it."""
-    said = [{"role": "user", "content": "Hello?"}]
-    if path in (RESPONSES, INPUT_TOKENS):
-        return {"model": "m", "input": said, **fields}
-    return {"model": "m", "max_tokens": 5, "messages": said, **fields}
+    return body_of(path, "Hello?", **{"model": "m", **fields})
 
 
 def conversation(path: str, value: object) -> dict[str, Any]:
     """A body with something else where the messages belong."""
-    return body_for(path, **{"input" if path in (RESPONSES, INPUT_TOKENS) else "messages": value})
+    return body_for(path, **{messages_key(path): value})
 
 
 def posted(client: httpx.Client, path: str, raw: bytes, **headers: str) -> httpx.Response:
@@ -117,7 +104,7 @@ NO_OBJECTS = {
 }
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", ALL_PATHS)
 @pytest.mark.parametrize(("raw", "said"), NO_OBJECTS.values(), ids=NO_OBJECTS)
 def test_what_is_no_json_object_is_refused(
     client: httpx.Client, path: str, raw: bytes, said: str
@@ -170,7 +157,7 @@ WRONG: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", ALL_PATHS)
 @pytest.mark.parametrize("fields", WRONG.values(), ids=WRONG)
 def test_a_field_that_brim_must_read_is_refused_where_it_is_of_a_wrong_type(
     client: httpx.Client, path: str, fields: Mapping[str, Any]
@@ -199,7 +186,7 @@ PASSED_ON: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("path", [CHAT, MESSAGES, RESPONSES])
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("fields", PASSED_ON.values(), ids=PASSED_ON)
 def test_what_only_the_upstream_can_judge_reaches_it_byte_for_byte(
     client: httpx.Client, upstream: Scripted, path: str, fields: Mapping[str, Any]
@@ -209,7 +196,7 @@ def test_what_only_the_upstream_can_judge_reaches_it_byte_for_byte(
     assert upstream.requests[-1].raw == raw
 
 
-@pytest.mark.parametrize("path", [CHAT, MESSAGES, RESPONSES])
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(
     "text", [b'"\\ud83d"', b'"\\udc00 and \\ud83d\\ud83d"', b'"\\u0000"', b'"\\ufeff"'],
     ids=["half an emoji", "three halves", "a zero", "a byte order mark"],
@@ -223,7 +210,7 @@ def test_odd_characters_reach_the_upstream_as_they_are(
     assert upstream.requests[-1].raw == raw
 
 
-@pytest.mark.parametrize("path", [CHAT, MESSAGES, RESPONSES])
+@pytest.mark.parametrize("path", PATHS)
 def test_half_an_emoji_survives_a_cut(client: httpx.Client, upstream: Scripted, path: str) -> None:
     said: list[Any] = [{"role": "user", "content": f"{n} {'word ' * 100}\ud83d"} for n in range(99)]
     for turn in said[1::2]:
@@ -232,7 +219,7 @@ def test_half_an_emoji_survives_a_cut(client: httpx.Client, upstream: Scripted, 
     assert answer.status_code == 200
     assert answer.headers["brim-cut"].startswith("dropped=")
     assert upstream.requests[-1].raw.count(b"\\ud83d") < 99
-    assert upstream.requests[-1].body["input" if path == RESPONSES else "messages"][-1] == said[-1]
+    assert upstream.requests[-1].body[messages_key(path)][-1] == said[-1]
 
 
 @pytest.mark.parametrize(
@@ -262,7 +249,7 @@ DEEP_PLACES: Mapping[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", ALL_PATHS)
 @pytest.mark.parametrize("place", DEEP_PLACES)
 def test_what_is_nested_deeply_is_taken_or_refused(
     client: httpx.Client, path: str, place: str
@@ -303,7 +290,7 @@ def test_a_body_of_200000_messages_stops_nobody_else(client: httpx.Client, serve
     assert answers[0].headers["brim-cut"].startswith("dropped=")
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", ALL_PATHS)
 def test_a_body_that_is_too_large_is_refused(upstream: Scripted, path: str) -> None:
     config = config_of(upstream.url)
     small = GatewayConfig(max_body_bytes=10_000)

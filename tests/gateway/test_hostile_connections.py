@@ -6,39 +6,30 @@ import json
 import socket
 import struct
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
 from brim.config import GatewayConfig
 from brim.testing import Fault, Say, Scripted
+from tests.gateway.asking import (
+    CHAT,
+    COUNT_TOKENS,
+    INPUT_TOKENS,
+    LONG,
+    MESSAGES,
+    body_of,
+    connected,
+    eventually,
+)
 from tests.gateway.running import Running, config_of, running
 
-CHAT = "/v1/chat/completions"
-BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "Hello?"}]}).encode()
+BODY = json.dumps(body_of(CHAT, "Hello?")).encode()
 STREAMED = BODY.replace(b"{", b'{"stream": true, ', 1)
 SIZED = f"Content-Length: {len(BODY)}"
 CHUNKED = "Transfer-Encoding: chunked"
-LONG = 30.0
-"""Seconds that no test waits."""
-
-
-@pytest.fixture(scope="module")
-def upstream() -> Iterator[Scripted]:
-    with Scripted("Hello.", window=4_000) as provider:
-        yield provider
-
-
-@pytest.fixture(scope="module")
-def served(upstream: Scripted, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BRIM_STATE", str(tmp_path_factory.mktemp("state")))
-        with running(config_of(upstream.url)) as served:
-            yield served
 
 
 @pytest.fixture(autouse=True)
@@ -51,12 +42,6 @@ def _lives(served: Running) -> Iterator[None]:
 def request(*heads: str, body: bytes = BODY, to: str = f"POST {CHAT}") -> bytes:
     lines = [f"{to} HTTP/1.1", "Host: localhost", "Connection: close", *heads, "", ""]
     return "\r\n".join(lines).encode("latin-1") + body
-
-
-def connected(served: Running) -> socket.socket:
-    port = urlsplit(served.url).port
-    assert port is not None
-    return socket.create_connection(("127.0.0.1", port), timeout=LONG)
 
 
 def told(served: Running, raw: bytes) -> bytes:
@@ -74,13 +59,6 @@ def told(served: Running, raw: bytes) -> bytes:
 
 def status(answer: bytes) -> int:
     return int(answer.split(b" ", 2)[1])
-
-
-def until(happened: Callable[[], object]) -> None:
-    end = time.monotonic() + LONG
-    while not happened():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 # Requests that two servers could understand in two ways
@@ -176,7 +154,7 @@ def test_a_wish_that_means_nothing_is_refused(served: Running, head: str) -> Non
     assert b"_header" in answer
 
 
-COUNTS = ["POST /v1/messages/count_tokens", "POST /v1/responses/input_tokens"]
+COUNTS = [f"POST {COUNT_TOKENS}", f"POST {INPUT_TOKENS}"]
 ASKED_ABOUT = ["GET /metrics", "GET /brim/requests", "GET /brim/requests/brim_1"]
 PAGES = ["https://example.org", "null", "http://[", "http://a\\b"]
 
@@ -196,7 +174,7 @@ def test_a_page_of_another_site_does_not_learn_what_was_done(served: Running, to
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/v1", "//v1/chat/completions", "/v1/../v1/chat/completions", "/v1/chat/completions/",
+    ["/v1", "//v1/chat/completions", "/v1/../v1/chat/completions", "/v1/chat/completions/",
      "/v1/embeddings", "/brim/requests/%00%ff/..", "/%ff%fe%0d%0aX-Name:1", "/" + "x" * 9_000],
 )  # fmt: skip
 def test_there_is_nothing_at_other_paths(served: Running, path: str) -> None:
@@ -219,13 +197,13 @@ def test_a_model_that_is_not_there_is_not_there(served: Running, name: str) -> N
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE", "TRACE"])
-@pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/v1/responses/input_tokens"])
+@pytest.mark.parametrize("path", [CHAT, MESSAGES, INPUT_TOKENS])
 def test_answers_are_asked_for_with_post(served: Running, method: str, path: str) -> None:
     answer = httpx.request(method, served.url + path)
     assert answer.status_code == 405
     assert answer.headers["allow"] == "POST"
     assert method == "HEAD" or "is not asked with" in answer.json()["error"]["message"]
-    assert method == "HEAD" or ("type" in answer.json()) is (path == "/v1/messages")
+    assert method == "HEAD" or ("type" in answer.json()) is (path == MESSAGES)
 
 
 @pytest.mark.parametrize("protocol", ["websocket", "h2c"])
@@ -258,7 +236,7 @@ def test_a_client_that_goes_before_it_has_asked_leaves_nothing_behind(
         connection.sendall(raw)
         if abruptly:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    until(lambda: not served.gateway.running)
+    eventually(lambda: not served.gateway.running)
     assert len(upstream.requests) == before
 
 
@@ -270,11 +248,11 @@ def test_a_client_that_goes_while_it_is_answered_is_not_worked_for(is_begun: boo
         sized = f"Content-Length: {len(STREAMED)}"
         with connected(served) as connection:
             connection.sendall(request(sized, body=STREAMED))
-            until(lambda: slow.requests)
+            eventually(lambda: slow.requests)
             if is_begun:
                 assert status(connection.recv(65_536)) == 200
-        until(lambda: slow.abandoned)
-        until(lambda: not served.gateway.running)
+        eventually(lambda: slow.abandoned)
+        eventually(lambda: not served.gateway.running)
         (record,) = served.gateway.records.newest(1)
         assert record.end == "client gone"
 
@@ -282,7 +260,7 @@ def test_a_client_that_goes_while_it_is_answered_is_not_worked_for(is_begun: boo
 def test_a_body_that_does_not_come_is_not_waited_for(upstream: Scripted) -> None:
     config = replace(config_of(upstream.url), gateway=GatewayConfig(body_seconds=0.2))
     with running(config) as served:
-        for path in (CHAT, "/v1/messages", "/v1/messages/count_tokens"):
+        for path in (CHAT, MESSAGES, COUNT_TOKENS):
             answer = told(served, request(SIZED, to=f"POST {path}")[:-10])
             assert status(answer) == 408
             assert b"nothing of the body came for 0.2 s" in answer

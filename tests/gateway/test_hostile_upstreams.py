@@ -12,7 +12,8 @@ import aiohttp
 import pytest
 
 from brim.gateway import delivery
-from tests.gateway.running import Running, config_of, running
+from tests.gateway.asking import CHAT, MESSAGES, PATHS, RESPONSES, body_of
+from tests.gateway.running import SECRET, Running, config_of, running
 from tests.gateway.upstream import (
     GZIPPED,
     HANGS_UP,
@@ -25,12 +26,6 @@ from tests.gateway.upstream import (
     speaking,
 )
 from tests.providers.scripted import Speaking, run
-
-CHAT = "/v1/chat/completions"
-MESSAGES = "/v1/messages"
-RESPONSES = "/v1/responses"
-PATHS = (CHAT, MESSAGES, RESPONSES)
-SECRET = "sk-upstream-d41d8cd98f"
 
 
 @asynccontextmanager
@@ -54,17 +49,10 @@ async def _is_well(client: aiohttp.ClientSession, served: Running) -> None:
             await asyncio.sleep(0.01)
 
 
-def body(path: str, **fields: Any) -> dict[str, Any]:
-    said = [{"role": "user", "content": "Hello?"}]
-    if path == RESPONSES:
-        return {"model": "m", "input": said, **fields}
-    return {"model": "m", "max_tokens": 9, "messages": said, **fields}
-
-
 async def answered(
     client: aiohttp.ClientSession, path: str = CHAT, **fields: Any
 ) -> tuple[aiohttp.ClientResponse, bytes]:
-    sent = body(path, **fields)
+    sent = body_of(path, "Hello?", **fields)
     async with client.post(path, json=sent, allow_redirects=False) as answer:
         return answer, await answer.read()
 
@@ -150,7 +138,8 @@ def test_a_stream_comes_byte_for_byte(path: str, name: str) -> None:
 
 
 async def _direct(url: str, path: str) -> bytes:
-    async with aiohttp.ClientSession() as session, session.post(url, json=body(path)) as answer:
+    body = body_of(path, "Hello?")
+    async with aiohttp.ClientSession() as session, session.post(url, json=body) as answer:
         return await answer.read()
 
 
@@ -198,7 +187,7 @@ def test_a_stream_of_comments_is_not_held_back_for_long(monkeypatch: pytest.Monk
         pings = speaking((STREAMS["comments"][0], *[b": ping\n\n"] * 10_000), pause=0.02)
         async with (
             asking(pings) as (client, _),
-            client.post(CHAT, json=body(CHAT, stream=True)) as answer,
+            client.post(CHAT, json=body_of(CHAT, "Hello?", stream=True)) as answer,
         ):
             assert await answer.content.readexactly(16) == b": ping\n\n" * 2
             answer.close()
@@ -231,7 +220,7 @@ def test_a_line_without_end_is_passed_on_as_it_comes() -> None:
     async def read() -> None:
         async with (
             asking(endless(stream=True)) as (client, _),
-            client.post(CHAT, json=body(CHAT, stream=True)) as answer,
+            client.post(CHAT, json=body_of(CHAT, "Hello?", stream=True)) as answer,
         ):
             passed = await answer.content.readexactly(8 << 20)
             assert passed == b"data: " + b"x" * (len(passed) - 6)

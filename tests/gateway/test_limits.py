@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 import threading
 from collections.abc import Iterator
@@ -14,13 +15,28 @@ import httpx
 import pytest
 
 from brim.config import GatewayConfig
-from brim.gateway import app, logs
+from brim.gateway import app
 from brim.gateway.lanes import Lane
 from brim.testing import Say, Scripted
-from tests.gateway.asking import LONG, PATHS, ask, body_of, code_of, connected, head, sent
+from tests.gateway.asking import (
+    CHAT,
+    COUNT_TOKENS,
+    LONG,
+    MESSAGES,
+    PATHS,
+    ask,
+    begun,
+    body_of,
+    code_of,
+    connected,
+    eventually,
+    head,
+    sent,
+    told,
+)
 from tests.gateway.running import Running, config_of, running
 
-each_format = pytest.mark.parametrize("form", PATHS)
+each_format = pytest.mark.parametrize("path", PATHS)
 
 
 @contextmanager
@@ -50,40 +66,40 @@ def rest_of(client: socket.socket) -> bytes:
 
 @each_format
 @pytest.mark.parametrize("announced", [True, False], ids=["announced", "chunked"])
-def test_a_body_that_is_too_large_is_refused(form: str, announced: bool) -> None:
+def test_a_body_that_is_too_large_is_refused(path: str, announced: bool) -> None:
     with Scripted("Hello.") as provider, bounded(provider, max_body_bytes=10_000) as server:
-        raw = json.dumps(body_of(form, "word " * 3_000)).encode()
+        raw = json.dumps(body_of(path, "word " * 3_000)).encode()
         pieces = (raw[start : start + 1_000] for start in range(0, len(raw), 1_000))
-        answer = httpx.post(server.url + PATHS[form], content=raw if announced else pieces)
+        answer = httpx.post(server.url + path, content=raw if announced else pieces)
         assert answer.status_code == 413
-        assert code_of(form, answer) == "request_too_large"
+        assert code_of(path, answer) == "request_too_large"
         assert "10,000 bytes (gateway.max_body_bytes)" in answer.text
-        assert ask(server, form, "hi").status_code == 200
+        assert ask(server, path, "hi").status_code == 200
         assert len(provider.requests) == 1
 
 
 @each_format
-def test_a_body_that_is_announced_as_too_large_is_not_waited_for(form: str) -> None:
+def test_a_body_that_is_announced_as_too_large_is_not_waited_for(path: str) -> None:
     with (
         Scripted("Hello.") as provider,
         bounded(provider, max_body_bytes=10_000) as server,
         connected(server) as client,
     ):
-        client.sendall(head(form, "Content-Length: 10001"))
+        client.sendall(head(path, "Content-Length: 10001"))
         assert answered(client).status_code == 413
 
 
 @each_format
-def test_a_body_that_does_not_come_is_not_waited_for_forever(form: str) -> None:
+def test_a_body_that_does_not_come_is_not_waited_for_forever(path: str) -> None:
     with (
         Scripted("Hello.") as provider,
         bounded(provider, body_seconds=0.1) as server,
         connected(server) as client,
     ):
-        client.sendall(head(form, "Content-Length: 100") + b'{"model":')
+        client.sendall(head(path, "Content-Length: 100") + b'{"model":')
         answer = answered(client)
         assert answer.status_code == 408
-        assert code_of(form, answer) == {"anthropic": "timeout_error"}.get(form, "body_timeout")
+        assert code_of(path, answer) == {MESSAGES: "timeout_error"}.get(path, "body_timeout")
         assert "0.1 s (gateway.body_seconds)" in answer.text
         assert provider.requests == []
 
@@ -94,7 +110,7 @@ def test_a_body_that_trickles_is_not_waited_for_forever() -> None:
         bounded(provider, body_seconds=0.2) as server,
         connected(server) as client,
     ):
-        client.sendall(head("openai", "Content-Length: 1000"))
+        client.sendall(head(CHAT, "Content-Length: 1000"))
         client.settimeout(0.05)
         said = b""
         for _ in range(1_000):  # a byte before every silence would be too long
@@ -107,22 +123,18 @@ def test_a_body_that_trickles_is_not_waited_for_forever() -> None:
 
 
 @each_format
-def test_one_request_too_many_is_told_to_come_again(form: str) -> None:
+def test_one_request_too_many_is_told_to_come_again(path: str) -> None:
     goes_on = threading.Event()
     with (
         Scripted(Say("one two three", hold=goes_on)) as provider,
         bounded(provider, max_requests=1) as server,
     ):
-        body = body_of(form, "hi", stream=True)
-        with httpx.stream("POST", server.url + PATHS[form], json=body) as running_one:
-            pieces = running_one.iter_bytes()
-            first = next(pieces)
-            refused = ask(server, form, "hi")
-            goes_on.set()
-            assert first + b"".join(pieces)
+        with begun(server, path, goes_on) as running_one:
+            refused = ask(server, path, "hi")
+        assert told(server, running_one)["end"] == "whole"
         assert refused.status_code == 503
-        expected = {"anthropic": "overloaded_error"}.get(form, "too_many_requests_at_once")
-        assert code_of(form, refused) == expected
+        expected = {MESSAGES: "overloaded_error"}.get(path, "too_many_requests_at_once")
+        assert code_of(path, refused) == expected
         assert refused.headers["retry-after"] == "1"
         assert "gateway.max_requests" in refused.text
         assert len(provider.requests) == 1
@@ -133,18 +145,11 @@ def test_what_costs_little_is_answered_while_no_more_requests_are() -> None:
     with (
         Scripted(Say("one two three", hold=goes_on)) as provider,
         bounded(provider, max_requests=1) as server,
+        begun(server, CHAT, goes_on),
     ):
-        body = body_of("openai", "hi", stream=True)
-        with httpx.stream("POST", server.url + PATHS["openai"], json=body) as running_one:
-            pieces = running_one.iter_bytes()
-            next(pieces)
-            for path in ("/healthz", "/readyz", "/metrics", "/v1/models", "/brim/requests"):
-                assert httpx.get(server.url + path).status_code == 200
-            count = httpx.post(f"{server.url}/v1/messages/count_tokens", json=body)
-            assert count.status_code == 503
-            goes_on.set()
-            for _ in pieces:
-                pass
+        for path in ("/healthz", "/readyz", "/metrics", "/v1/models", "/brim/requests"):
+            assert httpx.get(server.url + path).status_code == 200
+        assert ask(server, COUNT_TOKENS, "hi").status_code == 503
 
 
 def test_what_cannot_be_kept_does_not_end_the_sweep(
@@ -158,7 +163,7 @@ def test_what_cannot_be_kept_does_not_end_the_sweep(
         raise OSError("the disk is full")
 
     with Scripted("Hello.") as provider, bounded(provider) as server:
-        ask(server, "openai", "hi")
+        ask(server, CHAT, "hi")
         with monkeypatch.context() as patch:
             patch.setattr(Lane, "keep", fail)
             assert all(tries.acquire(timeout=LONG) for _ in range(3))
@@ -168,18 +173,17 @@ def test_what_cannot_be_kept_does_not_end_the_sweep(
 @each_format
 @pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
 def test_a_client_that_does_not_read_is_let_go(
-    form: str, streamed: bool, monkeypatch: pytest.MonkeyPatch
+    path: str, streamed: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(app, "SWEEP", 0.02)
-    is_over = threading.Event()
-    monkeypatch.setattr(logs, "tell", lambda _: is_over.set())
+    caplog.set_level(logging.INFO, "brim.gateway")
     with (
         Scripted("word " * 1_000_000) as provider,
         bounded(provider, send_seconds=0.2) as server,
-        sent(server, form, body_of(form, "hi", stream=streamed)) as client,
+        sent(server, path, body_of(path, "hi", stream=streamed)) as client,
     ):
         assert client.recv(12) == b"HTTP/1.1 200"
-        assert is_over.wait(LONG)
+        eventually(lambda: "request" in caplog.messages)
         (record,) = server.gateway.records.newest(1)
         assert record.end == "client gone"
         assert len(rest_of(client)) < 5_000_000

@@ -14,7 +14,7 @@ import pytest
 from brim.gateway import logs
 from brim.gateway.records import Record
 from brim.testing import Fault, Scripted
-from tests.gateway.asking import PATHS, ask, told
+from tests.gateway.asking import CHAT, PATHS, ask, told
 from tests.gateway.running import config_of, running
 
 LOG = logging.getLogger("brim.gateway")
@@ -93,11 +93,11 @@ def lines_of(stream: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-@pytest.mark.parametrize("form", PATHS)
-def test_a_request_is_one_line_with_what_is_recorded_of_it(form: str, stream: io.StringIO) -> None:
+@pytest.mark.parametrize("path", PATHS)
+def test_a_request_is_one_line_with_what_is_recorded_of_it(path: str, stream: io.StringIO) -> None:
     logs.set_up("json", stream)
     with Scripted("Hello.") as provider, running(config_of(provider.url, window=3_000)) as server:
-        request = told(server, ask(server, form, *TURNS))
+        request = told(server, ask(server, path, *TURNS))
     (line,) = lines_of(stream)
     assert (line.pop("level"), line.pop("message")) == ("info", "request")
     assert line.pop("time").endswith("+00:00")
@@ -120,7 +120,7 @@ def test_what_an_upstream_is_to_blame_for_is_a_warning(
 ) -> None:
     logs.set_up("json", stream)
     with Scripted(answer) as provider, running(config_of(provider.url)) as server:
-        ask(server, "openai", "hi")
+        ask(server, CHAT, "hi")
     (line,) = lines_of(stream)
     assert (line["level"], line["status"]) == (level, answer.status)
 
@@ -128,7 +128,7 @@ def test_what_an_upstream_is_to_blame_for_is_a_warning(
 def test_an_upstream_that_is_not_there_is_a_warning_with_its_code(stream: io.StringIO) -> None:
     logs.set_up("json", stream)
     with running(config_of("http://127.0.0.1:9")) as server:
-        ask(server, "openai", "hi")
+        ask(server, CHAT, "hi")
     (line,) = lines_of(stream)
     assert (line["level"], line["code"]) == ("warning", "upstream_unreachable")
 
@@ -138,7 +138,7 @@ def test_a_model_name_of_any_length_and_of_any_signs_is_one_short_line(
 ) -> None:
     logs.set_up("text", stream)
     with Scripted("Hello.") as provider, running(config_of(provider.url)) as server:
-        ask(server, "openai", "hi", model="\nfaked status=200 \u2028\x9b" + "x" * 5_000)
+        ask(server, CHAT, "hi", model="\nfaked status=200 \u2028\x9b" + "x" * 5_000)
     (line,) = stream.getvalue().splitlines()
     assert line.isprintable()
     assert len(line) < 1_000

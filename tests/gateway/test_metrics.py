@@ -12,18 +12,19 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from brim.config import Config
+from brim.gateway import forms
 from brim.gateway.metrics import BOUNDS, MOST_MODELS, Metrics, text
 from brim.gateway.records import Record
 from brim.testing import Fault, Say, Scripted
 from brim.usage import Price, Usage
-from tests.gateway.asking import PATHS, ask, body_of, told
+from tests.gateway.asking import CHAT, PATHS, ask, begun, told
 from tests.gateway.running import Running, config_of, running
 
 TURNS = [f"turn {place}: " + "some words that take room " * 20 for place in range(41)]
 DRY_RUN = {"brim-fitting": "dry-run"}
 LANE = {"upstream": "upstream-1", "model": "scripted"}
 
-each_format = pytest.mark.parametrize("form", PATHS)
+each_format = pytest.mark.parametrize("path", PATHS)
 
 
 class Numbers:
@@ -69,16 +70,16 @@ def finished(model: str, **more: Any) -> Record:
 
 
 @each_format
-def test_a_request_is_counted_as_it_is_recorded(form: str) -> None:
+def test_a_request_is_counted_as_it_is_recorded(path: str) -> None:
     price = Price(Decimal(1), Decimal("0.5"), Decimal(10))
     said = Say("one two three", cached=5)
     with (
         Scripted(said) as provider,
         running(config_of(provider.url, window=3_000, price=price)) as server,
     ):
-        request = told(server, ask(server, form, *TURNS))
+        request = told(server, ask(server, path, *TURNS))
         numbers = read(server)
-        ended = {"format": form, "status": "2xx", "end": "whole"}
+        ended = {"format": forms.PATHS[path].name, "status": "2xx", "end": "whole"}
         assert numbers("brim_requests_total", **LANE, **ended) == 1
         assert numbers("brim_tokens_before_total", **LANE) == request["tokens_before"]
         assert numbers("brim_tokens_after_total", **LANE) == request["tokens"]
@@ -98,9 +99,9 @@ def test_a_request_is_counted_as_it_is_recorded(form: str) -> None:
 
 def test_requests_add_up() -> None:
     with Scripted("Hello.") as provider, running(config_of(provider.url)) as server:
-        for form in PATHS:
+        for path in PATHS:
             for _ in range(3):
-                ask(server, form, "hi")
+                ask(server, path, "hi")
         numbers = read(server)
         assert numbers("brim_requests_total") == 9
         assert numbers("brim_requests_total", format="responses") == 3
@@ -127,26 +128,21 @@ def test_what_runs_is_counted_while_it_runs() -> None:
         Scripted(Say("one two three", hold=goes_on)) as provider,
         running(config_of(provider.url)) as server,
     ):
-        body = body_of("openai", "hi", stream=True)
-        with httpx.stream("POST", server.url + PATHS["openai"], json=body) as answer:
-            pieces = answer.iter_bytes()
-            next(pieces)
+        with begun(server, CHAT, goes_on):
             assert read(server)("brim_running_requests") == 1
-            goes_on.set()
-            for _ in pieces:
-                pass
         assert read(server)("brim_running_requests") == 0
 
 
 @each_format
-def test_errors_are_counted_by_their_code(form: str) -> None:
+def test_errors_are_counted_by_their_code(path: str) -> None:
     with Scripted(Fault(404, "no")) as provider:
         config = config_of(provider.url, window=500, reply=100, models=("scripted",))
         with running(config) as server:
-            ask(server, form, "hi", model="unheard-of")
-            ask(server, form, "a word " * 2_000)
-            ask(server, form, "hi")
+            ask(server, path, "hi", model="unheard-of")
+            ask(server, path, "a word " * 2_000)
+            ask(server, path, "hi")
             numbers = read(server)
+    form = forms.PATHS[path].name
     assert numbers("brim_faults_total", code="model_not_found", upstream="none") == 1
     assert numbers("brim_faults_total", code="context_length_exceeded") == 1
     assert numbers("brim_faults_total") == 2  # what the upstream said is not brim's
@@ -158,7 +154,7 @@ def test_a_refusal_that_is_learned_from_is_counted_and_its_window_shown() -> Non
         Scripted("Hello.", window=1_000, tells_window=False) as provider,
         running(config_of(provider.url, window=4_000, reply=100)) as server,
     ):
-        assert ask(server, "openai", *TURNS, max_tokens=100).status_code == 200
+        assert ask(server, CHAT, *TURNS, max_tokens=100).status_code == 200
         numbers = read(server)
         assert numbers("brim_resends_total", **LANE) == 1
         source = "a refusal by the server"
@@ -174,7 +170,7 @@ def test_a_model_that_stands_in_is_counted_as_itself() -> None:
             "second": replace(second, models=("spare",)),
         }
         with running(Config(upstreams=upstreams)) as server:
-            assert ask(server, "openai", "hi", model="gpt-4o").status_code == 200
+            assert ask(server, CHAT, "hi", model="gpt-4o").status_code == 200
             numbers = read(server)
     stood_in = {"upstream": "second", "model": "spare"}
     assert numbers("brim_fallbacks_total", **stood_in) == 1
@@ -189,8 +185,8 @@ def test_a_model_that_no_upstream_has_answered_has_no_name_of_its_own() -> None:
     no_model = Fault(404, "no such model")
     with Scripted(no_model) as provider, running(config_of(provider.url)) as server:
         for place in range(5):
-            ask(server, "openai", "hi", model=f"made-up-{place}")
-            ask(server, "openai", "hi", model=f"shown-{place}", headers=DRY_RUN)
+            ask(server, CHAT, "hi", model=f"made-up-{place}")
+            ask(server, CHAT, "hi", model=f"shown-{place}", headers=DRY_RUN)
         numbers = read(server)
     assert numbers.labels("brim_requests_total", "model") == {"other"}
     assert numbers("brim_requests_total", model="other") == 10
@@ -202,7 +198,7 @@ def test_a_model_that_the_configuration_names_has_its_name_from_the_first_failur
         running(config_of(provider.url, models=("ours", "gpt-*"))) as server,
     ):
         for model in ("ours", "gpt-made-up"):
-            ask(server, "openai", "hi", model=model)
+            ask(server, CHAT, "hi", model=model)
         numbers = read(server)
     assert numbers.labels("brim_requests_total", "model") == {"ours", "other"}
 
@@ -226,7 +222,7 @@ def test_so_many_models_are_told_apart_and_no_more() -> None:
 )
 def test_no_name_breaks_the_text(model: str) -> None:
     with Scripted("Hello.") as provider, running(config_of(provider.url)) as server:
-        assert ask(server, "openai", "hi", model=model).status_code == 200
+        assert ask(server, CHAT, "hi", model=model).status_code == 200
         (label,) = read(server).labels("brim_requests_total", "model")
         assert label.isprintable()
         assert label == (model if model.isprintable() else ascii(model)[1:-1])
@@ -237,7 +233,7 @@ def test_no_name_breaks_the_text(model: str) -> None:
 
 def test_each_number_has_a_sentence_and_there_are_those_of_the_process() -> None:
     with Scripted("Hello.") as provider, running(config_of(provider.url)) as server:
-        ask(server, "openai", "hi")
+        ask(server, CHAT, "hi")
         families = {family.name: family for family in read(server).families}
     own = [family for name, family in families.items() if name.startswith("brim_")]
     assert len(own) > 15
@@ -250,6 +246,6 @@ def test_two_gateways_in_one_process_do_not_share_their_numbers() -> None:
     with Scripted("Hello.") as provider:
         config = config_of(provider.url)
         with running(config) as one, running(config) as other:
-            ask(one, "openai", "hi")
+            ask(one, CHAT, "hi")
             assert read(one)("brim_requests_total") == 1
             assert read(other)("brim_requests_total") == 0

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from typing import Any
-from urllib.parse import urlsplit
 
 import anthropic
 import httpx
@@ -20,12 +17,23 @@ from brim.gateway.names import meaning
 from brim.local import LocalServer
 from brim.providers.endpoint import Format
 from brim.testing import Scripted
+from tests.gateway.asking import (
+    CHAT,
+    COUNT_TOKENS,
+    INPUT_TOKENS,
+    MESSAGES,
+    PATHS,
+    RESPONSES,
+    body_of,
+    posted,
+    spoken,
+    turns_in,
+)
 from tests.gateway.clients import anthropic_client, long_talk, openai_client
-from tests.gateway.posting import CHAT, MESSAGES, PATHS, RESPONSES, body_of, posted, turns_in
 from tests.gateway.running import FORMATS, config_of, running
 
 TURNS = long_talk(60)
-HELLO = [("user", "Hello?")]
+HELLO = "Hello?"
 
 
 def upstream(
@@ -61,8 +69,8 @@ def test_a_model_s_name_picks_its_upstream(model: str, said: str) -> None:
         }
         with running(Config(upstreams=upstreams)) as gateway:
             for path in PATHS:
-                answer = posted(gateway.url, path, body_of(path, HELLO) | {"model": model})
-                assert answer.text == said
+                answer = posted(gateway.url, path, body_of(path, HELLO, model=model))
+                assert spoken(answer) == said
 
 
 def test_a_model_that_nobody_serves() -> None:
@@ -89,14 +97,14 @@ def test_nothing_is_translated_and_the_right_path_is_named() -> None:
             "b": upstream(two, "gpt-*", format=("openai", "responses")),
         }
         with running(Config(upstreams=upstreams)) as gateway:
-            claude = posted(gateway.url, CHAT, body_of(CHAT, HELLO) | {"model": "claude-x"})
-            gpt = posted(gateway.url, MESSAGES, body_of(MESSAGES, HELLO) | {"model": "gpt-x"})
+            claude = posted(gateway.url, CHAT, body_of(CHAT, HELLO, model="claude-x"))
+            gpt = posted(gateway.url, MESSAGES, body_of(MESSAGES, HELLO, model="gpt-x"))
         assert not [*one.requests, *two.requests]
-    assert (claude.status, gpt.status) == (400, 400)
-    assert claude.body["error"]["code"] == "wrong_format"
-    assert f"to {MESSAGES}." in claude.body["error"]["message"]
-    assert gpt.body["error"]["type"] == "invalid_request_error"
-    assert f"to {CHAT} or {RESPONSES}." in gpt.body["error"]["message"]
+    assert (claude.status_code, gpt.status_code) == (400, 400)
+    assert claude.json()["error"]["code"] == "wrong_format"
+    assert f"to {MESSAGES}." in claude.json()["error"]["message"]
+    assert gpt.json()["error"]["type"] == "invalid_request_error"
+    assert f"to {CHAT} or {RESPONSES}." in gpt.json()["error"]["message"]
 
 
 def test_a_model_that_two_upstreams_serve_each_in_its_format() -> None:
@@ -106,7 +114,7 @@ def test_a_model_that_two_upstreams_serve_each_in_its_format() -> None:
             "b": upstream(two, format=("openai", "responses")),
         }
         with running(Config(upstreams=upstreams)) as gateway:
-            said = [posted(gateway.url, path, body_of(path, HELLO)).text for path in PATHS]
+            said = [spoken(posted(gateway.url, path, body_of(path, HELLO))) for path in PATHS]
     assert said == ["two", "one", "two"]
 
 
@@ -114,12 +122,12 @@ def test_a_body_without_a_model() -> None:
     body = {"messages": [{"role": "user", "content": "Hello?"}]}
     with Scripted("ok") as provider, Scripted("ok") as other:
         with running(config_of(provider.url)) as gateway:
-            assert posted(gateway.url, CHAT, body).text == "ok"
+            assert spoken(posted(gateway.url, CHAT, body)) == "ok"
         with running(config_of(provider.url, other.url)) as gateway:
             refused = posted(gateway.url, CHAT, body)
         assert provider.requests[0].body == body
-    assert refused.status == 404
-    assert "names no `model`" in refused.body["error"]["message"]
+    assert refused.status_code == 404
+    assert "names no `model`" in refused.json()["error"]["message"]
 
 
 MIXED_UP: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
@@ -151,7 +159,7 @@ MIXED_UP: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
 def test_a_body_is_what_its_shape_says(at: str, meant: str, body: Mapping[str, Any]) -> None:
     with Scripted("ok") as provider, running(config_of(provider.url)) as gateway:
         answer = posted(gateway.url, at, {"model": "m", "max_tokens": 9, **body})
-        assert (answer.status, answer.text) == (200, "ok")
+        assert (answer.status_code, spoken(answer)) == (200, "ok")
         (asked,) = provider.requests
     assert asked.path == meant
 
@@ -160,7 +168,7 @@ def test_a_body_is_what_its_shape_says(at: str, meant: str, body: Mapping[str, A
 def test_a_path_is_known_without_its_version(path: str) -> None:
     with Scripted("ok") as provider, running(config_of(provider.url)) as gateway:
         answer = posted(gateway.url, path.removeprefix("/v1"), body_of(path, HELLO))
-        assert answer.text == "ok"
+        assert spoken(answer) == "ok"
 
 
 def test_what_is_asked_beside_is_known_without_its_version() -> None:
@@ -197,13 +205,13 @@ def test_only_a_star_stands_for_anything(names: Sequence[str], model: str, means
 def test_a_model_s_name_that_is_none_is_refused(path: str) -> None:
     with Scripted("ok") as provider, running(config_of(provider.url)) as gateway:
         body = body_of(path, HELLO)
-        assert posted(gateway.url, path, body | {"model": "m" * 256}).text == "ok"
+        assert spoken(posted(gateway.url, path, body | {"model": "m" * 256})) == "ok"
         refused = posted(gateway.url, path, body | {"model": "m" * 257})
-        assert refused.status == 400
-        assert "`model` has more than 256 characters" in refused.body["error"]["message"]
+        assert refused.status_code == 400
+        assert "`model` has more than 256 characters" in refused.json()["error"]["message"]
         at = next((at for at, form in COUNTS.items() if form == path), None)
         if at is not None:
-            assert posted(gateway.url, at, body | {"model": "m" * 257}).status == 400
+            assert posted(gateway.url, at, body | {"model": "m" * 257}).status_code == 400
         assert len(provider.requests) == 1
 
 
@@ -251,19 +259,17 @@ def test_an_upstream_that_is_down_does_not_hide_the_others() -> None:
 
 
 def counted_at(address: str, path: str, body: Mapping[str, Any]) -> tuple[int, str | None]:
-    with closing(http.client.HTTPConnection(urlsplit(address).netloc)) as connection:
-        connection.request("POST", path, json.dumps(body))
-        answer = connection.getresponse()
-        return json.loads(answer.read())["input_tokens"], answer.headers["brim-count"]
+    answer = posted(address, path, body)
+    return answer.json()["input_tokens"], answer.headers["brim-count"]
 
 
-COUNTS = {"/v1/messages/count_tokens": MESSAGES, "/v1/responses/input_tokens": RESPONSES}
+COUNTS = {COUNT_TOKENS: MESSAGES, INPUT_TOKENS: RESPONSES}
 
 
 @pytest.mark.parametrize("at", COUNTS)
 @pytest.mark.parametrize("model", ["gpt-4o", "m"])
 def test_the_server_counts_where_it_can_and_brim_where_not(at: str, model: str) -> None:
-    body = body_of(COUNTS[at], TURNS) | {"model": model}
+    body = body_of(COUNTS[at], *TURNS, reply=20, model=model)
     with Scripted("ok", counts=True) as counts, Scripted("ok") as does_not:
         with running(config_of(counts.url)) as gateway:
             assert counted_at(gateway.url, at, body) == (counts.tokens(body), "server")
@@ -285,7 +291,7 @@ def test_what_is_counted_has_the_form_that_goes_out() -> None:
         call = {"id": f"call_{place}", "type": "function", "function": function}
         result = {"role": "tool", "tool_call_id": f"call_{place}", "content": "some words " * 90}
         turns += [{"role": "assistant", "content": None, "tool_calls": [call]}, result]
-    body = body_of(CHAT, turns) | {"model": "own"}
+    body = body_of(CHAT, *turns, reply=20, model="own")
     with Scripted("ok", window=4_000, like="llama.cpp", model="own") as provider:
         with running(config_of(provider.url, template="strict", count="always")) as gateway:
             answer = posted(gateway.url, CHAT, body)
@@ -317,10 +323,10 @@ def test_a_real_server_s_counts_through_the_clients(llama: LocalServer) -> None:
 @pytest.mark.parametrize("policy", ["steady", "thrift", "rolling", "sliding"])
 @pytest.mark.parametrize("path", PATHS)
 def test_a_request_chooses_its_policy(path: str, policy: str) -> None:
-    body = body_of(path, TURNS) | {"model": "gpt-4o"}
+    body = body_of(path, *TURNS, reply=20, model="gpt-4o")
     with Scripted("ok", window=1_000) as provider, running(config_of(provider.url)) as gateway:
         answer = posted(gateway.url, path, body, {"brim-policy": policy.upper()})
-        assert answer.text == "ok"
+        assert spoken(answer) == "ok"
         assert answer.headers["brim-policy"] == policy
         (asked,) = provider.requests
     wanted = brim.fit(body, window=1_000, policy=policy)
@@ -329,27 +335,27 @@ def test_a_request_chooses_its_policy(path: str, policy: str) -> None:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_dry_run_shows_what_would_be_sent(path: str) -> None:
-    body = body_of(path, TURNS, stream=True) | {"model": "gpt-4o"}
+    body = body_of(path, *TURNS, reply=20, model="gpt-4o", stream=True)
     with Scripted("ok", window=1_000) as provider, running(config_of(provider.url)) as gateway:
         shown = posted(gateway.url, path, body, {"brim-fitting": "dry-run"})
         assert not provider.requests
         posted(gateway.url, path, body)
         (asked,) = provider.requests
-    assert shown.status == 200
-    assert shown.body["object"] == "brim.plan"
-    assert shown.body["body"] == asked.body
-    decisions = shown.body["plan"]["decisions"]
+    assert shown.status_code == 200
+    assert shown.json()["object"] == "brim.plan"
+    assert shown.json()["body"] == asked.body
+    decisions = shown.json()["plan"]["decisions"]
     assert len(decisions) == len(TURNS)
     kept = sum(decision["after"] for decision in decisions)
-    notes = sum(note["tokens"] for note in shown.body["plan"]["notes"])
-    assert shown.body["tokens"] - (kept + notes) == shown.body["tokens_before"] - sum(
+    notes = sum(note["tokens"] for note in shown.json()["plan"]["notes"])
+    assert shown.json()["tokens"] - (kept + notes) == shown.json()["tokens_before"] - sum(
         decision["before"] for decision in decisions
     )
 
 
 @pytest.mark.parametrize("is_set", [False, True])
 def test_cache_marks_are_set_on_request(is_set: bool) -> None:
-    body = body_of(MESSAGES, TURNS, system="Be brief.") | {"model": "gpt-4o"}
+    body = body_of(MESSAGES, *TURNS, reply=20, model="gpt-4o", system="Be brief.")
     wish = {"brim-cache-marks": "off" if is_set else "on"}
     with Scripted("ok", window=1_000) as provider:
         with running(config_of(provider.url, cache_marks=is_set)) as gateway:
@@ -365,7 +371,7 @@ def test_cache_marks_are_set_on_request(is_set: bool) -> None:
 def test_the_client_s_own_marks_are_kept_and_none_are_added() -> None:
     mark = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
     system = [{"type": "text", "text": "Be brief.", **mark}]
-    body = body_of(MESSAGES, TURNS, system=system)
+    body = body_of(MESSAGES, *TURNS, reply=20, system=system)
     with Scripted("ok", window=1_000) as provider:
         with running(config_of(provider.url, cache_marks=True)) as gateway:
             posted(gateway.url, MESSAGES, body)
@@ -386,6 +392,6 @@ def test_the_client_s_own_marks_are_kept_and_none_are_added() -> None:
 def test_a_wish_that_means_nothing_is_refused(header: Mapping[str, str], code: str) -> None:
     with Scripted("ok") as provider, running(config_of(provider.url)) as gateway:
         answer = posted(gateway.url, CHAT, body_of(CHAT, HELLO), header)
-        assert answer.status == 400
-        assert answer.body["error"]["code"] == code
+        assert answer.status_code == 400
+        assert answer.json()["error"]["code"] == code
         assert not provider.requests

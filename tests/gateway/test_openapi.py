@@ -20,23 +20,14 @@ from brim.gateway.beside import Beside
 from brim.gateway.forms import PATHS
 from brim.gateway.openapi import description
 from brim.testing import Call, Fault, Scripted
+from tests.gateway.asking import CHAT, MESSAGES, RESPONSES, ask, body_of, posted
 from tests.gateway.running import Running, config_of, running
-
-HELLO = [{"role": "user", "content": "Hello?"}]
 
 
 @pytest.fixture(scope="module")
 def upstream() -> Iterator[Scripted]:
     with Scripted("Hello.", window=4_000, counts=True) as provider:
         yield provider
-
-
-@pytest.fixture(scope="module")
-def served(upstream: Scripted, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BRIM_STATE", str(tmp_path_factory.mktemp("state")))
-        with running(config_of(upstream.url)) as served:
-            yield served
 
 
 # What is there is described
@@ -107,9 +98,9 @@ def validate(value: object, schema: dict[str, Any]) -> None:
 
 
 BODIES: Mapping[str, dict[str, Any]] = {
-    "/v1/chat/completions": {"model": "m", "messages": HELLO},
-    "/messages": {"model": "m", "max_tokens": 9, "messages": HELLO},
-    "/v1/responses": {"model": "m", "input": HELLO},
+    CHAT: body_of(CHAT, "Hello?"),
+    "/messages": body_of(MESSAGES, "Hello?"),
+    RESPONSES: body_of(RESPONSES, "Hello?"),
 }
 
 
@@ -127,7 +118,7 @@ def test_an_answer_is_as_described(
     body = {**BODIES[path], **fields}
     if "responses" in path and "messages" in body:
         body["input"] = body.pop("messages")
-    answer = httpx.post(served.url + path, json=body, headers=heads)
+    answer = posted(served.url, path, body, heads)
     assert answer.status_code == status
     check(answer, path)
     if status >= 400:
@@ -135,9 +126,7 @@ def test_an_answer_is_as_described(
 
 
 def test_what_is_beside_is_as_described(served: Running) -> None:
-    cut = [{"role": "user", "content": "word " * 900}, {"role": "assistant", "content": "Yes."}] * 9
-    body = {"model": "m", "messages": [*cut, *HELLO]}
-    answer = httpx.post(f"{served.url}/v1/chat/completions", json=body)
+    answer = ask(served, CHAT, *["word " * 900, "Yes."] * 9, "Hello?")
     assert answer.headers["brim-cut"] != "none"
     for path, at in {
         "/brim/requests/{id}": f"/brim/requests/{answer.headers['brim-request-id']}",
@@ -159,14 +148,14 @@ def test_what_is_beside_is_as_described(served: Running) -> None:
 def test_what_an_upstream_refuses_is_as_described(fault: Fault) -> None:
     with Scripted([fault, Call("f")]) as failing, running(config_of(failing.url)) as served:
         for _ in range(2):
-            answer = httpx.post(f"{served.url}/v1/messages", json=BODIES["/messages"])
-            check(answer, "/v1/messages")
+            answer = posted(served.url, MESSAGES, BODIES["/messages"])
+            check(answer, MESSAGES)
 
 
 def test_an_upstream_that_is_not_there_is_as_described() -> None:
     with running(config_of("http://127.0.0.1:9")) as served:
         for path, body in BODIES.items():
-            answer = httpx.post(served.url + path, json=body)
+            answer = posted(served.url, path, body)
             assert answer.status_code == 502
             check(answer, path)
 

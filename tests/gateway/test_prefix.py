@@ -13,7 +13,7 @@ from brim.replay import steady_share
 from brim.testing import Scripted
 from brim.usage import Usage, reported
 from tests.conftest import LlamaWith
-from tests.gateway.posting import CHAT, PATHS, body_of, posted, turns_in
+from tests.gateway.asking import CHAT, PATHS, ask, turns_in
 from tests.gateway.running import config_of, running
 
 WINDOW = 1_500
@@ -60,9 +60,9 @@ def talked(
             for n in range(start, min(start + LIFE, turns)):
                 asked, answer = saying(n)
                 said.append(("user", asked))
-                answered = posted(gateway.url, path, body_of(path, said, **more))
-                assert answered.status == 200
-                usage = reported(answered.body)
+                answered = ask(gateway, path, *said, **{"reply": 20, **more})
+                assert answered.status_code == 200
+                usage = reported(answered.json())
                 assert usage is not None
                 yield Exchange(answered.headers, usage)
                 said.append(("assistant", answer))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from dataclasses import replace
 from decimal import Decimal
@@ -12,55 +13,58 @@ import httpx
 import pytest
 
 from brim.config import GatewayConfig
-from brim.gateway import logs, records
+from brim.gateway import records
 from brim.gateway.records import Record, Records
 from brim.testing import Call, Fault, Say, Scripted
 from brim.usage import Price, Usage
-from tests.gateway.asking import LONG, PATHS, ask, body_of, eventually, sent, told
+from tests.gateway.asking import (
+    CHAT,
+    LONG,
+    MESSAGES,
+    PATHS,
+    RESPONSES,
+    ask,
+    begun,
+    body_of,
+    eventually,
+    posted,
+    sent,
+    told,
+)
 from tests.gateway.running import config_of, running
 
 TURNS = [f"turn {place}: " + "some words that take room " * 20 for place in range(81)]
 FIRST = "antidisestablishmentarianism"
 """A word of several tokens."""
 
-each_format = pytest.mark.parametrize("form", PATHS)
+each_format = pytest.mark.parametrize("path", PATHS)
 
 
-def with_calls(form: str) -> dict[str, Any]:
+def with_calls(path: str) -> dict[str, Any]:
     """A conversation of many steps, each with a long result, that says something at its end."""
     turns: list[dict[str, Any]] = []
     for place in range(30):
         result = f"line {place} of what the tool printed\n" * 40
-        turns += _step(form, f"call_{place}", result)
-    body = body_of(form, "Read all files.", "I will.", "Go on.")
-    key = "input" if form == "responses" else "messages"
-    body[key] += [*turns, {"role": "user", "content": "And now?"}]
-    return body
+        turns += _step(path, f"call_{place}", result)
+    return body_of(path, "Read all files.", "I will.", "Go on.", *turns, ("user", "And now?"))
 
 
-def _step(form: str, id: str, result: str) -> list[dict[str, Any]]:
-    match form:
-        case "anthropic":
-            call = {"type": "tool_use", "id": id, "name": "read", "input": {"path": "a"}}
-            answer = {"type": "tool_result", "tool_use_id": id, "content": result}
-            return [
-                {"role": "assistant", "content": [call]},
-                {"role": "user", "content": [answer]},
-            ]
-        case "responses":
-            arguments = '{"path": "a"}'
-            called = {"type": "function_call", "call_id": id, "name": "read"}
-            return [
-                called | {"arguments": arguments},
-                {"type": "function_call_output", "call_id": id, "output": result},
-            ]
-        case _:
-            function = {"name": "read", "arguments": '{"path": "a"}'}
-            calls = [{"id": id, "type": "function", "function": function}]
-            return [
-                {"role": "assistant", "content": None, "tool_calls": calls},
-                {"role": "tool", "tool_call_id": id, "content": result},
-            ]
+def _step(path: str, id: str, result: str) -> list[dict[str, Any]]:
+    if path == MESSAGES:
+        use = {"type": "tool_use", "id": id, "name": "read", "input": {"path": "a"}}
+        answer = {"type": "tool_result", "tool_use_id": id, "content": result}
+        return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [answer]}]
+    function = {"name": "read", "arguments": '{"path": "a"}'}
+    if path == RESPONSES:
+        return [
+            {"type": "function_call", "call_id": id, **function},
+            {"type": "function_call_output", "call_id": id, "output": result},
+        ]
+    calls = [{"id": id, "type": "function", "function": function}]
+    return [
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "tool", "tool_call_id": id, "content": result},
+    ]
 
 
 # What was decided
@@ -69,14 +73,11 @@ def _step(form: str, id: str, result: str) -> list[dict[str, Any]]:
 @each_format
 @pytest.mark.parametrize("policy", ["steady", "rolling", "sliding"])
 @pytest.mark.parametrize("window", [2_000, 6_000])
-def test_decisions_and_notes_add_up_to_the_difference(form: str, policy: str, window: int) -> None:
+def test_decisions_and_notes_add_up_to_the_difference(path: str, policy: str, window: int) -> None:
     config = config_of("http://127.0.0.1:9", window=window, reply=200, count="off")
     with running(config) as server:
-        answer = httpx.post(
-            server.url + PATHS[form],
-            json=with_calls(form),
-            headers={"brim-fitting": "dry-run", "brim-policy": policy},
-        )
+        wishes = {"brim-fitting": "dry-run", "brim-policy": policy}
+        answer = posted(server.url, path, with_calls(path), wishes)
         request = told(server, answer.raise_for_status())
         plan = request["plan"]
         decisions = plan["decisions"]
@@ -95,18 +96,18 @@ def test_decisions_and_notes_add_up_to_the_difference(form: str, policy: str, wi
 
 
 @each_format
-def test_what_needed_no_cut_is_told_as_kept(form: str) -> None:
+def test_what_needed_no_cut_is_told_as_kept(path: str) -> None:
     with Scripted("Hello.") as provider, running(config_of(provider.url, window=9_000)) as server:
-        request = told(server, ask(server, form, "hi", "hello", "how are you?"))
+        request = told(server, ask(server, path, "hi", "hello", "how are you?"))
         assert request["tokens"] == request["tokens_before"]
         assert [each["fate"] for each in request["plan"]["decisions"]] == ["kept"] * 3
         assert request["cut"] == {}
 
 
 @each_format
-def test_what_the_headers_say_is_what_is_remembered(form: str) -> None:
+def test_what_the_headers_say_is_what_is_remembered(path: str) -> None:
     with Scripted("Hello.") as provider, running(config_of(provider.url, window=3_000)) as server:
-        answer = ask(server, form, *TURNS)
+        answer = ask(server, path, *TURNS)
         request, heads = told(server, answer), answer.headers
         assert request["tokens"] == int(heads["brim-tokens"])
         assert request["tokens_before"] == int(heads["brim-tokens-before"])
@@ -122,14 +123,14 @@ def test_what_the_headers_say_is_what_is_remembered(form: str) -> None:
 
 @each_format
 @pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
-def test_an_answer_is_settled_by_what_the_upstream_reports(form: str, streamed: bool) -> None:
+def test_an_answer_is_settled_by_what_the_upstream_reports(path: str, streamed: bool) -> None:
     price = Price(Decimal(1), Decimal("0.5"), Decimal(10))
     said = Say("one two three", cached=5)
     with (
         Scripted(said, counted_as="gpt-4o") as provider,
         running(config_of(provider.url, price=price)) as server,
     ):
-        answer = ask(server, form, "Say some words, please.", stream=streamed)
+        answer = ask(server, path, "Say some words, please.", stream=streamed)
         request, (asked,) = told(server, answer), provider.requests
         assert request["streamed"] is streamed
         usage = request["usage"]
@@ -141,27 +142,27 @@ def test_an_answer_is_settled_by_what_the_upstream_reports(form: str, streamed: 
 
 
 @each_format
-def test_a_price_that_nobody_knows_is_not_zero(form: str) -> None:
+def test_a_price_that_nobody_knows_is_not_zero(path: str) -> None:
     with Scripted("Hello.") as provider, running(config_of(provider.url)) as server:
-        request = told(server, ask(server, form, "hi"))
+        request = told(server, ask(server, path, "hi"))
         assert request["usage"]["output"] > 0
         assert request["cost"] is None
 
 
 @each_format
 def test_a_client_that_hangs_up_stops_the_upstream_and_is_settled_by_what_was_said(
-    form: str, monkeypatch: pytest.MonkeyPatch
+    path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    is_over, never = threading.Event(), threading.Event()
-    monkeypatch.setattr(logs, "tell", lambda _: is_over.set())
+    never = threading.Event()
+    caplog.set_level(logging.INFO, "brim.gateway")
     with (
         Scripted(Say(f"{FIRST} and much more", hold=never)) as provider,
         running(config_of(provider.url)) as server,
     ):
-        body = body_of(form, "hi", stream=True)
-        with httpx.stream("POST", server.url + PATHS[form], json=body) as answer:
+        body = body_of(path, "hi", stream=True)
+        with httpx.stream("POST", server.url + path, json=body) as answer:
             assert any(FIRST in line for line in answer.iter_lines())
-        assert is_over.wait(LONG)
+        eventually(lambda: "request" in caplog.messages)
         request = told(server, answer)
         assert request["end"] == "client gone"
         assert request["usage"]["counted"] is True
@@ -173,11 +174,11 @@ def test_a_client_that_hangs_up_stops_the_upstream_and_is_settled_by_what_was_sa
 
 @each_format
 def test_a_client_that_hangs_up_before_the_answer_begins_has_used_the_prompt(
-    form: str, monkeypatch: pytest.MonkeyPatch
+    path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     price = Price(Decimal(1), Decimal("0.5"), Decimal(10))
-    is_over, is_asked, goes_on = threading.Event(), threading.Event(), threading.Event()
-    monkeypatch.setattr(logs, "tell", lambda _: is_over.set())
+    is_asked, goes_on = threading.Event(), threading.Event()
+    caplog.set_level(logging.INFO, "brim.gateway")
 
     def waits(_: object) -> str:
         is_asked.set()
@@ -185,9 +186,9 @@ def test_a_client_that_hangs_up_before_the_answer_begins_has_used_the_prompt(
         return "too late"
 
     with Scripted(waits) as provider, running(config_of(provider.url, price=price)) as server:
-        with sent(server, form, body_of(form, "hi")):
+        with sent(server, path, body_of(path, "hi")):
             assert is_asked.wait(LONG)
-        assert is_over.wait(LONG)
+        eventually(lambda: "request" in caplog.messages)
         (record,) = server.gateway.records.newest(1)
         goes_on.set()
         assert (record.end, record.status, record.is_usage_counted) == ("client gone", 0, True)
@@ -196,12 +197,12 @@ def test_a_client_that_hangs_up_before_the_answer_begins_has_used_the_prompt(
 
 
 @each_format
-def test_an_upstream_that_breaks_off_is_told_as_such_and_settled(form: str) -> None:
+def test_an_upstream_that_breaks_off_is_told_as_such_and_settled(path: str) -> None:
     with (
         Scripted(Say("one two three four five six", cut_after=6)) as provider,
         running(config_of(provider.url)) as server,
     ):
-        request = told(server, ask(server, form, "hi", stream=True))
+        request = told(server, ask(server, path, "hi", stream=True))
         assert request["end"] == "upstream broke"
         assert request["code"] == "upstream_unreachable"
         assert request["usage"]["input"] > 0
@@ -209,13 +210,13 @@ def test_an_upstream_that_breaks_off_is_told_as_such_and_settled(form: str) -> N
 
 WORDS = "a few more words, "
 PIECES: dict[str, dict[str, Any]] = {
-    "openai": {"choices": [{"index": 0, "delta": {"content": WORDS}, "finish_reason": None}]},
-    "anthropic": {
+    CHAT: {"choices": [{"index": 0, "delta": {"content": WORDS}, "finish_reason": None}]},
+    MESSAGES: {
         "type": "content_block_delta",
         "index": 0,
         "delta": {"type": "text_delta", "text": WORDS},
     },
-    "responses": {
+    RESPONSES: {
         "type": "response.output_text.delta",
         "output_index": 0,
         "content_index": 0,
@@ -226,13 +227,13 @@ PIECES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("number", [50, 2_000])
 @each_format
-def test_a_stream_that_just_stops_is_told_as_such_and_settled(form: str, number: int) -> None:
-    said = f"data: {json.dumps(PIECES[form])}\n\n".encode() * number
+def test_a_stream_that_just_stops_is_told_as_such_and_settled(path: str, number: int) -> None:
+    said = f"data: {json.dumps(PIECES[path])}\n\n".encode() * number
     with (
         Scripted(Fault(raw=said, in_stream=True)) as provider,
         running(config_of(provider.url)) as server,
     ):
-        answer = ask(server, form, "hi", stream=True)
+        answer = ask(server, path, "hi", stream=True)
         request = told(server, answer)
         _, _, error = answer.content.partition(said)
         assert b"ended before the answer was whole" in error
@@ -244,9 +245,9 @@ def test_a_stream_that_just_stops_is_told_as_such_and_settled(form: str, number:
 
 
 @each_format
-def test_an_error_of_the_upstream_costs_nothing(form: str) -> None:
+def test_an_error_of_the_upstream_costs_nothing(path: str) -> None:
     with Scripted(Fault(400, "no")) as provider, running(config_of(provider.url)) as server:
-        request = told(server, ask(server, form, "hi"))
+        request = told(server, ask(server, path, "hi"))
         assert (request["status"], request["end"]) == (400, "refused")
         assert (request["usage"], request["cost"], request["code"]) == (None, None, None)
 
@@ -258,7 +259,7 @@ def test_only_so_many_requests_are_remembered_and_the_newest_come_first() -> Non
     with Scripted("Hello.") as provider:
         config = replace(config_of(provider.url), gateway=GatewayConfig(keep_requests=3))
         with running(config) as server:
-            ids = [ask(server, "openai", "hi").headers["brim-request-id"] for _ in range(5)]
+            ids = [ask(server, CHAT, "hi").headers["brim-request-id"] for _ in range(5)]
             listed = httpx.get(f"{server.url}/brim/requests").json()["data"]
             assert [request["id"] for request in listed] == ids[:1:-1]
             assert "plan" not in listed[0]
@@ -273,7 +274,7 @@ def test_nothing_is_remembered_where_nothing_is_to_be() -> None:
     with Scripted("Hello.") as provider:
         config = replace(config_of(provider.url), gateway=GatewayConfig(keep_requests=0))
         with running(config) as server:
-            assert ask(server, "openai", "hi").status_code == 200
+            assert ask(server, CHAT, "hi").status_code == 200
             assert httpx.get(f"{server.url}/brim/requests").json()["data"] == []
 
 
@@ -288,10 +289,10 @@ def test_a_list_is_asked_for_with_a_number(last: str) -> None:
 def test_decisions_are_forgotten_before_the_requests_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "MOST_MESSAGES", 10)
     with Scripted("Hello.") as provider, running(config_of(provider.url)) as server:
-        answers = [ask(server, "openai", *TURNS[:3]) for _ in range(5)]
+        answers = [ask(server, CHAT, *TURNS[:3]) for _ in range(5)]
         plans = [told(server, answer)["plan"] for answer in answers]
         assert [plan is None for plan in plans] == [True, True, False, False, False]
-        large = ask(server, "openai", *TURNS[:21])
+        large = ask(server, CHAT, *TURNS[:21])
         assert len(told(server, large)["plan"]["decisions"]) == 21  # the newest is always there
         assert [told(server, answer)["plan"] for answer in answers] == [None] * 5
 
@@ -302,14 +303,8 @@ def test_requests_that_run_are_listed_too() -> None:
         Scripted(Say("one two three", hold=goes_on)) as provider,
         running(config_of(provider.url)) as server,
     ):
-        body = body_of("openai", "hi", stream=True)
-        with httpx.stream("POST", server.url + PATHS["openai"], json=body) as answer:
-            pieces = answer.iter_bytes()
-            next(pieces)
+        with begun(server, CHAT, goes_on) as answer:
             (listed,) = httpx.get(f"{server.url}/brim/requests").json()["data"]
-            goes_on.set()
-            for _ in pieces:
-                pass
         assert (listed["status"], listed["end"], listed["usage"]) == (200, "open", None)
         assert told(server, answer)["end"] == "whole"
 
@@ -328,4 +323,4 @@ def test_records_hold_no_more_than_they_should() -> None:
 def test_tools_that_are_called_are_among_the_usage() -> None:
     call = Call("read", {"path": "a"})
     with Scripted(call) as provider, running(config_of(provider.url)) as server:
-        assert told(server, ask(server, "openai", "hi"))["usage"]["output"] > 0
+        assert told(server, ask(server, CHAT, "hi"))["usage"]["output"] > 0

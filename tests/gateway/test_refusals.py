@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import anthropic
+import httpx
 import openai
 import pytest
 
 import brim
+from brim.gateway import lanes
 from brim.overflow import overflow_of
 from brim.testing import Answer, Fault, Script, Scripted
+from tests.gateway.asking import CHAT, MESSAGES, PATHS, RESPONSES, body_of, posted, spoken
 from tests.gateway.clients import anthropic_client, long_talk, openai_client
-from tests.gateway.posting import CHAT, MESSAGES, PATHS, RESPONSES, Answered, body_of, posted
 from tests.gateway.running import Running, config_of, running
 
 TURNS = long_talk(100)
@@ -28,8 +30,8 @@ def before(upstream: Scripted, window: int = BELIEVED, **settings: Any) -> Any:
     return running(config)
 
 
-def ask(gateway: Running, path: str, *, is_streamed: bool = False, **more: Any) -> Answered:
-    return posted(gateway.url, path, body_of(path, TURNS, stream=is_streamed, **more))
+def ask(gateway: Running, path: str, *, is_streamed: bool = False, **more: Any) -> httpx.Response:
+    return posted(gateway.url, path, body_of(path, *TURNS, reply=20, stream=is_streamed, **more))
 
 
 @pytest.mark.parametrize("refuses", ["at once", "in stream"])
@@ -40,13 +42,13 @@ def test_a_refusal_is_learned_from(path: str, refuses: Any) -> None:
         before(upstream) as gateway,
     ):
         first = ask(gateway, path, is_streamed=True)
-        assert (first.status, first.text) == (200, "Blue.")
+        assert (first.status_code, spoken(first)) == (200, "Blue.")
         assert first.headers["brim-resent"] == "1"
         assert "dropped=" in first.headers["brim-cut"]
         assert len(upstream.requests) == 2
         assert len(upstream.refused) == 1
         second = ask(gateway, path)
-        assert (second.status, second.text) == (200, "Blue.")
+        assert (second.status_code, spoken(second)) == (200, "Blue.")
         assert "brim-resent" not in second.headers
         assert int(second.headers["brim-limit"]) < TRUE
         assert len(upstream.requests) == 3
@@ -56,10 +58,10 @@ def test_a_refusal_is_learned_from(path: str, refuses: Any) -> None:
 def test_a_limit_that_was_told_is_known_after_a_restart(path: str) -> None:
     with Scripted("Blue.", window=TRUE, tells_window=False) as upstream:
         with before(upstream) as gateway:
-            assert ask(gateway, path).text == "Blue."
+            assert spoken(ask(gateway, path)) == "Blue."
         with before(upstream) as gateway:
             again = ask(gateway, path)
-        assert again.text == "Blue."
+        assert spoken(again) == "Blue."
         assert "brim-resent" not in again.headers
         assert len(upstream.refused) == 1
 
@@ -106,9 +108,9 @@ OF_THE_MODEL = {
 def test_however_it_is_said(path: str, fault: Fault) -> None:
     with Scripted(limited(TRUE, fault)) as upstream, before(upstream) as gateway:
         first = ask(gateway, path)
-        assert (first.status, first.text) == (200, "Blue.")
+        assert (first.status_code, spoken(first)) == (200, "Blue.")
         assert first.headers["brim-resent"] == "1"
-        assert ask(gateway, path).text == "Blue."
+        assert spoken(ask(gateway, path)) == "Blue."
         assert len(upstream.requests) == 3
 
 
@@ -118,7 +120,7 @@ def test_what_only_one_client_meets_is_not_learned(path: str, fault: Fault) -> N
     with Scripted(limited(TRUE, fault)) as upstream, before(upstream) as gateway:
         for _ in range(2):
             answer = ask(gateway, path)
-            assert (answer.status, answer.text) == (200, "Blue.")
+            assert (answer.status_code, spoken(answer)) == (200, "Blue.")
             assert answer.headers["brim-resent"] == "1"
         assert len(upstream.requests) == 4
 
@@ -127,7 +129,7 @@ def test_a_rate_limit_is_none_that_a_shorter_request_would_help() -> None:
     said = "Rate limit reached for m on tokens per min (TPM): Limit 30000, Used 29000, Requested 4"
     error = {"message": f"{said}310.", "type": "tokens", "code": "rate_limit_exceeded"}
     with Scripted(Fault(429, error=error)) as upstream, before(upstream) as gateway:
-        assert ask(gateway, CHAT).body == {"error": error}
+        assert ask(gateway, CHAT).json() == {"error": error}
         assert len(upstream.requests) == 1
 
 
@@ -142,8 +144,8 @@ def test_who_refuses_twice_is_heard(path: str, is_streamed: bool) -> None:
         assert len(upstream.requests) == 2
         sent = upstream.requests[1]
         direct = posted(upstream.url, path, sent.raw)
-    assert through.status == direct.status == (200 if is_streamed else 400)
-    assert through.raw == direct.raw
+    assert through.status_code == direct.status_code == (200 if is_streamed else 400)
+    assert through.content == direct.content
     assert through.headers["brim-resent"] == "1"
 
 
@@ -153,11 +155,11 @@ def test_a_history_that_the_server_keeps_is_relayed() -> None:
         before(upstream) as gateway,
     ):
         answer = ask(gateway, RESPONSES, previous_response_id="resp_1")
-        assert answer.status == 400
-        assert answer.body["error"]["code"] == "context_length_exceeded"
+        assert answer.status_code == 400
+        assert answer.json()["error"]["code"] == "context_length_exceeded"
         assert answer.headers["brim-count"] == "unknown"
         assert len(upstream.requests) == 1
-        assert ask(gateway, RESPONSES).text == "Blue."
+        assert spoken(ask(gateway, RESPONSES)) == "Blue."
 
 
 def test_a_thread_that_the_server_keeps_is_relayed() -> None:
@@ -167,8 +169,8 @@ def test_a_thread_that_the_server_keeps_is_relayed() -> None:
         before(upstream) as gateway,
     ):
         answer = ask(gateway, MESSAGES, thread=thread)
-        assert answer.status == 400
-        assert "prompt is too long" in answer.body["error"]["message"]
+        assert answer.status_code == 400
+        assert "prompt is too long" in answer.json()["error"]["message"]
         assert answer.headers["brim-count"] == "unknown"
         assert len(upstream.requests) == 1
 
@@ -182,8 +184,8 @@ def test_a_shorter_answer_may_be_enough() -> None:
         Scripted([Fault(400, error=error), "Blue."]) as upstream,
         before(upstream, window=16_000) as gateway,
     ):
-        answer = posted(gateway.url, MESSAGES, body_of(MESSAGES, TURNS, reply=8_000))
-        assert answer.text == "Blue."
+        answer = posted(gateway.url, MESSAGES, body_of(MESSAGES, *TURNS, reply=8_000))
+        assert spoken(answer) == "Blue."
         assert answer.headers["brim-cut"] == "none"
         first, second = (asked.body for asked in upstream.requests)
     assert first["max_tokens"] == 8_000
@@ -194,7 +196,7 @@ def test_a_shorter_answer_may_be_enough() -> None:
 @pytest.mark.parametrize("reply", [20, 3_000])
 @pytest.mark.parametrize("path", PATHS)
 def test_without_fitting_all_is_relayed(path: str, reply: int) -> None:
-    body = body_of(path, TURNS, reply=reply)
+    body = body_of(path, *TURNS, reply=reply)
     with Scripted("Blue.", window=TRUE) as upstream:
         with running(config_of(upstream.url)) as gateway:
             by_header = posted(gateway.url, path, body, {"brim-fitting": "off"})
@@ -203,8 +205,8 @@ def test_without_fitting_all_is_relayed(path: str, reply: int) -> None:
         direct = posted(upstream.url, path, body)
         assert len({each.raw for each in upstream.requests}) == 1
         assert len(upstream.requests) == 3
-    assert direct.status == by_header.status == by_setting.status == 400
-    assert direct.raw == by_header.raw == by_setting.raw
+    assert direct.status_code == by_header.status_code == by_setting.status_code == 400
+    assert direct.content == by_header.content == by_setting.content
     assert by_header.headers["brim-cut"] == by_setting.headers["brim-cut"] == "none"
     assert by_header.headers["brim-policy"] == by_setting.headers["brim-policy"] == "off"
 
@@ -262,11 +264,9 @@ def test_a_limit_that_was_only_guessed_is_tried_again_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bare = Fault(400, error={"code": "context_length_exceeded", "message": "too long"})
-    with Scripted([bare, "Blue.", "Blue.", "Blue."]) as upstream, before(upstream) as gateway:
-        assert ask(gateway, CHAT).headers["brim-resent"] == "1"
-        guessed = ask(gateway, CHAT)
-        for lane in gateway.gateway.lanes:
-            monkeypatch.setattr(lane, "_guessed_until", 0.0)
-        whole = ask(gateway, CHAT)
-    assert guessed.headers["brim-cut"] != "none"
-    assert whole.headers["brim-cut"] == "none"
+    for seconds, is_whole in ((lanes.GUESSED, False), (0.0, True)):
+        monkeypatch.setattr(lanes, "GUESSED", seconds)
+        with Scripted([bare, "Blue.", "Blue."]) as upstream, before(upstream) as gateway:
+            assert ask(gateway, CHAT).headers["brim-resent"] == "1"
+            later = ask(gateway, CHAT)
+        assert (later.headers["brim-cut"] == "none") is is_whole

@@ -20,7 +20,7 @@ import pytest
 from brim.config import GatewayConfig
 from brim.gateway import logs
 from brim.testing import Call, Fault, Say, Script, Scripted
-from tests.gateway.asking import PATHS
+from tests.gateway.asking import CHAT, MESSAGES, PATHS, RESPONSES, messages_key, posted
 from tests.gateway.running import Running, config_of, running
 from tests.gateway.test_logs import loggers_kept
 
@@ -35,7 +35,7 @@ HEADERS = {
 }
 LONG_TEXT = f"{MARK}words that take room " * 400
 
-each_format = pytest.mark.parametrize("form", PATHS)
+each_format = pytest.mark.parametrize("path", PATHS)
 streamed_and_not = pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
 
 SCHEMA = {"type": "object", "properties": {f"{MARK}property": {"type": "string"}}}
@@ -43,11 +43,11 @@ TOOL = {"name": f"{MARK}tool", "description": f"{MARK}what it does"}
 ARGUMENTS = {f"{MARK}argument": f"{MARK}value"}
 
 
-def marked(form: str, *, streamed: bool, long: bool = False) -> dict[str, Any]:
+def marked(path: str, *, streamed: bool, long: bool = False) -> dict[str, Any]:
     """A conversation with a tool, each part of it marked."""
     result = LONG_TEXT if long else f"{MARK}result"
     more = {"stream": streamed, "user": f"{MARK}name", "metadata": {"user_id": f"{MARK}id"}}
-    return {"model": "scripted", **more, **_SAID[form](result)}
+    return {"model": "scripted", **more, **_SAID[path](result)}
 
 
 def _chat(result: str) -> dict[str, Any]:
@@ -104,9 +104,9 @@ def _responses(result: str) -> dict[str, Any]:
 
 
 _SAID: Mapping[str, Callable[[str], dict[str, Any]]] = {
-    "openai": _chat,
-    "anthropic": _anthropic,
-    "responses": _responses,
+    CHAT: _chat,
+    MESSAGES: _anthropic,
+    RESPONSES: _responses,
 }
 
 
@@ -132,11 +132,9 @@ def _asked_about(server: Running) -> list[str]:
     return ["/metrics", "/brim/requests", *(f"/brim/requests/{record.id}" for record in kept)]
 
 
-def post(server: Running, form: str, body: Any, **headers: str) -> httpx.Response:
+def post(server: Running, path: str, body: Any, **headers: str) -> httpx.Response:
     """Send a body with marks all around it; brim's own part of the answer has none."""
-    content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    url = f"{server.url}{PATHS[form]}?q={MARK}query"
-    answer = httpx.post(url, content=content, headers={**HEADERS, **headers}, timeout=30)
+    answer = posted(server.url, f"{path}?q={MARK}query", body, {**HEADERS, **headers})
     assert UPSTREAM_KEY not in answer.text
     added = {name: value for name, value in answer.headers.items() if name.startswith("brim-")}
     assert MARK not in str(added)
@@ -166,9 +164,9 @@ ANSWERS: Mapping[str, Script] = {
 @pytest.mark.parametrize("answers", ANSWERS.values(), ids=ANSWERS)
 def test_nothing_gets_out_whatever_an_upstream_answers(answers: Script) -> None:
     with watched(answers) as (server, provider):
-        for form in PATHS:
+        for path in PATHS:
             for streamed in (True, False):
-                post(server, form, marked(form, streamed=streamed))
+                post(server, path, marked(path, streamed=streamed))
         assert len(provider.requests) == 6
         for asked in provider.requests:
             assert asked.headers["Authorization"] == f"Bearer {UPSTREAM_KEY}"
@@ -179,20 +177,20 @@ def test_nothing_gets_out_whatever_an_upstream_answers(answers: Script) -> None:
 @streamed_and_not
 @pytest.mark.parametrize("refuses", ["at once", "in stream"])
 def test_nothing_gets_out_where_a_request_is_cut_and_refused(
-    form: str, streamed: bool, refuses: str
+    path: str, streamed: bool, refuses: str
 ) -> None:
     scripted = {"window": 2_000, "tells_window": False, "refuses": refuses}
     with watched(f"{MARK}answer", scripted=scripted, window=3_000, reply=50) as (server, provider):
-        answer = post(server, form, marked(form, streamed=streamed, long=True))
+        answer = post(server, path, marked(path, streamed=streamed, long=True))
         assert answer.headers["brim-cut"] != "none"
         assert provider.refused
 
 
 @each_format
-def test_an_upstream_that_is_not_there_is_told_without_what_was_said(form: str) -> None:
+def test_an_upstream_that_is_not_there_is_told_without_what_was_said(path: str) -> None:
     with watched("never asked") as (server, provider):
         provider.__exit__()
-        answer = post(server, form, marked(form, streamed=False))
+        answer = post(server, path, marked(path, streamed=False))
         assert answer.status_code == 502
         assert MARK not in answer.text
 
@@ -201,12 +199,12 @@ def test_an_upstream_that_is_not_there_is_told_without_what_was_said(form: str) 
 
 
 @each_format
-def test_what_cannot_fit_is_told_in_numbers(form: str) -> None:
+def test_what_cannot_fit_is_told_in_numbers(path: str) -> None:
     with watched("never asked", window=300, reply=50) as (server, provider):
-        body = marked(form, streamed=False)
-        key = "input" if form == "responses" else "messages"
+        body = marked(path, streamed=False)
+        key = messages_key(path)
         body[key][-1]["content"] = LONG_TEXT
-        answer = post(server, form, body)
+        answer = post(server, path, body)
         assert answer.status_code == 400
         assert MARK not in answer.text
         assert provider.requests == []
@@ -235,18 +233,18 @@ BODIES: Mapping[str, Callable[[dict[str, Any], str], Any]] = {
 
 
 @each_format
-def test_a_body_that_is_wrong_is_not_repeated(form: str) -> None:
-    key = "input" if form == "responses" else "messages"
+def test_a_body_that_is_wrong_is_not_repeated(path: str) -> None:
+    key = messages_key(path)
     with watched("Hello.") as (server, _):
         for changed in BODIES.values():
-            answer = post(server, form, changed(marked(form, streamed=False), key))
+            answer = post(server, path, changed(marked(path, streamed=False), key))
             assert answer.status_code < 500
             assert MARK not in answer.text
 
 
 @each_format
-def test_a_body_that_is_too_large_is_not_repeated(form: str) -> None:
+def test_a_body_that_is_too_large_is_not_repeated(path: str) -> None:
     with watched("never asked", gateway={"max_body_bytes": 500}) as (server, _):
-        answer = post(server, form, marked(form, streamed=False))
+        answer = post(server, path, marked(path, streamed=False))
         assert answer.status_code == 413
         assert MARK not in answer.text

@@ -150,7 +150,7 @@ def test_a_taken_port_is_named() -> None:
 def test_what_is_not_installed_is_named_with_the_line_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("brim.cli.serve.find_spec", lambda name: None if name == "orjson" else 1)
+    monkeypatch.setitem(sys.modules, "orjson", None)
     ended = brim_serve(*UPSTREAM)
     assert ended.exit_code == 2
     assert ended.stderr == "brim: the gateway needs orjson: pip install 'brim[gateway]'\n"

@@ -182,10 +182,15 @@ def test_it_listens_on_this_machine(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "2001:db8::1"])
-def test_it_listens_nowhere_else(host: str) -> None:
-    said = f"{re.escape(host)} can be reached from other machines; .* proxy with access control"
+def test_it_listens_nowhere_else_without_keys(host: str) -> None:
+    said = f"{re.escape(host)} can be reached from other machines, .* `brim keys add NAME`"
     with pytest.raises(InputError, match=said):
         listening(host, 0)
+
+
+def test_with_keys_other_machines_may_reach_it() -> None:
+    with listening("0.0.0.0", 0, has_keys=True) as listener:
+        assert listener.getsockname()[0] == "0.0.0.0"
 
 
 def test_a_host_that_is_none_is_named() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from brim.errors import (
     RateLimitError,
     RefusedError,
 )
-from brim.providers import Connection, Endpoint, transport
+from brim.providers import Connection, Endpoint
 from brim.providers.faults import retry_after
 from brim.providers.network import certificates
 from tests.providers.scripted import Naps, by_path, in_turn, run, serving, speaking
@@ -233,12 +234,19 @@ def test_errors_can_be_passed_between_processes() -> None:
     assert pickle.loads(pickle.dumps(other)).status == 404
 
 
-def test_an_answer_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "LARGEST_ANSWER", 1_000)
-    monkeypatch.setattr(Connection.whole, "__kwdefaults__", {"bound": 1_000, "cut": False})
-    error, requests = posted(said(200, {"id": "x" * 5_000}))
-    assert "more than 1,000 bytes" in str(error)
-    assert requests == 1
+def test_an_answer_without_end_is_not_read_to_its_end() -> None:
+    begun = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{"id": "'
+
+    async def work() -> None:
+        async with (
+            speaking(chain([begun], repeat(b"x" * 2**20)), pause=0) as server,
+            Connection(Endpoint(server.url), sleep=Naps()) as asking,
+        ):
+            with pytest.raises(ProviderError, match="more than 67,108,864 bytes"):
+                await asking.post(CHAT, {})
+            assert len(server.heads) == 1
+
+    run(work())
 
 
 def test_a_server_that_is_not_there_is_named() -> None:

@@ -21,17 +21,22 @@ Schema = dict[str, Any]
 FAULTS: Final[Mapping[int, str]] = {
     400: "The body or a header cannot be used, the format is another than the model's upstream "
     "speaks, or the conversation cannot be made to fit (`context_length_exceeded`).",
-    403: "A web page asks that is not listed in `gateway.origins`.",
+    401: "No key of this gateway was shown, where keys are asked for, or one that does not live.",
+    403: "A web page asks that is not listed in `gateway.origins`, the key is for something else, "
+    "or it has a cap in dollars and the model no price.",
     404: "No upstream serves the model.",
     408: "The body did not come in time (`gateway.body_seconds`).",
     413: "The body is too large (`gateway.max_body_bytes`).",
+    429: "A cap has no room for the request (`insufficient_quota`).",
     500: "brim failed; its log says why.",
     502: "The upstream could not be reached, or what it answered makes no sense.",
-    503: "Too many requests run already (`gateway.max_requests`), or the gateway is stopping.",
+    503: "Too many requests run already (`gateway.max_requests`), the gateway is stopping, or the "
+    "store of keys and caps is away (`books_away`).",
     504: "The upstream did not answer in time.",
 }
 """What brim says in place of an answer, by status."""
-_OF_BODIES: Final = (400, 403, 404, 408, 413, 500, 503)
+_OF_BODIES: Final = (400, 401, 403, 404, 408, 413, 500, 503)
+_OF_KEYS: Final = (401, 403, 503)
 
 
 @cache
@@ -82,23 +87,33 @@ def _beside() -> Schema:
     models = {"anyOf": [_of("schemas", "Models"), _of("schemas", "AnthropicModels")]}
     model = {"anyOf": [_of("schemas", "Model"), _of("schemas", "AnthropicModel")]}
     versioned = {
-        "/models": _got("The models that can be asked for", models, (), (403,)),
-        "/models/{name}": _got("One of them", model, [_in_path("name")], (403, 404)),
+        "/models": _got("The models that can be asked for", models, (), _OF_KEYS),
+        "/models/{name}": _got("One of them", model, [_in_path("name")], (*_OF_KEYS, 404)),
         "/messages/count_tokens": _counted(MESSAGES),
         "/responses/input_tokens": _counted(RESPONSES),
     }
     records = _of("schemas", "Records")
     number = {"type": "integer", "minimum": 1, "maximum": 1_000, "default": 100}
     last = {"name": "last", "in": "query", "schema": number}
+    span = {"type": "integer", "minimum": 1, "maximum": 366, "default": 30}
+    days = {"name": "days", "in": "query", "schema": span}
     return {
         **{version + path: each for version in ("/v1", "") for path, each in versioned.items()},
-        "/brim/requests": _got("The last requests, the newest first", records, [last], (400, 403)),
+        "/brim/requests": _got("The last requests, the newest first", records, [last],
+                               (400, *_OF_KEYS)),
         "/brim/requests/{id}": _got(
             "One request, and what became of each message", _of("schemas", "Settled"),
-            [_in_path("id")], (403, 404),
+            [_in_path("id")], (*_OF_KEYS, 404),
         ),
         "/metrics": _got("What was done, in numbers for Prometheus", {"type": "string"},
-                         faults=(403,), media="text/plain"),
+                         faults=_OF_KEYS, media="text/plain"),
+        "/": _got("The operator's page", {"type": "string"}, media="text/html"),
+        "/brim/page/{name}": _got("A file of it", {"type": "string"}, [_in_path("name")], (404,),
+                                  media="*/*"),
+        "/brim/spending": _got("What was spent lately, and what may be", _of("schemas", "Spending"),
+                               [days], (400, *_OF_KEYS)),
+        "/brim/lanes": _got("What is known of each model", _of("schemas", "Lanes"),
+                            faults=_OF_KEYS),
         "/healthz": _got("Whether it runs", _of("schemas", "Health")),
         "/readyz": _ready(),
         "/openapi.json": _got("This description", {"type": "object", "required": ["openapi"]}),
@@ -269,9 +284,24 @@ def _listed() -> Schema:
                 "last_id": _MAYBE_TEXT,
             }
         ),
+        "Spending": _object(
+            {
+                "object": {"const": "brim.spending"},
+                "since": _TEXT,
+                **_tables("by_", _SUMMED),
+                **_tables("", ("keys", "caps")),
+            },
+            ["object", "since", "keys", "caps"],
+        ),
+        "Lanes": _object({"object": {"const": "list"}, **_tables("", ("data",))}, ["data"]),
         "Tokens": _object({"object": _TEXT, "input_tokens": _NUMBER}, ["input_tokens"]),
         "Health": _object({"status": _TEXT, "running": _NUMBER}, ["status"]),
     }
+
+
+def _tables(prefix: str, names: Iterable[str]) -> Schema:
+    rows = {"type": "array", "items": {"type": "object"}}
+    return {prefix + name: rows for name in names}
 
 
 def _records() -> Schema:
@@ -325,6 +355,7 @@ def _plan() -> Schema:
     )
 
 
+_SUMMED: Final = ("day", "key", "model", "project")
 _TEXT: Final[Schema] = {"type": "string"}
 _MAYBE_TEXT: Final[Schema] = {"type": ["string", "null"]}
 _NUMBER: Final[Schema] = {"type": "integer"}

@@ -1,0 +1,118 @@
+"""The books of a test's gateways: keys are made in them from outside, and the ledger is read back.
+
+    anna = secret_of("anna", "5/day")
+    with running(config) as gateway:
+        ...
+    (row,) = ledger()
+
+Without an address they are in the file that the gateway itself takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import anthropic
+import openai
+
+from brim.accounts import FILE, books_at
+from brim.accounts.books import Books
+from brim.accounts.caps import Cap
+from brim.accounts.claims import Row
+from brim.accounts.keys import hashed, new_key
+from brim.config import Config
+from brim.usage import Price
+from tests.gateway.running import Running, config_of
+
+T = TypeVar("T")
+
+PRICE: Final = Price(input=Decimal(2), output=Decimal(10))
+"""Dollars for a million tokens: as many micro-dollars for one."""
+FREE: Final = Price(input=Decimal(0), output=Decimal(0))
+
+
+def books_file() -> Path:
+    return Path(os.environ["BRIM_STATE"]) / FILE
+
+
+def in_books(work: Callable[[Books], Awaitable[T]], at: str = "") -> T:
+    """Do something in the books, as a command does that runs beside the gateway."""
+
+    async def worked() -> T:
+        books = books_at(at, Path(os.environ["BRIM_STATE"]))
+        await books.open()
+        try:
+            return await work(books)
+        finally:
+            await books.close()
+
+    return asyncio.run(worked())
+
+
+def secret_of(
+    name: str, *caps: str, project: str = "", is_operator: bool = False, at: str = ""
+) -> str:
+    """The secret of a key that is made now."""
+    key, secret = new_key(name, project, is_operator=is_operator)
+    limits = [Cap.parsed(cap) for cap in caps]
+    in_books(lambda books: books.add_key(key, hashed(secret), limits), at)
+    return secret
+
+
+def set_caps(scope: str, *caps: str, at: str = "") -> None:
+    in_books(lambda books: books.set_caps(scope, [Cap.parsed(cap) for cap in caps]), at)
+
+
+def revoke(name: str, at: str = "") -> None:
+    in_books(lambda books: books.revoke(name), at)
+
+
+def ledger(at: str = "") -> list[Row]:
+    async def rows(books: Books) -> list[Row]:
+        return [row async for row in books.rows()]
+
+    return in_books(rows, at)
+
+
+def only_row(at: str = "") -> Row:
+    (row,) = ledger(at)
+    return row
+
+
+def standing(at: str = "") -> dict[str, tuple[int, int]]:
+    """What is spent and what is set aside, by whom and what: `{"all dollars": (12, 0)}`."""
+    found = in_books(lambda books: books.counters(), at)
+    return {f"{one.scope.partition(':')[0]} {one.unit}": (one.spent, one.reserved) for one in found}
+
+
+# The gateway before them
+
+
+def with_gateway(config: Config, **settings: Any) -> Config:
+    return replace(config, gateway=replace(config.gateway, **settings))
+
+
+def priced(*endpoints: str, **settings: Any) -> Config:
+    """A gateway before servers whose tokens cost, with a window of 4,000 and answers of 100."""
+    return config_of(*endpoints, **{"price": PRICE, "window": 4_000, "reply": 100, **settings})
+
+
+# Its clients
+
+
+def openai_with(gateway: Running, secret: str, retries: int = 0) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=secret, max_retries=retries)
+
+
+def anthropic_with(gateway: Running, secret: str, retries: int = 0) -> anthropic.Anthropic:
+    return anthropic.Anthropic(base_url=gateway.url, api_key=secret, max_retries=retries)
+
+
+def bearing(secret: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {secret}"}

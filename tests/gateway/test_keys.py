@@ -1,0 +1,400 @@
+"""Once there is a key, the gateway asks for one, and no upstream ever sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import httpx
+import openai
+import pytest
+from click.testing import CliRunner
+
+from brim.accounts.claims import Claim
+from brim.cli import main
+from brim.config import Config, UpstreamConfig
+from brim.gateway import accounts as gateway_accounts
+from brim.gateway.accounts import Accounts, secret_in
+from brim.gateway.app import accounts_of, asks_for_keys
+from brim.gateway.faults import FaultError
+from brim.gateway.heads import given
+from brim.testing import Fault, Scripted
+from tests.gateway.accounts import (
+    anthropic_with,
+    bearing,
+    books_file,
+    in_books,
+    ledger,
+    openai_with,
+    revoke,
+    secret_of,
+    with_gateway,
+)
+from tests.gateway.asking import (
+    CHAT,
+    COUNT_TOKENS,
+    INPUT_TOKENS,
+    MESSAGES,
+    PATHS,
+    RESPONSES,
+    ask,
+    body_of,
+    posted,
+)
+from tests.gateway.running import FORMATS, SECRET, Running, config_of, running
+
+OPEN = ("/", "/healthz", "/readyz", "/openapi.json")
+OPERATORS = ("/brim/requests", "/brim/spending", "/brim/lanes", "/metrics")
+HELLO: Any = [{"role": "user", "content": "hi"}]
+
+
+@pytest.fixture
+def provider() -> Iterator[Scripted]:
+    with Scripted("Hello.", window=4_000, counts=True) as provider:
+        yield provider
+
+
+@pytest.fixture
+def anna() -> str:
+    """The secret of a client's key."""
+    return secret_of("anna")
+
+
+@pytest.fixture
+def keyed(provider: Scripted, anna: str) -> Iterator[Running]:
+    """A gateway in whose books there is a key."""
+    with running(config_of(provider.url)) as gateway:
+        yield gateway
+
+
+# Who is let in
+
+
+def test_without_keys_all_is_open_and_no_file_is_made(provider: Scripted) -> None:
+    with running(config_of(provider.url)) as gateway:
+        asyncio.run(_swept(gateway))
+        assert ask(gateway, CHAT, "hi", headers=bearing("sk-own")).status_code == 200
+        assert all(httpx.get(gateway.url + path).status_code == 200 for path in OPERATORS[:1])
+    assert provider.requests[0].headers["authorization"] == "Bearer sk-own"
+    assert not books_file().exists()
+
+
+@pytest.mark.parametrize("secret", ["brim-wrong", "sk-own", "ключ", ""])
+def test_who_shows_no_key_of_this_gateway_gets_the_error_that_a_library_knows(
+    keyed: Running, provider: Scripted, secret: str
+) -> None:
+    shown = secret if secret.isascii() else "brim-" + secret.encode().decode("latin-1")
+    with openai_with(keyed, shown or "none") as client, pytest.raises(openai.AuthenticationError):
+        client.chat.completions.create(model="m", messages=HELLO)
+    with openai_with(keyed, shown or "none") as client, pytest.raises(openai.AuthenticationError):
+        client.responses.create(model="m", input="hi")
+    with (
+        anthropic_with(keyed, shown or "none") as other,
+        pytest.raises(anthropic.AuthenticationError) as caught,
+    ):
+        other.messages.create(model="m", messages=HELLO, max_tokens=9)
+    assert caught.value.type == "authentication_error"
+    assert not provider.requests
+
+
+@pytest.mark.parametrize("path", [*PATHS, COUNT_TOKENS, INPUT_TOKENS])
+def test_a_request_without_any_key_is_refused(keyed: Running, path: str) -> None:
+    answer = ask(keyed, path, "hi")
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert "show a key of this gateway" in answer.text
+    assert httpx.get(f"{keyed.url}/v1/models").status_code == 401
+
+
+def test_a_key_that_lives_is_enough_for_each_library(keyed: Running, anna: str) -> None:
+    with openai_with(keyed, anna) as client:
+        said = client.chat.completions.create(model="m", messages=HELLO).choices[0].message
+        assert said.content == "Hello."
+        assert client.responses.create(model="m", input="hi").output_text == "Hello."
+        assert [model.id for model in client.models.list()] == ["scripted"]
+    with anthropic_with(keyed, anna) as other:
+        answer: Any = other.messages.create(model="m", messages=HELLO, max_tokens=9)
+        assert answer.content[0].text == "Hello."
+        assert other.messages.count_tokens(model="m", messages=HELLO).input_tokens > 0
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        {"authorization": "Bearer {}"},
+        {"authorization": "bearer  {} "},
+        {"authorization": "{}"},
+        {"x-api-key": "{}"},
+        {"api-key": "{}"},
+        {"authorization": "Bearer sk-own", "x-api-key": "{}"},
+        {"authorization": "Bearer {}", "x-api-key": "sk-own"},
+        {"authorization": "Bearer sk-own", "x-api-key": "sk-other", "api-key": "{}"},
+    ],
+)
+def test_a_key_is_found_wherever_clients_put_it(
+    keyed: Running, provider: Scripted, anna: str, shown: dict[str, str]
+) -> None:
+    headers = {name: value.format(anna) for name, value in shown.items()}
+    assert ask(keyed, CHAT, "hi", headers=headers).status_code == 200
+    (asked,) = provider.requests
+    assert not {name.lower() for name in asked.headers} & {"authorization", "x-api-key", "api-key"}
+
+
+def test_a_revoked_key_is_refused_at_once_though_it_is_remembered(
+    keyed: Running, provider: Scripted, anna: str
+) -> None:
+    bob = secret_of("bob")
+    assert ask(keyed, CHAT, "hi", headers=bearing(anna)).status_code == 200
+    revoke("anna")
+    for path in PATHS:
+        assert ask(keyed, path, "hi", headers=bearing(anna)).status_code == 401
+    assert ask(keyed, CHAT, "hi", headers=bearing(bob)).status_code == 200
+    assert len(provider.requests) == 2
+
+
+def test_a_revoked_key_leaves_the_gateway_closed(provider: Scripted, anna: str) -> None:
+    revoke("anna")
+    with running(config_of(provider.url)) as gateway:
+        assert ask(gateway, CHAT, "hi", headers=bearing(anna)).status_code == 401
+        assert ask(gateway, CHAT, "hi").status_code == 401
+
+
+# What is open to whom
+
+
+@pytest.mark.parametrize("path", OPEN)
+def test_what_tells_nothing_of_anybody_is_open(keyed: Running, path: str) -> None:
+    assert httpx.get(keyed.url + path).status_code == 200
+
+
+def test_the_operator_s_key_opens_what_is_the_operator_s_and_nothing_else(
+    keyed: Running, anna: str, provider: Scripted
+) -> None:
+    operator = secret_of("olga", is_operator=True)
+    for path in OPERATORS:
+        assert httpx.get(keyed.url + path).status_code == 401
+        refused = httpx.get(keyed.url + path, headers=bearing(anna))
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "not_the_operator")
+        assert httpx.get(keyed.url + path, headers=bearing(operator)).status_code == 200
+    for path in (*PATHS, COUNT_TOKENS, INPUT_TOKENS):
+        assert ask(keyed, path, "hi", headers=bearing(operator)).status_code == 403
+    assert httpx.get(f"{keyed.url}/v1/models", headers=bearing(operator)).status_code == 403
+    with openai_with(keyed, operator) as client, pytest.raises(openai.PermissionDeniedError):
+        client.chat.completions.create(model="m", messages=HELLO)
+    assert not provider.requests
+
+
+# What becomes of a key
+
+
+def test_no_upstream_sees_a_key_of_the_gateway(anna: str) -> None:
+    """Not the first, not the one that stands in, and not for counts, models or passed paths."""
+    given = {"format": FORMATS, "window": 400, "reply": 50, "count": "always"}
+    with (
+        Scripted(Fault(503), window=400, counts=True) as first,
+        Scripted("Hello.", window=400, counts=True) as second,
+    ):
+        upstreams = {
+            "first": UpstreamConfig(first.url, models=("one",), fallback="two", **given),  # type: ignore[arg-type]
+            "second": UpstreamConfig(second.url, models=("two", "s*"), key_env="KEY", **given),  # type: ignore[arg-type]
+        }
+        config = with_gateway(Config(upstreams=upstreams), passed_paths=("/v1/responses/x",))
+        with running(config, {"KEY": SECRET}) as gateway:
+            shown = {**bearing(anna), "x-api-key": anna, "api-key": anna, "x-goog-api-key": anna}
+            for path in PATHS:
+                body = body_of(path, *["word " * 90, "so"] * 5, "hi", model="one")
+                assert posted(gateway.url, path, body, shown).status_code == 200
+            for path in (COUNT_TOKENS, INPUT_TOKENS):
+                assert ask(gateway, path, "hi", model="one", headers=shown).status_code == 200
+            httpx.get(f"{gateway.url}/v1/models", headers=shown).raise_for_status()
+            posted(gateway.url, "/v1/responses/x", {"model": "one"}, shown)
+        asked = [*first.requests, *first.counted, *second.requests, *second.counted]
+    assert len(first.requests) == len(second.requests) == 3
+    assert len(asked) > 8
+    for one in asked:
+        assert anna not in json.dumps(dict(one.headers)) + one.raw.decode()
+    assert {one.headers.get("authorization") for one in first.requests} == {None}
+    assert {one.headers.get("Authorization") for one in second.requests} == {f"Bearer {SECRET}"}
+
+
+def test_a_passed_path_brings_an_upstream_no_key_of_the_gateway(anna: str) -> None:
+    from tests.gateway.test_passage import _ok
+    from tests.providers.scripted import run, serving
+
+    async def passed() -> None:
+        async with serving(_ok) as server:
+            config = with_gateway(config_of(server.url), passed_paths=("/v1/embeddings",))
+            with running(config) as gateway:
+                body = {"model": "m", "input": "hi"}
+                at = (gateway.url, "/v1/embeddings", body)
+                assert (await asyncio.to_thread(posted, *at)).status_code == 401
+                answer = await asyncio.to_thread(posted, *at, bearing(anna) | {"x-api-key": anna})
+                assert answer.status_code == 200
+            (asked,) = server.asked
+            assert anna not in str(dict(asked.headers))
+
+    run(passed())
+
+
+def test_a_key_is_neither_logged_nor_told(
+    keyed: Running, anna: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    operator = secret_of("olga", is_operator=True)
+    caplog.set_level(logging.DEBUG)
+    for secret in (anna, "brim-wrong", operator):
+        ask(keyed, CHAT, "hi", headers=bearing(secret))
+    listed = httpx.get(f"{keyed.url}/brim/requests", headers=bearing(operator))
+    assert [each["key"] for each in listed.json()["data"]] == [None, None, "anna"]
+    logged = "".join(f"{record.getMessage()}{record.__dict__}" for record in caplog.records)
+    assert "anna" in logged
+    for secret in (anna, "brim-wrong", operator):
+        assert secret not in listed.text + logged
+        assert secret.encode() not in books_file().read_bytes()
+
+
+# Beginning to ask for keys
+
+
+async def _swept(gateway: Running) -> None:
+    """A sweep of the gateway's accounts, in its own event loop."""
+    accounts = gateway.gateway.accounts
+    task = gateway.gateway._sweeping
+    assert task is not None
+    asked = asyncio.run_coroutine_threadsafe(accounts.sweep(), task.get_loop())
+    await asyncio.wrap_future(asked)
+
+
+def test_a_gateway_that_runs_asks_for_keys_soon_after_the_first_is_made(
+    provider: Scripted,
+) -> None:
+    with running(config_of(provider.url)) as gateway:
+        assert ask(gateway, CHAT, "hi").status_code == 200
+        anna = secret_of("anna")
+        asyncio.run(_swept(gateway))
+        assert ask(gateway, CHAT, "hi").status_code == 401
+        assert ask(gateway, CHAT, "hi", headers=bearing(anna)).status_code == 200
+    assert len(ledger()) == 1
+
+
+def test_books_without_a_key_leave_the_gateway_open(provider: Scripted) -> None:
+    in_books(lambda books: books.keys())
+    assert books_file().exists()
+    with running(config_of(provider.url)) as gateway:
+        asyncio.run(_swept(gateway))
+        assert ask(gateway, CHAT, "hi").status_code == 200
+
+
+def test_keys_can_be_asked_for_before_there_is_one(provider: Scripted) -> None:
+    with running(with_gateway(config_of(provider.url), require_keys=True)) as gateway:
+        assert ask(gateway, CHAT, "hi").status_code == 401
+        anna = secret_of("anna")
+        assert ask(gateway, CHAT, "hi", headers=bearing(anna)).status_code == 200
+
+
+@pytest.mark.parametrize("content", [b"garbage" * 1_000, b"SQLite format 3\0" + bytes(5_000)])
+def test_books_that_cannot_be_read_close_the_gateway(provider: Scripted, content: bytes) -> None:
+    books_file().parent.mkdir(parents=True)
+    books_file().write_bytes(content)
+    with running(config_of(provider.url)) as gateway:
+        for headers in ({}, bearing("brim-any")):
+            for path in PATHS:
+                assert ask(gateway, path, "hi", headers=headers).status_code in (401, 503)
+            assert httpx.get(f"{gateway.url}/brim/requests", headers=headers).status_code >= 401
+        assert httpx.get(f"{gateway.url}/readyz").status_code == 503
+    assert not provider.requests
+
+
+def test_books_that_are_away_close_the_gateway_and_are_looked_for(
+    provider: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway_accounts, "RETRY", 0.02)
+    anna, file = secret_of("anna"), books_file()
+    hidden = file.rename(file.with_name("hidden"))
+    file.mkdir()  # something is there, and cannot be opened
+    with running(config_of(provider.url)) as gateway:
+        assert ask(gateway, CHAT, "hi").status_code == 401
+        assert ask(gateway, CHAT, "hi", headers=bearing(anna)).status_code == 503
+        file.rmdir()
+        hidden.rename(file)
+        while httpx.get(f"{gateway.url}/readyz").status_code != 200:
+            pass
+        assert ask(gateway, CHAT, "hi").status_code == 401
+        assert ask(gateway, CHAT, "hi", headers=bearing(anna)).status_code == 200
+
+
+# Where it listens
+
+
+def test_other_machines_are_let_in_only_where_keys_are_asked_for(
+    provider: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(books_file().parent))
+    command = ["serve", "--upstream", provider.url, "--host", "0.0.0.0", "--port", "99999"]
+    refused = CliRunner().invoke(main, [*command[:-1], "0"])
+    assert refused.exit_code == 2
+    assert "0.0.0.0 can be reached from other machines" in refused.stderr
+    assert "brim keys add" in refused.stderr
+    settings = config_of(provider.url).gateway
+    environment = {"BRIM_STATE": str(books_file().parent)}
+    assert not asyncio.run(asks_for_keys(settings, environment))
+    assert asyncio.run(asks_for_keys(replace(settings, require_keys=True), environment))
+    secret_of("anna")
+    assert asyncio.run(asks_for_keys(settings, environment))
+
+
+# Many who ask
+
+
+def test_many_wrong_keys_are_not_remembered_without_bound(
+    anna: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway_accounts, "MOST_KNOWN", 20)
+    environment = {"BRIM_STATE": str(books_file().parent)}
+
+    async def known() -> int:
+        accounts = accounts_of(config_of().gateway, environment)
+        await accounts.start()
+        for number in range(100):
+            with pytest.raises(FaultError):
+                await accounts.admit(_shown(f"brim-{number}"))
+        assert (await accounts.admit(_shown(anna))).key.name == "anna"
+        await accounts.stop()
+        return len(accounts._known)
+
+    assert asyncio.run(known()) == 20
+
+
+def _shown(secret: str) -> Any:
+    return given([(b"authorization", f"Bearer {secret}".encode())])
+
+
+def test_one_of_the_gateway_s_counts_among_several_keys() -> None:
+    assert secret_in(given([(b"x-api-key", b"sk-1"), (b"authorization", b"Bearer brim-2")])) == (
+        "brim-2"
+    )
+    assert secret_in(given([(b"x-api-key", b"sk-1"), (b"api-key", b"sk-2")])) == "sk-1"
+    assert secret_in(given([(b"accept", b"*/*")])) is None
+
+
+def test_many_at_once_with_their_own_keys_are_told_apart(keyed: Running) -> None:
+    secrets = {f"user-{n}": secret_of(f"user-{n}") for n in range(8)}
+
+    def asks(name: str) -> int:
+        return ask(keyed, RESPONSES, "hi", headers=bearing(secrets[name])).status_code
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(asks, [*secrets, *secrets])) == {200}
+    assert re.fullmatch("(user-[0-7]){16}", "".join(sorted(_names())))
+    assert {name: _names().count(name) for name in secrets} == dict.fromkeys(secrets, 2)
+
+
+def _names() -> list[str]:
+    return [row.key_name for row in ledger()]
