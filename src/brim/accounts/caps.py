@@ -60,7 +60,7 @@ class Cap:
         return cls(most, unit, "total" if period == "all" else _period(period))
 
     def __str__(self) -> str:
-        amount = f"${dollars(self.most)}" if self.unit == "dollars" else f"{self.most:,} tokens"
+        amount = f"${dollars(self.most):,}" if self.unit == "dollars" else f"{self.most:,} tokens"
         return amount if self.period == "total" else f"{amount}/{self.period}"
 
     def to_list(self) -> list[int | str]:

@@ -8,6 +8,7 @@ from brim.cli import (  # noqa: F401 - they enter themselves
     cost,
     doctor,
     fitting,
+    keys,
     local,
     models,
     serve,

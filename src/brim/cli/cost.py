@@ -1,66 +1,138 @@
-"""`brim cost`: what was spent, over all runs."""
+"""`brim cost`: what was spent, over all runs, by the shell or through the gateway."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Sequence
-from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, get_args
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from brim.cli.books import place_of, store_option
 from brim.cli.door import main, width
 from brim.errors import InputError
 
 if TYPE_CHECKING:
-    from brim.store import Spent
+    from brim.accounts.books import Books
+    from brim.accounts.claims import Spent
+    from brim.accounts.keys import Key
+    from brim.cli.bill import Bill, Source
+    from brim.ledger import Slot
+    from brim.store import Spending
 
 DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-BYS: Final = ("day", "model", "project", "category", "session")
+SHARED: Final = ("day", "model", "project")
+SHELL: Final = ("category", "session")
+GATEWAY: Final = ("key", "upstream", "state")
+"""What only one of the two can be summed up by."""
+NARROW: Final = 80
+"""Columns of a picture that goes into a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Whose spending is asked for, of which days, and summed up by what."""
+
+    source: Source
+    by: tuple[Any, ...]
+    since: date | None
+    until: date | None
+    store: str | None = None
 
 
 @main.command()
+@click.option("--gateway", is_flag=True, help="What went through the gateway, not the shell.")
 @click.option(
     "--since", metavar="DAY", help="A day (2026-11-01), a weekday, today, yesterday, or 7d."
 )
+@click.option("--until", metavar="DAY", help="The last day that counts, said in the same way.")
 @click.option(
     "--by",
-    "keys",
     multiple=True,
-    type=click.Choice(BYS),
-    help="Sum up by this; can be given again.  [default: day, model]",
+    type=click.Choice((*SHARED, *SHELL, *GATEWAY)),
+    help="Sum up by this; can be given again.  [default: day, and model or key]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print an object for programs.")
-def cost(since: str | None, keys: Sequence[str], as_json: bool) -> None:
-    """Show what was spent, all runs of the shell and of `brim ask` together.
+@click.option("--plot", is_flag=True, help="Draw it.")
+@click.option("--rows", is_flag=True, help="All calls, one by one, as CSV.")
+@click.option("--json", "as_json", is_flag=True, help="For programs; with --rows an object a line.")
+@store_option
+def cost(
+    gateway: bool,
+    since: str | None,
+    until: str | None,
+    by: Sequence[str],
+    plot: bool,
+    rows: bool,
+    as_json: bool,
+    store: str | None,
+) -> None:
+    """Show what was spent: all runs of the shell and of `brim ask` together, or the gateway.
 
-    A total with calls whose price is not known is shown as *at least*. Removing a conversation does
-    not remove what it cost.
+    The gateway keeps a ledger of its own, with keys and in days of UTC; `--by key`, upstream or
+    state asks for it, too. The two are never added up: a shell that talks through the gateway is
+    in both.
+
+    A total with calls whose price is not known is shown as *at least*. What is *presumed* was
+    charged in full because its gateway died before the answer ended. Removing a conversation or a
+    key does not remove what it cost.
 
     \b
     brim cost --since monday
     brim cost --by project --by model --since 30d --json
+    brim cost --by key --plot              who spends most?
+    brim cost --gateway --since 2026-11-01 --until 2026-11-30 --rows > november.csv
     """
-    from brim.store import Database, Spending, state_folder
-    from brim.store.spending import By
-
-    first = None if since is None else day_of(since, datetime.now().astimezone().date())
-    chosen: tuple[Any, ...] = tuple(keys) or ("day", "model")
-    assert set(chosen) <= set(get_args(By))
-    database = Database(state_folder(os.environ))
-    try:
-        rows = Spending(database).by(*chosen, since=first)
-    finally:
-        database.close()
+    if rows and (plot or by):
+        raise click.UsageError("--rows goes without --by and --plot")
+    if plot and as_json:
+        raise click.UsageError("--plot is for people and --json for programs; take one")
+    question = _question(gateway, since, until, tuple(by), store, plot)
+    if rows:
+        _export(question, as_json)
+        return
+    bill = _of_shell(question) if question.source == "shell" else _of_gateway(question)
     if as_json:
-        click.echo(json.dumps(_as_json(rows, chosen, first), indent=2))
+        days = {"since": _iso(question.since), "until": _iso(question.until)}
+        click.echo(json.dumps({**days, **bill.to_dict()}, indent=2))
+    elif not bill.lines:
+        where = "in the shell; --gateway looks into the gateway's ledger"
+        click.echo(f"nothing was spent {where if bill.source == 'shell' else 'by the gateway'}")
+    elif plot:
+        click.echo("\n".join(_picture(bill)))
     else:
-        click.echo(_table(rows, chosen))
+        click.echo("\n".join(bill.table(width(sys.stdout))))
 
 
-def day_of(words: str, today: date) -> date:
+def _question(
+    gateway: bool,
+    since: str | None,
+    until: str | None,
+    by: tuple[str, ...],
+    store: str | None,
+    plot: bool,
+) -> Question:
+    is_gateway = gateway or store is not None or any(each in GATEWAY for each in by)
+    if is_gateway and (wrong := [each for each in by if each in SHELL]):
+        raise click.UsageError(f"--by {wrong[0]} is for what was spent in the shell")
+    # Each keeps its days by its own clock.
+    today = datetime.now(UTC).date() if is_gateway else datetime.now().astimezone().date()
+    beside = () if plot else ("key",) if is_gateway else ("model",)
+    return Question(
+        "gateway" if is_gateway else "shell",
+        tuple(dict.fromkeys(by)) or ("day", *beside),
+        None if since is None else day_of(since, today, "--since"),
+        None if until is None else day_of(until, today, "--until"),
+        store,
+    )
+
+
+def day_of(words: str, today: date, flag: str = "--since") -> date:
     """A day as people say it."""
     said = words.strip().lower()
     if said in ("today", "yesterday"):
@@ -73,53 +145,105 @@ def day_of(words: str, today: date) -> date:
         return date.fromisoformat(said)
     except ValueError:
         raise InputError(
-            f"--since {words!r} is no day; try 2026-11-01, monday, yesterday or 7d"
+            f"{flag} {words!r} is no day; try 2026-11-01, monday, yesterday or 7d"
         ) from None
 
 
-def _as_json(rows: Sequence[Spent], keys: Sequence[str], since: date | None) -> dict[str, Any]:
+# Where it stands
+
+
+@contextmanager
+def _spending() -> Iterator[Spending]:
+    from brim.store import Database, Spending, state_folder
+
+    database = Database(state_folder(os.environ))
+    try:
+        yield Spending(database)
+    finally:
+        database.close()
+
+
+def _of_shell(question: Question) -> Bill:
+    from brim.cli.bill import Bill, Line
+
+    with _spending() as spending:
+        found = spending.by(*question.by, since=question.since, until=question.until)
+    return Bill("shell", question.by, [Line(each.on, each.slot) for each in found])
+
+
+def _of_gateway(question: Question) -> Bill:
+    from brim.cli.bill import Bill, Line
+
+    async def lines(books: Books) -> list[Line]:
+        spent = await books.spent(question.by, question.since, question.until)
+        names = {"key": _names(await books.keys())} if "key" in question.by else {}
+
+        def named(on: Sequence[str]) -> tuple[str, ...]:
+            pairs = zip(question.by, on, strict=True)
+            return tuple(names.get(by, {}).get(part, part) for by, part in pairs)
+
+        made = (Line(named(each.on), _slot(each), each.presumed) for each in spent)
+        return sorted(made, key=lambda line: line.on)
+
+    return Bill("gateway", question.by, place_of(question.store).ask(lines))
+
+
+def _names(keys: Sequence[Key]) -> dict[str, str]:
+    """What keys are called, by their ids; with the id where several had the same name."""
+    from collections import Counter
+
+    times = Counter(key.name for key in keys)
+    return {k.id: k.name if times[k.name] == 1 else f"{k.name} ({k.id})" for k in keys}
+
+
+def _slot(spent: Spent) -> Slot:
+    from brim.accounts.caps import dollars
     from brim.ledger import Slot
 
-    total = sum((row.slot for row in rows), Slot())
-    return {
-        "since": None if since is None else since.isoformat(),
-        "rows": [{**dict(zip(keys, row.on, strict=True)), **_numbers(row.slot)} for row in rows],
-        "total": _numbers(total),
-    }
+    cost, is_unpriced = dollars(spent.bill.micro_dollars), spent.bill.is_unpriced
+    return Slot(spent.requests, spent.bill.usage, cost, unknown=is_unpriced)
 
 
-def _numbers(slot: Any) -> dict[str, Any]:
-    return {
-        "calls": slot.calls,
-        "input": slot.usage.input,
-        "cached": slot.usage.cached,
-        "output": slot.usage.output,
-        "cost": str(slot.cost),
-        "at_least": slot.unknown,
-        "estimated": slot.estimated,
-    }
+def _export(question: Question, as_json: bool) -> None:
+    from brim.cli import rows
+
+    if question.source == "shell":
+        write = rows.writer(rows.SHELL, as_json)
+        with _spending() as spending:
+            for call in spending.calls(question.since, question.until):
+                write(rows.of_call(dict(call)))
+        return
+
+    async def printed(books: Books) -> None:
+        write = rows.writer(rows.GATEWAY, as_json)
+        async for row in books.rows(question.since, question.until):
+            write(rows.of_request(row))
+
+    place_of(question.store).ask(printed)
 
 
-def _table(rows: Sequence[Spent], keys: Sequence[str]) -> str:
-    import sys
-
-    from brim.explain import columns
-    from brim.ledger import Slot
-
-    if not rows:
-        return "nothing was spent"
-    total = Slot()
-    cells = [(*keys, "calls", "prompt", "cached", "completion", "cost")]
-    for row in rows:
-        cells.append((*row.on, *_shown(row.slot)))
-        total += row.slot
-    if len(rows) > 1:
-        cells.append(("total", *("" for _ in keys[1:]), *_shown(total)))
-    align = "<" * len(keys) + ">" * 5
-    return "\n".join(columns(cells, width(sys.stdout), align))
+# How it is shown
 
 
-def _shown(slot: Any) -> tuple[str, ...]:
-    usage = slot.usage
-    tokens = (f"{number:,}" for number in (usage.input, usage.cached, usage.output))
-    return (f"{slot.calls:,}", *tokens, slot.spent())
+def _iso(day: date | None) -> str | None:
+    return None if day is None else day.isoformat()
+
+
+def _picture(bill: Bill) -> list[str]:
+    quiet = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    paint = _painted if sys.stdout.isatty() and not quiet else str
+    return bill.picture(width(sys.stdout) or NARROW, plain=not _has_blocks(), paint=paint)
+
+
+def _painted(signs: str) -> str:
+    return click.style(signs, fg="cyan")
+
+
+def _has_blocks() -> bool:
+    from brim.cli.bars import EIGHTHS
+
+    try:
+        EIGHTHS.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True

@@ -14,6 +14,7 @@ import click
 
 from brim import __version__
 from brim.errors import (
+    BooksAwayError,
     BrimError,
     BudgetError,
     ContextOverflowError,
@@ -27,6 +28,7 @@ EXIT_CODES: Final[Mapping[type[BaseException], int]] = {
     SpendingCapError: 3,
     ProviderError: 4,
     ReplyError: 4,
+    BooksAwayError: 4,
     BrimError: 2,
     KeyboardInterrupt: 130,
     BrokenPipeError: 141,
@@ -113,12 +115,14 @@ def main(context: click.Context, model: str | None, window: int | None, yes: boo
     brim doctor                                  what is wrong with the set-up
     brim local serve                             a small model on this machine
     brim serve --upstream https://api.openai.com/v1  an address for clients that you have
+    brim keys add alice --cap 5/day              who may use it, and what each may spend
+    brim cost --by key --plot                    what each spent
 
     FILE can be - for standard input, and may be compressed with gzip.
 
     \b
     Exit codes: 0; 2 for a wrong call or input that cannot be read; 3 where something cannot fit
-    the window or the spending cap; 4 where a server fails.
+    the window or the spending cap; 4 where a server or the store of keys fails.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # arrows and dashes are not in every code page

@@ -58,12 +58,15 @@ class Spending:
         self, *keys: By, since: date | None = None, until: date | None = None
     ) -> Sequence[Spent]:
         """What was spent, summed up by these keys, in their order."""
+        return list(_summed(self.calls(since, until), keys))
+
+    def calls(self, since: date | None = None, until: date | None = None) -> list[Row]:
+        """The books themselves, the oldest call first."""
         first, last = since or date.min, until or date.max
-        rows = self._database.rows(
+        return self._database.rows(
             "SELECT * FROM spending WHERE day BETWEEN ? AND ? ORDER BY id",
             *(first.isoformat(), last.isoformat()),
         )
-        return list(_summed(rows, keys))
 
 
 def _summed(rows: Iterable[Row], keys: Sequence[By]) -> Iterable[Spent]:

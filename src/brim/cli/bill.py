@@ -1,0 +1,119 @@
+"""A bill: what was spent on what, as a table, as a picture or as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from textwrap import wrap
+from typing import Any, Final, Literal
+
+from brim.cli.bars import Bar, drawn, every_day
+from brim.explain import columns
+from brim.ledger import Slot
+
+PRESUMED: Final = "presumed: charged in full, as nobody came back to say what it really took"
+NAMELESS: Final = "-"
+"""What stands for a key's project where it has none."""
+
+Source = Literal["shell", "gateway"]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What was spent on something."""
+
+    on: tuple[str, ...]
+    slot: Slot
+    presumed: int = 0
+    """How many calls stand in it in full, because their gateway died."""
+
+    @property
+    def cost(self) -> str:
+        return self.slot.spent() + (f", {self.presumed:,} presumed" if self.presumed else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """Lines, what they are summed up by, and whose books they are from."""
+
+    source: Source
+    by: tuple[str, ...]
+    lines: Sequence[Line]
+
+    @property
+    def total(self) -> Line:
+        slot = sum((line.slot for line in self.lines), Slot())
+        blank = ("",) * (len(self.by) - 1)
+        return Line(("total", *blank), slot, sum(line.presumed for line in self.lines))
+
+    def to_dict(self) -> dict[str, Any]:
+        rows = [
+            dict(zip(self.by, line.on, strict=True)) | self._numbers(line) for line in self.lines
+        ]
+        return {"of": self.source, "rows": rows, "total": self._numbers(self.total)}
+
+    def table(self, width: int | None) -> list[str]:
+        """Columns; where there is no room for all kinds of tokens, they are one."""
+        lines = self._columns(("prompt", "cached", "completion"), None)
+        if width is not None and max(map(len, lines)) > width:
+            lines = self._columns(("tokens",), width)
+        return [*lines, *self._notes(width)]
+
+    def picture(self, width: int, *, plain: bool, paint: Callable[[str], str] = str) -> list[str]:
+        """A bar for each line, of dollars, or of tokens where no price is known at all."""
+        total = self.total
+        is_money = bool(total.slot.cost)
+        bars = [_bar(line, is_money) for line in self.lines]
+        if self.by == ("day",):
+            bars = list(every_day(bars))
+        elif "day" not in self.by:
+            bars.sort(key=lambda bar: bar.size, reverse=True)
+        if len(self.lines) > 1:
+            bars.append(Bar("total", Decimal(0), _bar(total, is_money).beside))
+        return [*drawn(bars, width, plain=plain, paint=paint), *self._notes(width)]
+
+    def _columns(self, kinds: tuple[str, ...], width: int | None) -> list[str]:
+        shown = [replace(line, on=tuple(map(visible, line.on))) for line in self.lines]
+        if len(shown) > 1:
+            shown.append(self.total)
+        calls = "calls" if self.source == "shell" else "requests"
+        cells = [(*self.by, calls, *kinds, "cost")]
+        for line in shown:
+            usage = line.slot.usage
+            split = (usage.input, usage.cached, usage.output)
+            tokens = split if len(kinds) > 1 else (line.slot.tokens,)
+            numbers = (f"{number:,}" for number in (line.slot.calls, *tokens))
+            cells.append((*line.on, *numbers, line.cost))
+        return columns(cells, width, "<" * len(self.by) + ">" * (len(kinds) + 1))
+
+    def _notes(self, width: int | None) -> list[str]:
+        if not self.total.presumed:
+            return []
+        return [PRESUMED] if width is None else wrap(PRESUMED, width)
+
+    def _numbers(self, line: Line) -> dict[str, Any]:
+        slot = line.slot
+        is_shell = self.source == "shell"
+        return {
+            "calls": slot.calls,
+            "input": slot.usage.input,
+            "cached": slot.usage.cached,
+            "output": slot.usage.output,
+            "cost": f"{slot.cost:f}",
+            "at_least": slot.unknown,
+            **({"estimated": slot.estimated} if is_shell else {"presumed": line.presumed}),
+        }
+
+
+def _bar(line: Line, is_money: bool) -> Bar:
+    label = " ".join(map(visible, line.on))
+    if is_money:
+        return Bar(label, line.slot.cost, line.cost)
+    return Bar(label, Decimal(line.slot.tokens), f"{line.slot.tokens:,} tokens")
+
+
+def visible(text: str) -> str:
+    """A name that may come from anybody, with nothing in it that a terminal obeys."""
+    seen = (sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
+    return "".join(seen) or NAMELESS

@@ -1,0 +1,130 @@
+"""Caps as commands take and show them: read from words, and with what stands against them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from brim.accounts.caps import ALL, Cap, dollars, key_scope, project_scope
+from brim.errors import InputError
+from brim.ledger import money
+
+if TYPE_CHECKING:
+    from brim.accounts.books import Books
+    from brim.accounts.caps import Period
+    from brim.accounts.claims import Counter
+    from brim.accounts.keys import Key
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A cap, and how much of it is gone in the period that runs."""
+
+    cap: Cap
+    spent: int = 0
+    reserved: int = 0
+    """What requests that are under way may still come to."""
+
+    def __str__(self) -> str:
+        text = f"{_amount(self.spent, self.cap)} of {self.cap}"
+        return f"{text}, {_amount(self.reserved, self.cap)} reserved" if self.reserved else text
+
+    def to_dict(self) -> dict[str, Any]:
+        """For programs; dollars are text, as no other number holds them exactly."""
+        numbers = {"cap": self.cap.most, "spent": self.spent, "reserved": self.reserved}
+        if self.cap.unit == "dollars":
+            return _kind(self.cap) | {name: str(dollars(n)) for name, n in numbers.items()}
+        return _kind(self.cap) | numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All keys, and the caps of every scope with what stands against them."""
+
+    keys: Sequence[Key]
+    standings: Mapping[str, Sequence[Standing]]
+
+    @classmethod
+    async def of(cls, books: Books) -> Snapshot:
+        return cls(await books.keys(), standings(await books.caps(), await books.counters()))
+
+    @property
+    def living(self) -> list[Key]:
+        return [key for key in self.keys if key.revoked is None]
+
+    def against(self, scope: str) -> Sequence[Standing]:
+        return self.standings.get(scope, ())
+
+    @property
+    def shared(self) -> list[str]:
+        """The scopes with caps that several keys share: projects, and all together."""
+        own = {key_scope(key.id) for key in self.keys}
+        return [scope for scope, caps in self.standings.items() if caps and scope not in own]
+
+    @property
+    def scopes(self) -> list[str]:
+        """All that have caps."""
+        ended = {key_scope(key.id) for key in self.keys if key.revoked is not None}
+        return [scope for scope, caps in self.standings.items() if caps and scope not in ended]
+
+    def scope_of(self, name: str) -> str:
+        """The scope of the living key that a name or an id means."""
+        for key in self.living:
+            if name in (key.name, key.id):
+                if key.is_operator:
+                    raise InputError(f"{name} is an operator's key, which spends nothing")
+                return key_scope(key.id)
+        raise InputError(f"there is no living key {name}; `brim keys list` shows them")
+
+    def named(self, scope: str) -> str:
+        """A scope in words."""
+        names = {key_scope(key.id): key.name for key in self.living}
+        return "all keys together" if scope == ALL else names.get(scope, scope.replace(":", " ", 1))
+
+    def is_idle(self, scope: str) -> bool:
+        """Whether it is a project that no key belongs to."""
+        projects = {project_scope(key.project) for key in self.living if key.project}
+        return scope.startswith(project_scope("")) and scope not in projects
+
+
+def parsed_caps(words: Iterable[str]) -> tuple[Cap, ...]:
+    """Caps as they were typed; two for the same are one too many."""
+    caps: dict[tuple[str, str], Cap] = {}
+    for cap in map(Cap.parsed, words):
+        if (other := caps.get((cap.unit, cap.period))) is not None:
+            raise InputError(f"{other} and {cap} are caps for the same; give one of them")
+        caps[cap.unit, cap.period] = cap
+    return tuple(caps.values())
+
+
+def standings(
+    caps: Mapping[str, Sequence[Cap]], counters: Iterable[Counter]
+) -> dict[str, tuple[Standing, ...]]:
+    """The caps of each scope, with what the counters of now say."""
+    found = {(each.scope, each.unit, _period_of(each)): each for each in counters}
+
+    def standing(scope: str, cap: Cap) -> Standing:
+        counter = found.get((scope, cap.unit, cap.period))
+        return Standing(cap, counter.spent, counter.reserved) if counter else Standing(cap)
+
+    return {scope: tuple(standing(scope, cap) for cap in own) for scope, own in caps.items()}
+
+
+def said(standings: Iterable[Standing]) -> str:
+    return "; ".join(map(str, standings))
+
+
+def _kind(cap: Cap) -> dict[str, Any]:
+    return {"unit": cap.unit, "period": cap.period}
+
+
+def _amount(number: int, cap: Cap) -> str:
+    return money(dollars(number)) if cap.unit == "dollars" else f"{number:,}"
+
+
+def _period_of(counter: Counter) -> Period:
+    """Told by the name and not by a clock: that of the books may stand in another day."""
+    if counter.period == "total":
+        return "total"
+    return "day" if counter.period.count("-") == 2 else "month"

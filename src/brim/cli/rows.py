@@ -1,0 +1,77 @@
+"""Rows of books as they are, for spreadsheets and programs: CSV, or a JSON object a line."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from brim.accounts.claims import Row
+
+USAGE: Final = ("input", "cached", "written", "output")
+SHELL: Final = (
+    *("time", "day", "session", "project", "model", "category"),
+    *(*USAGE, "cost", "estimated"),
+)
+GATEWAY: Final = (
+    *("id", "time", "day", "key", "key_id", "project", "model", "upstream"),
+    *(*USAGE, "cost", "state", "counted"),
+)
+
+Writer = Callable[[Mapping[str, Any]], object]
+
+
+def writer(fields: Sequence[str], as_json: bool) -> Writer:
+    """What takes a row and prints it; the head of a table is printed at once."""
+    if as_json:
+        return lambda row: sys.stdout.write(f"{json.dumps(row, ensure_ascii=False)}\n")
+    table = csv.DictWriter(sys.stdout, fields, lineterminator="\n")
+    table.writeheader()
+    return lambda row: table.writerow({name: _cell(value) for name, value in row.items()})
+
+
+def of_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    """A call of the shell; a cost that nobody knows is None."""
+    return {
+        **{name: call[name] for name in SHELL},
+        "time": moment(call["time"]),
+        "cost": None if call["unknown"] else call["cost"],
+        "estimated": bool(call["estimated"]),
+    }
+
+
+def of_request(row: Row) -> dict[str, Any]:
+    """A line of the gateway's ledger; a cost that nobody knows is None."""
+    from brim.accounts.caps import dollars
+
+    bill = row.bill
+    return {
+        "id": row.id,
+        "time": moment(row.time),
+        "day": row.day,
+        "key": row.key_name,
+        "key_id": row.key,
+        "project": row.project,
+        "model": row.model,
+        "upstream": row.upstream,
+        **{name: getattr(bill.usage, name) for name in USAGE},
+        "cost": None if bill.is_unpriced else f"{dollars(bill.micro_dollars):f}",
+        "state": row.state,
+        "counted": row.is_counted,
+    }
+
+
+def moment(seconds: float) -> str:
+    """A time as programs read it."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def _cell(value: Any) -> Any:
+    """A spreadsheet runs what begins like a formula, and names of models come from anybody."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" and value else value

@@ -1,0 +1,299 @@
+"""`brim cost`: what the shell and the gateway have spent, in sums, in bars and row by row."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from dataclasses import replace
+from datetime import date, datetime
+from decimal import Decimal
+from io import StringIO
+
+import pytest
+
+from brim.cli.bars import Bar, drawn, every_day
+from brim.cli.cost import day_of
+from brim.ledger import Slot
+from brim.store import Database, Spending
+from brim.usage import Usage
+from tests.accounts.claiming import bill
+from tests.cli.office import Office
+
+MONDAY, TUESDAY, FRIDAY = "2026-03-02", "2026-03-03", "2026-03-06"
+UNPRICED = replace(bill(0, tokens=900), is_unpriced=True)
+
+
+@pytest.fixture
+def team(office: Office) -> Office:
+    """Two keys that have spent on three days, one of them through a gateway that died."""
+    alice, ci = office.key("alice"), office.key("ci", "--project", "web")
+    office.spend(alice, bill(1_000_000, tokens=100), MONDAY)
+    office.spend(ci, bill(500_000, tokens=40), MONDAY)
+    office.spend(ci, UNPRICED, TUESDAY, model="qwen")
+    office.die(alice, bill(2_000_000, tokens=60), FRIDAY)
+    return office
+
+
+@pytest.fixture
+def booked(office: Office) -> Office:
+    """Two calls of the shell."""
+    database = Database(office.folder)
+    noon = datetime.fromisoformat(f"{MONDAY}T12:00:00").astimezone().timestamp()
+    spending = Spending(database, clock=lambda: noon)
+    where = {"session": "s1", "project": "/home/me", "category": "main"}
+    spending.add(Slot(1, Usage(100, 20, 10), Decimal("0.25")), model="fast", **where)
+    spending.add(Slot(1, Usage(300, 0, 30), unknown=True, estimated=True), model="own", **where)
+    database.close()
+    return office
+
+
+def cells(text: str) -> list[list[str]]:
+    """A table; columns are two blanks apart."""
+    return [re.split(r"\s{2,}", line) for line in text.splitlines()]
+
+
+# Sums
+
+
+def test_the_shells_spending_by_day_and_model(booked: Office) -> None:
+    assert cells(booked.brim("cost").stdout) == [
+        ["day", "model", "calls", "prompt", "cached", "completion", "cost"],
+        [MONDAY, "fast", "1", "100", "20", "10", "$0.2500"],
+        [MONDAY, "own", "1", "300", "0", "30", "unknown"],
+        ["total", "2", "400", "20", "40", "at least $0.2500"],
+    ]
+    total = json.loads(booked.brim("cost", "--json").stdout)["total"]
+    assert (total["calls"], total["cost"], total["at_least"]) == (2, "0.25", True)
+    assert (total["input"], total["output"], total["estimated"]) == (400, 40, True)
+
+
+def test_the_gateways_spending_by_day_and_key(team: Office) -> None:
+    *table, note = team.brim("cost", "--gateway").stdout.splitlines()
+    assert cells("\n".join(table)) == [
+        ["day", "key", "requests", "prompt", "cached", "completion", "cost"],
+        [MONDAY, "alice", "1", "75", "0", "25", "$1.00"],
+        [MONDAY, "ci", "1", "30", "0", "10", "$0.5000"],
+        [TUESDAY, "ci", "1", "675", "0", "225", "unknown"],
+        [FRIDAY, "alice", "1", "45", "0", "15", "$2.00, 1 presumed"],
+        ["total", "4", "825", "0", "275", "at least $3.50, 1 presumed"],
+    ]
+    assert note.startswith("presumed: ")
+
+
+@pytest.mark.parametrize(
+    ("by", "expected"),
+    [
+        ("key", {"alice": "3", "ci": "0.5"}),
+        ("project", {"": "3", "web": "0.5"}),
+        ("model", {"gpt-5-mini": "3.5", "qwen": "0"}),
+        ("state", {"presumed": "2", "settled": "1.5"}),
+        ("day", {MONDAY: "1.5", TUESDAY: "0", FRIDAY: "2"}),
+    ],
+)
+def test_sums_for_programs(team: Office, by: str, expected: dict[str, str]) -> None:
+    told = json.loads(team.brim("cost", "--gateway", "--by", by, "--json").stdout)
+    assert told["of"] == "gateway"
+    assert {row[by]: row["cost"] for row in told["rows"]} == expected
+    assert Decimal(told["total"]["cost"]) == sum(map(Decimal, expected.values()))
+    assert (told["total"]["at_least"], told["total"]["presumed"]) == (True, 1)
+
+
+def test_both_days_count(team: Office) -> None:
+    told = team.brim("cost", "--by", "key", "--since", MONDAY, "--until", TUESDAY, "--json")
+    sums = json.loads(told.stdout)
+    assert (sums["since"], sums["until"]) == (MONDAY, TUESDAY)
+    assert (sums["total"]["calls"], sums["total"]["cost"]) == (3, "1.5")
+
+
+def test_keys_that_had_the_same_name_are_told_apart(office: Office) -> None:
+    old = office.key("alice")
+    office.spend(old, bill(1_000_000), MONDAY)
+    office.brim("keys", "revoke", "alice")
+    new = office.key("alice")
+    office.spend(new, bill(2_000_000), MONDAY)
+    rows = json.loads(office.brim("cost", "--by", "key", "--json").stdout)["rows"]
+    costs = {row["key"]: row["cost"] for row in rows}
+    assert costs == {f"alice ({old.id})": "1", f"alice ({new.id})": "2"}
+
+
+def test_the_two_books_are_never_added_up(booked: Office) -> None:
+    key = booked.key("alice")
+    booked.spend(key, bill(1_000_000), MONDAY)
+    asked: list[tuple[str, ...]] = [(), ("--gateway",), ("--store", str(booked.file))]
+    told = [json.loads(booked.brim("cost", *words, "--json").stdout) for words in asked]
+    assert [each["total"]["cost"] for each in told] == ["0.25", "1", "1"]
+
+
+def test_nothing_spent_says_where_else_to_look(office: Office) -> None:
+    assert "--gateway" in office.brim("cost").stdout
+    assert office.brim("cost", "--gateway").stdout == "nothing was spent by the gateway\n"
+
+
+def test_a_name_cannot_talk_to_the_terminal(office: Office) -> None:
+    office.spend(office.key("alice"), bill(1), MONDAY, model="\x1b[2Jgpt\x07")
+    for words in (("--by", "key", "--by", "model"), ("--gateway", "--by", "model", "--plot")):
+        shown = office.brim("cost", *words).stdout
+        assert "[2Jgpt" in shown
+        assert not re.search(r"[\x00-\x09\x0b-\x1f]", shown)
+
+
+# Bars
+
+
+def test_bars_stand_for_the_sums(team: Office) -> None:
+    shown = team.brim("cost", "--gateway", "--plot").stdout.splitlines()
+    lengths = {line[:10].strip(): line.count("█") for line in shown[:-2]}
+    assert list(lengths) == [MONDAY, TUESDAY, "2026-03-04", "2026-03-05", FRIDAY]
+    assert lengths[MONDAY] == pytest.approx(0.75 * lengths[FRIDAY], abs=1)
+    assert lengths[TUESDAY] == lengths["2026-03-04"] == 0
+    assert shown[-2].removeprefix("total").strip() == "at least $3.50, 1 presumed"
+    assert max(map(len, shown)) == 80
+
+
+def test_who_spends_most_stands_first(team: Office) -> None:
+    shown = team.brim("cost", "--by", "key", "--plot").stdout.splitlines()
+    assert [line.split()[0] for line in shown[:3]] == ["alice", "ci", "total"]
+
+
+def test_where_no_price_is_known_the_bars_are_of_tokens(office: Office) -> None:
+    office.spend(office.key("alice"), UNPRICED, MONDAY)
+    assert re.fullmatch(
+        r"2026-03-02  █+  900 tokens\n", office.brim("cost", "--gateway", "--plot").stdout
+    )
+
+
+def test_a_screen_without_blocks_gets_plain_signs() -> None:
+    bars = [Bar("a", Decimal(8), "8"), Bar("b", Decimal(4), "4"), Bar("c", Decimal(0), "0")]
+    assert drawn(bars, 26, plain=True) == [
+        "a  " + "#" * 20 + "  8",
+        "b  " + "#" * 10 + " " * 10 + "  4",
+        "c  " + " " * 20 + "  0",
+    ]
+
+
+def test_what_is_not_nothing_can_be_seen() -> None:
+    bars = [Bar("a", Decimal(1_000_000), ""), Bar("b", Decimal(1), "")]
+    assert "▏" in drawn(bars, 40, plain=False)[1]
+    assert "#" in drawn(bars, 40, plain=True)[1]
+
+
+def test_a_long_label_leaves_room_for_its_bar() -> None:
+    (line,) = drawn([Bar("m" * 200, Decimal(1), "$1.00")], 60, plain=False)
+    assert len(line) == 60
+    assert "█" * 10 in line
+
+
+def test_a_long_time_without_anything_takes_one_line() -> None:
+    bars = [Bar(day, Decimal(1), "") for day in ("2026-01-01", "2026-01-03", "2026-03-01")]
+    labels = [bar.label for bar in every_day(bars)]
+    assert labels == ["2026-01-01", "2026-01-02", "2026-01-03", "56 days", "2026-03-01"]
+
+
+@pytest.mark.parametrize(
+    ("also", "is_coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+)
+def test_colours_are_for_terminals_that_want_them(
+    team: Office, also: dict[str, str], is_coloured: bool
+) -> None:
+    shown = team.on_terminal(80, "cost", "--gateway", "--plot", also=also)
+    assert ("\x1b[" in shown) == is_coloured
+    assert "█" in shown
+
+
+def test_an_output_without_blocks_is_noticed(team: Office) -> None:
+    ascii_only = {"PYTHONIOENCODING": "ascii"}
+    shown = team.on_terminal(80, "cost", "--gateway", "--plot", also=ascii_only)
+    assert "#" * 20 in shown
+    assert shown.isascii()
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_a_bill_is_no_wider_than_the_terminal(team: Office, columns: int) -> None:
+    for words in (("--gateway",), ("--by", "key", "--plot")):
+        shown = team.on_terminal(columns, "cost", *words, also={"NO_COLOR": "1"}).splitlines()
+        assert max(map(len, shown)) <= columns
+
+
+# Row by row
+
+
+def test_rows_of_the_ledger_as_a_table(team: Office) -> None:
+    rows = list(csv.DictReader(StringIO(team.brim("cost", "--gateway", "--rows").stdout)))
+    assert [(row["day"], row["key"], row["cost"], row["state"]) for row in rows] == [
+        (MONDAY, "alice", "1", "settled"),
+        (MONDAY, "ci", "0.5", "settled"),
+        (TUESDAY, "ci", "", "settled"),
+        (FRIDAY, "alice", "2", "presumed"),
+    ]
+    assert rows[0]["time"] == f"{MONDAY}T12:00:00+00:00"
+
+
+def test_rows_of_the_ledger_for_programs(team: Office) -> None:
+    told = team.brim("cost", "--gateway", "--rows", "--json", "--since", TUESDAY).stdout
+    rows = [json.loads(line) for line in told.splitlines()]
+    assert [(row["id"], row["cost"]) for row in rows] == [("request-3", None), ("request-4", "2")]
+    assert {row["counted"] for row in rows} == {False}
+
+
+def test_calls_of_the_shell_one_by_one(booked: Office) -> None:
+    table = list(csv.DictReader(StringIO(booked.brim("cost", "--rows").stdout)))
+    assert [(row["model"], row["cost"]) for row in table] == [("fast", "0.25"), ("own", "")]
+    lines = booked.brim("cost", "--rows", "--json").stdout.splitlines()
+    assert [json.loads(line)["estimated"] for line in lines] == [False, True]
+
+
+def test_books_without_rows_have_a_head_still(office: Office) -> None:
+    head = office.brim("cost", "--gateway", "--rows").stdout
+    assert head.startswith("id,time,day,key,")
+    assert head.count("\n") == 1
+    assert office.brim("cost", "--gateway", "--rows", "--json").stdout == ""
+
+
+def test_a_spreadsheet_is_given_no_formula(office: Office) -> None:
+    evil = "=HYPERLINK(1)"
+    office.spend(office.key("alice"), bill(1), MONDAY, model=evil)
+    (row,) = csv.DictReader(StringIO(office.brim("cost", "--gateway", "--rows").stdout))
+    assert row["model"] == f"'{evil}"
+    told = json.loads(office.brim("cost", "--gateway", "--rows", "--json").stdout)
+    assert told["model"] == evil
+
+
+# Words
+
+
+@pytest.mark.parametrize(
+    ("words", "day"),
+    [
+        ("today", "2026-03-04"),
+        ("yesterday", TUESDAY),
+        ("monday", MONDAY),
+        ("Wednesday", "2026-03-04"),
+        ("thursday", "2026-02-26"),
+        ("7d", "2026-02-25"),
+        ("2 days", MONDAY),
+        ("2025-12-31", "2025-12-31"),
+    ],
+)
+def test_days_as_people_say_them(words: str, day: str) -> None:
+    assert day_of(words, date(2026, 3, 4)).isoformat() == day
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("--since tomorrow", "--since 'tomorrow' is no day"),
+        ("--until never", "--until 'never' is no day"),
+        ("--by key --by session", "--by session is for what was spent in the shell"),
+        ("--gateway --by category", "--by category is for what was spent in the shell"),
+        ("--rows --by day", "--rows goes without"),
+        ("--rows --plot", "--rows goes without"),
+        ("--plot --json", "--plot is for people"),
+        ("--by nothing", "nothing"),
+        ("--store mysql://h/x", "mysql:// is no store"),
+    ],
+)
+def test_every_wrong_call_is_told_in_a_sentence(office: Office, words: str, reason: str) -> None:
+    ended = office.brim("cost", *words.split())
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert reason in ended.stderr

@@ -1,0 +1,297 @@
+"""`brim keys`: a key is shown once, caps stand beside what is spent, errors are sentences."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from brim.accounts import books_at
+from brim.accounts.caps import ALL, Cap, key_scope, project_scope
+from brim.accounts.keys import PREFIX, Key, hashed
+from brim.cli.books import Place
+from tests.accounts import postgres, valkey
+from tests.accounts.claiming import LONG, bill, claim, settled
+from tests.cli.office import Office
+
+DAILY = Cap(5_000_000, "dollars", "day")
+
+
+# add
+
+
+@pytest.mark.parametrize("quiet", [(), ("--quiet",)])
+def test_the_key_alone_is_on_standard_output(office: Office, quiet: tuple[str, ...]) -> None:
+    made = office.brim("keys", "add", "alice", "--cap", "5/day", *quiet)
+    assert made.exit_code == 0
+    secret = made.stdout.removesuffix("\n")
+    assert secret.startswith(PREFIX)
+    assert secret.split() == [secret]
+    assert secret not in made.stderr
+    assert bool(made.stderr) == (not quiet)
+    access = office.ask(lambda books: books.access(hashed(secret)))
+    assert access is not None
+    assert access.key.name == "alice"
+    assert access.caps == ((key_scope(access.key.id), DAILY),)
+
+
+def test_a_key_is_nowhere_on_disk(office: Office) -> None:
+    secret = office.brim("keys", "add", "alice", "-q").stdout.strip()
+    for file in office.folder.rglob("*"):
+        if file.is_file():
+            assert secret.removeprefix(PREFIX).encode() not in file.read_bytes()
+
+
+def test_it_is_said_what_to_set_for_which_client(office: Office) -> None:
+    said = office.brim("keys", "add", "alice", "--project", "web").stderr
+    assert "OPENAI_BASE_URL=http://127.0.0.1:8484/v1 OPENAI_API_KEY=" in said
+    assert "ANTHROPIC_BASE_URL=http://127.0.0.1:8484 ANTHROPIC_API_KEY=" in said
+    assert "project web" in said
+    assert "brim keys cap alice 5/day" in said
+
+
+def test_an_operators_key_is_for_the_page(office: Office) -> None:
+    said = office.brim("keys", "add", "boss", "--operator").stderr
+    assert "http://127.0.0.1:8484/ in a browser" in said
+    assert "API_KEY" not in said
+    assert "operator" in office.brim("keys").stdout
+
+
+def test_a_key_for_programs(office: Office) -> None:
+    made = office.brim("keys", "add", "ci", "--project", "web", "--cap", "2Mtokens/day", "--json")
+    facts = json.loads(made.stdout)
+    assert (facts["name"], facts["project"], facts["operator"]) == ("ci", "web", False)
+    assert facts["caps"] == [
+        {"unit": "tokens", "period": "day", "cap": 2_000_000, "spent": 0, "reserved": 0}
+    ]
+    access = office.ask(lambda books: books.access(hashed(facts["key"])))
+    assert access is not None
+    assert access.key.id == facts["id"]
+
+
+# list
+
+
+def test_caps_are_listed_with_what_is_spent_and_what_is_reserved(office: Office) -> None:
+    key = office.key("alice", "--cap", "5/day", "--cap", "1k tokens")
+    daily, total = (key_scope(key.id), DAILY), (key_scope(key.id), Cap(1_000, "tokens"))
+    office.spend(key, bill(1_250_000, tokens=400), caps=(daily, total))
+    office.begin(key, bill(300_000), daily)
+    line = office.brim("keys", "list").stdout.splitlines()[1]
+    assert line.split()[:2] == ["alice", key.id]
+    assert line.endswith("$1.25 of $5/day, $0.3000 reserved; 400 of 1,000 tokens")
+    listed = json.loads(office.brim("keys", "list", "--json").stdout)
+    assert listed["keys"][0]["caps"] == [
+        {"unit": "dollars", "period": "day", "cap": "5", "spent": "1.25", "reserved": "0.3"},
+        {"unit": "tokens", "period": "total", "cap": 1_000, "spent": 400, "reserved": 0},
+    ]
+
+
+def test_what_was_spent_yesterday_does_not_stand_against_today(office: Office) -> None:
+    key = office.key("alice", "--cap", "5/day")
+    office.spend(key, bill(1_250_000), "2026-03-01", caps=((key_scope(key.id), DAILY),))
+    assert "$0.00 of $5/day" in office.brim("keys").stdout
+
+
+def test_without_keys_it_is_said_how_to_make_one(office: Office) -> None:
+    assert "~/accounts.sqlite3; `brim keys add NAME`" in office.brim("keys").stdout
+
+
+def test_a_revoked_key_is_listed_only_when_all_are_wanted(office: Office) -> None:
+    ended = office.key("alice")
+    assert office.brim("keys", "revoke", "alice").stdout == f"alice ({ended.id}) is revoked\n"
+    new = office.key("alice")
+    assert ended.id not in office.brim("keys").stdout
+    listed = json.loads(office.brim("keys", "list", "--all", "--json").stdout)["keys"]
+    assert [key["id"] for key in listed] == [ended.id, new.id]
+    assert [key["revoked"] is None for key in listed] == [False, True]
+    assert json.loads(office.brim("keys", "revoke", new.id, "--json").stdout)["id"] == new.id
+    assert "there is no key" in office.brim("keys").stdout
+
+
+# cap
+
+
+def test_caps_take_the_place_of_those_that_were(office: Office) -> None:
+    key = office.key("alice", "--cap", "5/day")
+    shown = office.brim("keys", "cap", "alice", "50/month", "2M tokens")
+    assert shown.stdout == "alice: $0.00 of $50/month; 0 of 2,000,000 tokens\n"
+    caps = office.ask(lambda books: books.caps())
+    assert caps == {
+        key_scope(key.id): (Cap(50_000_000, "dollars", "month"), Cap(2 * 10**6, "tokens"))
+    }
+    assert office.brim("keys", "cap", "alice").stdout == shown.stdout, "looking changes nothing"
+    assert office.brim("keys", "cap", key.id, "--none").stdout == "alice: no cap\n"
+    assert office.ask(lambda books: books.caps()) == {}
+    assert office.brim("keys", "cap").stdout == "there is no cap\n"
+
+
+def test_projects_and_all_keys_have_caps_of_their_own(office: Office) -> None:
+    office.key("ci", "--project", "web")
+    office.brim("keys", "cap", "--project", "web", "200/month")
+    office.brim("keys", "cap", "--all-keys", "1000/month")
+    assert office.ask(lambda books: books.caps()) == {
+        project_scope("web"): (Cap(200_000_000, "dollars", "month"),),
+        ALL: (Cap(1_000_000_000, "dollars", "month"),),
+    }
+    shown = office.brim("keys", "cap").stdout
+    assert office.brim("keys", "list").stdout.endswith(f"\n\n{shown}")
+    assert "project web: $0.00 of $200/month\n" in shown
+    assert "all keys together: $0.00 of $1000/month\n" in shown
+    listed = json.loads(office.brim("keys", "cap", "--project", "web", "--json").stdout)
+    assert [one["scope"] for one in listed] == ["project:web"]
+    assert listed[0]["caps"][0]["cap"] == "200"
+
+
+def test_a_project_that_nobody_belongs_to_may_be_misspelled(office: Office) -> None:
+    office.key("ci", "--project", "web")
+    assert office.brim("keys", "cap", "--project", "web", "5").stderr == ""
+    wrong = office.brim("keys", "cap", "--project", "wbe", "5")
+    assert (wrong.exit_code, wrong.stderr) == (0, "brim: no key belongs to project wbe yet\n")
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("add alice", "a key named alice already"),
+        ("add no/name", "'no/name' is no name for a key"),
+        ("add ci --project no/name", "'no/name' is no name for a project"),
+        ("add ci --cap 5/week", "'5/week' is no cap"),
+        ("add ci --cap 5/day --cap 6/day", "$5/day and $6/day are caps for the same"),
+        ("add ci --operator --cap 5", "an operator's key spends nothing"),
+        ("revoke bob", "there is no living key bob"),
+        ("cap bob 5/day", "there is no living key bob"),
+        ("cap 5/day", "there is no living key 5/day"),
+        ("cap boss 5/day", "boss is an operator's key"),
+        ("cap alice 5/day --none", "without caps"),
+        ("cap --none", "whose caps are meant"),
+        ("cap --project web --all-keys 5", "not both"),
+        ("list --store mysql://h/x", "mysql:// is no store that brim knows"),
+        ("list --store /dev/null/books", "/dev/null/books"),
+    ],
+)
+def test_every_wrong_call_is_told_in_a_sentence(office: Office, words: str, reason: str) -> None:
+    office.key("alice")
+    office.key("boss", "--operator")
+    before = office.brim("keys", "list", "--json").stdout
+    ended = office.brim("keys", *words.split())
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert reason in ended.stderr
+    assert office.brim("keys", "list", "--json").stdout == before
+
+
+# The store
+
+
+def test_books_can_be_in_another_file(office: Office) -> None:
+    other = office.folder / "team" / "books.sqlite3"
+    assert office.brim("keys", "add", "alice", "--store", other).exit_code == 0
+    assert "there is no key" in office.brim("keys").stdout
+    assert "alice" in office.brim("keys", "list", "--store", other).stdout
+
+
+def test_books_are_where_the_configuration_says(office: Office) -> None:
+    other = office.folder / "books.sqlite3"
+    office.environment["BRIM_GATEWAY__STORE"] = str(other)
+    office.brim("keys", "add", "alice")
+    assert other.exists()
+    assert not office.file.exists()
+    assert "alice" in office.brim("keys", "list").stdout
+
+
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield str(tmp_path / "books.sqlite3")
+        return
+    service = postgres if request.param == "postgres" else valkey
+    with service.running() as url:
+        yield service.fresh(url)
+
+
+async def spent(store: str, id: str) -> None:
+    """A dollar and a quarter, against the cap of a day."""
+    books = books_at(store, Path())
+    await books.open()
+    key = Key(id, "alice", "web")
+    assert (
+        await books.reserve(claim("r1", 2_000_000, (key_scope(id), DAILY), key=key), LONG) is None
+    )
+    await books.forward("r1", LONG)
+    await books.settle([settled("r1", 1_250_000)])
+    await books.close()
+
+
+def test_every_store_can_be_worked_with(office: Office, store: str) -> None:
+    def brim(*words: str) -> str:
+        ended = office.brim(*words, "--store", store)
+        assert ended.exit_code == 0, ended.output
+        return ended.stdout
+
+    brim("keys", "add", "alice", "--cap", "5/day", "--project", "web")
+    brim("keys", "cap", "--project", "web", "1Mtokens/month")
+    listed = json.loads(brim("keys", "list", "--json"))
+    assert [key["name"] for key in listed["keys"]] == ["alice"]
+    assert listed["keys"][0]["caps"][0]["cap"] == "5"
+    assert [one["scope"] for one in listed["shared"]] == ["project:web"]
+    asyncio.run(spent(store, listed["keys"][0]["id"]))
+    ever = ("--since", "0001-01-01", "--until", "9999-12-31")
+    (row,) = json.loads(brim("cost", "--by", "key", "--json", *ever))["rows"]
+    assert (row["key"], row["calls"], row["cost"]) == ("alice", 1, "1.25")
+    assert json.loads(brim("cost", "--rows", "--json", *ever))["state"] == "settled"
+    assert "$1.25 of $5/day" in brim("keys", "list")
+    brim("keys", "revoke", "alice")
+    assert json.loads(brim("keys", "list", "--json"))["keys"] == []
+    assert office.brim("keys", "revoke", "alice", "--store", store).exit_code == 2
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "redis"])
+@pytest.mark.parametrize("words", ["keys", "keys add alice", "cost"])
+def test_a_store_that_is_away_is_named_without_its_password(
+    office: Office, scheme: str, words: str
+) -> None:
+    office.environment["BRIM_GATEWAY__STORE"] = f"{scheme}://brim:hush@127.0.0.1:1/0"
+    ended = office.brim(*words.split(), *(["--gateway"] if words == "cost" else []))
+    assert (ended.exit_code, ended.stdout) == (4, "")
+    assert ended.stderr.startswith("brim: ")
+    assert "127.0.0.1:1" in ended.stderr
+    assert "hush" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("postgresql://brim:secret@db:5432/brim?sslmode=require", "postgresql://db:5432/brim"),
+        ("redis://:secret@cache/3", "redis://cache/3"),
+        ("rediss://cache", "rediss://cache"),
+    ],
+)
+def test_the_password_of_a_store_is_not_shown(office: Office, address: str, shown: str) -> None:
+    assert str(Place(address, office.folder, "")) == shown
+
+
+# Terminals
+
+
+@pytest.mark.parametrize("columns", [50, 80])
+def test_a_list_is_as_wide_as_the_terminal(office: Office, columns: int) -> None:
+    office.key("alice", "--project", "web", "--cap", "5/day", "--cap", "50/month", "--cap", "1G")
+    shown = office.on_terminal(columns, "keys").splitlines()
+    assert max(map(len, shown)) <= columns
+    assert "$50/month" in " ".join(shown)
+
+
+# Help
+
+
+@pytest.mark.parametrize("words", ["keys", "keys add", "keys cap", "cost"])
+def test_help_teaches(office: Office, words: str) -> None:
+    told = office.brim(*words.split(), "--help").stdout
+    assert told.startswith(f"Usage: brim {words} ")
+    assert told.count(f"brim {words} ") >= 3  # examples
