@@ -73,6 +73,7 @@ CASES = (
     Case("messages, a stream paced", replace(MESSAGES, stream=True, pace=10)),
 )
 PEER_TARGET = 20
+CAPS_TARGET = 2.5
 HISTORIES = {
     "chat, all of it fits": Ask("chat", CHAT_MODELS[1], "history"),
     "chat, most is left out": Ask("chat", CHAT_MODELS[0], "history"),
@@ -181,6 +182,22 @@ def small(bench: Bench) -> Table:
     )
 
 
+def caps(bench: Bench) -> Table:
+    """The same with caps: two writes before each request is sent, and its row after."""
+    relay, *capped = (server.name for server in bench.servers)
+    rows: list[dict[str, Cell]] = []
+    for number in (1, 32, 256):
+        best = bench.best(Case("", FRESH, number))
+        row: dict[str, Cell] = {"chat, fresh, with caps": "at once", "number": number}
+        row |= {f"{name} µs": 1e6 * seconds for name, seconds in best.items()}
+        row |= {f"{name} ÷ relay": best[name] / best[relay] for name in capped}
+        rows.append(row)
+    formats = dict.fromkeys([f"{server.name} µs" for server in bench.servers], ",.0f")
+    ratios = dict.fromkeys([f"{name} ÷ relay" for name in capped], ".2f")
+    target = f"target of {capped[0]} ÷ relay: ≤ {CAPS_TARGET}; what stores take themselves is not in"
+    return Table("Gateway: CPU per request", rows, formats | ratios, [target, how_busy()])
+
+
 def histories(bench: Bench) -> Table:
     rows: list[dict[str, Cell]] = []
     for title, ask in HISTORIES.items():
@@ -282,6 +299,10 @@ def tables(options: Options) -> Iterator[Table]:
     size = SHORT if options.short else Size()
     with loading() as load, subjects.upstream() as upstream:
         yield from _compared(load, upstream, size, peers=options.peers)
+        with subjects.relay(upstream) as relay, subjects.capped(upstream) as stores:
+            bench = Bench(load, [relay, *stores], size)
+            bench.warm_up()
+            yield caps(bench)
         yield memory(load, upstream, size)
 
 

@@ -5,18 +5,24 @@ Each is a process of its own with one worker, and gets its requests from a port 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks import environment
 from benchmarks.gateway_processes import Server, free_port, serving
+from brim.accounts import books_at
+from brim.accounts.caps import Cap, project_scope
+from brim.accounts.keys import hashed, new_key
+from tests.accounts import postgres, valkey
 
 RELAY, BRIM, LITELLM = "bare relay", "brim", "LiteLLM"
+SQLITE, POSTGRES, REDIS = "SQLite", "PostgreSQL", "Valkey"
 CHAT_MODELS = ("gpt-4o", "gpt-4.1")
 MESSAGES_MODELS = ("claude-sonnet-4-5", "claude-opus-4-6")
 """The first of each cannot hold a history of 1 MB, the second can."""
@@ -43,15 +49,43 @@ def relay(upstream: str) -> Iterator[Server]:
 
 
 @contextmanager
-def brim(upstream: str) -> Iterator[Server]:
+def brim(upstream: str, name: str = BRIM, store: str = "") -> Iterator[Server]:
+    """brim as `brim serve` starts it; with a store, for a key whose caps are never reached."""
     port = free_port()
     command = [sys.executable, "-m", "brim.cli", "serve", "--port", str(port)]
     lines = f'[upstreams.bench]\nendpoint = "{upstream}/v1"\nformat = ["openai", "anthropic"]\n'
-    with (
-        _file("brim.toml", lines) as path,
-        serving(BRIM, command, port, "/healthz", extra={"BRIM_CONFIG": str(path)}) as server,
-    ):
-        yield server
+    lines += f'[gateway]\nstore = "{store}"\n' if store else ""
+    if store:
+        asyncio.run(_add_key(store))
+    with _file("brim.toml", lines) as path:
+        own = {"BRIM_CONFIG": str(path), "BRIM_STATE": str(path.parent)}
+        with serving(name, command, port, "/readyz", extra=own) as server:
+            yield server
+
+
+@contextmanager
+def capped(upstream: str) -> Iterator[list[Server]]:
+    """brim with each of its stores, and a cap for the key and one for its project in each."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(TemporaryDirectory())
+        stores = {
+            SQLITE: str(Path(folder, "accounts.sqlite3")),
+            POSTGRES: stack.enter_context(postgres.running()),
+            REDIS: stack.enter_context(valkey.running()),
+        }
+        yield [
+            stack.enter_context(brim(upstream, f"{BRIM}, {name}", store))
+            for name, store in stores.items()
+        ]
+
+
+async def _add_key(store: str) -> None:
+    books = books_at(store, Path())
+    await books.open()
+    key, _ = new_key("bench", "benchmarks")
+    await books.add_key(key, hashed(KEY), [Cap.parsed("1000000/day")])
+    await books.set_caps(project_scope("benchmarks"), [Cap.parsed("1000000/month")])
+    await books.close()
 
 
 @contextmanager
