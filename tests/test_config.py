@@ -559,7 +559,7 @@ def test_every_default_in_the_example_is_the_real_one(tmp_path: Path) -> None:
         models={"fast": config.ModelConfig()},
         upstreams={"openai": config.UpstreamConfig("http://h")},
     )
-    assert len([source for source in found.sources.values() if source != "default"]) == 31
+    assert len([source for source in found.sources.values() if source != "default"]) == 35
 
 
 def test_every_value_in_the_example_is_a_good_one(tmp_path: Path) -> None:
@@ -616,6 +616,17 @@ def test_the_command_says_that_nothing_is_set(place: Path) -> None:
     shown = brim_config().stdout.splitlines()
     assert shown[0] == f"{place.parent / 'config/brim/config.toml'}: not there"
     assert shown[-1] == "nothing is set; `brim config --all` shows the defaults"
+
+
+def test_the_password_of_an_address_is_not_shown(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = "postgresql://brim:s@cret/#@db.example.com/brim"
+    user = written(place / "my.toml", f"[gateway]\nstore = '{store}'\n")
+    monkeypatch.setenv("BRIM_CONFIG", str(user))
+    shown = brim_config().stdout + brim_config("--json").stdout + brim_config("--all").stdout
+    assert shown.count("postgresql://***@db.example.com/brim") == 3
+    assert "cret" not in shown
 
 
 def test_the_command_shows_what_is_set_and_where(

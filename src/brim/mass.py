@@ -34,6 +34,7 @@ class Floors:
         self._seen = 0
 
     def extend(self, history: History) -> None:
+        """Take in what came since; only a cut needs it, so it waits for one."""
         for index in range(self._seen, len(history)):
             unit = history.unit_of[index]
             if unit < 0:

@@ -7,8 +7,8 @@ message does not mention (unknown fields, signatures, cache marks) stays in the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 Role = Literal["system", "user", "assistant", "tool", "other"]
 """A developer's message is a system message; a role that nobody knows is `other`."""
@@ -38,9 +38,8 @@ class Media:
     """Bytes of the data, where it stands in the request."""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One turn."""
+class Message(NamedTuple):
+    """One turn. As a named tuple it is made in a third of the time, and many are made."""
 
     role: Role
     words: tuple[str, ...] = ()
@@ -62,29 +61,16 @@ class Message:
     """A user's words in one message with the results before them."""
 
     def with_outputs(self, outputs: tuple[str, ...]) -> Message:
-        return Message(  # `replace` takes ten times as long, and this is done for every cut
-            self.role,
-            self.words,
-            outputs,
-            self.thinking,
-            self.calls,
-            self.answers,
-            self.media,
-            self.extras,
-            self.pin,
-            self.priority,
-            self.private,
-            self.beside,
-        )
+        return self._replace(outputs=outputs)
 
     def without_thinking(self) -> Message:
-        return replace(self, thinking=())
+        return self._replace(thinking=())
 
     def with_paragraph(self, text: str) -> Message:
         """Add a last paragraph; the words before it stay whole."""
         if self.role == "tool":
             return self.with_outputs(_add_paragraph(self.outputs, text))
-        return replace(self, words=_add_paragraph(self.words, text))
+        return self._replace(words=_add_paragraph(self.words, text))
 
 
 def _add_paragraph(texts: tuple[str, ...], text: str) -> tuple[str, ...]:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from brim.steps import History
 
 Fate = Literal["kept", "clipped", "masked", "summarized", "dropped"]
+Changed = tuple[Fate, int, str]
+"""What became of a message that goes out changed: its fate, its tokens, and why."""
 FATES: tuple[Fate, ...] = ("clipped", "masked", "summarized", "dropped")
 
 
@@ -32,6 +34,28 @@ class Decision:
     before: int
     after: int
     reason: str
+
+    @classmethod
+    def on(
+        cls, index: int, role: Role, before: int, edit: Changed | None, dropped: str | None
+    ) -> Decision:
+        """The decision on a message: its edit, else why it was dropped, else nothing happens."""
+        if edit is not None:
+            fate, after, reason = edit
+            return cls(index, role, fate, before, after, reason)
+        if dropped is not None:
+            return cls(index, role, "dropped", before, 0, dropped)
+        return cls(index, role, "kept", before, before, "needed no change")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "index": self.index,
+            "role": self.role,
+            "fate": self.fate,
+            "before": self.before,
+            "after": self.after,
+            "reason": self.reason,
+        }
 
     def __str__(self) -> str:
         size = f"{self.before:,} tokens"
@@ -142,13 +166,11 @@ class Plan:
 
     def _decision(self, index: int) -> Decision:
         history = self.history
-        role, before = history.messages[index].role, history.tokens(index)
-        if edit := self.edits.get(index):
-            return Decision(index, role, edit.fate, before, edit.tokens, edit.reason)
+        edit = self.edits.get(index)
+        changed = None if edit is None else (edit.fate, edit.tokens, edit.reason)
         drop = self._drop_of(index)
-        if drop is not None:
-            return Decision(index, role, "dropped", before, 0, drop.reason)
-        return Decision(index, role, "kept", before, before, "needed no change")
+        role, before = history.messages[index].role, history.tokens(index)
+        return Decision.on(index, role, before, changed, None if drop is None else drop.reason)
 
     def _drop_of(self, index: int) -> Drop | None:
         if self.history.unit_of[index] < 0:
@@ -189,17 +211,7 @@ class Plan:
                 "margin": self.budget.margin,
             },
             "summary": str(self),
-            "decisions": [
-                {
-                    "index": decision.index,
-                    "role": decision.role,
-                    "fate": decision.fate,
-                    "before": decision.before,
-                    "after": decision.after,
-                    "reason": decision.reason,
-                }
-                for decision in self.decisions
-            ],
+            "decisions": [decision.to_dict() for decision in self.decisions],
             "notes": [
                 {"text": note.text, "tokens": note.tokens, "at": note.at, "as": note.role}
                 for note in self.notes

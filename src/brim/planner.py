@@ -93,7 +93,6 @@ class Planner:
 
     def extend(self, messages: Sequence[Message]) -> None:
         self.history.extend(messages)
-        self._floors.extend(self.history)
         if self._exact:
             self._exact = self.counter.exact(messages)
 
@@ -230,6 +229,7 @@ class Planner:
         return self._run(scope, target)
 
     def _run(self, scope: Scope, target: int, outline: Outline | None = None) -> Draft:
+        self._floors.extend(self.history)
         notes = self.policy.notes
         target = max(0, target - self.summary_room)
         draft = Draft(scope, self._floors, target, notes=notes, outline=outline)

@@ -200,7 +200,7 @@ class _Sizes(NamedTuple):
 
 def _media_size(message: Message, planner: Planner) -> int:
     count = planner.counter.message
-    return count(message) - count(replace(message, media=()))
+    return count(message) - count(message._replace(media=()))
 
 
 def based(plan: Plan, reported: Reported | None) -> Plan:

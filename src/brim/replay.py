@@ -87,7 +87,7 @@ class Replay:
         """
         if mark is None:
             mark = low_mark(scope, self._share)
-        self.last = Fallen(scope, mark, outline(scope, self._floors, mark, self._note))
+        self.last = self._fallen(scope, mark)
         self._points = len(scope.history.points)
         return self.last
 
@@ -106,5 +106,8 @@ class Replay:
 
     def _edit(self, units: int, messages: int) -> Fallen:
         scope = self._start.up_to(units, messages)
-        mark = low_mark(scope, self._share)
+        return self._fallen(scope, low_mark(scope, self._share))
+
+    def _fallen(self, scope: Scope, mark: int) -> Fallen:
+        self._floors.extend(scope.history)
         return Fallen(scope, mark, outline(scope, self._floors, mark, self._note))

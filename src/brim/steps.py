@@ -42,7 +42,7 @@ class Unit:
         """The user turn that this one answers: -1 before the first, a user's is its own."""
         self.calling = calling
         """How many steps up to and with this one call tools."""
-        self.pending = [call.id for call in message.calls]
+        self.pending = [call.id for call in message.calls] if message.calls else []
         self.priority = message.priority
         self.fault = ""
 

@@ -29,6 +29,7 @@ from brim.errors import (
 from brim.providers import Connection, Endpoint
 from brim.providers.faults import retry_after
 from brim.providers.network import certificates
+from brim.providers.transport import was_reached
 from tests.providers.scripted import Naps, by_path, in_turn, run, serving, speaking
 
 CHAT = "/v1/chat/completions"
@@ -571,3 +572,64 @@ def test_hanging_up_reaches_the_server_at_once(way: str) -> None:
             await asyncio.wait_for(gone.wait(), 2)
 
     run(work())
+
+
+# What is waited for before anything is sent
+
+
+def test_nothing_is_sent_before_it_is_ready() -> None:
+    async def work() -> list[int]:
+        seen: list[int] = []
+        async with (
+            serving(in_turn(said(200, {}))) as server,
+            Connection(Endpoint(server.url)) as asking,
+        ):
+
+            async def ready() -> None:
+                await asyncio.sleep(0.05)
+                seen.append(len(server.asked))
+
+            response = await asking.opened("POST", CHAT, b"{}", {}, ready)
+            response.close()
+            return [*seen, len(server.asked)]
+
+    assert run(work()) == [0, 1]
+
+
+def test_what_is_not_ready_is_not_sent_and_the_server_was_not_reached() -> None:
+    async def work() -> tuple[int, bool]:
+        async with (
+            serving(in_turn(said(200, {}))) as server,
+            Connection(Endpoint(server.url)) as asking,
+        ):
+
+            async def ready() -> None:
+                raise KeyError
+
+            with pytest.raises(KeyError):
+                await asking.opened("POST", CHAT, b"{}", {}, ready)
+            return len(server.asked), was_reached()
+
+    assert run(work()) == (0, False)
+
+
+def test_a_server_that_hangs_up_was_reached_and_one_that_is_not_there_was_not() -> None:
+    async def reached(endpoint: Endpoint) -> bool:
+        async with Connection(endpoint) as asking:
+            with pytest.raises(ConnectionFailedError):
+                await asking.opened("POST", CHAT, b"{}", {})
+        return was_reached()
+
+    async def work() -> tuple[bool, bool]:
+        async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(10)
+            writer.close()
+
+        server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        there = await reached(Endpoint(f"http://127.0.0.1:{port}"))
+        server.close()
+        await server.wait_closed()
+        return there, await reached(Endpoint(f"http://127.0.0.1:{port}"))
+
+    assert run(work()) == (True, False)

@@ -95,7 +95,7 @@ def test_short_turns_are_not_free() -> None:
 @given(messages, models)
 def test_a_message_is_the_sum_of_its_parts(message: Message, model: str | None) -> None:
     counter = counter_for(model)
-    structure = counter.message(replace(message, words=(), outputs=(), thinking=()))
+    structure = counter.message(message._replace(words=(), outputs=(), thinking=()))
     texts = (*message.words, *message.outputs, *message.thinking)
     assert counter.message(message) == structure + sum(map(counter.text, texts))
 
@@ -135,8 +135,7 @@ def test_ids_count_only_where_the_template_prints_them() -> None:
     answer = Message("tool", outputs=("ok",), answers="abcdefghi")
     call = Message("assistant", calls=(Call("abcdefghi", "f", "{}"),))
     for message in (answer, call):
-        renamed = replace(
-            message,
+        renamed = message._replace(
             answers=message.answers and "x",
             calls=tuple(replace(call, id="x") for call in message.calls),
         )

@@ -152,7 +152,7 @@ def _run(chosen: Config, environment: Mapping[str, str], log: Style | None, as_j
         app.gateway.is_stopping = True
 
     def announce(address: str) -> None:
-        greeting = Greeting(address, chosen.upstreams)
+        greeting = Greeting(address, chosen.upstreams, has_keys)
         if as_json:
             click.echo(json.dumps(greeting.to_dict()))
         elif style == "json":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
@@ -19,6 +20,8 @@ HEAD: Final = """\
 """
 SECRET: Final = frozenset({"headers", "env"})
 """Tables whose values are shown to nobody."""
+_PASSWORD: Final = re.compile(r"(?<=://)\S*@")
+"""Who logs in at an address, and with what; a password may hold any sign, an @ too."""
 
 
 def example() -> str:
@@ -83,4 +86,6 @@ def _plain(value: Any) -> object:
         return {str(name): _plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
+    if isinstance(value, str):
+        return _PASSWORD.sub("***@", value)
     return float(value) if isinstance(value, Decimal) else value

@@ -67,8 +67,16 @@ class Accounts:
         self._claims: dict[str, float] = {}
         """Claims that run, and when their lease is to be renewed."""
         self._waiting: list[Settlement] = []
+        self.take_down: Callable[[], None] = lambda: None
+        """Brings in the settlements of requests that are over and were not taken down yet."""
+        self._booking = asyncio.Lock()
         self._settling: asyncio.Task[None] | None = None
         self._opening: asyncio.Task[None] | None = None
+
+    @property
+    def unsettled(self) -> int:
+        """How many requests are over and not booked yet."""
+        return len(self._waiting)
 
     # While it serves
 
@@ -85,9 +93,14 @@ class Accounts:
     async def stop(self) -> None:
         if self._opening is not None:
             self._opening.cancel()
-        if self._is_open:
-            await self._settled()
-            await self.books.close()
+        if not self._is_open:
+            return
+        try:
+            await self._settle_all()
+        except StoreError as error:  # their leases run out, and they count in full
+            told = {"requests": len(self._waiting), "why": str(error)}
+            log.exception("not settled", extra={"told": told})
+        await self.books.close()
 
     async def sweep(self) -> None:
         """Renew what runs, book what waits, and deal with what others left behind."""
@@ -100,7 +113,7 @@ class Accounts:
             if due:
                 await self.books.renew(due, self._lease)
                 self._claims.update(dict.fromkeys(due, now + self._lease / 3))
-            await self._settled()
+            await self._settle_all()
             await self.books.sweep()
             self.is_away = False
         except BooksAwayError as error:
@@ -113,9 +126,7 @@ class Accounts:
         try:
             await self._open()
             self.is_required = self.is_required or bool(await self.books.keys())
-        except BooksAwayError as error:
-            self._note_away(error)
-        except StoreError as error:  # broken: whether there are keys cannot be known
+        except StoreError as error:  # whether there are keys cannot be known
             self.is_required = True
             self._note_away(error)
         if not self.is_required:
@@ -193,30 +204,42 @@ class Accounts:
     # What is claimed and settled
 
     async def claim(self, claim: Claim) -> bool:
-        """Set aside what a request may cost, and note that it is sent.
+        """Set aside what a request may cost. A fault where a cap has no room.
 
-        A fault where a cap has no room. False where the books are away and it goes out uncounted.
+        False where the books are away and it goes out uncounted.
         """
         try:
             await self._reserve(claim)
-            if not await self.books.forward(claim.id, self._lease):
-                raise _away("the claim of this request ran out before it could be sent")
         except BooksAwayError as error:
-            self._note_away(error)
-            if self._refuses:
-                raise _away() from None
-            log.warning("uncounted", extra={"told": {"id": claim.id, "key": claim.key_name}})
+            self._let_pass(error, claim.id)
             return False
         self._claims[claim.id] = time.monotonic() + self._lease / 3
         return True
 
+    async def forward(self, id: str) -> None:
+        """Note that a request goes out now: from here on it counts. A fault where it must not."""
+        try:
+            if not await self.books.forward(id, self._lease):
+                raise _away("the claim of this request ran out before it could be sent")
+        except BooksAwayError as error:
+            self._let_pass(error, id)
+
+    def _let_pass(self, error: BooksAwayError, id: str) -> None:
+        """Let a request go out uncounted while the books are away, if the settings say so."""
+        self._note_away(error)
+        if self._refuses:
+            raise _away() from None
+        log.warning("uncounted", extra={"told": {"id": id}})
+
     async def _reserve(self, claim: Claim) -> None:
         books = self._opened()
         refused = await books.reserve(claim, self._lease)
-        if isinstance(refused, Full) and (self._waiting or self._settling):
+        if isinstance(refused, Full):
             # What is over but not booked yet still holds what it claimed.
-            await self._settled()
-            refused = await books.reserve(claim, self._lease)
+            self.take_down()
+            if self._waiting or self._booking.locked():
+                await self._settle_all()
+                refused = await books.reserve(claim, self._lease)
         if isinstance(refused, Full):
             raise cap_fault(refused, claim.worst.amount(refused.cap.unit), claim.key_name)
         if isinstance(refused, Unknown):
@@ -245,20 +268,26 @@ class Accounts:
         finally:
             self._settling = None
 
-    async def _settled(self) -> None:
-        """All that was over when this was called is booked."""
-        if (running := self._settling) is not None:
-            await asyncio.wait([running])
-        await self._settle_all()
-
     async def _settle_all(self) -> None:
-        while self._waiting:
-            batch, self._waiting = self._waiting[:MOST_SETTLED], self._waiting[MOST_SETTLED:]
-            try:
-                await self._opened().settle(batch)
-            except BaseException:
-                self._waiting[:0] = batch  # it may have been booked after all: that counts once
-                raise
+        """All that was over when this was called is booked."""
+        async with self._booking:
+            while self._waiting:
+                await self._settle_some(MOST_SETTLED)
+
+    async def _settle_some(self, most: int) -> None:
+        batch, self._waiting = self._waiting[:most], self._waiting[most:]
+        try:
+            await self._opened().settle(batch)
+        except (StoreError, asyncio.CancelledError):
+            self._waiting[:0] = batch  # it may have been booked after all: that counts once
+            raise
+        except Exception:
+            if len(batch) == 1:  # its lease runs out, and it counts in full
+                log.exception("not settled", extra={"told": {"id": batch[0].id}})
+                return
+            self._waiting[:0] = batch
+            for _ in batch:  # one of them cannot be booked, and the others are not to wait for it
+                await self._settle_some(1)
 
 
 def secret_in(given: Given) -> str | None:

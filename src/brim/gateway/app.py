@@ -40,7 +40,7 @@ T = TypeVar("T")
 Given = TypeVarTuple("Given")
 
 SWEEP: Final = 5.0
-"""Seconds between looks at what waits and what was learned."""
+"""The most seconds between looks at what waits and what was learned."""
 SOON: Final = 0.1
 """Seconds in which what is over is taken down."""
 MOST_OVER: Final = 64
@@ -76,8 +76,11 @@ class Gateway:
             memory,
         )
         named = {name for upstream in config.upstreams.values() for name in upstream.models}
-        self.metrics = Metrics(named, self.lanes, self.running)
         self.accounts = accounts_of(settings, environment)
+        self.metrics = Metrics(named, self.lanes, self.running)
+        self.accounts.take_down = self.book
+        self._pause = min(SWEEP, settings.lease_seconds / 3)
+        """Seconds between two sweeps: the leases of what runs are renewed in time."""
 
     async def apart(self, work: Callable[[*Given], T], *given: *Given) -> T:
         """Do some work on a large body off the event loop."""
@@ -142,7 +145,7 @@ class Gateway:
     async def _sweep(self) -> None:
         """Let go of clients that do not read, and keep what was learned."""
         while True:
-            await asyncio.sleep(SWEEP)
+            await asyncio.sleep(self._pause)
             try:
                 await self._swept()
             except Exception:  # a fault now must not leave clients hanging for ever after

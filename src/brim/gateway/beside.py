@@ -180,8 +180,9 @@ class Beside:
 
     async def metrics(self, _: Request) -> Response:
         """What was done, in numbers; the text of them is long."""
-        self._gateway.book()
-        families = list(self._gateway.metrics.collect())
+        gateway = self._gateway
+        gateway.book()
+        families = [*gateway.metrics.collect(), *metrics.of_books(gateway.accounts)]
         raw = await asyncio.to_thread(metrics.text, families)
         return Response(raw, media_type=metrics.CONTENT_TYPE)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
-from brim.accounts.caps import micro_dollars
+from brim.accounts.caps import LARGEST, micro_dollars
 from brim.accounts.claims import Bill, Claim, Settlement
 from brim.gateway.faults import FaultError
 from brim.usage import Price, Usage, cost
@@ -17,7 +19,15 @@ if TYPE_CHECKING:
     from brim.gateway.lanes import Lane
     from brim.gateway.records import Record
 
-NOTHING = Bill()
+NOTHING: Final = Bill()
+CHOICES: Final = ("n", "best_of")
+"""How many answers a body asks for."""
+ADDED: Final = 1_000
+"""Tokens that a server may add to a prompt by itself."""
+LONGEST: Final = 1 << 40
+"""Tokens beyond which nobody answers; a sum of more could not be kept."""
+OWN_BOUND: Final = "n_predict"
+"""llama.cpp's own name for the length of an answer, which goes before all others there."""
 
 
 class Charge:
@@ -39,6 +49,8 @@ class Charge:
 
     async def claim(self, lane: Lane, out: Outgoing) -> None:
         """Set aside what this may come to. A fault where it must not be sent."""
+        if self.is_capped:
+            check_bounds(out.body, out.reading.form.REPLY_KEYS)
         worst = worst_bill(lane, out)
         if worst.is_unpriced and self._access.has_cap_in("dollars"):
             raise _unpriced(lane)
@@ -53,8 +65,18 @@ class Charge:
             self._lost + worst,
             access.caps,
         )
-        self._is_claimed = await self._accounts.claim(claim)
+        try:
+            # One that an earlier upstream needed stands, though the books be away by now.
+            self._is_claimed = await self._accounts.claim(claim) or self._is_claimed
+        except asyncio.CancelledError:
+            self._is_claimed = True  # perhaps: then it is given back at once, as nothing was sent
+            raise
         self._current = worst
+
+    async def forward(self) -> None:
+        """The upstream is reached, and gets the request now."""
+        if self._is_claimed:
+            await self._accounts.forward(self._record.id)
 
     def lose(self) -> None:
         """Nobody will know what the upstream that was asked took."""
@@ -65,9 +87,12 @@ class Charge:
         if not self._is_claimed:
             return None
         record, bill = self._record, self._lost
-        if is_answered and record.usage is not None:
-            bill += _bill(record)
         is_counted = record.is_usage_counted or bool(self._lost.tokens)
+        if is_answered and record.usage is not None:
+            taken = _bill(record)
+            if max(taken.tokens, taken.micro_dollars) > LARGEST:  # nobody believes that
+                taken, is_counted = self._current, True
+            bill += taken
         return Settlement(record.id, bill, is_counted)
 
 
@@ -91,13 +116,25 @@ def worst_bill(lane: Lane, out: Outgoing) -> Bill:
             )
         prompt = budget.room
     else:
-        prompt = plan.size + (0 if plan.counted is not None or plan.exact else budget.margin)
+        prompt = plan.size + _doubt(lane, out)
     output = longest_answer(out.body, out.reading.form.REPLY_KEYS, budget.reply)
     usage = Usage(input=prompt, output=output)
     price = lane.target.price_for(prompt)
     dearest = None if price is None else _dearest(price)
     total = cost(usage, dearest)
     return Bill(usage, is_unpriced=True) if total is None else Bill(usage, micro_dollars(total))
+
+
+def _doubt(lane: Lane, out: Outgoing) -> int:
+    """How much more than its count a prompt may take."""
+    plan = out.plan
+    if plan.counted is not None or plan.exact:
+        return 0
+    if not lane.is_guessed:
+        return plan.budget.margin
+    # Of a window that nobody knows, a share says nothing.
+    counter, offset = out.reading.planner.counter, round(lane.target.calibration.offset)
+    return math.ceil(plan.size * counter.uncertainty) + max(ADDED, offset)
 
 
 def _dearest(price: Price) -> Price:
@@ -108,9 +145,22 @@ def _dearest(price: Price) -> Price:
 
 def longest_answer(body: Mapping[str, Any], keys: Sequence[str], reply: int) -> int:
     """Tokens of all answers that a body asks for; where it sets no bound, as much as is kept."""
-    bounds = [body[key] for key in keys if isinstance(body.get(key), int)]
-    choices = [body[key] for key in ("n", "best_of") if isinstance(body.get(key), int)]
-    return max(bounds, default=reply) * max(choices, default=1)
+    bounds = filter(_is_number, map(body.get, (*keys, OWN_BOUND)))
+    choices = filter(_is_number, map(body.get, CHOICES))
+    return min(max(bounds, default=reply) * max(choices, default=1), LONGEST)
+
+
+def check_bounds(body: Mapping[str, Any], keys: Sequence[str]) -> None:
+    """A fault where a server could take what bounds the answers for any number, or for none."""
+    for key in (*keys, OWN_BOUND, *CHOICES):
+        value = body.get(key)
+        if value is not None and not _is_number(value):
+            said = f"this key has caps, and `{key}` is not a whole number above 0"
+            raise FaultError(400, "invalid_request", said, param=key)
+
+
+def _is_number(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def _unpriced(lane: Lane) -> FaultError:

@@ -243,8 +243,9 @@ class Delivery:
         response: aiohttp.ClientResponse | None = None
         self.under_way = lane, out
         try:
+            ready = None if self._charge is None else self._charge.forward
             response = await connection.opened(
-                "POST", f"{path}?{query}" if query else path, out.raw, sent
+                "POST", f"{path}?{query}" if query else path, out.raw, sent, ready
             )
             arrived = await self._begun(lane, out, response)
         except BaseException:

@@ -28,6 +28,7 @@ from brim import __version__
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
+    from brim.gateway.accounts import Accounts
     from brim.gateway.lanes import Lane
     from brim.gateway.records import Record
 
@@ -325,6 +326,21 @@ class Metrics:
             if lane.target.calibration.ratios:
                 ratios.add_metric(labels, lane.target.calibration.ratio)
         yield from (windows, ratios)
+
+
+def of_books(accounts: Accounts) -> Iterator[Metric]:
+    """How the books are, where keys are asked for."""
+    if accounts.is_required:
+        yield GaugeMetricFamily(
+            "brim_books_away",
+            "Whether the store of keys, caps and spending cannot be reached.",
+            int(accounts.is_away),
+        )
+        yield GaugeMetricFamily(
+            "brim_unsettled_requests",
+            "Requests that are over and not booked yet.",
+            accounts.unsettled,
+        )
 
 
 def text(families: Iterable[Metric]) -> bytes:

@@ -10,12 +10,14 @@ from decimal import Decimal
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from brim.plan import Decision
 from brim.usage import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from brim.plan import Drop, Plan
+    from brim.messages import Role
+    from brim.plan import Changed, Drop, Plan
 
 Count = Literal["exact", "server", "estimate", "unknown"]
 """How sure the tokens are: brim's own exact count, the server's, or an estimate."""
@@ -26,19 +28,8 @@ MOST_MESSAGES: Final = 500_000
 
 
 UNKNOWN: Final = (
-    *(
-        "key",
-        "project",
-        "upstream",
-        "code",
-        "tokens_before",
-        "tokens",
-        "limit",
-        "count",
-        "policy",
-        "fallback",
-    ),
-    *("usage", "cost"),
+    *("key", "project", "upstream", "code", "tokens_before", "tokens", "limit", "count"),
+    *("policy", "fallback", "usage", "cost"),
 )
 """What of a request may not be known."""
 _random: Final = Random()
@@ -48,10 +39,10 @@ _random: Final = Random()
 class Sketch(NamedTuple):
     """A plan without what was said: enough to tell what became of each message."""
 
-    roles: Sequence[str]
+    roles: Sequence[Role]
     sizes: Sequence[int]
     """Summed, as the history has them."""
-    edits: Mapping[int, tuple[str, int, str]]
+    edits: Mapping[int, Changed]
     drops: Sequence[Drop]
     notes: Sequence[tuple[int, int, str]]
     warnings: Sequence[str]
@@ -78,12 +69,12 @@ class Sketch(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         return {
             "budget": {"window": self.window, "reply": self.reply, "margin": self.margin},
-            "decisions": list(self._decisions()),
+            "decisions": [decision.to_dict() for decision in self._decisions()],
             "notes": [{"at": at, "tokens": tokens, "as": role} for at, tokens, role in self.notes],
             "warnings": list(self.warnings),
         }
 
-    def _decisions(self) -> Iterator[dict[str, Any]]:
+    def _decisions(self) -> Iterator[Decision]:
         dropped = {
             index: drop.reason
             for drop in self.drops
@@ -92,19 +83,7 @@ class Sketch(NamedTuple):
         }
         for index, role in enumerate(self.roles):
             before = self.sizes[index + 1] - self.sizes[index]
-            fate, after, reason = "kept", before, "needed no change"
-            if index in self.edits:
-                fate, after, reason = self.edits[index]
-            elif index in dropped:
-                fate, after, reason = "dropped", 0, dropped[index]
-            yield {
-                "index": index,
-                "role": role,
-                "fate": fate,
-                "before": before,
-                "after": after,
-                "reason": reason,
-            }
+            yield Decision.on(index, role, before, self.edits.get(index), dropped.get(index))
 
 
 @dataclass(slots=True)

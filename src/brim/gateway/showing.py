@@ -6,9 +6,10 @@ for as programs do, with the operator's key; names and sizes only, never what wa
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -38,6 +39,9 @@ ASSETS: Final = "/brim/page/"
 MOST_DAYS: Final = 366
 MOST_ROWS: Final = 500
 """Keys, caps, models and so on that are told of; the rest is only counted."""
+MOST_KEPT: Final = 8
+PAUSE: Final = 9.0
+"""Times as long as the ledger took to read, it is not read again."""
 
 _FOLDER: Final = Path(__file__).with_name("page")
 _TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript",
@@ -115,12 +119,15 @@ class Showing:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
+        self._sums = Sums(gateway.accounts.books)
 
     async def spending(self, request: Request) -> Response:
         """What was spent in the last days, by day, key, model and project, and what may be."""
         since = datetime.now(UTC).date() - timedelta(days=_days(request) - 1)
         accounts = self._gateway.accounts
-        told = await _told(accounts.books, since) if accounts.is_required else {}
+        told = {}
+        if accounts.is_required:
+            told = await _told(accounts.books, await self._sums.since(since))
         return _json({"object": "brim.spending", "since": since.isoformat(), **_NOTHING, **told})
 
     async def lanes(self, _: Request) -> Response:
@@ -148,17 +155,44 @@ def _json(content: Mapping[str, Any]) -> Response:
 
 # Spending
 
-_SUMS: Final[tuple[By, ...]] = ("day", "key", "model", "project")
+SUMS: Final[tuple[By, ...]] = ("day", "key", "model", "project")
+_Summed = Mapping["By", Sequence["Spent"]]
 _NOTHING: Final[Mapping[str, Any]] = {
     "has_accounts": False,
     "keys": [],
     "caps": [],
-    **{f"by_{by}": [] for by in _SUMS},
+    **{f"by_{by}": [] for by in SUMS},
     "left_out": 0,
 }
 
 
-async def _told(books: Books, since: date) -> dict[str, Any]:
+class Sums:
+    """The ledger's sums, kept for a time that grows with what it takes to read them.
+
+    However long the ledger is, and however many look at the same days, it is being read for a tenth
+    of the time at most.
+    """
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        self._reading = asyncio.Lock()
+        self._kept: dict[date, tuple[float, _Summed]] = {}
+
+    async def since(self, day: date) -> _Summed:
+        async with self._reading:
+            begun = time.monotonic()
+            until, summed = self._kept.get(day, (0.0, {}))
+            if begun < until:
+                return summed
+            summed = {by: await self._books.spent((by,), day) for by in SUMS}
+            if len(self._kept) >= MOST_KEPT:
+                self._kept.clear()
+            now = time.monotonic()
+            self._kept[day] = now + PAUSE * (now - begun), summed
+            return summed
+
+
+async def _told(books: Books, summed: _Summed) -> dict[str, Any]:
     keys, caps = await books.keys(), await books.caps()
     names = {key.id: key.name for key in keys}
     held = list(_held(caps, await books.counters(), names))
@@ -166,12 +200,11 @@ async def _told(books: Books, since: date) -> dict[str, Any]:
         "keys": [_key(key, caps) for key in reversed(keys)],
         "caps": sorted(held, key=_by_fullness, reverse=True),
     }
-    for by in _SUMS:
-        called = names if by == "key" else {}
-        sums = [_sum(spent, called) for spent in await books.spent((by,), since)]
+    for by, rows in summed.items():
+        sums = [_sum(spent, names if by == "key" else {}) for spent in rows]
         told[f"by_{by}"] = sums if by == "day" else sorted(sums, key=_by_size, reverse=True)
-    left_out = sum(max(0, len(rows) - MOST_ROWS) for rows in told.values())
-    shown = {name: rows[:MOST_ROWS] for name, rows in told.items()}
+    left_out = sum(max(0, len(listed) - MOST_ROWS) for listed in told.values())
+    shown = {name: listed[:MOST_ROWS] for name, listed in told.items()}
     return {"has_accounts": True, **shown, "left_out": left_out}
 
 

@@ -52,10 +52,13 @@ class Greeting:
 
     address: str
     upstreams: Mapping[str, UpstreamConfig]
+    has_keys: bool = False
+    """Whether clients have to show a key of `brim keys`."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "address": self.address,
+            "keys": self.has_keys,
             "upstreams": [
                 {
                     "name": name,
@@ -70,9 +73,11 @@ class Greeting:
 
     def lines(self, width: int | None) -> list[str]:
         """The same for people, with what to set for which client."""
-        rows = [_row(name, upstream) for name, upstream in self.upstreams.items()]
+        rows = [self._row(name, upstream) for name, upstream in self.upstreams.items()]
+        known = "clients show a key of `brim keys`" if self.has_keys else "no keys are asked for"
         return [
             f"brim serves at {self.address}; Ctrl-C stops it",
+            f"{known}; what goes on is shown at {self.address}/",
             "",
             *(f"  {line}" for line in self._variables()),
             "",
@@ -90,11 +95,11 @@ class Greeting:
             yield f"{anthropic:45}  for Anthropic's clients, Claude Code"
 
 
-def _row(name: str, upstream: UpstreamConfig) -> tuple[str, str, str, str, str]:
-    return (
-        name,
-        upstream.endpoint,
-        ", ".join(upstream.formats),
-        upstream.key_env or "the client's",
-        ", ".join(upstream.models) or "all that no other names",
-    )
+    def _row(self, name: str, upstream: UpstreamConfig) -> tuple[str, str, str, str, str]:
+        return (
+            name,
+            upstream.endpoint,
+            ", ".join(upstream.formats),
+            upstream.key_env or ("none" if self.has_keys else "the client's"),
+            ", ".join(upstream.models) or "all that no other names",
+        )

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Body = Mapping[str, Any] | bytes
+Ready = Callable[[], Awaitable[None]]
 Events = AsyncGenerator[dict[str, Any], None]
 
 LARGEST_ANSWER = 64 * 1024 * 1024
@@ -137,12 +138,19 @@ class Connection:
         return await self._trying(once, retries)
 
     async def opened(
-        self, method: str, path: str, data: bytes | None, sent: Mapping[str, str]
+        self,
+        method: str,
+        path: str,
+        data: bytes | None,
+        sent: Mapping[str, str],
+        ready: Ready | None = None,
     ) -> aiohttp.ClientResponse:
         """A response as it comes, whatever its status, for those who pass it on.
 
-        What is sent are these headers alone; who gets the response closes it.
+        What is sent are these headers alone; who gets the response closes it. `ready` is waited for
+        once the server is reached, and nothing is sent where it raises.
         """
+        _ready.set(ready)
         try:
             return await self._sent(method, path, data, dict(sent))
         except InputError:
@@ -502,6 +510,10 @@ _line: ContextVar[Literal["none", "new", "kept"]] = ContextVar("line", default="
 or none, because it was not reached."""
 
 
+_ready: ContextVar[Ready | None] = ContextVar("ready", default=None)
+"""What is waited for between reaching a server and sending it the next request of this task."""
+
+
 def was_reached() -> bool:
     """Whether a server may have been sent the last request of this task."""
     return _line.get() != "none"
@@ -519,6 +531,12 @@ class _Connector(aiohttp.TCPConnector):
     ) -> aiohttp.connector.Connection:
         _line.set("none")
         connection = await super().connect(req, traces, timeout)
+        if (ready := _ready.get()) is not None:
+            try:
+                await ready()
+            except BaseException:
+                connection.close()
+                raise
         _line.set("kept" if connection.protocol in self._known else "new")
         self._known.add(connection.protocol)
         return connection

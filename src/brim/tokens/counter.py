@@ -63,15 +63,13 @@ class RequestCounter:
             total += count(text)
         for text in message.outputs:
             total += count(text)
-        for text in message.thinking:
-            total += count(text)
+        if message.thinking:
+            total += sum(map(count, message.thinking))
         for text in message.extras:
             total += count(text) + self._extra
-        for call in message.calls:
-            total += count(call.name) + count(call.arguments) + self._call
-        for media in message.media:
-            total += media_tokens(media, self.family)
-        if message.answers is not None or message.calls:
+        if message.media:
+            total += sum(media_tokens(media, self.family) for media in message.media)
+        if message.calls or message.answers is not None:
             total += self._step(message)
         return total
 
@@ -91,9 +89,11 @@ class RequestCounter:
         return all(_is_plain(message) for message in messages)
 
     def _step(self, message: Message) -> int:
-        """What the template prints around a tool's turn, and ids where it prints them."""
+        """Calls, what the template prints around a tool's turn, and ids where it prints them."""
         family = self.family
         total = family.result if message.answers is not None else 0
+        for call in message.calls:
+            total += self.text(call.name) + self.text(call.arguments) + self._call
         if family.ids:
             total += self.text(message.answers or "")
             total += sum(self.text(call.id) for call in message.calls)
@@ -115,5 +115,5 @@ def _is_plain(message: Message) -> bool:
         and not message.calls
         and not message.media
         and message.answers is None
-        and all(_NAME.fullmatch(extra) for extra in message.extras)
+        and (not message.extras or all(map(_NAME.fullmatch, message.extras)))
     )

@@ -8,7 +8,6 @@ blocks that stay.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
@@ -88,7 +87,7 @@ class Reader:
                     return False
                 step = turns[caller]
                 words = tuple(_as_words(step.thinking, step.words))
-                turns[caller] = replace(step, words=words, thinking=())
+                turns[caller] = step._replace(words=words, thinking=())
                 self._thinks = False
             if turn.role != "system":
                 self._last = turn.role
@@ -200,7 +199,7 @@ def _read(turn: Turn, source: _Source) -> Message:
             _gather(parts, blocks)
             message = parts.message(turn.role, sources)
             beside = turn.role == "user" and any(map(_is_result, source.blocks(numbers[0])))
-            return replace(message, beside=True) if beside else message
+            return message._replace(beside=True) if beside else message
         parts.add_content(blocks[0].get("content"), parts.outputs)
         return parts.message("tool", sources, _answers(blocks[0]))
 

@@ -7,7 +7,6 @@ own. Reasoning is signed and bound to the item after it, so it leaves only with 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import InputError, MessageError
@@ -296,7 +295,7 @@ def _with_call(message: Message, name: str | None) -> Message:
     """A turn that makes a call of this id, if it did not before."""
     if name is None or name in (call.id for call in message.calls):
         return message
-    return replace(message, calls=(*message.calls, Call(name, "", "")))
+    return message._replace(calls=(*message.calls, Call(name, "", "")))
 
 
 # Writing

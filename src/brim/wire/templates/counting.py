@@ -125,7 +125,7 @@ class ShapedCounter:
 def _with_short_answers(message: Message) -> Message:
     calls = tuple(replace(call, id=_nine(call.id)) for call in message.calls)
     answers = None if message.answers is None else _nine(message.answers)
-    return replace(message, calls=calls, answers=answers)
+    return message._replace(calls=calls, answers=answers)
 
 
 def _nine(name: str) -> str:
