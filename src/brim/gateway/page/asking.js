@@ -24,7 +24,11 @@ export async function ask(path) {
   let answer;
   try {
     answer = await fetch(path, {
-      headers, cache: "no-store", credentials: "omit", redirect: "error", signal: AbortSignal.timeout(PATIENCE),
+      headers,
+      cache: "no-store",
+      credentials: "omit",
+      redirect: "error",
+      signal: AbortSignal.timeout(PATIENCE),
     });
   } catch {
     throw new Away("The gateway does not answer");

@@ -1,14 +1,18 @@
-// Pictures. What went out is solid, what was cut or set aside is hatched: colour alone says nothing.
+// Pictures. What is there is solid, what was cut or set aside is hatched; colour is not all.
 
 import { svg } from "./dom.js";
 
 const LIMIT_AT = 0.75;
+const FINEST = 1000;
 
 /** Hatching, to be used within the one picture. */
 function hatch(id) {
-  return svg("pattern", { id, width: 5, height: 5, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
+  return svg(
+    "pattern",
+    { id, width: 5, height: 5, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
     svg("rect", { width: 5, height: 5, class: "hatch-ground" }),
-    svg("line", { x1: 0, y1: 0, x2: 0, y2: 5, class: "hatch-line" }));
+    svg("line", { x1: 0, y1: 0, x2: 0, y2: 5, class: "hatch-line" }),
+  );
 }
 
 let made = 0;
@@ -16,27 +20,41 @@ let made = 0;
 /** A picture with its words; `draw(hatching)` gives what is in it. */
 function picture(width, height, words, className, draw) {
   const id = `hatch-${(made += 1)}`;
-  return svg("svg", { viewBox: `0 0 ${width} ${height}`, class: className, role: "img", "aria-label": words, preserveAspectRatio: "none" },
-    svg("defs", {}, hatch(id)), draw(`url(#${id})`));
+  return svg(
+    "svg",
+    {
+      viewBox: `0 0 ${width} ${height}`,
+      class: className,
+      role: "img",
+      "aria-label": words,
+      preserveAspectRatio: "none",
+    },
+    svg("defs", {}, hatch(id)),
+    draw(`url(#${id})`),
+  );
 }
 
-const box = (x, y, width, height, attributes) => svg("rect", { x, y, width: Math.max(0, width), height, ...attributes });
+const box = (x, y, width, height, attributes) =>
+  svg("rect", { x, y, width: Math.max(0, width), height, ...attributes });
 
 /** How full the window was: the same scale in every row, with the limit at three quarters. */
 export function fill(request, words) {
-  const width = 120, at = LIMIT_AT * width, { tokens, tokens_before: before, limit } = request;
+  const { tokens, tokens_before: before, limit } = request;
+  const width = 112;
+  const at = LIMIT_AT * width;
   const scaled = (count) => Math.min(width, (count / limit) * at);
-  return picture(width, 14, words, "fill", (hatching) => [
-    box(0, 2, at, 10, { class: "track" }),
-    box(0, 2, scaled(tokens), 10, { class: "solid" }),
-    before > tokens ? box(scaled(tokens), 2, scaled(before) - scaled(tokens), 10, { fill: hatching }) : null,
-    svg("line", { x1: at, x2: at, y1: 0, y2: 14, class: "limit" }),
+  return picture(width, 36, words, "fill", (hatching) => [
+    box(0, 13, at, 10, { class: "track" }),
+    box(0, 13, scaled(tokens), 10, { class: tokens > limit ? "solid full" : "solid" }),
+    box(scaled(tokens), 13, scaled(before) - scaled(tokens), 10, { fill: hatching }),
+    svg("line", { x1: at, x2: at, y1: 0, y2: 36, class: "limit" }),
   ]);
 }
 
 /** What is spent and what is set aside, of what may be. */
 export function meter(spent, reserved, most, words) {
-  const width = 200, part = (value) => Math.min(width, (value / (most || 1)) * width);
+  const width = 200;
+  const part = (value) => Math.min(width, (value / (most || 1)) * width);
   const full = spent + reserved >= most;
   return picture(width, 12, words, "meter", (hatching) => [
     box(0, 1, width, 10, { class: "track" }),
@@ -45,48 +63,81 @@ export function meter(spent, reserved, most, words) {
   ]);
 }
 
-/** A share of the largest, in a table's row; the number beside it says the same. */
-export function share(value, largest) {
-  const width = largest > 0 ? (value / largest) * 100 : 0;
-  return svg("svg", { viewBox: "0 0 100 8", class: "share", "aria-hidden": "true", preserveAspectRatio: "none" },
-    box(0, 0, 100, 8, { class: "track" }), box(0, 0, width, 8, { class: "solid" }));
+/** A share of all, in a table's row; the number beside it says the same. */
+export function share(value, all) {
+  const width = all > 0 ? (value / all) * 100 : 0;
+  return svg(
+    "svg",
+    { viewBox: "0 0 100 8", class: "share", "aria-hidden": "true", preserveAspectRatio: "none" },
+    box(0, 0, 100, 8, { class: "track" }),
+    box(0, 0, width, 8, { class: "solid" }),
+  );
 }
 
-/** Columns, one a day. */
-export function columns(days, largest, words) {
-  const width = 1000, height = 140, step = width / days.length, gap = Math.min(6, step * 0.25);
-  return picture(width, height, words, "columns", () => [
-    ...[0.5, 1].map((level) => svg("line", { x1: 0, x2: width, y1: height - level * (height - 4), y2: height - level * (height - 4), class: "grid" })),
-    ...days.map((day, place) => {
-      const tall = largest > 0 ? (day.value / largest) * (height - 4) : 0;
-      return box(place * step + gap / 2, height - Math.max(tall, day.value > 0 ? 2 : 0), step - gap, Math.max(tall, day.value > 0 ? 2 : 0), { class: "solid" });
-    }),
-    svg("line", { x1: 0, x2: width, y1: height, y2: height, class: "ground" }),
+/** A message among others: what is left of it, and what was cut. */
+export function remains(before, after, largest) {
+  const part = (size) => (size / largest) * 100;
+  return picture(100, 8, `${after} of ${before} tokens`, "share", (hatching) => [
+    box(0, 0, 100, 8, { class: "track" }),
+    box(0, 0, part(Math.min(before, after)), 8, { class: "solid" }),
+    box(part(after), 0, part(Math.max(0, before - after)), 8, { fill: hatching }),
   ]);
 }
 
-/** Parts side by side on a scale; neighbours of one kind are drawn as one. */
-export function stack(parts, scale, marks, words) {
-  const width = 1000, height = 30;
+/** Columns, one a day. */
+export function columns(values, largest, words) {
+  const [width, height] = [1000, 140];
+  const step = width / values.length;
+  const gap = Math.min(6, step / 4);
+  const tall = (value) => (value > 0 ? Math.max(2, (value / largest) * (height - 4)) : 0);
+  const column = (value, place) =>
+    box(place * step + gap / 2, height - tall(value), step - gap, tall(value), { class: "solid" });
+  return picture(width, height, words, "columns", () => [
+    level(4, width, "grid"),
+    level(height / 2 + 2, width, "grid"),
+    values.map(column),
+    level(height, width, "ground"),
+  ]);
+}
+
+const level = (y, width, kind) => svg("line", { x1: 0, x2: width, y1: y, y2: y, class: kind });
+
+/** Parts side by side on a scale, with a mark at the limit where there is one. */
+export function stack(parts, scale, limit, words) {
+  const [width, height] = [1000, 30];
   return picture(width, height, words, "stack", (hatching) => {
     let x = 0;
-    const drawn = joined(parts).map(({ kind, size }) => {
+    const part = ({ kind, size }) => {
       const wide = (size / scale) * width;
-      const part = box(x, 3, wide, height - 6, kind === "cut" ? { fill: hatching } : { class: `part ${kind}` });
+      const look = kind === "cut" ? { fill: hatching } : { class: `part ${kind}` };
       x += wide;
-      return part;
-    });
-    const lines = marks.map((mark) => svg("line", { x1: (mark / scale) * width, x2: (mark / scale) * width, y1: 0, y2: height, class: "limit" }));
-    return [box(0, 3, width, height - 6, { class: "track" }), ...drawn, ...lines];
+      return box(x - wide, 3, wide, height - 6, look);
+    };
+    const track = box(0, 3, width, height - 6, { class: "track" });
+    return [track, joined(parts, scale / FINEST).map(part), mark(limit, scale, width, height)];
   });
 }
 
-function joined(parts) {
+function mark(limit, scale, width, height) {
+  if (limit === null) return null;
+  const x = (limit / scale) * width;
+  return svg("line", { x1: x, x2: x, y1: 0, y2: height, class: "limit" });
+}
+
+/**
+ * Fewer parts, for a conversation of any length: neighbours of one kind are drawn as one, and so
+ * are those of one kind that end in the same `step` of the scale. Their sizes stay true.
+ */
+function joined(parts, step) {
   const runs = [];
-  for (const part of parts) {
-    const last = runs.at(-1);
-    if (last?.kind === part.kind) last.size += part.size;
-    else if (part.size > 0) runs.push({ ...part });
+  let [end, first] = [0, 0];
+  for (const { kind, size } of parts) {
+    if (!(size > 0)) continue;
+    if (Math.floor((end + size) / step) > Math.floor(end / step)) first = runs.length;
+    end += size;
+    const like = runs.slice(first).find((run) => run.kind === kind) ?? runs.at(-1);
+    if (like?.kind === kind) like.size += size;
+    else runs.push({ kind, size });
   }
   return runs;
 }

@@ -2,38 +2,100 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An element with its attributes and what is in it; `on…` are listeners, null is left out. */
-export function el(tag, attributes = {}, ...content) {
-  return filled(document.createElement(tag), attributes, content);
+/**
+ * An element, with classes after its tag: `el("p.hint", "Nothing yet.")`.
+ *
+ * Attributes may come first; `on…` are listeners. What is null or false is left out.
+ */
+export function el(kind, ...given) {
+  const [tag, ...classes] = kind.split(".");
+  const element = document.createElement(tag);
+  if (classes.length) element.className = classes.join(" ");
+  const [attributes, content] = isPlain(given[0]) ? [given[0], given.slice(1)] : [{}, given];
+  return filled(element, attributes, content);
 }
 
-export function svg(tag, attributes = {}, ...content) {
+export function svg(tag, attributes, ...content) {
   return filled(document.createElementNS(SVG, tag), attributes, content);
 }
+
+const isPlain = (value) => value !== null && value?.constructor === Object;
 
 function filled(element, attributes, content) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else element.setAttribute(name, value === true ? "" : value);
+    else element.setAttribute(name, value);
   }
-  element.append(...content.flat(3).filter((each) => each !== null && each !== undefined));
+  element.append(...content.flat(3).filter((each) => each || each === 0));
   return element;
 }
 
 /** The element with this id. */
 export const the = (id) => document.getElementById(id);
 
-/** Columns are { title, cell(row), className, hidden } with cells that are text or elements. */
-export function table(caption, columns, rows) {
-  const head = columns.map((column) =>
-    el("th", { scope: "col", role: "columnheader", class: column.className }, column.title));
-  const lines = rows.map((row) => el("tr", { role: "row" }, columns.map((column, place) => place === 0
-    ? el("th", { scope: "row", role: "rowheader", class: column.className }, column.cell(row))
-    : el("td", { role: "cell", class: column.className, "data-title": column.title }, column.cell(row)))));
-  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-    el("table", { role: "table" },
-      el("caption", { class: "unseen" }, caption),
-      el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, head)),
-      el("tbody", { role: "rowgroup" }, lines)));
+/** Draw something anew, unless it is there already as it was told. */
+export function redraw(place, told, draw) {
+  const shown = JSON.stringify(told);
+  if (place.dataset.shows === shown) return;
+  place.dataset.shows = shown;
+  place.replaceChildren(...[draw()].flat(3).filter(Boolean));
+}
+
+export function clear(place) {
+  place.dataset.shows = "";
+  place.replaceChildren();
+}
+
+/** Nothing to see yet: why, a line to type, and perhaps more. */
+export function empty(what, why, line, ...more) {
+  return el(
+    "div.empty",
+    el("p", el("strong", what), " ", why),
+    el("pre", { tabindex: 0 }, line),
+    more,
+  );
+}
+
+/** A name, and beside it what it belongs to. */
+export const named = (name, beside) => [
+  el("span.name", { title: name }, name),
+  beside ? el("span.beside", beside) : null,
+];
+
+/** A table of rows; a column is { title, cell, kind }, and a cell is text or elements. */
+export function table(caption, columns, rows, kind = "") {
+  const line = (row) =>
+    el(
+      "tr",
+      { role: "row" },
+      columns.map(({ cell, kind }, place) => cellOf(cell(row), kind, place)),
+    );
+  return el(
+    "div.scroll",
+    { tabindex: 0, role: "region", "aria-label": caption },
+    el(
+      "table",
+      { role: "table", class: kind },
+      el("caption.unseen", caption),
+      headed(columns),
+      el("tbody", { role: "rowgroup" }, rows.map(line)),
+    ),
+  );
+}
+
+// Roles are said, because a narrow screen lays tables out in another way.
+
+export function headed(columns) {
+  const heads = columns.map(({ title, kind = "" }) =>
+    el("th", { scope: "col", role: "columnheader", class: kind }, title),
+  );
+  return el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, heads));
+}
+
+/** The first cell of a row is its head. */
+export function cellOf(content, kind = "", place = 1) {
+  return place === 0
+    ? el("th", { scope: "row", role: "rowheader", class: kind }, content)
+    : el("td", { role: "cell", class: kind }, content);
 }

@@ -16,7 +16,16 @@ const VIEWS = {
 const TRIES = 4;
 const LONGEST = 15_000;
 
-const state = { view: "requests", opened: null, isHeld: false, failures: 0, since: 0, asked: 0, timer: 0, isIn: false };
+const state = {
+  view: "requests",
+  opened: null,
+  isHeld: false,
+  failures: 0,
+  since: 0,
+  asked: 0,
+  timer: 0,
+  isIn: false,
+};
 
 // Asking again and again
 
@@ -24,24 +33,29 @@ const state = { view: "requests", opened: null, isHeld: false, failures: 0, sinc
 async function askAgain() {
   clearTimeout(state.timer);
   const turn = (state.asked += 1);
-  if (document.hidden || (state.isHeld && state.isIn)) return pulse();
+  if (document.hidden) return pulse();
   const view = VIEWS[state.view];
   try {
-    const told = await ask(view.path());
+    const [told] = await Promise.all([
+      isStill() ? null : ask(view.path()),
+      state.opened && look(state.opened),
+    ]);
     if (turn !== state.asked) return;
     enter();
-    view.take(told);
-    if (state.opened) await look(state.opened);
+    if (told) view.take(told);
     recovered();
   } catch (error) {
     if (turn !== state.asked) return;
     if (error instanceof Refused) return refused(error);
-    if (!(error instanceof Away)) throw error;
+    if (!(error instanceof Away)) console.error(error);
     failed(error);
   }
+  if (isStill() && !state.failures) return;
   const wait = state.failures ? Math.min(LONGEST, 1_000 * 2 ** (state.failures - 1)) : view.every;
   state.timer = setTimeout(askAgain, wait);
 }
+
+const isStill = () => state.isHeld && state.isIn && state.view === "requests";
 
 function recovered() {
   state.failures = 0;
@@ -53,21 +67,25 @@ function recovered() {
 function failed(error) {
   if (state.failures === 0) state.since = Date.now() / 1000;
   state.failures += 1;
-  const words = `${error.message}. Since ${atTime(state.since)}; what is shown is older. It is asked again by itself.`;
+  const since = `Since ${atTime(state.since)}; what is shown is older.`;
+  const words = `${error.message}. ${since} It is asked again by itself.`;
   if (the("trouble").textContent !== words) the("trouble").textContent = words;
   the("trouble").hidden = false;
   document.body.classList.add("stale");
   pulse();
 }
 
-/** Say how the page is doing; only a change is said, so that nobody is read the same every second. */
+/** Say how the page is doing. Only a change is said: nobody is read the same every second. */
 function pulse() {
-  const [words, kind] = !state.isIn ? ["", ""]
-    : state.failures ? ["No answer", "bad"]
-    : state.isHeld ? ["Paused", "odd"]
-    : ["Live", "good"];
+  const [words, kind] = health();
   if (the("pulse").textContent !== words) the("pulse").textContent = words;
-  the("pulse").className = words ? `state ${kind}` : "";
+  the("pulse").className = kind;
+}
+
+function health() {
+  if (!state.isIn) return ["", ""];
+  if (state.failures) return ["No answer", "state bad"];
+  return isStill() ? ["Paused", "state odd"] : ["Live", "state good"];
 }
 
 // Who is signed in
@@ -111,7 +129,7 @@ the("enter").addEventListener("submit", (event) => {
     return;
   }
   key.keep(secret);
-  askAgain();
+  follow();
 });
 
 the("leave").addEventListener("click", () => {
@@ -142,8 +160,7 @@ function follow() {
   state.view = view in VIEWS ? view : "requests";
   state.opened = state.view === "requests" && /^[\w-]{1,80}$/.test(id ?? "") ? id : null;
   show();
-  if (!state.opened) shut();
-  else if (state.isIn) look(state.opened).catch((error) => (error instanceof Refused ? refused(error) : failed(error)));
+  if (!state.opened) close();
   askAgain();
 }
 
@@ -177,10 +194,6 @@ async function found(id) {
 
 const close = () => the("opened").close();
 
-function shut() {
-  if (the("opened").open) the("opened").close();
-}
-
 the("opened").addEventListener("close", () => {
   const { id } = the("opened").dataset;
   the("opened").dataset.id = "";
@@ -196,7 +209,6 @@ the("opened").addEventListener("click", (event) => {
 
 the("hold").addEventListener("click", () => {
   state.isHeld = !state.isHeld;
-  the("hold").setAttribute("aria-pressed", String(state.isHeld));
   the("hold").textContent = state.isHeld ? "Go on" : "Pause";
   askAgain();
 });

@@ -1,165 +1,230 @@
 // One request, opened: what it came to, and what was decided about each message. Sizes, not words.
 
-import { el, table, the } from "./dom.js";
-import { share, stack } from "./bars.js";
+import { clear, el, redraw, table, the } from "./dom.js";
+import { remains, stack } from "./bars.js";
 import { ending } from "./requests.js";
-import { atMoment, money, number, percent, seconds, tokens } from "./words.js";
+import { atMoment, largest, money, number, percent, seconds, sum, tokens } from "./words.js";
 
 const MOST_LINES = 1_000;
 const FEW = 40;
 
 /** Draw a request into the dialog. */
 export function draw(request, close) {
-  const shown = JSON.stringify(request);
   const dialog = the("opened");
-  if (dialog.dataset.shows === shown) return;
-  dialog.dataset.shows = shown;
   const top = dialog.querySelector(".sheet")?.scrollTop ?? 0;
   const hadFocus = dialog.contains(document.activeElement);
-  dialog.replaceChildren(heading(request.fallback ?? request.model, request.id, close),
-    el("div", { class: "sheet" }, facts(request), request.plan ? plan(request) : noPlan(request)));
+  redraw(dialog, request, () => [
+    heading(request.fallback ?? request.model, request.id, close),
+    el("div.sheet", facts(request), request.plan ? plan(request) : noPlan(request)),
+  ]);
   dialog.querySelector(".sheet").scrollTop = top;
   if (hadFocus) dialog.querySelector("button").focus();
 }
 
 /** Say in the dialog why there is nothing to see. */
 export function say(id, words, close) {
-  the("opened").dataset.shows = "";
-  the("opened").replaceChildren(heading("Request", id, close), el("div", { class: "sheet" }, el("p", { class: "empty" }, words)));
+  clear(the("opened"));
+  the("opened").append(heading("", id, close), el("div.sheet", el("p.empty", words)));
 }
 
-const heading = (title, id, close) => el("header", {},
-  el("div", {}, el("h2", { id: "opened-title" }, title || "Request"), el("code", {}, id)),
-  el("button", { type: "button", onclick: close }, "Close", el("kbd", { "aria-hidden": "true" }, "Esc")));
+function heading(title, id, close) {
+  const key = el("kbd", { "aria-hidden": true }, "Esc");
+  return el(
+    "header",
+    el("div", el("h2", { id: "opened-title" }, title || "Request"), el("code", id)),
+    el("button", { type: "button", onclick: close }, "Close", key),
+  );
+}
+
+// What it came to
 
 function facts(request) {
-  const usage = request.usage;
+  const { model, fallback, path, streamed } = request;
   const known = [
     ["End", ending(request)],
     ["Came", atMoment(request.time)],
     ["Key", request.key],
     ["Project", request.project],
-    ["Model", request.fallback ? `${request.fallback}, for ${request.model}` : request.model],
+    ["Model", fallback ? `${fallback}, for ${model}` : model],
     ["Upstream", request.upstream],
-    ["Path", request.path + (request.streamed ? ", streamed" : "")],
+    ["Path", streamed ? `${path}, streamed` : path],
     ["Policy", request.policy],
-    ["Tokens", sent(request)],
-    ["Used", usage && `${tokens(usage.input)} in, ${tokens(usage.output)} out${usage.counted ? ", by brim’s count" : ""}`],
-    ["Cached", usage?.cached ? `${tokens(usage.cached)}, ${percent(usage.cached, usage.input)} of the input` : null],
-    ["Cost", usage ? (request.cost === null ? "no price known" : money(request.cost)) : null],
+    ["Tokens", sizes(request)],
+    ...used(request),
     ["First byte", request.first_byte === null ? null : seconds(request.first_byte)],
     ["Took", request.end === "open" ? null : seconds(request.seconds)],
     ["Resent", request.resent ? "smaller, after a refusal" : null],
   ];
-  return el("dl", { class: "facts" }, known.filter(([, value]) => value).map(([name, value]) =>
-    el("div", {}, el("dt", {}, name), el("dd", {}, value))));
+  const there = known.filter(([, value]) => value);
+  return el(
+    "dl.facts",
+    there.map(([name, value]) => el("div", el("dt", name), el("dd", value))),
+  );
 }
 
-function sent({ tokens_before: before, tokens: after, count }) {
+function sizes({ tokens_before: before, tokens: after, count }) {
   if (after === null) return null;
-  return `${before === after ? "" : `${tokens(before)} came, `}${tokens(after)} sent (${count})`;
+  const sent = `${tokens(after)} sent (${count})`;
+  return before === after ? sent : `${tokens(before)} came, ${sent}`;
 }
 
-const noPlan = (request) => el("p", { class: "empty" }, request.tokens === null
-  ? "Nothing was decided about its messages: it did not come that far, or it was passed on uncounted."
-  : "What was decided about its messages is not remembered any more.");
+function used({ usage, cost }) {
+  if (!usage) return [];
+  const { input, cached, output, counted } = usage;
+  const both = `${tokens(input)} in, ${tokens(output)} out`;
+  return [
+    ["Used", counted ? `${both}, by brim’s count` : both],
+    ["Cached", cached ? `${tokens(cached)}, ${percent(cached, input)} of the input` : null],
+    ["Cost", cost === null ? "no price known" : money(cost)],
+  ];
+}
+
+function noPlan(request) {
+  const words =
+    request.tokens === null
+      ? "Nothing was decided about its messages: it did not come that far, or was not counted."
+      : "What was decided about its messages is not remembered any more.";
+  return el("p.empty", words);
+}
 
 // The plan
 
 function plan(request) {
-  const { decisions, notes, warnings, budget } = request.plan;
+  const { decisions, notes, warnings } = request.plan;
   return [
-    el("h3", {}, "The window"),
+    el("h3", "The window"),
     windows(request),
-    warnings.length ? el("ul", { class: "warnings" }, warnings.map((words) => el("li", {}, words))) : null,
-    el("h3", {}, number(decisions.length, "message")),
-    messages(decisions, notes, budget),
+    warnings.length
+      ? el(
+          "ul.warnings",
+          warnings.map((words) => el("li", words)),
+        )
+      : null,
+    el("h3", number(decisions.length, "message")),
+    messages(decisions),
+    notes.map(({ at, tokens: size }) =>
+      el("p.hint", `At message ${at} a note of ${tokens(size)} tokens says what is missing.`),
+    ),
   ];
 }
 
+/** The window as the request came and as it went out, on one scale. */
 function windows(request) {
-  const { decisions, notes, budget } = request.plan;
-  const before = sum(decisions, "before"), after = sum(decisions, "after"), noted = sum(notes, "tokens");
-  const frame = Math.max(0, request.tokens_before - before);
-  const isKnown = request.limit !== null;
-  const came = [{ kind: "frame", size: frame }, ...decisions.flatMap(cameAs)];
-  const went = [{ kind: "frame", size: Math.max(0, request.tokens - after - noted) }, ...wentAs(decisions, notes)];
-  const kept = isKnown ? [{ kind: "space", size: Math.max(0, request.limit - request.tokens) }, { kind: "margin", size: budget.margin }, { kind: "reply", size: budget.reply }] : [];
-  const scale = Math.max(request.tokens_before, isKnown ? budget.window : 0, 1);
-  const marks = isKnown ? [request.limit] : [];
-  const gone = request.tokens_before - request.tokens;
-  return el("figure", { class: "windows" },
-    el("div", { class: "line" }, el("span", {}, "Came in"), stack(came, scale, marks, `Came in: ${tokens(request.tokens_before)} tokens, ${tokens(gone)} of them too many`), el("b", {}, tokens(request.tokens_before))),
-    el("div", { class: "line" }, el("span", {}, "Went out"), stack([...went, ...kept], scale, marks, `Went out: ${tokens(request.tokens)} tokens${isKnown ? ` of a limit of ${tokens(request.limit)}` : ""}`), el("b", {}, tokens(request.tokens))),
-    el("figcaption", {}, legend([...came, ...went, ...kept]), isKnown
-      ? el("p", {}, `Window ${tokens(budget.window)}, less ${tokens(budget.reply)} for the answer and ${tokens(budget.margin)} margin: limit ${tokens(request.limit)}.`)
-      : el("p", {}, "Nobody knows this model’s window, so there is no limit.")));
+  const { limit, tokens_before: before, tokens: after, plan } = request;
+  const isKnown = limit !== null;
+  const came = cameIn(request);
+  const went = [...wentOut(request), ...(isKnown ? keptFree(request) : [])];
+  const scale = Math.max(before, after, isKnown ? plan.budget.window : 1);
+  const line = (title, parts, size, words) =>
+    el("div.line", el("span", title), stack(parts, scale, limit, words), el("b", tokens(size)));
+  const gone = `Came in: ${tokens(before)} tokens, ${tokens(before - after)} of them too many`;
+  const left = `Went out: ${tokens(after)} tokens`;
+  return el(
+    "figure.windows",
+    line("Came in", came, before, gone),
+    line("Went out", went, after, isKnown ? `${left} of a limit of ${tokens(limit)}` : left),
+    el("figcaption", legend([...came, ...went]), el("p", reckoned(request))),
+  );
 }
 
-const sum = (rows, name) => rows.reduce((total, row) => total + row[name], 0);
-
-function cameAs({ fate, before, after }) {
-  if (fate === "kept") return [{ kind: "kept", size: before }];
-  return [{ kind: "edited", size: Math.min(before, after) }, { kind: "cut", size: Math.max(0, before - after) }];
+function reckoned({ limit, plan: { budget } }) {
+  if (limit === null) return "Nobody knows this model’s window, so there is no limit.";
+  const less = `less ${tokens(budget.reply)} for the answer and ${tokens(budget.margin)} margin`;
+  return `Window ${tokens(budget.window)}, ${less}: limit ${tokens(limit)}.`;
 }
 
-function wentAs(decisions, notes) {
-  const parts = [];
-  const noted = new Map(notes.map((note) => [note.at, note.tokens]));
-  decisions.forEach(({ index, fate, after }) => {
-    if (noted.has(index)) parts.push({ kind: "note", size: noted.get(index) });
-    parts.push({ kind: fate === "kept" ? "kept" : "edited", size: after });
-  });
-  return parts;
+function cameIn({ tokens_before: all, plan: { decisions } }) {
+  const frame = all - sum(decisions, (each) => each.before);
+  const parts = decisions.flatMap(({ fate, before, after }) =>
+    fate === "kept"
+      ? [{ kind: "kept", size: before }]
+      : [
+          { kind: "edited", size: Math.min(before, after) },
+          { kind: "cut", size: before - after },
+        ],
+  );
+  return [{ kind: "frame", size: frame }, ...parts];
 }
 
-const KINDS = [
-  ["frame", "tools and framing"], ["kept", "kept as it was"], ["edited", "shortened"], ["cut", "cut"],
-  ["note", "note at a gap"], ["margin", "margin"], ["reply", "for the answer"],
+function wentOut({ tokens: all, plan: { decisions, notes } }) {
+  const sized = sum(decisions, (each) => each.after) + sum(notes, (note) => note.tokens);
+  const parts = decisions.map(({ index, fate, after }) => ({
+    at: index,
+    kind: fate === "kept" ? "kept" : "edited",
+    size: after,
+  }));
+  const noted = notes.map(({ at, tokens }) => ({ at: at - 0.5, kind: "note", size: tokens }));
+  const ordered = [...parts, ...noted].sort((one, other) => one.at - other.at);
+  return [{ kind: "frame", size: all - sized }, ...ordered];
+}
+
+const keptFree = ({ limit, tokens, plan: { budget } }) => [
+  { kind: "space", size: limit - tokens },
+  { kind: "margin", size: budget.margin },
+  { kind: "reply", size: budget.reply },
 ];
+
+const KINDS = {
+  frame: "tools and framing",
+  kept: "kept as it was",
+  edited: "shortened",
+  cut: "cut",
+  note: "note at a gap",
+  margin: "margin",
+  reply: "for the answer",
+};
 
 function legend(parts) {
   const there = new Set(parts.filter((part) => part.size > 0).map((part) => part.kind));
-  return el("ul", { class: "legend" }, KINDS.filter(([kind]) => there.has(kind)).map(([kind, words]) =>
-    el("li", {}, el("i", { class: `swatch ${kind}`, "aria-hidden": "true" }), words)));
+  const entries = Object.entries(KINDS).filter(([kind]) => there.has(kind));
+  const swatch = (kind) => el(`i.swatch.${kind}`, { "aria-hidden": true });
+  return el(
+    "ul.legend",
+    entries.map(([kind, words]) => el("li", swatch(kind), words)),
+  );
 }
 
 // Messages
 
-function messages(decisions, notes) {
+function messages(decisions) {
   const runs = decisions.length > FEW ? inRuns(decisions) : decisions.map(alone);
-  const largest = Math.max(...runs.map((run) => run.before), 1);
-  const columns = [
-    { title: "Message", className: "num", cell: (run) => (run.first === run.last ? String(run.first) : `${run.first}–${run.last}`) },
-    { title: "Role", cell: (run) => run.roles.join(", ") },
-    { title: "Fate", cell: (run) => el("span", { class: `fate ${run.fate}` }, run.fate) },
-    { title: "Before", className: "num", cell: (run) => tokens(run.before) },
-    { title: "After", className: "num", cell: (run) => (run.fate === "kept" ? tokens(run.after) : el("b", {}, tokens(run.after))) },
-    { title: "Size", className: "picture", cell: (run) => share(run.before, largest) },
-    { title: "Reason", className: "reason", cell: (run) => run.reason },
-  ];
+  const most = largest(runs, (run) => run.before);
+  const size = (run) => remains(run.before, run.after, most);
+  const columns = [...COLUMNS, { title: "Size", kind: "picture", cell: size }, REASON];
   const rest = runs.length - MOST_LINES;
   return [
-    runs.length < decisions.length ? el("p", { class: "hint" }, "Neighbours of one fate are in one line.") : null,
+    runs.length < decisions.length && el("p.hint", "Neighbours of one fate are in one line."),
     table("What was decided about each message", columns, runs.slice(0, MOST_LINES)),
-    rest > 0 ? el("p", { class: "hint" }, `And ${number(rest, "line")} more, in the JSON of this request.`) : null,
-    notes.length ? el("p", { class: "hint" }, notes.map((note) => `At message ${note.at} a note of ${tokens(note.tokens)} tokens says what is missing. `)) : null,
+    rest > 0 && el("p.hint", `And ${number(rest, "line")} more, in the JSON of this request.`),
   ];
 }
 
-const alone = (decision) => ({ ...decision, first: decision.index, last: decision.index, roles: [decision.role] });
+const places = ({ first, last }) => (first === last ? String(first) : `${first}–${last}`);
+const COLUMNS = [
+  { title: "Message", kind: "num", cell: places },
+  { title: "Role", cell: ({ roles }) => roles.join(", ") },
+  { title: "Fate", cell: ({ fate }) => el(`span.fate.${fate}`, fate) },
+  { title: "Before", kind: "num", cell: ({ before }) => tokens(before) },
+  { title: "After", kind: "num", cell: ({ after }) => tokens(after) },
+];
+const REASON = { title: "Reason", kind: "reason", cell: ({ reason }) => reason };
 
+const alone = ({ index, role, ...rest }) => ({ ...rest, first: index, last: index, roles: [role] });
+
+/** Neighbours that were dealt with in the same way, together. */
 function inRuns(decisions) {
   const runs = [];
   for (const decision of decisions) {
-    const last = runs.at(-1);
-    if (last && last.fate === decision.fate && last.reason === decision.reason) {
-      last.last = decision.index;
-      last.before += decision.before;
-      last.after += decision.after;
-      if (!last.roles.includes(decision.role)) last.roles.push(decision.role);
-    } else runs.push(alone(decision));
+    const run = runs.at(-1);
+    if (run?.fate === decision.fate && run.reason === decision.reason) join(run, decision);
+    else runs.push(alone(decision));
   }
   return runs;
 }
 
+function join(run, { index, role, before, after }) {
+  run.last = index;
+  run.before += before;
+  run.after += after;
+  if (!run.roles.includes(role)) run.roles.push(role);
+}

@@ -1,121 +1,191 @@
 // Spending against its caps, and by day, key, model and project.
 
-import { el, table, the } from "./dom.js";
+import { clear, el, empty, named, redraw, table, the } from "./dom.js";
 import { columns, meter, share } from "./bars.js";
 import { now } from "./asking.js";
-import { UNKNOWN, amount, atMoment, brief, lasting, money, number, onDay, percent } from "./words.js";
+import { UNKNOWN, amount, atMoment, brief, cents, largest, lasting } from "./words.js";
+import { number, onDay, percent, sum } from "./words.js";
+
+const DAY = 86_400_000;
 
 export const path = () => `brim/spending?days=${the("days").value}`;
 
 export function take(told) {
-  const shown = JSON.stringify(told) + Math.floor(now() / 60);
-  if (the("spent").dataset.shows === shown) return;
-  the("spent").dataset.shows = shown;
-  const scrolled = scrollY;
-  the("spent").replaceChildren(...(told.has_accounts ? all(told) : [noAccounts()]));
-  scrollTo(scrollX, scrolled);
+  const minute = Math.floor(now() / 60);
+  const isOpen = the("spent").querySelector("details")?.open;
+  redraw(the("spent"), [told, minute], () => (told.has_accounts ? all(told) : noAccounts()));
+  if (isOpen) the("spent").querySelector("details").open = true;
 }
 
-export const forget = () => {
-  the("spent").replaceChildren();
-  the("spent").dataset.shows = "";
-};
+export const forget = () => clear(the("spent"));
 
 function all(told) {
-  const inMoney = told.by_day.some((day) => day.cost > 0) || !told.by_day.some((day) => day.input + day.output > 0);
+  const isPriced = told.by_day.some((day) => day.cost > 0);
+  const worth = isPriced ? (row) => row.cost : (row) => row.input + row.output;
+  const unit = isPriced ? "dollars" : "tokens";
+  const left = number(told.left_out, "row");
   return [
-    el("h2", {}, "Caps"), caps(told.caps),
-    el("h2", {}, inMoney ? "Dollars a day" : "Tokens a day"), days(told, inMoney),
-    ...["key", "model", "project"].flatMap((by) => sums(by, told[`by_${by}`], inMoney)),
-    el("h2", {}, "Keys"), keys(told.keys),
-    told.left_out ? el("p", { class: "hint" }, `${number(told.left_out, "row")} more are left out here; brim cost has them all.`) : null,
-  ].filter(Boolean);
+    el("h2", "Caps"),
+    told.caps.length ? caps(told.caps) : noCaps(),
+    el("h2", isPriced ? "Dollars a day" : "Tokens a day"),
+    days(told, worth, unit),
+    ["key", "model", "project"].map((by) => sums(by, told[`by_${by}`], worth)),
+    el("h2", "Keys"),
+    table("Keys, the newest first", KEYS, told.keys),
+    told.left_out > 0 && el("p.hint", `${left} more are left out here; brim cost has them all.`),
+  ];
 }
 
 // Caps
 
-function caps(held) {
-  if (held.length === 0) {
-    return el("div", { class: "empty" }, el("p", {}, el("strong", {}, "Nothing is capped."), " A key gets its caps when it is made:"),
-      el("pre", { tabindex: "0" }, "brim keys add NAME --cap 5/day --cap 100/month"));
-  }
-  return table("Caps, the fullest first", [
-    { title: "Of", className: "wide-name", cell: (cap) => [el("span", { class: "name" }, cap.name || "everything"), el("span", { class: "beside" }, cap.name ? cap.kind : "")] },
-    { title: "Cap", cell: (cap) => cap.cap },
-    { title: "Used", className: "picture", cell: (cap) => meter(cap.spent, cap.reserved, cap.most, `${percent(cap.spent, cap.most)} spent, ${percent(cap.reserved, cap.most)} set aside`) },
-    { title: "", className: "num", cell: (cap) => el("span", { class: cap.spent + cap.reserved >= cap.most ? "state bad" : "" }, percent(cap.spent + cap.reserved, cap.most)) },
-    { title: "Spent", className: "num", cell: (cap) => amount(cap.spent, cap.unit) },
-    { title: "Set aside", className: "num", cell: (cap) => (cap.reserved ? amount(cap.reserved, cap.unit) : UNKNOWN) },
-    { title: "Left", className: "num", cell: (cap) => el("b", {}, amount(Math.max(0, cap.most - cap.spent - cap.reserved), cap.unit)) },
-    { title: "Opens again", cell: (cap) => (cap.opens === null ? "never" : el("span", { title: atMoment(cap.opens) }, `in ${lasting(cap.opens - now())}`)) },
-  ], held);
+const caps = (held) => table("Caps, the fullest first", CAPS, held);
+
+const CAPS = [
+  {
+    title: "Of",
+    kind: "wide-name",
+    cell: ({ name, kind }) => (name ? named(name, kind) : "everything"),
+  },
+  { title: "Cap", cell: ({ cap }) => cap },
+  { title: "Used", kind: "picture", cell: used },
+  { title: "Spent", kind: "num", cell: ({ spent, unit }) => amount(spent, unit) },
+  {
+    title: "Set aside",
+    kind: "num",
+    cell: ({ reserved, unit }) => (reserved ? amount(reserved, unit) : UNKNOWN),
+  },
+  { title: "Left", kind: "num", cell: (cap) => el("b", amount(left(cap), cap.unit)) },
+  { title: "Opens again", cell: opening },
+];
+
+function left({ most, spent, reserved }) {
+  return Math.max(0, most - spent - reserved);
+}
+
+function used({ spent, reserved, most }) {
+  const words = `${percent(spent, most)} spent, ${percent(reserved, most)} set aside`;
+  const both = percent(spent + reserved, most);
+  return el("div.used", meter(spent, reserved, most, words), el("span", both));
+}
+
+/** When it begins anew, to the minute. */
+function opening({ opens }) {
+  if (opens === null) return "never";
+  const minutes = Math.ceil((opens - now()) / 60);
+  return el("span", { title: atMoment(opens) }, `in ${lasting(60 * minutes)}`);
 }
 
 // Days
 
-function days(told, inMoney) {
+function days(told, worth, unit) {
   const found = new Map(told.by_day.map((day) => [day.on, day]));
-  const every = datesFrom(told.since).map((iso) => ({ iso, day: found.get(iso), value: worth(found.get(iso), inMoney) }));
-  const largest = Math.max(...every.map((day) => day.value), 0);
-  const total = every.reduce((sum, day) => sum + day.value, 0);
-  const unit = inMoney ? "dollars" : "tokens";
-  const words = `${amount(total, unit)} in ${number(every.length, "day")}, at most ${amount(largest, unit)} in one`;
-  return el("figure", { class: "days" },
-    el("div", { class: "top-line" }, el("span", {}, amount(largest, unit)), el("strong", {}, words)),
-    columns(every, largest, words),
-    el("div", { class: "axis", "aria-hidden": "true" }, [every[0], every[Math.floor(every.length / 2)], every.at(-1)].map((day) => el("span", {}, onDay(day.iso)))),
-    el("details", {}, el("summary", {}, "As a table"),
-      table("Spending by day", sumColumns("Day", Math.max(largest, 0), inMoney, (row) => onDay(row.on)), [...told.by_day].reverse())));
+  const every = datesFrom(told.since).map((iso) => ({
+    iso,
+    value: found.has(iso) ? worth(found.get(iso)) : 0,
+  }));
+  const most = largest(every, (day) => day.value);
+  const total = amount(
+    sum(every, (day) => day.value),
+    unit,
+  );
+  const words = `${total} in ${number(every.length, "day")}, at most ${amount(most, unit)} in one`;
+  const marked = [every[0], every[every.length >> 1], every.at(-1)];
+  const newest = told.by_day.toReversed();
+  return el(
+    "figure.days",
+    el("div.top-line", el("span", amount(most, unit)), el("strong", words)),
+    columns(
+      every.map((day) => day.value),
+      most,
+      words,
+    ),
+    el(
+      "div.axis",
+      { "aria-hidden": true },
+      marked.map((day) => el("span", onDay(day.iso))),
+    ),
+    el(
+      "details",
+      el("summary", "As a table"),
+      sumTable("Day", newest, worth, (row) => onDay(row.on)),
+    ),
+  );
 }
 
+/** Every day from one on until today, as the gateway counts them. */
 function datesFrom(since) {
-  const dates = [];
-  const today = new Date(now() * 1000).toISOString().slice(0, 10);
-  for (let at = Date.parse(`${since}T00:00:00Z`); dates.length < 400; at += 86_400_000) {
-    dates.push(new Date(at).toISOString().slice(0, 10));
-    if (dates.at(-1) >= today) break;
-  }
-  return dates;
+  const first = Date.parse(`${since}T00:00:00Z`);
+  const number = Math.floor((now() * 1000 - first) / DAY) + 1;
+  return Array.from({ length: Math.max(1, number) }, (_, place) =>
+    new Date(first + place * DAY).toISOString().slice(0, 10),
+  );
 }
-
-const worth = (sums, inMoney) => (!sums ? 0 : inMoney ? sums.cost : sums.input + sums.output);
 
 // Sums
 
-function sums(by, rows, inMoney) {
-  const title = `By ${by}`;
+function sums(by, rows, worth) {
   if (by === "project" && rows.every((row) => !row.on)) return [];
-  if (rows.length === 0) return [el("h2", {}, title), el("p", { class: "empty" }, "Nothing was spent in these days.")];
-  const largest = Math.max(...rows.map((row) => worth(row, inMoney)));
-  const first = by[0].toUpperCase() + by.slice(1);
-  return [el("h2", {}, title), table(title, sumColumns(first, largest, inMoney, (row) => row.name || "none"), rows)];
+  const nothing = el("p.empty", "Nothing was spent in these days.");
+  const title = by[0].toUpperCase() + by.slice(1);
+  const named = (row) => row.name || "none";
+  return [el("h2", `By ${by}`), rows.length ? sumTable(title, rows, worth, named) : nothing];
 }
 
-function sumColumns(title, largest, inMoney, named) {
-  return [
-    { title, className: "wide-name", cell: (row) => el("span", { class: "name" }, named(row)) },
-    { title: "Share", className: "picture", cell: (row) => share(worth(row, inMoney), largest) },
-    { title: "Cost", className: "num", cell: (row) => el("b", {}, row.unpriced ? `at least ${money(row.cost)}` : money(row.cost)) },
-    { title: "Requests", className: "num", cell: (row) => brief(row.requests) },
-    { title: "Input", className: "num", cell: (row) => brief(row.input) },
-    { title: "Cached", className: "num", cell: (row) => (row.input ? percent(row.cached, row.input) : UNKNOWN) },
-    { title: "Output", className: "num", cell: (row) => brief(row.output) },
-    { title: "Presumed", className: "num", cell: (row) => (row.presumed ? brief(row.presumed) : UNKNOWN) },
+function sumTable(title, rows, worth, called) {
+  const all = sum(rows, worth);
+  const columns = [
+    { title, kind: "wide-name", cell: (row) => named(called(row)) },
+    { title: "Share", kind: "picture", cell: (row) => share(worth(row), all) },
+    { title: "Cost", kind: "num", cell: (row) => el("b", cost(row)) },
+    { title: "Requests", kind: "num", cell: ({ requests }) => brief(requests) },
+    { title: "Input", kind: "num", cell: ({ input }) => brief(input) },
+    { title: "Cached", kind: "num", cell: ({ cached, input }) => percent(cached, input) },
+    { title: "Output", kind: "num", cell: ({ output }) => brief(output) },
   ];
+  if (rows.some((row) => row.presumed)) columns.push(PRESUMED);
+  return table(`Spending by ${title.toLowerCase()}`, columns, rows, "sums");
 }
+
+const PRESUMED = { title: "Presumed", kind: "num", cell: ({ presumed }) => brief(presumed) };
+
+const cost = (row) => (row.unpriced ? `at least ${cents(row.cost)}` : cents(row.cost));
 
 // Keys
 
-function keys(given) {
-  return table("Keys, the newest first", [
-    { title: "Name", className: "wide-name", cell: (key) => [el("span", { class: "name" }, key.name), el("span", { class: "beside" }, key.operator ? "operator" : key.project)] },
-    { title: "Caps", cell: (key) => key.caps.join(", ") || UNKNOWN },
-    { title: "Made", cell: (key) => (key.created ? atMoment(key.created) : UNKNOWN) },
-    { title: "State", cell: (key) => (key.revoked ? el("span", { class: "state odd", title: atMoment(key.revoked) }, "revoked") : el("span", { class: "state good" }, "lives")) },
-  ], given);
+const KEYS = [
+  {
+    title: "Name",
+    kind: "wide-name",
+    cell: ({ name, operator, project }) => named(name, operator ? "operator" : project),
+  },
+  { title: "Caps", cell: ({ caps }) => caps.join(", ") || UNKNOWN },
+  { title: "Made", cell: ({ created }) => (created ? atMoment(created) : UNKNOWN) },
+  { title: "State", cell: life },
+];
+
+function life({ revoked }) {
+  if (!revoked) return el("span.state.good", "lives");
+  return el("span.state.odd", { title: atMoment(revoked) }, "revoked");
 }
 
-const noAccounts = () => el("div", { class: "empty" },
-  el("p", {}, el("strong", {}, "This gateway keeps no accounts."), " It asks for no keys, so it cannot tell who spends what. Make the first key, and start it again:"),
-  el("pre", { tabindex: "0" }, "brim keys add NAME --cap 5/day"),
-  el("p", {}, "What each request cost is among the ", el("a", { href: "#requests" }, "requests"), "."));
+// Nothing
+
+const noCaps = () =>
+  empty(
+    "Nothing is capped.",
+    "A key gets its caps when it is made:",
+    "brim keys add NAME --cap 5/day --cap 100/month",
+  );
+
+const noAccounts = () =>
+  empty(
+    "This gateway keeps no accounts.",
+    "It asks for no keys, so it cannot tell who spends what. Make the first ones:",
+    "brim keys add NAME --cap 5/day\nbrim keys add NAME --operator",
+    el(
+      "p",
+      "What each request cost is among the ",
+      el("a", { href: "#requests" }, "requests"),
+      ".",
+    ),
+  );

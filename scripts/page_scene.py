@@ -1,0 +1,197 @@
+"""What stands in the pictures of the operator's page: a gateway that a small team has used.
+
+Its upstreams are scripted, its agents are made up, and so is the month of spending in its books.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import httpx
+
+from brim.accounts.caps import ALL, Cap, key_scope, project_scope
+from brim.accounts.claims import Bill, Claim, Settlement
+from brim.accounts.keys import Key, hashed, new_key
+from brim.accounts.sqlite_books import SqliteBooks
+from brim.config import Config, GatewayConfig, UpstreamConfig
+from brim.testing import Fault, Say, Scripted
+from brim.usage import Price, Usage
+from tests.gateway.asking import CHAT, eventually
+from tests.gateway.running import Running, running
+
+DAY: Final = 86_400.0
+LEASE: Final = 60.0
+CLAUDE, GPT, QWEN = "claude-sonnet-4-5", "gpt-5-mini", "qwen3-8b"
+SERVED: Final = {CLAUDE: "anthropic", GPT: "openai", QWEN: "own"}
+COSTS: Final = {CLAUDE: 2.1, GPT: 0.4, QWEN: 0.1}
+"""Micro-dollars for a token, all in all."""
+KEYS: Final = {
+    "alice": ("web", ("2/day", "40/month")),
+    "review-bot": ("web", ("0.75/day",)),
+    "ci": ("build", ("1M tokens/day",)),
+    "bob": ("", ("1/day",)),
+}
+SHARED: Final = {project_scope("web"): "20/month", ALL: "100/month"}
+OPERATOR: Final = "operator"
+SAID: Final = "It works now. " * 30
+
+
+@contextmanager
+def scene(folder: Path) -> Iterator[tuple[str, str]]:
+    """A gateway one request of which still runs: its address, and the operator's key."""
+    random, held = Random(7), threading.Event()
+    secrets = asyncio.run(_booked(folder / "accounts.sqlite3", random))
+    with ExitStack() as stack:
+        providers = {
+            model: stack.enter_context(provider) for model, provider in _providers(held).items()
+        }
+        config = _config({model: provider.url for model, provider in providers.items()}, folder)
+        server = stack.enter_context(running(config))
+        _ask(server, secrets, random)
+        last = {**_agent(120, random, CLAUDE), "stream": True}
+        asking = threading.Thread(target=_post, args=(server, last, secrets["alice"]))
+        asking.start()
+        eventually(lambda: any(each.body.get("stream") for each in providers[CLAUDE].requests))
+        try:
+            yield server.url, secrets[OPERATOR]
+        finally:
+            held.set()
+            asking.join()
+
+
+# The books
+
+
+async def _booked(path: Path, random: Random) -> dict[str, str]:
+    """Fill books with a month; gives the secret of each key by its name."""
+    at = time.time() - 30 * DAY
+    books = SqliteBooks(path, lambda: at)
+    secrets: dict[str, str] = {}
+    keys: list[Key] = []
+    for name, (project, caps) in {**KEYS, OPERATOR: ("", ())}.items():
+        key, secrets[name] = new_key(name, project, is_operator=name == OPERATOR)
+        keys.append(replace(key, created=at))
+        await books.add_key(keys[-1], hashed(secrets[name]), list(map(Cap.parsed, caps)))
+    for scope, cap in SHARED.items():
+        await books.set_caps(scope, [Cap.parsed(cap)])
+    for days in range(30, -1, -1):
+        at = time.time() - days * DAY
+        busy = 0.3 if days % 7 in (0, 6) else 1.0
+        for number in range(int(busy * random.randint(16, 30))):
+            await _spend(books, keys[number % len(KEYS)], random, f"{days}-{number}")
+    for key, micro_dollars in zip(keys, (240_000, 310_000), strict=False):
+        await books.reserve(_claim(key, CLAUDE, Bill(micro_dollars=micro_dollars)), LEASE)
+    await books.close()
+    return secrets
+
+
+async def _spend(books: SqliteBooks, key: Key, random: Random, id: str) -> None:
+    (model,) = random.choices(list(COSTS), (5, 4, 2))
+    read = random.randint(10_000, 90_000)
+    usage = Usage(read, int(read * random.uniform(0.2, 0.9)), random.randint(300, 4_000))
+    bill = Bill(usage, int(COSTS[model] * read))
+    claim = _claim(key, model, bill, id)
+    if await books.reserve(claim, LEASE) is None and await books.forward(claim.id, LEASE):
+        await books.settle([Settlement(claim.id, bill)])
+
+
+def _claim(key: Key, model: str, worst: Bill, id: str = "open") -> Claim:
+    own = [(key_scope(key.id), cap) for cap in KEYS[key.name][1]]
+    shared = [
+        (scope, cap) for scope, cap in SHARED.items() if scope in (ALL, f"project:{key.project}")
+    ]
+    caps = tuple((scope, Cap.parsed(cap)) for scope, cap in own + shared)
+    name, upstream = f"{key.name}-{id}", SERVED[model]
+    return Claim(name, key.id, key.name, key.project, model, upstream, worst, caps)
+
+
+# The gateway
+
+
+def _providers(held: threading.Event) -> dict[str, Scripted]:
+    def answer(body: Mapping[str, Any]) -> Say:
+        return Say(SAID, hold=held if body.get("stream") else None)
+
+    busy: list[str | Fault] = [*[SAID] * 5, Fault(503, "overloaded"), *[SAID] * 20]
+    return {
+        CLAUDE: Scripted(answer, model=CLAUDE, counted_as=QWEN),
+        GPT: Scripted(busy, model=GPT),
+        QWEN: Scripted(SAID, model=QWEN, window=12_000, tells_window=False),
+    }
+
+
+def _config(addresses: Mapping[str, str], folder: Path) -> Config:
+    price = Price(Decimal("0.1"), Decimal("0.02"), Decimal("0.4"))
+    settings: dict[str, dict[str, Any]] = {
+        CLAUDE: {"window": 48_000},
+        GPT: {"window": 32_000, "fallback": QWEN},
+        QWEN: {"window": 24_000, "price": price},
+    }
+    return Config(
+        upstreams={
+            SERVED[model]: UpstreamConfig(
+                endpoint=address, format=("openai",), models=(model,), **settings[model]
+            )
+            for model, address in addresses.items()
+        },
+        gateway=GatewayConfig(store=str(folder / "accounts.sqlite3")),
+    )
+
+
+# The clients
+
+
+def _ask(server: Running, secrets: Mapping[str, str], random: Random) -> None:
+    steps = {CLAUDE: (9, 30, 70, 140), GPT: (4, 25, 60), QWEN: (3, 12, 60)}
+    order = "CGCQGCGQCGGCQGCQGCGCG"
+    models = {model[0].upper(): model for model in steps}
+    for place, letter in enumerate(order):
+        model = models[letter]
+        body = _agent(random.choice(steps[model]), random, model)
+        _post(server, body, secrets[list(KEYS)[place % len(KEYS)]])
+    _post(server, _question(QWEN, "All of it: " + "x y " * 12_000), secrets["bob"])
+    _post(server, _question("gpt-4o", "Hello?"), secrets["ci"])
+    _post(server, _agent(6, random, GPT), secrets["alice"])
+
+
+def _question(model: str, words: str) -> dict[str, Any]:
+    return {"model": model, "messages": [{"role": "user", "content": words}]}
+
+
+def _agent(steps: int, random: Random, model: str) -> dict[str, Any]:
+    """A conversation in which an agent has read and tried many things."""
+    turns: list[dict[str, Any]] = [
+        {"role": "system", "content": "Work on the repository. " * 40},
+        {"role": "user", "content": "The import fails for some files. " * 8},
+    ]
+    for step in range(steps):
+        turns += _step(step, random.choice((4, 12, 60, 150)))
+        if step % 9 == 8:
+            turns.append({"role": "assistant", "content": "That was it, I think. " * 10})
+            turns.append({"role": "user", "content": f"Not yet: {step} tests fail. " * 6})
+    turns.append({"role": "user", "content": "Go on."})
+    return {"model": model, "messages": turns, "max_tokens": 1_000}
+
+
+def _step(step: int, lines: int) -> list[dict[str, Any]]:
+    function = {"name": "read", "arguments": '{"path": "src/load.py"}'}
+    call = {"id": f"call_{step}", "type": "function", "function": function}
+    result = "".join(f"{step}:{line} value = read(row, {line * step})\n" for line in range(lines))
+    return [
+        {"role": "assistant", "content": "I look at it.", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call["id"], "content": result},
+    ]
+
+
+def _post(server: Running, body: dict[str, Any], secret: str) -> None:
+    headers = {"authorization": f"Bearer {secret}"}
+    httpx.post(server.url + CHAT, json=body, headers=headers, timeout=60)
