@@ -2,7 +2,8 @@
 # make run     the shell, on a small model of its own; in a pipe the demonstration, many turns past
 #              the window of that model
 # make demo    the demonstration, in a terminal too
-# make test    all tests
+# make test    all tests that need nothing but Python
+# make test-services  those that need Debian's chromium, haproxy and nginx
 # make check   format, lint, types, layers
 # make fix     format, and mend what lint can mend
 # make docs    write anew what docs/ takes from the commands
@@ -18,7 +19,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 UV := $(shell command -v uv 2>/dev/null || echo $(PY) -m uv)
 
-.PHONY: run demo test check fix docs pictures proof bench clean
+.PHONY: run demo test test-services check fix docs pictures proof bench clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.run
@@ -30,6 +31,9 @@ demo: $(VENV)/.run
 
 test: $(VENV)/.test
 	@$(PY) -m pytest -q -n auto
+
+test-services: $(VENV)/.test
+	@$(PY) -m pytest -q -n auto --dist loadfile tests/services
 
 check: $(VENV)/.lint
 	@$(PY) -m ruff format --check .

@@ -166,6 +166,16 @@ def test_a_web_page_is_refused(served: Running, to: str) -> None:
 
 
 @pytest.mark.parametrize("to", ASKED_ABOUT)
+def test_a_name_that_was_made_to_mean_this_machine_does_not_learn_what_was_done(
+    served: Running, to: str
+) -> None:
+    hosts = {"evil.example:8484": True, "[::1]:8484": False, "LocalHost": False}
+    for host, refused in hosts.items():
+        raw = request(to=to, body=b"").replace(b"localhost", host.encode())
+        assert (status(told(served, raw)) == 403) is refused
+
+
+@pytest.mark.parametrize("to", ASKED_ABOUT)
 def test_a_page_of_another_site_does_not_learn_what_was_done(served: Running, to: str) -> None:
     for site, refused in {"cross-site": True, "same-site": True, "same-origin": False}.items():
         answer = told(served, request(f"Sec-Fetch-Site: {site}", to=to, body=b""))

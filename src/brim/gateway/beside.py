@@ -79,10 +79,10 @@ class Beside:
             accounts, given = self._gateway.accounts, heads.given(request.headers.raw)
             if is_operators:
                 self._gateway.limits.check_site(given)
-            if accounts.is_required and is_operators:
-                await accounts.admit_operator(given)
-            elif accounts.is_required:
-                await accounts.admit(given)
+            if accounts.is_required:
+                await (accounts.admit_operator(given) if is_operators else accounts.admit(given))
+            elif is_operators:
+                self._gateway.limits.check_host(given)
             response: Response = await way(request)
             return response
 

@@ -53,6 +53,8 @@ class Given(NamedTuple):
     """The size of the body, if it was announced."""
     origin: bytes | None
     """The web page that asks."""
+    host: bytes
+    """The name by which the gateway was called."""
 
     def named(self, name: str) -> str | None:
         return next((value for known, value in self.passed if known == name), None)
@@ -62,18 +64,20 @@ def given(heads: Iterable[Head]) -> Given:
     """What a client says, put where it is looked for."""
     passed: list[tuple[str, str]] = []
     wished: dict[str, str] = {}
-    length, origin = b"", None
+    length, host, origin = b"", b"", None
     for name, value in heads:
         if name in _NOT_SENT:
             if name == b"content-length":
                 length = value
+            elif name == b"host":
+                host = value
         elif name.startswith(OWN):
             wished[name.decode("latin-1")] = value.decode("latin-1")
         else:
             if name == b"origin":
                 origin = value if origin is None else origin + b", " + value
             passed.append((name.decode("latin-1"), _text(value)))
-    return Given(passed, wished, length, origin)
+    return Given(passed, wished, length, origin, host)
 
 
 class Own(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -21,6 +22,14 @@ TRICKLE: Final = 10
 """A body may take so many times as long as it may be silent."""
 _HERE: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 _ELSEWHERE: Final = ("cross-site", "same-site")
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 HANG_UP: Final = "brim.hang_up"
@@ -131,6 +140,23 @@ class Limits:
         self.check_origin(given)
         if given.named("sec-fetch-site") in _ELSEWHERE:
             raise FaultError(403, "origin_refused", "a page of another site asks for this")
+
+    def check_host(self, given: Given) -> None:
+        """Refuse to answer to a name that is not this gateway's.
+
+        A page whose name was made to mean this machine would pass for a page of this gateway; a
+        bare address nobody can make to mean another.
+        """
+        called = urlsplit(f"//{given.host.decode('latin-1')}").hostname or ""
+        known = {urlsplit(origin).hostname for origin in self.origins}
+        if not called or called in _HERE or called in known or _is_address(called):
+            return
+        raise FaultError(
+            403,
+            "host_refused",
+            f"this gateway is not called {called[:100]!r}; ask by its address, make a key with "
+            "`brim keys`, or list its name in gateway.origins",
+        )
 
     def _is_welcome(self, origin: str) -> bool:
         if origin in self.origins:

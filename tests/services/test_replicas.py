@@ -1,0 +1,220 @@
+"""Two gateways with one store behind a real load balancer, and one of them dies under load.
+
+Who is believed about the money is the model server: it keeps the bill itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import pytest
+
+from brim.accounts import books_at
+from brim.accounts.books import Books
+from brim.accounts.caps import Cap, key_scope
+from brim.accounts.claims import Row
+from brim.accounts.keys import hashed, new_key
+from tests.accounts import postgres, valkey
+from tests.services import upstream
+from tests.services.load import Load
+from tests.services.machines import PATIENCE, Replica, balancer, model_server, replicas
+
+pytestmark = pytest.mark.anyio
+
+LEASE: Final = 2
+CAPS: Final = {"tight": Cap(20_000), "roomy": Cap(10_000_000)}
+"""Of the keys: one that is used up while the test runs, and one that is not. In micro-dollars."""
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """All that a team runs, and what is written down about it."""
+
+    address: str
+    """Of the balancer."""
+    models: str
+    """Of the server that keeps the true bill."""
+    gateways: Sequence[Replica]
+    secrets: Mapping[str, str]
+    """Of the keys, by their names."""
+    books: Books
+    scopes: Mapping[str, str]
+
+    async def bill(self) -> list[tuple[str, int]]:
+        """What the model server was asked for, and what that comes to."""
+        return [(name, cost) for name, cost in await self._asked("bill")]
+
+    async def until_busy(self, gateway: Replica) -> None:
+        """Wait until it is in the middle of answers, streamed and not."""
+        wanted = {(gateway.name, True), (gateway.name, False)}
+        async with asyncio.timeout(PATIENCE):
+            while not wanted <= {
+                (name, is_streamed) for name, is_streamed in await self._asked("begun")
+            }:
+                await asyncio.sleep(0.01)
+
+    async def _asked(self, path: str) -> list[list[Any]]:
+        async with aiohttp.ClientSession() as session, session.get(f"{self.models}/{path}") as got:
+            found: list[list[Any]] = await got.json()
+            return found
+
+    async def rows_at_rest(self) -> list[Row]:
+        """The ledger once nothing is set aside any more, which gateways see to themselves."""
+        async with asyncio.timeout(PATIENCE):
+            while any(counter.reserved for counter in await self.books.counters()):
+                await asyncio.sleep(0.1)
+        return [row async for row in self.books.rows() if row.state != "refunded"]
+
+    async def spent(self) -> dict[str, int]:
+        """What stands against the caps of the keys."""
+        spent = {counter.scope: counter.spent for counter in await self.books.counters()}
+        return {name: spent[scope] for name, scope in self.scopes.items()}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    with postgres.running() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def valkey_url() -> Iterator[str]:
+    with valkey.running() as url:
+        yield url
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of empty books, of the kind that the test names."""
+    if request.param == "postgres":
+        return postgres.fresh(request.getfixturevalue("postgres_url"))
+    if request.param == "valkey":
+        return valkey.fresh(request.getfixturevalue("valkey_url"))
+    return str(tmp_path / "accounts.sqlite3")
+
+
+@pytest.fixture
+async def team(
+    request: pytest.FixtureRequest, store: str, before: str, tmp_path: Path
+) -> AsyncIterator[Team]:
+    books = books_at(store, tmp_path)
+    await books.open()
+    made = {name: new_key(name) for name in CAPS}
+    for name, (key, secret) in made.items():
+        await books.add_key(key, hashed(secret), [CAPS[name]])
+    with ExitStack() as stack:
+        models = stack.enter_context(model_server())
+        gateways = stack.enter_context(replicas(tmp_path, _settings(store, models)))
+        program = request.getfixturevalue(before)
+        yield Team(
+            stack.enter_context(balancer(program, tmp_path, gateways)),
+            models,
+            gateways,
+            {name: secret for name, (_, secret) in made.items()},
+            books,
+            {name: key_scope(key.id) for name, (key, _) in made.items()},
+        )
+    await books.close()
+
+
+def _settings(store: str, models: str) -> dict[str, str]:
+    """What would stand in a file, as variables."""
+    price = ", ".join(f"{kind} = {dollars}" for kind, dollars in upstream.PRICE.items())
+    return {
+        "BRIM_GATEWAY__STORE": store,
+        "BRIM_GATEWAY__LEASE_SECONDS": str(LEASE),
+        "BRIM_GATEWAY__DRAIN_SECONDS": "2",
+        "BRIM_UPSTREAMS__MODELS__ENDPOINT": models,
+        "BRIM_UPSTREAMS__MODELS__WINDOW": "32000",
+        "BRIM_UPSTREAMS__MODELS__PRICE": f"{{ {price} }}",
+    }
+
+
+@pytest.mark.parametrize(
+    ("store", "before"),
+    [
+        ("postgres", "haproxy"),
+        ("valkey", "haproxy"),
+        ("sqlite", "haproxy"),
+        ("postgres", "nginx"),
+    ],
+    indirect=["store"],
+)
+async def test_a_gateway_that_is_killed_harms_no_client_of_the_other_and_no_cap(team: Team) -> None:
+    one, two = team.gateways
+    async with Load(team.address, team.gateways, team.secrets) as load:
+        await load.until(lambda: len(load.ended("whole")) >= 10)
+        await team.until_busy(one)
+        caught = {each.name for each in load.ended("running")}
+        one.kill()
+        asked = len(load.asked)
+        await load.until(lambda: len(load.asked) >= asked + 20)
+        await started_again(one, load)
+    broken = load.ended("broken")
+    assert {each.is_streamed for each in broken} == {True, False}
+    assert {each.name for each in broken} <= caught
+    assert {each.replica for each in broken} == {one.name}
+    assert load.ended("whole", two.name)
+    assert load.ended("refused")
+    assert {each.key for each in load.ended("refused")} == {"tight"}
+
+    bill, rows = await team.bill(), await team.rows_at_rest()
+    assert largest(Counter(name for name, _ in bill)) == 1, "sent twice"
+    assert largest(Counter(row.model for row in rows)) == 1, "written down twice"
+    true, booked = dict(bill), {row.model: row for row in rows}
+    assert true.keys() <= booked.keys()
+    for name, row in booked.items():
+        if name in {each.name for each in load.ended("whole")}:
+            assert (row.state, row.bill.micro_dollars) == ("settled", true[name])
+        elif name in true:
+            assert (row.state, name in caught) == ("presumed", True)
+            assert row.bill.micro_dollars >= true[name]
+    spent = await team.spent()
+    for key, cap in CAPS.items():
+        assert sum(cost for name, cost in bill if name.startswith(key)) <= cap.most
+        assert sum(row.bill.micro_dollars for row in rows if row.key_name == key) == spent[key]
+        assert spent[key] <= cap.most
+
+
+@pytest.mark.parametrize(("store", "before"), [("sqlite", "haproxy")], indirect=["store"])
+async def test_a_gateway_that_is_stopped_loses_no_request(team: Team) -> None:
+    secrets = {"roomy": team.secrets["roomy"]}
+    async with Load(team.address, team.gateways, secrets, clients=8) as load:
+        for each in team.gateways:
+            await stopped(each, team)
+            await started_again(each, load)
+    assert {each.end for each in load.asked} == {"whole"}
+    bill, rows = await team.bill(), await team.rows_at_rest()
+    assert sorted(bill) == sorted((row.model, row.bill.micro_dollars) for row in rows)
+    assert sorted(name for name, _ in bill) == sorted(each.name for each in load.asked)
+    assert {row.state for row in rows} == {"settled"}
+
+
+async def stopped(gateway: Replica, team: Team) -> None:
+    """Stop it while it answers, as an upgrade does."""
+    await team.until_busy(gateway)
+    assert await asyncio.to_thread(gateway.stop) == 0
+
+
+async def started_again(gateway: Replica, load: Load) -> None:
+    """Start it, and wait until the balancer has found out and a client was answered by it."""
+    gateway.start()
+    await asyncio.to_thread(gateway.wait_until_ready)
+    before = len(load.ended("whole", gateway.name))
+    await load.until(lambda: len(load.ended("whole", gateway.name)) > before)
+
+
+def largest(counts: Counter[str]) -> int:
+    return max(counts.values())
