@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import anthropic
+import httpx
 import openai
 
 from brim.accounts import FILE, books_at
@@ -26,15 +28,25 @@ from brim.accounts.books import Books
 from brim.accounts.caps import Cap
 from brim.accounts.claims import Row
 from brim.accounts.keys import hashed, new_key
-from brim.config import Config
+from brim.config import Config, UpstreamConfig
+from brim.testing import Script, Scripted
 from brim.usage import Price
-from tests.gateway.running import Running, config_of
+from tests.gateway.asking import CHAT, ask
+from tests.gateway.running import FORMATS, Running, config_of, running
 
 T = TypeVar("T")
 
 PRICE: Final = Price(input=Decimal(2), output=Decimal(10))
 """Dollars for a million tokens: as many micro-dollars for one."""
 FREE: Final = Price(input=Decimal(0), output=Decimal(0))
+MODEL: Final = "gpt-4o"
+"""One whose tokens brim counts exactly: nothing is added for doubt."""
+HI: Final = 8
+"""Tokens of the prompt that most of these requests are."""
+WORST: Final = 2 * HI + 10 * 100
+"""Micro-dollars that one of them may come to, with an answer of 100 tokens."""
+COST: Final = 2 * HI + 10 * 2
+"""What it comes to: "Hello." is two tokens."""
 
 
 def books_file() -> Path:
@@ -91,6 +103,11 @@ def standing(at: str = "") -> dict[str, tuple[int, int]]:
     return {f"{one.scope.partition(':')[0]} {one.unit}": (one.spent, one.reserved) for one in found}
 
 
+def dollars(micro: int, period: str = "total") -> str:
+    """A cap of so many micro-dollars."""
+    return f"{Decimal(micro) / 1_000_000:f}/{period}"
+
+
 # The gateway before them
 
 
@@ -101,6 +118,31 @@ def with_gateway(config: Config, **settings: Any) -> Config:
 def priced(*endpoints: str, **settings: Any) -> Config:
     """A gateway before servers whose tokens cost, with a window of 4,000 and answers of 100."""
     return config_of(*endpoints, **{"price": PRICE, "window": 4_000, "reply": 100, **settings})
+
+
+@contextmanager
+def before(script: Script = "Hello.", **settings: Any) -> Iterator[tuple[Running, Scripted]]:
+    """A gateway before a scripted upstream."""
+    with (
+        Scripted(script, window=4_000) as provider,
+        running(priced(provider.url, **settings)) as gateway,
+    ):
+        yield gateway, provider
+
+
+def standing_in(first: str, second: str, **settings: Any) -> Config:
+    """An upstream, and one of twice the price that stands in for it."""
+    given: Any = {"format": FORMATS, "window": 4_000, "reply": 100}
+    dear = Price(input=Decimal(4), output=Decimal(20))
+    other = "gpt-4o-mini"
+    return Config(
+        upstreams={
+            "first": UpstreamConfig(
+                first, models=(MODEL,), fallback=other, price=PRICE, **given, **settings
+            ),
+            "second": UpstreamConfig(second, models=(other,), price=dear, **given),
+        }
+    )
 
 
 # Its clients
@@ -116,3 +158,8 @@ def anthropic_with(gateway: Running, secret: str, retries: int = 0) -> anthropic
 
 def bearing(secret: str) -> dict[str, str]:
     return {"authorization": f"Bearer {secret}"}
+
+
+def say_hi(gateway: Running, secret: str, path: str = CHAT, **more: Any) -> httpx.Response:
+    given = {"model": MODEL, **more}
+    return ask(gateway, path, "hi", headers=bearing(secret), **given)

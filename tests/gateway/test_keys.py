@@ -5,27 +5,26 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import re
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import anthropic
 import httpx
 import openai
 import pytest
+from aiohttp import web
 from click.testing import CliRunner
 
-from brim.accounts.claims import Claim
 from brim.cli import main
 from brim.config import Config, UpstreamConfig
 from brim.gateway import accounts as gateway_accounts
-from brim.gateway.accounts import Accounts, secret_in
 from brim.gateway.app import accounts_of, asks_for_keys
 from brim.gateway.faults import FaultError
 from brim.gateway.heads import given
+from brim.gateway.serving import listening
 from brim.testing import Fault, Scripted
 from tests.gateway.accounts import (
     anthropic_with,
@@ -42,14 +41,15 @@ from tests.gateway.asking import (
     CHAT,
     COUNT_TOKENS,
     INPUT_TOKENS,
-    MESSAGES,
     PATHS,
     RESPONSES,
     ask,
     body_of,
+    eventually,
     posted,
 )
 from tests.gateway.running import FORMATS, SECRET, Running, config_of, running
+from tests.providers.scripted import run, serving
 
 OPEN = ("/", "/healthz", "/readyz", "/openapi.json")
 OPERATORS = ("/brim/requests", "/brim/spending", "/brim/lanes", "/metrics")
@@ -69,7 +69,7 @@ def anna() -> str:
 
 
 @pytest.fixture
-def keyed(provider: Scripted, anna: str) -> Iterator[Running]:
+def keyed(provider: Scripted, anna: str) -> Iterator[Running]:  # noqa: ARG001 - it is made
     """A gateway in whose books there is a key."""
     with running(config_of(provider.url)) as gateway:
         yield gateway
@@ -82,26 +82,24 @@ def test_without_keys_all_is_open_and_no_file_is_made(provider: Scripted) -> Non
     with running(config_of(provider.url)) as gateway:
         asyncio.run(_swept(gateway))
         assert ask(gateway, CHAT, "hi", headers=bearing("sk-own")).status_code == 200
-        assert all(httpx.get(gateway.url + path).status_code == 200 for path in OPERATORS[:1])
+        assert httpx.get(f"{gateway.url}/brim/requests").status_code == 200
     assert provider.requests[0].headers["authorization"] == "Bearer sk-own"
     assert not books_file().exists()
 
 
-@pytest.mark.parametrize("secret", ["brim-wrong", "sk-own", "ключ", ""])
+@pytest.mark.parametrize("secret", ["brim-wrong", "brim-", "sk-own"])
 def test_who_shows_no_key_of_this_gateway_gets_the_error_that_a_library_knows(
     keyed: Running, provider: Scripted, secret: str
 ) -> None:
-    shown = secret if secret.isascii() else "brim-" + secret.encode().decode("latin-1")
-    with openai_with(keyed, shown or "none") as client, pytest.raises(openai.AuthenticationError):
-        client.chat.completions.create(model="m", messages=HELLO)
-    with openai_with(keyed, shown or "none") as client, pytest.raises(openai.AuthenticationError):
-        client.responses.create(model="m", input="hi")
-    with (
-        anthropic_with(keyed, shown or "none") as other,
-        pytest.raises(anthropic.AuthenticationError) as caught,
-    ):
-        other.messages.create(model="m", messages=HELLO, max_tokens=9)
-    assert caught.value.type == "authentication_error"
+    with openai_with(keyed, secret) as client:
+        with pytest.raises(openai.AuthenticationError):
+            client.chat.completions.create(model="m", messages=HELLO)
+        with pytest.raises(openai.AuthenticationError):
+            client.responses.create(model="m", input="hi")
+    with anthropic_with(keyed, secret) as other:
+        with pytest.raises(anthropic.AuthenticationError) as caught:
+            other.messages.create(model="m", messages=HELLO, max_tokens=9)
+        assert caught.value.type == "authentication_error"
     assert not provider.requests
 
 
@@ -130,7 +128,7 @@ def test_a_key_that_lives_is_enough_for_each_library(keyed: Running, anna: str) 
     "shown",
     [
         {"authorization": "Bearer {}"},
-        {"authorization": "bearer  {} "},
+        {"authorization": "bearer  {}"},
         {"authorization": "{}"},
         {"x-api-key": "{}"},
         {"api-key": "{}"},
@@ -226,11 +224,11 @@ def test_no_upstream_sees_a_key_of_the_gateway(anna: str) -> None:
 
 
 def test_a_passed_path_brings_an_upstream_no_key_of_the_gateway(anna: str) -> None:
-    from tests.gateway.test_passage import _ok
-    from tests.providers.scripted import run, serving
+    async def embedded(_: web.Request) -> web.StreamResponse:
+        return web.json_response({"data": []})
 
     async def passed() -> None:
-        async with serving(_ok) as server:
+        async with serving(embedded) as server:
             config = with_gateway(config_of(server.url), passed_paths=("/v1/embeddings",))
             with running(config) as gateway:
                 body = {"model": "m", "input": "hi"}
@@ -324,8 +322,7 @@ def test_books_that_are_away_close_the_gateway_and_are_looked_for(
         assert ask(gateway, CHAT, "hi", headers=bearing(anna)).status_code == 503
         file.rmdir()
         hidden.rename(file)
-        while httpx.get(f"{gateway.url}/readyz").status_code != 200:
-            pass
+        eventually(lambda: httpx.get(f"{gateway.url}/readyz").status_code == 200)
         assert ask(gateway, CHAT, "hi").status_code == 401
         assert ask(gateway, CHAT, "hi", headers=bearing(anna)).status_code == 200
 
@@ -337,8 +334,8 @@ def test_other_machines_are_let_in_only_where_keys_are_asked_for(
     provider: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(books_file().parent))
-    command = ["serve", "--upstream", provider.url, "--host", "0.0.0.0", "--port", "99999"]
-    refused = CliRunner().invoke(main, [*command[:-1], "0"])
+    command = ["serve", "--upstream", provider.url, "--host", "0.0.0.0", "--port", "0"]
+    refused = CliRunner().invoke(main, command)
     assert refused.exit_code == 2
     assert "0.0.0.0 can be reached from other machines" in refused.stderr
     assert "brim keys add" in refused.stderr
@@ -348,6 +345,8 @@ def test_other_machines_are_let_in_only_where_keys_are_asked_for(
     assert asyncio.run(asks_for_keys(replace(settings, require_keys=True), environment))
     secret_of("anna")
     assert asyncio.run(asks_for_keys(settings, environment))
+    with listening("0.0.0.0", 0, has_keys=True) as listener:
+        assert listener.getsockname()[1]
 
 
 # Many who ask
@@ -376,14 +375,6 @@ def _shown(secret: str) -> Any:
     return given([(b"authorization", f"Bearer {secret}".encode())])
 
 
-def test_one_of_the_gateway_s_counts_among_several_keys() -> None:
-    assert secret_in(given([(b"x-api-key", b"sk-1"), (b"authorization", b"Bearer brim-2")])) == (
-        "brim-2"
-    )
-    assert secret_in(given([(b"x-api-key", b"sk-1"), (b"api-key", b"sk-2")])) == "sk-1"
-    assert secret_in(given([(b"accept", b"*/*")])) is None
-
-
 def test_many_at_once_with_their_own_keys_are_told_apart(keyed: Running) -> None:
     secrets = {f"user-{n}": secret_of(f"user-{n}") for n in range(8)}
 
@@ -392,9 +383,5 @@ def test_many_at_once_with_their_own_keys_are_told_apart(keyed: Running) -> None
 
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(asks, [*secrets, *secrets])) == {200}
-    assert re.fullmatch("(user-[0-7]){16}", "".join(sorted(_names())))
-    assert {name: _names().count(name) for name in secrets} == dict.fromkeys(secrets, 2)
-
-
-def _names() -> list[str]:
-    return [row.key_name for row in ledger()]
+    eventually(lambda: len(ledger()) == 16)
+    assert Counter(row.key_name for row in ledger()) == dict.fromkeys(secrets, 2)

@@ -311,7 +311,7 @@ def _away(said: str = "the books of keys and caps cannot be reached; try again s
 
 
 def cap_fault(full: Full, amount: int, key: str) -> FaultError:
-    """A cap that is reached, with the numbers, and when it opens again."""
+    """A cap without room for a request, with the numbers, and when it opens again."""
     cap, whose = full.cap, _whose(full.scope, key)
     numbers = (
         f"{_shown(cap, full.spent)} spent, {_shown(cap, full.reserved)} under way, and this "
@@ -321,6 +321,9 @@ def cap_fault(full: Full, amount: int, key: str) -> FaultError:
         said = f"{whose} cap of {cap} has no room just now: {numbers}. Try again in a moment."
         return FaultError(429, "insufficient_quota", said, headers={"retry-after": "1"})
     headers = {"x-should-retry": "false"}  # which the clients' libraries look at
+    if amount > cap.most:
+        said = f"{whose} cap of {cap} is smaller than what this request may take: {numbers}."
+        return FaultError(429, "insufficient_quota", said, headers=headers)
     when = "It does not open again by itself."
     if full.opens is not None:
         when = f"It opens again at {datetime.fromtimestamp(full.opens, UTC):%Y-%m-%d %H:%M} UTC."

@@ -130,11 +130,10 @@ def _doubt(lane: Lane, out: Outgoing) -> int:
     plan = out.plan
     if plan.counted is not None or plan.exact:
         return 0
-    if not lane.is_guessed:
-        return plan.budget.margin
-    # Of a window that nobody knows, a share says nothing.
+    # The budget's margin is a share of the whole window; of a small request the doubt is smaller.
     counter, offset = out.reading.planner.counter, round(lane.target.calibration.offset)
-    return math.ceil(plan.size * counter.uncertainty) + max(ADDED, offset)
+    doubt = math.ceil(plan.size * counter.uncertainty) + max(ADDED, offset)
+    return doubt if lane.is_guessed else min(doubt, plan.budget.margin)
 
 
 def _dearest(price: Price) -> Price:

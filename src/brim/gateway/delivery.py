@@ -162,6 +162,8 @@ class Delivery:
             return arrived
         try:
             smaller = await self._smaller(lane, asked, out, arrived.overflow)
+            if smaller is not None and self._charge is not None:
+                await self._charge.claim(lane, smaller)  # its answer may be longer
         except BaseException:
             arrived.response.close()
             raise

@@ -94,7 +94,6 @@ class Greeting:
             anthropic = f"ANTHROPIC_BASE_URL={self.address}"
             yield f"{anthropic:45}  for Anthropic's clients, Claude Code"
 
-
     def _row(self, name: str, upstream: UpstreamConfig) -> tuple[str, str, str, str, str]:
         return (
             name,

@@ -150,13 +150,15 @@ class Connection:
         What is sent are these headers alone; who gets the response closes it. `ready` is waited for
         once the server is reached, and nothing is sent where it raises.
         """
-        _ready.set(ready)
+        before = _ready.set(ready)
         try:
             return await self._sent(method, path, data, dict(sent))
         except InputError:
             raise  # a wrong setting, which no second try mends
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise self._broken(error) from error
+        finally:
+            _ready.reset(before)  # it is not for what this task asks next
 
     async def stream(self, path: str, body: Body) -> Events:
         """The events of a streamed answer, as they come.

@@ -1,0 +1,243 @@
+"""A cap is never passed: what a request may cost is claimed before its upstream sees anything."""
+
+from __future__ import annotations
+
+import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from brim.accounts.caps import ALL, project_scope
+from brim.gateway import accounts as gateway_accounts
+from brim.testing import Fault, Say, Scripted
+from tests.gateway.accounts import (
+    COST,
+    MODEL,
+    WORST,
+    anthropic_with,
+    bearing,
+    before,
+    dollars,
+    in_books,
+    ledger,
+    only_row,
+    openai_with,
+    priced,
+    say_hi,
+    secret_of,
+    set_caps,
+    standing,
+    standing_in,
+    with_gateway,
+)
+from tests.gateway.asking import (
+    CHAT,
+    MESSAGES,
+    PATHS,
+    RESPONSES,
+    ask,
+    code_of,
+    eventually,
+    posted,
+)
+from tests.gateway.running import Running, running
+
+HELLO: Any = [{"role": "user", "content": "hi"}]
+
+
+# A cap that is reached
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_it_is_said_with_numbers_and_the_upstream_sees_nothing(path: str) -> None:
+    secret = secret_of("anna", dollars(WORST, "day"))
+    with before() as (gateway, provider):
+        assert say_hi(gateway, secret, path, reply=100).status_code == 200
+        answer = say_hi(gateway, secret, path, reply=100)
+        said = answer.json()["error"]["message"]
+        assert answer.status_code == 429
+        assert code_of(path, answer) in ("insufficient_quota", "rate_limit_error")
+        assert "the key anna's cap of $0.001016/day is reached" in said
+        assert re.search(
+            r"\$0\.0000\d+ spent, \$0 under way, and this request may take \$0\.0010", said
+        )
+        assert re.search(r"opens again at 20\d\d-\d\d-\d\d 00:00 UTC", said)
+        assert answer.headers["x-should-retry"] == "false"
+        assert 0 < int(answer.headers["retry-after"]) <= 86_400
+        assert len(provider.requests) == 1
+    assert len(ledger()) == 1
+
+
+def test_one_that_is_smaller_than_a_single_request_says_so() -> None:
+    secret = secret_of("anna", dollars(WORST - 1, "day"))
+    with before() as (gateway, provider):
+        answer = say_hi(gateway, secret, reply=100)
+        assert "is smaller than what this request may take" in answer.json()["error"]["message"]
+        assert answer.status_code == 429
+        assert "retry-after" not in answer.headers
+        assert not provider.requests
+    assert ledger() == []
+    assert set(standing().values()) <= {(0, 0)}
+
+
+def test_one_for_good_does_not_open_again() -> None:
+    secret = secret_of("anna", dollars(WORST))
+    with before() as (gateway, _):
+        assert say_hi(gateway, secret).status_code == 200
+        answer = say_hi(gateway, secret)
+        assert "does not open again by itself" in answer.json()["error"]["message"]
+        assert "retry-after" not in answer.headers
+
+
+def test_the_libraries_do_not_try_again() -> None:
+    secret = secret_of("anna", dollars(COST - 1, "month"))
+    with before() as (gateway, provider):
+        with openai_with(gateway, secret, retries=3) as client:
+            with pytest.raises(openai.RateLimitError) as refused:
+                client.chat.completions.create(model=MODEL, messages=HELLO)
+            assert (refused.value.code, refused.value.type) == ("insufficient_quota",) * 2
+            with pytest.raises(openai.RateLimitError):
+                client.responses.create(model=MODEL, input="hi")
+        with anthropic_with(gateway, secret, retries=3) as other:
+            with pytest.raises(anthropic.RateLimitError) as limited:
+                other.messages.create(model=MODEL, messages=HELLO, max_tokens=9)
+            assert limited.value.type == "rate_limit_error"
+        assert len(gateway.gateway.records.newest(100)) == 3
+        assert not provider.requests
+
+
+def test_what_only_runs_now_is_in_the_way_for_a_moment() -> None:
+    secret, goes_on = secret_of("anna", dollars(2 * WORST - 1, "day")), threading.Event()
+    with (
+        before([Say("Hello.", hold=goes_on), "Hello."]) as (gateway, provider),
+        ThreadPoolExecutor(1) as pool,
+    ):
+        first = pool.submit(say_hi, gateway, secret, stream=True)
+        eventually(lambda: provider.requests)
+        refused = say_hi(gateway, secret)
+        assert refused.status_code == 429
+        assert refused.headers["retry-after"] == "1"
+        assert "x-should-retry" not in refused.headers
+        assert "has no room just now" in refused.json()["error"]["message"]
+        goes_on.set()
+        assert first.result().status_code == 200
+        with openai_with(gateway, secret, retries=2) as client:  # which come again by themselves
+            client.chat.completions.create(model=MODEL, messages=HELLO)
+    assert standing() == {"key dollars": (2 * COST, 0)}
+
+
+def test_what_is_over_is_never_in_the_way() -> None:
+    secret = secret_of("anna", dollars(WORST + 9 * COST))
+    with before() as (gateway, provider):
+        assert [say_hi(gateway, secret).status_code for _ in range(11)] == [200] * 10 + [429]
+        assert len(provider.requests) == 10
+    assert standing() == {"key dollars": (10 * COST, 0)}
+
+
+def test_sixty_at_once_do_not_pass_it() -> None:
+    secret, goes_on = secret_of("anna", dollars(10 * WORST + WORST // 2)), threading.Event()
+    refused = threading.Semaphore(0)
+
+    def asks(gateway: Running) -> int:
+        status = say_hi(gateway, secret, stream=True).status_code
+        if status == 429:
+            refused.release()
+        return status
+
+    with (
+        before(lambda _: Say("Hello.", hold=goes_on)) as (gateway, provider),
+        ThreadPoolExecutor(60) as pool,
+    ):
+        asking = [pool.submit(asks, gateway) for _ in range(60)]
+        for _ in range(50):
+            refused.acquire()
+        assert standing() == {"key dollars": (0, 10 * WORST)}
+        goes_on.set()
+        assert sorted(each.result() for each in asking) == [200] * 10 + [429] * 50
+        assert len(provider.requests) == 10
+    assert standing() == {"key dollars": (10 * COST, 0)}
+    assert len(ledger()) == 10
+
+
+# Whose caps
+
+
+@pytest.mark.parametrize(
+    ("tight", "whose"),
+    [("own", "the key anna's"), ("project", "the project blue's"), ("all", "the gateway's")],
+)
+def test_all_caps_that_apply_count(tight: str, whose: str) -> None:
+    caps = dict.fromkeys(("own", "project", "all"), "9/day") | {tight: dollars(WORST, "day")}
+    secret = secret_of("anna", caps["own"], project="blue")
+    set_caps(project_scope("blue"), caps["project"])
+    set_caps(ALL, caps["all"])
+    with before() as (gateway, _):
+        assert say_hi(gateway, secret).status_code == 200
+        refused = say_hi(gateway, secret)
+        assert refused.status_code == 429
+        assert f"{whose} cap of $0.001016/day is reached" in refused.json()["error"]["message"]
+    spent = {"key dollars": (COST, 0), "project dollars": (COST, 0), "all dollars": (COST, 0)}
+    assert standing() == spent
+
+
+def test_a_cap_that_is_changed_counts_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway_accounts, "FRESH", 0.0)
+    secret = secret_of("anna", dollars(WORST))
+    with before() as (gateway, _):
+        assert [say_hi(gateway, secret).status_code for _ in range(2)] == [200, 429]
+        (scope,) = in_books(lambda books: books.caps())
+        set_caps(scope, dollars(COST + WORST))
+        assert [say_hi(gateway, secret).status_code for _ in range(2)] == [200, 429]
+        set_caps(scope)
+        assert [say_hi(gateway, secret).status_code for _ in range(2)] == [200, 200]
+        set_caps(scope, dollars(1))
+        assert say_hi(gateway, secret).status_code == 429
+
+
+# Other ways
+
+
+def test_what_is_not_counted_is_not_passed_on_for_a_capped_key() -> None:
+    secret = secret_of("anna", "5/day")
+    with Scripted("Hello.") as provider:
+        config = with_gateway(priced(provider.url), passed_paths=("/v1/embeddings",))
+        with running(config) as gateway:
+            refused = posted(gateway.url, "/v1/embeddings", {"model": "m"}, bearing(secret))
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "uncounted_path")
+
+
+@pytest.mark.parametrize("room", [2 * WORST, 2 * WORST - 1])
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+def test_who_stands_in_is_claimed_anew_by_its_own_price(path: str, room: int) -> None:
+    secret = secret_of("anna", dollars(room))
+    with (
+        Scripted(Fault(503, "come later")) as first,
+        Scripted("Hello.") as second,
+        running(standing_in(first.url, second.url)) as gateway,
+    ):
+        answer = say_hi(gateway, secret, path)
+        if room == 2 * WORST:
+            assert answer.status_code == 200
+            assert answer.headers["brim-fallback"] == "gpt-4o-mini"
+        else:
+            assert answer.status_code == 503
+            assert "come later" in answer.text
+            assert not second.requests
+    row, is_dear = only_row(), room == 2 * WORST
+    assert row.model == ("gpt-4o-mini" if is_dear else MODEL)
+    assert row.upstream == ("second" if is_dear else "first")
+    assert row.bill.micro_dollars == (2 * COST if is_dear else 0)
+    assert standing() == {"key dollars": (2 * COST if is_dear else 0, 0)}
+
+
+def test_what_is_only_shown_costs_nothing() -> None:
+    secret = secret_of("anna", dollars(1))
+    with before() as (gateway, provider):
+        headers = {**bearing(secret), "brim-fitting": "dry-run"}
+        assert ask(gateway, MESSAGES, "hi", model=MODEL, headers=headers).status_code == 200
+        assert not provider.requests
+    assert ledger() == []

@@ -1,0 +1,145 @@
+"""A gateway that is stopped, killed or started again loses nothing, and counts nothing twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from brim.accounts.sqlite_books import SqliteBooks
+from brim.testing import Say, Scripted
+from tests.gateway.accounts import (
+    COST,
+    HI,
+    MODEL,
+    WORST,
+    bearing,
+    before,
+    dollars,
+    ledger,
+    only_row,
+    priced,
+    say_hi,
+    secret_of,
+    standing,
+    with_gateway,
+)
+from tests.gateway.asking import CHAT, LONG, body_of, eventually
+from tests.gateway.running import running
+
+WORDS = "one two three four five six seven eight nine ten"
+
+
+@pytest.fixture
+def anna() -> str:
+    """The secret of a key whose cap is far away."""
+    return secret_of("anna", "1000/day")
+
+
+@contextmanager
+def serving(provider: Scripted, place: Path, **settings: float) -> Iterator[tuple[str, Any]]:
+    """The address of `brim serve`, and its process."""
+    file = place / "brim.toml"
+    lines = [f"{name} = {value}" for name, value in settings.items()]
+    file.write_text(
+        f'[upstreams.upstream-1]\nendpoint = "{provider.url}"\nwindow = 4000\nreply = 100\n'
+        "price = { input = 2, output = 10 }\n[gateway]\n" + "\n".join(lines)
+    )
+    command = [sys.executable, "-m", "brim.cli", "serve", "--port", "0", "--json"]
+    with subprocess.Popen(
+        command,
+        env={**os.environ, "BRIM_CONFIG": str(file)},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield json.loads(process.stdout.readline())["address"], process
+        finally:
+            process.kill()
+
+
+@contextmanager
+def listening_to(address: str, secret: str) -> Iterator[None]:
+    """A client in the middle of a stream."""
+    body = body_of(CHAT, "hi", model=MODEL, stream=True)
+    with httpx.stream(
+        "POST", address + CHAT, json=body, headers=bearing(secret), timeout=LONG
+    ) as answer:
+        pieces = answer.iter_bytes()
+        next(pieces)
+        yield
+
+
+def test_a_gateway_that_is_killed_leaves_one_row_that_is_presumed(
+    anna: str, tmp_path: Path
+) -> None:
+    with Scripted(Say(WORDS, hold=threading.Event())) as provider:
+        with (
+            serving(provider, tmp_path, lease_seconds=2) as (address, process),
+            listening_to(address, anna),
+        ):
+            assert standing() == {"key dollars": (0, WORST)}
+            process.kill()
+            process.wait()
+        assert ledger() == []
+        with running(with_gateway(priced(provider.url), lease_seconds=2)):
+            eventually(ledger)
+    row = only_row()
+    assert (row.state, row.bill.micro_dollars) == ("presumed", WORST)
+    assert standing() == {"key dollars": (WORST, 0)}
+
+
+def test_a_stream_that_outlives_its_lease_is_not_presumed(
+    anna: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on, renew, swept = threading.Event(), SqliteBooks.renew, threading.Semaphore(0)
+
+    async def renewed(books: SqliteBooks, ids: Sequence[str], lease: float) -> None:
+        await renew(books, ids, lease)
+        swept.release()
+
+    monkeypatch.setattr(SqliteBooks, "renew", renewed)
+    with Scripted(Say(WORDS, hold=goes_on)) as provider:
+        config = with_gateway(priced(provider.url), lease_seconds=2)
+        with running(config) as gateway, listening_to(gateway.url, anna):
+            for _ in range(4):  # at least a third of a lease apart
+                assert swept.acquire(timeout=LONG)
+            assert ledger() == []
+            assert standing() == {"key dollars": (0, WORST)}
+            goes_on.set()
+    assert only_row().state == "settled"
+
+
+def test_a_gateway_that_is_stopped_books_what_it_cuts_off(anna: str, tmp_path: Path) -> None:
+    with (
+        Scripted(Say(WORDS, hold=threading.Event())) as provider,
+        serving(provider, tmp_path, stop_seconds=0.1) as (address, process),
+        listening_to(address, anna),
+    ):
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(LONG) == 0
+    row = only_row()
+    assert (row.state, row.is_counted) == ("settled", True)
+    assert (row.bill.usage.input, row.bill.usage.output) == (HI, 1)
+    assert standing() == {"key dollars": (2 * HI + 10, 0)}
+
+
+def test_a_gateway_that_is_started_again_goes_on_counting() -> None:
+    secret = secret_of("anna", dollars(WORST + COST, "month"))
+    for status in (200, 200, 429):
+        with before() as (gateway, _):
+            assert say_hi(gateway, secret).status_code == status
+    assert standing() == {"key dollars": (2 * COST, 0)}
+    assert len(ledger()) == 2
