@@ -8,7 +8,7 @@ message does not mention (unknown fields, signatures, cache marks) stays in the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 Role = Literal["system", "user", "assistant", "tool", "other"]
 """A developer's message is a system message; a role that nobody knows is `other`."""
@@ -60,6 +60,11 @@ class Message(NamedTuple):
     beside: bool = False
     """A user's words in one message with the results before them."""
 
+    @property
+    def is_words(self) -> bool:
+        """Whether it is nothing but what somebody said, as most turns are."""
+        return self[2:8] == _NOTHING
+
     def with_outputs(self, outputs: tuple[str, ...]) -> Message:
         return self._replace(outputs=outputs)
 
@@ -71,6 +76,10 @@ class Message(NamedTuple):
         if self.role == "tool":
             return self.with_outputs(_add_paragraph(self.outputs, text))
         return self._replace(words=_add_paragraph(self.words, text))
+
+
+_NOTHING: Final = ((), (), (), None, (), ())
+"""No outputs, no thinking, no calls, no answer to one, no media, no extras."""
 
 
 def _add_paragraph(texts: tuple[str, ...], text: str) -> tuple[str, ...]:

@@ -149,7 +149,10 @@ class History:
         self.messages.append(message)
         self.sizes.append(self.sizes[-1] + tokens)
         self.system_sizes.append(self.system_sizes[-1] + (tokens if role == "system" else 0))
-        self._note_parts(index, message)
+        if message.is_words and not message.priority:
+            self.output_sizes.append(0)
+        else:
+            self._note_parts(index, message)
         if role == "system":
             self.systems.append(index)
             self.unit_of.append(-1)
@@ -181,8 +184,10 @@ class History:
         unit.pending.remove(message.answers)
         unit.last = index
         unit.priority = max(unit.priority, message.priority)
-        self.unit_of.append(len(self.units) - 1)
-        self._note_pin(index)
+        number = len(self.units) - 1
+        self.unit_of.append(number)
+        if self.is_pinned(index) and self.pinned[-1:] != [number]:
+            self.pinned.append(number)
         if not unit.pending:
             self.points.append((index + 1, len(self.units)))
 
@@ -207,9 +212,5 @@ class History:
         if fault:
             unit.fault = fault
             self.faults.append(number)
-        self._note_pin(index)
-
-    def _note_pin(self, index: int) -> None:
-        unit = self.unit_of[index]
-        if self.is_pinned(index) and (not self.pinned or self.pinned[-1] != unit):
-            self.pinned.append(unit)
+        if message.pin or index in self.pins:
+            self.pinned.append(number)

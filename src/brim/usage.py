@@ -57,16 +57,14 @@ def cost(usage: Usage, price: Price | None) -> Decimal | None:
     """
     if price is None:
         return None
+    parts = [(usage.input - usage.cached - usage.written, price.input)]
+    if usage.cached:
+        parts.append((usage.cached, price.input if price.cached is None else price.cached))
+    if usage.written:
+        parts.append((usage.written, price.input if price.written is None else price.written))
+    parts.append((usage.output, price.output))
     total = Decimal(0)
-    cached = price.input if price.cached is None else price.cached
-    written = price.input if price.written is None else price.written
-    fresh = usage.input - usage.cached - usage.written
-    for tokens, rate in (
-        (fresh, price.input),
-        (usage.cached, cached),
-        (usage.written, written),
-        (usage.output, price.output),
-    ):
+    for tokens, rate in parts:
         if tokens:
             if rate is None:
                 return None

@@ -76,7 +76,11 @@ def given(heads: Iterable[Head]) -> Given:
         else:
             if name == b"origin":
                 origin = value if origin is None else origin + b", " + value
-            passed.append((name.decode("latin-1"), _text(value)))
+            try:  # the client library writes UTF-8
+                text = value.decode()
+            except UnicodeDecodeError:
+                text = value.decode("latin-1")
+            passed.append((name.decode("latin-1"), text))
     return Given(passed, wished, length, origin, host)
 
 
@@ -115,14 +119,6 @@ def asking(given: Given, own: Own, *, keyless: bool) -> dict[str, str]:
         for name, value in told.items()
         if name not in own.values and (name in _KEYS or name.startswith(_PROVIDERS))
     }
-
-
-def _text(value: bytes) -> str:
-    """A value as the client library takes it, which writes UTF-8."""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value.decode("latin-1")
 
 
 def back(headers: CIMultiDictProxy[str]) -> list[Head]:

@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
 import orjson
 
-from brim.gateway.records import UNKNOWN
-
 if TYPE_CHECKING:
     from brim.gateway.records import Record
 
@@ -122,14 +120,11 @@ def tell(record: Record) -> None:
 
 def _told(record: Record) -> dict[str, Any]:
     """The request by the names that /brim/requests has for it, without what is not known."""
-    told = record.to_dict()
+    told = record.known()
     del told["time"]  # of its arrival; each line has one of its own
     told["milliseconds"] = round(told.pop("seconds") * 1_000, 1)
-    if (first := told.pop("first_byte")) is not None:
+    if (first := told.pop("first_byte", None)) is not None:
         told["first_byte_ms"] = round(first * 1_000, 1)
-    for name in UNKNOWN:
-        if told[name] is None:
-            del told[name]
     return told
 
 

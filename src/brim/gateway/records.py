@@ -27,11 +27,14 @@ MOST_MESSAGES: Final = 500_000
 """Of so many messages, all requests together, the decisions are kept."""
 
 
-UNKNOWN: Final = (
-    *("key", "project", "upstream", "code", "tokens_before", "tokens", "limit", "count"),
-    *("policy", "fallback", "usage", "cost"),
+_UNKNOWN: Final[Mapping[str, Any]] = dict.fromkeys(
+    (
+        *("id", "time", "path", "format", "model", "key", "project", "upstream", "streamed"),
+        *("status", "code", "end", "tokens_before", "tokens", "limit", "count", "cut", "policy"),
+        *("resent", "fallback", "usage", "cost", "first_byte", "seconds"),
+    )
 )
-"""What of a request may not be known."""
+"""What there is to know of a request, in the order in which it is told."""
 _random: Final = Random()
 """Names of requests are no secrets, and the system's randomness takes a system call."""
 
@@ -158,41 +161,44 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything about it but the decisions, ready for JSON."""
-        usage = self.usage
-        return {
+        return {**_UNKNOWN, **self.known()}
+
+    def known(self) -> dict[str, Any]:
+        """The same without what is not known."""
+        known: dict[str, Any] = {
             "id": self.id,
             "time": self.time,
             "path": self.path,
             "format": self.form,
             "model": self.model,
-            "key": self.key,
-            "project": self.project,
-            "upstream": self.upstream,
             "streamed": self.streamed,
             "status": self.status,
-            "code": self.code,
             "end": self.end,
-            "tokens_before": self.before,
-            "tokens": self.tokens,
-            "limit": self.limit,
-            "count": self.count,
             "cut": dict(self.cut),
-            "policy": self.policy,
             "resent": self.resent,
-            "fallback": self.fallback,
-            "usage": None
-            if usage is None
-            else {
+            "seconds": self.seconds,
+        }
+        if self.tokens is not None:
+            known["tokens_before"] = self.before
+            known["tokens"] = self.tokens
+            known["count"] = self.count
+            known["policy"] = self.policy
+            if self.limit is not None:
+                known["limit"] = self.limit
+        for name in ("key", "project", "upstream", "code", "fallback", "first_byte"):
+            if (value := getattr(self, name)) is not None:
+                known[name] = value
+        if (usage := self.usage) is not None:
+            known["usage"] = {
                 "input": usage.input,
                 "cached": usage.cached,
                 "written": usage.written,
                 "output": usage.output,
                 "counted": self.is_usage_counted,
-            },
-            "cost": None if self.cost is None else float(self.cost),
-            "first_byte": self.first_byte,
-            "seconds": self.seconds,
-        }
+            }
+        if self.cost is not None:
+            known["cost"] = float(self.cost)
+        return known
 
 
 def _count(plan: Plan) -> Count:

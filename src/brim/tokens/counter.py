@@ -52,15 +52,18 @@ class RequestCounter:
 
     def text(self, text: str) -> int:
         try:
-            return self.table.young[text]
-        except (KeyError, TypeError):
-            return self.table.find(text)
+            known = self.table.young.get(text)
+        except TypeError:
+            known = None
+        return self.table.find(text) if known is None else known
 
     def message(self, message: Message) -> int:
         count = self.text
         total = self._message
         for text in message.words:
             total += count(text)
+        if message.is_words:
+            return total
         for text in message.outputs:
             total += count(text)
         if message.thinking:
@@ -86,7 +89,7 @@ class RequestCounter:
     ) -> bool:
         if not self.family.known or self.uncertainty or tools:
             return False
-        return all(_is_plain(message) for message in messages)
+        return all(map(_is_plain, messages))
 
     def _step(self, message: Message) -> int:
         """Calls, what the template prints around a tool's turn, and ids where it prints them."""
@@ -109,6 +112,8 @@ def _definition(tool: Mapping[str, object]) -> str:
 
 def _is_plain(message: Message) -> bool:
     """Whether a turn is one text: where several parts meet, nobody knows what stands between."""
+    if message.is_words:
+        return len(message.words) <= 1
     return (
         len(message.words) + len(message.outputs) <= 1
         and not message.thinking

@@ -51,7 +51,8 @@ class Reader:
         messages, start = body[MESSAGES], self._seen
         self._seen = len(messages)
         new = [read(messages[index], index) for index in range(start, self._seen)]
-        self._private = self._private or any(message.private for message in new)
+        if not self._private:
+            self._private = any(message.private for message in new)
         return new
 
     def apply(self, body: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:
@@ -77,6 +78,8 @@ def _read(raw: Mapping[str, Any], index: int) -> Message:
         raise MessageError(index, "has no role")
     role = _ROLES.get(name, "other")
     content = raw.get("content")
+    if len(raw) == 2 and isinstance(content, str) and role != "tool":
+        return Message(role, (content,))
     texts, media, extras = _content(content, index)
     if "name" in raw and name != "function":
         extras = (*extras, text_of(raw["name"]))
