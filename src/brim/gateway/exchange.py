@@ -72,8 +72,8 @@ class Exchange(Answering):
 
     @property
     def is_urgent(self) -> bool:
-        """What an answer reports corrects the estimates."""
-        if self._arrived is None:
+        """What the first answers report corrects the estimates."""
+        if self._arrived is None or not self._arrived.lane.is_learning:
             return False
         out = self._arrived.out
         return learning.teaches(out.plan, out.reading.planner.counter)

@@ -275,6 +275,11 @@ class Lane:
         if lesson is not None:
             self._learn(lesson.calibration)
 
+    @property
+    def is_learning(self) -> bool:
+        """Whether the next report teaches for certain."""
+        return self._reports < OFTEN
+
     def _accept(self, tokens: int) -> None:
         """What was answered disproves every smaller limit."""
         self.accepted = max(self.accepted, tokens)

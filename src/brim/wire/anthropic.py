@@ -190,6 +190,9 @@ def _system(body: Mapping[str, Any]) -> list[Message]:
 
 
 def _read(turn: Turn, source: _Source) -> Message:
+    first = source.messages[turn.places[0][0]]
+    if len(first) == 2 and isinstance(first.get("content"), str) and len(turn.places) == 1:
+        return Message(turn.role, (first["content"],))
     blocks = [source.at(place) for place in turn.places]
     numbers = list(dict.fromkeys(message for message, _ in turn.places))
     sources = [*(source.messages[number] for number in numbers), *blocks]

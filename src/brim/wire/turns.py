@@ -34,6 +34,9 @@ class Turn:
     places: list[Place]
 
 
+_PLAIN: Final = frozenset(("type", "text"))
+
+
 class Joining:
     """Turns that come in one by one; of those that cannot be parted it makes one.
 
@@ -53,6 +56,9 @@ class Joining:
 
     def add(self, turn: Turn, parts: Sequence[Part]) -> int:
         """Take in a turn and what it is made of; gives the first turn that is not as it was."""
+        if len(parts) == 1 and parts[0].keys() == _PLAIN:  # it refers to nothing
+            self.turns.append(turn)
+            return len(self.turns) - 1
         own = {name for part in parts if (name := self._offers(part)) is not None}
         needed = {name for part in parts for name in self._needs(part)} - own
         start = min(
