@@ -140,7 +140,7 @@ def test_projects_and_all_keys_have_caps_of_their_own(office: Office) -> None:
     shown = office.brim("keys", "cap").stdout
     assert office.brim("keys", "list").stdout.endswith(f"\n\n{shown}")
     assert "project web: $0.00 of $200/month\n" in shown
-    assert "all keys together: $0.00 of $1000/month\n" in shown
+    assert "all keys together: $0.00 of $1,000/month\n" in shown
     listed = json.loads(office.brim("keys", "cap", "--project", "web", "--json").stdout)
     assert [one["scope"] for one in listed] == ["project:web"]
     assert listed[0]["caps"][0]["cap"] == "200"

@@ -3,6 +3,7 @@
 caps       how much, in which time; whole micro-dollars and names of counters
 keys       who: stored as a hash, shown once
 claims     what is set aside before a request is sent, and what it came to
+bounds     what a claim may hold, so that every store can keep it
 books      what every store does
 sqlite_books, postgres_books, redis_books     the stores: one machine, or many
 

@@ -17,6 +17,7 @@ class Books(Protocol):
 
     Whatever the store is, a step is done whole or not at all, for all processes that use it. All
     of it raises `BooksAwayError` where the store cannot be reached; the next call tries again.
+    Text that no store can keep is replaced, and numbers are bounded, as `bounds` says.
     """
 
     async def open(self) -> None:
@@ -49,9 +50,11 @@ class Books(Protocol):
     async def reserve(self, claim: Claim, lease: float) -> Full | Unknown | None:
         """Set aside what a request may come to, for so many seconds; None where that is done.
 
-        Leases that are over are dealt with before anything is refused. A claim whose name is known
-        and whose lease runs takes the other's place, or leaves all as it is where it is refused.
-        One that is in the ledger already is refused as `Unknown`.
+        A cap counts all that its scope spent in its period, also before it was set. Leases that
+        are over are dealt with before anything is refused. A claim whose name is known and whose
+        lease runs takes the other's place, or leaves all as it is where it is refused; where the
+        other was sent, this one counts as sent too. One that is in the ledger already is refused
+        as `Unknown`.
         """
 
     async def forward(self, id: str, lease: float) -> bool:

@@ -5,7 +5,9 @@
        │           └─ lease over: charged in full, the row is marked *presumed*
        └─ lease over: given back, the row is marked *refunded*
 
-Every step may come twice, and a settlement may come late: it counts once.
+Every step may come twice, and a settlement may come late: it counts once. A request that was sent
+may have been charged, so a second claim by its name, for a fallback, is as good as sent from its
+beginning: when its lease is over it is charged in full.
 """
 
 from __future__ import annotations
@@ -61,7 +63,8 @@ class Claim:
     upstream: str
     worst: Bill
     caps: tuple[tuple[str, Cap], ...] = ()
-    """What it counts against, each with its scope. All of them have room, or nothing is taken."""
+    """What has to have room for it, each with its scope: its key's, its project's or that of all.
+    All of them have room, or nothing is taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """What stands against a cap, in one period."""
+    """What stands against a cap, in one period.
+
+    There is one from the first claim on that names such a cap. It is always the sum of the ledger's
+    rows of its scope in its period, those before it as well, and of what runs there.
+    """
 
     scope: str
     unit: Unit

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Sequence
 from datetime import date
-from typing import Final, cast
+from typing import Final
 
-from brim.accounts.caps import ALL, Cap, Unit, key_scope, opens_at, project_scope
+from brim.accounts.bounds import bounded, bounded_settlements, plain
+from brim.accounts.caps import ALL, Cap, key_scope, opens_at, project_scope
 from brim.accounts.claims import Bill, By, Claim, Counter, Full, Row, Settlement, Spent, Unknown
 from brim.accounts.keys import Access, Key
-from brim.accounts.postgres_server import Line, Server
+from brim.accounts.postgres_server import REPORT, Line, Server
 from brim.errors import InputError
 from brim.usage import Usage
 
@@ -49,8 +50,8 @@ _RESERVE: Final = (
 )
 _COUNTERS: Final = (
     "SELECT c.* FROM brim.counters c, (SELECT brim.clock() AS now) AS t "
-    "WHERE split_part(c.name, '/', -2) IN (brim.period_name('day', t.now), "
-    "brim.period_name('month', t.now), 'total') ORDER BY c.name"
+    "WHERE c.period = ANY (brim.periods(t.now)) "
+    "ORDER BY c.scope || '/' || c.period || '/' || c.unit"
 )
 _SUMS: Final = (
     "count(*) AS requests, sum(input)::bigint AS input, sum(cached)::bigint AS cached, "
@@ -118,25 +119,30 @@ class PostgresBooks:
     # Claims
 
     async def reserve(self, claim: Claim, lease: float) -> Full | Unknown | None:
-        values = _claim_values(claim, lease)
+        who, caps = _who(bounded(claim)), _columns(claim)
         while True:
-            line = await self._server.line(_RESERVE, *values)
+            line = await self._server.line(_RESERVE, *who, *caps, lease)
             assert line is not None
-            if line["refusal"] is None or not line["is_overdue"]:
+            # Each in a transaction of its own, because it waits for counters that others hold.
+            if line["refusal"] == "early":
+                await self._server.value("SELECT brim.begin_counters($1, $2, $3)", *caps[:3])
+            elif line["is_overdue"]:
+                await self._sweep(waits=True)
+            else:
                 return _refusal(claim, line)
-            # In a transaction of its own, because it changes counters that others may hold.
-            await self._sweep(waits=True)
 
     async def forward(self, id: str, lease: float) -> bool:
-        return bool(await self._server.value("SELECT brim.forward($1, $2)", id, lease))
+        return bool(await self._server.value("SELECT brim.forward($1, $2)", plain(id), lease))
 
     async def renew(self, ids: Sequence[str], lease: float) -> None:
         if ids:
-            await self._server.value("SELECT brim.renew($1, $2)", list(ids), lease)
+            names = [plain(id) for id in ids]
+            await self._server.value("SELECT brim.renew($1, $2)", names, lease)
 
     async def settle(self, settlements: Sequence[Settlement]) -> None:
         # The first of two by one name counts, as if they had come one after the other.
-        once = {settlement.id: settlement for settlement in reversed(settlements)}
+        kept = bounded_settlements(settlements)
+        once = {settlement.id: settlement for settlement in reversed(kept)}
         if once:
             lines = [(id, *_figures(s.bill), s.is_counted) for id, s in once.items()]
             await self._server.value(
@@ -168,6 +174,7 @@ class PostgresBooks:
             f"GROUP BY {', '.join(by) or '()'} HAVING count(*) > 0 "
             + (f"ORDER BY {', '.join(by)}" if by else ""),
             *(since, until),
+            timeout=REPORT,
         )
         return [_spent(line, by) for line in lines]
 
@@ -184,22 +191,19 @@ class PostgresBooks:
             last = tuple(page[-1][name] for name in ("id", "day", "taken"))
 
 
-def _claim_values(claim: Claim, lease: float) -> tuple[object, ...]:
-    who = (claim.id, claim.key, claim.key_name, claim.project, claim.model, claim.upstream)
-    caps = (
-        [scope for scope, _ in claim.caps],
-        [cap.most for _, cap in claim.caps],
+def _who(claim: Claim) -> tuple[object, ...]:
+    names = (claim.id, claim.key, claim.key_name, claim.project, claim.model, claim.upstream)
+    return (*names, *_figures(claim.worst))
+
+
+def _columns(claim: Claim) -> tuple[list[str], list[str], list[str], list[int]]:
+    """The caps of a claim: their scopes, units, periods, and how much each of them is."""
+    return (
+        [plain(scope) for scope, _ in claim.caps],
         [cap.unit for _, cap in claim.caps],
         [cap.period for _, cap in claim.caps],
+        [cap.most for _, cap in claim.caps],
     )
-    return (*map(_storable, who), *_figures(claim.worst), *caps, lease)
-
-
-def _storable(text: str) -> str:
-    """Clients name models as they like; PostgreSQL knows no zero byte and no half character."""
-    if text.isascii() and "\0" not in text:
-        return text
-    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
 def _figures(bill: Bill) -> tuple[int, int, int, int, int, bool]:
@@ -215,7 +219,7 @@ def _refusal(claim: Claim, line: Line) -> Full | Unknown | None:
         return Unknown()
     scope, cap = claim.caps[line["place"] - 1]
     opens = opens_at(cap.period, line["at"])
-    return Full(scope, cap, line["has_spent"], line["has_reserved"], opens)
+    return Full(scope, cap, line["spent"], line["reserved"], opens)
 
 
 def _written(caps: Sequence[Cap]) -> str:
@@ -241,8 +245,7 @@ def _access(line: Line) -> Access:
 
 
 def _counter(line: Line) -> Counter:
-    scope, period, unit = line["name"].rsplit("/", 2)
-    return Counter(scope, cast(Unit, unit), period, line["spent"], line["reserved"])
+    return Counter(*(line[name] for name in ("scope", "unit", "period", "spent", "reserved")))
 
 
 def _bill(line: Line) -> Bill:

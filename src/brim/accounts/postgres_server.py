@@ -11,6 +11,7 @@ writes is looked for at every new connection.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib.resources import files
@@ -34,6 +35,8 @@ PATIENCE: Final = 5.0
 """Seconds for a connection to be made or to become free."""
 LONGEST: Final = 15.0
 """Seconds for one statement; a step takes a thousandth of one."""
+REPORT: Final = 120.0
+"""Seconds for summing up a ledger."""
 _LOCK: Final = 0x6272696D
 """The name of the lock under which one replica changes the schema and the others wait."""
 _CACHE: Final = "statement_cache_size"
@@ -57,6 +60,10 @@ _REFUSED: Final = (
     asyncpg.InvalidCatalogNameError,
     asyncpg.InsufficientPrivilegeError,
 )
+_MIXED_UP: Final = (
+    asyncpg.DuplicatePreparedStatementError,
+    asyncpg.InvalidSQLStatementNameError,
+)
 
 
 class Server:
@@ -75,6 +82,8 @@ class Server:
         await self._ready()
 
     async def close(self) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
         pool, self._pool = self._pool, None
         if pool is None:
             return
@@ -84,8 +93,10 @@ class Server:
         except (*_AWAY, asyncpg.PostgresError):
             pool.terminate()
 
-    async def lines(self, statement: str, *values: object) -> list[Line]:
-        return await self._ask(lambda connection: connection.fetch(statement, *values))
+    async def lines(self, statement: str, *values: object, timeout: float = LONGEST) -> list[Line]:
+        return await self._ask(
+            lambda connection: connection.fetch(statement, *values, timeout=timeout)
+        )
 
     async def line(self, statement: str, *values: object) -> Line | None:
         return await self._ask(lambda connection: connection.fetchrow(statement, *values))
@@ -106,20 +117,32 @@ class Server:
 
     async def _ready(self) -> Any:
         """The pool. Whoever comes while it is being made waits for the same try."""
-        if self._pool is None:
-            if self._opening is None:
-                self._opening = asyncio.create_task(self._open())
-            opening = self._opening
-            try:
-                await asyncio.shield(opening)
-            finally:
-                if opening.done() and self._opening is opening:
-                    self._opening = None
-        return self._pool
+        if self._pool is not None:
+            return self._pool
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open())
+            self._opening.add_done_callback(self._opened)
+        return await asyncio.shield(self._opening)
 
-    async def _open(self) -> None:
+    def _opened(self, opening: asyncio.Task[Any]) -> None:
+        self._opening = None
+        if not opening.cancelled() and opening.exception() is None:
+            self._pool = opening.result()
+
+    async def _open(self) -> Any:
         async with self._telling():
-            pool = await asyncpg.create_pool(
+            pool = await self._pooled()
+        try:
+            async with self._telling(), pool.acquire(timeout=PATIENCE) as connection:
+                await _migrate(connection, self.place)
+        except BaseException:
+            pool.terminate()
+            raise
+        return pool
+
+    async def _pooled(self) -> Any:
+        try:
+            return await asyncpg.create_pool(
                 self._url,
                 min_size=1,
                 max_size=CONNECTIONS,
@@ -128,32 +151,32 @@ class Server:
                 statement_cache_size=self._cache,
                 reset=_as_it_is,
             )
-        try:
-            async with self._telling(), pool.acquire(timeout=PATIENCE) as connection:
-                await _migrate(connection, self.place)
-        except BaseException:
-            pool.terminate()
-            raise
-        self._pool = pool
+        except ValueError:
+            raise InputError(_UNREADABLE) from None
 
     @asynccontextmanager
     async def _telling(self) -> AsyncIterator[None]:
         """What goes wrong, in brim's own words: no message of the driver's shows a password."""
         try:
             yield
-        except asyncpg.ClientConfigurationError:
-            raise InputError(_UNREADABLE) from None
         except asyncpg.DataError:
             raise
         except _AWAY as error:
             raise BooksAwayError(f"PostgreSQL at {self.place} is away ({_reason(error)})") from None
         except _REFUSED as error:
             raise StoreError(
-                f"PostgreSQL at {self.place} refuses: {error}. Look at the user, the password and "
-                "the database in the URL of the store."
+                f"PostgreSQL at {self.place} refuses: {_reason(error)}. Look at the user, the "
+                "password and the database in the URL of the store."
+            ) from None
+        except _MIXED_UP:
+            raise StoreError(
+                f"what stands before PostgreSQL at {self.place} mixes up prepared statements, as "
+                f"PgBouncer before 1.21 does; add ?{_CACHE}=0 to the URL of the store"
             ) from None
         except asyncpg.PostgresError as error:
-            raise StoreError(f"PostgreSQL at {self.place} cannot be used: {error}") from None
+            raise StoreError(
+                f"PostgreSQL at {self.place} cannot be used: {_reason(error)}"
+            ) from None
 
 
 def _reason(error: Exception) -> str:
@@ -175,6 +198,7 @@ _UNREADABLE: Final = (
     "postgresql://user:password@host/database, with what is not a letter or digit in the password "
     "percent-encoded (/ is %2F, @ is %40)"
 )
+_HOST: Final = re.compile(r"(?:\[[0-9a-fA-F:.%]+\]|[^:\[\]]*)(?::[0-9]+)?")
 
 
 def _place(url: str) -> str:
@@ -185,8 +209,9 @@ def _place(url: str) -> str:
     except ValueError:
         raise InputError(_UNREADABLE) from None
     _, _, hosts = parts.netloc.rpartition("@")
-    # A bare / or # in a password ends the host too early, and the @ comes after it.
-    if "@" in parts.path + parts.fragment or parts.netloc.count("@") > 1:
+    # A bare / ? or # in a password ends the host too early, and the @ comes after it.
+    is_cut = "@" in parts.path + parts.query + parts.fragment or parts.netloc.count("@") > 1
+    if is_cut or not all(map(_HOST.fullmatch, hosts.split(","))):
         raise InputError(_UNREADABLE)
     hosts = hosts or queried.get("host") or "its usual place"
     return hosts + (parts.path if len(parts.path) > 1 else "")
@@ -205,6 +230,12 @@ def _without_cache(url: str) -> tuple[str, int]:
 
 # The schema
 
+# By a look into the catalog: `to_regclass` may not see what was made while the lock was waited for.
+_HAS_SCHEMA: Final = (
+    "SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n "
+    "ON n.oid = c.relnamespace WHERE n.nspname = 'brim' AND c.relname = 'migrations')"
+)
+
 
 async def _migrate(connection: Any, place: str) -> None:
     # Looked at without the lock: a role without the right to change a schema may use one.
@@ -219,7 +250,7 @@ async def _migrate(connection: Any, place: str) -> None:
 
 
 async def _version(connection: Any, place: str) -> int:
-    if await connection.fetchval("SELECT to_regclass('brim.migrations')") is None:
+    if not await connection.fetchval(_HAS_SCHEMA):
         return 0
     version = int(await connection.fetchval("SELECT max(version) FROM brim.migrations") or 0)
     if version > VERSION:

@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from datetime import date
 from typing import Any, Final
 
+from brim.accounts.bounds import bounded, bounded_settlements, plain
 from brim.accounts.caps import Cap, opens_at
 from brim.accounts.claims import Bill, By, Claim, Counter, Full, Row, Settlement, Spent, Unknown
 from brim.accounts.keys import Access, Key
@@ -24,9 +25,6 @@ from brim.accounts.redis_calls import RedisCalls
 from brim.errors import InputError, StoreError
 from brim.usage import Usage
 
-_KEEPING: Final = "noeviction"
-_AT_ONCE: Final = 100
-"""Leases that a script deals with before it lets others have their turn."""
 _PAGE: Final = 500
 """Rows of the ledger, or days of it, that are read at once."""
 
@@ -96,7 +94,7 @@ class RedisBooks:
     # Claims
 
     async def reserve(self, claim: Claim, lease: float) -> Full | Unknown | None:
-        words = tuple(_claim_words(claim, lease))
+        words = tuple(_claim_words(bounded(claim), lease))
         verdict, *numbers = await self._run("reserve", *words)
         while verdict == "again":
             verdict, *numbers = await self._run("reserve", *words)
@@ -105,26 +103,25 @@ class RedisBooks:
         return Unknown() if verdict == "unknown" else None
 
     async def forward(self, id: str, lease: float) -> bool:
-        return bool(await self._run("forward", id, str(lease)))
+        return bool(await self._run("forward", plain(id), str(lease)))
 
     async def renew(self, ids: Sequence[str], lease: float) -> None:
         if ids:
-            await self._run("renew", str(lease), *ids)
+            await self._run("renew", str(lease), *map(plain, ids))
 
     async def settle(self, settlements: Sequence[Settlement]) -> None:
         words = [
             word
-            for one in settlements
+            for one in bounded_settlements(settlements)
             for word in (one.id, _bill_text(one.bill), json.dumps(one.is_counted))
         ]
         if words:
             await self._run("settle", *words)
 
     async def sweep(self) -> int:
-        over = last = int(await self._run("sweep"))
-        while last == _AT_ONCE:
-            last = int(await self._run("sweep"))
-            over += last
+        over = 0
+        while some := int(await self._run("sweep")):
+            over += some
         return over
 
     # Reading
@@ -181,12 +178,16 @@ class RedisBooks:
         return await self._calls.ask(command, name, *words)
 
     async def _check_eviction(self) -> None:
-        """Refuse a server that forgets when its memory is full: it would forget what was spent."""
-        policy = await self._calls.setting("maxmemory-policy")
-        if policy not in (None, _KEEPING):
+        """Refuse a server that forgets when its memory is full: it would forget what was spent.
+
+        Policies that drop only what has an end are no danger: of brim's names only counters have
+        one, and these can be summed up anew.
+        """
+        policy = await self._calls.setting("maxmemory-policy") or ""
+        if policy.startswith("allkeys"):
             raise StoreError(
                 f"Redis at {self._calls.place} drops entries when its memory is full: its setting "
-                f"maxmemory-policy is {policy}, and books need {_KEEPING}"
+                f"maxmemory-policy is {policy}, and books need noeviction"
             )
 
     async def _bring_up_to_date(self) -> None:
@@ -210,13 +211,10 @@ def _bill_text(bill: Bill) -> str:
 
 
 def _claim_words(claim: Claim, lease: float) -> Iterator[str]:
-    caps = [(f"{cap.period}/{cap.unit}/{scope}", cap.most) for scope, cap in claim.caps]
-    # Two caps can count the same thing in the same time; it is counted once.
-    counters = dict.fromkeys(counter for counter, _ in caps)
-    yield from (claim.id, str(lease), claim.key, _bill_text(claim.worst), _list_text(counters))
-    yield _list_text((claim.key, claim.key_name, claim.project, claim.model, claim.upstream))
-    for counter, most in caps:
-        yield from (counter, str(most))
+    who = (claim.key, claim.key_name, claim.project, claim.model, claim.upstream)
+    yield from (claim.id, str(lease), claim.key, _bill_text(claim.worst), _list_text(who))
+    for scope, cap in claim.caps:
+        yield from (f"{cap.period}/{cap.unit}/{scope}", str(cap.most))
 
 
 def _list_text(names: Iterable[str]) -> str:
@@ -256,7 +254,7 @@ def _counter(period: str, field: str, text: str) -> Counter:
 
 
 def _row(id: str, day: str, text: str) -> Row:
-    time, state, is_counted, bill, _, who = json.loads(text)
+    time, state, is_counted, bill, who = json.loads(text)
     key, key_name, project, model, upstream = who
     paid = (key, key_name, project, model, upstream)
     return Row(id, time, day, *paid, _bill(*bill), state, is_counted)
@@ -270,7 +268,7 @@ def _bill(*figures: Any) -> Bill:
 def _spent(by: Sequence[By], day: str, group: str, text: str) -> Spent:
     """A part of a day's totals: what is the same in all of its rows is in the name of the group."""
     state = group[: group.index("[")]
-    key, _, project, model, upstream = json.loads(group[group.rindex("[") :])
+    key, _, project, model, upstream = json.loads(group[len(state) :])
     facts: dict[By, str] = {"day": day, "key": key, "project": project, "model": model}
     facts |= {"upstream": upstream, "state": state}
     requests, *figures = json.loads(text)

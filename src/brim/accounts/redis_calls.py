@@ -71,12 +71,13 @@ class RedisCalls:
         try:
             address = _Address.read(url)
             self._connection = _connection(address.url)
-        except (ValueError, TypeError) as problem:
-            # What is wrong may hold a part of the password, so it is not repeated.
+        except (ValueError, TypeError):
+            # What Python says of it may hold a part of the password, so it is not repeated.
             raise InputError(
-                "the Redis URL cannot be read; write redis://user:password@host:6379/0, and signs "
-                "such as / # @ in a password as %2F %23 %40"
-            ) from (problem if "password" not in url and "@" not in url else None)
+                "the Redis URL, or an option after its ?, cannot be read; write "
+                "redis://user:password@host:6379/0, and signs such as / # @ in a password as "
+                "%2F %23 %40"
+            ) from None
         self.place, self.prefix = address.place, address.prefix
         self._patience = address.patience
         self._waiting: list[_Call] = []

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from brim.accounts import sqlite_steps as steps
+from brim.accounts.bounds import bounded, bounded_settlements, plain
 from brim.accounts.caps import ALL, Cap, key_scope, project_scope
 from brim.accounts.claims import Bill, By, Claim, Counter, Full, Row, Settlement, Spent, Unknown
 from brim.accounts.keys import Access, Key
@@ -44,6 +45,10 @@ _ACCESS: Final = (
 _ROW: Final = (
     "id, time, day, key, key_name, project, model, upstream, input, cached, output, written, cost, "
     "unpriced, state, counted"
+)
+_SUMS: Final = (
+    "count(*), sum(input), sum(cached), sum(output), sum(written), sum(cost), max(unpriced), "
+    "sum(state = 'presumed')"
 )
 
 
@@ -101,16 +106,20 @@ class SqliteBooks:
     # Claims
 
     async def reserve(self, claim: Claim, lease: float) -> Full | Unknown | None:
-        return await self._write(lambda base: steps.reserve(base, claim, lease, self._clock()))
+        kept = bounded(claim)
+        return await self._write(lambda base: steps.reserve(base, kept, lease, self._clock()))
 
     async def forward(self, id: str, lease: float) -> bool:
-        return await self._write(lambda base: steps.forward(base, id, lease, self._clock()))
+        name = plain(id)
+        return await self._write(lambda base: steps.forward(base, name, lease, self._clock()))
 
     async def renew(self, ids: Sequence[str], lease: float) -> None:
-        await self._write(lambda base: steps.renew(base, ids, lease, self._clock()))
+        names = [plain(id) for id in ids]
+        await self._write(lambda base: steps.renew(base, names, lease, self._clock()))
 
     async def settle(self, settlements: Sequence[Settlement]) -> None:
-        await self._write(lambda base: steps.settle(base, settlements, self._clock()))
+        kept = bounded_settlements(settlements)
+        await self._write(lambda base: steps.settle(base, kept, self._clock()))
 
     async def sweep(self) -> int:
         over = await self._write(lambda base: steps.sweep(base, self._clock()))
@@ -123,7 +132,7 @@ class SqliteBooks:
         periods = steps.running_periods(self._clock())
         rows = await self._read(
             "SELECT scope, unit, period, spent, reserved FROM counters "
-            "WHERE period IN (?, ?, ?) ORDER BY name",
+            "WHERE period IN (?, ?, ?) ORDER BY scope || '/' || period || '/' || unit",
             *periods,
         )
         return [Counter(*row) for row in rows]
@@ -131,12 +140,9 @@ class SqliteBooks:
     async def spent(
         self, by: Sequence[By], since: date | None = None, until: date | None = None
     ) -> list[Spent]:
-        columns = ", ".join(("day", *by)[1:])
-        grouped = f"GROUP BY {columns} ORDER BY {columns}" if by else ""
+        grouped = f"GROUP BY {', '.join(by)} ORDER BY {', '.join(by)}" if by else ""
         rows = await self._read(
-            f"SELECT {columns}{', ' if by else ''} count(*), sum(input), sum(cached), "
-            "sum(output), sum(written), sum(cost), max(unpriced), sum(state = 'presumed') "
-            f"FROM ledger WHERE time >= ? AND time < ? {grouped}",
+            f"SELECT {', '.join([*by, _SUMS])} FROM ledger WHERE time >= ? AND time < ? {grouped}",
             *_between(since, until),
         )
         return [_spent(row, len(by)) for row in rows if row[len(by)]]
@@ -174,7 +180,10 @@ class SqliteBooks:
 
     def _beside(self, work: Work[T]) -> T:
         try:
-            with closing(sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)) as own:
+            # A file that is gone is not made anew.
+            there = f"{self.path.absolute().as_uri()}?mode=rw"
+            own = sqlite3.connect(there, uri=True, timeout=PATIENCE, isolation_level=None)
+            with closing(own):
                 return work(own)
         except sqlite3.Error as error:
             raise self._said(error) from None
@@ -257,7 +266,9 @@ def _set_caps(scope: str, caps: Sequence[Cap], base: sqlite3.Connection) -> None
 def _checkpoint(base: sqlite3.Connection) -> None:
     _, pages, _ = base.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     if pages > _LONG:
-        # While others write, it would grow for ever; nearly all of it is copied by now.
+        # While others write it would grow for ever. Nearly all of it is copied by now, so this is
+        # short; somebody who reads for long is not waited for, because writers wait meanwhile.
+        base.execute("PRAGMA busy_timeout = 100")
         base.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
 
 

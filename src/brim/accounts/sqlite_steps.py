@@ -3,17 +3,21 @@
 Every step looks first and writes only where it goes through, so that steps of several requests can
 share a transaction and none of them can spoil another. The facts of a claim stay in the file: they
 go from its lease into the ledger without being read.
+
+A claim counts in every counter that there is of its key, its project and all, in the day and month
+of its own, whether or not it named a cap there. So a counter is right though caps come and go, and
+one that is missing can be begun at any time, from the ledger and the leases.
 """
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Final, get_args
+from typing import Final, NamedTuple, get_args
 
-from brim.accounts.caps import Cap, Period, Unit, counter_name, opens_at, period_name
+from brim.accounts.caps import ALL, Period, Unit, key_scope, opens_at, period_name, project_scope
 from brim.accounts.claims import Bill, Claim, Full, Settlement, Unknown
 from brim.sqlite import Migration
 
@@ -25,8 +29,8 @@ _TABLES: Final = (
     "STRICT, WITHOUT ROWID",
     "CREATE UNIQUE INDEX living_keys ON keys (name) WHERE revoked IS NULL",
     "CREATE TABLE caps (scope TEXT PRIMARY KEY, list TEXT NOT NULL) STRICT, WITHOUT ROWID",
-    "CREATE TABLE counters (name TEXT PRIMARY KEY, scope TEXT NOT NULL, unit TEXT NOT NULL, "
-    "period TEXT NOT NULL, spent INTEGER NOT NULL, reserved INTEGER NOT NULL) "
+    "CREATE TABLE counters (scope TEXT NOT NULL, period TEXT NOT NULL, unit TEXT NOT NULL, "
+    "spent INTEGER NOT NULL, reserved INTEGER NOT NULL, PRIMARY KEY (scope, period, unit)) "
     "STRICT, WITHOUT ROWID",
     # Only what is under way stands here, so it is small, and an index by `expires` would cost more
     # at every step than looking through it costs now and then.
@@ -34,15 +38,18 @@ _TABLES: Final = (
     "time REAL NOT NULL, day TEXT NOT NULL, key TEXT NOT NULL, key_name TEXT NOT NULL, "
     "project TEXT NOT NULL, model TEXT NOT NULL, upstream TEXT NOT NULL, input INTEGER NOT NULL, "
     "cached INTEGER NOT NULL, output INTEGER NOT NULL, written INTEGER NOT NULL, "
-    "cost INTEGER NOT NULL, unpriced INTEGER NOT NULL, counters TEXT NOT NULL) "
+    "cost INTEGER NOT NULL, unpriced INTEGER NOT NULL) "
     "STRICT, WITHOUT ROWID",
     # In the order of time: new rows meet in the same few pages, and a day is read in one go.
     "CREATE TABLE ledger (time REAL NOT NULL, id TEXT NOT NULL UNIQUE, day TEXT NOT NULL, "
     "key TEXT NOT NULL, key_name TEXT NOT NULL, project TEXT NOT NULL, model TEXT NOT NULL, "
     "upstream TEXT NOT NULL, input INTEGER NOT NULL, cached INTEGER NOT NULL, "
     "output INTEGER NOT NULL, written INTEGER NOT NULL, cost INTEGER NOT NULL, "
-    "unpriced INTEGER NOT NULL, state TEXT NOT NULL, counted INTEGER NOT NULL, counters TEXT, "
+    "unpriced INTEGER NOT NULL, state TEXT NOT NULL, counted INTEGER NOT NULL, "
     "PRIMARY KEY (time, id)) STRICT, WITHOUT ROWID",
+    # A cap that is set late counts what was spent before.
+    "CREATE INDEX ledger_by_key ON ledger (key, time)",
+    "CREATE INDEX ledger_by_project ON ledger (project, time)",
 )
 
 
@@ -57,44 +64,83 @@ _KNOWN: Final = (
     "SELECT EXISTS (SELECT 1 FROM keys WHERE id = ?1 AND revoked IS NULL), "
     "EXISTS (SELECT 1 FROM ledger WHERE id = ?2), (SELECT expires FROM leases WHERE id = ?2)"
 )
-_STANDING: Final = "SELECT spent, reserved FROM counters WHERE name = ?"
-_SET_ASIDE: Final = (
-    "INSERT INTO counters VALUES (?, ?, ?, ?, 0, ?) "
-    "ON CONFLICT (name) DO UPDATE SET reserved = reserved + excluded.reserved"
+_STANDING: Final = (
+    "SELECT spent, reserved FROM counters WHERE scope = ? AND period = ? AND unit = ?"
 )
-_MOVE: Final = "UPDATE counters SET spent = spent + ?, reserved = reserved - ? WHERE name = ?"
+_BEGIN: Final = "INSERT INTO counters VALUES (?, ?, ?, ?, ?)"
+_MOVE: Final = (
+    "UPDATE counters SET spent = spent + iif(unit = 'dollars', ?4, ?5), "
+    "reserved = reserved + iif(unit = 'dollars', ?6, ?7) "
+    "WHERE scope IN ('key:' || ?1, 'project:' || ?2, 'all') "
+    "AND period IN (?3, substr(?3, 1, 7), 'total')"
+)
 _LEASE: Final = (
-    "INSERT OR REPLACE INTO leases VALUES (?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-_HELD: Final = "SELECT cost, input + output, counters FROM leases WHERE id = ?"
+_HOLDER: Final = "key, project, day, cost, input + output, forwarded"
+_HELD: Final = f"SELECT {_HOLDER} FROM leases WHERE id = ?"
 _FORWARD: Final = "UPDATE leases SET forwarded = 1, expires = ? WHERE id = ? AND expires > ?"
 _RENEW: Final = "UPDATE leases SET expires = ? WHERE id = ? AND expires > ?"
 
 _FACTS: Final = "time, id, day, key, key_name, project, model, upstream"
 _BOOK: Final = (
-    f"INSERT INTO ledger SELECT {_FACTS}, ?, ?, ?, ?, ?, ?, 'settled', ?, NULL FROM leases "
+    f"INSERT INTO ledger SELECT {_FACTS}, ?, ?, ?, ?, ?, ?, 'settled', ? FROM leases "
     "WHERE id = ? AND (forwarded OR expires > ?)"
 )
-_END: Final = "DELETE FROM leases WHERE id = ? RETURNING cost, input + output, counters"
+_END: Final = f"DELETE FROM leases WHERE id = ? RETURNING {_HOLDER}"
 _BOOK_OVER: Final = (
     f"INSERT INTO ledger SELECT {_FACTS}, input * forwarded, cached * forwarded, "
     "output * forwarded, written * forwarded, cost * forwarded, unpriced * forwarded, "
-    "CASE WHEN forwarded THEN 'presumed' ELSE 'refunded' END, 0, "
-    "CASE WHEN forwarded THEN counters END FROM leases WHERE expires <= ?"
+    "CASE WHEN forwarded THEN 'presumed' ELSE 'refunded' END, 0 FROM leases WHERE expires <= ?"
 )
-_END_OVER: Final = (
-    "DELETE FROM leases WHERE expires <= ? RETURNING forwarded, cost, input + output, counters"
-)
+_END_OVER: Final = f"DELETE FROM leases WHERE expires <= ? RETURNING {_HOLDER}"
 _PRESUMED: Final = (
-    "SELECT time, cost, input + output, counters FROM ledger WHERE id = ? AND state = 'presumed'"
+    "SELECT time, key, project, day, cost, input + output, 1 FROM ledger "
+    "WHERE id = ? AND state = 'presumed'"
 )
 _PUT_RIGHT: Final = (
     "UPDATE ledger SET input = ?, cached = ?, output = ?, written = ?, cost = ?, unpriced = ?, "
-    "state = 'settled', counted = ?, counters = NULL WHERE time = ? AND id = ?"
+    "state = 'settled', counted = ? WHERE time = ? AND id = ?"
 )
 
-Amounts = Mapping[str, int]
-"""How much stands against each counter, by its name."""
+
+class Held(NamedTuple):
+    """What a claim has set aside, and where it counts."""
+
+    key: str
+    project: str
+    day: str
+    cost: int
+    tokens: int
+    forwarded: int
+
+    def within(self, scope: str, period: str, unit: Unit) -> int:
+        """How much of a counter is its."""
+        if scope not in (key_scope(self.key), project_scope(self.project), ALL):
+            return 0
+        if period not in (self.day, self.day[:7], "total"):
+            return 0
+        return self.cost if unit == "dollars" else self.tokens
+
+
+class Moves:
+    """What is to change in the counters; what concerns the same ones is written once."""
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[str, str, str], list[int]] = {}
+
+    def spend(self, held: Held, cost: int, tokens: int) -> None:
+        self._add(held, (cost, tokens, 0, 0))
+
+    def free(self, held: Held) -> None:
+        self._add(held, (0, 0, -held.cost, -held.tokens))
+
+    def write(self, base: sqlite3.Connection) -> None:
+        base.executemany(_MOVE, [(*where, *sums) for where, sums in self._sums.items()])
+
+    def _add(self, held: Held, amounts: tuple[int, int, int, int]) -> None:
+        before = self._sums.get(held[:3], (0, 0, 0, 0))
+        self._sums[held[:3]] = [one + more for one, more in zip(before, amounts, strict=True)]
 
 
 def reserve(
@@ -106,13 +152,12 @@ def reserve(
     if expires is not None and expires <= now:
         sweep(base, now)
         return Unknown()
-    before = {} if expires is None else _held(base, claim.id)
+    before = None if expires is None else Held(*base.execute(_HELD, (claim.id,)).fetchone())
     full = _full(base, claim, before, now)
     if full is not None and sweep(base, now):
         full = _full(base, claim, before, now)
     if full is None:
-        _move(base, ((name, 0, amount) for name, amount in before.items()))
-        _take(base, claim, now + lease, now)
+        _take(base, claim, before, now + lease, now)
     return full
 
 
@@ -125,89 +170,88 @@ def renew(base: sqlite3.Connection, ids: Sequence[str], lease: float, now: float
 
 
 def settle(base: sqlite3.Connection, settlements: Sequence[Settlement], now: float) -> None:
+    moves = Moves()
     for settlement in settlements:
         bill = settlement.bill
         values = (*_figures(bill), settlement.is_counted, settlement.id, now)
         if base.execute(_BOOK, values).rowcount:
-            [(cost, tokens, counters)] = base.execute(_END, (settlement.id,)).fetchall()
-            held = _amounts(cost, tokens, counters)
-            _move(base, ((name, _of(name, bill), amount) for name, amount in held.items()))
+            [ended] = base.execute(_END, (settlement.id,)).fetchall()
+            held = Held(*ended)
+            moves.free(held)
+            moves.spend(held, bill.micro_dollars, bill.tokens)
         else:
-            _put_right(base, settlement)
+            _put_right(base, settlement, moves)
+    moves.write(base)
 
 
 def sweep(base: sqlite3.Connection, now: float) -> int:
     """Give back what was never sent, and charge in full what was; says how many were over."""
     over: int = base.execute(_BOOK_OVER, (now,)).rowcount
     if over:
-        for forwarded, cost, tokens, counters in base.execute(_END_OVER, (now,)).fetchall():
-            held = _amounts(cost, tokens, counters)
-            _move(base, ((name, forwarded * amount, amount) for name, amount in held.items()))
+        moves = Moves()
+        for ended in base.execute(_END_OVER, (now,)).fetchall():
+            held = Held(*ended)
+            moves.free(held)
+            moves.spend(held, held.forwarded * held.cost, held.forwarded * held.tokens)
+        moves.write(base)
     return over
 
 
-def _full(base: sqlite3.Connection, claim: Claim, before: Amounts, now: float) -> Full | None:
+def _full(base: sqlite3.Connection, claim: Claim, before: Held | None, now: float) -> Full | None:
     """The first cap without room for a claim, if what it held before were given back."""
-    for name, scope, cap in _counted(claim, now):
-        spent, reserved = base.execute(_STANDING, (name,)).fetchone() or (0, 0)
-        reserved -= before.get(name, 0)
+    periods = _periods(int(now // DAY))
+    for scope, cap in claim.caps:
+        period = periods[cap.period]
+        spent, reserved = _standing(base, scope, period, cap.unit)
+        reserved -= 0 if before is None else before.within(scope, period, cap.unit)
         if spent + reserved + claim.worst.amount(cap.unit) > cap.most:
             return Full(scope, cap, spent, reserved, opens_at(cap.period, now))
     return None
 
 
-def _take(base: sqlite3.Connection, claim: Claim, expires: float, now: float) -> None:
-    # Two caps of one scope can count the same thing in the same time; it is counted once.
-    counted = {name: (scope, cap) for name, scope, cap in _counted(claim, now)}
-    periods = _periods(int(now // DAY))
-    for name, (scope, cap) in counted.items():
-        amount = claim.worst.amount(cap.unit)
-        base.execute(_SET_ASIDE, (name, scope, cap.unit, periods[cap.period], amount))
+def _standing(base: sqlite3.Connection, scope: str, period: str, unit: Unit) -> tuple[int, int]:
+    """What is spent and reserved; a counter that nobody asked for before is begun."""
+    found: tuple[int, int] | None
+    found = base.execute(_STANDING, (scope, period, unit)).fetchone()
+    if found is None:
+        found = _sum(base, "ledger", scope, period, unit), _sum(base, "leases", scope, period, unit)
+        base.execute(_BEGIN, (scope, period, unit, *found))
+    return found
+
+
+def _sum(base: sqlite3.Connection, table: str, scope: str, period: str, unit: Unit) -> int:
+    column, _, name = scope.partition(":")
+    whose = "? = 'all'" if scope == ALL else f"{column} = ?"
+    amount = "cost" if unit == "dollars" else "input + output"
+    found = base.execute(
+        f"SELECT coalesce(sum({amount}), 0) FROM {table} WHERE {whose} AND time >= ? AND time < ?",
+        (ALL if scope == ALL else name, *_span(period)),
+    )
+    total: int = found.fetchone()[0]
+    return total
+
+
+def _take(
+    base: sqlite3.Connection, claim: Claim, before: Held | None, expires: float, now: float
+) -> None:
+    day, worst = _periods(int(now // DAY))["day"], claim.worst
+    if before is not None:
+        base.execute(_MOVE, (*before[:3], 0, 0, -before.cost, -before.tokens))
+    base.execute(_MOVE, (claim.key, claim.project, day, 0, 0, worst.micro_dollars, worst.tokens))
+    # What a first upstream was sent may have been charged, though a second one is asked now.
+    forwarded = 0 if before is None else before.forwarded
     who = (claim.key, claim.key_name, claim.project, claim.model, claim.upstream)
-    names = json.dumps(list(counted))
-    values = (claim.id, expires, now, periods["day"], *who, *_figures(claim.worst), names)
-    base.execute(_LEASE, values)
+    base.execute(_LEASE, (claim.id, expires, forwarded, now, day, *who, *_figures(worst)))
 
 
-def _put_right(base: sqlite3.Connection, settlement: Settlement) -> None:
+def _put_right(base: sqlite3.Connection, settlement: Settlement, moves: Moves) -> None:
     found = base.execute(_PRESUMED, (settlement.id,)).fetchone()
     if found is None:
         return
-    time, cost, tokens, counters = found
-    bill = settlement.bill
+    time, *charged = found
+    held, bill = Held(*charged), settlement.bill
     base.execute(_PUT_RIGHT, (*_figures(bill), settlement.is_counted, time, settlement.id))
-    charged = _amounts(cost, tokens, counters)
-    _move(base, ((name, _of(name, bill) - amount, 0) for name, amount in charged.items()))
-
-
-def _move(base: sqlite3.Connection, moves: Iterable[tuple[str, int, int]]) -> None:
-    """Spend the one amount and free the other, counter by counter."""
-    for name, spent, freed in moves:
-        base.execute(_MOVE, (spent, freed, name))
-
-
-def _held(base: sqlite3.Connection, id: str) -> Amounts:
-    return _amounts(*base.execute(_HELD, (id,)).fetchone())
-
-
-def _amounts(cost: int, tokens: int, counters: str) -> Amounts:
-    return {name: cost if _unit(name) == "dollars" else tokens for name in json.loads(counters)}
-
-
-def _of(name: str, bill: Bill) -> int:
-    return bill.amount(_unit(name))
-
-
-def _unit(name: str) -> Unit:
-    """What a counter counts; its name ends with it."""
-    return "dollars" if name.endswith("/dollars") else "tokens"
-
-
-def _counted(claim: Claim, now: float) -> Iterator[tuple[str, str, Cap]]:
-    """What a claim counts against: the counter's name, its scope and the cap."""
-    periods = _periods(int(now // DAY))
-    for scope, cap in claim.caps:
-        yield counter_name(scope, cap.unit, periods[cap.period]), scope, cap
+    moves.spend(held, bill.micro_dollars - held.cost, bill.tokens - held.tokens)
 
 
 def _figures(bill: Bill) -> tuple[int, int, int, int, int, bool]:
@@ -220,6 +264,16 @@ def _figures(bill: Bill) -> tuple[int, int, int, int, int, bool]:
 def _periods(day: int) -> dict[Period, str]:
     """The periods that run on a day, counted from 1970."""
     return {period: period_name(period, day * DAY) for period in get_args(Period)}
+
+
+def _span(period: str) -> tuple[float, float]:
+    """The first moment of a day or month, and the first one after it."""
+    if period == "total":
+        return 0.0, float("inf")
+    kind: Period = "month" if len(period) == len("2026-11") else "day"
+    begin = datetime.fromisoformat(period if kind == "day" else f"{period}-01")
+    first = begin.replace(tzinfo=UTC).timestamp()
+    return first, opens_at(kind, first) or float("inf")
 
 
 def running_periods(now: float) -> tuple[str, ...]:

