@@ -194,7 +194,9 @@ def caps(bench: Bench) -> Table:
         rows.append(row)
     formats = dict.fromkeys([f"{server.name} µs" for server in bench.servers], ",.0f")
     ratios = dict.fromkeys([f"{name} ÷ relay" for name in capped], ".2f")
-    target = f"target of {capped[0]} ÷ relay: ≤ {CAPS_TARGET}; what stores take themselves is not in"
+    target = (
+        f"target of {capped[0]} ÷ relay: ≤ {CAPS_TARGET}; what stores take themselves is not in"
+    )
     return Table("Gateway: CPU per request", rows, formats | ratios, [target, how_busy()])
 
 

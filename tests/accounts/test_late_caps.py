@@ -222,7 +222,7 @@ async def test_a_cap_that_is_set_while_many_spend_misses_nothing(replica: Replic
     ids=["zero byte", "half a pair", "halves", "long", "long and wide"],
 )
 async def test_text_that_cannot_be_stored_is_replaced(books: Books, odd: str, kept: str) -> None:
-    asked = replace(claim("r", 6, TEN, model=odd, upstream=odd), key_name=odd)
+    asked = claim("r", 6, TEN, model=odd, upstream=odd)._replace(key_name=odd)
     assert await books.reserve(asked, LONG) is None
     assert await books.forward("r", LONG)
     await books.settle([settled("r", 5)])
@@ -249,7 +249,7 @@ async def test_a_claim_of_a_number_that_nobody_means_fits_no_cap(books: Books) -
         cap = (OWN, Cap(LARGEST, unit))
         for number in (LARGEST + 1, 2**53 + 1, 2**63, 10**40):
             worst = Bill(Usage(output=number), number)
-            asked = replace(claim("r", 0, cap), worst=worst)
+            asked = claim("r", 0, cap)._replace(worst=worst)
             assert await books.reserve(asked, LONG) == Full(*cap, 0, 0, None)
 
 

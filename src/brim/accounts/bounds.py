@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 from brim.accounts.caps import ALL, LARGEST, key_scope, project_scope
@@ -49,7 +48,7 @@ def bounded(claim: Claim) -> Claim:
 
 def bounded_settlements(settlements: Sequence[Settlement]) -> list[Settlement]:
     return [
-        replace(one, id=plain(one.id), bill=bill)
+        one._replace(id=plain(one.id), bill=bill)
         if (bill := bounded_bill(one.bill)) is not one.bill or not _is_plain(one.id)
         else one
         for one in settlements

@@ -13,7 +13,7 @@ beginning: when its lease is over it is charged in full.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from brim.accounts.caps import Cap, Unit
 from brim.usage import Usage
@@ -49,8 +49,7 @@ class Bill:
         return self.micro_dollars if unit == "dollars" else self.tokens
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """A request that wants to be sent, and what it may come to."""
 
     id: str
@@ -85,8 +84,7 @@ class Unknown:
     """Why a claim was not taken: its key was revoked, or the books do not know it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
+class Settlement(NamedTuple):
     """What a request came to in the end."""
 
     id: str

@@ -345,7 +345,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := brim.clock();
 BEGIN
-    -- A second claim by this name may be about to take the place of the first: wait for it to look anew.
+    -- A second claim by this name may be about to take the place of the first: wait for that.
     PERFORM 1 FROM brim.leases l WHERE l.id = claim FOR UPDATE;
     UPDATE brim.leases l SET is_forwarded = true, expires = now + brim.seconds(lease)
     WHERE l.id = claim AND l.expires > now;

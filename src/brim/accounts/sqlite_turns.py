@@ -10,8 +10,7 @@ import asyncio
 import random
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
@@ -25,8 +24,7 @@ _LONGEST: Final = 0.02
 """Seconds between two tries; from the first to the last they grow."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
+class _Job(NamedTuple):
     work: Work[Any]
     done: asyncio.Future[Any]
     until: float

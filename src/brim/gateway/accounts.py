@@ -35,7 +35,7 @@ RETRY: Final = 1.0
 """Seconds between tries to reach books that are away."""
 MOST_SETTLED: Final = 500
 """Settlements that are booked together."""
-SHOWN: Final = ("x-api-key", "authorization", "api-key")
+SHOWN: Final = frozenset(("x-api-key", "authorization", "api-key"))
 """Where clients put their key."""
 
 log = logging.getLogger("brim.gateway")
@@ -292,14 +292,15 @@ class Accounts:
 
 def secret_in(given: Given) -> str | None:
     """The key that a client shows; one of this gateway, where it shows several."""
-    shown = [value for name in SHOWN if (value := given.named(name))]
-    secrets = [_bare(value) for value in shown]
-    return next((each for each in secrets if each.startswith(PREFIX)), next(iter(secrets), None))
-
-
-def _bare(value: str) -> str:
-    scheme, _, rest = value.strip().partition(" ")
-    return rest.strip() if scheme.lower() == "bearer" else value.strip()
+    found: str | None = None
+    for name, value in given.passed:
+        if name in SHOWN and value:
+            scheme, _, rest = value.strip().partition(" ")
+            secret = rest.strip() if scheme.lower() == "bearer" else value.strip()
+            if secret.startswith(PREFIX):
+                return secret
+            found = found or secret
+    return found
 
 
 def _stranger(said: str) -> FaultError:

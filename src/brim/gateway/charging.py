@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 from brim.accounts.caps import LARGEST, micro_dollars
 from brim.accounts.claims import Bill, Claim, Settlement
 from brim.gateway.faults import FaultError
-from brim.usage import Price, Usage, cost
+from brim.usage import Usage
 
 if TYPE_CHECKING:
+    from decimal import Decimal
+
     from brim.accounts.keys import Access
     from brim.gateway.accounts import Accounts
     from brim.gateway.fitting import Outgoing
     from brim.gateway.lanes import Lane
     from brim.gateway.records import Record
+    from brim.usage import Price
 
 NOTHING: Final = Bill()
 CHOICES: Final = ("n", "best_of")
@@ -62,7 +65,7 @@ class Charge:
             access.key.project,
             lane.model,
             lane.upstream.name,
-            self._lost + worst,
+            self._lost + worst if self._lost.tokens else worst,
             access.caps,
         )
         try:
@@ -120,9 +123,10 @@ def worst_bill(lane: Lane, out: Outgoing) -> Bill:
     output = longest_answer(out.body, out.reading.form.REPLY_KEYS, budget.reply)
     usage = Usage(input=prompt, output=output)
     price = lane.target.price_for(prompt)
-    dearest = None if price is None else _dearest(price)
-    total = cost(usage, dearest)
-    return Bill(usage, is_unpriced=True) if total is None else Bill(usage, micro_dollars(total))
+    if price is None or price.input is None or price.output is None:
+        return Bill(usage, is_unpriced=True)
+    # Dollars for a million tokens are micro-dollars for one.
+    return Bill(usage, math.ceil(prompt * _dearest(price) + output * price.output))
 
 
 def _doubt(lane: Lane, out: Outgoing) -> int:
@@ -136,24 +140,22 @@ def _doubt(lane: Lane, out: Outgoing) -> int:
     return doubt if lane.is_guessed else min(doubt, plan.budget.margin)
 
 
-def _dearest(price: Price) -> Price:
-    """Every token of the prompt at the most that one can cost."""
-    known = [rate for rate in (price.input, price.cached, price.written) if rate is not None]
-    return Price(input=max(known) if price.input is not None else None, output=price.output)
+def _dearest(price: Price) -> Decimal:
+    """The most that a token of the prompt can cost."""
+    return max(rate for rate in (price.input, price.cached, price.written) if rate is not None)
 
 
 def longest_answer(body: Mapping[str, Any], keys: Sequence[str], reply: int) -> int:
     """Tokens of all answers that a body asks for; where it sets no bound, as much as is kept."""
-    bounds = filter(_is_number, map(body.get, (*keys, OWN_BOUND)))
-    choices = filter(_is_number, map(body.get, CHOICES))
+    bounds = [body[key] for key in (*keys, OWN_BOUND) if key in body and _is_number(body[key])]
+    choices = [body[key] for key in CHOICES if key in body and _is_number(body[key])]
     return min(max(bounds, default=reply) * max(choices, default=1), LONGEST)
 
 
 def check_bounds(body: Mapping[str, Any], keys: Sequence[str]) -> None:
     """A fault where a server could take what bounds the answers for any number, or for none."""
     for key in (*keys, OWN_BOUND, *CHOICES):
-        value = body.get(key)
-        if value is not None and not _is_number(value):
+        if key in body and body[key] is not None and not _is_number(body[key]):
             said = f"this key has caps, and `{key}` is not a whole number above 0"
             raise FaultError(400, "invalid_request", said, param=key)
 

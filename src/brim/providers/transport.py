@@ -537,7 +537,7 @@ class _Connector(aiohttp.TCPConnector):
             try:
                 await ready()
             except BaseException:
-                connection.close()
+                connection.release()
                 raise
         _line.set("kept" if connection.protocol in self._known else "new")
         self._known.add(connection.protocol)
