@@ -141,7 +141,7 @@ def test_a_ledger_that_is_slow_to_read_is_read_once_for_all_who_look() -> None:
         sums = Sums(books)
         today = date(2026, 11, 15)
         found = await asyncio.gather(*(sums.since(today) for _ in range(20)))
-        assert all(each is found[0] for each in found)
+        assert all(each == found[0] for each in found)
         await sums.since(date(2026, 11, 1))
         await books.close()
         return books.read

@@ -5,6 +5,8 @@ keys       who: stored as a hash, shown once
 claims     what is set aside before a request is sent, and what it came to
 bounds     what a claim may hold, so that every store can keep it
 books      what every store does
+bounds     claims as every store can keep them
+standing   every cap, with what counts against it now
 sqlite_books, postgres_books, redis_books     the stores: one machine, or many
 
 Nothing here knows the gateway. What is decided (which cap is full, what becomes of a lease) is

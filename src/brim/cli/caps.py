@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from brim.accounts.caps import ALL, Cap, dollars, key_scope, project_scope
+from brim.accounts.standing import standings
 from brim.errors import InputError
 from brim.ledger import money
 
 if TYPE_CHECKING:
     from brim.accounts.books import Books
-    from brim.accounts.caps import Period
-    from brim.accounts.claims import Counter
     from brim.accounts.keys import Key
 
 
@@ -47,7 +46,11 @@ class Snapshot:
 
     @classmethod
     async def of(cls, books: Books) -> Snapshot:
-        return cls(await books.keys(), standings(await books.caps(), await books.counters()))
+        found: dict[str, list[Standing]] = {}
+        for each in await standings(books):
+            standing = Standing(each.cap, each.spent, each.reserved)
+            found.setdefault(each.scope, []).append(standing)
+        return cls(await books.keys(), found)
 
     @property
     def living(self) -> list[Key]:
@@ -98,19 +101,6 @@ def parsed_caps(words: Iterable[str]) -> tuple[Cap, ...]:
     return tuple(caps.values())
 
 
-def standings(
-    caps: Mapping[str, Sequence[Cap]], counters: Iterable[Counter]
-) -> dict[str, tuple[Standing, ...]]:
-    """The caps of each scope, with what the counters of now say."""
-    found = {(each.scope, each.unit, _period_of(each)): each for each in counters}
-
-    def standing(scope: str, cap: Cap) -> Standing:
-        counter = found.get((scope, cap.unit, cap.period))
-        return Standing(cap, counter.spent, counter.reserved) if counter else Standing(cap)
-
-    return {scope: tuple(standing(scope, cap) for cap in own) for scope, own in caps.items()}
-
-
 def said(standings: Iterable[Standing]) -> str:
     return "; ".join(map(str, standings))
 
@@ -121,10 +111,3 @@ def _kind(cap: Cap) -> dict[str, Any]:
 
 def _amount(number: int, cap: Cap) -> str:
     return money(dollars(number)) if cap.unit == "dollars" else f"{number:,}"
-
-
-def _period_of(counter: Counter) -> Period:
-    """Told by the name and not by a clock: that of the books may stand in another day."""
-    if counter.period == "total":
-        return "total"
-    return "day" if counter.period.count("-") == 2 else "month"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -20,6 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from brim.accounts.caps import Cap, Unit, dollars, key_scope, opens_at, project_scope
+from brim.accounts.standing import standings
 from brim.gateway import bodies
 from brim.gateway.faults import FaultError
 
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from brim.accounts.books import Books
-    from brim.accounts.claims import By, Counter, Spent
+    from brim.accounts.claims import By, Spent
     from brim.accounts.keys import Key
+    from brim.accounts.standing import Standing
     from brim.gateway.app import Gateway
     from brim.gateway.lanes import Lane
 
@@ -39,7 +41,7 @@ ASSETS: Final = "/brim/page/"
 MOST_DAYS: Final = 366
 MOST_ROWS: Final = 500
 """Keys, caps, models and so on that are told of; the rest is only counted."""
-MOST_KEPT: Final = 8
+MOST_KEPT: Final = 64
 PAUSE: Final = 9.0
 """Times as long as the ledger took to read, it is not read again."""
 
@@ -127,7 +129,7 @@ class Showing:
         accounts = self._gateway.accounts
         told = {}
         if accounts.is_required:
-            told = await _told(accounts.books, await self._sums.since(since))
+            told = await _told(accounts.books, self._sums, since)
         return _json({"object": "brim.spending", "since": since.isoformat(), **_NOTHING, **told})
 
     async def lanes(self, _: Request) -> Response:
@@ -157,6 +159,7 @@ def _json(content: Mapping[str, Any]) -> Response:
 
 SUMS: Final[tuple[By, ...]] = ("day", "key", "model", "project")
 _Summed = Mapping["By", Sequence["Spent"]]
+_Asked = tuple[tuple["By", ...], "date | None"]
 _NOTHING: Final[Mapping[str, Any]] = {
     "has_accounts": False,
     "keys": [],
@@ -176,26 +179,31 @@ class Sums:
     def __init__(self, books: Books) -> None:
         self._books = books
         self._reading = asyncio.Lock()
-        self._kept: dict[date, tuple[float, _Summed]] = {}
+        self._kept: dict[_Asked, tuple[float, Sequence[Spent]]] = {}
 
     async def since(self, day: date) -> _Summed:
+        return {by: await self.spent((by,), day) for by in SUMS}
+
+    async def spent(self, by: Sequence[By], since: date | None) -> Sequence[Spent]:
+        asked = tuple(by), since
         async with self._reading:
             begun = time.monotonic()
-            until, summed = self._kept.get(day, (0.0, {}))
+            until, summed = self._kept.get(asked, (0.0, ()))
             if begun < until:
                 return summed
-            summed = {by: await self._books.spent((by,), day) for by in SUMS}
+            summed = await self._books.spent(by, since)
             if len(self._kept) >= MOST_KEPT:
                 self._kept.clear()
             now = time.monotonic()
-            self._kept[day] = now + PAUSE * (now - begun), summed
+            self._kept[asked] = now + PAUSE * (now - begun), summed
             return summed
 
 
-async def _told(books: Books, summed: _Summed) -> dict[str, Any]:
+async def _told(books: Books, ledger: Sums, since: date) -> dict[str, Any]:
+    summed = await ledger.since(since)
     keys, caps = await books.keys(), await books.caps()
     names = {key.id: key.name for key in keys}
-    held = list(_held(caps, await books.counters(), names))
+    held = [_held(standing, names) for standing in await standings(books, ledger.spent)]
     told: dict[str, list[dict[str, Any]]] = {
         "keys": [_key(key, caps) for key in reversed(keys)],
         "caps": sorted(held, key=_by_fullness, reverse=True),
@@ -220,31 +228,20 @@ def _key(key: Key, caps: Mapping[str, Iterable[Cap]]) -> dict[str, Any]:
     }
 
 
-def _held(
-    caps: Mapping[str, Iterable[Cap]], counters: Iterable[Counter], names: Mapping[str, str]
-) -> Iterator[dict[str, Any]]:
-    """Every cap, with what stands against it in the period that runs now."""
-    against = {(each.scope, each.unit, _kind(each.period)): each for each in counters}
-    now = time.time()
-    for scope, held in caps.items():
-        for cap in held:
-            counter = against.get((scope, cap.unit, cap.period))
-            yield {
-                "scope": scope,
-                **_subject(scope, names),
-                "cap": str(cap),
-                "unit": cap.unit,
-                "period": cap.period,
-                "most": _amount(cap.most, cap.unit),
-                "spent": _amount(counter.spent if counter else 0, cap.unit),
-                "reserved": _amount(counter.reserved if counter else 0, cap.unit),
-                "opens": opens_at(cap.period, now),
-            }
-
-
-def _kind(period: str) -> str:
-    """Whether the name of a period is that of a day, of a month, or of all time."""
-    return {10: "day", 7: "month"}.get(len(period), period)
+def _held(standing: Standing, names: Mapping[str, str]) -> dict[str, Any]:
+    """A cap, with what stands against it in the period that runs now."""
+    cap = standing.cap
+    return {
+        "scope": standing.scope,
+        **_subject(standing.scope, names),
+        "cap": str(cap),
+        "unit": cap.unit,
+        "period": cap.period,
+        "most": _amount(cap.most, cap.unit),
+        "spent": _amount(standing.spent, cap.unit),
+        "reserved": _amount(standing.reserved, cap.unit),
+        "opens": opens_at(cap.period, time.time()),
+    }
 
 
 def _subject(scope: str, names: Mapping[str, str]) -> dict[str, str]:
