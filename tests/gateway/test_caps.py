@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from brim.accounts.caps import ALL, project_scope
-from brim.gateway import accounts as gateway_accounts
+from brim.gateway import admission
 from brim.testing import Fault, Say, Scripted
 from tests.gateway.accounts import (
     COST,
@@ -185,7 +185,7 @@ def test_all_caps_that_apply_count(tight: str, whose: str) -> None:
 
 
 def test_a_cap_that_is_changed_counts_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway_accounts, "FRESH", 0.0)
+    monkeypatch.setattr(admission, "FRESH", 0.0)
     secret = secret_of("anna", dollars(WORST))
     with before() as (gateway, _):
         assert [say_hi(gateway, secret).status_code for _ in range(2)] == [200, 429]

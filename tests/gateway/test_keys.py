@@ -21,6 +21,7 @@ from click.testing import CliRunner
 from brim.cli import main
 from brim.config import Config, UpstreamConfig
 from brim.gateway import accounts as gateway_accounts
+from brim.gateway import admission as gateway_admission
 from brim.gateway.app import accounts_of, asks_for_keys
 from brim.gateway.faults import FaultError
 from brim.gateway.heads import given
@@ -355,18 +356,19 @@ def test_other_machines_are_let_in_only_where_keys_are_asked_for(
 def test_many_wrong_keys_are_not_remembered_without_bound(
     anna: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway_accounts, "MOST_KNOWN", 20)
+    monkeypatch.setattr(gateway_admission, "MOST_KNOWN", 20)
     environment = {"BRIM_STATE": str(books_file().parent)}
 
     async def known() -> int:
         accounts = accounts_of(config_of().gateway, environment)
+        admission = gateway_admission.Admission(accounts)
         await accounts.start()
         for number in range(100):
             with pytest.raises(FaultError):
-                await accounts.admit(_shown(f"brim-{number}"))
-        assert (await accounts.admit(_shown(anna))).key.name == "anna"
+                await admission.client(_shown(f"brim-{number}"))
+        assert (await admission.client(_shown(anna))).key.name == "anna"
         await accounts.stop()
-        return len(accounts._known)
+        return len(admission._known)
 
     assert asyncio.run(known()) == 20
 

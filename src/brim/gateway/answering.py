@@ -109,12 +109,11 @@ class Answering(ABC):
     def _query(self) -> str:
         return self._scope["query_string"].decode("latin-1")  # type: ignore[no-any-return]
 
-    async def _admitted(self) -> Access | None:
+    async def _admitted(self, *, anew: bool = False) -> Access | None:
         """Who asks; None where no keys are asked for."""
-        accounts = self.gateway.accounts
-        if not accounts.is_required:
+        if not self.gateway.accounts.is_required:
             return None
-        access = await accounts.admit(self.given)
+        access = await self.gateway.admission.client(self.given, anew=anew)
         self.record.key, self.record.project = access.key.name, access.key.project or None
         return access
 

@@ -15,6 +15,7 @@ from starlette.routing import Route
 from brim.accounts import FILE, books_at
 from brim.gateway import logs
 from brim.gateway.accounts import Accounts
+from brim.gateway.admission import Admission
 from brim.gateway.beside import Beside
 from brim.gateway.exchange import Exchange
 from brim.gateway.forms import CHAT, PATHS
@@ -77,6 +78,7 @@ class Gateway:
         )
         named = {name for upstream in config.upstreams.values() for name in upstream.models}
         self.accounts = accounts_of(settings, environment)
+        self.admission = Admission(self.accounts)
         self.metrics = Metrics(named, self.lanes, self.running)
         self.accounts.take_down = self.book
         self._pause = min(SWEEP, settings.lease_seconds / 3)
