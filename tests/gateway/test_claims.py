@@ -131,7 +131,7 @@ def test_where_nobody_knows_the_window_such_a_conversation_is_refused() -> None:
     ):
         kept = {"previous_response_id": "resp_1", "model": "own"}
         answer = say_hi(gateway, secret, RESPONSES, **kept)
-        assert (answer.status_code, code_of(RESPONSES, answer)) == (400, "uncountable")
+        assert (answer.status_code, code_of(RESPONSES, answer)) == (403, "uncountable")
         assert "upstreams.upstream-1.window" in answer.text
         assert say_hi(gateway, secret, RESPONSES, model="own").status_code == 200
         assert len(provider.requests) == 1

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from brim.overflow import Overflow
     from brim.providers.transport import Connection
 
+NO_ANSWER: Final = 300
+"""From this status on, whatever comes is no answer of a model."""
 HELD_SECONDS: Final = 5.0
 """A stream that has begun is held back no longer than this for a refusal that may still come."""
 
@@ -67,7 +69,9 @@ class Arrived(NamedTuple):
     @property
     def is_answer(self) -> bool:
         """Whether the model was asked, and answered."""
-        return self.response.status < 400 and self.overflow is None and not self.says_not_now
+        if self.response.status >= NO_ANSWER:
+            return False
+        return self.overflow is None and not self.says_not_now
 
 
 class Delivery:
@@ -195,6 +199,7 @@ class Delivery:
         if marks is not None:
             extras = extras._replace(cache_marks=marks)
         if self._charge is not None and self._charge.is_capped:
+            self._charge.check(asked.body, asked.form.wire)
             extras = extras._replace(reply_key=lane.upstream.reply_key(asked.form))
         policy, least, reported = self._policy(lane), wire.least_reply(asked.body), None
         fitter = lane.fitter(policy, least)
@@ -271,7 +276,7 @@ class Delivery:
             host, status = connection.endpoint.host, response.status
             raise ProviderError(f"{host} answered with status {status}, which is no answer.")
         secret = secret_of(connection.endpoint)
-        if response.status >= 300:
+        if response.status >= NO_ANSWER:
             self.under_way = None
             raw = await connection.whole(response, bound=LARGEST_ERROR, cut=True)
             overflow = overflow_of(response.status, raw)

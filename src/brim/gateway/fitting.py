@@ -17,14 +17,16 @@ from brim.errors import ContextOverflowError
 from brim.fitter import tools_of
 from brim.gateway import bodies
 from brim.gateway.forms import CHAT, MESSAGES
+from brim.gateway.pricing import is_doubled
 from brim.learning import is_text
 from brim.planning import CountJob, Reported, expected
 from brim.policies import OFF
-from brim.wire import build_anthropic
+from brim.wire import build_anthropic, openai_responses
 
 if TYPE_CHECKING:
     from brim.fitter import Fitter, Reading
     from brim.gateway.forms import Form
+    from brim.messages import Message
     from brim.plan import Plan
     from brim.planning import Ask
 
@@ -176,6 +178,13 @@ class Outgoing(NamedTuple):
         return wire.is_fittable(self.reading.body, self.reading.form)
 
     @property
+    def is_open_ended(self) -> bool:
+        """Whether the upstream adds to the prompt what does not stand in the body."""
+        if _runs_there(self.body) or any(map(_has_hidden_file, self.plan.sent)):
+            return True
+        return self.reading.form is openai_responses and openai_responses.refers(self.body)
+
+    @property
     def is_plain(self) -> bool:
         """Whether the upstream counts nothing but what brim counts too."""
         return self.is_whole and is_text(self.plan) and not _runs_there(self.body)
@@ -198,6 +207,11 @@ def _runs_there(body: Mapping[str, Any]) -> bool:
     return bool(kinds - OWN_TOOLS) or any(body.get(key) for key in ADDING)
 
 
+def _has_hidden_file(message: Message) -> bool:
+    """Whether a turn names a file that the upstream has or fetches, and brim does not see."""
+    return any(media.kind == "file" and not media.size for media in message.media)
+
+
 def outgoing(reading: Reading, plan: Plan, asked: Asked, extras: Extras) -> Outgoing:
     """The bytes that a plan sends: the client's own where nothing had to change."""
     form = asked.form
@@ -210,6 +224,8 @@ def outgoing(reading: Reading, plan: Plan, asked: Asked, extras: Extras) -> Outg
     hides = hides and not bodies.asks_for_usage(body)
     if hides:
         body, unchanged = bodies.with_usage(body, unchanged)
+    if extras.reply_key is not None and unchanged is not None and is_doubled(unchanged, body):
+        unchanged = None
     if extras.reply_key is not None and not _says_how_long(body, form):
         body, unchanged = bodies.with_number(body, unchanged, extras.reply_key, plan.budget.reply)
     raw = bodies.written(body) if unchanged is None else unchanged

@@ -44,6 +44,14 @@ def fittable(body: Mapping[str, Any]) -> bool:
     return not body.get("previous_response_id") and not body.get("conversation")
 
 
+def refers(body: Mapping[str, Any]) -> bool:
+    """Whether items stand on the server, and only their names here."""
+    items = body.get(MESSAGES)
+    return isinstance(items, list | tuple) and any(
+        isinstance(item, Mapping) and _is_reference(item) for item in items
+    )
+
+
 class Reader:
     """Reads a conversation that grows, each item of it once."""
 

@@ -1,0 +1,153 @@
+"""Pricing: what a request may come to at most, by all fields of its body that cost.
+
+A key with caps may not send what nobody can bound: answers without end, tools that the upstream
+runs and charges for by itself, dearer service than the price list is of. Everything that is known
+to cost stands in the tables here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
+
+from brim.accounts.claims import Bill
+from brim.fitter import tools_of
+from brim.gateway.faults import FaultError
+from brim.usage import Usage
+
+if TYPE_CHECKING:
+    from brim.gateway.fitting import Outgoing
+    from brim.gateway.lanes import Lane
+    from brim.usage import Price
+    from brim.wire import Format
+
+CHOICES: Final = ("n", "best_of")
+"""How many answers a body asks for."""
+OWN_BOUND: Final = "n_predict"
+"""llama.cpp's own name for the length of an answer, which goes before all others there."""
+HOSTED: Final = (
+    *("web_search", "web_fetch", "code_execution", "code_interpreter", "file_search"),
+    *("image_generation", "mcp", "tool_search", "x_search", "google_search", "url_context"),
+)
+"""How the types of tools begin that upstreams run themselves, as often as they like, for a fee."""
+HOSTING: Final = ("mcp_servers", "web_search_options", "plugins")
+"""Fields that ask for such tools."""
+CHOOSING: Final = ("models",)
+"""Fields by which an upstream may take another model than the one that was claimed."""
+TIER: Final = "service_tier"
+LIST_PRICED: Final = (None, "auto", "default", "flex", "standard", "standard_only")
+"""Kinds of service that cost no more than the list says."""
+NAMES: Final = frozenset(
+    (
+        *("max_tokens", "max_completion_tokens", "max_output_tokens", OWN_BOUND, *CHOICES),
+        *("model", "tools", "background", "stream", TIER, *HOSTING, *CHOOSING),
+    )
+)
+"""All fields of a body that decide what it costs."""
+ADDED: Final = 1_000
+"""Tokens that a server may add to a prompt by itself."""
+LONGEST: Final = 1 << 40
+"""Tokens beyond which nobody answers; a sum of more could not be kept."""
+LASTING: Final = b'"1h"'
+"""How a body asks for a cache that is kept for an hour, which costs twice the prompt."""
+
+
+def check_countable(body: Mapping[str, Any], form: Format, *, in_dollars: bool) -> None:
+    """A fault where nobody can say what a body may come to; it is for keys with caps."""
+    for name in body:
+        if name not in NAMES and isinstance(name, str) and name.lower() in NAMES:
+            raise _unbounded(f"`{name}` would be taken for `{name.lower()}` by some servers", name)
+    for name in (*form.REPLY_KEYS, OWN_BOUND, *CHOICES):
+        if name in body and body[name] is not None and not _is_number(body[name]):
+            said = f"this key has caps, and `{name}` is not a whole number above 0"
+            raise FaultError(400, "invalid_request", said, param=name)
+    if body.get("background"):
+        raise _unbounded("an answer in the background tells nobody what it took", "background")
+    for name in CHOOSING:
+        if body.get(name):
+            raise _unbounded(f"with `{name}` the upstream chooses what is asked", name)
+    if in_dollars and body.get(TIER) not in LIST_PRICED:
+        raise _unbounded(f"this `{TIER}` costs more than the price list says", TIER)
+    for name in _hosted(body):
+        raise _unbounded(f"what `{name}` takes is up to the upstream that runs it", "tools")
+
+
+def _hosted(body: Mapping[str, Any]) -> Iterator[str]:
+    """What a body lets its upstream run."""
+    for tool in tools_of(body):
+        kind = tool.get("type") if isinstance(tool, Mapping) else None
+        if isinstance(kind, str) and kind.startswith(HOSTED):
+            yield kind
+    yield from (name for name in HOSTING if body.get(name))
+
+
+def _unbounded(why: str, param: str) -> FaultError:
+    said = f"this key has caps, and {why}; leave it out, or use a key without caps"
+    return FaultError(403, "uncountable", said, param=param)
+
+
+def is_doubled(raw: bytes, body: Mapping[str, Any]) -> bool:
+    """Whether a field that costs may stand there twice: brim reads the last, others the first."""
+    return any(raw.count(b'"%s"' % name.encode()) > 1 for name in NAMES if name in body)
+
+
+def worst_bill(lane: Lane, out: Outgoing, *, is_capped: bool) -> Bill:
+    """The most that a request can come to: its count, the margin, and the longest answers."""
+    budget = out.plan.budget
+    output = longest_answer(out.body, out.reading.form.REPLY_KEYS, budget.reply)
+    usage = Usage(input=_longest_prompt(lane, out, is_capped), output=output)
+    price = lane.target.price_for(usage.input)
+    if price is None or price.input is None or price.output is None:
+        return Bill(usage, is_unpriced=True)
+    # Dollars for a million tokens are micro-dollars for one.
+    rate = _dearest(price, lasting=LASTING in out.raw)
+    return Bill(usage, math.ceil(usage.input * rate + output * price.output))
+
+
+def _longest_prompt(lane: Lane, out: Outgoing, is_capped: bool) -> int:
+    if out.is_whole and not out.is_open_ended:
+        return out.plan.size + _doubt(lane, out)
+    # The server adds the rest, of which nobody knows more than the window.
+    if not lane.is_guessed:
+        return out.plan.budget.room
+    if not is_capped:
+        return out.plan.size
+    raise FaultError(
+        403,
+        "uncountable",
+        "the server keeps or adds a part of this conversation, and nobody knows the model's "
+        "window: what it costs cannot be bounded. Set "
+        f"upstreams.{lane.upstream.name}.window.",
+    )
+
+
+def _doubt(lane: Lane, out: Outgoing) -> int:
+    """How much more than its count a prompt may take."""
+    plan = out.plan
+    if plan.counted is not None or plan.exact:
+        return 0
+    # The budget's margin is a share of the whole window; of a small request the doubt is smaller.
+    counter, offset = out.reading.planner.counter, round(lane.target.calibration.offset)
+    doubt = math.ceil(plan.size * counter.uncertainty) + max(ADDED, offset)
+    return doubt if lane.is_guessed else min(doubt, plan.budget.margin)
+
+
+def _dearest(price: Price, *, lasting: bool) -> Decimal:
+    """The most that a token of the prompt can cost."""
+    known = [rate for rate in (price.input, price.cached, price.written) if rate is not None]
+    if lasting and price.input is not None:
+        known.append(2 * price.input)
+    return max(known, default=Decimal(0))
+
+
+def longest_answer(body: Mapping[str, Any], keys: Sequence[str], reply: int) -> int:
+    """Tokens of all answers that a body asks for; where it sets no bound, as much as is kept."""
+    bounds = [body[key] for key in (*keys, OWN_BOUND) if key in body and _is_number(body[key])]
+    choices = [body[key] for key in CHOICES if key in body and _is_number(body[key])]
+    return min(max(bounds, default=reply) * max(choices, default=1), LONGEST)
+
+
+def _is_number(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
