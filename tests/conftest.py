@@ -20,7 +20,7 @@ from brim.local import LocalServer, default_model, fetch_default
 settings.register_profile(
     "brim",
     deadline=None,
-    max_examples=120,
+    max_examples=80,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )

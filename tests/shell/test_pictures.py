@@ -65,7 +65,7 @@ def test_every_scene_has_its_picture(name: str) -> None:
 
 
 def test_there_is_no_picture_without_a_scene() -> None:
-    assert {path.stem for path in FOLDER.iterdir()} == set(SCENES)
+    assert {path.stem for path in FOLDER.glob("*.svg")} == set(SCENES)
 
 
 def test_the_pictures_show_the_shell_as_it_is() -> None:
