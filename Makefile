@@ -7,7 +7,7 @@
 # make check   format, lint, types, layers
 # make fix     format, and mend what lint can mend
 # make docs    write anew what docs/ takes from the commands
-# make pictures  draw the shell's pictures in docs/ anew
+# make pictures  draw the pictures in docs/ anew: the shell's, and the page's where chromium is there
 # make proof   what is promised about real servers, on a real one, with figures (half an hour)
 # make bench   brim and its peers on the same work (see benchmarks/README.md)
 # make clean   remove .venv and caches
@@ -50,6 +50,9 @@ docs: $(VENV)/.lint
 
 pictures: $(VENV)/.test
 	@PYTHONPATH=. $(PY) scripts/write_pictures.py
+	@if command -v chromium >/dev/null 2>&1; then PYTHONPATH=. $(PY) scripts/write_page_pictures.py; \
+	else echo "(the page's pictures stay as they are: chromium is not installed;" \
+		"on Debian: apt-get install chromium fonts-inter)"; fi
 
 proof: $(VENV)/.test
 	@$(PY) -m proof

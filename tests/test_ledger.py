@@ -271,7 +271,7 @@ def test_money_shows_the_places_that_say_something(amount: str, shown: str) -> N
 
 def test_a_ledger_survives_being_saved() -> None:
     ledger = Ledger(warn_at_tokens=1)
-    book(ledger, usage=Usage(1_000, 10, 5, 7))
+    book(ledger, usage=Usage(1_000, 10, 5, 7, 3))
     book(ledger, model="house", category="goal", usage=None, price=None)
     saved = json.loads(json.dumps(ledger.to_dict()))
     again = Ledger.from_dict(saved, warn_at_tokens=1)

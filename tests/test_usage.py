@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from brim.usage import Price, Usage, cost, price, register_price, reported, reported_cost
 
 usages = st.builds(
-    lambda fresh, cached, output, written: Usage(fresh + cached + written, cached, output, written),
-    *[st.integers(0, 10**9)] * 4,
+    lambda fresh, cached, output, brief, lasting: Usage(
+        fresh + cached + brief + lasting, cached, output, brief + lasting, lasting
+    ),
+    *[st.integers(0, 10**9)] * 5,
 )
 rates = st.decimals(0, 1_000, places=4)
 prices = st.builds(Price, rates, st.none() | rates, rates, st.none() | rates)
@@ -25,6 +27,7 @@ def test_usages_add(one: Usage, other: Usage) -> None:
     assert one + Usage() == one
     assert (one + other).input == one.input + other.input
     assert (one + other).written == one.written + other.written
+    assert (one + other).lasting == one.lasting + other.lasting
 
 
 @given(usages, usages, prices)
@@ -45,6 +48,8 @@ def test_costs_add_with_their_usages(one: Usage, other: Usage, listed: Price) ->
         (Usage(0, 0, 250_000), Price(Decimal(2), None, Decimal(8)), "2"),
         (Usage(1_000_000, 0, 0, 400_000), Price(Decimal(2), written=Decimal(3)), "2.4"),
         (Usage(1_000_000, 0, 0, 400_000), Price(Decimal(2)), "2"),
+        (Usage(1_000_000, 0, 0, 400_000, 300_000), Price(Decimal(2), written=Decimal(3)), "2.7"),
+        (Usage(1_000_000, 0, 0, 400_000, 300_000), Price(Decimal(2)), "2.6"),
         (
             Usage(1_000_000, 500_000, 0, 400_000),
             Price(Decimal(2), Decimal(1), None, Decimal(3)),
@@ -110,6 +115,19 @@ def test_writing_to_the_cache_has_its_price_where_the_list_says_so() -> None:
     assert listed.written > listed.input
 
 
+def test_what_stays_in_the_cache_for_an_hour_costs_twice_the_input() -> None:
+    for_an_hour = {
+        "input_tokens": 10,
+        "output_tokens": 1,
+        "cache_creation_input_tokens": 100_000,
+        "cache_read_input_tokens": 0,
+        "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 100_000},
+    }
+    usage, listed = reported({"usage": for_an_hour}), price("claude-sonnet-4-5")
+    assert usage == Usage(100_010, 0, 1, 100_000, 100_000)
+    assert cost(usage, listed) == Decimal("0.6") + Decimal("0.000045")
+
+
 # What providers report
 
 
@@ -160,7 +178,7 @@ REPORTS = {
             "cache_creation": {"ephemeral_5m_input_tokens": 10, "ephemeral_1h_input_tokens": 20},
             "output_tokens": 2,
         },
-        Usage(100, 60, 2, 30),
+        Usage(100, 60, 2, 30, 20),
     ),
     "Anthropic, by time": (
         {
@@ -168,7 +186,7 @@ REPORTS = {
             "cache_creation": {"ephemeral_5m_input_tokens": 10, "ephemeral_1h_input_tokens": 20},
             "output_tokens": 2,
         },
-        Usage(40, 0, 2, 30),
+        Usage(40, 0, 2, 30, 20),
     ),
     "Anthropic, all cached": (
         {"input_tokens": 0, "cache_read_input_tokens": 60, "output_tokens": 2},
@@ -265,7 +283,7 @@ def test_a_report_makes_sense_or_is_none(payload: dict[str, Any]) -> None:
         assert usage.input > 0
         assert usage.output >= 0
         assert 0 <= usage.cached <= usage.input
-        assert 0 <= usage.written <= usage.input - usage.cached
+        assert 0 <= usage.lasting <= usage.written <= usage.input - usage.cached
     assert dollars is None or (dollars.is_finite() and dollars >= 0)
 
 

@@ -7,6 +7,8 @@ BrimError
 │   └── ConfigError         settings are wrong (`.problems`, each with its file and line)
 ├── UnknownTokenizerError   no tokenizer of that name, or its package is not installed
 ├── StoreError              what is kept between runs cannot be read or written
+│   └── BooksError          the store of keys, caps and spending cannot be used
+│       └── BooksAwayError  it cannot be reached now
 ├── LocalModelError         the embedded model cannot be fetched or started
 ├── ProviderError           a model server did not do as asked (`.status`, `.body`, `.retry_after`)
 │   ├── RefusedError        it says that the request is too long (`.overflow`)
@@ -135,7 +137,11 @@ class StoreError(BrimError):
     """What is kept between runs cannot be read or written; names the file, or what is missing."""
 
 
-class BooksAwayError(StoreError):
+class BooksError(StoreError):
+    """The store of keys, caps and spending cannot be used, and waiting does not mend it."""
+
+
+class BooksAwayError(BooksError):
     """The store of keys, caps and spending cannot be reached now; a later try may do better."""
 
 

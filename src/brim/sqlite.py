@@ -11,6 +11,10 @@ from pathlib import Path
 Migration = Callable[[sqlite3.Connection], None]
 
 
+class NewerError(sqlite3.DatabaseError):
+    """A later version of brim has written the file."""
+
+
 def opened(
     path: Path, migrations: Sequence[Migration], *, timeout: float, shared: bool = False
 ) -> sqlite3.Connection:
@@ -42,7 +46,10 @@ def _prepare(base: sqlite3.Connection, migrations: Sequence[Migration]) -> None:
     base.execute("PRAGMA synchronous = NORMAL")
     version = _version(base)
     if version > len(migrations):
-        raise sqlite3.DatabaseError(f"it was written by a newer brim (version {version})")
+        known = len(migrations)
+        raise NewerError(
+            f"it was written by a newer brim (version {version}, this one knows {known})"
+        )
     if version < len(migrations):
         _migrate(base, migrations)
 

@@ -12,6 +12,8 @@ from typing import Any, Final
 from brim.catalog import Index
 
 MILLION = 1_000_000
+LASTING_RATE: Final = 2
+"""How many times the price of input it costs to keep a prompt for an hour; no list has that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class Usage:
     output: int = 0
     written: int = 0
     """The part of `input` that the provider put into its cache, for which some charge extra."""
+    lasting: int = 0
+    """The part of `written` that stays for an hour, at twice the price of input."""
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -37,6 +41,7 @@ class Usage:
             self.cached + other.cached,
             self.output + other.output,
             self.written + other.written,
+            self.lasting + other.lasting,
         )
 
 
@@ -61,7 +66,10 @@ def cost(usage: Usage, price: Price | None) -> Decimal | None:
     if usage.cached:
         parts.append((usage.cached, price.input if price.cached is None else price.cached))
     if usage.written:
-        parts.append((usage.written, price.input if price.written is None else price.written))
+        rate = price.input if price.written is None else price.written
+        parts.append((usage.written - usage.lasting, rate))
+    if usage.lasting:
+        parts.append((usage.lasting, None if price.input is None else LASTING_RATE * price.input))
     parts.append((usage.output, price.output))
     total = Decimal(0)
     for tokens, rate in parts:
@@ -199,7 +207,8 @@ def _chat(usage: Fields) -> Usage | None:
         *(details.get("cached_tokens"), usage.get("prompt_cache_hit_tokens")),
         *(usage.get("cached_tokens"), usage.get(_READ)),
     )
-    return _usage(prompt, cached, said, _first(details.get("cache_write_tokens"), _written(usage)))
+    written = _first(details.get("cache_write_tokens"), _written(usage))
+    return _usage(prompt, cached, said, written, _lasting(usage))
 
 
 def _items(usage: Fields) -> Usage | None:
@@ -207,7 +216,8 @@ def _items(usage: Fields) -> Usage | None:
     fresh, said = _count(usage.get("input_tokens")), _output(usage.get("output_tokens"))
     if _READ in usage or _WRITTEN in usage or "cache_creation" in usage:
         cached, written = _count(usage.get(_READ)) or 0, _written(usage) or 0
-        return _usage(None if fresh is None else fresh + cached + written, cached, said, written)
+        whole = None if fresh is None else fresh + cached + written
+        return _usage(whole, cached, said, written, _lasting(usage))
     details = _inner(usage, "input_tokens_details")
     cached = _first(details.get("cached_tokens"), usage.get("cached_tokens")) or 0
     return _usage(fresh, cached, said, _count(details.get("cache_write_tokens")))
@@ -242,20 +252,32 @@ _WRITTEN: Final = "cache_creation_input_tokens"
 
 
 def _usage(
-    prompt: int | None, cached: int | None, output: int | None, written: int | None = None
+    prompt: int | None,
+    cached: int | None,
+    output: int | None,
+    written: int | None = None,
+    lasting: int = 0,
 ) -> Usage | None:
     if not prompt or output is None:
         return None
     hit = min(cached or 0, prompt)
-    return Usage(prompt, hit, output, min(written or 0, prompt - hit))
+    put = min(written or 0, prompt - hit)
+    return Usage(prompt, hit, output, put, min(lasting, put))
 
 
 def _written(usage: Fields) -> int | None:
     """What was put into the cache; by how long it is to stay there, where only that is said."""
     if (told := _count(usage.get(_WRITTEN))) is not None or "cache_creation" not in usage:
         return told
-    split = _inner(usage, "cache_creation")
-    return sum(_count(split.get(f"ephemeral_{span}_input_tokens")) or 0 for span in ("5m", "1h"))
+    minutes = _count(_inner(usage, "cache_creation").get("ephemeral_5m_input_tokens")) or 0
+    return minutes + _lasting(usage)
+
+
+def _lasting(usage: Fields) -> int:
+    """What was put into the cache for an hour."""
+    if "cache_creation" not in usage:
+        return 0
+    return _count(_inner(usage, "cache_creation").get("ephemeral_1h_input_tokens")) or 0
 
 
 def _inner(fields: Fields, name: str) -> Fields:

@@ -103,7 +103,7 @@ def test_both_days_count(team: Office) -> None:
     told = team.brim("cost", "--by", "key", "--since", MONDAY, "--until", TUESDAY, "--json")
     sums = json.loads(told.stdout)
     assert (sums["since"], sums["until"]) == (MONDAY, TUESDAY)
-    assert (sums["total"]["calls"], sums["total"]["cost"]) == (3, "1.5")
+    assert (sums["total"]["requests"], sums["total"]["cost"]) == (3, "1.5")
 
 
 def test_keys_that_had_the_same_name_are_told_apart(office: Office) -> None:
@@ -128,6 +128,7 @@ def test_the_two_books_are_never_added_up(booked: Office) -> None:
 def test_nothing_spent_says_where_else_to_look(office: Office) -> None:
     assert "--gateway" in office.brim("cost").stdout
     assert office.brim("cost", "--gateway").stdout == "nothing was spent by the gateway\n"
+    assert not office.file.exists(), "looking makes no books"
 
 
 def test_a_name_cannot_talk_to_the_terminal(office: Office) -> None:
@@ -259,6 +260,19 @@ def test_a_spreadsheet_is_given_no_formula(office: Office) -> None:
     assert told["model"] == evil
 
 
+def test_a_terminal_is_told_nothing_that_it_obeys(office: Office) -> None:
+    evil = "gpt\x1b]0;owned\x07\x9b31m\x7f–ü"
+    office.spend(office.key("alice"), bill(1), MONDAY, model=evil)
+    table = office.brim("cost", "--gateway", "--rows").stdout
+    lines = office.brim("cost", "--gateway", "--rows", "--json").stdout
+    for shown in (table, lines):
+        assert shown.replace("\n", "").isprintable()
+    (row,) = csv.DictReader(StringIO(table))
+    assert row["model"] == "gpt\ufffd]0;owned\ufffd\ufffd31m\ufffd–ü"
+    assert row["project"] == ""
+    assert json.loads(lines)["model"] == evil
+
+
 # Words
 
 
@@ -291,9 +305,14 @@ def test_days_as_people_say_them(words: str, day: str) -> None:
         ("--plot --json", "--plot is for people"),
         ("--by nothing", "nothing"),
         ("--store mysql://h/x", "mysql:// is no store"),
+        ("--gateway --store ~/team.sqlite3", "there are no books in ~/team.sqlite3"),
+        ("--rows --store ~/team.sqlite3", "there are no books in ~/team.sqlite3"),
+        (f"--since {TUESDAY} --until {MONDAY}", f"--since {TUESDAY} is after --until {MONDAY}"),
+        ("--gateway --since today --until 2d", "is after --until"),
     ],
 )
 def test_every_wrong_call_is_told_in_a_sentence(office: Office, words: str, reason: str) -> None:
     ended = office.brim("cost", *words.split())
     assert (ended.exit_code, ended.stdout) == (2, "")
     assert reason in ended.stderr
+    assert not (office.folder / "team.sqlite3").exists()

@@ -146,6 +146,18 @@ def test_projects_and_all_keys_have_caps_of_their_own(office: Office) -> None:
     assert listed[0]["caps"][0]["cap"] == "200"
 
 
+def test_caps_are_listed_by_key_then_by_project_then_for_all(office: Office) -> None:
+    for name in ("zoe", "adam", "gone"):
+        office.key(name, "--project", f"{name}s", "--cap", "5/day")
+    office.brim("keys", "revoke", "gone")
+    for whose in (("--all-keys",), ("--project", "zoes"), ("--project", "adams")):
+        office.brim("keys", "cap", *whose, "200/month")
+    shared = ["project adams", "project zoes", "all keys together"]
+    shown = office.brim("keys", "cap").stdout.splitlines()
+    assert [line.partition(":")[0] for line in shown] == ["zoe", "adam", *shared]
+    assert office.brim("keys", "list").stdout.splitlines()[-3:] == shown[-3:]
+
+
 def test_a_project_that_nobody_belongs_to_may_be_misspelled(office: Office) -> None:
     office.key("ci", "--project", "web")
     assert office.brim("keys", "cap", "--project", "web", "5").stderr == ""
@@ -174,6 +186,12 @@ def test_a_project_that_nobody_belongs_to_may_be_misspelled(office: Office) -> N
         ("cap --project web --all-keys 5", "not both"),
         ("list --store mysql://h/x", "mysql:// is no store that brim knows"),
         ("list --store /dev/null/books", "/dev/null/books"),
+        ("list --store ~/team.sqlite3", "there are no books in ~/team.sqlite3"),
+        ("revoke alice --store ~/team.sqlite3", "there are no books in ~/team.sqlite3"),
+        ("cap --store ~/team.sqlite3", "there are no books in ~/team.sqlite3"),
+        ("cap alice --none --store ~/team.sqlite3", "there are no books in ~/team.sqlite3"),
+        ("add ci --cap 1,5/day", "did you mean 1.5/day?"),
+        ("add ci --cap 5M/day", "Did you mean 5M tokens/day?"),
     ],
 )
 def test_every_wrong_call_is_told_in_a_sentence(office: Office, words: str, reason: str) -> None:
@@ -184,6 +202,7 @@ def test_every_wrong_call_is_told_in_a_sentence(office: Office, words: str, reas
     assert (ended.exit_code, ended.stdout) == (2, "")
     assert reason in ended.stderr
     assert office.brim("keys", "list", "--json").stdout == before
+    assert not (office.folder / "team.sqlite3").exists()
 
 
 # The store
@@ -203,6 +222,22 @@ def test_books_are_where_the_configuration_says(office: Office) -> None:
     assert other.exists()
     assert not office.file.exists()
     assert "alice" in office.brim("keys", "list").stdout
+
+
+@pytest.mark.parametrize("words", ["list", "cap", "list --all --json"])
+def test_looking_makes_no_books(office: Office, words: str) -> None:
+    assert office.brim("keys", *words.split()).exit_code == 0
+    assert "there is no living key bob" in office.brim("keys", "revoke", "bob").stderr
+    assert "there is no living key bob" in office.brim("keys", "cap", "bob", "--none").stderr
+    office.environment["BRIM_GATEWAY__STORE"] = str(office.folder / "configured.sqlite3")
+    assert office.brim("keys", *words.split()).exit_code == 0
+    assert list(office.folder.rglob("*.sqlite3*")) == []
+
+
+def test_the_first_cap_may_make_the_books(office: Office) -> None:
+    shown = office.brim("keys", "cap", "--all-keys", "5/day")
+    assert (shown.exit_code, shown.stdout) == (0, "all keys together: $0.00 of $5/day\n")
+    assert office.file.exists()
 
 
 @pytest.fixture(params=["sqlite", "postgres", "redis"])
@@ -243,7 +278,7 @@ def test_every_store_can_be_worked_with(office: Office, store: str) -> None:
     asyncio.run(spent(store, listed["keys"][0]["id"]))
     ever = ("--since", "0001-01-01", "--until", "9999-12-31")
     (row,) = json.loads(brim("cost", "--by", "key", "--json", *ever))["rows"]
-    assert (row["key"], row["calls"], row["cost"]) == ("alice", 1, "1.25")
+    assert (row["key"], row["requests"], row["cost"]) == ("alice", 1, "1.25")
     assert json.loads(brim("cost", "--rows", "--json", *ever))["state"] == "settled"
     assert "$1.25 of $5/day" in brim("keys", "list")
     brim("keys", "revoke", "alice")
@@ -264,6 +299,21 @@ def test_a_store_that_is_away_is_named_without_its_password(
     assert "hush" not in ended.stderr
 
 
+@pytest.mark.parametrize("words", ["keys", "keys add alice", "cost --gateway", "serve"])
+@pytest.mark.parametrize(
+    "store", ["postgresql://brim:hush[ss@h/db", "redis://brim:hush[ss@h/0", "redis://:hush@h:99999"]
+)
+def test_a_url_that_cannot_be_read_is_told_in_a_sentence(
+    office: Office, store: str, words: str
+) -> None:
+    office.environment["BRIM_GATEWAY__STORE"] = store
+    upstream = ("--upstream", "http://127.0.0.1:1/v1") if words == "serve" else ()
+    ended = office.brim(*words.split(), *upstream)
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("brim: ")
+    assert "hush" not in ended.stderr
+
+
 @pytest.mark.parametrize(
     ("address", "shown"),
     [
@@ -281,10 +331,13 @@ def test_the_password_of_a_store_is_not_shown(office: Office, address: str, show
 
 @pytest.mark.parametrize("columns", [50, 80])
 def test_a_list_is_as_wide_as_the_terminal(office: Office, columns: int) -> None:
-    office.key("alice", "--project", "web", "--cap", "5/day", "--cap", "50/month", "--cap", "1G")
+    office.key("alice", "--project", "web", "--cap", "5/day", "--cap", "50/month", "--cap", "1000")
     shown = office.on_terminal(columns, "keys").splitlines()
     assert max(map(len, shown)) <= columns
     assert "$50/month" in " ".join(shown)
+    listed = office.on_terminal(columns, "keys", "cap").splitlines()
+    assert max(map(len, listed)) <= columns
+    assert "$50/month" in " ".join(listed)
 
 
 # Help

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +29,7 @@ from tests.gateway.accounts import (
     anthropic_with,
     books_file,
     dollars,
+    in_books,
     ledger,
     only_row,
     openai_with,
@@ -107,7 +111,9 @@ def test_a_key_that_is_revoked_is_refused_by_all(provider: Scripted, service: Se
 # Books that are away
 
 
-def test_nothing_is_sent_while_they_are_away(provider: Scripted, service: Service) -> None:
+def test_nothing_is_sent_while_they_are_away(
+    provider: Scripted, service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
     secret = secret_of("anna", "5/day", at=service.url)
     with before(provider, service) as gateway:
         assert say_hi(gateway, secret).status_code == 200
@@ -126,7 +132,35 @@ def test_nothing_is_sent_while_they_are_away(provider: Scripted, service: Servic
         service.start()
         eventually(lambda: is_ready(gateway))
         assert say_hi(gateway, secret).status_code == 200
+    told = [record.message for record in caplog.records if record.name == "brim.gateway"]
+    assert (told.count("books away"), told.count("books are back")) == (1, 1)
     assert standing(service.url) == {"key dollars": (2 * COST, 0)}
+
+
+def test_a_server_that_refuses_ends_the_gateway_before_it_serves(service: Service) -> None:
+    in_books(lambda books: books.keys(), service.url)
+    scheme, _, place = service.url.partition("://")
+    if isinstance(service, Valkey):
+        service.tell("SET", "{brim}:layout", "99")
+    else:
+        postgres.tell(service.url, "INSERT INTO brim.migrations VALUES (99)")
+    for store, said in (
+        (service.url, "upgrade this brim"),
+        (f"{scheme}://guest:hush@{place.rpartition('@')[2]}", "refuses"),
+    ):
+        command = [sys.executable, "-m", "brim.cli", "serve", "--upstream", "http://127.0.0.1:9"]
+        ended = subprocess.run(
+            [*command, "--port", "0"],
+            env={**os.environ, "BRIM_GATEWAY__STORE": store},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (ended.returncode, ended.stdout) == (4, "")
+        assert len(ended.stderr.splitlines()) == 1
+        assert said in ended.stderr
+        assert "hush" not in ended.stderr
 
 
 def test_books_that_come_later_than_the_gateway(provider: Scripted, service: Service) -> None:

@@ -11,8 +11,10 @@ import anthropic
 import openai
 import pytest
 
-from brim.accounts.caps import ALL, project_scope
+from brim.accounts.caps import ALL, Cap, project_scope
+from brim.accounts.claims import Full
 from brim.gateway import admission
+from brim.gateway.denials import no_room
 from brim.testing import Fault, Say, Scripted
 from tests.gateway.accounts import (
     COST,
@@ -72,6 +74,20 @@ def test_it_is_said_with_numbers_and_the_upstream_sees_nothing(path: str) -> Non
     assert len(ledger()) == 1
 
 
+@pytest.mark.parametrize(
+    ("cap", "amount", "shown"),
+    [
+        (Cap(5_000_000), 4_398_046_511_104, "may take $4,398,046.51 "),
+        (Cap(5_000_000), 1_234, "may take $0.001234 "),
+        (Cap(5, "tokens"), 1_234_567, "may take 1,234,567 "),
+    ],
+)
+def test_numbers_are_as_long_as_they_say_something(cap: Cap, amount: int, shown: str) -> None:
+    said = no_room(Full(ALL, cap, 12_345_678_901, 0, None), amount, "anna").message
+    assert shown in said
+    assert ("12,345,678,901 spent" if cap.unit == "tokens" else "$12,345.68 spent") in said
+
+
 def test_one_that_is_smaller_than_a_single_request_says_so() -> None:
     secret = secret_of("anna", dollars(WORST - 1, "day"))
     with before() as (gateway, provider):
@@ -81,7 +97,7 @@ def test_one_that_is_smaller_than_a_single_request_says_so() -> None:
         assert "retry-after" not in answer.headers
         assert not provider.requests
     assert ledger() == []
-    assert set(standing().values()) <= {(0, 0)}
+    assert standing() == {"key dollars": (0, 0)}
 
 
 def test_one_for_good_does_not_open_again() -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import shutil
+import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -18,8 +21,10 @@ import pytest
 from aiohttp import web
 from click.testing import CliRunner
 
+from brim.accounts import sqlite_books
 from brim.cli import main
 from brim.config import Config, UpstreamConfig
+from brim.errors import BooksAwayError, BooksError
 from brim.gateway import accounts as gateway_accounts
 from brim.gateway import admission as gateway_admission
 from brim.gateway.app import accounts_of, asks_for_keys
@@ -299,33 +304,65 @@ def test_keys_can_be_asked_for_before_there_is_one(provider: Scripted) -> None:
 
 
 @pytest.mark.parametrize("content", [b"garbage" * 1_000, b"SQLite format 3\0" + bytes(5_000)])
-def test_books_that_cannot_be_read_close_the_gateway(provider: Scripted, content: bytes) -> None:
+def test_books_that_cannot_be_read_end_the_gateway_before_it_serves(content: bytes) -> None:
     books_file().parent.mkdir(parents=True)
     books_file().write_bytes(content)
-    with running(config_of(provider.url)) as gateway:
-        for headers in ({}, bearing("brim-any")):
-            for path in PATHS:
-                assert ask(gateway, path, "hi", headers=headers).status_code in (401, 503)
-            assert httpx.get(f"{gateway.url}/brim/requests", headers=headers).status_code >= 401
-        assert httpx.get(f"{gateway.url}/readyz").status_code == 503
-    assert not provider.requests
+    accounts = accounts_of(config_of().gateway, {"BRIM_STATE": str(books_file().parent)})
+    with pytest.raises(BooksError, match="bring back a copy") as told:
+        asyncio.run(accounts.start())
+    assert not isinstance(told.value, BooksAwayError)
+    assert "new" not in str(told.value)
 
 
 def test_books_that_are_away_close_the_gateway_and_are_looked_for(
     provider: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway_accounts, "RETRY", 0.02)
-    anna, file = secret_of("anna"), books_file()
-    hidden = file.rename(file.with_name("hidden"))
-    file.mkdir()  # something is there, and cannot be opened
+    monkeypatch.setattr(sqlite_books, "PATIENCE", 0.02)
+    anna = secret_of("anna")
+    with closing(sqlite3.connect(books_file())) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        with running(config_of(provider.url)) as gateway:
+            assert ask(gateway, CHAT, "hi").status_code == 401
+            assert ask(gateway, CHAT, "hi", headers=bearing(anna)).status_code == 503
+            other.close()
+            eventually(lambda: httpx.get(f"{gateway.url}/readyz").status_code == 200)
+            assert ask(gateway, CHAT, "hi").status_code == 401
+            assert ask(gateway, CHAT, "hi", headers=bearing(anna)).status_code == 200
+
+
+# A file that vanishes
+
+
+def test_nothing_is_sent_while_the_file_is_gone_or_is_another(
+    keyed: Running, provider: Scripted, anna: str
+) -> None:
+    assert ask(keyed, CHAT, "hi", headers=bearing(anna)).status_code == 200
+    hidden = books_file().rename(books_file().with_name("hidden"))
+    assert ask(keyed, CHAT, "hi", headers=bearing(anna)).status_code == 503
+    shutil.copyfile(hidden, books_file())
+    assert ask(keyed, CHAT, "hi", headers=bearing(anna)).status_code == 503
+    assert httpx.get(f"{keyed.url}/readyz").status_code == 503
+    hidden.rename(books_file())
+    assert ask(keyed, CHAT, "hi", headers=bearing(anna)).status_code == 200
+    assert len(provider.requests) == 2
+
+
+def test_a_file_that_is_lost_does_not_open_the_gateway(provider: Scripted, anna: str) -> None:
+    with running(config_of(provider.url)) as gateway:
+        assert ask(gateway, CHAT, "hi", headers=bearing(anna)).status_code == 200
+    books_file().unlink()
     with running(config_of(provider.url)) as gateway:
         assert ask(gateway, CHAT, "hi").status_code == 401
-        assert ask(gateway, CHAT, "hi", headers=bearing(anna)).status_code == 503
-        file.rmdir()
-        hidden.rename(file)
-        eventually(lambda: httpx.get(f"{gateway.url}/readyz").status_code == 200)
-        assert ask(gateway, CHAT, "hi").status_code == 401
-        assert ask(gateway, CHAT, "hi", headers=bearing(anna)).status_code == 200
+        assert ask(gateway, CHAT, "hi", headers=bearing(anna)).status_code == 401
+    elsewhere = with_gateway(config_of(provider.url), store=str(books_file().with_name("other")))
+    with running(elsewhere) as gateway:  # these books never had a key
+        assert ask(gateway, CHAT, "hi").status_code == 200
+    books_file().unlink()
+    books_file().with_name("accounts.required").unlink()
+    with running(config_of(provider.url)) as gateway:
+        assert ask(gateway, CHAT, "hi").status_code == 200
 
 
 # Where it listens

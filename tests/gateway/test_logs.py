@@ -23,7 +23,7 @@ LOG = logging.getLogger("brim.gateway")
 @contextmanager
 def loggers_kept() -> Iterator[None]:
     """Afterwards all loggers are as they were."""
-    loggers = [logging.getLogger(name) for name in logs.LOGGERS]
+    loggers = [logging.getLogger(name) for name in (*logs.LOGGERS, *logs.QUIET)]
     before = [(each.handlers, each.propagate, each.level) for each in loggers]
     try:
         yield
@@ -152,3 +152,11 @@ def test_no_line_is_made_where_nobody_listens(
     monkeypatch.delattr(Record, "to_dict")
     logs.tell(Record.begin("/v1/messages", "anthropic"))
     assert stream.getvalue() == ""
+
+
+def test_what_a_driver_of_the_store_complains_about_is_not_logged(
+    stream: io.StringIO, caplog: pytest.LogCaptureFixture
+) -> None:
+    logs.set_up("json", stream)
+    logging.getLogger("asyncpg.pool").warning("restore failed", exc_info=OSError("gone"))
+    assert not caplog.records

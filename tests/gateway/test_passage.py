@@ -35,7 +35,7 @@ async def asked(address: str, line: str) -> tuple[int, bytes]:
     """What is answered to a request whose first line is just this."""
     host, _, port = address.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(f"{line} HTTP/1.1\r\nHost: brim\r\nConnection: close\r\n\r\n".encode())
+    writer.write(f"{line} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
     said = await reader.read()
     writer.close()
     await writer.wait_closed()
@@ -95,6 +95,32 @@ def test_the_gateway_s_own_paths_stay_its_own(path: str) -> None:
             assert server.asked == []
             assert (await asked(address, "GET /v1/anything/else"))[0] == 200
             assert [each.path for each in server.asked] == ["/v1/anything/else"]
+
+    run(ask())
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/v1/chat/completions/", "/v1/Chat/completions", "/v1/chat/completions;x"),
+        *("/v1/chat//completions", "/v1/chat%5ccompletions", "/v1/messages%20", "/v1/responses/;x"),
+        *("/V1/messages/", "/chat/Completions", "/v1/messages/count_tokens/", "/Brim/requests/"),
+    ],
+)
+def test_they_do_so_in_every_spelling(path: str) -> None:
+    async def ask() -> None:
+        async with passing(_ok, "/*", "/v1/*") as (address, server):
+            assert (await asked(address, f"POST {path}"))[0] == 404
+            assert server.asked == []
+
+    run(ask())
+
+
+@pytest.mark.parametrize("path", ["/openapi.json/", "/healthz/", "/metrics/", "/brim/requests/"])
+def test_no_path_leads_to_a_host_that_the_client_names(path: str) -> None:
+    async def ask() -> None:
+        async with passing(_ok) as (address, _):
+            assert (await asked(address, f"GET {path}"))[0] == 404
 
     run(ask())
 

@@ -96,8 +96,8 @@ def test_of_a_field_that_stands_there_twice_only_what_was_claimed_is_sent() -> N
 def test_a_cache_that_is_kept_for_an_hour_is_claimed_at_twice_the_price() -> None:
     content: dict[str, Any] = {"type": "text", "text": "hi"}
     body = {"model": MODEL, "max_tokens": 100, "messages": [{"role": "user", "content": [content]}]}
+    anna = bearing(secret_of("anna", dollars(WORST)))
     with before() as (gateway, _):
-        anna = bearing(secret_of("anna", dollars(WORST)))
         content["cache_control"] = {"type": "ephemeral", "ttl": "1h"}
         assert posted(gateway.url, MESSAGES, body, anna).status_code == 429
         content["cache_control"] = {"type": "ephemeral"}

@@ -105,6 +105,18 @@ def test_what_needed_no_cut_is_told_as_kept(path: str) -> None:
 
 
 @each_format
+def test_a_dry_run_is_remembered_as_one(path: str) -> None:
+    with Scripted("Hello.") as provider, running(config_of(provider.url, window=3_000)) as server:
+        plan = {"brim-fitting": "dry-run"}
+        too_long = ask(server, path, "word " * 9_000, headers=plan)
+        assert too_long.status_code == 400
+        tried = [ask(server, path, *TURNS, headers=plan), too_long]
+        assert [told(server, answer)["dry_run"] for answer in tried] == [True, True]
+        assert not provider.requests
+        assert told(server, ask(server, path, *TURNS))["dry_run"] is False
+
+
+@each_format
 def test_what_the_headers_say_is_what_is_remembered(path: str) -> None:
     with Scripted("Hello.") as provider, running(config_of(provider.url, window=3_000)) as server:
         answer = ask(server, path, *TURNS)

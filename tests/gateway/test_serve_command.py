@@ -7,8 +7,10 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -25,7 +27,9 @@ from brim.gateway import checking
 from brim.gateway.serving import listening
 from brim.gateway.starting import Greeting
 from brim.local import LocalServer
-from brim.testing import Scripted
+from brim.testing import Say, Scripted
+from tests.gateway.accounts import books_file, only_row, secret_of, standing
+from tests.gateway.asking import eventually
 
 BRIM = [sys.executable, "-m", "brim.cli"]
 UPSTREAM = ["--upstream", "http://127.0.0.1:9"]
@@ -88,6 +92,12 @@ def wait_for(port: int, process: subprocess.Popen[str]) -> None:
     raise AssertionError(process.stdout.read())
 
 
+def refuses(port: int | None) -> bool:
+    """Whether nobody listens any more."""
+    with socket.socket() as caller:
+        return caller.connect_ex(("127.0.0.1", port)) != 0
+
+
 @contextmanager
 def client_of(address: str) -> Iterator[HTTPConnection]:
     with closing(HTTPConnection(urlsplit(address).netloc, timeout=PATIENCE)) as client:
@@ -119,14 +129,37 @@ def test_without_an_upstream_the_three_ways_to_one_are_named() -> None:
         ([*UPSTREAM, "--host", "0.0.0.0"], "0.0.0.0 can be reached from other machines"),
         ([*UPSTREAM, "--policy", "stedy"], "--policy: gateway.policy must be one of steady, "),
         ([*UPSTREAM, "--port", "65536"], "--port: gateway.port must be a port from 0 to 65535"),
-        (["--window", "100"], "--format, --key-env, --window and --reply go with --upstream"),
-        (["--local", *UPSTREAM], "--local goes with --window and --reply only"),
+        (["--window", "100"], "--window, --reply and --price go with --upstream"),
+        ([*UPSTREAM, "--price", "3"], "'3' is not two numbers, as 0.25/2"),
+        ([*UPSTREAM, "--price", "-1/2"], "'-1/2' is not two numbers, as 0.25/2"),
+        (["--local", *UPSTREAM], "--local goes with --window, --reply and --price only"),
     ],
 )
 def test_a_wrong_call_is_named(arguments: list[str], said: str) -> None:
     ended = brim_serve(*arguments)
     assert ended.exit_code == 2
     assert said in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (
+            "PRAGMA user_version = 99",
+            "newer brim (version 99, this one knows 1); upgrade this brim",
+        ),
+        ("PRAGMA user_version = 0", "bring back a copy"),
+    ],
+)
+def test_books_that_cannot_be_used_end_it_with_one_line(write: str, said: str) -> None:
+    secret_of("anna")
+    with closing(sqlite3.connect(books_file())) as base:
+        base.execute(write)
+    ended = brim_serve(*UPSTREAM, "--port", "0")
+    assert ended.exit_code == 4
+    assert ended.stderr.startswith(f"brim: {books_file()} ")
+    assert said in ended.stderr
+    assert ended.stderr.count("\n") == 1
 
 
 def test_a_wrong_setting_is_named_with_its_line(
@@ -198,6 +231,51 @@ def test_a_stream_through_it_ends_before_it_does(llama: LocalServer) -> None:
             process.send_signal(signal.SIGTERM)
             assert answer.read().endswith(b"data: [DONE]\n\n")
         assert process.wait(PATIENCE) == 0
+
+
+@pytest.mark.parametrize(("price", "status"), [([], 403), (["--price", "0/0"], 200)])
+def test_a_key_with_a_cap_in_dollars_needs_a_price(price: list[str], status: int) -> None:
+    secret = secret_of("anna", "5/day")
+    with (
+        Scripted("Hello.", window=4_000) as provider,
+        started([*BRIM, "serve", "--upstream", provider.url, *price, "--port", "0"]) as process,
+        client_of(json.loads(line_with(process, "serving"))["address"]) as client,
+    ):
+        body = {"messages": [{"role": "user", "content": "hi"}]}
+        heads = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
+        client.request("POST", "/v1/chat/completions", json.dumps(body), heads)
+        answer = client.getresponse()
+        said = answer.read().decode()
+        assert answer.status == status
+    if status == 403:
+        assert "nobody knows what this model costs" in said
+        assert "`brim serve --price INPUT/OUTPUT`" in said
+
+
+def test_a_second_ctrl_c_books_what_came_and_leaves_quietly() -> None:
+    secret, never = secret_of("anna", "5/day"), threading.Event()
+    flags = ["--window", "4000", "--price", "2/10", "--port", "0"]
+    with (
+        Scripted(Say("Hello.", hold=never)) as provider,
+        started([*BRIM, "serve", "--upstream", provider.url, *flags]) as process,
+    ):
+        address = json.loads(line_with(process, "serving"))["address"]
+        body = {"model": "gpt-4o", "messages": [{"role": "user", "content": "hi"}], "stream": True}
+        heads = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
+        with client_of(address) as client:
+            client.request("POST", "/v1/chat/completions", json.dumps(body), heads)
+            client.getresponse().readline()
+            process.send_signal(signal.SIGINT)
+            eventually(lambda: refuses(urlsplit(address).port))
+            process.send_signal(signal.SIGINT)
+            assert process.stdout is not None
+            logged = [json.loads(line) for line in process.stdout.read().splitlines()]
+            never.set()
+        assert process.wait(PATIENCE) == 130
+    (line,) = [line for line in logged if line["message"] == "request"]
+    assert line["end"] == "stopped"
+    assert only_row().state == "settled"
+    assert standing()["key dollars"][1] == 0
 
 
 def test_in_a_pipe_all_that_it_says_is_json(llama: LocalServer) -> None:

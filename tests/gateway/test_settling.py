@@ -15,10 +15,12 @@ from typing import Any
 
 import httpx
 import pytest
+from aiohttp import web
 
 from brim.accounts.claims import Claim, Row, Settlement
 from brim.accounts.sqlite_books import SqliteBooks
 from brim.gateway.accounts import Accounts
+from brim.providers import lines
 from brim.testing import Answer, Fault, Say, Scripted
 from brim.usage import Price
 from tests.gateway.accounts import (
@@ -38,6 +40,7 @@ from tests.gateway.accounts import (
 )
 from tests.gateway.asking import CHAT, LONG, PATHS, body_of, connected, eventually, head
 from tests.gateway.running import Running, running
+from tests.providers.scripted import serving
 
 ROOMY = "1000/day"
 WORDS = "one two three four five six seven eight nine ten"
@@ -105,7 +108,7 @@ def reporting(**usage: Any) -> Fault:
         ({"prompt_tokens": 10**18, "completion_tokens": 10**18}, WORST),
         ({"prompt_tokens": 10**30, "completion_tokens": 2}, WORST),
         ({"prompt_tokens": HI, "completion_tokens": 2, "cost": 1e300}, WORST),
-        ({"prompt_tokens": HI, "completion_tokens": -2}, 2 * HI),
+        ({"prompt_tokens": HI, "completion_tokens": -2}, COST),
         ({"prompt_tokens": HI, "completion_tokens": 2, "cost": -5}, COST),
         ({"prompt_tokens": HI, "completion_tokens": 2, "cost": 0.0000071}, 8),
     ],
@@ -231,6 +234,40 @@ def test_so_may_one_that_breaks_off_in_the_middle_of_a_whole_answer(anna: str) -
     with before(Say("Hello.", cut_after=0)) as (gateway, _):
         assert say_hi(gateway, anna).status_code == 502
     assert settled(only_row()) == WORST
+
+
+def test_one_that_worked_and_died_on_a_kept_connection_is_not_asked_again(
+    anna: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "QUICK", 0.05)
+
+    async def work() -> int:
+        together, is_warm = asyncio.Barrier(3), asyncio.Event()
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            if request.path != CHAT:
+                return web.Response(status=404)
+            if not is_warm.is_set():
+                await together.wait()
+                raw = reporting(prompt_tokens=HI, completion_tokens=2).raw
+                return web.Response(body=raw, content_type="application/json")
+            await asyncio.sleep(2 * lines.QUICK)
+            assert request.transport is not None
+            request.transport.abort()
+            return web.Response()
+
+        async with serving(answer) as upstream:
+            with running(priced(upstream.url)) as gateway:
+                asks = [asyncio.to_thread(say_hi, gateway, anna) for _ in range(4)]
+                warm = await asyncio.gather(*asks[:3])
+                assert [each.status_code for each in warm] == [200] * 3
+                is_warm.set()
+                assert (await asks[3]).status_code == 502
+            return upstream.paths.count(CHAT)
+
+    assert asyncio.run(work()) == 3 + 1
+    assert [row.bill.micro_dollars for row in ledger()] == [COST] * 3 + [WORST]
+    assert standing() == {"key dollars": (3 * COST + WORST, 0)}
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 from datetime import date
+from http.client import HTTPConnection
 from typing import Any
 
 import httpx
@@ -17,7 +18,17 @@ from brim.gateway import showing
 from brim.gateway.forms import CHAT as CHAT_FORM
 from brim.gateway.showing import MOST_ROWS, Sums
 from brim.testing import Scripted
-from tests.gateway.accounts import COST, HI, MODEL, bearing, before, books_file, say_hi, secret_of
+from tests.gateway.accounts import (
+    COST,
+    HI,
+    MODEL,
+    bearing,
+    before,
+    books_file,
+    in_books,
+    say_hi,
+    secret_of,
+)
 from tests.gateway.accounts import set_caps as capped
 from tests.gateway.asking import CHAT, ask, eventually
 from tests.gateway.running import Running, config_of, running
@@ -55,11 +66,18 @@ def test_a_file_that_was_not_changed_is_not_sent_again() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["nothing.js", "..%2fshowing.py", "%2e%2e/showing.py", "..%2f..%2fcli", "page.css%00"]
+    "name",
+    [
+        *("nothing.js", "..%2fshowing.py", "%2e%2e/showing.py", "../showing.py"),
+        *("..%2f..%2fcli", "page.css%00", "/etc/passwd", "%2fetc%2fpasswd"),
+    ],
 )
 def test_no_other_file_can_be_asked_for(name: str) -> None:
     with running(config_of("http://127.0.0.1:9")) as server:
-        assert httpx.get(f"{server.url}/brim/page/{name}").status_code == 404
+        connection = HTTPConnection(server.url.removeprefix("http://"))
+        connection.request("GET", f"/brim/page/{name}")  # as it stands here, which httpx changes
+        assert connection.getresponse().status == 404
+        connection.close()
 
 
 def test_no_file_of_the_page_names_another_place_or_makes_markup_of_text() -> None:
@@ -101,9 +119,25 @@ def test_spending_is_told_by_day_key_model_and_project_and_against_its_caps() ->
         assert anna not in str(found)
 
 
-def _is_booked(server: Running, boss: str, requests: int, found: dict[str, Any]) -> bool:
+def test_keys_that_had_the_same_name_are_told_apart() -> None:
+    boss, first = secret_of("boss", is_operator=True), secret_of("anna")
+    with before() as (server, _):
+        say_hi(server, first)
+        in_books(lambda books: books.revoke("anna"))
+        say_hi(server, secret_of("anna"))
+        found: dict[str, Any] = {}
+        eventually(lambda: _is_booked(server, boss, 1, found, keys=2))
+    called = {f"anna ({key['id']})" for key in found["keys"] if not key["operator"]}
+    assert len(called) == 2
+    assert {row["name"] for row in found["by_key"]} == called
+    assert {key["name"] for key in found["keys"]} == {"boss", *called}
+
+
+def _is_booked(
+    server: Running, boss: str, requests: int, found: dict[str, Any], keys: int = 1
+) -> bool:
     found.update(told(server, "/brim/spending", boss))
-    return [row["requests"] for row in found["by_key"]] == [requests]
+    return [row["requests"] for row in found["by_key"]] == [requests] * keys
 
 
 def test_without_keys_there_is_no_spending_to_tell() -> None:

@@ -5,8 +5,9 @@ import json
 import pickle
 import socket
 import ssl
-from collections.abc import Callable
-from contextlib import aclosing, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from itertools import chain, repeat
@@ -26,10 +27,10 @@ from brim.errors import (
     RateLimitError,
     RefusedError,
 )
-from brim.providers import Connection, Endpoint
+from brim.providers import Connection, Endpoint, lines
 from brim.providers.faults import retry_after
+from brim.providers.lines import was_reached
 from brim.providers.network import certificates
-from brim.providers.transport import was_reached
 from tests.providers.scripted import Naps, by_path, in_turn, run, serving, speaking
 
 CHAT = "/v1/chat/completions"
@@ -278,29 +279,123 @@ def test_a_connection_that_breaks_before_the_answer_is_tried_again() -> None:
     run(work())
 
 
-def test_a_kept_connection_that_was_closed_meanwhile_costs_no_attempt() -> None:
-    answer = b'HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n{"id":1}'
+# Connections that are kept
+
+
+ANSWER = b'HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n{"id":1}'
+Breaking = Callable[[asyncio.StreamWriter], Awaitable[None]]
+
+
+@dataclass
+class Lines:
+    """What came over the connections to a server."""
+
+    url: str
+    opened: int = 0
+    seconds: int = 0
+    """Connections over which a second request came."""
+
+
+@asynccontextmanager
+async def keeping(breaking: Breaking, lines: int = 1) -> AsyncIterator[Lines]:
+    """A server that answers the first request of a connection, and breaks at the second.
+
+    The first ones wait for each other, so that there are so many connections.
+    """
+    together, busy = asyncio.Barrier(lines), set[asyncio.Task[None] | None]()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answers the first request of a connection, and hangs up at the second."""
-        with suppress(asyncio.IncompleteReadError):
-            for reply in (answer, b""):
-                await reader.readuntil(b"\r\n\r\n")
-                await reader.readexactly(2)
-                writer.write(reply)
-                await writer.drain()
-        writer.close()
-        await writer.wait_closed()
+        busy.add(asyncio.current_task())
+        found.opened += 1
+        await read(reader)
+        if found.opened <= lines:
+            await together.wait()
+        writer.write(ANSWER)
+        if await reader.read(1):
+            found.seconds += 1
+            await breaking(writer)
+        writer.transport.abort()
+
+    async def read(reader: asyncio.StreamReader) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(len(b"{}"))
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    found = Lines("http://{}:{}".format(*server.sockets[0].getsockname()))
+    try:
+        yield found
+    finally:
+        server.close()
+        await asyncio.gather(*(task for task in busy if task))
+        await server.wait_closed()
+
+
+async def at_once(_: asyncio.StreamWriter) -> None:
+    """The rest of the request is not read."""
+
+
+@pytest.mark.parametrize("lines", [1, 3])
+def test_kept_connections_that_the_server_has_closed_cost_no_attempt(
+    lines: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # However slow this machine is.
+    monkeypatch.setattr("brim.providers.lines.QUICK", 60.0)
+
+    async def work() -> tuple[int, int]:
+        async with keeping(at_once, lines) as server:
+            async with Connection(Endpoint(server.url, retries=0)) as asking:
+                await asyncio.gather(*(asking.post(CHAT, {}) for _ in range(lines)))
+                assert await asking.post(CHAT, {}) == {"id": 1}
+            return server.seconds, server.opened
+
+    assert run(work()) == (lines, lines + 1)
+
+
+async def late(_: asyncio.StreamWriter) -> None:
+    """For longer than it takes to close a connection."""
+    await asyncio.sleep(2 * lines.QUICK)
+
+
+async def in_the_answer(writer: asyncio.StreamWriter) -> None:
+    writer.write(ANSWER[:12])
+    await writer.drain()
+    await asyncio.sleep(0.01)  # to hang up at once would take back what was said
+
+
+@pytest.mark.parametrize(("breaking", "quick"), [(late, 0.05), (in_the_answer, 60.0)])
+def test_a_request_that_a_server_may_have_worked_on_is_not_sent_again(
+    breaking: Breaking, quick: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "QUICK", quick)
+
+    async def work() -> tuple[int, int]:
+        async with keeping(breaking, 3) as server:
+            async with Connection(Endpoint(server.url, retries=0)) as asking:
+                await asyncio.gather(*(asking.post(CHAT, {}) for _ in range(3)))
+                with pytest.raises(ConnectionFailedError, match="broke before the answer"):
+                    await asking.post(CHAT, {})
+                assert was_reached()
+            return server.seconds, server.opened
+
+    assert run(work()) == (1, 3)
+
+
+def test_a_server_that_is_not_even_tried_was_not_reached_because_another_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere.pem")
 
     async def work() -> None:
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        url = "http://{}:{}".format(*server.sockets[0].getsockname())
-        async with Connection(Endpoint(url, retries=0)) as asking:
-            for _ in range(3):
-                assert await asking.post(CHAT, {}) == {"id": 1}
-        server.close()
-        await asyncio.sleep(0.05)
-        await server.wait_closed()
+        async with (
+            serving(by_path({"/x": [1]})) as server,
+            Connection(Endpoint(server.url)) as asking,
+            Connection(Endpoint("https://127.0.0.1:9")) as other,
+        ):
+            await asking.get("/x")
+            assert was_reached()
+            with pytest.raises(InputError):
+                await other.opened("POST", CHAT, b"{}", {})
+            assert not was_reached()
 
     run(work())
 

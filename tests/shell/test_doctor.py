@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import stat
@@ -13,6 +14,8 @@ from pathlib import Path
 import pexpect  # type: ignore[import-untyped]
 import pytest
 
+from brim.accounts.keys import hashed, new_key
+from brim.accounts.sqlite_books import SqliteBooks
 from brim.config import Loaded, load
 from brim.errors import ConfigError
 from brim.local import LocalServer
@@ -242,6 +245,44 @@ def test_a_state_folder_that_cannot_be_is_bad(checked: Checked, tmp_path: Path) 
         state = named(checked(BRIM_STATE=str(place)), "state folder")
         assert state.state == "bad"
         assert state.advice == "BRIM_STATE names another folder"
+
+
+def test_the_gateways_books_are_told_and_not_made(checked: Checked, tmp_path: Path) -> None:
+    path = tmp_path / "state" / "accounts.sqlite3"
+    later = named(checked(), "gateway's books")
+    assert (later.state, later.said) == ("ok", f"{path} will be made with the first key")
+    assert not path.parent.exists()
+    key, secret = new_key("anna")
+
+    async def added() -> None:
+        books = SqliteBooks(path)
+        await books.add_key(key, hashed(secret))
+        await books.close()
+
+    asyncio.run(added())
+    there = named(checked(), "gateway's books")
+    assert (there.state, there.said) == ("ok", f"{path} opens; living keys: 1")
+    assert secret not in repr(there)
+
+
+@pytest.mark.parametrize(
+    ("store", "reason"),
+    [
+        ("postgresql://brim:hush@127.0.0.1:1/brim", "127.0.0.1:1"),
+        ("redis://:hush@127.0.0.1:1/0", "127.0.0.1:1"),
+        ("redis://brim:hush[ss@host/0", "cannot be read"),
+        ("broken.sqlite3", "broken.sqlite3 cannot be used"),
+    ],
+)
+def test_books_that_do_not_open_are_bad(
+    checked: Checked, tmp_path: Path, store: str, reason: str
+) -> None:
+    (tmp_path / "broken.sqlite3").write_text("no books, " * 1_000)
+    place = store if "://" in store else str(tmp_path / store)
+    books = named(checked(f"[gateway]\nstore = {json.dumps(place)}"), "gateway's books")
+    assert (books.state, books.advice) == ("bad", "gateway.store names where they are")
+    assert reason in books.said
+    assert "hush" not in repr(books)
 
 
 def test_a_check_is_a_line_and_its_advice_another() -> None:

@@ -3,10 +3,10 @@
 caps       how much, in which time; whole micro-dollars and names of counters
 keys       who: stored as a hash, shown once
 claims     what is set aside before a request is sent, and what it came to
-bounds     what a claim may hold, so that every store can keep it
-books      what every store does
 bounds     claims as every store can keep them
+books      what every store does
 standing   every cap, with what counts against it now
+addresses  URLs of stores: what is wrong with them, and what can be shown
 sqlite_books, postgres_books, redis_books     the stores: one machine, or many
 
 Nothing here knows the gateway. What is decided (which cap is full, what becomes of a lease) is
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from brim.errors import InputError
 
@@ -29,9 +28,20 @@ _POSTGRES: Final = ("postgresql", "postgres")
 _REDIS: Final = ("redis", "rediss", "valkey", "valkeys", "unix")
 
 
+def file_at(address: str, folder: Path) -> Path | None:
+    """The file that an address means; None where it is a server's."""
+    if "://" in address:
+        return None
+    return Path(address).expanduser() if address else folder / FILE
+
+
 def books_at(address: str, folder: Path) -> Books:
     """The books at a PostgreSQL or Redis address or in a file; by default in one of `folder`."""
-    scheme = urlsplit(address).scheme if "://" in address else ""
+    if (file := file_at(address, folder)) is not None:
+        from brim.accounts.sqlite_books import SqliteBooks
+
+        return SqliteBooks(file)
+    scheme = address.partition("://")[0].lower()
     if scheme in _POSTGRES:
         from brim.accounts.postgres_books import PostgresBooks
 
@@ -40,11 +50,7 @@ def books_at(address: str, folder: Path) -> Books:
         from brim.accounts.redis_books import RedisBooks
 
         return RedisBooks(address)
-    if scheme:
-        raise InputError(
-            f"{scheme}:// is no store that brim knows; there are postgresql://, redis://, or the "
-            "path of a file"
-        )
-    from brim.accounts.sqlite_books import SqliteBooks
-
-    return SqliteBooks(Path(address).expanduser() if address else folder / FILE)
+    raise InputError(
+        f"{scheme}:// is no store that brim knows; there are postgresql://, redis://, or the path "
+        "of a file"
+    )

@@ -7,7 +7,9 @@ clock of whoever keeps the books: clocks of several gateways may differ.
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
@@ -30,6 +32,7 @@ _CAP: Final = re.compile(
     r"(?P<unit>dollars?|usd|tokens?)?\s*(?:(?:/|per|a|in)\s*(?P<period>day|month|total|all))?",
     re.IGNORECASE,
 )
+_NUMBER: Final = re.compile(r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9][0-9_]*)(?:\.[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,27 +53,47 @@ class Cap:
                 f"{words!r} is no cap; write dollars or tokens and a period: 5/day, 100/month, "
                 "2M tokens/day, or 250 for all time"
             )
-        number = Decimal(match["number"].replace(",", "").replace("_", ""))
-        number *= _FACTORS[match["factor"].lower()]
+        number = _number(match["number"], words) * _FACTORS[match["factor"].lower()]
         unit: Unit = "tokens" if (match["unit"] or "").lower().startswith("token") else "dollars"
+        period = (match["period"] or "total").lower()
+        if match["factor"] and unit == "dollars":
+            time = "" if match["period"] is None else f"/{period}"
+            raise InputError(
+                f"{words!r} is no cap: k, M and G are for tokens. Did you mean {match['number']}"
+                f"{match['factor']} tokens{time}? In dollars it is {number:f}{time}."
+            )
         most = int(number) if unit == "tokens" else micro_dollars(number)
         if most > LARGEST:
             raise InputError(f"{words!r} is more than can be counted")
-        period = (match["period"] or "total").lower()
         return cls(most, unit, "total" if period == "all" else _period(period))
 
     def __str__(self) -> str:
         amount = f"${dollars(self.most):,}" if self.unit == "dollars" else f"{self.most:,} tokens"
         return amount if self.period == "total" else f"{amount}/{self.period}"
 
-    def to_list(self) -> list[int | str]:
-        """Ready for JSON; `from_list` reads it back."""
-        return [self.most, self.unit, self.period]
 
-    @classmethod
-    def from_list(cls, given: list[int | str]) -> Cap:
-        most, unit, period = given
-        return cls(int(most), "tokens" if unit == "tokens" else "dollars", _period(str(period)))
+def _number(text: str, words: str) -> Decimal:
+    """A number in which a comma parts thousands; one that parts cents would make it a larger."""
+    if not _NUMBER.fullmatch(text):
+        meant = words.replace(",", "." if text.count(",") == 1 and "." not in text else "")
+        raise InputError(
+            f"{words!r} is no cap: a comma parts thousands, as in 1,000, and a point what is less "
+            f"than one; did you mean {meant.strip()}?"
+        )
+    return Decimal(text.replace(",", "").replace("_", ""))
+
+
+def caps_text(caps: Iterable[Cap]) -> str:
+    """Caps as stores keep them; `caps_of` reads it back."""
+    return json.dumps([(cap.most, cap.unit, cap.period) for cap in caps])
+
+
+def caps_of(text: str | None) -> tuple[Cap, ...]:
+    """The caps in a text of `caps_text`; without one there are none."""
+    return tuple(
+        Cap(int(most), "tokens" if unit == "tokens" else "dollars", _period(period))
+        for most, unit, period in json.loads(text or "[]")
+    )
 
 
 def _period(name: str) -> Period:
@@ -118,3 +141,9 @@ def key_scope(id: str) -> str:
 
 def project_scope(name: str) -> str:
     return f"project:{name}"
+
+
+def scope_parts(scope: str) -> tuple[str, str]:
+    """Whose a scope is: `("key", id)`, `("project", name)`, or `(ALL, "")`."""
+    kind, _, whose = scope.partition(":")
+    return kind, whose

@@ -6,6 +6,8 @@ import hashlib
 import re
 import secrets
 import time
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -60,3 +62,17 @@ def check_name(what: str, name: str) -> None:
 def hashed(secret: str) -> str:
     """What is stored of a secret. It is random and long, so a plain hash tells nobody anything."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def names_apart(keys: Sequence[Key]) -> dict[str, str]:
+    """What keys are called, by their ids; with the id where several had the same name."""
+    times = Counter(key.name for key in keys)
+    return {k.id: k.name if times[k.name] == 1 else f"{k.name} ({k.id})" for k in keys}
+
+
+def named_already(name: str) -> InputError:
+    return InputError(f"there is a key named {name} already; revoke it, or choose another")
+
+
+def no_living_key(name: str) -> InputError:
+    return InputError(f"there is no living key {name}; `brim keys list` shows them")

@@ -6,17 +6,23 @@ called, one round trip each. The clock is the server's.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Sequence
 from datetime import date
 from typing import Final
 
 from brim.accounts.bounds import bounded, bounded_settlements, plain
-from brim.accounts.caps import ALL, Cap, key_scope, opens_at, project_scope
+from brim.accounts.caps import (
+    ALL,
+    Cap,
+    caps_of,
+    caps_text,
+    key_scope,
+    opens_at,
+    project_scope,
+)
 from brim.accounts.claims import Bill, By, Claim, Counter, Full, Row, Settlement, Spent, Unknown
-from brim.accounts.keys import Access, Key
+from brim.accounts.keys import Access, Key, named_already, no_living_key
 from brim.accounts.postgres_server import REPORT, Line, Server
-from brim.errors import InputError
 from brim.usage import Usage
 
 _AT_ONCE: Final = 1_000
@@ -86,11 +92,9 @@ class PostgresBooks:
 
     async def add_key(self, key: Key, hashed: str, caps: Sequence[Cap] = ()) -> None:
         facts = (key.id, key.name, key.project, key.is_operator, key.created, key.revoked)
-        written = _written(caps) if caps else None
+        written = caps_text(caps) if caps else None
         if await self._server.value(_ADD_KEY, *facts, hashed, key_scope(key.id), written) is None:
-            raise InputError(
-                f"there is a key named {key.name} already; revoke it, or choose another"
-            )
+            raise named_already(key.name)
 
     async def keys(self) -> list[Key]:
         lines = await self._server.lines(f"SELECT {_KEY} FROM brim.keys ORDER BY created, id")
@@ -103,18 +107,18 @@ class PostgresBooks:
     async def revoke(self, name: str) -> Key:
         line = await self._server.line(_REVOKE, name)
         if line is None:
-            raise InputError(f"there is no living key {name}; `brim keys list` shows them")
+            raise no_living_key(name)
         return _key(line)
 
     async def set_caps(self, scope: str, caps: Sequence[Cap]) -> None:
         if caps:
-            await self._server.value(_SET_CAPS, scope, _written(caps))
+            await self._server.value(_SET_CAPS, scope, caps_text(caps))
         else:
             await self._server.value("DELETE FROM brim.caps WHERE scope = $1", scope)
 
     async def caps(self) -> dict[str, tuple[Cap, ...]]:
         lines = await self._server.lines("SELECT scope, list FROM brim.caps ORDER BY scope")
-        return {line["scope"]: _read(line["list"]) for line in lines}
+        return {line["scope"]: caps_of(line["list"]) for line in lines}
 
     # Claims
 
@@ -222,14 +226,6 @@ def _refusal(claim: Claim, line: Line) -> Full | Unknown | None:
     return Full(scope, cap, line["spent"], line["reserved"], opens)
 
 
-def _written(caps: Sequence[Cap]) -> str:
-    return json.dumps([cap.to_list() for cap in caps])
-
-
-def _read(caps: str | None) -> tuple[Cap, ...]:
-    return tuple(Cap.from_list(one) for one in json.loads(caps or "[]"))
-
-
 def _key(line: Line) -> Key:
     return Key(*(line[name] for name in _KEY.split(", ")))
 
@@ -241,7 +237,7 @@ def _access(line: Line) -> Access:
         (project_scope(key.project), line["shared"]),
         (ALL, line["everyones"]),
     )
-    return Access(key, tuple((scope, cap) for scope, caps in held for cap in _read(caps)))
+    return Access(key, tuple((scope, cap) for scope, text in held for cap in caps_of(text)))
 
 
 def _counter(line: Line) -> Counter:

@@ -18,7 +18,8 @@ from importlib.resources import files
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from brim.errors import BooksAwayError, InputError, StoreError
+from brim.accounts.addresses import ESCAPES, check_port, is_cut
+from brim.errors import BooksAwayError, BooksError, InputError
 
 try:
     import asyncpg  # type: ignore[import-untyped]
@@ -164,17 +165,17 @@ class Server:
         except _AWAY as error:
             raise BooksAwayError(f"PostgreSQL at {self.place} is away ({_reason(error)})") from None
         except _REFUSED as error:
-            raise StoreError(
+            raise BooksError(
                 f"PostgreSQL at {self.place} refuses: {_reason(error)}. Look at the user, the "
                 "password and the database in the URL of the store."
             ) from None
         except _MIXED_UP:
-            raise StoreError(
+            raise BooksError(
                 f"what stands before PostgreSQL at {self.place} mixes up prepared statements, as "
                 f"PgBouncer before 1.21 does; add ?{_CACHE}=0 to the URL of the store"
             ) from None
         except asyncpg.PostgresError as error:
-            raise StoreError(
+            raise BooksError(
                 f"PostgreSQL at {self.place} cannot be used: {_reason(error)}"
             ) from None
 
@@ -195,8 +196,7 @@ async def _as_it_is(_: object) -> None:
 
 _UNREADABLE: Final = (
     "the PostgreSQL URL of the store cannot be read; write "
-    "postgresql://user:password@host/database, with what is not a letter or digit in the password "
-    "percent-encoded (/ is %2F, @ is %40)"
+    f"postgresql://user:password@host/database, and {ESCAPES}"
 )
 _HOST: Final = re.compile(r"(?:\[[0-9a-fA-F:.%]+\]|[^:\[\]]*)(?::[0-9]+)?")
 
@@ -209,10 +209,11 @@ def _place(url: str) -> str:
     except ValueError:
         raise InputError(_UNREADABLE) from None
     _, _, hosts = parts.netloc.rpartition("@")
-    # A bare / ? or # in a password ends the host too early, and the @ comes after it.
-    is_cut = "@" in parts.path + parts.query + parts.fragment or parts.netloc.count("@") > 1
-    if is_cut or not all(map(_HOST.fullmatch, hosts.split(","))):
+    if is_cut(parts) or not all(map(_HOST.fullmatch, hosts.split(","))):
         raise InputError(_UNREADABLE)
+    ports = [host.rpartition(":")[2] for host in hosts.split(",") if not host.endswith("]")]
+    for port in [*ports, *queried.get("port", "").split(",")]:
+        check_port(port)
     hosts = hosts or queried.get("host") or "its usual place"
     return hosts + (parts.path if len(parts.path) > 1 else "")
 
@@ -254,7 +255,7 @@ async def _version(connection: Any, place: str) -> int:
         return 0
     version = int(await connection.fetchval("SELECT max(version) FROM brim.migrations") or 0)
     if version > VERSION:
-        raise StoreError(
+        raise BooksError(
             f"the books in PostgreSQL at {place} were written by a newer brim (version {version}, "
             f"this one knows {VERSION}); upgrade this brim"
         )

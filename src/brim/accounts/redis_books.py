@@ -18,11 +18,11 @@ from datetime import date
 from typing import Any, Final
 
 from brim.accounts.bounds import bounded, bounded_settlements, plain
-from brim.accounts.caps import Cap, opens_at
+from brim.accounts.caps import Cap, caps_of, caps_text, counter_name, opens_at
 from brim.accounts.claims import Bill, By, Claim, Counter, Full, Row, Settlement, Spent, Unknown
-from brim.accounts.keys import Access, Key
+from brim.accounts.keys import Access, Key, named_already, no_living_key
 from brim.accounts.redis_calls import RedisCalls
-from brim.errors import InputError, StoreError
+from brim.errors import BooksError
 from brim.usage import Usage
 
 _PAGE: Final = 500
@@ -56,11 +56,9 @@ class RedisBooks:
     async def add_key(self, key: Key, hashed: str, caps: Sequence[Cap] = ()) -> None:
         # The last word tells a call that is made twice from a second one.
         facts = [key.name, key.project, key.is_operator, key.created, secrets.token_hex(8)]
-        held = _caps_text(caps) if caps else ""
+        held = caps_text(caps) if caps else ""
         if not await self._run("add_key", key.id, key.name, hashed, json.dumps(facts), held):
-            raise InputError(
-                f"there is a key named {key.name} already; revoke it, or choose another"
-            )
+            raise named_already(key.name)
 
     async def keys(self) -> list[Key]:
         found = [_key(*one) for one in await self._run("keys")]
@@ -71,25 +69,25 @@ class RedisBooks:
         if found is None:
             return None
         id, facts, *scopes = found
-        held = ((scope, cap) for scope, text in scopes if text for cap in _caps(text))
+        held = ((scope, cap) for scope, text in scopes for cap in caps_of(text))
         return Access(_key(id, facts), tuple(held))
 
     async def revoke(self, name: str) -> Key:
         id = await self._ask("HGET", "names", name) or name
         found = await self._run("revoke", id, secrets.token_hex(8))
         if found is None:
-            raise InputError(f"there is no living key {name}; `brim keys list` shows them")
+            raise no_living_key(name)
         return _key(*found)
 
     async def set_caps(self, scope: str, caps: Sequence[Cap]) -> None:
         if caps:
-            await self._ask("HSET", "caps", scope, _caps_text(caps))
+            await self._ask("HSET", "caps", scope, caps_text(caps))
         else:
             await self._ask("HDEL", "caps", scope)
 
     async def caps(self) -> dict[str, tuple[Cap, ...]]:
         found = _pairs(await self._ask("HGETALL", "caps"))
-        return {scope: _caps(text) for scope, text in sorted(found)}
+        return {scope: caps_of(text) for scope, text in sorted(found)}
 
     # Claims
 
@@ -132,7 +130,7 @@ class RedisBooks:
             for period, fields in await self._run("counters")
             for field, text in _pairs(fields)
         ]
-        return sorted(found, key=lambda one: f"{one.scope}/{one.period}/{one.unit}")
+        return sorted(found, key=lambda one: counter_name(one.scope, one.unit, one.period))
 
     async def spent(
         self, by: Sequence[By], since: date | None = None, until: date | None = None
@@ -185,7 +183,7 @@ class RedisBooks:
         """
         policy = await self._calls.setting("maxmemory-policy") or ""
         if policy.startswith("allkeys"):
-            raise StoreError(
+            raise BooksError(
                 f"Redis at {self._calls.place} drops entries when its memory is full: its setting "
                 f"maxmemory-policy is {policy}, and books need noeviction"
             )
@@ -193,9 +191,9 @@ class RedisBooks:
     async def _bring_up_to_date(self) -> None:
         layout, known = await self._calls.run("layout")
         if layout > known:
-            raise StoreError(
+            raise BooksError(
                 f"the books in Redis at {self._calls.place} were written by a newer brim (layout "
-                f"{layout}, and this one knows {known}); use that one"
+                f"{layout}, this one knows {known}); upgrade this brim"
             )
 
 
@@ -223,10 +221,6 @@ def _list_text(names: Iterable[str]) -> str:
     return "[" + inner.replace("[", "\\u005b").replace("]", "\\u005d") + "]"
 
 
-def _caps_text(caps: Sequence[Cap]) -> str:
-    return json.dumps([cap.to_list() for cap in caps])
-
-
 # Answers that they give
 
 
@@ -241,10 +235,6 @@ def _key(id: str, facts: str, revoked: str | None = None) -> Key:
     return Key(id, name, project, is_operator, created, ended)
 
 
-def _caps(text: str) -> tuple[Cap, ...]:
-    return tuple(Cap.from_list(one) for one in json.loads(text))
-
-
 def _counter(period: str, field: str, text: str) -> Counter:
     unit, _, scope = field.partition("/")
     spent, reserved = text.split()
@@ -254,10 +244,9 @@ def _counter(period: str, field: str, text: str) -> Counter:
 
 
 def _row(id: str, day: str, text: str) -> Row:
-    time, state, is_counted, bill, who = json.loads(text)
-    key, key_name, project, model, upstream = who
-    paid = (key, key_name, project, model, upstream)
-    return Row(id, time, day, *paid, _bill(*bill), state, is_counted)
+    time, state, is_counted, bill, (key, key_name, project, model, upstream) = json.loads(text)
+    who = (key, key_name, project, model, upstream)
+    return Row(id, time, day, *who, _bill(*bill), state, is_counted)
 
 
 def _bill(*figures: Any) -> Bill:
@@ -281,13 +270,11 @@ def _add(sums: dict[tuple[str, ...], Spent], part: Spent) -> None:
     if whole is None:
         sums[part.on] = part
         return
-    bill = Bill(
-        whole.bill.usage + part.bill.usage,
-        whole.bill.micro_dollars + part.bill.micro_dollars,
-        whole.bill.is_unpriced or part.bill.is_unpriced,
-    )
     sums[part.on] = Spent(
-        part.on, whole.requests + part.requests, bill, whole.presumed + part.presumed
+        part.on,
+        whole.requests + part.requests,
+        whole.bill + part.bill,
+        whole.presumed + part.presumed,
     )
 
 

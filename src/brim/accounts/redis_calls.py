@@ -21,7 +21,8 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from brim.errors import BooksAwayError, InputError, StoreError
+from brim.accounts.addresses import ESCAPES, check_port, is_cut
+from brim.errors import BooksAwayError, BooksError, InputError
 
 try:
     from redis import exceptions
@@ -71,12 +72,13 @@ class RedisCalls:
         try:
             address = _Address.read(url)
             self._connection = _connection(address.url)
+        except InputError:
+            raise
         except (ValueError, TypeError):
             # What Python says of it may hold a part of the password, so it is not repeated.
             raise InputError(
                 "the Redis URL, or an option after its ?, cannot be read; write "
-                "redis://user:password@host:6379/0, and signs such as / # @ in a password as "
-                "%2F %23 %40"
+                f"redis://user:password@host:6379/0, and {ESCAPES}"
             ) from None
         self.place, self.prefix = address.place, address.prefix
         self._patience = address.patience
@@ -101,7 +103,7 @@ class RedisCalls:
             found = await self._answer(_Call(("CONFIG", "GET", name)))
         except BooksAwayError:
             raise
-        except StoreError:
+        except BooksError:
             return None
         return str(found[1]) if len(found) == 2 else None
 
@@ -183,18 +185,18 @@ class RedisCalls:
                 answers.append(refused)
         return answers
 
-    def _error(self, problem: Exception) -> StoreError:
+    def _error(self, problem: Exception) -> BooksError:
         """What a server's error, or its silence, means for the books."""
         said = str(problem) or type(problem).__name__
         if isinstance(problem, _REFUSING):
-            return BooksAwayError(
+            return BooksError(
                 f"Redis at {self.place} refuses the user or the password in its URL: {said}"
             )
         if isinstance(problem, _BROKEN):
             return BooksAwayError(f"Redis at {self.place} cannot be reached: {said}")
         if isinstance(problem, _PASSING_ERRORS) or _PASSING.search(said):
             return BooksAwayError(f"Redis at {self.place} cannot keep books now: {said}")
-        return StoreError(f"Redis at {self.place} refuses what brim needs: {said}")
+        return BooksError(f"Redis at {self.place} refuses what brim needs: {said}")
 
 
 # Addresses
@@ -212,6 +214,10 @@ class _Address:
     @classmethod
     def read(cls, url: str) -> _Address:
         parts = urlsplit(url)
+        if parts.scheme != "unix":
+            if is_cut(parts):
+                raise ValueError
+            check_port(parts.netloc.rpartition(":")[2])
         port = f":{parts.port}" if parts.port else ""
         place = parts.path if parts.scheme == "unix" else f"{parts.hostname or 'localhost'}{port}"
         options = dict(parse_qsl(parts.query))

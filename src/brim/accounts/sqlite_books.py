@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -16,12 +15,12 @@ from typing import Any, Final, TypeVar
 
 from brim.accounts import sqlite_steps as steps
 from brim.accounts.bounds import bounded, bounded_settlements, plain
-from brim.accounts.caps import ALL, Cap, key_scope, project_scope
+from brim.accounts.caps import ALL, Cap, caps_of, caps_text, key_scope, project_scope
 from brim.accounts.claims import Bill, By, Claim, Counter, Full, Row, Settlement, Spent, Unknown
-from brim.accounts.keys import Access, Key
+from brim.accounts.keys import Access, Key, named_already, no_living_key
 from brim.accounts.sqlite_turns import PATIENCE, Turns, Work, is_busy
-from brim.errors import BooksAwayError, InputError, StoreError
-from brim.sqlite import opened
+from brim.errors import BooksAwayError, BooksError
+from brim.sqlite import NewerError, opened
 from brim.usage import Usage
 
 T = TypeVar("T")
@@ -61,12 +60,15 @@ class SqliteBooks:
         self._base: sqlite3.Connection | None = None
         self._turns: Turns | None = None
         self._opening = asyncio.Lock()
+        self._inode: tuple[int, int] | None = None
+        """Which file was opened: another one may come to its place."""
 
     async def open(self) -> None:
         async with self._opening:
             if self._base is None:
                 self._base = await asyncio.to_thread(self._opened)
                 self._turns = Turns(self._base, self._said)
+                self._inode = self._inode_there()
 
     async def close(self) -> None:
         base, turns, self._base, self._turns = self._base, self._turns, None, None
@@ -101,7 +103,7 @@ class SqliteBooks:
 
     async def caps(self) -> dict[str, tuple[Cap, ...]]:
         rows = await self._read("SELECT scope, list FROM caps ORDER BY scope")
-        return {scope: _caps(text) for scope, text in rows}
+        return {scope: caps_of(text) for scope, text in rows}
 
     # Claims
 
@@ -193,11 +195,23 @@ class SqliteBooks:
             await self.open()
         assert self._base is not None
         assert self._turns is not None
+        if self._inode_there() != self._inode:
+            raise BooksAwayError(
+                f"{self.path} is gone, or another file has come to its place. Bring it back; only "
+                "a restart takes another."
+            )
         return self._base, self._turns
+
+    def _inode_there(self) -> tuple[int, int] | None:
+        try:
+            there = self.path.stat()
+        except OSError:
+            return None
+        return there.st_dev, there.st_ino
 
     def _opened(self) -> sqlite3.Connection:
         if sqlite3.sqlite_version_info < OLDEST:
-            raise StoreError(
+            raise BooksError(
                 f"the books need SQLite {'.'.join(map(str, OLDEST))} or newer, and this Python has "
                 f"{sqlite3.sqlite_version}; use another Python, PostgreSQL or Redis"
             )
@@ -209,14 +223,14 @@ class SqliteBooks:
         except sqlite3.Error as error:
             raise self._said(error) from None
         except OSError as error:
-            away = BooksAwayError if error.errno in _NO_DISK else StoreError
+            away = BooksAwayError if error.errno in _NO_DISK else BooksError
             raise away(
                 f"{self.path} cannot be made: {error.strerror or error}. Name another file in "
                 "gateway.store."
             ) from None
         return base
 
-    def _said(self, error: sqlite3.Error) -> StoreError:
+    def _said(self, error: sqlite3.Error) -> BooksError:
         """What is wrong with the file, told with its name and what to do."""
         if is_busy(error):
             return BooksAwayError(f"{self.path} is in use by another program for too long")
@@ -224,9 +238,12 @@ class SqliteBooks:
             return BooksAwayError(
                 f"{self.path} cannot be reached: {error}. Look whether its disk is full or gone."
             )
-        return StoreError(
-            f"{self.path} cannot be used: {error}. Bring back a copy of it, or move it away to "
-            "begin with a new one."
+        if isinstance(error, NewerError):
+            return BooksError(f"{self.path} cannot be used: {error}; upgrade this brim")
+        # Never advise to begin with a new one: it would lift all caps.
+        return BooksError(
+            f"{self.path} cannot be used: {error}. Stop all gateways that use it, and bring back a "
+            "copy."
         )
 
 
@@ -236,7 +253,7 @@ def _add_key(key: Key, hashed: str, caps: Sequence[Cap], base: sqlite3.Connectio
         (key.name, key.id, hashed),
     )
     if same.fetchone() is not None:
-        raise InputError(f"there is a key named {key.name} already; revoke it, or choose another")
+        raise named_already(key.name)
     values = (key.id, key.name, key.project, key.is_operator, hashed, key.created, key.revoked)
     base.execute("INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?)", values)
     if caps:
@@ -250,15 +267,14 @@ def _revoke(base: sqlite3.Connection, name: str, now: float) -> Key:
         (name,),
     ).fetchone()
     if found is None:
-        raise InputError(f"there is no living key {name}; `brim keys list` shows them")
+        raise no_living_key(name)
     base.execute("UPDATE keys SET revoked = ? WHERE id = ?", (now, found[0]))
     return _key((*found[:-1], now))
 
 
 def _set_caps(scope: str, caps: Sequence[Cap], base: sqlite3.Connection) -> None:
     if caps:
-        text = json.dumps([cap.to_list() for cap in caps])
-        base.execute("INSERT OR REPLACE INTO caps VALUES (?, ?)", (scope, text))
+        base.execute("INSERT OR REPLACE INTO caps VALUES (?, ?)", (scope, caps_text(caps)))
     else:
         base.execute("DELETE FROM caps WHERE scope = ?", (scope,))
 
@@ -280,12 +296,8 @@ def _key(row: Sequence[Any]) -> Key:
 def _access(row: Sequence[Any]) -> Access:
     key = _key(row[:6])
     scopes = (key_scope(key.id), project_scope(key.project), ALL)
-    held = [(scope, text) for scope, text in zip(scopes, row[6:], strict=True) if text]
-    return Access(key, tuple((scope, cap) for scope, text in held for cap in _caps(text)))
-
-
-def _caps(text: str) -> tuple[Cap, ...]:
-    return tuple(Cap.from_list(one) for one in json.loads(text))
+    held = zip(scopes, row[6:], strict=True)
+    return Access(key, tuple((scope, cap) for scope, text in held for cap in caps_of(text)))
 
 
 def _row(values: Sequence[Any]) -> Row:

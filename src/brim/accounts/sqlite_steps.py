@@ -17,7 +17,16 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final, NamedTuple, get_args
 
-from brim.accounts.caps import ALL, Period, Unit, key_scope, opens_at, period_name, project_scope
+from brim.accounts.caps import (
+    ALL,
+    Period,
+    Unit,
+    key_scope,
+    opens_at,
+    period_name,
+    project_scope,
+    scope_parts,
+)
 from brim.accounts.claims import Bill, Claim, Full, Settlement, Unknown
 from brim.sqlite import Migration
 
@@ -220,7 +229,7 @@ def _standing(base: sqlite3.Connection, scope: str, period: str, unit: Unit) -> 
 
 
 def _sum(base: sqlite3.Connection, table: str, scope: str, period: str, unit: Unit) -> int:
-    column, _, name = scope.partition(":")
+    column, name = scope_parts(scope)
     whose = "? = 'all'" if scope == ALL else f"{column} = ?"
     amount = "cost" if unit == "dollars" else "input + output"
     found = base.execute(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
-from brim.accounts.caps import ALL
+from brim.accounts.caps import ALL, scope_parts
 
 if TYPE_CHECKING:
     from brim.accounts.books import Books
@@ -64,7 +64,7 @@ class _Ledger:
         self._sums: dict[tuple[str, Period], dict[tuple[str, ...], Bill]] = {}
 
     async def spent(self, scope: str, cap: Cap) -> int:
-        kind, _, name = scope.partition(":")
+        kind, name = scope_parts(scope)
         sums = self._sums.get((kind, cap.period))
         if sums is None:
             by: tuple[By, ...] = () if scope == ALL else ("key",) if kind == "key" else ("project",)

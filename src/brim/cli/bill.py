@@ -47,6 +47,11 @@ class Bill:
         blank = ("",) * (len(self.by) - 1)
         return Line(("total", *blank), slot, sum(line.presumed for line in self.lines))
 
+    @property
+    def _counted(self) -> str:
+        """What is counted: the shell makes calls, the gateway gets requests."""
+        return "calls" if self.source == "shell" else "requests"
+
     def to_dict(self) -> dict[str, Any]:
         rows = [
             dict(zip(self.by, line.on, strict=True)) | self._numbers(line) for line in self.lines
@@ -77,8 +82,7 @@ class Bill:
         shown = [replace(line, on=tuple(map(visible, line.on))) for line in self.lines]
         if len(shown) > 1:
             shown.append(self.total)
-        calls = "calls" if self.source == "shell" else "requests"
-        cells = [(*self.by, calls, *kinds, "cost")]
+        cells = [(*self.by, self._counted, *kinds, "cost")]
         for line in shown:
             usage = line.slot.usage
             split = (usage.input, usage.cached, usage.output)
@@ -96,7 +100,7 @@ class Bill:
         slot = line.slot
         is_shell = self.source == "shell"
         return {
-            "calls": slot.calls,
+            self._counted: slot.calls,
             "input": slot.usage.input,
             "cached": slot.usage.cached,
             "output": slot.usage.output,

@@ -6,10 +6,12 @@ import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, TypeVar
-from urllib.parse import urlsplit
 
 import click
+
+from brim.errors import InputError
 
 if TYPE_CHECKING:
     from brim.accounts.books import Books
@@ -35,32 +37,44 @@ class Place:
     folder: Path
     """Where a file of books is that nobody named."""
     gateway: str
+    is_given: bool = False
+    """By a flag. Only the configuration may name a file that is not there yet."""
 
     def __str__(self) -> str:
-        """Without the name and the password that may stand in an address."""
-        from brim.accounts import FILE
-        from brim.config import home_as_tilde
+        from brim.accounts.addresses import shown
 
-        if "://" not in self.address:
-            return home_as_tilde(Path(self.address) if self.address else self.folder / FILE)
-        parts = urlsplit(self.address)
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        return shown(self.address, self.folder)
 
-    def ask(self, work: Callable[[Books], Awaitable[Result]]) -> Result:
-        """Open the books, do something with them, and close them."""
-        import asyncio
-
+    def write(self, work: Callable[[Books], Awaitable[Result]]) -> Result:
+        """Open the books, made where there are none yet, do something with them, and close them."""
         from brim.accounts import books_at
 
-        async def done() -> Result:
-            books = books_at(self.address, self.folder)
-            await books.open()
-            try:
-                return await work(books)
-            finally:
-                await books.close()
+        return _done(books_at(self.address, self.folder), work)
 
-        return asyncio.run(done())
+    def look(self, work: Callable[[Books], Awaitable[Result]]) -> Result:
+        """The same with nothing made: books that are not there yet are as blank as new ones."""
+        from brim.accounts import books_at, file_at
+
+        file = file_at(self.address, self.folder)
+        if file is None or file.exists():
+            return self.write(work)
+        if self.is_given:
+            raise InputError(f"there are no books in {self}; `brim keys add` makes new ones")
+        with TemporaryDirectory() as elsewhere:
+            return _done(books_at("", Path(elsewhere)), work)
+
+
+def _done(books: Books, work: Callable[[Books], Awaitable[Result]]) -> Result:
+    import asyncio
+
+    async def done() -> Result:
+        await books.open()
+        try:
+            return await work(books)
+        finally:
+            await books.close()
+
+    return asyncio.run(done())
 
 
 def place_of(store: str | None) -> Place:
@@ -76,4 +90,4 @@ def place_of(store: str | None) -> Place:
     host = EVERYWHERE.get(settings.host, settings.host)
     host = f"[{host}]" if ":" in host else host
     gateway = f"http://{host}:{settings.port}"
-    return Place(settings.store, state_folder(os.environ), gateway)
+    return Place(settings.store, state_folder(os.environ), gateway, is_given=bool(store))

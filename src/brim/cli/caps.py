@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from brim.accounts.caps import ALL, Cap, dollars, key_scope, project_scope
+from brim.accounts.caps import ALL, Cap, dollars, key_scope, scope_parts
+from brim.accounts.keys import no_living_key
 from brim.accounts.standing import standings
 from brim.errors import InputError
 from brim.ledger import money
@@ -61,15 +62,15 @@ class Snapshot:
 
     @property
     def shared(self) -> list[str]:
-        """The scopes with caps that several keys share: projects, and all together."""
-        own = {key_scope(key.id) for key in self.keys}
-        return [scope for scope, caps in self.standings.items() if caps and scope not in own]
+        """The scopes with caps that several keys share: projects, then all together."""
+        several = [scope for scope in self.standings if scope_parts(scope)[0] != "key"]
+        return sorted(several, key=lambda scope: (scope == ALL, scope))
 
     @property
     def scopes(self) -> list[str]:
-        """All that have caps."""
-        ended = {key_scope(key.id) for key in self.keys if key.revoked is not None}
-        return [scope for scope, caps in self.standings.items() if caps and scope not in ended]
+        """All that have caps: living keys in their order, then what they share."""
+        own = [key_scope(key.id) for key in self.living]
+        return [*(scope for scope in own if self.against(scope)), *self.shared]
 
     def scope_of(self, name: str) -> str:
         """The scope of the living key that a name or an id means."""
@@ -78,17 +79,19 @@ class Snapshot:
                 if key.is_operator:
                     raise InputError(f"{name} is an operator's key, which spends nothing")
                 return key_scope(key.id)
-        raise InputError(f"there is no living key {name}; `brim keys list` shows them")
+        raise no_living_key(name)
 
     def named(self, scope: str) -> str:
         """A scope in words."""
-        names = {key_scope(key.id): key.name for key in self.living}
-        return "all keys together" if scope == ALL else names.get(scope, scope.replace(":", " ", 1))
+        kind, whose = scope_parts(scope)
+        if kind == "key":
+            return next((key.name for key in self.living if key.id == whose), whose)
+        return "all keys together" if kind == ALL else f"project {whose}"
 
     def is_idle(self, scope: str) -> bool:
         """Whether it is a project that no key belongs to."""
-        projects = {project_scope(key.project) for key in self.living if key.project}
-        return scope.startswith(project_scope("")) and scope not in projects
+        kind, whose = scope_parts(scope)
+        return kind == "project" and all(key.project != whose for key in self.living)
 
 
 def parsed_caps(words: Iterable[str]) -> tuple[Cap, ...]:

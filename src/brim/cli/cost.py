@@ -21,7 +21,6 @@ from brim.errors import InputError
 if TYPE_CHECKING:
     from brim.accounts.books import Books
     from brim.accounts.claims import Spent
-    from brim.accounts.keys import Key
     from brim.cli.bill import Bill, Source
     from brim.ledger import Slot
     from brim.store import Spending
@@ -123,13 +122,12 @@ def _question(
     # Each keeps its days by its own clock.
     today = datetime.now(UTC).date() if is_gateway else datetime.now().astimezone().date()
     beside = () if plot else ("key",) if is_gateway else ("model",)
-    return Question(
-        "gateway" if is_gateway else "shell",
-        tuple(dict.fromkeys(by)) or ("day", *beside),
-        None if since is None else day_of(since, today, "--since"),
-        None if until is None else day_of(until, today, "--until"),
-        store,
-    )
+    first = None if since is None else day_of(since, today, "--since")
+    last = None if until is None else day_of(until, today, "--until")
+    if first is not None and last is not None and first > last:
+        raise InputError(f"--since {first} is after --until {last}, so no day is left")
+    source: Source = "gateway" if is_gateway else "shell"
+    return Question(source, tuple(dict.fromkeys(by)) or ("day", *beside), first, last, store)
 
 
 def day_of(words: str, today: date, flag: str = "--since") -> date:
@@ -172,11 +170,12 @@ def _of_shell(question: Question) -> Bill:
 
 
 def _of_gateway(question: Question) -> Bill:
+    from brim.accounts.keys import names_apart
     from brim.cli.bill import Bill, Line
 
     async def lines(books: Books) -> list[Line]:
         spent = await books.spent(question.by, question.since, question.until)
-        names = {"key": _names(await books.keys())} if "key" in question.by else {}
+        names = {"key": names_apart(await books.keys())} if "key" in question.by else {}
 
         def named(on: Sequence[str]) -> tuple[str, ...]:
             pairs = zip(question.by, on, strict=True)
@@ -185,15 +184,7 @@ def _of_gateway(question: Question) -> Bill:
         made = (Line(named(each.on), _slot(each), each.presumed) for each in spent)
         return sorted(made, key=lambda line: line.on)
 
-    return Bill("gateway", question.by, place_of(question.store).ask(lines))
-
-
-def _names(keys: Sequence[Key]) -> dict[str, str]:
-    """What keys are called, by their ids; with the id where several had the same name."""
-    from collections import Counter
-
-    times = Counter(key.name for key in keys)
-    return {k.id: k.name if times[k.name] == 1 else f"{k.name} ({k.id})" for k in keys}
+    return Bill("gateway", question.by, place_of(question.store).look(lines))
 
 
 def _slot(spent: Spent) -> Slot:
@@ -219,7 +210,7 @@ def _export(question: Question, as_json: bool) -> None:
         async for row in books.rows(question.since, question.until):
             write(rows.of_request(row))
 
-    place_of(question.store).ask(printed)
+    place_of(question.store).look(printed)
 
 
 # How it is shown

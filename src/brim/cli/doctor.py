@@ -19,8 +19,9 @@ def doctor(context: click.Context, as_json: bool) -> None:
     """Check what brim needs, and say what to do where something is missing.
 
     Looks at what is installed, the configuration, each configured model and its server, what else
-    runs on this machine, the embedded model, the folder for conversations and the terminal. It
-    changes nothing and costs nothing, and no key is shown. Ends with code 1 if something is bad.
+    runs on this machine, the embedded model, the folder for conversations, the gateway's books of
+    keys and caps, and the terminal. It costs nothing, shows no key, and changes nothing, but that
+    a server of gateway.store is made ready for books. Ends with code 1 if something is bad.
 
     \b
     brim doctor

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -29,6 +30,9 @@ def keys(context: click.Context) -> None:
     never again: what is kept is a hash. Caps are dollars or tokens, a day, a month or for good, for
     a key, for a project of several keys, or for all keys together. A request that could pass one is
     refused before it is sent. Days and months are those of UTC.
+
+    A gateway that has found keys in a file goes on asking for them, even if the file is lost: to
+    let in everybody again, remove accounts.required from the state folder, and the file.
 
     Without a command, the keys are listed.
 
@@ -77,7 +81,7 @@ def add(
     own = parsed_caps(caps)
     key, secret = new_key(name, project, is_operator=operator)
     place = place_of(store)
-    place.ask(lambda books: books.add_key(key, hashed(secret), own))
+    place.write(lambda books: books.add_key(key, hashed(secret), own))
     if as_json:
         made = {**_as_dict(key, map(Standing, own)), "key": secret, "gateway": place.gateway}
         click.echo(json.dumps(made, indent=2))
@@ -118,7 +122,7 @@ def list_(everything: bool = False, as_json: bool = False, store: str | None = N
     from brim.cli.caps import Snapshot
 
     place = place_of(store)
-    snapshot = place.ask(Snapshot.of)
+    snapshot = place.look(Snapshot.of)
     shown = snapshot.keys if everything else snapshot.living
     if as_json:
         listed = [_as_dict(key, snapshot.against(key_scope(key.id))) for key in shown]
@@ -155,7 +159,7 @@ def revoke(name: str, as_json: bool, store: str | None) -> None:
 
     What it spent stays in the ledger, and its name is free for another key.
     """
-    ended = place_of(store).ask(lambda books: books.revoke(name))
+    ended = place_of(store).look(lambda books: books.revoke(name))
     if as_json:
         click.echo(json.dumps(_as_dict(ended, ()), indent=2))
     else:
@@ -206,7 +210,8 @@ def cap(
             snapshot = await Snapshot.of(books)
         return [scope], snapshot
 
-    scopes, snapshot = place_of(store).ask(done)
+    place = place_of(store)
+    scopes, snapshot = place.write(done) if new else place.look(done)
     if as_json:
         click.echo(json.dumps(_listed(snapshot, scopes), indent=2))
     else:
@@ -238,9 +243,12 @@ def _whose(
 def _lines(snapshot: Snapshot, scopes: Iterable[str]) -> list[str]:
     from brim.cli.caps import said
 
-    return [
-        f"{snapshot.named(scope)}: {said(snapshot.against(scope)) or 'no cap'}" for scope in scopes
-    ]
+    lines: list[str] = []
+    for scope in scopes:
+        text = f"{snapshot.named(scope)}: {said(snapshot.against(scope)) or 'no cap'}"
+        columns = width(sys.stdout) or len(text)
+        lines += wrap(text, columns, subsequent_indent="  ", break_on_hyphens=False)
+    return lines
 
 
 def _listed(snapshot: Snapshot, scopes: Iterable[str]) -> list[dict[str, Any]]:

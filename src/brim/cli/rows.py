@@ -28,7 +28,7 @@ Writer = Callable[[Mapping[str, Any]], object]
 def writer(fields: Sequence[str], as_json: bool) -> Writer:
     """What takes a row and prints it; the head of a table is printed at once."""
     if as_json:
-        return lambda row: sys.stdout.write(f"{json.dumps(row, ensure_ascii=False)}\n")
+        return lambda row: sys.stdout.write(f"{json.dumps(row)}\n")  # escaped, for terminals
     table = csv.DictWriter(sys.stdout, fields, lineterminator="\n")
     table.writeheader()
     return lambda row: table.writerow({name: _cell(value) for name, value in row.items()})
@@ -71,7 +71,11 @@ def moment(seconds: float) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """A spreadsheet runs what begins like a formula, and names of models come from anybody."""
+    """What neither a spreadsheet runs nor a terminal obeys: names of models come from anybody."""
+    from brim.cli.bill import visible
+
     if isinstance(value, bool):
         return str(value).lower()
-    return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" and value else value
+    if not isinstance(value, str) or not value:
+        return value
+    return f"'{visible(value)}" if value[0] in "=+-@\t\r" else visible(value)

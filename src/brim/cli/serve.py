@@ -7,8 +7,9 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
+from decimal import Decimal, InvalidOperation
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,9 +27,21 @@ NEEDED: Final = (
     "aiohttp", "httptools", "orjson", "platformdirs", "prometheus_client", "starlette", "uvicorn",
 )  # fmt: skip
 INSTALL: Final = "pip install 'brim[gateway]'"
-LOCAL: Final = "local"
 LOCAL_KEY: Final = "BRIM_LOCAL_KEY"
 """Where the gateway finds the key of a server that was started for it."""
+
+
+def _price(
+    _: click.Context, option: click.Parameter, value: str | None
+) -> Mapping[str, Decimal] | None:
+    """Dollars per million tokens of the prompt, and of the answer: `0.25/2`."""
+    if value is None:
+        return None
+    with suppress(InvalidOperation):
+        rates = [Decimal(rate) for rate in value.split("/")]
+        if len(rates) == 2 and all(rate.is_finite() and rate >= 0 for rate in rates):
+            return dict(zip(("input", "output"), rates, strict=True))
+    raise click.BadParameter(f"{value!r} is not two numbers, as 0.25/2", param=option)
 
 
 @main.command()
@@ -45,6 +58,12 @@ LOCAL_KEY: Final = "BRIM_LOCAL_KEY"
 )
 @click.option(
     "--reply", type=click.IntRange(0), metavar="N", help="Tokens kept free for the answer."
+)
+@click.option(
+    "--price",
+    metavar="INPUT/OUTPUT",
+    callback=_price,
+    help="Dollars per million tokens, where no list has them; 0/0 for a model that costs nothing.",
 )
 @click.option("--local", is_flag=True, help="The embedded model as the upstream.")
 @click.option("--policy", metavar="NAME", help="steady, thrift, rolling or sliding.")
@@ -74,8 +93,9 @@ def serve(
     say what was done. The upstreams are those of the configuration ([upstreams.NAME] in `brim
     config --example`), or in their place the one that the options describe.
 
-    It listens on this machine only and asks for no key of its own. SIGTERM or Ctrl-C stops it when
-    the running answers have ended; Ctrl-C again, at once.
+    Once there is a key (`brim keys add NAME`), or gateway.require_keys is set, clients have to show
+    one; before, it can listen on this machine only, and whoever reaches it is let in. SIGTERM or
+    Ctrl-C stops it when the running answers have ended; Ctrl-C again, at once.
 
     \b
     brim serve --upstream https://api.openai.com/v1
@@ -111,15 +131,17 @@ def _meant(
     configured: Config, described: Mapping[str, Any], is_local: bool
 ) -> Iterator[tuple[Config, Mapping[str, str]]]:
     """The configuration with the upstreams that are meant, and the environment with their keys."""
-    from brim.gateway.starting import upstream_of
+    from brim.gateway.starting import LOCAL, upstream_of
 
     if is_local:
-        if described.keys() - {"window", "reply"}:
-            raise click.UsageError("--local goes with --window and --reply only")
+        if described.keys() - {"window", "reply", "price"}:
+            raise click.UsageError("--local goes with --window, --reply and --price only")
         with _embedded(**described) as (upstream, key):
             yield replace(configured, upstreams={LOCAL: upstream}), {**os.environ, LOCAL_KEY: key}
     elif described and "endpoint" not in described:
-        raise click.UsageError("--format, --key-env, --window and --reply go with --upstream")
+        raise click.UsageError(
+            "--format, --key-env, --window, --reply and --price go with --upstream"
+        )
     elif described:
         yield replace(configured, upstreams=upstream_of(described)), os.environ
     else:
@@ -127,16 +149,20 @@ def _meant(
 
 
 @contextmanager
-def _embedded(window: int = 4096, reply: int | None = None) -> Iterator[tuple[UpstreamConfig, str]]:
+def _embedded(
+    window: int = 4096, reply: int | None = None, price: Mapping[str, Decimal] | None = None
+) -> Iterator[tuple[UpstreamConfig, str]]:
     """The embedded model, fetched where it is not here yet, and the key of its server."""
     from brim.cli.local import fetched_model
     from brim.config import FORMATS, UpstreamConfig
     from brim.local import LocalServer, default_model, require_llama
+    from brim.usage import Price
 
     require_llama()
     path = default_model() or fetched_model()
     with LocalServer.start(path, window=window) as server:
-        upstream = UpstreamConfig(server.url, FORMATS, key_env=LOCAL_KEY, reply=reply)
+        known = None if price is None else Price(**price)
+        upstream = UpstreamConfig(server.url, FORMATS, key_env=LOCAL_KEY, reply=reply, price=known)
         yield upstream, server.key
 
 

@@ -11,10 +11,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from brim.accounts.claims import Full, Unknown
-from brim.errors import BooksAwayError, StoreError
+from brim.errors import BooksAwayError, BooksError
 from brim.gateway import denials
 from brim.gateway.denials import OVER, REVOKED
 
@@ -42,6 +43,7 @@ class Accounts:
         is_required: bool,
         refuses: bool = True,
         may_look: Callable[[], bool] = lambda: True,
+        remember: Callable[[], None] = lambda: None,
     ) -> None:
         self.books = books
         self.is_required = is_required
@@ -52,6 +54,8 @@ class Accounts:
         """Whether requests are refused while the books are away."""
         self._may_look = may_look
         """Whether there are books at all; a gateway without keys does not make any."""
+        self._remember = remember
+        """Is called when keys are found, so that books that vanish do not let everybody in."""
         self._is_open = False
         self._claims: dict[str, float] = {}
         """Claims that run, and when their lease is to be renewed."""
@@ -70,14 +74,14 @@ class Accounts:
     # While it serves
 
     async def start(self) -> None:
-        """Open the books, or go on trying while requests are refused."""
-        if self.is_required:
-            try:
-                await self._open()
-            except BooksAwayError as error:
-                self._note_away(error)
-        else:
-            await self._look()
+        """Open the books, or go on trying while requests are refused.
+
+        Raises what waiting does not mend.
+        """
+        try:
+            await self.find_keys()
+        except BooksAwayError as error:
+            self._note_away(error)
 
     async def stop(self) -> None:
         if self._opening is not None:
@@ -86,7 +90,7 @@ class Accounts:
             return
         try:
             await self._settle_all()
-        except StoreError as error:  # their leases run out, and they count in full
+        except BooksError as error:  # their leases run out, and they count in full
             told = {"requests": len(self._waiting), "why": str(error)}
             log.exception("not settled", extra={"told": told})
         await self.books.close()
@@ -105,29 +109,45 @@ class Accounts:
                 self._claims.update(dict.fromkeys(running, now + self._lease / 3))
             await self._settle_all()
             await self.books.sweep()
-            self.is_away = False
-        except BooksAwayError as error:
+            self._note_back()
+        except BooksError as error:
             self._note_away(error)
 
     async def _look(self) -> None:
         """Ask for keys from the first one on that was made."""
-        if self._is_open or not self._may_look():
+        if not self._is_open:
+            try:
+                await self.find_keys()
+            except BooksError as error:
+                self._note_away(error)
+
+    async def find_keys(self) -> None:
+        """Open the books where there are any, and ask for keys where they have one."""
+        if not (self.is_required or self._may_look()):
             return
         try:
             await self._open()
-            self.is_required = self.is_required or bool(await self.books.keys())
-        except StoreError as error:  # whether there are keys cannot be known
+            if not self.is_required and await self.books.keys():
+                self.is_required = True
+                self._remember()
+        except BooksError:  # whether there are keys cannot be known
             self.is_required = True
-            self._note_away(error)
+            raise
         if not self.is_required:
             await self.books.close()
             self._is_open = False
 
     async def _open(self) -> None:
         await self.books.open()
-        self._is_open, self.is_away = True, False
+        self._is_open = True
+        self._note_back()
 
-    def _note_away(self, error: StoreError) -> None:
+    def _note_back(self) -> None:
+        if self.is_away:
+            log.warning("books are back")
+        self.is_away = False
+
+    def _note_away(self, error: BooksError) -> None:
         if not self.is_away:
             log.error("books away", extra={"told": {"why": str(error)}})
         self.is_away = True
@@ -137,11 +157,8 @@ class Accounts:
     async def _keep_opening(self) -> None:
         while not self._is_open:
             await asyncio.sleep(RETRY)
-            try:
+            with suppress(BooksError):
                 await self._open()
-            except StoreError:
-                continue
-            log.warning("books are back")
 
     # What is claimed and settled
 
@@ -149,9 +166,9 @@ class Accounts:
         """Who shows a secret with this hash; raises while the books are away."""
         try:
             return await self._opened().access(hashed)
-        except BooksAwayError as error:
+        except BooksError as error:
             self._note_away(error)
-            raise
+            raise BooksAwayError(str(error)) from None
 
     def _opened(self) -> Books:
         if not self._is_open:
@@ -165,7 +182,7 @@ class Accounts:
         """
         try:
             await self._reserve(claim)
-        except BooksAwayError as error:
+        except BooksError as error:
             self._let_pass(error, claim.id)
             return False
         self._claims[claim.id] = time.monotonic() + self._lease / 3
@@ -176,13 +193,13 @@ class Accounts:
         try:
             if not await self.books.forward(id, self._lease):
                 raise denials.away(OVER)
-        except BooksAwayError as error:
+        except BooksError as error:
             self._let_pass(error, id)
 
-    def _let_pass(self, error: BooksAwayError, id: str) -> None:
+    def _let_pass(self, error: BooksError, id: str) -> None:
         """Let a request go out uncounted while the books are away, if the settings say so."""
         self._note_away(error)
-        if self.refuses:
+        if self.refuses or not isinstance(error, BooksAwayError):
             raise denials.away() from None
         log.warning("uncounted", extra={"told": {"id": id}})
 
@@ -201,7 +218,7 @@ class Accounts:
         if isinstance(refused, Unknown):
             lives = any(key.id == claim.key and key.revoked is None for key in await books.keys())
             raise denials.away(OVER) if lives else denials.stranger(REVOKED)
-        self.is_away = False
+        self._note_back()
 
     def settle(self, settlements: Iterable[Settlement]) -> None:
         """Book what requests came to, soon."""
@@ -218,7 +235,7 @@ class Accounts:
     async def _settle_quietly(self) -> None:
         try:
             await self._settle_all()
-        except BooksAwayError as error:
+        except BooksError as error:
             self._note_away(error)
         except Exception:
             log.exception("settling failed")
@@ -235,7 +252,7 @@ class Accounts:
         batch, self._waiting = self._waiting[:most], self._waiting[most:]
         try:
             await self._opened().settle(batch)
-        except (StoreError, asyncio.CancelledError):
+        except (BooksError, asyncio.CancelledError):
             self._waiting[:0] = batch  # it may have been booked after all: that counts once
             raise
         except Exception:

@@ -151,6 +151,12 @@ class Answering(ABC):
         if self._task is not None:
             self._task.cancel()
 
+    def cut(self) -> asyncio.Task[Any] | None:
+        """End it, because the gateway does; gives what is left to wait for."""
+        if self._task is not None:
+            self._task.cancel()
+        return self._task
+
     # To the client
 
     async def _whole(self, status: int, given: list[Head], raw: bytes) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
 
 from starlette.routing import Route
 
 from brim.accounts import FILE, books_at
+from brim.errors import BooksAwayError
 from brim.gateway import logs
 from brim.gateway.accounts import Accounts
 from brim.gateway.admission import Admission
@@ -24,6 +27,7 @@ from brim.gateway.limits import Limits
 from brim.gateway.metrics import Metrics
 from brim.gateway.passage import Passage, PassedPaths
 from brim.gateway.records import Records
+from brim.gateway.reminder import Reminder
 from brim.memory import Memory
 from brim.providers.learned import Learned
 from brim.store.database import state_folder
@@ -44,6 +48,8 @@ SWEEP: Final = 5.0
 """The most seconds between looks at what waits and what was learned."""
 SOON: Final = 0.1
 """Seconds in which what is over is taken down."""
+LEAVING: Final = 2.0
+"""Seconds that what is cut off at the end has to leave."""
 MOST_OVER: Final = 64
 WEIGHT: Final = 96_000_000
 """Bytes of conversations that are remembered for speed."""
@@ -134,6 +140,7 @@ class Gateway:
 
     async def stop(self) -> None:
         self.is_stopping = True
+        await self._cut_off()
         self.book()
         if self._sweeping is not None:
             self._sweeping.cancel()
@@ -143,6 +150,11 @@ class Gateway:
         await self.lanes.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
         logs.flush()
+
+    async def _cut_off(self) -> None:
+        """End what still runs, so that it is booked as far as it came."""
+        if tasks := [task for each in list(self.running) if (task := each.cut()) is not None]:
+            await asyncio.wait(tasks, timeout=LEAVING)
 
     async def _sweep(self) -> None:
         """Let go of clients that do not read, and keep what was learned."""
@@ -168,21 +180,26 @@ def accounts_of(settings: GatewayConfig, environment: Mapping[str, str]) -> Acco
     folder, is_shared = state_folder(environment), "://" in settings.store
     books = books_at(settings.store, folder)
     path = Path(settings.store).expanduser() if settings.store else folder / FILE
+    reminder = Reminder(folder, path)
     return Accounts(
         books,
         lease=settings.lease_seconds,
-        is_required=settings.require_keys or is_shared,
+        is_required=settings.require_keys or is_shared or reminder.is_set(),
         refuses=settings.store_away == "refuse",
-        may_look=lambda: is_shared or settings.require_keys or path.exists(),
+        may_look=path.exists,
+        remember=reminder.set,
     )
 
 
 async def asks_for_keys(settings: GatewayConfig, environment: Mapping[str, str]) -> bool:
-    """Whether a gateway with these settings would let in only those who show a key."""
+    """Whether a gateway with these settings would let in only those who show a key.
+
+    Raises where its books cannot be used, and waiting does not mend that.
+    """
     accounts = accounts_of(settings, environment)
-    if not accounts.is_required:
-        await accounts.start()
-        await accounts.stop()
+    with suppress(BooksAwayError):
+        await accounts.find_keys()
+    await accounts.stop()
     return accounts.is_required
 
 
@@ -196,7 +213,8 @@ class App:
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
         self._beside = Beside(gateway).app()
-        own = [route.path_regex for route in self._beside.routes if isinstance(route, Route)]
+        quiet = [each.path_regex for each in self._beside.routes if isinstance(each, Route)]
+        own = [*map(re.escape, PATHS), *(regex.pattern for regex in quiet)]
         self._passed = PassedPaths(gateway.config.gateway.passed_paths, own)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -3,7 +3,8 @@
     uvicorn --factory brim.gateway.asgi:app
     granian --interface asgi --factory brim.gateway.asgi:app
 
-Such a server listens where it is told to; the gateway lets in whoever reaches it.
+Such a server listens where it is told to; without keys the gateway lets in whoever reaches it.
+Books that cannot be used are an error when it starts.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Beside:
             ("GET", "/openapi.json", self.description),
         ]
         routes = [Route(path, way, methods=[method]) for method, path, way in ways]
-        return Starlette(
+        app = Starlette(
             routes=[self._guarded(route) for route in routes + showing.routes(self._gateway)],
             exception_handlers={
                 FaultError: _fault,
@@ -68,6 +68,9 @@ class Beside:
             },
             lifespan=self._lifespan,
         )
+        # It would send clients to whatever host they say they have asked.
+        app.router.redirect_slashes = False
+        return app
 
     def _guarded(self, route: Route) -> Route:
         """A way that is only for those who show the right key, where keys are asked for."""
@@ -76,13 +79,16 @@ class Beside:
         way, is_operators = route.endpoint, route.path.startswith(OPERATORS)
 
         async def guarded(request: Request) -> Response:
-            accounts, given = self._gateway.accounts, heads.given(request.headers.raw)
+            gateway, given = self._gateway, heads.given(request.headers.raw)
             if is_operators:
-                self._gateway.limits.check_site(given)
-            if accounts.is_required:
-                await (accounts.admit_operator(given) if is_operators else accounts.admit(given))
+                gateway.limits.check_site(given)
+            if not gateway.accounts.is_required:
+                if is_operators:
+                    gateway.limits.check_host(given)
             elif is_operators:
-                self._gateway.limits.check_host(given)
+                await gateway.admission.operator(given)
+            else:
+                await gateway.admission.client(given)
             response: Response = await way(request)
             return response
 

@@ -10,6 +10,7 @@ from brim.accounts.caps import LARGEST, micro_dollars
 from brim.accounts.claims import Bill, Claim, Settlement
 from brim.gateway.faults import FaultError
 from brim.gateway.pricing import check_countable, worst_bill
+from brim.gateway.starting import DESCRIBED
 
 if TYPE_CHECKING:
     from brim.accounts.keys import Access
@@ -106,11 +107,13 @@ def _bill(record: Record) -> Bill:
 
 def _unpriced(lane: Lane) -> FaultError:
     name = lane.upstream.name
+    way = f"upstreams.{name}.price = {{ input = …, output = … }}"
+    if name in DESCRIBED:
+        way = "its price with `brim serve --price INPUT/OUTPUT`"
     return FaultError(
         403,
         "price_unknown",
-        f"this key has a cap in dollars, and nobody knows what {lane.model} costs. Set "
-        f"upstreams.{name}.price = {{ input = …, output = … }}, in dollars per million tokens; "
-        "0 for a model that costs nothing.",
+        f"this key has a cap in dollars, and nobody knows what {lane.model or 'this model'} costs. "
+        f"Set {way}, in dollars per million tokens; 0 for a model that costs nothing.",
         param="model",
     )

@@ -21,7 +21,8 @@ from brim.overflow import overflow_of
 from brim.planning import CountJob
 from brim.policies import OFF
 from brim.providers.faults import PASSING
-from brim.providers.transport import LARGEST_ERROR, was_reached
+from brim.providers.lines import was_reached
+from brim.providers.transport import LARGEST_ERROR
 from brim.wire.replies import error_in
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from brim.accounts.caps import dollars
+from brim.accounts.caps import dollars, scope_parts
 from brim.gateway.faults import FaultError
 
 if TYPE_CHECKING:
@@ -49,11 +49,15 @@ def no_room(full: Full, amount: int, key: str) -> FaultError:
 
 
 def _whose(scope: str, key: str) -> str:
-    kind, _, name = scope.partition(":")
+    kind, name = scope_parts(scope)
     if kind == "key":
         return f"the key {key}'s"
     return f"the project {name}'s" if kind == "project" else "the gateway's"
 
 
 def _shown(cap: Cap, amount: int) -> str:
-    return f"{amount:,}" if cap.unit == "tokens" else f"${dollars(amount).normalize():f}"
+    if cap.unit == "tokens":
+        return f"{amount:,}"
+    spent = dollars(amount)
+    # Fractions of a cent say something only where there is no whole dollar.
+    return f"${spent:,.2f}" if spent >= 1 else f"${spent.normalize():f}"

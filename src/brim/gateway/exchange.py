@@ -10,31 +10,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from brim import learning
 from brim.errors import ProviderError
 from brim.gateway import bodies, faults, heads
 from brim.gateway.answering import JSON, Answering, printable_name
 from brim.gateway.charging import Charge
-from brim.gateway.delivery import Delivery
+from brim.gateway.delivery import NO_ANSWER, Delivery
 from brim.gateway.fitting import Asked
 from brim.gateway.forms import form_of, require_conversation
 from brim.gateway.limits import LARGE
-from brim.gateway.watching import StreamWatch, secret_of, used
+from brim.gateway.watching import StreamWatch, said_in, secret_of, used
 from brim.gateway.wishes import wishes_in
 from brim.usage import Usage, cost, reported_cost
+from brim.wire.replies import error_in
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from brim.accounts.claims import Settlement
     from brim.gateway.app import Gateway
+    from brim.gateway.charging import Taken
     from brim.gateway.delivery import Arrived
-    from brim.gateway.fitting import Outgoing
     from brim.gateway.forms import Form
     from brim.gateway.heads import Head
     from brim.gateway.lanes import Lane
+
+UNFINISHED: Final = ("queued", "in_progress")
+"""What a response says of itself that is made in the background."""
 
 
 class Exchange(Answering):
@@ -58,17 +62,15 @@ class Exchange(Answering):
             self._arrived.response.close()
 
     def settle(self) -> Settlement | None:
+        taken: Taken = "nothing"
         if self._arrived is not None:
-            self._settle(self._arrived)
+            taken = self._settle(self._arrived)
         elif self._delivery is not None and self._delivery.under_way is not None:
             # Nobody waited for the answer, but the upstream has the prompt.
             lane, out = self._delivery.under_way
             self.record.is_usage_counted = True
             self._book(lane, Usage(out.plan.size), {})
-        if self._charge is None:
-            return None
-        is_answered = self._arrived is not None and self._arrived.is_answer
-        return self._charge.settlement(is_answered=is_answered)
+        return None if self._charge is None else self._charge.settlement(taken)
 
     @property
     def is_urgent(self) -> bool:
@@ -112,7 +114,7 @@ class Exchange(Answering):
         if arrived.is_stream:
             await self._stream(arrived, given)
         else:
-            record.end = "whole" if response.status < 400 else "refused"
+            record.end = "whole" if response.status < NO_ANSWER else "refused"
             await self._whole(response.status, given, arrived.raw)
 
     async def _stream(self, arrived: Arrived, given: list[Head]) -> None:
@@ -147,29 +149,32 @@ class Exchange(Answering):
 
     async def _show(self, delivery: Delivery) -> None:
         """What would be sent, and why; nothing is."""
-        out = await delivery.fitted(delivery.lane(), delivery.asked)
         record = self.record
+        record.is_dry_run = True
+        out = await delivery.fitted(delivery.lane(), delivery.asked)
         record.end = "whole"
         shown = {"object": "brim.plan", **record.to_dict(), **record.decisions(), "body": out.body}
         await self._whole(200, [JSON, *heads.added(record)], bodies.written(shown))
 
     # What it came to
 
-    def _settle(self, arrived: Arrived) -> None:
+    def _settle(self, arrived: Arrived) -> Taken:
         """Take down what the answer took, by the upstream's report or else by brim's own count."""
-        record = self.record
-        if arrived.response.status >= 400:
-            return
+        if not arrived.is_answer:
+            return "nothing"
         told, lane, out = self._told(arrived), arrived.lane, arrived.out
         usage = used(told)
+        if usage is None and arrived.answer is not None and error_in(arrived.answer) is not None:
+            return "nothing"  # a refusal, though its status is of success
         if usage is not None and out.is_whole:
             lane.report(out, usage.input)
-        # What a stream tells before its end is of the prompt, or of a part of the answer.
-        is_part = self._watch is not None and record.end != "whole"
-        if usage is None or is_part:
-            usage = self._counted(usage or Usage(out.plan.size), out)
-            record.is_usage_counted = True
+        taken: Taken = "unknown" if self._goes_on(arrived) else "known"
+        if usage is None or not usage.output or self._is_part:
+            counted = self._counted(usage, arrived)
+            taken = "unknown" if counted is None else taken
+            usage = counted or usage or Usage(out.plan.size)
         self._book(lane, usage, told)
+        return taken
 
     def _book(self, lane: Lane, usage: Usage, told: Mapping[str, Any]) -> None:
         record = self.record
@@ -177,13 +182,31 @@ class Exchange(Answering):
         if record.cost is None:
             record.cost = cost(usage, lane.target.price_for(usage.input))
 
-    def _counted(self, usage: Usage, out: Outgoing) -> Usage:
-        """A usage with at least what was said, as far as it came."""
-        if self._watch is None:
-            return usage
-        said, times = self._watch.said()
-        output = round(out.reading.planner.counter.text(said) * times) if said else 0
-        return replace(usage, output=max(usage.output, output))
+    @property
+    def _is_part(self) -> bool:
+        """Whether a stream did not come to its end: what it told by then is not of all."""
+        return self._watch is not None and self.record.end != "whole"
+
+    def _goes_on(self, arrived: Arrived) -> bool:
+        """Whether the upstream still works on the answer, whoever waits for it."""
+        if self._is_part:
+            return bool(arrived.out.body.get("background"))
+        return arrived.answer is not None and arrived.answer.get("status") in UNFINISHED
+
+    def _counted(self, told: Usage | None, arrived: Arrived) -> Usage | None:
+        """A usage with at least what was said, as far as it came.
+
+        None where nobody knows what was taken: the answer cannot be read, or nothing was said and
+        nothing reported, and a model may think long before its first word.
+        """
+        said = said_in(arrived.answer) if self._watch is None else self._watch.said()
+        out, is_told = arrived.out, told is not None and not self._is_part
+        self.record.is_usage_counted = said is None or bool(said.words) or not is_told
+        if said is None or not (said.words or is_told):
+            return None
+        known = told or Usage(out.plan.size)
+        output = round(out.reading.planner.counter.text(said.words) * said.times)
+        return replace(known, output=max(known.output, output))
 
     def _told(self, arrived: Arrived) -> Mapping[str, Any]:
         """The usage as the upstream has put it."""

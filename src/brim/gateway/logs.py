@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 Style = Literal["json", "text"]
 
 LOGGERS: Final = ("brim", "uvicorn.error")
+QUIET: Final = ("asyncpg",)
+"""Those whose troubles the gateway tells in its own words."""
 BROKEN: Final = ("failed", "upstream broke")
 """How a request ends for which brim or its upstream is to blame."""
 _all: Final = logging.getLogger(LOGGERS[0])
@@ -44,6 +46,8 @@ def set_up(style: Style, stream: TextIO) -> None:
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.propagate = False
+    for name in QUIET:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     _all.setLevel(logging.INFO)
 
 

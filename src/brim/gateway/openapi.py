@@ -319,7 +319,7 @@ def _records() -> Schema:
 
 def _record() -> Schema:
     tokens = ("input", "cached", "written", "output")
-    usage = _whole({**dict.fromkeys(tokens, _NUMBER), "counted": {"type": "boolean"}})
+    usage = _whole({**dict.fromkeys(tokens, _NUMBER), "counted": _FLAG})
     return {
         **dict.fromkeys(("id", "path", "format", "model"), _TEXT),
         **dict.fromkeys(("key", "project", "upstream", "code", "policy", "fallback"), _MAYBE_TEXT),
@@ -327,7 +327,7 @@ def _record() -> Schema:
         **dict.fromkeys(("status", "resent"), _NUMBER),
         **dict.fromkeys(("cost", "first_byte"), _MAYBE_DECIMAL),
         **dict.fromkeys(("time", "seconds"), _DECIMAL),
-        "streamed": {"type": "boolean"},
+        **dict.fromkeys(("streamed", "dry_run"), _FLAG),
         "end": {"enum": [*get_args(End)]},
         "count": {"enum": [*get_args(Count), None]},
         "cut": {"type": "object", "additionalProperties": _NUMBER},
@@ -356,6 +356,7 @@ def _plan() -> Schema:
 
 
 _SUMMED: Final = ("day", "key", "model", "project")
+_FLAG: Final[Schema] = {"type": "boolean"}
 _TEXT: Final[Schema] = {"type": "string"}
 _MAYBE_TEXT: Final[Schema] = {"type": ["string", "null"]}
 _NUMBER: Final[Schema] = {"type": "integer"}

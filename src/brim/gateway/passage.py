@@ -7,7 +7,7 @@ is below one; all others are refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -28,23 +28,30 @@ if TYPE_CHECKING:
 
 _UPWARD = re.compile(r"[/\\]\.{0,2}[/\\]|[/\\]\.{1,2}(?:;|$)")
 """What some servers take for another path than it seems to be."""
+_PARAMETERS = re.compile(r";[^/]*")
+_ENDS = "/ \t\r\n\0"
 
 
 class PassedPaths:
-    """Which paths are listed: one by one, or all below one but for the gateway's own."""
+    """Which paths are listed: one by one, or all below one but for the gateway's own.
 
-    def __init__(self, listed: Iterable[str], own: Sequence[re.Pattern[str]]) -> None:
+    `own` are patterns. Some servers see no difference between cases, or read over what stands
+    behind a path: so an own path is known in all of these spellings, lest it passes uncounted.
+    """
+
+    def __init__(self, listed: Iterable[str], own: Iterable[str]) -> None:
         below = {path for path in listed if path.endswith("/*")}
         self._single = frozenset(listed) - below
         self._below = tuple(path.removesuffix("*") for path in below)
-        self._own = own
+        self._own = [re.compile(pattern, re.IGNORECASE | re.DOTALL) for pattern in own]
 
     def __contains__(self, path: str) -> bool:
         if path in self._single:
             return True
         if not path.startswith(self._below) or _UPWARD.search(path):
             return False
-        return not any(own.match(path) for own in self._own)
+        spelled = _PARAMETERS.sub("", path.replace("\\", "/")).rstrip(_ENDS) or "/"
+        return not any(own.fullmatch(spelled) for own in self._own)
 
 
 class Passage(Answering):
@@ -53,7 +60,7 @@ class Passage(Answering):
     _response: aiohttp.ClientResponse | None = None
 
     async def answer(self) -> None:
-        access = await self._admitted()
+        access = await self._admitted(anew=True)  # no claim looks at its key
         if access is not None and access.caps:
             said = "what goes to this path is not counted, and this key has caps"
             raise FaultError(403, "uncounted_path", said)

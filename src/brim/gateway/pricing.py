@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 from brim.accounts.claims import Bill
 from brim.fitter import tools_of
 from brim.gateway.faults import FaultError
-from brim.usage import Usage
+from brim.usage import LASTING_RATE, Usage
 
 if TYPE_CHECKING:
     from brim.gateway.fitting import Outgoing
@@ -138,7 +138,7 @@ def _dearest(price: Price, *, lasting: bool) -> Decimal:
     """The most that a token of the prompt can cost."""
     known = [rate for rate in (price.input, price.cached, price.written) if rate is not None]
     if lasting and price.input is not None:
-        known.append(2 * price.input)
+        known.append(LASTING_RATE * price.input)
     return max(known, default=Decimal(0))
 
 

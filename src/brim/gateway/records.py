@@ -30,8 +30,8 @@ MOST_MESSAGES: Final = 500_000
 _UNKNOWN: Final[Mapping[str, Any]] = dict.fromkeys(
     (
         *("id", "time", "path", "format", "model", "key", "project", "upstream", "streamed"),
-        *("status", "code", "end", "tokens_before", "tokens", "limit", "count", "cut", "policy"),
-        *("resent", "fallback", "usage", "cost", "first_byte", "seconds"),
+        *("dry_run", "status", "code", "end", "tokens_before", "tokens", "limit", "count", "cut"),
+        *("policy", "resent", "fallback", "usage", "cost", "first_byte", "seconds"),
     )
 )
 """What there is to know of a request, in the order in which it is told."""
@@ -106,6 +106,8 @@ class Record:
     project: str | None = None
     upstream: str | None = None
     streamed: bool = False
+    is_dry_run: bool = False
+    """Whether the client asked for the plan alone: nothing was to be sent."""
     status: int = 0
     code: str | None = None
     """What went wrong, in the word that the client was told."""
@@ -172,6 +174,7 @@ class Record:
             "format": self.form,
             "model": self.model,
             "streamed": self.streamed,
+            "dry_run": self.is_dry_run,
             "status": self.status,
             "end": self.end,
             "cut": dict(self.cut),

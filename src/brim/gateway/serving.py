@@ -163,6 +163,8 @@ class _Server(uvicorn.Server):
         # on its way, and a balancer could not send it to anybody else.
         await asyncio.sleep(ARRIVING_SECONDS)
         await super().shutdown(sockets)
+        if self.force_exit:  # uvicorn would leave at once, and nobody would book what was cut off
+            await self.lifespan.shutdown()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.responses import Response
 from starlette.routing import Route
 
-from brim.accounts.caps import Cap, Unit, dollars, key_scope, opens_at, project_scope
+from brim.accounts.caps import Cap, Unit, dollars, key_scope, opens_at, scope_parts
+from brim.accounts.keys import names_apart
 from brim.accounts.standing import standings
 from brim.gateway import bodies
 from brim.gateway.faults import FaultError
@@ -202,10 +203,10 @@ class Sums:
 async def _told(books: Books, ledger: Sums, since: date) -> dict[str, Any]:
     summed = await ledger.since(since)
     keys, caps = await books.keys(), await books.caps()
-    names = {key.id: key.name for key in keys}
+    names = names_apart(keys)
     held = [_held(standing, names) for standing in await standings(books, ledger.spent)]
     told: dict[str, list[dict[str, Any]]] = {
-        "keys": [_key(key, caps) for key in reversed(keys)],
+        "keys": [_key(key, names[key.id], caps) for key in reversed(keys)],
         "caps": sorted(held, key=_by_fullness, reverse=True),
     }
     for by, rows in summed.items():
@@ -216,10 +217,10 @@ async def _told(books: Books, ledger: Sums, since: date) -> dict[str, Any]:
     return {"has_accounts": True, **shown, "left_out": left_out}
 
 
-def _key(key: Key, caps: Mapping[str, Iterable[Cap]]) -> dict[str, Any]:
+def _key(key: Key, name: str, caps: Mapping[str, Iterable[Cap]]) -> dict[str, Any]:
     return {
         "id": key.id,
-        "name": key.name,
+        "name": name,
         "project": key.project,
         "operator": key.is_operator,
         "created": key.created,
@@ -246,12 +247,8 @@ def _held(standing: Standing, names: Mapping[str, str]) -> dict[str, Any]:
 
 def _subject(scope: str, names: Mapping[str, str]) -> dict[str, str]:
     """Whom a scope is about, in the name that people know."""
-    kind, _, id = scope.partition(":")
-    if scope == key_scope(id):
-        return {"kind": "key", "name": names.get(id, id)}
-    if scope == project_scope(id):
-        return {"kind": "project", "name": id}
-    return {"kind": kind, "name": ""}
+    kind, whose = scope_parts(scope)
+    return {"kind": kind, "name": names.get(whose, whose) if kind == "key" else whose}
 
 
 def _amount(counted: int, unit: Unit) -> int | float:

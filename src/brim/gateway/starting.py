@@ -13,6 +13,10 @@ from brim.explain import columns
 
 GIVEN: Final = "default"
 """The name of an upstream that the command line describes."""
+LOCAL: Final = "local"
+"""The name of the embedded model, where that is the upstream."""
+DESCRIBED: Final = (GIVEN, LOCAL)
+"""Those that no file has settings for."""
 NOWHERE: Final = (
     "there is no upstream that requests could go to. Give one with --upstream "
     "https://api.openai.com/v1, name it in the configuration ([upstreams.NAME] with an endpoint, "

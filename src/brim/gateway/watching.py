@@ -9,27 +9,29 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 
 from brim.errors import BrimError
 from brim.providers import faults
 from brim.usage import Usage, reported
-from brim.wire.replies import error_in, mappings
+from brim.wire.replies import error_in, mappings, reply_of
 from brim.wire.streams import StreamFold
 
 if TYPE_CHECKING:
     from brim.overflow import Overflow
     from brim.providers.endpoint import Endpoint
+    from brim.reply import Reply
 
 LARGEST_EVENT: Final = 1 << 20
 """An event that is longer goes by unread."""
 LARGEST_OPENING: Final = 1 << 16
 LARGEST_KEPT: Final = 64 << 10
-"""Bytes of a stream that are kept, to count what was said if its end does not tell."""
+"""Bytes of a stream that are kept, to count what was said if its end does not tell; of a whole
+answer so many characters are looked at."""
 LATEST: Final = 4
 """So many pieces are kept as well, to tell where a stream stops whether it came to its end."""
 SHORTEST_KEY: Final = 5
@@ -194,21 +196,57 @@ class StreamWatch:
         """The counts as the server has put them, the later ones over the earlier."""
         return self._usage
 
-    def said(self) -> tuple[str, float]:
-        """The beginning of what was said, and how many times as much came in all."""
-        fold, size = StreamFold(), 0
+    def said(self) -> Said | None:
+        """The beginning of what was said; None where that cannot be read."""
+        folds: dict[int, StreamFold] = {}
+        size = 0
         with suppress(BrimError):
             for part in _parts(b"".join(self._kept)):
                 if isinstance(event := _event(part), Mapping):
-                    fold.add(event)
+                    for place, one in _by_choice(event):
+                        folds.setdefault(place, StreamFold()).add(one)
                 size += len(part)
                 if size >= LARGEST_KEPT:
                     break
-            reply = fold.reply()
-            called = (call.name + call.arguments for call in reply.calls)
-            said = "\n".join(filter(None, (reply.thinking, reply.text, *called)))
-            return said, self._size / max(size, 1)
-        return "", 1.0
+            words = _words(fold.reply() for fold in folds.values())
+            return Said(words, self._size / max(size, 1))
+        return None
+
+
+class Said(NamedTuple):
+    """What an answer says, its thoughts and calls included, or the beginning of it."""
+
+    words: str
+    times: float = 1.0
+    """How many times as much came in all."""
+
+
+def said_in(answer: Mapping[str, Any] | None) -> Said | None:
+    """What a whole answer says; None where it cannot be read."""
+    with suppress(BrimError):
+        words = _words(reply_of(one) for _, one in _by_choice(answer or {}))
+        return Said(words[:LARGEST_KEPT], max(len(words) / LARGEST_KEPT, 1.0))
+    return None
+
+
+def _words(replies: Iterable[Reply]) -> str:
+    said: list[str] = []
+    for reply in replies:
+        said += (reply.thinking, reply.text)
+        said += (call.name + call.arguments for call in reply.calls)
+    return "\n".join(filter(None, said))
+
+
+def _by_choice(answer: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """An answer or an event, once for each choice in it: what reads it takes the first only."""
+    choices = mappings(answer.get("choices"))
+    if len(choices) <= 1 and not any(choice.get("index") for choice in choices):
+        yield 0, answer
+        return
+    for choice in choices:
+        place = choice.get("index")
+        only = {**answer, "choices": [{**choice, "index": 0}]}
+        yield place if isinstance(place, int) else 0, only
 
 
 def used(fields: Mapping[str, Any]) -> Usage | None:

@@ -9,9 +9,8 @@ import random
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
-from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import aiohttp
 import aiohttp.connector
@@ -25,6 +24,7 @@ from brim.errors import (
     UnreachableError,
 )
 from brim.providers import faults
+from brim.providers.lines import Connector, Ready, before_sending, line_used
 from brim.providers.network import Proxy, certificates, proxy_for
 from brim.providers.sse import Event, EventParser
 from brim.wire.replies import error_in
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Body = Mapping[str, Any] | bytes
-Ready = Callable[[], Awaitable[None]]
 Events = AsyncGenerator[dict[str, Any], None]
 
 LARGEST_ANSWER = 64 * 1024 * 1024
@@ -150,7 +149,7 @@ class Connection:
         What is sent are these headers alone; who gets the response closes it. `ready` is waited for
         once the server is reached, and nothing is sent where it raises.
         """
-        before = _ready.set(ready)
+        before = before_sending.set(ready)
         try:
             return await self._sent(method, path, data, dict(sent))
         except InputError:
@@ -158,7 +157,7 @@ class Connection:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise self._broken(error) from error
         finally:
-            _ready.reset(before)  # it is not for what this task asks next
+            before_sending.reset(before)  # it is not for what this task asks next
 
     async def stream(self, path: str, body: Body) -> Events:
         """The events of a streamed answer, as they come.
@@ -288,6 +287,7 @@ class Connection:
     async def _sent(
         self, method: str, path: str, data: bytes | None, sent: dict[str, str]
     ) -> aiohttp.ClientResponse:
+        line_used.set(None)
         session = await self._session_here()
         through: dict[str, Any] = {}
         if self._proxy is not None:
@@ -308,10 +308,9 @@ class Connection:
                     allow_redirects=False,
                     **through,
                 )
-            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-                # A server may close a connection that was kept, just as it is used again.
-                is_new = isinstance(error, aiohttp.ClientConnectorError)
-                if is_new or session.closed or _line.get() != "kept":
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+                line = line_used.get()
+                if session.closed or line is None or not line.was_stale():
                     raise
 
     async def _session_here(self) -> aiohttp.ClientSession:
@@ -336,7 +335,7 @@ class Connection:
         secure = endpoint.url.startswith("https:")
         self._proxy = proxy_for(endpoint)
         self._session = aiohttp.ClientSession(
-            connector=_Connector(limit=0, ssl=certificates() if secure else True),
+            connector=Connector(limit=0, ssl=certificates() if secure else True),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(
                 total=None,
@@ -505,43 +504,6 @@ def _is_plain_http(error: aiohttp.ClientConnectorSSLError) -> bool:
     """Whether the server answered to https with what is none."""
     reason = getattr(error.os_error, "reason", None)
     return reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
-
-
-_line: ContextVar[Literal["none", "new", "kept"]] = ContextVar("line", default="none")
-"""What the last request of this task went over: a connection that was kept from before, a new one,
-or none, because it was not reached."""
-
-
-_ready: ContextVar[Ready | None] = ContextVar("ready", default=None)
-"""What is waited for between reaching a server and sending it the next request of this task."""
-
-
-def was_reached() -> bool:
-    """Whether a server may have been sent the last request of this task."""
-    return _line.get() != "none"
-
-
-class _Connector(aiohttp.TCPConnector):
-    """Tells whether a connection was kept from before; tracing would, at ten times the cost."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self._known: weakref.WeakSet[object] = weakref.WeakSet()
-
-    async def connect(
-        self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
-    ) -> aiohttp.connector.Connection:
-        _line.set("none")
-        connection = await super().connect(req, traces, timeout)
-        if (ready := _ready.get()) is not None:
-            try:
-                await ready()
-            except BaseException:
-                connection.release()
-                raise
-        _line.set("kept" if connection.protocol in self._known else "new")
-        self._known.add(connection.protocol)
-        return connection
 
 
 class _NotJsonError(Exception):

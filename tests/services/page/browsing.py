@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx
 from playwright.sync_api import Locator, Page
@@ -14,6 +15,8 @@ from brim.config import Config
 from brim.usage import Price
 from tests.gateway.accounts import bearing
 from tests.gateway.running import Running, config_of
+
+T = TypeVar("T")
 
 TURNS: Final = [f"turn {place}: " + "some words that take room " * 20 for place in range(81)]
 """More than the window holds."""
@@ -38,6 +41,12 @@ Visiting = Callable[..., Visit]
 def config(url: str, **settings: Any) -> Config:
     """A gateway before an upstream that costs."""
     return config_of(url, **{"window": 3_000, "reply": 200, "price": _PRICE, **settings})
+
+
+def apart(work: Callable[..., T], *given: Any, **named: Any) -> T:
+    """Do what needs an event loop of its own; the browser's driver has one here."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(work, *given, **named).result()
 
 
 def sign_in(page: Page, secret: str) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,7 +10,7 @@ from playwright.sync_api import Browser, ConsoleMessage, sync_playwright
 
 from tests.gateway.accounts import secret_of
 from tests.gateway.running import Running
-from tests.services.page.browsing import Visit, Visiting
+from tests.services.page.browsing import Visit, Visiting, apart
 
 NUMBERS = ("/brim/requests", "/brim/spending", "/brim/lanes")
 """What the page asks for beside its own files."""
@@ -37,15 +36,16 @@ def visit(browser: Browser) -> Iterator[Visiting]:
     visits: list[Visit] = []
     hosts: set[str] = set()
 
-    def opened(server: Running, place: str = "", **settings: Any) -> Visit:
+    def opened(server: Running | str, place: str = "", **settings: Any) -> Visit:
+        address = server if isinstance(server, str) else server.url
         page = browser.new_context(**settings).new_page()
         visit = Visit(page)
         visits.append(visit)
-        hosts.add(urlsplit(server.url).netloc)
+        hosts.add(urlsplit(address).netloc)
         page.on("console", lambda said: visit.complaints.append(_complaint(said)))
         page.on("pageerror", lambda error: visit.complaints.append(str(error)))
         page.on("request", lambda request: visit.asked.append(request.url))
-        page.goto(f"{server.url}/{place}")
+        page.goto(f"{address}/{place}")
         return visit
 
     yield opened
@@ -63,8 +63,9 @@ def _complaint(said: ConsoleMessage) -> str:
 
 @pytest.fixture
 def secrets(state: Path) -> dict[str, str]:  # noqa: ARG001 - they are made there
-    """An operator's key and a client's, which has caps; the secrets by name."""
-    with ThreadPoolExecutor(1) as apart:  # the browser's driver has an event loop here
-        boss = apart.submit(secret_of, "boss", is_operator=True)
-        alice = apart.submit(secret_of, "alice", "5/day", "9M tokens/month", project="web")
-        return {"boss": boss.result(), "alice": alice.result()}
+    """The secrets by name: the operator's, and two clients' who have caps, one next to nothing."""
+    return {
+        "boss": apart(secret_of, "boss", is_operator=True),
+        "alice": apart(secret_of, "alice", "5/day", "9M tokens/month", project="web"),
+        "poor": apart(secret_of, "poor", "0.000001/day"),
+    }

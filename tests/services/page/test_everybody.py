@@ -111,6 +111,32 @@ def test_everything_is_reached_with_the_tabulator(visit: Visiting) -> None:
         assert {"Requests", "Spending", "Models", "Dark", "find", "only-cut", "Pause"} <= reached
 
 
+def test_the_list_is_one_stop_of_the_tabulator(visit: Visiting) -> None:
+    with Scripted("Hello.") as provider, running(config(provider.url)) as server:
+        for _ in range(3):
+            ask(server, CHAT, "hi")
+        page = visit(server).page
+        links = rows(page).get_by_role("link")
+        expect(links).to_have_count(3)
+        page.get_by_role("button", name="Pause").focus()
+        page.keyboard.press("Tab")
+        expect(links.first).to_be_focused()
+        page.keyboard.press("ArrowDown")
+        expect(links.nth(1)).to_be_focused()
+        page.keyboard.press("Tab")
+        expect(page.locator("#rows :focus")).to_have_count(0)
+        page.keyboard.press("Shift+Tab")
+        expect(links.nth(1)).to_be_focused()
+        page.keyboard.press("Shift+Tab")
+        expect(page.get_by_role("button", name="Pause")).to_be_focused()
+        page.get_by_label("Filter the requests").fill("no such model")
+        expect(links).to_have_count(0)
+        page.get_by_label("Filter the requests").fill("")
+        page.get_by_role("button", name="Pause").focus()
+        page.keyboard.press("Tab")
+        expect(links.nth(1)).to_be_focused()
+
+
 def luminance(page: Page) -> float:
     colours = re.findall(r"\d+", page.evaluate("getComputedStyle(document.body).backgroundColor"))
     return sum(map(int, colours[:3])) / (3 * 255)
@@ -141,3 +167,13 @@ def test_a_narrow_screen_does_not_scroll_sideways(
         sign_in(page, secrets["boss"])
         wait_for(page, place)
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_a_narrow_screen_has_rows_without_columns(visit: Visiting) -> None:
+    with Scripted("Hello.") as provider, running(config(provider.url)) as server:
+        ask(server, CHAT, "hi")
+        page = visit(server, viewport={"width": 1_280, "height": 700}).page
+        expect(page.locator("#list thead")).to_be_visible()
+        page.set_viewport_size({"width": 360, "height": 700})
+        expect(page.locator("#list thead")).to_be_hidden()
+        expect(rows(page).first.get_by_role("link")).to_be_visible()

@@ -9,12 +9,13 @@ import pytest
 from playwright.sync_api import expect
 
 from brim.testing import Scripted
-from tests.gateway.accounts import bearing
+from tests.gateway.accounts import bearing, revoke, secret_of
 from tests.gateway.asking import CHAT, ask, eventually
 from tests.gateway.running import Running, running
 from tests.services.page.browsing import (
     TURNS,
     Visiting,
+    apart,
     config,
     rows,
     sign_in,
@@ -103,13 +104,44 @@ def test_spending_stands_against_its_caps(visit: Visiting, secrets: dict[str, st
         )
 
 
-def eventually_spent(server: Running, secret: str) -> dict[str, Any]:
-    """The spending, once all three requests are booked."""
+def test_a_little_is_neither_nothing_nor_all(visit: Visiting, secrets: dict[str, str]) -> None:
+    with Scripted("Hello.") as provider, running(config(provider.url)) as server:
+        ask(server, CHAT, "hi", headers=bearing(secrets["alice"]))
+        spending = eventually_spent(server, secrets["boss"], requests=1)
+        page = visit(server, "#spending").page
+        sign_in(page, secrets["boss"])
+        caps = page.get_by_role("table", name=re.compile("Caps")).get_by_role("row")
+        spent = {cap["cap"]: cap["spent"] for cap in spending["caps"] if cap["name"] == "alice"}
+        assert 0 < spent["$5/day"] < 0.005
+        dollars = caps.filter(has_text="$5/day")
+        for words in (f"${spent['$5/day']:.4f}", f"${5 - spent['$5/day']:.4f}", "< 1 %"):
+            expect(dollars).to_contain_text(words)
+        tokens = caps.filter(has_text="9,000,000 tokens/month")
+        expect(tokens).to_contain_text(f"{9_000_000 - spent['9,000,000 tokens/month']:,}")
+
+
+def test_keys_of_one_name_are_told_apart(visit: Visiting, secrets: dict[str, str]) -> None:
+    for _ in range(2):
+        apart(secret_of, "left")
+        apart(revoke, "left")
+    with running(config("http://127.0.0.1:9")) as server:
+        listed = told(server, "/brim/spending", secrets["boss"])["keys"]
+        page = visit(server, "#spending").page
+        sign_in(page, secrets["boss"])
+        keys = page.get_by_role("table", name=re.compile("Keys"))
+        expect(keys.get_by_role("row").filter(has_text="revoked")).to_have_count(2)
+        for key in listed:
+            shown = keys.get_by_role("row").filter(has_text=key["id"])
+            expect(shown).to_have_count(1 if key["revoked"] else 0)
+
+
+def eventually_spent(server: Running, secret: str, requests: int = 3) -> dict[str, Any]:
+    """The spending, once all requests are booked."""
     found: list[dict[str, Any]] = []
 
     def is_booked() -> bool:
         found.append(told(server, "/brim/spending", secret))
-        return [row["requests"] for row in found[-1]["by_key"]] == [3]
+        return [row["requests"] for row in found[-1]["by_key"]] == [requests]
 
     eventually(is_booked)
     return found[-1]

@@ -10,6 +10,7 @@ import httpx
 from playwright.sync_api import Page, expect
 
 from brim.testing import Fault, Say, Scripted
+from tests.gateway.accounts import bearing
 from tests.gateway.asking import CHAT, ask
 from tests.gateway.running import running
 from tests.services.page.browsing import (
@@ -18,6 +19,7 @@ from tests.services.page.browsing import (
     Visiting,
     config,
     rows,
+    sign_in,
 )
 
 # What happens is seen
@@ -67,6 +69,44 @@ def test_what_fails_is_told_apart(visit: Visiting) -> None:
         expect(page.get_by_text("No request is like that.")).to_be_visible()
 
 
+def test_a_dry_run_is_told_from_what_was_sent(visit: Visiting) -> None:
+    with Scripted("Hello.") as provider, running(config(provider.url)) as server:
+        ask(server, CHAT, "hi")
+        ask(server, CHAT, *TURNS, headers={"brim-fitting": "dry-run"})
+        page = visit(server).page
+        tried, sent = rows(page).first, rows(page).nth(1)
+        for words in ("200", "dry run", "not sent"):
+            expect(tried).to_contain_text(words)
+        expect(tried).not_to_contain_text("upstream-1")
+        expect(sent).to_contain_text("upstream-1")
+        expect(sent).not_to_contain_text("dry run")
+        tried.get_by_role("link").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog.get_by_role("img", name=re.compile("Would go out:"))).to_be_visible()
+        expect(dialog).not_to_contain_text("Went out")
+
+
+def test_what_the_gateway_itself_refuses_was_not_sent(
+    visit: Visiting, secrets: dict[str, str]
+) -> None:
+    with Scripted(Fault(429, "slow down")) as provider, running(config(provider.url)) as server:
+        for secret in (secrets["alice"], secrets["poor"], "brim-unknown"):
+            ask(server, CHAT, "hi", headers=bearing(secret))
+        assert len(provider.requests) == 1
+        page = visit(server).page
+        sign_in(page, secrets["boss"])
+        stranger, poor, alice = (rows(page).nth(place) for place in range(3))
+        for row, status in ((stranger, "401"), (poor, "429")):
+            expect(row).to_contain_text(status)
+            expect(row).to_contain_text("not sent")
+            expect(row).not_to_contain_text("upstream-1")
+        expect(alice).to_contain_text("429")
+        expect(alice).to_contain_text("upstream-1")
+        poor.get_by_role("link").click()
+        expect(page.get_by_role("dialog")).to_contain_text("not sent")
+        expect(page.get_by_role("dialog")).not_to_contain_text("upstream-1")
+
+
 def test_pausing_holds_the_list_still(visit: Visiting) -> None:
     with Scripted("Hello.") as provider, running(config(provider.url)) as server:
         ask(server, CHAT, "hi")
@@ -105,20 +145,6 @@ def eventually_asked(page: Page, seen: Visit, before: int) -> None:
     with page.expect_response(re.compile("/brim/requests")):
         page.clock.run_for(2_000)
     assert len(seen.asked) > before
-
-
-def test_a_gateway_that_is_away_is_said_and_what_was_seen_stays(
-    visit: Visiting,
-) -> None:
-    with Scripted("Hello.") as provider:
-        with running(config(provider.url)) as server:
-            ask(server, CHAT, "hi")
-            page = visit(server).page
-            expect(rows(page)).to_have_count(1)
-        alert = page.get_by_role("alert").filter(visible=True)
-        expect(alert).to_contain_text("The gateway does not answer")
-        expect(page.get_by_role("status")).to_have_text("No answer")
-        expect(rows(page)).to_have_count(1)
 
 
 def test_of_several_gateways_behind_one_address_all_requests_are_kept(visit: Visiting) -> None:

@@ -3,6 +3,8 @@
 const KEY = "brim-key";
 const PATIENCE = 10_000;
 
+export const SILENT = "The gateway does not answer";
+
 export class Refused extends Error {}
 /** Nobody answered, or not in time, or not as a gateway does. */
 export class Away extends Error {}
@@ -31,7 +33,7 @@ export async function ask(path) {
       signal: AbortSignal.timeout(PATIENCE),
     });
   } catch {
-    throw new Away("The gateway does not answer");
+    throw new Away(SILENT);
   }
   keepTime(answer);
   const said = await answer.json().catch(() => null);

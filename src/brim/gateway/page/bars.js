@@ -54,8 +54,10 @@ export function fill(request, words) {
 /** What is spent and what is set aside, of what may be. */
 export function meter(spent, reserved, most, words) {
   const width = 200;
-  const part = (value) => Math.min(width, (value / (most || 1)) * width);
   const full = spent + reserved >= most;
+  // Where there is something it is seen, and so is what is left.
+  const end = full ? width : width - 1;
+  const part = (value) => (value > 0 ? Math.min(end, Math.max(1, (value / most) * width)) : 0);
   return picture(width, 12, words, "meter", (hatching) => [
     box(0, 1, width, 10, { class: "track" }),
     box(0, 1, part(spent), 10, { class: full ? "solid full" : "solid" }),

@@ -1,7 +1,7 @@
 // The page: which view is open, who is signed in, and a question about every second.
 
 import { the } from "./dom.js";
-import { Away, Refused, ask, key } from "./asking.js";
+import { Away, Refused, SILENT, ask, key } from "./asking.js";
 import * as requests from "./requests.js";
 import * as spending from "./spending.js";
 import * as models from "./models.js";
@@ -13,6 +13,8 @@ const VIEWS = {
   spending: { path: spending.path, take: spending.take, every: 5_000 },
   models: { path: () => models.path, take: models.take, every: 5_000 },
 };
+/** Milliseconds until a question without an answer is said: requests are asked for each second. */
+const LATE = 2_000;
 const TRIES = 4;
 const LONGEST = 15_000;
 
@@ -21,6 +23,7 @@ const state = {
   opened: null,
   isHeld: false,
   failures: 0,
+  trouble: "",
   since: 0,
   asked: 0,
   timer: 0,
@@ -35,6 +38,7 @@ async function askAgain() {
   const turn = (state.asked += 1);
   if (document.hidden) return pulse();
   const view = VIEWS[state.view];
+  const late = setTimeout(waited, LATE, turn);
   try {
     const [told] = await Promise.all([
       isStill() ? null : ask(view.path()),
@@ -49,6 +53,8 @@ async function askAgain() {
     if (error instanceof Refused) return refused(error);
     if (!(error instanceof Away)) console.error(error);
     failed(error);
+  } finally {
+    clearTimeout(late);
   }
   if (isStill() && !state.failures) return;
   const wait = state.failures ? Math.min(LONGEST, 1_000 * 2 ** (state.failures - 1)) : view.every;
@@ -59,16 +65,29 @@ const isStill = () => state.isHeld && state.isIn && state.view === "requests";
 
 function recovered() {
   state.failures = 0;
+  state.trouble = "";
   the("trouble").hidden = true;
   document.body.classList.remove("stale");
   pulse();
 }
 
+/** Nobody has answered yet; what is known to be wrong says more. */
+function waited(turn) {
+  if (turn === state.asked && !state.trouble) troubled(SILENT, "No answer");
+}
+
 function failed(error) {
-  if (state.failures === 0) state.since = Date.now() / 1000;
   state.failures += 1;
+  troubled(error.message, error.status ? "Trouble" : "No answer");
+}
+
+/** Say what is wrong, in a sentence and in a word. */
+function troubled(sentence, word) {
+  if (!state.trouble) state.since = Date.now() / 1000;
+  state.trouble = word;
+  const said = sentence[0].toUpperCase() + sentence.slice(1);
   const since = `Since ${atTime(state.since)}; what is shown is older.`;
-  const words = `${error.message}. ${since} It is asked again by itself.`;
+  const words = `${said}. ${since} It is asked again by itself.`;
   if (the("trouble").textContent !== words) the("trouble").textContent = words;
   the("trouble").hidden = false;
   document.body.classList.add("stale");
@@ -84,7 +103,7 @@ function pulse() {
 
 function health() {
   if (!state.isIn) return ["", ""];
-  if (state.failures) return ["No answer", "state bad"];
+  if (state.trouble) return [state.trouble, "state bad"];
   return isStill() ? ["Paused", "state odd"] : ["Live", "state good"];
 }
 
@@ -110,7 +129,7 @@ function refused(error) {
 
 function out() {
   key.forget();
-  Object.assign(state, { isIn: false, failures: 0, opened: null });
+  Object.assign(state, { isIn: false, failures: 0, trouble: "", opened: null });
   for (const view of [requests, spending, models]) view.forget();
   the("opened").close();
   the("opened").replaceChildren();

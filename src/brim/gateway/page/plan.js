@@ -2,7 +2,7 @@
 
 import { clear, el, redraw, table, the } from "./dom.js";
 import { remains, stack } from "./bars.js";
-import { ending } from "./requests.js";
+import { ending, isUnsent } from "./requests.js";
 import { atMoment, largest, money, number, percent, seconds, sum, tokens } from "./words.js";
 
 const MOST_LINES = 1_000;
@@ -46,7 +46,7 @@ function facts(request) {
     ["Key", request.key],
     ["Project", request.project],
     ["Model", fallback ? `${fallback}, for ${model}` : model],
-    ["Upstream", request.upstream],
+    ["Upstream", isUnsent(request) ? "not sent" : request.upstream],
     ["Path", streamed ? `${path}, streamed` : path],
     ["Policy", request.policy],
     ["Tokens", sizes(request)],
@@ -62,9 +62,10 @@ function facts(request) {
   );
 }
 
-function sizes({ tokens_before: before, tokens: after, count }) {
+function sizes(request) {
+  const { tokens_before: before, tokens: after, count } = request;
   if (after === null) return null;
-  const sent = `${tokens(after)} sent (${count})`;
+  const sent = `${tokens(after)} ${isUnsent(request) ? "would be sent" : "sent"} (${count})`;
   return before === after ? sent : `${tokens(before)} came, ${sent}`;
 }
 
@@ -118,11 +119,12 @@ function windows(request) {
   const line = (title, parts, size, words) =>
     el("div.line", el("span", title), stack(parts, scale, limit, words), el("b", tokens(size)));
   const gone = `Came in: ${tokens(before)} tokens, ${tokens(before - after)} of them too many`;
-  const left = `Went out: ${tokens(after)} tokens`;
+  const out = isUnsent(request) ? "Would go out" : "Went out";
+  const left = `${out}: ${tokens(after)} tokens`;
   return el(
     "figure.windows",
     line("Came in", came, before, gone),
-    line("Went out", went, after, isKnown ? `${left} of a limit of ${tokens(limit)}` : left),
+    line(out, went, after, isKnown ? `${left} of a limit of ${tokens(limit)}` : left),
     el("figcaption", legend([...came, ...went]), el("p", reckoned(request))),
   );
 }

@@ -8,6 +8,7 @@ import { seconds, sum, tokens } from "./words.js";
 
 const SHOWN = 100;
 const LOST = 10;
+const UNREADY = new Set(["books_away", "too_many_requests_at_once"]);
 const BAD = new Set(["failed", "upstream broke", "stopped", "refused"]);
 const COLUMNS = [
   { title: "Came", kind: "time", cell: link },
@@ -27,6 +28,8 @@ export const path = `brim/requests?last=${SHOWN}`;
 const known = new Map();
 const rows = new Map();
 let polls = 0;
+/** The request that the tabulator stops at: the last one that had the focus, else the newest. */
+let stop = null;
 
 /** Take in what one gateway knows. Of several behind one address, all that were heard are kept. */
 export function take(answer) {
@@ -42,12 +45,16 @@ export function take(answer) {
 export function forget() {
   known.clear();
   rows.clear();
+  stop = null;
   clear(the("list"));
 }
 
 const newest = () => [...known.values()].sort((one, other) => other.record.time - one.record.time);
 
 export const isBad = (record) => record.status >= 400 || BAD.has(record.end);
+/** Whether no upstream got it: a plan alone was asked for, or the gateway itself said no. */
+export const isUnsent = ({ dry_run: isDryRun, end, code }) =>
+  isDryRun || (code !== null && (end === "refused" || UNREADY.has(code)));
 const isCut = (record) => Object.keys(record.cut ?? {}).length > 0;
 
 /** Draw the list as the switches above it want it. */
@@ -65,6 +72,7 @@ export function show() {
     const line = lineOf(record);
     if (body.children[place] !== line) body.insertBefore(line, body.children[place] ?? null);
   });
+  stopAt(rows.get(stop)?.line ?? body.firstChild);
 }
 
 function isWanted(record) {
@@ -111,7 +119,13 @@ const figure = ([title, value, beside]) =>
 function frame() {
   const caption =
     "The last requests, the newest first. Arrow keys go from one to the next, Enter opens it.";
-  const body = el("tbody", { id: "rows", role: "rowgroup", onkeydown: move, onclick: open });
+  const body = el("tbody", {
+    id: "rows",
+    role: "rowgroup",
+    onkeydown: move,
+    onclick: open,
+    onfocusin: stay,
+  });
   clear(the("list"));
   the("list").append(
     el("table.requests", { role: "table" }, el("caption.unseen", caption), headed(COLUMNS), body),
@@ -147,11 +161,14 @@ function lineOf(record) {
 
 function link({ id, time, model }) {
   const words = `${atTime(time)}, open this request to ${model || "no model"}`;
-  const attributes = { href: `#requests/${id}`, "aria-label": words, title: atMoment(time) };
-  return el("a", attributes, atTime(time));
+  const address = `#requests/${id}`;
+  const title = atMoment(time);
+  return el("a", { href: address, tabindex: -1, "aria-label": words, title }, atTime(time));
 }
 
-function model({ model, fallback, upstream }) {
+function model(record) {
+  const { model, fallback, upstream } = record;
+  if (isUnsent(record)) return named(model || UNKNOWN, "not sent");
   return fallback ? named(fallback, `for ${model}`) : named(model || UNKNOWN, upstream);
 }
 
@@ -171,11 +188,11 @@ function sizes({ tokens_before: before, tokens: after }) {
 
 /** What became of it, in words and with a mark of its kind. */
 export function ending(record) {
-  const { end, code, status, resent } = record;
+  const { end, code, status, resent, dry_run: isDryRun } = record;
   if (end === "open") return el("span.state.runs", "running");
   const kind = isBad(record) ? "bad" : end === "client gone" ? "odd" : "good";
   const said = code ?? (end === "whole" || end === "refused" ? "" : end);
-  const words = [said, resent ? "resent" : ""].filter(Boolean).join(", ");
+  const words = [isDryRun && "dry run", said, resent && "resent"].filter(Boolean).join(", ");
   const title = code ? `${end}: ${code}` : end;
   return el(
     `span.state.${kind}`,
@@ -202,6 +219,19 @@ function move(event) {
   const at = Math.min(lines.length - 1, Math.max(0, lines.indexOf(line) + STEPS[event.key]));
   lines[at].querySelector("a").focus();
   event.preventDefault();
+}
+
+/** The list is one stop of the tabulator; within it arrows go from row to row. */
+function stopAt(line) {
+  const body = line.parentElement;
+  for (const link of body.querySelectorAll("a[tabindex='0']")) link.tabIndex = -1;
+  line.querySelector("a").tabIndex = 0;
+}
+
+function stay(event) {
+  const line = event.target.closest("tr");
+  stop = [...rows].find(([, row]) => row.line === line)[0];
+  stopAt(line);
 }
 
 /** A click anywhere in a row opens it, unless something was marked to be copied. */

@@ -4,7 +4,7 @@ import { clear, el, empty, named, redraw, table, the } from "./dom.js";
 import { columns, meter, share } from "./bars.js";
 import { now } from "./asking.js";
 import { UNKNOWN, amount, atMoment, brief, cents, largest, lasting } from "./words.js";
-import { number, onDay, percent, sum } from "./words.js";
+import { number, onDay, percent, portion, sum } from "./words.js";
 
 const DAY = 86_400_000;
 
@@ -48,18 +48,18 @@ const CAPS = [
   },
   { title: "Cap", cell: ({ cap }) => cap },
   { title: "Used", kind: "picture", cell: used },
-  { title: "Spent", kind: "num", cell: ({ spent, unit }) => amount(spent, unit) },
+  { title: "Spent", kind: "num", cell: (cap) => portion(cap.spent, cap.most, cap.unit) },
   {
     title: "Set aside",
     kind: "num",
-    cell: ({ reserved, unit }) => (reserved ? amount(reserved, unit) : UNKNOWN),
+    cell: ({ reserved, most, unit }) => (reserved ? portion(reserved, most, unit) : UNKNOWN),
   },
-  { title: "Left", kind: "num", cell: (cap) => el("b", amount(left(cap), cap.unit)) },
+  { title: "Left", kind: "num", cell: (cap) => el("b", portion(left(cap), cap.most, cap.unit)) },
   { title: "Opens again", cell: opening },
 ];
 
 function left({ most, spent, reserved }) {
-  return Math.max(0, most - spent - reserved);
+  return Math.max(0, Number((most - spent - reserved).toFixed(6))); // sums of dollars are not exact
 }
 
 function used({ spent, reserved, most }) {

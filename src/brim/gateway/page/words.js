@@ -23,31 +23,42 @@ export const tokens = (value) => (isKnown(value) ? whole.format(value) : UNKNOWN
 export const brief = (value) =>
   !isKnown(value) ? UNKNOWN : value < 100_000 ? whole.format(value) : short.format(value);
 
-/** At least three digits that say something, for a millionth of a dollar as for thousands. */
+const dollars = (value, least, most = least) =>
+  "$" + value.toLocaleString("en", { minimumFractionDigits: least, maximumFractionDigits: most });
+
+/** Digits that say something, for a millionth of a dollar as for thousands. */
 export function money(value) {
   if (!isKnown(value)) return UNKNOWN;
   if (value === 0) return "$0";
   const size = Math.abs(value);
-  const digits = size >= 1 ? 2 : size >= 0.01 ? 4 : 6;
-  return (
-    "$" +
-    value.toLocaleString("en", {
-      minimumFractionDigits: Math.min(digits, 4),
-      maximumFractionDigits: digits,
-    })
-  );
+  if (size >= 0.01) return dollars(value, size >= 1 ? 2 : 4);
+  return dollars(value, 4, Math.max(6, 1 - Math.floor(Math.log10(size))));
 }
 
 /** The same for sums that stand under each other: cents, unless there are none. */
 export const cents = (value) =>
-  isKnown(value) && Math.abs(value) >= 0.01
-    ? "$" + value.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 })
-    : money(value);
+  isKnown(value) && Math.abs(value) >= 0.01 ? dollars(value, 2) : money(value);
 
 export const amount = (value, unit) => (unit === "dollars" ? cents(value) : brief(value));
 
-export const percent = (part, all) =>
-  isKnown(part) && isKnown(all) && all > 0 ? `${Math.round((100 * part) / all)} %` : UNKNOWN;
+/** A part of something, which reads as nothing or as all of it only where it is. */
+export function portion(part, all, unit) {
+  if (part === 0 || part === all) return amount(part, unit);
+  const isTrue = (read) => read !== 0 && read !== all;
+  if (unit === "dollars") {
+    return dollars(part, [2, 4].find((digits) => isTrue(Number(part.toFixed(digits)))) ?? 6);
+  }
+  return isTrue(Number(part.toPrecision(3))) ? brief(part) : tokens(part);
+}
+
+/** The same in percent. */
+export function percent(part, all) {
+  if (!isKnown(part) || !isKnown(all) || all <= 0) return UNKNOWN;
+  const read = Math.round((100 * part) / all);
+  if (read === 0 && part > 0) return "< 1 %";
+  if (read === 100 && part !== all) return part < all ? "> 99 %" : "> 100 %";
+  return `${read} %`;
+}
 
 export function seconds(value) {
   if (!isKnown(value)) return UNKNOWN;

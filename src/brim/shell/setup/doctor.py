@@ -6,6 +6,7 @@ nothing, and shows no key: whatever is said goes through the masker first.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import shutil
@@ -24,6 +25,7 @@ from brim.shell.setup.finding import PORTS, find
 from brim.talking import LOCAL
 
 if TYPE_CHECKING:
+    from brim.accounts.books import Books
     from brim.config import Config, Loaded, Looked
 
 State = Literal["ok", "warn", "bad"]
@@ -97,6 +99,7 @@ def _checks(
     served = [model for model in config.models.values() if model.endpoint]
     yield _embedded(is_needed=not served and not others)
     yield _state_folder(environment)
+    yield _books(config, environment)
     yield from _terminal(environment)
 
 
@@ -227,6 +230,31 @@ def _state_folder(environment: Mapping[str, str]) -> Check:
     if mode & 0o077 and os.name == "posix":
         return Check(name, "warn", f"others can look into {path}", f"chmod 700 {path}")
     return Check(name, "ok", f"{path} can be written to")
+
+
+def _books(config: Config, environment: Mapping[str, str]) -> Check:
+    """Where the gateway keeps keys and caps, and whether they open; no file is made for that."""
+    from brim.accounts import books_at, file_at
+    from brim.accounts.addresses import shown
+    from brim.store import state_folder
+
+    name, store, folder = "gateway's books", config.gateway.store, state_folder(environment)
+    place, file = shown(store, folder), file_at(store, folder)
+    try:
+        if file is not None and not file.exists():
+            return Check(name, "ok", f"{place} will be made with the first key")
+        living = asyncio.run(_living_keys(books_at(store, folder)))
+    except (BrimError, OSError) as error:
+        return Check(name, "bad", str(error), "gateway.store names where they are")
+    return Check(name, "ok", f"{place} opens; living keys: {living:,}")
+
+
+async def _living_keys(books: Books) -> int:
+    await books.open()
+    try:
+        return sum(key.revoked is None for key in await books.keys())
+    finally:
+        await books.close()
 
 
 def _terminal(environment: Mapping[str, str]) -> Iterator[Check]:
