@@ -336,8 +336,9 @@ def test_books_that_are_away_close_the_gateway_and_are_looked_for(
 
 
 def test_nothing_is_sent_while_the_file_is_gone_or_is_another(
-    keyed: Running, provider: Scripted, anna: str
+    keyed: Running, provider: Scripted, anna: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("brim.accounts.sqlite_books.SEEN", -1.0)
     assert ask(keyed, CHAT, "hi", headers=bearing(anna)).status_code == 200
     hidden = books_file().rename(books_file().with_name("hidden"))
     assert ask(keyed, CHAT, "hi", headers=bearing(anna)).status_code == 503

@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 OLDEST: Final = (3, 37)
 """The first SQLite whose tables hold columns to their types."""
+SEEN: Final = 0.5
+"""Seconds for which a file that was seen in its place is taken to be there."""
 _PAGE: Final = 500
 """Rows of the ledger that are read at once."""
 _LONG: Final = 4_000
@@ -62,6 +64,8 @@ class SqliteBooks:
         self._opening = asyncio.Lock()
         self._inode: tuple[int, int] | None = None
         """Which file was opened: another one may come to its place."""
+        self._seen_at = 0.0
+        """When it was seen there last."""
 
     async def open(self) -> None:
         async with self._opening:
@@ -195,12 +199,18 @@ class SqliteBooks:
             await self.open()
         assert self._base is not None
         assert self._turns is not None
+        now = time.monotonic()
+        if now - self._seen_at > SEEN:
+            self._check_file()
+            self._seen_at = now
+        return self._base, self._turns
+
+    def _check_file(self) -> None:
         if self._inode_there() != self._inode:
             raise BooksAwayError(
                 f"{self.path} is gone, or another file has come to its place. Bring it back; only "
                 "a restart takes another."
             )
-        return self._base, self._turns
 
     def _inode_there(self) -> tuple[int, int] | None:
         try:
