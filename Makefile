@@ -17,6 +17,8 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 p
 	&& { echo $$p; break; }; done)
 VENV := .venv
 PY := $(VENV)/bin/python
+# One more than there are processors: much of the time a test waits for a server.
+WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1)))
 UV := $(shell command -v uv 2>/dev/null || echo $(PY) -m uv)
 
 .PHONY: run demo test test-services check fix docs pictures proof bench clean
@@ -30,7 +32,7 @@ demo: $(VENV)/.run
 	@$(PY) -m brim.demo
 
 test: $(VENV)/.test
-	@$(PY) -m pytest -q -n auto
+	@$(PY) -m pytest -q -n $(WORKERS)
 
 test-services: $(VENV)/.test
 	@$(PY) -m pytest -q -n auto --dist loadfile tests/services
