@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from random import Random
 from types import TracebackType
 from typing import Final, Literal, Self
 
@@ -102,9 +103,10 @@ class Load:
 
     async def _ask_on(self, key: str, client: int, secret: str) -> None:
         refusals = number = 0
+        # By chance, or clients that move in step could leave a gateway with one kind for ever.
+        chance = Random(f"{key}-{client}")
         while not self._is_over and refusals < ENOUGH:
-            # In pairs, because a balancer deals the first requests out in turns.
-            is_streamed = (client // 2 + number) % 2 == 0
+            is_streamed = chance.random() < 0.5
             asked = Asked(f"{key}-{client}-{number}", key, is_streamed)
             number += 1
             self.asked.append(asked)
