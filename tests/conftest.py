@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -14,6 +14,9 @@ from platformdirs import user_cache_path
 
 from brim.api import memory
 from brim.local import LocalServer, default_model, fetch_default
+from tests.accounts import postgres, valkey
+
+EmptyBooks = Callable[[str], str]
 
 # The same examples every time, so that a red build is the change's own fault;
 # HYPOTHESIS_PROFILE=thorough looks for new ones.
@@ -34,6 +37,37 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "brim"))
 def _forget() -> None:
     """No test leans on what another one made brim remember."""
     memory.clear()
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    with postgres.running() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def valkey_url() -> Iterator[str]:
+    with valkey.running() as url:
+        yield url
+
+
+@pytest.fixture
+def empty_books(request: pytest.FixtureRequest, tmp_path: Path) -> EmptyBooks:
+    """Gives the address of books of a kind that nobody else knows, on a server that really runs."""
+
+    def address(kind: str) -> str:
+        if kind == "postgres":
+            return postgres.fresh(request.getfixturevalue("postgres_url"))
+        if kind == "redis":
+            return valkey.fresh(request.getfixturevalue("valkey_url"))
+        return str(tmp_path / "accounts.sqlite3")
+
+    return address
 
 
 class LlamaWith(Protocol):

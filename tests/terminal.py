@@ -12,6 +12,7 @@ import copy
 import fcntl
 import itertools
 import os
+import pty
 import re
 import select
 import shlex
@@ -29,7 +30,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 import pyte
 import pytest
@@ -662,3 +663,21 @@ def start_terminal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[S
             return stack.enter_context(driver(command, environment=given, folder=folder, **size))
 
         yield start
+
+
+def shown_on(
+    columns: int, command: Sequence[str], stream: Literal["stdout", "stderr"], **settings: Any
+) -> str:
+    """All that a command writes to one of its streams, which is a terminal of this width."""
+    screen, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (24, columns))
+    streams: dict[str, Any] = {stream: terminal}
+    run = subprocess.Popen(command, **streams, **settings)
+    os.close(terminal)
+    shown = b""
+    with suppress(OSError):  # how Linux says that nobody is on the other side any more
+        while some := os.read(screen, 65_536):
+            shown += some
+    os.close(screen)
+    assert run.wait() == 0
+    return shown.decode()

@@ -5,15 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
 import sys
-import termios
 import time
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +19,7 @@ from click.testing import CliRunner, Result
 
 import brim
 from brim.cli import main
+from tests.terminal import shown_on
 
 LONG = "many words in a row, " * 30
 CHAT = [{"role": "user", "content": "hello"}]
@@ -510,17 +508,7 @@ def test_a_full_disk_is_named() -> None:
 
 def on_terminal(columns: int, *arguments: str) -> str:
     """What a command shows on a terminal that is its standard error only."""
-    screen, terminal = pty.openpty()
-    termios.tcsetwinsize(terminal, (24, columns))
-    run = subprocess.Popen([*BRIM, *arguments], stdout=subprocess.DEVNULL, stderr=terminal)
-    os.close(terminal)
-    shown = b""
-    with suppress(OSError):  # how Linux says that nobody is on the other side any more
-        while some := os.read(screen, 65_536):
-            shown += some
-    os.close(screen)
-    assert run.wait() == 0
-    return shown.decode()
+    return shown_on(columns, [*BRIM, *arguments], "stderr", stdout=subprocess.DEVNULL)
 
 
 @pytest.mark.parametrize("columns", [50, 90])

@@ -12,36 +12,16 @@ from tests.accounts import postgres, valkey
 from tests.accounts.claiming import KEY, SECRET, check_counters
 from tests.accounts.postgres import Postgres
 from tests.accounts.valkey import Valkey
+from tests.conftest import EmptyBooks
 
 Replica = Callable[[], Books]
 Service = Postgres | Valkey
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    with postgres.running() as url:
-        yield url
-
-
-@pytest.fixture(scope="session")
-def valkey_url() -> Iterator[str]:
-    with valkey.running() as url:
-        yield url
-
-
 @pytest.fixture(params=["sqlite", "postgres", "redis"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def address(request: pytest.FixtureRequest, empty_books: EmptyBooks) -> str:
     """Where books are kept that nobody else knows: a file, or a place on a real server."""
-    if request.param == "postgres":
-        return postgres.fresh(request.getfixturevalue("postgres_url"))
-    if request.param == "redis":
-        return valkey.fresh(request.getfixturevalue("valkey_url"))
-    return str(tmp_path / "accounts.sqlite3")
+    return empty_books(request.param)
 
 
 @pytest.fixture

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pty
-import subprocess
 import sys
-import termios
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -24,6 +20,7 @@ from brim.accounts.keys import Key
 from brim.accounts.sqlite_books import SqliteBooks
 from brim.cli import main
 from tests.accounts.claiming import LONG
+from tests.terminal import shown_on
 
 Answer = TypeVar("Answer")
 
@@ -49,18 +46,8 @@ class Office:
 
     def on_terminal(self, columns: int, *arguments: str, also: Mapping[str, str] = NOTHING) -> str:
         """What a command shows on a terminal, with its colours."""
-        screen, terminal = pty.openpty()
-        termios.tcsetwinsize(terminal, (24, columns))
         environment = {**self.environment, "TERM": "xterm", **also}
-        run = subprocess.Popen([*PROGRAM, *arguments], stdout=terminal, env=environment)
-        os.close(terminal)
-        shown = b""
-        with suppress(OSError):  # how Linux says that nobody is on the other side any more
-            while some := os.read(screen, 65_536):
-                shown += some
-        os.close(screen)
-        assert run.wait() == 0
-        return shown.decode()
+        return shown_on(columns, [*PROGRAM, *arguments], "stdout", env=environment)
 
     def ask(
         self,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,9 @@ from brim.accounts import books_at
 from brim.accounts.caps import ALL, Cap, key_scope, project_scope
 from brim.accounts.keys import PREFIX, Key, hashed
 from brim.cli.books import Place
-from tests.accounts import postgres, valkey
 from tests.accounts.claiming import LONG, bill, claim, settled
 from tests.cli.office import Office
+from tests.conftest import EmptyBooks
 
 DAILY = Cap(5_000_000, "dollars", "day")
 
@@ -241,13 +240,8 @@ def test_the_first_cap_may_make_the_books(office: Office) -> None:
 
 
 @pytest.fixture(params=["sqlite", "postgres", "redis"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield str(tmp_path / "books.sqlite3")
-        return
-    service = postgres if request.param == "postgres" else valkey
-    with service.running() as url:
-        yield service.fresh(url)
+def store(request: pytest.FixtureRequest, empty_books: EmptyBooks) -> str:
+    return empty_books(request.param)
 
 
 async def spent(store: str, id: str) -> None:

@@ -9,9 +9,12 @@ the other, are a gateway that was restarted.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -87,3 +90,23 @@ class _Server(uvicorn.Server):
             await super().startup(sockets)
         finally:
             self.is_up.set()
+
+
+@contextmanager
+def served(
+    environment: Mapping[str, str], *, logs: int = subprocess.DEVNULL
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The address of `brim serve` as a process of its own, and that process; it is killed after."""
+    command = [sys.executable, "-m", "brim.cli", "serve", "--port", "0", "--json"]
+    with subprocess.Popen(
+        command,
+        env={**os.environ, **environment},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=logs,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield json.loads(process.stdout.readline())["address"], process
+        finally:
+            process.kill()

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -35,7 +32,7 @@ from tests.gateway.accounts import (
     with_gateway,
 )
 from tests.gateway.asking import CHAT, LONG, body_of, eventually
-from tests.gateway.running import running
+from tests.gateway.running import running, served
 
 WORDS = "one two three four five six seven eight nine ten"
 
@@ -55,19 +52,8 @@ def serving(provider: Scripted, place: Path, **settings: float) -> Iterator[tupl
         f'[upstreams.upstream-1]\nendpoint = "{provider.url}"\nwindow = 4000\nreply = 100\n'
         "price = { input = 2, output = 10 }\n[gateway]\n" + "\n".join(lines)
     )
-    command = [sys.executable, "-m", "brim.cli", "serve", "--port", "0", "--json"]
-    with subprocess.Popen(
-        command,
-        env={**os.environ, "BRIM_CONFIG": str(file)},
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            yield json.loads(process.stdout.readline())["address"], process
-        finally:
-            process.kill()
+    with served({"BRIM_CONFIG": str(file)}, logs=subprocess.STDOUT) as found:
+        yield found
 
 
 @contextmanager

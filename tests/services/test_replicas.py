@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from brim.accounts.books import Books
 from brim.accounts.caps import Cap, key_scope
 from brim.accounts.claims import Row
 from brim.accounts.keys import hashed, new_key
-from tests.accounts import postgres, valkey
+from tests.conftest import EmptyBooks
 from tests.services import upstream
 from tests.services.load import Load
 from tests.services.machines import PATIENCE, Replica, balancer, model_server, replicas
@@ -79,30 +79,9 @@ class Team:
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    with postgres.running() as url:
-        yield url
-
-
-@pytest.fixture(scope="session")
-def valkey_url() -> Iterator[str]:
-    with valkey.running() as url:
-        yield url
-
-
-@pytest.fixture
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def store(request: pytest.FixtureRequest, empty_books: EmptyBooks) -> str:
     """The address of empty books, of the kind that the test names."""
-    if request.param == "postgres":
-        return postgres.fresh(request.getfixturevalue("postgres_url"))
-    if request.param == "valkey":
-        return valkey.fresh(request.getfixturevalue("valkey_url"))
-    return str(tmp_path / "accounts.sqlite3")
+    return empty_books(request.param)
 
 
 @pytest.fixture
@@ -146,7 +125,7 @@ def _settings(store: str, models: str) -> dict[str, str]:
     ("store", "before"),
     [
         ("postgres", "haproxy"),
-        ("valkey", "haproxy"),
+        ("redis", "haproxy"),
         ("sqlite", "haproxy"),
         ("postgres", "nginx"),
     ],

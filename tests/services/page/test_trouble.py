@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,28 +14,16 @@ from brim.testing import Scripted
 from tests.accounts import valkey
 from tests.gateway.accounts import bearing, secret_of, with_gateway
 from tests.gateway.asking import CHAT, ask
-from tests.gateway.running import running
+from tests.gateway.running import running, served
 from tests.services.page.browsing import Visiting, apart, config, rows, sign_in
 
 
 @contextmanager
 def serving(provider: Scripted, place: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """The address of `brim serve`, and its process."""
-    command = [sys.executable, "-m", "brim.cli", "serve", "--port", "0", "--json"]
     own = {"XDG_CONFIG_HOME": str(place), "BRIM_UPSTREAMS__U__ENDPOINT": provider.url}
-    with subprocess.Popen(
-        command,
-        env={**os.environ, **own},
-        cwd=place,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            yield json.loads(process.stdout.readline())["address"], process
-        finally:
-            process.kill()
+    with served(own) as found:
+        yield found
 
 
 def test_a_gateway_that_is_away_is_said_and_what_was_seen_stays(visit: Visiting) -> None:
