@@ -29,7 +29,7 @@ from brim.errors import (
 )
 from brim.providers import Connection, Endpoint, lines
 from brim.providers.faults import retry_after
-from brim.providers.lines import was_reached
+from brim.providers.lines import Sending
 from brim.providers.network import certificates
 from tests.providers.scripted import Naps, by_path, in_turn, run, serving, speaking
 
@@ -369,35 +369,16 @@ def test_a_request_that_a_server_may_have_worked_on_is_not_sent_again(
     monkeypatch.setattr(lines, "QUICK", quick)
 
     async def work() -> tuple[int, int]:
+        sending = Sending()
         async with keeping(breaking, 3) as server:
             async with Connection(Endpoint(server.url, retries=0)) as asking:
                 await asyncio.gather(*(asking.post(CHAT, {}) for _ in range(3)))
                 with pytest.raises(ConnectionFailedError, match="broke before the answer"):
-                    await asking.post(CHAT, {})
-                assert was_reached()
+                    await asking.opened("POST", CHAT, b"{}", {}, sending)
+                assert sending.is_sent
             return server.seconds, server.opened
 
     assert run(work()) == (1, 3)
-
-
-def test_a_server_that_is_not_even_tried_was_not_reached_because_another_was(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere.pem")
-
-    async def work() -> None:
-        async with (
-            serving(by_path({"/x": [1]})) as server,
-            Connection(Endpoint(server.url)) as asking,
-            Connection(Endpoint("https://127.0.0.1:9")) as other,
-        ):
-            await asking.get("/x")
-            assert was_reached()
-            with pytest.raises(InputError):
-                await other.opened("POST", CHAT, b"{}", {})
-            assert not was_reached()
-
-    run(work())
 
 
 @pytest.fixture(scope="module")
@@ -684,14 +665,14 @@ def test_nothing_is_sent_before_it_is_ready() -> None:
                 await asyncio.sleep(0.05)
                 seen.append(len(server.asked))
 
-            response = await asking.opened("POST", CHAT, b"{}", {}, ready)
+            response = await asking.opened("POST", CHAT, b"{}", {}, Sending(ready))
             response.close()
             return [*seen, len(server.asked)]
 
     assert run(work()) == [0, 1]
 
 
-def test_what_is_not_ready_is_not_sent_and_the_server_was_not_reached() -> None:
+def test_what_is_not_ready_is_not_sent() -> None:
     async def work() -> tuple[int, bool]:
         async with (
             serving(in_turn(said(200, {}))) as server,
@@ -701,19 +682,21 @@ def test_what_is_not_ready_is_not_sent_and_the_server_was_not_reached() -> None:
             async def ready() -> None:
                 raise KeyError
 
+            sending = Sending(ready)
             with pytest.raises(KeyError):
-                await asking.opened("POST", CHAT, b"{}", {}, ready)
-            return len(server.asked), was_reached()
+                await asking.opened("POST", CHAT, b"{}", {}, sending)
+            return len(server.asked), sending.is_sent
 
     assert run(work()) == (0, False)
 
 
-def test_a_server_that_hangs_up_was_reached_and_one_that_is_not_there_was_not() -> None:
-    async def reached(endpoint: Endpoint) -> bool:
+def test_a_server_that_hangs_up_was_sent_the_request_and_one_that_is_not_there_was_not() -> None:
+    async def was_sent(endpoint: Endpoint) -> bool:
+        sending = Sending()
         async with Connection(endpoint) as asking:
             with pytest.raises(ConnectionFailedError):
-                await asking.opened("POST", CHAT, b"{}", {})
-        return was_reached()
+                await asking.opened("POST", CHAT, b"{}", {}, sending)
+        return sending.is_sent
 
     async def work() -> tuple[bool, bool]:
         async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -722,9 +705,9 @@ def test_a_server_that_hangs_up_was_reached_and_one_that_is_not_there_was_not() 
 
         server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        there = await reached(Endpoint(f"http://127.0.0.1:{port}"))
+        there = await was_sent(Endpoint(f"http://127.0.0.1:{port}"))
         server.close()
         await server.wait_closed()
-        return there, await reached(Endpoint(f"http://127.0.0.1:{port}"))
+        return there, await was_sent(Endpoint(f"http://127.0.0.1:{port}"))
 
     assert run(work()) == (True, False)

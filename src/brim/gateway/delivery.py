@@ -21,13 +21,11 @@ from brim.overflow import overflow_of
 from brim.planning import CountJob
 from brim.policies import OFF
 from brim.providers.faults import PASSING
-from brim.providers.lines import was_reached
+from brim.providers.lines import Sending
 from brim.providers.transport import LARGEST_ERROR
 from brim.wire.replies import error_in
 
 if TYPE_CHECKING:
-    import aiohttp
-
     from brim.gateway.app import Gateway
     from brim.gateway.charging import Charge
     from brim.gateway.fitting import Asked, Outgoing
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
     from brim.gateway.records import Record
     from brim.gateway.wishes import Wishes
     from brim.overflow import Overflow
+    from brim.providers.lines import Response
     from brim.providers.transport import Connection
 
 NO_ANSWER: Final = 300
@@ -51,7 +50,7 @@ class Arrived(NamedTuple):
 
     lane: Lane
     out: Outgoing
-    response: aiohttp.ClientResponse
+    response: Response
     raw: bytes
     """All of it, or the beginning of a stream."""
     answer: Mapping[str, Any] | None = None
@@ -248,30 +247,30 @@ class Delivery:
         own, keyless = lane.upstream.headers(form), self._is_keyless(lane)
         sent = heads.onward(self._given, own, keyless=keyless)
         path = connection.endpoint.chat_path
-        response: aiohttp.ClientResponse | None = None
+        response: Response | None = None
+        sending = Sending(None if self._charge is None else self._charge.forward)
         self.under_way = lane, out
         try:
-            ready = None if self._charge is None else self._charge.forward
             response = await connection.opened(
-                "POST", f"{path}?{query}" if query else path, out.raw, sent, ready
+                "POST", f"{path}?{query}" if query else path, out.raw, sent, sending
             )
             arrived = await self._begun(lane, out, response)
         except BaseException:
             if response is not None:
                 response.close()
-            self._give_up()
+            self._give_up(sending)
             raise
         self.under_way = None
         return arrived
 
-    def _give_up(self) -> None:
-        """An upstream that was reached may have done its work, though nobody knows of it."""
-        if not was_reached():
+    def _give_up(self, sending: Sending) -> None:
+        """An upstream that was sent it may have done its work, though nobody knows of it."""
+        if not sending.is_sent:
             self.under_way = None
         elif self.under_way is not None and self._charge is not None:
             self._charge.lose()
 
-    async def _begun(self, lane: Lane, out: Outgoing, response: aiohttp.ClientResponse) -> Arrived:
+    async def _begun(self, lane: Lane, out: Outgoing, response: Response) -> Arrived:
         connection = lane.upstream.connection(self.asked.form)
         if response.status < 200:  # a switch to another protocol, for which nobody asked
             host, status = connection.endpoint.host, response.status
@@ -296,7 +295,7 @@ class Delivery:
         return Arrived(lane, out, response, raw, answer, False, overflow, failed)
 
 
-async def _opening(connection: Connection, response: aiohttp.ClientResponse) -> Opening:
+async def _opening(connection: Connection, response: Response) -> Opening:
     """The beginning of a stream, up to where it is clear that the request was not refused.
 
     Whatever comes, its first byte is not held for longer than `HELD_SECONDS`.

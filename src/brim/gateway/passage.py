@@ -20,9 +20,8 @@ from brim.gateway.faults import FaultError
 from brim.gateway.watching import masked, secret_of
 
 if TYPE_CHECKING:
-    import aiohttp
-
     from brim.gateway.lanes import Upstream
+    from brim.providers.lines import Response
     from brim.providers.transport import Connection
 
 
@@ -57,7 +56,7 @@ class PassedPaths:
 class Passage(Answering):
     """A request that goes to its upstream as it came, and its answer."""
 
-    _response: aiohttp.ClientResponse | None = None
+    _response: Response | None = None
 
     async def answer(self) -> None:
         access = await self._admitted(anew=True)  # no claim looks at its key
@@ -86,9 +85,7 @@ class Passage(Answering):
         self.record.upstream = meant[0].name
         return meant[0]
 
-    async def _opened(
-        self, upstream: Upstream, connection: Connection, raw: bytes
-    ) -> aiohttp.ClientResponse:
+    async def _opened(self, upstream: Upstream, connection: Connection, raw: bytes) -> Response:
         endpoint = connection.endpoint
         own = upstream.headers(upstream.forms[0])
         if self.given.named("content-type") is not None:  # a form or a file, not JSON
@@ -106,7 +103,7 @@ class Passage(Answering):
         written = self._scope.get("raw_path")
         return written.decode("latin-1") if written else quote(self._scope["path"])
 
-    async def _pass_on(self, connection: Connection, response: aiohttp.ClientResponse) -> None:
+    async def _pass_on(self, connection: Connection, response: Response) -> None:
         await self._start(response.status, heads.back(response.headers) + heads.added(self.record))
         secret, is_error = secret_of(connection.endpoint), response.status >= 300
         try:

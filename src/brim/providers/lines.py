@@ -1,22 +1,25 @@
-"""Lines: the connections to servers, and what is to be known of the one that a request goes over.
+"""Lines: the connections to a server, requests over them, and answers as they come.
 
-Money hangs on whether a request was sent: what was not costs nothing, and what was is not sent a
-second time. The library tells neither, but for tracing, which takes ten times as long.
+aiohttp connects, keeps what is idle, and parses. What stands between that and its users there costs
+more than a gateway has to spend on a request, and does not tell what money hangs on: whether a
+request was sent. What was not costs nothing, and what was is not sent a second time.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
-from contextvars import ContextVar
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 import aiohttp.connector
 from aiohttp.client_proto import ResponseHandler
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
 
-Ready = Callable[[], Awaitable[None]]
+if TYPE_CHECKING:
+    from brim.providers.network import Proxy
 
 QUICK = 0.25
 """Seconds in which a connection that was kept from before may break for no more than its age.
@@ -25,6 +28,64 @@ A server that closes an idle connection does so at once, and has not read what c
 is then sent again over another. One that broke later, or after the first byte of its answer, may
 have worked on the request and be paid for it: that is raised, and only `retries` ask once more.
 """
+READ_AHEAD: Final = 64 * 1024
+"""Bytes of an answer that are taken from a server before somebody wants them."""
+SWITCHING: Final = 101
+_BROKEN: Final = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
+
+
+class Sending:
+    """A request on its way: what it waits for once its server is reached, and whether it went."""
+
+    __slots__ = ("is_sent", "ready")
+
+    def __init__(self, ready: Callable[[], Awaitable[None]] | None = None) -> None:
+        self.ready = ready
+        """Nothing is sent where this raises."""
+        self.is_sent = False
+        """Whether the server may have it."""
+
+
+class Response:
+    """An answer, of which the head is there; who gets it closes it."""
+
+    __slots__ = ("_held", "content", "headers", "status")
+
+    def __init__(
+        self,
+        status: int,
+        headers: CIMultiDictProxy[str],
+        content: aiohttp.StreamReader,
+        held: aiohttp.connector.Connection,
+    ) -> None:
+        self.status = status
+        self.headers = headers
+        self.content = content
+        self._held: aiohttp.connector.Connection | None = held
+        content.on_eof(self._let_go)
+
+    @property
+    def content_type(self) -> str:
+        """What it says that it is, without parameters."""
+        said = self.headers.get("content-type", "application/octet-stream")
+        return said.partition(";")[0].strip().lower()
+
+    def close(self) -> None:
+        """Hang up, unless all of it came."""
+        if self._held is not None:
+            self._held.close()
+            self._held = None
+
+    def _let_go(self) -> None:
+        """All of it came: the line is free for another request, if this one is through."""
+        held, self._held = self._held, None
+        if held is None:
+            return
+        transport = held.transport
+        if transport is not None and transport.get_write_buffer_size():
+            held.close()
+        else:
+            held.release()
 
 
 class Line(ResponseHandler):
@@ -34,11 +95,20 @@ class Line(ResponseHandler):
     _sent_at = 0.0
     _is_heard = False
 
-    def begin(self) -> None:
-        """A request is sent over it now."""
+    def send(self, head: bytes, body: bytes | None) -> None:
         self._requests += 1
         self._sent_at = time.monotonic()
         self._is_heard = False
+        if self.transport is None or self.transport.is_closing():
+            raise aiohttp.ServerDisconnectedError
+        self.transport.writelines((head, body) if body else (head,))
+        self.start_timeout()
+
+    async def answer(self, held: aiohttp.connector.Connection) -> Response:
+        while True:
+            message, content = await self.read()
+            if message.code >= 200 or message.code == SWITCHING:
+                return Response(message.code, message.headers, content, held)
 
     def data_received(self, data: bytes) -> None:
         self._is_heard = True
@@ -50,38 +120,80 @@ class Line(ResponseHandler):
         return self._requests > 1 and not self._is_heard and is_quick
 
 
-line_used: ContextVar[Line | None] = ContextVar("line_used", default=None)
-"""What the last request of this task went over; nothing where its server was not reached."""
-before_sending: ContextVar[Ready | None] = ContextVar("before_sending", default=None)
-"""What is waited for between reaching a server and sending it the next request of this task."""
+class Lines(aiohttp.TCPConnector):
+    """The connections to one server."""
 
-
-def was_reached() -> bool:
-    """Whether a server may have been sent the last request of this task."""
-    return line_used.get() is not None
-
-
-class Connector(aiohttp.TCPConnector):
-    """Tells which connection a request goes over; tracing would, at ten times the cost."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
+    def __init__(
+        self, address: URL, proxy: Proxy | None, timeout: aiohttp.ClientTimeout, **settings: Any
+    ) -> None:
+        super().__init__(limit=0, **settings)
         made_of: type[ResponseHandler] = Line
         self._factory = partial(made_of, loop=self._loop)
+        self._timeout = timeout
+        through: dict[str, Any] = {}
+        if proxy is not None:
+            through["proxy"] = URL(proxy.url)
+            if address.scheme == "https":
+                through["proxy_headers"] = CIMultiDict(proxy.headers, Host=host_of(address))
+        self._way: Final = aiohttp.ClientRequest("GET", address, loop=self._loop, **through)
+        """Only tells the library whom to reach, and how."""
 
-    async def connect(
-        self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
-    ) -> aiohttp.connector.Connection:
-        line_used.set(None)
-        connection = await super().connect(req, traces, timeout)
-        if (ready := before_sending.get()) is not None:
+    async def ask(
+        self, head: bytes, body: bytes | None, sending: Sending, *, is_bodiless: bool = False
+    ) -> Response:
+        """The answer to a request that is written already; `is_bodiless` where none has a body."""
+        while True:
+            sending.is_sent = False
+            held = await self._reached()
+            line = held.protocol
+            assert isinstance(line, Line)
             try:
-                await ready()
+                if sending.ready is not None:
+                    await sending.ready()
+                line.set_response_params(
+                    skip_payload=is_bodiless,
+                    read_until_eof=True,
+                    read_timeout=self._timeout.sock_read,
+                    read_bufsize=READ_AHEAD,
+                )
+                sending.is_sent = True
+                line.send(head, body)
+                return await line.answer(held)
+            except _BROKEN:
+                held.close()
+                if self.closed or not line.was_stale():
+                    raise
             except BaseException:
-                connection.release()
+                if sending.is_sent:
+                    held.close()
+                else:
+                    held.release()
                 raise
-        line = connection.protocol
-        assert isinstance(line, Line)
-        line.begin()
-        line_used.set(line)
-        return connection
+
+    async def _reached(self) -> aiohttp.connector.Connection:
+        try:
+            return await self.connect(self._way, [], self._timeout)
+        except TimeoutError as error:
+            raise aiohttp.ConnectionTimeoutError("nobody answers") from error
+
+
+def head_of(
+    method: str, target: str, headers: Mapping[str, str], host: str, size: int | None
+) -> bytes:
+    """A request as it is written, up to its body."""
+    lines = [f"{method} {target} HTTP/1.1"]
+    if host:
+        lines.append(f"Host: {host}")
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    if size is not None:
+        lines.append(f"Content-Length: {size}")
+    text = "\r\n".join((*lines, "", ""))
+    breaks = len(lines) + 1
+    if text.count("\n") != breaks or text.count("\r") != breaks or "\0" in text:
+        raise ValueError("a header does not stand in one line")
+    return text.encode()
+
+
+def host_of(address: URL) -> str:
+    """Host and port, as a server is to be told them."""
+    return address.host_port_subcomponent or ""

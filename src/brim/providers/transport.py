@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import aiohttp
-import aiohttp.connector
+from aiohttp.http import HttpProcessingError
 from yarl import URL
 
 from brim.errors import (
@@ -24,7 +24,7 @@ from brim.errors import (
     UnreachableError,
 )
 from brim.providers import faults
-from brim.providers.lines import Connector, Ready, before_sending, line_used
+from brim.providers.lines import Lines, Response, Sending, head_of, host_of
 from brim.providers.network import Proxy, certificates, proxy_for
 from brim.providers.sse import Event, EventParser
 from brim.wire.replies import error_in
@@ -49,9 +49,11 @@ LINGER = 0.2
 CLOSING = 2.0
 """Seconds to hang up when the interpreter ends."""
 ANTHROPIC_VERSION = "2023-06-01"
+_WITH_BODY: Final = ("POST", "PUT", "PATCH")
+"""What says how long its body is, and be there none."""
 
-_INHERITED: Final[list[aiohttp.ClientSession]] = []
-"""Sessions of the process that this one was forked from: to close them would hang up for both."""
+_INHERITED: Final[list[Lines]] = []
+"""Lines of the process that this one was forked from: to close them would hang up for both."""
 _CERTIFICATE: Final = (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError)
 
 
@@ -75,9 +77,12 @@ class Connection:
     ) -> None:
         self.endpoint = endpoint
         self._sleep = sleep
-        self._session: aiohttp.ClientSession | None = None
+        self._lines: Lines | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process = 0
+        self._address = URL()
+        self._host = ""
+        """What a server is told that it is called; nothing where a header of its own says that."""
         self._proxy: Proxy | None = None
         self._abandoned: weakref.finalize[..., Connection] | None = None
 
@@ -89,11 +94,11 @@ class Connection:
 
     async def close(self) -> None:
         """Hang up; a later request opens the connection anew."""
-        session, self._session = self._session, None
+        lines, self._lines = self._lines, None
         if self._abandoned is not None:
             self._abandoned.detach()
-        if session is not None and self._process == os.getpid():
-            await session.close()
+        if lines is not None and self._process == os.getpid():
+            await lines.close()
 
     async def get(
         self, path: str, *, timeout: float | None = None, retries: int | None = None
@@ -142,22 +147,19 @@ class Connection:
         path: str,
         data: bytes | None,
         sent: Mapping[str, str],
-        ready: Ready | None = None,
-    ) -> aiohttp.ClientResponse:
+        sending: Sending | None = None,
+    ) -> Response:
         """A response as it comes, whatever its status, for those who pass it on.
 
-        What is sent are these headers alone; who gets the response closes it. `ready` is waited for
-        once the server is reached, and nothing is sent where it raises.
+        What is sent are these headers alone; who gets the response closes it. `sending` knows
+        whether the request went out, whatever comes of it.
         """
-        before = before_sending.set(ready)
         try:
-            return await self._sent(method, path, data, dict(sent))
+            return await self._sent(method, path, data, sent, sending or Sending())
         except InputError:
             raise  # a wrong setting, which no second try mends
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except (aiohttp.ClientError, HttpProcessingError, OSError, ValueError) as error:
             raise self._broken(error) from error
-        finally:
-            before_sending.reset(before)  # it is not for what this task asks next
 
     async def stream(self, path: str, body: Body) -> Events:
         """The events of a streamed answer, as they come.
@@ -196,9 +198,7 @@ class Connection:
                 raise failure
         return Answer(answer, response.headers)
 
-    async def _begin(
-        self, path: str, body: Body
-    ) -> tuple[aiohttp.ClientResponse, list[dict[str, Any]], Events]:
+    async def _begin(self, path: str, body: Body) -> tuple[Response, list[dict[str, Any]], Events]:
         """Open a stream and read on until it is clear that the request was not refused."""
         response = await self._accepted("POST", path, body, {})
         events = self._events(response, path)
@@ -210,7 +210,7 @@ class Connection:
             raise
 
     async def _openings(
-        self, events: Events, response: aiohttp.ClientResponse, path: str
+        self, events: Events, response: Response, path: str
     ) -> list[dict[str, Any]]:
         """The events up to the first that says something."""
         held: list[dict[str, Any]] = []
@@ -224,7 +224,7 @@ class Connection:
             raise self._nonsense(path, f"no event at all ({response.content_type})", None)
         return held
 
-    async def _events(self, response: aiohttp.ClientResponse, path: str) -> Events:
+    async def _events(self, response: Response, path: str) -> Events:
         parser = EventParser()
         first = True
         while piece := await self.piece(response):
@@ -243,9 +243,7 @@ class Connection:
             if event.data.strip() != "[DONE]":
                 yield self._event(path, event)
 
-    async def _unstreamed(
-        self, response: aiohttp.ClientResponse, path: str, begun: bytes
-    ) -> dict[str, Any]:
+    async def _unstreamed(self, response: Response, path: str, begun: bytes) -> dict[str, Any]:
         try:
             answer = _parsed(await self.whole(response, begun))
         except _NotJsonError as error:
@@ -267,7 +265,7 @@ class Connection:
 
     async def _accepted(
         self, method: str, path: str, body: Body | None, more: Mapping[str, str]
-    ) -> aiohttp.ClientResponse:
+    ) -> Response:
         """A response whose status is a success; any other is raised."""
         data = body if isinstance(body, bytes) or body is None else encoded(body)
         sent = headers(self.endpoint) | dict(more)
@@ -285,72 +283,67 @@ class Connection:
         raise faults.fault(self.endpoint, path, response.status, response.headers, raw)
 
     async def _sent(
-        self, method: str, path: str, data: bytes | None, sent: dict[str, str]
-    ) -> aiohttp.ClientResponse:
-        line_used.set(None)
-        session = await self._session_here()
-        through: dict[str, Any] = {}
-        if self._proxy is not None:
-            through["proxy"] = self._proxy.url
-            if self.endpoint.url.startswith("https:"):
-                through["proxy_headers"] = self._proxy.headers
-            else:
-                sent |= self._proxy.headers
-        # As it was given: a path that is taken apart and put together may not be the same.
-        address = URL(self.endpoint.beside(path), encoded=path.isascii())
-        while True:
-            try:
-                return await session.request(
-                    method,
-                    address,
-                    data=data,
-                    headers=sent,
-                    allow_redirects=False,
-                    **through,
-                )
-            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-                line = line_used.get()
-                if session.closed or line is None or not line.was_stale():
-                    raise
+        self,
+        method: str,
+        path: str,
+        data: bytes | None,
+        sent: Mapping[str, str],
+        sending: Sending,
+    ) -> Response:
+        lines = await self._lines_here()
+        address, target = self._address, self._target(path)
+        if self._proxy is not None and address.scheme == "http":
+            sent, target = {**sent, **self._proxy.headers}, f"{address.origin()}{target}"
+        size = len(data or b"") if data is not None or method in _WITH_BODY else None
+        head = head_of(method, target, sent, self._host, size)
+        return await lines.ask(head, data, sending, is_bodiless=method == "HEAD")
 
-    async def _session_here(self) -> aiohttp.ClientSession:
-        """The session of this event loop; one of a loop that has ended is left behind."""
-        session, loop = self._session, asyncio.get_running_loop()
-        if session is None:
-            return self._open_session()
+    def _target(self, path: str) -> str:
+        """What stands in a request for a path: the path as it was given, if it can be sent so."""
+        address = self.endpoint.beside(path)
+        return URL(address, encoded=path.isascii()).raw_path_qs
+
+    async def _lines_here(self) -> Lines:
+        """The lines of this event loop; those of a loop that has ended are left behind."""
+        lines, loop = self._lines, asyncio.get_running_loop()
+        if lines is None:
+            return self._open_lines()
         if self._loop is loop:
-            return session
+            return lines
         if self._process != os.getpid():
-            _INHERITED.append(session)
+            _INHERITED.append(lines)
         elif self._loop is not None and self._loop.is_running():
             raise InputError("a connection belongs to one event loop, and that one still runs")
         else:
-            await session.close()
+            await lines.close()
         if self._abandoned is not None:
             self._abandoned.detach()
-        return self._open_session()
+        return self._open_lines()
 
-    def _open_session(self) -> aiohttp.ClientSession:
+    def _open_lines(self) -> Lines:
         endpoint = self.endpoint
-        secure = endpoint.url.startswith("https:")
+        self._address = URL(endpoint.url)
+        is_named = any(name.lower() == "host" for name in endpoint.headers)
+        self._host = "" if is_named else host_of(self._address)
         self._proxy = proxy_for(endpoint)
-        self._session = aiohttp.ClientSession(
-            connector=Connector(limit=0, ssl=certificates() if secure else True),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(
+        self._lines = Lines(
+            self._address,
+            self._proxy,
+            aiohttp.ClientTimeout(
                 total=None,
                 sock_connect=min(CONNECT, endpoint.timeout),
                 sock_read=endpoint.timeout,
             ),
+            ssl=certificates() if self._address.scheme == "https" else True,
         )
         self._loop = loop = asyncio.get_running_loop()
         self._process = os.getpid()
-        self._abandoned = weakref.finalize(self, _abandon, self._session, loop)
-        return self._session
+        self._abandoned = weakref.finalize(self, _abandon, self._lines, loop)
+        return self._lines
 
     async def whole(
         self,
-        response: aiohttp.ClientResponse,
+        response: Response,
         begun: bytes = b"",
         *,
         bound: int = LARGEST_ANSWER,
@@ -363,10 +356,10 @@ class Connection:
             if size > bound:
                 if cut:
                     break
-                raise self._nonsense(response.url.path, f"more than {bound:,} bytes", None)
+                raise self._nonsense(None, f"more than {bound:,} bytes", None)
         return b"".join(pieces)
 
-    async def piece(self, response: aiohttp.ClientResponse) -> bytes:
+    async def piece(self, response: Response) -> bytes:
         """The next bytes; none at the end."""
         content = response.content
         try:
@@ -414,7 +407,7 @@ class Connection:
             )
         # The library's words about an answer that it cannot read speak of an error 400 that nobody
         # sent, and repeat the address.
-        is_unread = isinstance(error, aiohttp.ClientPayloadError | aiohttp.ClientResponseError)
+        is_unread = isinstance(error, aiohttp.ClientPayloadError | HttpProcessingError)
         why = "" if is_unread else f": {error!s}".rstrip(": ")
         return ConnectionFailedError(
             f"the connection to {host} broke before the answer was whole{why}. Try again."
@@ -427,9 +420,10 @@ class Connection:
             "if the model needs longer."
         )
 
-    def _nonsense(self, path: str, what: str, body: object) -> ProviderError:
+    def _nonsense(self, path: str | None, what: str, body: object) -> ProviderError:
+        where = f" at {path}" if path is not None else ""
         return ProviderError(
-            f"{self.endpoint.host} answered at {path} with {what}. "
+            f"{self.endpoint.host} answered{where} with {what}. "
             "Check that the address is that of a model server.",
             status=200,
             body=faults.masked(self.endpoint, body) if isinstance(body, str) else body,
@@ -440,7 +434,11 @@ def headers(endpoint: Endpoint) -> dict[str, str]:
     """What every request carries; the endpoint's own headers go before ours."""
     from brim import __version__
 
-    found = {"User-Agent": f"brim/{__version__}", "Accept": "application/json, text/event-stream"}
+    found = {
+        "User-Agent": f"brim/{__version__}",
+        "Accept": "application/json, text/event-stream",
+        "Accept-Encoding": "gzip, deflate",
+    }
     if endpoint.format == "anthropic":
         found["anthropic-version"] = ANTHROPIC_VERSION
     found |= credentials(endpoint)
@@ -486,11 +484,11 @@ def patience(error: ProviderError, attempt: int) -> float | None:
     return wait * random.uniform(0.75, 1.25)
 
 
-def _abandon(session: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop) -> None:
+def _abandon(lines: Lines, loop: asyncio.AbstractEventLoop) -> None:
     """Hang up for an owner without `async` who did not; its loop runs in another thread."""
-    if session.closed or not loop.is_running():
+    if lines.closed or not loop.is_running():
         return
-    closing = asyncio.run_coroutine_threadsafe(session.close(), loop)
+    closing = asyncio.run_coroutine_threadsafe(_closed(lines), loop)
     try:
         inside = asyncio.get_running_loop() is loop
     except RuntimeError:
@@ -498,6 +496,10 @@ def _abandon(session: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop) ->
     if not inside:
         with suppress(TimeoutError):
             closing.result(CLOSING)
+
+
+async def _closed(lines: Lines) -> None:
+    await lines.close()
 
 
 def _is_plain_http(error: aiohttp.ClientConnectorSSLError) -> bool:
@@ -522,7 +524,7 @@ def _parsed(text: str | bytes) -> Any:
         raise _NotJsonError(shown[: faults.KEPT]) from None
 
 
-async def _linger(response: aiohttp.ClientResponse) -> None:
+async def _linger(response: Response) -> None:
     try:
         async with asyncio.timeout(LINGER):
             while await response.content.readany():
