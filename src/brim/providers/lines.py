@@ -94,14 +94,19 @@ class Line(ResponseHandler):
     _requests = 0
     _sent_at = 0.0
     _is_heard = False
+    _unsent = 0
+    """Bytes that waited for the server when it was last found silent."""
 
-    def send(self, head: bytes, body: bytes | None) -> None:
+    def send(self, head: bytes, body: bytes | None, sending: Sending) -> None:
         self._requests += 1
         self._sent_at = time.monotonic()
         self._is_heard = False
-        if self.transport is None or self.transport.is_closing():
+        transport = self.transport
+        # What a server said unasked would be taken for the answer to this request.
+        if transport is None or transport.is_closing() or self._buffer:
             raise aiohttp.ServerDisconnectedError
-        self.transport.writelines((head, body) if body else (head,))
+        sending.is_sent = True
+        transport.writelines((head, body) if body else (head,))
         self.start_timeout()
 
     async def answer(self, held: aiohttp.connector.Connection) -> Response:
@@ -109,10 +114,40 @@ class Line(ResponseHandler):
             message, content = await self.read()
             if message.code >= 200 or message.code == SWITCHING:
                 return Response(message.code, message.headers, content, held)
+            if not self._buffer:
+                self.start_timeout()  # what came was no answer, but has stopped the clock
 
     def data_received(self, data: bytes) -> None:
-        self._is_heard = True
+        if data:  # there is none when somebody reads what came before
+            self._is_heard = True
         super().data_received(data)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._read_timeout_handle is not None:
+            self.start_timeout()  # a server's time begins when it has the request
+
+    def _on_read_timeout(self) -> None:
+        unsent = 0 if self.transport is None else self.transport.get_write_buffer_size()
+        if unsent and unsent != self._unsent:
+            self._unsent = unsent
+            self.start_timeout()  # who still takes the request is not silent
+        else:
+            super()._on_read_timeout()
+
+    def eof_received(self) -> None:
+        super().eof_received()
+        if self.transport is not None:
+            self.transport.abort()  # else it stays open until all of the request is taken
+
+    def close(self) -> None:
+        """Hang up at once, whatever is not sent yet; who reads an answer is told."""
+        transport, content = self.transport, self._payload
+        if transport is not None:
+            transport.abort()
+        super().close()
+        if content is not None and not content.is_eof() and content.exception() is None:
+            content.set_exception(aiohttp.ClientConnectionError("it was closed here"))
 
     def was_stale(self) -> bool:
         """Whether the server had closed it before it read the request that breaks now."""
@@ -156,8 +191,7 @@ class Lines(aiohttp.TCPConnector):
                     read_timeout=self._timeout.sock_read,
                     read_bufsize=READ_AHEAD,
                 )
-                sending.is_sent = True
-                line.send(head, body)
+                line.send(head, body, sending)
                 return await line.answer(held)
             except _BROKEN:
                 held.close()

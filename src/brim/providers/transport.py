@@ -331,7 +331,7 @@ class Connection:
             self._proxy,
             aiohttp.ClientTimeout(
                 total=None,
-                sock_connect=min(CONNECT, endpoint.timeout),
+                connect=min(CONNECT, endpoint.timeout),
                 sock_read=endpoint.timeout,
             ),
             ssl=certificates() if self._address.scheme == "https" else True,
