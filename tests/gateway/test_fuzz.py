@@ -14,7 +14,6 @@ import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from multidict import CIMultiDict, CIMultiDictProxy
 
 from brim.gateway import bodies, heads
 from brim.gateway.faults import FaultError
@@ -167,17 +166,15 @@ _given = st.lists(
 def test_any_headers_can_be_sent_on(given_: list[tuple[bytes, bytes]], keyless: bool) -> None:
     own = heads.Own.of({"Authorization": "Bearer own"})
     sent = heads.onward(heads.given(given_), own, keyless=keyless)
-    for name, value in sent.items():
-        assert f"{name}: {value}".encode()
-        assert not name.startswith("brim-")
-    assert sent["Authorization"] == "Bearer own"
-    assert not {"authorization", "host", "cookie"} & set(sent)
+    names = [name for name, _ in sent]
+    assert not any(name.startswith(b"brim-") for name in names)
+    assert (b"Authorization", b"Bearer own") in sent
+    assert not {b"authorization", b"host", b"cookie"} & set(names)
 
 
 @given(st.lists(st.tuples(_names, st.binary(max_size=20))))
 def test_any_headers_can_come_back(given_: list[tuple[str, bytes]]) -> None:
-    said = [(name, value.decode("utf-8", "surrogateescape")) for name, value in given_]
-    answered = heads.back(CIMultiDictProxy(CIMultiDict(said)))
+    answered = heads.back([(name.encode(), value) for name, value in given_])
     known = {(name.lower().encode(), value) for name, value in given_}
     assert set(answered) <= known
     assert not {name for name, _ in answered} & {b"set-cookie", b"content-length", b"brim-cut"}

@@ -374,7 +374,7 @@ def test_a_request_that_a_server_may_have_worked_on_is_not_sent_again(
             async with Connection(Endpoint(server.url, retries=0)) as asking:
                 await asyncio.gather(*(asking.post(CHAT, {}) for _ in range(3)))
                 with pytest.raises(ConnectionFailedError, match="broke before the answer"):
-                    await asking.opened("POST", CHAT, b"{}", {}, sending)
+                    await asking.opened("POST", CHAT, b"{}", [], sending)
                 assert sending.is_sent
             return server.seconds, server.opened
 
@@ -665,7 +665,7 @@ def test_nothing_is_sent_before_it_is_ready() -> None:
                 await asyncio.sleep(0.05)
                 seen.append(len(server.asked))
 
-            response = await asking.opened("POST", CHAT, b"{}", {}, Sending(ready))
+            response = await asking.opened("POST", CHAT, b"{}", [], Sending(ready))
             response.close()
             return [*seen, len(server.asked)]
 
@@ -684,7 +684,7 @@ def test_what_is_not_ready_is_not_sent() -> None:
 
             sending = Sending(ready)
             with pytest.raises(KeyError):
-                await asking.opened("POST", CHAT, b"{}", {}, sending)
+                await asking.opened("POST", CHAT, b"{}", [], sending)
             return len(server.asked), sending.is_sent
 
     assert run(work()) == (0, False)
@@ -695,7 +695,7 @@ def test_a_server_that_hangs_up_was_sent_the_request_and_one_that_is_not_there_w
         sending = Sending()
         async with Connection(endpoint) as asking:
             with pytest.raises(ConnectionFailedError):
-                await asking.opened("POST", CHAT, b"{}", {}, sending)
+                await asking.opened("POST", CHAT, b"{}", [], sending)
         return sending.is_sent
 
     async def work() -> tuple[bool, bool]:

@@ -27,7 +27,7 @@ FRESH: Final = 5.0
 UNKNOWN: Final = 1.0
 """The same for one that nobody knows."""
 MOST_KNOWN: Final = 10_000
-SHOWN: Final = frozenset(("x-api-key", "authorization", "api-key"))
+SHOWN: Final = frozenset((b"x-api-key", b"authorization", b"api-key"))
 """Where clients put their key."""
 
 
@@ -82,10 +82,11 @@ class Admission:
 def secret_in(given: Given) -> str | None:
     """The key that a client shows; one of this gateway, where it shows several."""
     found: str | None = None
-    for name, value in given.passed:
+    for name, value in given.heads:
         if name in SHOWN and value:
-            scheme, _, rest = value.strip().partition(" ")
-            secret = rest.strip() if scheme.lower() == "bearer" else value.strip()
+            shown = value.decode("latin-1").strip()
+            scheme, _, rest = shown.partition(" ")
+            secret = rest.strip() if scheme.lower() == "bearer" else shown
             if secret.startswith(PREFIX):
                 return secret
             found = found or secret

@@ -110,7 +110,7 @@ class Exchange(Answering):
 
     async def _pass_on(self, arrived: Arrived) -> None:
         response, record = arrived.response, self.record
-        given = heads.back(response.headers) + heads.added(record)
+        given = heads.back(response.raw_headers) + heads.added(record)
         if arrived.is_stream:
             await self._stream(arrived, given)
         else:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-if TYPE_CHECKING:
-    from multidict import CIMultiDictProxy
+from brim.providers.transport import encoded_heads
 
+if TYPE_CHECKING:
     from brim.gateway.records import Record
 
 Head = tuple[bytes, bytes]
@@ -15,120 +15,101 @@ Head = tuple[bytes, bytes]
 OWN: Final = b"brim-"
 _HOP: Final = frozenset(
     (
-        *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te"),
-        *("trailer", "trailers", "transfer-encoding", "upgrade", "proxy-connection"),
+        *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te"),
+        *(b"trailer", b"trailers", b"transfer-encoding", b"upgrade", b"proxy-connection"),
     )
 )
 """What concerns only two neighbours, and not those behind them."""
-_NOT_SENT: Final = frozenset(
-    name.encode()
-    for name in (
-        *_HOP,
-        *("host", "content-length", "accept-encoding", "content-encoding", "cookie", "expect"),
-        *("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"),
+_NOT_SENT: Final = _HOP | frozenset(
+    (
+        *(b"host", b"content-length", b"accept-encoding", b"content-encoding", b"cookie"),
+        *(b"expect", b"forwarded", b"x-forwarded-for", b"x-forwarded-host"),
+        *(b"x-forwarded-proto", b"x-real-ip"),
     )
 )
 _KEYS: Final = frozenset(
     (
-        *("authorization", "x-api-key", "api-key", "x-goog-api-key"),
-        *("openai-organization", "openai-project"),
+        *(b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"),
+        *(b"openai-organization", b"openai-project"),
     )
 )
 """What says who pays."""
-_PROVIDERS: Final = ("anthropic-", "openai-")
+_PROVIDERS: Final = (b"anthropic-", b"openai-")
 """How the headers begin that say what a provider is to do."""
 _NOT_ANSWERED: Final = _HOP | frozenset(
-    ("content-length", "content-encoding", "set-cookie", "server", "date", "alt-svc")
+    (b"content-length", b"content-encoding", b"set-cookie", b"server", b"date", b"alt-svc")
 )
 
 
 class Given(NamedTuple):
-    """A client's headers, read once."""
+    """A client's headers as they came, and by name."""
 
-    passed: list[tuple[str, str]]
-    """What may go on to an upstream."""
-    wished: dict[str, str]
-    """What is asked of brim itself."""
-    length: bytes
-    """The size of the body, if it was announced."""
-    origin: bytes | None
-    """The web page that asks."""
-    host: bytes
-    """The name by which the gateway was called."""
+    heads: Sequence[Head]
+    named: Mapping[bytes, bytes]
+    """The last of each name."""
 
-    def named(self, name: str) -> str | None:
-        return next((value for known, value in self.passed if known == name), None)
+    @property
+    def wished(self) -> dict[str, str]:
+        """What is asked of brim itself."""
+        return {_text(name): _text(value) for name, value in self.heads if name.startswith(OWN)}
+
+    @property
+    def origin(self) -> str | None:
+        """The web page that asks; all that are named, if one tries to pass for another."""
+        if b"origin" not in self.named:
+            return None
+        return _text(b", ".join(value for name, value in self.heads if name == b"origin"))
 
 
-def given(heads: Iterable[Head]) -> Given:
-    """What a client says, put where it is looked for."""
-    passed: list[tuple[str, str]] = []
-    wished: dict[str, str] = {}
-    length, host, origin = b"", b"", None
-    for name, value in heads:
-        if name in _NOT_SENT:
-            if name == b"content-length":
-                length = value
-            elif name == b"host":
-                host = value
-        elif name.startswith(OWN):
-            wished[name.decode("latin-1")] = value.decode("latin-1")
-        else:
-            if name == b"origin":
-                origin = value if origin is None else origin + b", " + value
-            try:  # the client library writes UTF-8
-                text = value.decode()
-            except UnicodeDecodeError:
-                text = value.decode("latin-1")
-            passed.append((name.decode("latin-1"), text))
-    return Given(passed, wished, length, origin, host)
+def given(heads: Sequence[Head]) -> Given:
+    return Given(heads, dict(heads))
 
 
 class Own(NamedTuple):
     """The headers that each request to an upstream carries, whatever its client sent."""
 
-    values: Mapping[str, str]
-    names: frozenset[str]
-    """The same in small letters."""
+    heads: Sequence[Head]
+    hidden: frozenset[bytes]
+    """Those of a client that do not go on beside them."""
+    hidden_with_keys: frozenset[bytes]
 
     @classmethod
     def of(cls, values: Mapping[str, str]) -> Own:
-        return cls(values, frozenset(name.lower() for name in values))
+        heads = encoded_heads(values)
+        hidden = _NOT_SENT.union(name.lower() for name, _ in heads)
+        return cls([*heads, (b"accept-encoding", b"identity")], hidden, hidden | _KEYS)
+
+    def without(self, name: bytes) -> Own:
+        """The same, but for one that the client may choose."""
+        heads = [head for head in self.heads if head[0].lower() != name]
+        return Own(heads, self.hidden - {name}, self.hidden_with_keys - {name})
 
 
-def onward(given: Given, own: Own, *, keyless: bool) -> dict[str, str]:
+def onward(given: Given, own: Own, *, keyless: bool) -> list[Head]:
     """What an upstream is sent: the client's headers, and the upstream's own over them.
 
     `keyless` keeps the client's own key from it.
     """
-    hidden = own.names | _KEYS if keyless else own.names
-    sent: dict[str, str] = {}
-    for name, value in given.passed:
-        if name not in hidden:
-            sent[name] = f"{sent[name]}, {value}" if name in sent else value
-    sent |= own.values
-    sent["accept-encoding"] = "identity"
-    return sent
+    hidden = own.hidden_with_keys if keyless else own.hidden
+    passed = [head for head in given.heads if head[0] not in hidden and head[0][:5] != OWN]
+    return [*passed, *own.heads]
 
 
 def asking(given: Given, own: Own, *, keyless: bool) -> dict[str, str]:
     """What a question of brim's own carries of a client's headers: its key, and its features."""
-    told = onward(given, own, keyless=keyless)
-    return {
-        name: value
-        for name, value in told.items()
-        if name not in own.values and (name in _KEYS or name.startswith(_PROVIDERS))
-    }
+    hidden = own.hidden_with_keys if keyless else own.hidden
+    told: dict[str, str] = {}
+    for name, value in given.heads:
+        if name not in hidden and (name in _KEYS or name.startswith(_PROVIDERS)):
+            known, said = _text(name), _text(value)
+            told[known] = f"{told[known]}, {said}" if known in told else said
+    return told
 
 
-def back(headers: CIMultiDictProxy[str]) -> list[Head]:
+def back(heads: Iterable[Head]) -> list[Head]:
     """What a client is answered of an upstream's headers."""
-    answered: list[Head] = []
-    for name, value in headers.items():
-        name = name.lower()
-        if name not in _NOT_ANSWERED and not name.startswith("brim-"):
-            answered.append((name.encode("latin-1"), value.encode("utf-8", "surrogateescape")))
-    return answered
+    answered = [(name.lower(), value) for name, value in heads]
+    return [head for head in answered if head[0] not in _NOT_ANSWERED and head[0][:5] != OWN]
 
 
 def added(record: Record) -> list[Head]:
@@ -155,3 +136,10 @@ def added(record: Record) -> list[Head]:
 
 def _signs(text: object) -> bytes:
     return str(text).encode("latin-1", "replace")
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")

@@ -21,7 +21,7 @@ LARGE: Final = 64 * 1024
 TRICKLE: Final = 10
 """A body may take so many times as long as it may be silent."""
 _HERE: Final = frozenset(("localhost", "127.0.0.1", "::1"))
-_ELSEWHERE: Final = ("cross-site", "same-site")
+_ELSEWHERE: Final = (b"cross-site", b"same-site")
 
 
 def _is_address(host: str) -> bool:
@@ -83,7 +83,8 @@ class Limits:
 
     async def body(self, given: Given, receive: Receive) -> bytes:
         """The whole body of a request."""
-        if given.length.isdigit() and int(given.length) > self.body_bytes:
+        length = given.named.get(b"content-length", b"")
+        if length.isdigit() and int(length) > self.body_bytes:
             raise self._too_large()
         patience = _Patience(self.body_seconds)
         try:
@@ -127,7 +128,7 @@ class Limits:
 
     def check_origin(self, given: Given) -> None:
         """Refuse what a web page sends: any page that somebody looks at could spend their money."""
-        if given.origin is not None and not self._is_welcome(given.origin.decode("latin-1")):
+        if (origin := given.origin) is not None and not self._is_welcome(origin):
             raise FaultError(
                 403,
                 "origin_refused",
@@ -138,7 +139,7 @@ class Limits:
     def check_site(self, given: Given) -> None:
         """Refuse what a page of another site asks: it is not to know what was done here."""
         self.check_origin(given)
-        if given.named("sec-fetch-site") in _ELSEWHERE:
+        if given.named.get(b"sec-fetch-site") in _ELSEWHERE:
             raise FaultError(403, "origin_refused", "a page of another site asks for this")
 
     def check_host(self, given: Given) -> None:
@@ -147,7 +148,8 @@ class Limits:
         A page whose name was made to mean this machine would pass for a page of this gateway; a
         bare address nobody can make to mean another.
         """
-        called = urlsplit(f"//{given.host.decode('latin-1')}").hostname or ""
+        host = given.named.get(b"host", b"").decode("latin-1")
+        called = urlsplit(f"//{host}").hostname or ""
         known = {urlsplit(origin).hostname for origin in self.origins}
         if not called or called in _HERE or called in known or _is_address(called):
             return

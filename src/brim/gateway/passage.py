@@ -88,9 +88,8 @@ class Passage(Answering):
     async def _opened(self, upstream: Upstream, connection: Connection, raw: bytes) -> Response:
         endpoint = connection.endpoint
         own = upstream.headers(upstream.forms[0])
-        if self.given.named("content-type") is not None:  # a form or a file, not JSON
-            kept = {name: own.values[name] for name in own.values if name != "content-type"}
-            own = heads.Own.of(kept)
+        if b"content-type" in self.given.named:  # a form or a file, not JSON
+            own = own.without(b"content-type")
         is_keyless = endpoint.key is not None or self.gateway.accounts.is_required
         sent = heads.onward(self.given, own, keyless=is_keyless)
         path = endpoint.under(self._path.removeprefix("/v1"))
@@ -104,7 +103,9 @@ class Passage(Answering):
         return written.decode("latin-1") if written else quote(self._scope["path"])
 
     async def _pass_on(self, connection: Connection, response: Response) -> None:
-        await self._start(response.status, heads.back(response.headers) + heads.added(self.record))
+        await self._start(
+            response.status, heads.back(response.raw_headers) + heads.added(self.record)
+        )
         secret, is_error = secret_of(connection.endpoint), response.status >= 300
         try:
             while piece := await connection.piece(response):

@@ -8,18 +8,21 @@ request was sent. What was not costs nothing, and what was is not sent a second 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 import aiohttp.connector
 from aiohttp.client_proto import ResponseHandler
-from multidict import CIMultiDict, CIMultiDictProxy
+from aiohttp.http import RawResponseMessage
+from multidict import CIMultiDict
 from yarl import URL
 
 if TYPE_CHECKING:
     from brim.providers.network import Proxy
+
+Head = tuple[bytes, bytes]
 
 QUICK = 0.25
 """Seconds in which a connection that was kept from before may break for no more than its age.
@@ -49,17 +52,17 @@ class Sending:
 class Response:
     """An answer, of which the head is there; who gets it closes it."""
 
-    __slots__ = ("_held", "content", "headers", "status")
+    __slots__ = ("_held", "content", "headers", "raw_headers", "status")
 
     def __init__(
         self,
-        status: int,
-        headers: CIMultiDictProxy[str],
+        message: RawResponseMessage,
         content: aiohttp.StreamReader,
         held: aiohttp.connector.Connection,
     ) -> None:
-        self.status = status
-        self.headers = headers
+        self.status = message.code
+        self.headers = message.headers
+        self.raw_headers = message.raw_headers
         self.content = content
         self._held: aiohttp.connector.Connection | None = held
         content.on_eof(self._let_go)
@@ -113,7 +116,7 @@ class Line(ResponseHandler):
         while True:
             message, content = await self.read()
             if message.code >= 200 or message.code == SWITCHING:
-                return Response(message.code, message.headers, content, held)
+                return Response(message, content, held)
             if not self._buffer:
                 self.start_timeout()  # what came was no answer, but has stopped the clock
 
@@ -211,21 +214,16 @@ class Lines(aiohttp.TCPConnector):
             raise aiohttp.ConnectionTimeoutError("nobody answers") from error
 
 
-def head_of(
-    method: str, target: str, headers: Mapping[str, str], host: str, size: int | None
-) -> bytes:
+def head_of(method: str, target: str, heads: Iterable[Head], size: int | None) -> bytes:
     """A request as it is written, up to its body."""
-    lines = [f"{method} {target} HTTP/1.1"]
-    if host:
-        lines.append(f"Host: {host}")
-    lines += [f"{name}: {value}" for name, value in headers.items()]
+    lines = [f"{method} {target} HTTP/1.1".encode(), *[b"%b: %b" % head for head in heads]]
     if size is not None:
-        lines.append(f"Content-Length: {size}")
-    text = "\r\n".join((*lines, "", ""))
+        lines.append(b"content-length: %d" % size)
+    text = b"\r\n".join((*lines, b"", b""))
     breaks = len(lines) + 1
-    if text.count("\n") != breaks or text.count("\r") != breaks or "\0" in text:
+    if text.count(b"\n") != breaks or text.count(b"\r") != breaks or b"\0" in text:
         raise ValueError("a header does not stand in one line")
-    return text.encode()
+    return text
 
 
 def host_of(address: URL) -> str:

@@ -7,7 +7,7 @@ import json
 import os
 import random
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -24,8 +24,8 @@ from brim.errors import (
     UnreachableError,
 )
 from brim.providers import faults
-from brim.providers.lines import Lines, Response, Sending, head_of, host_of
-from brim.providers.network import Proxy, certificates, proxy_for
+from brim.providers.lines import Head, Lines, Response, Sending, head_of, host_of
+from brim.providers.network import certificates, proxy_for
 from brim.providers.sse import Event, EventParser
 from brim.wire.replies import error_in
 
@@ -80,10 +80,10 @@ class Connection:
         self._lines: Lines | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process = 0
-        self._address = URL()
-        self._host = ""
-        """What a server is told that it is called; nothing where a header of its own says that."""
-        self._proxy: Proxy | None = None
+        self._first: Sequence[Head] = ()
+        """The headers that each request begins with: whom it is for."""
+        self._root = ""
+        """What stands before a path, where a proxy has to be told."""
         self._abandoned: weakref.finalize[..., Connection] | None = None
 
     async def __aenter__(self) -> Self:
@@ -146,7 +146,7 @@ class Connection:
         method: str,
         path: str,
         data: bytes | None,
-        sent: Mapping[str, str],
+        heads: Sequence[Head],
         sending: Sending | None = None,
     ) -> Response:
         """A response as it comes, whatever its status, for those who pass it on.
@@ -155,7 +155,7 @@ class Connection:
         whether the request went out, whatever comes of it.
         """
         try:
-            return await self._sent(method, path, data, sent, sending or Sending())
+            return await self._sent(method, path, data, heads, sending or Sending())
         except InputError:
             raise  # a wrong setting, which no second try mends
         except (aiohttp.ClientError, HttpProcessingError, OSError, ValueError) as error:
@@ -271,7 +271,7 @@ class Connection:
         sent = headers(self.endpoint) | dict(more)
         if data is not None:
             sent["Content-Type"] = "application/json"
-        response = await self.opened(method, path, data, sent)
+        response = await self.opened(method, path, data, encoded_heads(sent))
         if 200 <= response.status < 300:
             return response
         try:
@@ -287,21 +287,18 @@ class Connection:
         method: str,
         path: str,
         data: bytes | None,
-        sent: Mapping[str, str],
+        heads: Sequence[Head],
         sending: Sending,
     ) -> Response:
         lines = await self._lines_here()
-        address, target = self._address, self._target(path)
-        if self._proxy is not None and address.scheme == "http":
-            sent, target = {**sent, **self._proxy.headers}, f"{address.origin()}{target}"
         size = len(data or b"") if data is not None or method in _WITH_BODY else None
-        head = head_of(method, target, sent, self._host, size)
+        head = head_of(method, self._target(path), [*self._first, *heads], size)
         return await lines.ask(head, data, sending, is_bodiless=method == "HEAD")
 
     def _target(self, path: str) -> str:
         """What stands in a request for a path: the path as it was given, if it can be sent so."""
-        address = self.endpoint.beside(path)
-        return URL(address, encoded=path.isascii()).raw_path_qs
+        address = URL(self.endpoint.beside(path), encoded=path.isascii())
+        return f"{self._root}{address.raw_path_qs}"
 
     async def _lines_here(self) -> Lines:
         """The lines of this event loop; those of a loop that has ended are left behind."""
@@ -322,19 +319,21 @@ class Connection:
 
     def _open_lines(self) -> Lines:
         endpoint = self.endpoint
-        self._address = URL(endpoint.url)
-        is_named = any(name.lower() == "host" for name in endpoint.headers)
-        self._host = "" if is_named else host_of(self._address)
-        self._proxy = proxy_for(endpoint)
+        address, proxy = URL(endpoint.url), proxy_for(endpoint)
+        first = {} if _names_host(endpoint) else {"Host": host_of(address)}
+        if proxy is not None and address.scheme == "http":
+            first |= proxy.headers
+            self._root = str(address.origin())
+        self._first = encoded_heads(first)
         self._lines = Lines(
-            self._address,
-            self._proxy,
+            address,
+            proxy,
             aiohttp.ClientTimeout(
                 total=None,
                 connect=min(CONNECT, endpoint.timeout),
                 sock_read=endpoint.timeout,
             ),
-            ssl=certificates() if self._address.scheme == "https" else True,
+            ssl=certificates() if address.scheme == "https" else True,
         )
         self._loop = loop = asyncio.get_running_loop()
         self._process = os.getpid()
@@ -445,6 +444,15 @@ def headers(endpoint: Endpoint) -> dict[str, str]:
     given = {name.lower() for name in endpoint.headers}
     kept = {name: value for name, value in found.items() if name.lower() not in given}
     return kept | dict(endpoint.headers)
+
+
+def encoded_heads(headers: Mapping[str, str]) -> list[Head]:
+    return [(name.encode(), value.encode()) for name, value in headers.items()]
+
+
+def _names_host(endpoint: Endpoint) -> bool:
+    """Whether a header of its own says what the server is called."""
+    return any(name.lower() == "host" for name in endpoint.headers)
 
 
 def credentials(endpoint: Endpoint) -> dict[str, str]:
