@@ -265,7 +265,8 @@ class _Handler(BaseHTTPRequestHandler):
         tokens = self.server.provider.prompt_tokens(path, body)
         if path == MESSAGES and (found := marks_in(body)) > MOST_MARKS:
             raise InputError(f"at most {MOST_MARKS} blocks can have `{MARK}`, not {found}")
-        return Asked(path, body, dict(self.headers), time.time(), tokens, raw)
+        given = {name: ", ".join(self.headers.get_all(name, ())) for name in self.headers}
+        return Asked(path, body, given, time.time(), tokens, raw)
 
     def _say(self, asked: Asked, said: Say | Fault) -> None:
         is_streamed = bool(asked.body.get("stream"))

@@ -12,6 +12,7 @@ from typing import Any, Final
 from brim.catalog import Index
 
 MILLION = 1_000_000
+_ZERO: Final = Decimal(0)
 LASTING_RATE: Final = 2
 """How many times the price of input it costs to keep a prompt for an hour; no list has that."""
 
@@ -62,22 +63,29 @@ def cost(usage: Usage, price: Price | None) -> Decimal | None:
     """
     if price is None:
         return None
-    parts = [(usage.input - usage.cached - usage.written, price.input)]
-    if usage.cached:
-        parts.append((usage.cached, price.input if price.cached is None else price.cached))
-    if usage.written:
-        rate = price.input if price.written is None else price.written
-        parts.append((usage.written - usage.lasting, rate))
-    if usage.lasting:
-        parts.append((usage.lasting, None if price.input is None else LASTING_RATE * price.input))
-    parts.append((usage.output, price.output))
-    total = Decimal(0)
+    fresh = usage.input - usage.cached - usage.written
+    parts = [(fresh, price.input), (usage.output, price.output)]
+    if fresh != usage.input:
+        parts += _of_cache(usage, price)
+    total = _ZERO
     for tokens, rate in parts:
         if tokens:
             if rate is None:
                 return None
             total += tokens * rate
     return total / MILLION
+
+
+def _of_cache(usage: Usage, price: Price) -> list[tuple[int, Decimal | None]]:
+    """Tokens that a provider had from before or put there, and what a million of them costs."""
+    read = price.input if price.cached is None else price.cached
+    put = price.input if price.written is None else price.written
+    lasting = None if price.input is None else LASTING_RATE * price.input
+    return [
+        (usage.cached, read),
+        (usage.written - usage.lasting, put),
+        (usage.lasting, lasting),
+    ]
 
 
 _own: Index[Price] = Index(versions=False)

@@ -150,7 +150,7 @@ def test_no_line_is_made_where_nobody_listens(
     logs.set_up("json", stream)
     LOG.parent.setLevel(logging.ERROR)  # type: ignore[union-attr]
     monkeypatch.delattr(Record, "to_dict")
-    logs.tell(Record.begin("/v1/messages", "anthropic"))
+    logs.tell(Record("/v1/messages", "anthropic"))
     assert stream.getvalue() == ""
 
 

@@ -59,7 +59,7 @@ def of(metrics: Metrics) -> Numbers:
 
 def finished(model: str, **more: Any) -> Record:
     """A request that an upstream answered."""
-    record = Record.begin("/v1/chat/completions", "openai")
+    record = Record("/v1/chat/completions", "openai")
     settled = {"upstream": "up", "status": 200, "end": "whole", "usage": Usage(5, 0, 1)}
     for name, value in {"model": model, **settled, **more}.items():
         setattr(record, name, value)

@@ -323,7 +323,7 @@ def test_requests_that_run_are_listed_too() -> None:
 
 def test_records_hold_no_more_than_they_should() -> None:
     kept = Records(2)
-    requests = [Record.begin("/v1/messages", "anthropic") for _ in range(5)]
+    requests = [Record("/v1/messages", "anthropic") for _ in range(5)]
     for record in requests:
         kept.add(record)
     assert kept.newest(9) == requests[:2:-1]

@@ -10,12 +10,13 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import BrimError
 from brim.gateway import bodies, faults, heads
 from brim.gateway.faults import FaultError
-from brim.gateway.limits import HANG_UP, GoneError
+from brim.gateway.limits import HANG_UP, HEADS, GoneError
 from brim.gateway.records import Record
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ SOON: Final = 0.05
 """Seconds in which nobody hangs up."""
 LONGEST_NAME: Final = 200
 """Characters of a model's name that are repeated."""
+_NOTHING: Final[Mapping[str, Any]] = {}
 
 log = logging.getLogger("brim.gateway")
 
@@ -48,7 +50,7 @@ class Answering(ABC):
         self.gateway = gateway
         self.form = form
         """Whose errors the client reads."""
-        self.record = Record.begin(scope["path"], form.name)
+        self.record = Record(scope["path"], form.name)
         self.waiting_since: float | None = None
         """Since when the client does not take what is sent to it."""
         self.given = heads.given(scope["headers"])
@@ -146,10 +148,15 @@ class Answering(ABC):
     def abandon(self) -> None:
         """Nobody takes the answer any more."""
         self._is_gone = True
-        if (offered := self._scope.get("extensions", {}).get(HANG_UP)) is not None:
-            offered["call"]()
+        if (hang_up := self._offered(HANG_UP)) is not None:
+            hang_up()
         if self._task is not None:
             self._task.cancel()
+
+    def _offered(self, extension: str) -> Callable[..., None] | None:
+        """What the server can do beyond what every server can."""
+        found = self._scope.get("extensions", _NOTHING).get(extension, _NOTHING)
+        return found.get("call")  # type: ignore[no-any-return]
 
     def cut(self) -> asyncio.Task[Any] | None:
         """End it, because the gateway does; gives what is left to wait for."""
@@ -159,22 +166,30 @@ class Answering(ABC):
 
     # To the client
 
-    async def _whole(self, status: int, given: list[Head], raw: bytes) -> None:
+    async def _whole(
+        self, status: int, given: list[Head], raw: bytes, framing: list[Head] | None = None
+    ) -> None:
+        framing = framing or []
         if status in BODILESS:
             raw = b""
         else:
-            given = [*given, (b"content-length", str(len(raw)).encode())]
-        await self._start(status, given)
+            framing.append((b"content-length", b"%d" % len(raw)))
+        await self._start(status, given, framing)
         if len(raw) > BUFFERED:
             await self._put(raw)
             raw = b""  # what follows waits until the client has taken what came before
         await self._put(raw, more=False)
 
-    async def _start(self, status: int, given: list[Head]) -> None:
+    async def _start(self, status: int, given: list[Head], framing: Sequence[Head] = ()) -> None:
+        """Begin to answer; `framing` are the headers that concern the connection itself."""
         record = self.record
         record.status = status
         record.first_byte = time.perf_counter() - record.begun
-        await self._send({"type": "http.response.start", "status": status, "headers": given})
+        if (add := self._offered(HEADS)) is not None:
+            add(given)
+        else:
+            framing = [*given, *framing]
+        await self._send({"type": "http.response.start", "status": status, "headers": framing})
 
     async def _put(self, raw: bytes, *, more: bool = True) -> None:
         self.waiting_since = time.monotonic()
@@ -191,7 +206,7 @@ class Answering(ABC):
             return
         raw = fault.body(self.form, record.id)
         said = [(name.encode(), value.encode()) for name, value in fault.headers.items()]
-        await self._whole(fault.status, [JSON, *said, *heads.added(record)], raw)
+        await self._whole(fault.status, [JSON, *heads.added(record)], raw, said)
 
 
 def printable_name(model: object) -> str:

@@ -7,11 +7,14 @@ keeps a connection open on which nothing was ever said.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from brim.gateway.limits import HANG_UP
+from brim.gateway.heads import Head
+from brim.gateway.limits import HANG_UP, HEADS
+from brim.providers.lines import HEADER, written
 
 LARGEST_HEAD: Final = 64 * 1024
 """Bytes of a request's path and headers."""
@@ -22,20 +25,27 @@ HEAD_SECONDS: Final = 30.0
 class _Joining:
     """A transport that writes the head of an answer together with what follows it.
 
-    To write both apart takes two packets, and a fifth of the work on a small answer.
+    To write both apart takes two packets, and a fifth of the work on a small answer. Headers that
+    say nothing of the connection itself join it here: uvicorn looks at each of them for long.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
         self._held = b""
+        self._lines = b""
+
+    def add(self, heads: Sequence[Head]) -> None:
+        """Headers for the head that is written next."""
+        self._lines = written([*map(HEADER, heads)])
 
     def write(self, data: bytes) -> None:
         if self._held:
             held, self._held = self._held, b""
             self._transport.write(held + data)
         elif data.startswith(b"HTTP/1.1 "):
-            self._held = data
+            self._held = b"%b%b\r\n" % (data[:-2], self._lines)  # before the line that ends it
+            self._lines = b""
             self._loop.call_soon(self._let_go)
         else:
             self._transport.write(data)
@@ -62,8 +72,12 @@ class BoundedConnection(HttpToolsProtocol):
     """The bytes that have come since it began, and what came with it."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(_Joining(transport, self.loop))  # type: ignore[arg-type]
-        self._extensions: dict[str, dict[object, object]] = {HANG_UP: {"call": transport.abort}}
+        joining = _Joining(transport, self.loop)
+        super().connection_made(joining)  # type: ignore[arg-type]
+        self._extensions: dict[str, dict[object, object]] = {
+            HANG_UP: {"call": transport.abort},
+            HEADS: {"call": joining.add},
+        }
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from brim.providers.transport import encoded_heads
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 Head = tuple[bytes, bytes]
 
 OWN: Final = b"brim-"
+_NOTHING: Final[Mapping[bytes, bytes]] = {}
 _HOP: Final = frozenset(
     (
         *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te"),
@@ -47,11 +49,8 @@ class Given(NamedTuple):
     heads: Sequence[Head]
     named: Mapping[bytes, bytes]
     """The last of each name."""
-
-    @property
-    def wished(self) -> dict[str, str]:
-        """What is asked of brim itself."""
-        return {_text(name): _text(value) for name, value in self.heads if name.startswith(OWN)}
+    wished: Mapping[bytes, bytes]
+    """What is asked of brim itself."""
 
     @property
     def origin(self) -> str | None:
@@ -62,7 +61,11 @@ class Given(NamedTuple):
 
 
 def given(heads: Sequence[Head]) -> Given:
-    return Given(heads, dict(heads))
+    named = dict(heads)
+    if OWN not in b" ".join(named):  # as it is with nearly all
+        return Given(heads, named, _NOTHING)
+    wished = {name: value for name, value in named.items() if name.startswith(OWN)}
+    return Given(heads, named, wished)
 
 
 class Own(NamedTuple):
@@ -91,8 +94,9 @@ def onward(given: Given, own: Own, *, keyless: bool) -> list[Head]:
     `keyless` keeps the client's own key from it.
     """
     hidden = own.hidden_with_keys if keyless else own.hidden
-    passed = [head for head in given.heads if head[0] not in hidden and head[0][:5] != OWN]
-    return [*passed, *own.heads]
+    if given.wished:
+        hidden = hidden.union(given.wished)
+    return [*[head for head in given.heads if head[0] not in hidden], *own.heads]
 
 
 def asking(given: Given, own: Own, *, keyless: bool) -> dict[str, str]:
@@ -121,9 +125,9 @@ def added(record: Record) -> list[Head]:
         heads += (
             (b"brim-tokens-before", b"%d" % record.before),
             (b"brim-tokens", b"%d" % record.tokens),
-            (b"brim-count", _signs(record.count)),
+            (b"brim-count", _signs(record.count or "")),
             (b"brim-cut", _signs(record.cut_in_words)),
-            (b"brim-policy", _signs(record.policy)),
+            (b"brim-policy", _signs(record.policy or "")),
         )
     if record.limit is not None:
         heads.append((b"brim-limit", b"%d" % record.limit))
@@ -134,8 +138,9 @@ def added(record: Record) -> list[Head]:
     return heads
 
 
-def _signs(text: object) -> bytes:
-    return str(text).encode("latin-1", "replace")
+@lru_cache(maxsize=256)
+def _signs(text: str) -> bytes:
+    return text.encode("latin-1", "replace")
 
 
 def _text(raw: bytes) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from decimal import Decimal
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -37,6 +36,7 @@ _UNKNOWN: Final[Mapping[str, Any]] = dict.fromkeys(
 """What there is to know of a request, in the order in which it is told."""
 _random: Final = Random()
 """Names of requests are no secrets, and the system's randomness takes a system call."""
+_NOTHING: Final[Mapping[str, int]] = {}
 
 
 class Sketch(NamedTuple):
@@ -89,17 +89,9 @@ class Sketch(NamedTuple):
             yield Decision.on(index, role, before, self.edits.get(index), dropped.get(index))
 
 
-@dataclass(slots=True)
 class Record:
     """One request, from its arrival to what it came to."""
 
-    id: str
-    path: str
-    time: float
-    """When it came, in seconds since 1970."""
-    begun: float
-    """The same on the clock that durations are taken from."""
-    form: str = ""
     model: str = ""
     key: str | None = None
     """The name of the key that pays, where keys are asked for."""
@@ -116,7 +108,7 @@ class Record:
     tokens: int | None = None
     limit: int | None = None
     count: Count | None = None
-    cut: Mapping[str, int] = field(default_factory=dict)
+    cut: Mapping[str, int] = _NOTHING
     policy: str | None = None
     resent: int = 0
     fallback: str | None = None
@@ -127,14 +119,18 @@ class Record:
     first_byte: float | None = None
     """Seconds until the answer began."""
     seconds: float = 0.0
-    plan: Plan | None = field(default=None, repr=False)
+    plan: Plan | None = None
     """What was decided, until it is sketched."""
     sketch: Sketch | None = None
 
-    @classmethod
-    def begin(cls, path: str, form: str) -> Record:
-        name = f"brim_{_random.getrandbits(96):024x}"
-        return cls(name, path, time.time(), time.perf_counter(), form)
+    def __init__(self, path: str, form: str) -> None:
+        self.id = f"brim_{_random.getrandbits(96):024x}"
+        self.path = path
+        self.form = form
+        self.time = time.time()
+        """When it came, in seconds since 1970."""
+        self.begun = time.perf_counter()
+        """The same on the clock that durations are taken from."""
 
     @property
     def cut_in_words(self) -> str:
@@ -151,7 +147,7 @@ class Record:
         self.before, self.tokens = plan.before, plan.size
         self.limit = plan.limit if is_known else None
         self.count = _count(plan) if is_whole else "unknown"
-        self.cut = dict(plan.tally().items()) if plan.cut else {}
+        self.cut = dict(plan.tally().items()) if plan.cut else _NOTHING
         self.policy = plan.policy
         self.plan = plan
 
@@ -188,9 +184,18 @@ class Record:
             known["policy"] = self.policy
             if self.limit is not None:
                 known["limit"] = self.limit
-        for name in ("key", "project", "upstream", "code", "fallback", "first_byte"):
-            if (value := getattr(self, name)) is not None:
-                known[name] = value
+        if self.upstream is not None:
+            known["upstream"] = self.upstream
+        if self.first_byte is not None:
+            known["first_byte"] = self.first_byte
+        if self.key is not None:
+            known["key"] = self.key
+        if self.project is not None:
+            known["project"] = self.project
+        if self.code is not None:
+            known["code"] = self.code
+        if self.fallback is not None:
+            known["fallback"] = self.fallback
         if (usage := self.usage) is not None:
             known["usage"] = {
                 "input": usage.input,

@@ -34,12 +34,13 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def wishes_in(headers: Mapping[str, str]) -> Wishes:
+def wishes_in(headers: Mapping[bytes, bytes]) -> Wishes:
     """The wishes of a request, by its `brim-` headers; one that means nothing is a fault."""
     if not headers:
         return NONE
     said: dict[str, str] = {}
-    for name, value in headers.items():
+    for raw_name, raw_value in headers.items():
+        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
         if name not in _CHOICES:
             known = f"no header {name[:40]!r}; a request may say {', '.join(_CHOICES)}"
             raise FaultError(400, "unknown_header", known)

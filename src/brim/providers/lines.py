@@ -8,7 +8,7 @@ request was sent. What was not costs nothing, and what was is not sent a second 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +34,8 @@ have worked on the request and be paid for it: that is raised, and only `retries
 READ_AHEAD: Final = 64 * 1024
 """Bytes of an answer that are taken from a server before somebody wants them."""
 SWITCHING: Final = 101
+HEADER: Final = b"%b: %b".__mod__
+"""A header as a line of a head."""
 _BROKEN: Final = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
 
 
@@ -216,12 +218,16 @@ class Lines(aiohttp.TCPConnector):
 
 def head_of(method: str, target: str, heads: Iterable[Head], size: int | None) -> bytes:
     """A request as it is written, up to its body."""
-    lines = [f"{method} {target} HTTP/1.1".encode(), *[b"%b: %b" % head for head in heads]]
+    lines = [f"{method} {target} HTTP/1.1".encode(), *map(HEADER, heads)]
     if size is not None:
         lines.append(b"content-length: %d" % size)
-    text = b"\r\n".join((*lines, b"", b""))
-    breaks = len(lines) + 1
-    if text.count(b"\n") != breaks or text.count(b"\r") != breaks or b"\0" in text:
+    return written(lines) + b"\r\n"
+
+
+def written(lines: Sequence[bytes]) -> bytes:
+    """Lines of a head with their ends, if each of them is one."""
+    text, number = b"\r\n".join((*lines, b"")), len(lines)
+    if text.count(b"\n") != number or text.count(b"\r") != number or b"\0" in text:
         raise ValueError("a header does not stand in one line")
     return text
 
