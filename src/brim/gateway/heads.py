@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from brim.providers.transport import encoded_heads
+from brim.providers.lines import encoded_heads
 
 if TYPE_CHECKING:
     from brim.gateway.records import Record

@@ -19,6 +19,7 @@ _CHAT: Final[Mapping[str, str]] = {
     "anthropic": "/messages",
     "responses": "/responses",
 }
+_UNSENDABLE = re.compile("[\0\r\n\ud800-\udfff]")
 _PORTS: Final = {"http": 80, "https": 443}
 _OTHER_VERSION = re.compile(r"/v\d+(?:alpha|beta)?\d*(?:/|$)")
 """A path that names its version, such as `/v1beta/openai`, needs no `/v1` behind it."""
@@ -140,7 +141,7 @@ def _carried(headers: Mapping[str, str]) -> dict[str, str]:
     if not isinstance(headers, Mapping):
         raise InputError(f"an endpoint's headers are a mapping, not {type(headers).__name__}")
     for name, value in headers.items():
-        if not isinstance(name, str) or not isinstance(value, str) or re.search(r"[\0\r\n]", value):
+        if not isinstance(name, str) or not isinstance(value, str) or _UNSENDABLE.search(value):
             raise InputError(f"the endpoint's header {name!r} is not text in one line")
     return dict(headers)
 

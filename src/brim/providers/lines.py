@@ -8,7 +8,7 @@ request was sent. What was not costs nothing, and what was is not sent a second 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -216,11 +216,15 @@ class Lines(aiohttp.TCPConnector):
             raise aiohttp.ConnectionTimeoutError("nobody answers") from error
 
 
+def encoded_heads(headers: Mapping[str, str]) -> list[Head]:
+    return [(name.encode(), value.encode()) for name, value in headers.items()]
+
+
 def head_of(method: str, target: str, heads: Iterable[Head], size: int | None) -> bytes:
     """A request as it is written, up to its body."""
     lines = [f"{method} {target} HTTP/1.1".encode(), *map(HEADER, heads)]
     if size is not None:
-        lines.append(b"content-length: %d" % size)
+        lines.append(b"Content-Length: %d" % size)
     return written(lines) + b"\r\n"
 
 

@@ -24,7 +24,15 @@ from brim.errors import (
     UnreachableError,
 )
 from brim.providers import faults
-from brim.providers.lines import Head, Lines, Response, Sending, head_of, host_of
+from brim.providers.lines import (
+    Head,
+    Lines,
+    Response,
+    Sending,
+    encoded_heads,
+    head_of,
+    host_of,
+)
 from brim.providers.network import certificates, proxy_for
 from brim.providers.sse import Event, EventParser
 from brim.wire.replies import error_in
@@ -444,10 +452,6 @@ def headers(endpoint: Endpoint) -> dict[str, str]:
     given = {name.lower() for name in endpoint.headers}
     kept = {name: value for name, value in found.items() if name.lower() not in given}
     return kept | dict(endpoint.headers)
-
-
-def encoded_heads(headers: Mapping[str, str]) -> list[Head]:
-    return [(name.encode(), value.encode()) for name, value in headers.items()]
 
 
 def _names_host(endpoint: Endpoint) -> bool:
