@@ -167,13 +167,12 @@ class Answering(ABC):
     # To the client
 
     async def _whole(
-        self, status: int, given: list[Head], raw: bytes, framing: list[Head] | None = None
+        self, status: int, given: list[Head], raw: bytes, framing: Sequence[Head] = ()
     ) -> None:
-        framing = framing or []
         if status in BODILESS:
             raw = b""
         else:
-            framing.append((b"content-length", b"%d" % len(raw)))
+            framing = [*framing, (b"content-length", b"%d" % len(raw))]
         await self._start(status, given, framing)
         if len(raw) > BUFFERED:
             await self._put(raw)
