@@ -156,6 +156,13 @@ def test_a_reader_goes_on_where_it_ended() -> None:
 # Writing
 
 
+def test_the_answers_length_is_lowered_under_each_name_that_asks_for_too_much() -> None:
+    asked = {"max_tokens": 5_000, "max_completion_tokens": 300}
+    out = brim.fit(body(user(text(300))) | asked, model=MODEL, window=1_500, reply=200)
+    assert out["max_tokens"] == 1_500 - out.plan.tokens
+    assert out["max_completion_tokens"] == 300
+
+
 def test_what_is_untouched_is_the_same_object_and_private_fields_go() -> None:
     given = body(user("go", _pin=True, x_odd=1), calls("a"), result("a", [IMAGE]))
     out = brim.fit(given, model=MODEL, window=9_999).messages

@@ -92,28 +92,34 @@ def checked_tools(tools: Any) -> Sequence[Mapping[str, Any]] | None:
 
 def is_fittable(body: Mapping[str, Any], form: Format) -> bool:
     """Whether the body holds the whole conversation; a history kept by the server is not in it."""
-    if form is anthropic:
-        return anthropic.fittable(body)
-    return form is not openai_responses or openai_responses.fittable(body)
+    if form is openai_chat:
+        return True
+    return anthropic.fittable(body) if form is anthropic else openai_responses.fittable(body)
 
 
 def least_reply(body: Mapping[str, Any]) -> int:
     """What an answer needs at least: a model's thinking is a part of it."""
     thinking = body.get("thinking")
+    if thinking is None:
+        return 0
     budget = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
     return max(0, budget) + 1 if isinstance(budget, int) else 0
 
 
 def lowered(body: Mapping[str, Any], plan: Plan, form: Format) -> Mapping[str, Any]:
     """A body that asks for no longer an answer than the window has left."""
-    asked = [key for key in form.REPLY_KEYS if isinstance(body.get(key), int)]
-    if not asked:
-        return body
-    budget, least = plan.budget, max(plan.budget.reply, least_reply(body))
-    margin = budget.margin if plan.counted is None else 0
-    left = max(budget.window - plan.size - margin, least)
-    too_long = {key: left for key in asked if body[key] > left}
-    return {**body, **too_long} if too_long else body
+    for key in form.REPLY_KEYS:
+        asked = body.get(key)
+        if isinstance(asked, int) and asked > (left := _left(plan)):
+            most = max(left, plan.budget.reply, least_reply(body))
+            body = {**body, key: most} if asked > most else body
+    return body
+
+
+def _left(plan: Plan) -> int:
+    """What the window has left for an answer; the server's own count needs no margin."""
+    margin = plan.budget.margin if plan.counted is None else 0
+    return plan.budget.window - plan.size - margin
 
 
 def _is_anthropic(body: Mapping[str, Any], messages: Iterable[Any]) -> bool:
