@@ -52,7 +52,7 @@ def form_of(asked: Form, body: Mapping[str, Any]) -> Form:
         return RESPONSES
     if asked is RESPONSES and "messages" in body and "input" not in body:
         return FORMS["anthropic" if wire.format_of(body) is anthropic else "openai"]
-    if asked is CHAT and isinstance(body.get("system"), str | list):
+    if asked is CHAT and "system" in body and isinstance(body["system"], str | list):
         return MESSAGES
     if asked is MESSAGES and _only_chat(body):
         return CHAT
@@ -63,7 +63,7 @@ def require_conversation(form: Form, body: Mapping[str, Any]) -> None:
     """Raise where the messages of a body are no list; of responses its reader knows more kinds."""
     if isinstance(model := body.get("model"), str) and len(model) > LONGEST_MODEL:
         raise InputError(f"`model` has more than {LONGEST_MODEL} characters, which no name has")
-    if form is not RESPONSES and not isinstance(body.get(form.param), list):
+    if form is not RESPONSES and not isinstance(body.get(form.wire.MESSAGES), list):
         raise InputError(f"`{form.param}` must be a list of messages")
 
 
@@ -72,7 +72,9 @@ _CHAT_ROLES: Final = ("developer", "tool", "function")
 
 def _only_chat(body: Mapping[str, Any]) -> bool:
     messages = body.get("messages")
-    if not isinstance(messages, list):
-        return False
-    turns = [message for message in messages if isinstance(message, Mapping)]
-    return any(turn.get("role") in _CHAT_ROLES or "tool_calls" in turn for turn in turns)
+    for message in messages if isinstance(messages, list) else ():
+        if isinstance(message, dict) and (
+            message.get("role") in _CHAT_ROLES or "tool_calls" in message
+        ):
+            return True
+    return False

@@ -118,7 +118,7 @@ class Limits:
                 raise self._too_large()
             pieces.append(piece)
             if not message.get("more_body"):
-                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+                return b"".join(pieces)  # of one piece, that very piece
             patience.renew()
 
     def _too_large(self) -> FaultError:
