@@ -106,6 +106,34 @@ def test_system_is_text_or_blocks() -> None:
     assert view(body(system=""), anthropic) == []
 
 
+def test_texts_alone_are_words_and_so_are_those_that_a_cache_ends_at() -> None:
+    given = body(user("a"), assistant(says("b", cache_control=MARK), says("")), user(says("c")))
+    turns = view(given, anthropic)
+    assert [turn.role for turn in turns] == ["user", "assistant", "user"]
+    assert [turn.words for turn in turns] == [("a",), ("b", ""), ("c",)]
+    assert all(turn.is_words and not turn.private for turn in turns)
+
+
+def test_a_reader_goes_on_where_it_ended() -> None:
+    reader, given = anthropic.Reader(), body(system="Be brief.")
+    heads = reader.read(given), reader.read(given)
+    assert [[turn.words for turn in turns or ()] for turns in heads] == [[("Be brief.",)], []]
+    given["messages"] += [user("a"), user(says("b", _pin=True))]
+    grown = reader.read(given), reader.read(given)
+    assert [[turn.pin for turn in turns or ()] for turns in grown] == [[False, True], []]
+
+
+def test_thinking_that_came_before_is_seen_when_words_close_its_step() -> None:
+    step = [assistant(thinks("I see"), calls("a")), user(result("a"))]
+    reader, given = anthropic.Reader(), body(user("go"), assistant("yes"), *step)
+    assert reader.read(given)
+    given["messages"].append({"role": "system", "content": "hush"})
+    assert reader.read(given)
+    given["messages"].append(user("on"))
+    assert reader.read(given) is None
+    assert view(given, anthropic)[2].words == ("I see", "")
+
+
 def test_a_pin_on_a_block_holds_its_turn_only() -> None:
     pinned = result("a", _pin=True, _priority=2)
     turns = view(body(assistant(calls("a")), user(pinned, says("go on"))), anthropic)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from types import MappingProxyType
 from typing import Any
 
 from hypothesis import assume, given
@@ -69,6 +70,21 @@ def is_private(part: Any) -> bool:
 def test_a_generated_body_is_one_that_its_provider_would_take(body: Raw) -> None:
     found = [fault for fault in faults(body) if "private" not in fault]
     assert not found
+
+
+def unusual(body: Raw) -> Raw:
+    """The same body of mappings that are no dicts: nothing of it is read the short way."""
+    messages = [{**each, "content": _unusual(each["content"])} for each in body["messages"]]
+    return {**body, "system": _unusual(body.get("system")), "messages": _unusual(messages)}
+
+
+def _unusual(items: Any) -> Any:
+    return [*map(MappingProxyType, items)] if isinstance(items, list) else items
+
+
+@given(anthropic_bodies())
+def test_the_short_way_of_reading_reads_the_same(body: Raw) -> None:
+    assert wire.view(body, anthropic) == wire.view(unusual(body), anthropic)
 
 
 junk = st.recursive(

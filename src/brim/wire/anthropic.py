@@ -8,7 +8,7 @@ blocks that stay.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from operator import is_
+from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import MessageError
@@ -29,13 +29,17 @@ Block = Mapping[str, Any]
 
 _ROLES: Final[Mapping[str, Role]] = {"system": "system", "user": "user", "assistant": "assistant"}
 _TEXT: Final = ("text",)
+_PLAIN: Final = frozenset(("type", "text", "cache_control"))
 _THINKING: Final = ("thinking", "redacted_thinking")
 _SERVER_CALLS: Final = ("server_tool_use", "mcp_tool_use")
+_THOUGHTS: Final = attrgetter("thinking")
 
 
 def fittable(body: Mapping[str, Any]) -> bool:
     """Whether the whole conversation is here: what a thread goes on from is kept by the server."""
     thread = body.get("thread")
+    if thread is None:
+        return True
     return not (isinstance(thread, Mapping) and thread.get("previous_message_id"))
 
 
@@ -49,27 +53,38 @@ class Reader:
         """How many turns stand before the messages, once anything was read."""
         self._private = False
         self._last: Role = "system"
-        """Who spoke last, system turns aside."""
+        """Who spoke last, system turns aside; of use while there is thinking that could go."""
         self._thinks = False
-        """Whether the last assistant turn has thinking that could go."""
+        """Whether the last assistant turn has such thinking."""
 
     def read(self, body: Mapping[str, Any]) -> list[Message] | None:
         """The turns that came since; None where they change how earlier ones are to be read."""
-        source = _Source(body[MESSAGES])
-        start = len(self._joining.turns)
-        for turn in source.turns(self._seen):
-            if self._joining.add(turn, [source.at(place) for place in turn.places]) < start:
+        messages, grouped = body[MESSAGES], self._joining.turns
+        if len(messages) == self._seen and self._head >= 0:
+            return []
+        source, start = _Source(messages), len(grouped)
+        for index in range(self._seen, len(messages)):
+            if (plain := _plain(messages[index], index)) is not None:
+                grouped.append(plain)
+            elif self._join(source, index) < start:
                 return None
-        turns = [_read(turn, source) for turn in self._joining.turns[start:]]
+        turns = [turn.message or _read(turn, source) for turn in grouped[start:]]
         if not self._keep_thinking(turns):
             return None
         if self._head < 0:
             head = _system(body)
             self._head = len(head)
             turns = head + turns
-        self._seen = len(source.messages)
-        self._private = self._private or any(turn.private for turn in turns)
+        self._seen = len(messages)
+        self._private = self._private or any(map(shared.IS_PRIVATE, turns))
         return turns
+
+    def _join(self, source: _Source, index: int) -> int:
+        """Take in the turns of a message; gives the first turn that is not as it was."""
+        return min(
+            self._joining.add(turn, [source.at(place) for place in turn.places])
+            for turn in source.turns(index)
+        )
 
     def _keep_thinking(self, turns: list[Message]) -> bool:
         """Make words of the thinking of a step whose results came together with the user's words.
@@ -78,6 +93,8 @@ class Reader:
         the same breath; but with the user's words the step is closed, and its thinking could go.
         False where that step was read before.
         """
+        if not self._thinks and not any(map(_THOUGHTS, turns)):
+            return True
         caller = -1
         for index, turn in enumerate(turns):
             if turn.role == "assistant":
@@ -122,20 +139,49 @@ class _Source:
         message, number = place
         return self.blocks(message)[number] if number >= 0 else {}
 
-    def turns(self, start: int) -> Iterator[Turn]:
-        """From a message on, a turn for each result and one for the rest of a message."""
-        for index in range(start, len(self.messages)):
-            _check(self.messages[index], index)
-            blocks = self.blocks(index)
-            role = _ROLES.get(self.messages[index]["role"], "other")
-            rest: list[Place] = []
-            for number, block in enumerate(blocks):
-                if role == "user" and _is_result(block):
-                    yield Turn("tool", [(index, number)])
-                else:
-                    rest.append((index, number))
-            if rest or not blocks:
-                yield Turn(role, rest or [(index, -1)])
+    def turns(self, index: int) -> Iterator[Turn]:
+        """The turns of a message: one for each result and one for the rest."""
+        _check(self.messages[index], index)
+        blocks = self.blocks(index)
+        role = _ROLES.get(self.messages[index]["role"], "other")
+        rest: list[Place] = []
+        for number, block in enumerate(blocks):
+            if role == "user" and _is_result(block):
+                yield Turn("tool", [(index, number)])
+            else:
+                rest.append((index, number))
+        if rest or not blocks:
+            yield Turn(role, rest or [(index, -1)])
+
+
+def _plain(raw: object, index: int) -> Turn | None:
+    """The turn of a message that is nothing but words, as most are: it needs no second look."""
+    if type(raw) is not dict or len(raw) != 2:
+        return None
+    name, content = raw.get("role"), raw.get("content")
+    if type(name) is not str or not name:
+        return None
+    role = _ROLES.get(name, "other")
+    if type(content) is str:
+        return Turn(role, [(index, 0)], Message(role, (content,)))
+    texts = _texts(content)
+    if texts is None:
+        return None
+    return Turn(role, [(index, number) for number in range(len(texts))], Message(role, texts))
+
+
+def _texts(content: object) -> tuple[str, ...] | None:
+    """What stands in the blocks of a content, where they are nothing but texts."""
+    if type(content) is not list or not content or not all(map(_is_plain, content)):
+        return None
+    return tuple([block["text"] for block in content])
+
+
+def _is_plain(block: object) -> bool:
+    """Whether a block is a text that nothing is said about, but where a cache may end."""
+    if type(block) is not dict or not block.keys() <= _PLAIN:
+        return False
+    return block.get("type") == "text" and type(block.get("text")) is str
 
 
 def _check(raw: object, index: int) -> None:
@@ -184,20 +230,20 @@ def _system(body: Mapping[str, Any]) -> list[Message]:
     system = body.get("system")
     if not system:
         return []
+    texts = (system,) if type(system) is str else _texts(system)
+    if texts is not None:
+        return [Message("system", texts)]
     parts = Parts(0, _TEXT, block_media)
     parts.add_content(system, parts.words)
     return [parts.message("system", () if isinstance(system, str) else system)]
 
 
 def _read(turn: Turn, source: _Source) -> Message:
-    first = source.messages[turn.places[0][0]]
-    if len(first) == 2 and isinstance(first.get("content"), str) and len(turn.places) == 1:
-        return Message(turn.role, (first["content"],))
     blocks = [source.at(place) for place in turn.places]
-    numbers = list(dict.fromkeys(message for message, _ in turn.places))
-    sources = [*(source.messages[number] for number in numbers), *blocks]
+    numbers = list({message: None for message, _ in turn.places})
+    sources = [*map(source.messages.__getitem__, numbers), *blocks]
     parts = Parts(numbers[0], _TEXT, block_media)
-    with shared.reading(numbers[0]):
+    try:
         if turn.role != "tool":
             _gather(parts, blocks)
             message = parts.message(turn.role, sources)
@@ -205,6 +251,8 @@ def _read(turn: Turn, source: _Source) -> Message:
             return message._replace(beside=True) if beside else message
         parts.add_content(blocks[0].get("content"), parts.outputs)
         return parts.message("tool", sources, _answers(blocks[0]))
+    except (RecursionError, ValueError) as error:
+        raise shared.unreadable(error, numbers[0]) from None
 
 
 def _answers(block: Block) -> str | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from brim.errors import InputError, MessageError
+from brim.errors import MessageError
 from brim.messages import Call, Message, Role
 from brim.wire.media import audio, file, image
-from brim.wire.turns import kind, mapping, public, text_of
+from brim.wire.turns import IS_PRIVATE, kind, mapping, public, text_of, unreadable
 
 if TYPE_CHECKING:
     from brim.messages import Media
@@ -49,10 +49,11 @@ class Reader:
     def read(self, body: Mapping[str, Any]) -> list[Message]:
         """The messages that came since."""
         messages, start = body[MESSAGES], self._seen
+        if len(messages) == start:
+            return []
         self._seen = len(messages)
         new = [read(messages[index], index) for index in range(start, self._seen)]
-        if not self._private:
-            self._private = any(message.private for message in new)
+        self._private = self._private or any(map(IS_PRIVATE, new))
         return new
 
     def apply(self, body: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:
@@ -65,22 +66,20 @@ class Reader:
 def read(given: object, index: int) -> Message:
     """One message. `index` is only for the error that names it."""
     try:
-        return _read(mapping(given, index), index)
+        raw = given if type(given) is dict else mapping(given, index)
+        name, content = raw.get("role"), raw.get("content")
+        if not isinstance(name, str) or not name:
+            raise MessageError(index, "has no role")
+        role = _ROLES.get(name, "other")
+        if len(raw) == 2 and isinstance(content, str) and role != "tool":
+            return Message(role, (content,))
+        return _read(raw, name, role, index)
     except (RecursionError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise MessageError(index, "holds itself, or is nested too deeply") from None
+        raise unreadable(error, index) from None
 
 
-def _read(raw: Mapping[str, Any], index: int) -> Message:
-    name = raw.get("role")
-    if not isinstance(name, str) or not name:
-        raise MessageError(index, "has no role")
-    role = _ROLES.get(name, "other")
-    content = raw.get("content")
-    if len(raw) == 2 and isinstance(content, str) and role != "tool":
-        return Message(role, (content,))
-    texts, media, extras = _content(content, index)
+def _read(raw: Mapping[str, Any], name: str, role: Role, index: int) -> Message:
+    texts, media, extras = _content(raw.get("content"), index)
     if "name" in raw and name != "function":
         extras = (*extras, text_of(raw["name"]))
     result = role == "tool"
@@ -107,7 +106,9 @@ def _content(
         return (content,), (), ()
     if content is None:
         return (), (), ()
-    if not isinstance(content, Sequence) or isinstance(content, bytes | bytearray):
+    if type(content) is not list and (
+        not isinstance(content, Sequence) or isinstance(content, bytes | bytearray)
+    ):
         raise MessageError(index, f"content must be text, parts or null, but is {kind(content)}")
     texts: list[str] = []
     media: list[Media] = []

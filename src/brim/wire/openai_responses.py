@@ -83,7 +83,7 @@ class Reader:
             return None
         self._seen = len(items)
         self._head = max(self._head, len(head))
-        self._private = self._private or any(turn.private for turn in turns)
+        self._private = self._private or any(map(shared.IS_PRIVATE, turns))
         return head + turns
 
     def _group(self, items: Sequence[Item]) -> bool:
@@ -245,13 +245,15 @@ def _needs(item: Item) -> Iterator[str]:
 def _read(turn: Turn, items: Sequence[Item]) -> Message:
     own = [items[index] for index, _ in turn.places]
     parts = Parts(turn.places[0][0], _TEXT, input_media)
-    with shared.reading(parts.index):
+    try:
         if turn.role != "tool":
             _gather(parts, own)
             return parts.message(turn.role, own)
         _gather_output(parts, own[0])
         _gather(parts, own[1:])
         return parts.message("tool", own, _answers(own[0]))
+    except (RecursionError, ValueError) as error:
+        raise shared.unreadable(error, parts.index) from None
 
 
 def _gather(parts: Parts, items: Sequence[Item]) -> None:

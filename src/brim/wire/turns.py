@@ -8,10 +8,10 @@ places of the body are its own.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import InputError, MessageError
@@ -32,6 +32,8 @@ class Turn:
 
     role: Role
     places: list[Place]
+    message: Message | None = None
+    """The view of it, where that was had with the turn."""
 
 
 _PLAIN: Final = frozenset(("type", "text"))
@@ -80,15 +82,11 @@ class Joining:
         self._home = {name: min(place, start) for name, place in self._home.items()}
 
 
-@contextmanager
-def reading(index: int) -> Iterator[None]:
-    """Name the message of which not even the JSON can be had."""
-    try:
-        yield
-    except (RecursionError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise MessageError(index, "holds itself, or is nested too deeply") from None
+def unreadable(error: Exception, index: int) -> Exception:
+    """What to raise where not even the JSON of a message can be had; other faults say it better."""
+    if isinstance(error, InputError):
+        return error
+    return MessageError(index, "holds itself, or is nested too deeply")
 
 
 def left_out(plan: Plan) -> set[int]:
@@ -98,8 +96,22 @@ def left_out(plan: Plan) -> set[int]:
 
 # Fields of brim's own
 
+IS_PRIVATE: Final = attrgetter("private")
+"""Whether the source of a `Message` has any."""
+
+
+_USUAL: Final = frozenset(
+    (
+        *("role", "content", "type", "text", "cache_control", "id", "name", "input", "source"),
+        *("tool_use_id", "is_error", "thinking", "signature", "data", "citations", "caller"),
+        *("call_id", "arguments", "output", "status", "summary", "encrypted_content"),
+    )
+)
+
 
 def is_private(raw: Part) -> bool:
+    if raw.keys() <= _USUAL:  # as most have no other, and this is soon told
+        return False
     return any(str(key).startswith("_") for key in raw)
 
 
@@ -155,6 +167,7 @@ class Parts:
 
     def message(self, role: Role, sources: Collection[Part], answers: str | None = None) -> Message:
         """The turn; its sources say what brim was told about it."""
+        private = any(map(is_private, sources))
         return Message(
             role,
             words=tuple(self.words),
@@ -166,8 +179,8 @@ class Parts:
             extras=tuple(self.extras),
             # A compaction is all that the model has of what came before, so it must not go too.
             pin=any(part.get("_pin") or part.get("type") == "compaction" for part in sources),
-            priority=_priority(sources, self.index),
-            private=any(map(is_private, sources)),
+            priority=_priority(sources, self.index) if private else 0,
+            private=private,
         )
 
 
@@ -195,13 +208,16 @@ def mapping(value: object, index: int, what: str = "") -> Part:
     return value
 
 
-def parts_of(content: object, index: int, name: str) -> list[Part]:
+def parts_of(content: object, index: int, name: str) -> Sequence[Part]:
     """The parts of a list, each of them a mapping."""
-    if isinstance(content, str) or not isinstance(content, Sequence):
+    if type(content) is not list and (
+        isinstance(content, str) or not isinstance(content, Sequence)
+    ):
         raise MessageError(index, f"{name} must be text or a list, but is {kind(content)}")
-    return [
-        mapping(part, index, f"part {number} of {name} ") for number, part in enumerate(content)
-    ]
+    for number, part in enumerate(content):
+        if type(part) is not dict:
+            mapping(part, index, f"part {number} of {name} ")
+    return content
 
 
 def with_texts(
