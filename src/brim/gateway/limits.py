@@ -54,11 +54,11 @@ class _Patience:
 
     def __init__(self, seconds: float) -> None:
         self.is_over = False
-        self._loop = asyncio.get_running_loop()
-        self._task = asyncio.current_task()
+        self._loop = loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task(loop)
         self._seconds = seconds
-        self._end = self._loop.time() + TRICKLE * seconds
-        self._timer = self._loop.call_later(seconds, self._lose)
+        self._end = loop.time() + TRICKLE * seconds
+        self._timer = loop.call_later(seconds, self._lose)
 
     def renew(self) -> None:
         self._timer.cancel()

@@ -99,9 +99,9 @@ def is_fittable(body: Mapping[str, Any], form: Format) -> bool:
 
 def least_reply(body: Mapping[str, Any]) -> int:
     """What an answer needs at least: a model's thinking is a part of it."""
-    thinking = body.get("thinking")
-    if thinking is None:
+    if "thinking" not in body:
         return 0
+    thinking = body["thinking"]
     budget = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
     return max(0, budget) + 1 if isinstance(budget, int) else 0
 

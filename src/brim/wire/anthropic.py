@@ -37,9 +37,9 @@ _THOUGHTS: Final = attrgetter("thinking")
 
 def fittable(body: Mapping[str, Any]) -> bool:
     """Whether the whole conversation is here: what a thread goes on from is kept by the server."""
-    thread = body.get("thread")
-    if thread is None:
+    if "thread" not in body:
         return True
+    thread = body["thread"]
     return not (isinstance(thread, Mapping) and thread.get("previous_message_id"))
 
 
