@@ -118,7 +118,7 @@ class Reading:
     def plan(self) -> Plan:
         """What is sent of it. Raises `ContextOverflowError` where nothing that may go is enough."""
         self.planner.check_pins()
-        if not wire.is_fittable(self.body, self.form):
+        if not self.form.fittable(self.body):
             return self.planner.relayed()
         return self.planner.plan()
 

@@ -9,7 +9,7 @@ import pytest
 import brim
 from brim.marks import gap_note
 from brim.messages import Call, Media
-from brim.wire import is_fittable, openai_responses, view
+from brim.wire import openai_responses, view
 from tests.strategies import Raw, text
 from tests.wire.bodies import PIXEL, responses_faults
 from tests.wire.cuts import MODEL, cut, drop, output
@@ -201,7 +201,7 @@ def test_an_input_that_is_neither_text_nor_list_is_refused() -> None:
 @pytest.mark.parametrize("more", [{"previous_response_id": "resp_1"}, {"conversation": "conv_1"}])
 def test_a_history_kept_by_the_server_is_relayed(more: Raw) -> None:
     given = body(user(LONG), says(LONG), user(LONG), **more)
-    assert not is_fittable(given, openai_responses)
+    assert not openai_responses.fittable(given)
     out = brim.fit(given, model=MODEL, window=100, reply=1)
     assert all(now is was for now, was in zip(out.messages, given["input"], strict=True))
     assert brim.fit(more, model=MODEL, window=100, reply=1)["model"] == MODEL
@@ -209,7 +209,7 @@ def test_a_history_kept_by_the_server_is_relayed(more: Raw) -> None:
 
 def test_without_an_id_of_the_server_everything_is_here() -> None:
     given = {"input": "x", "previous_response_id": None, "conversation": None}
-    assert is_fittable(given, openai_responses)
+    assert openai_responses.fittable(given)
 
 
 # Writing

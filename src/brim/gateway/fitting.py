@@ -12,7 +12,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from brim import planning, wire
+from brim import planning
 from brim.errors import ContextOverflowError
 from brim.fitter import tools_of
 from brim.gateway import bodies
@@ -40,7 +40,7 @@ ADDING: Final = ("mcp_servers", "web_search_options", "plugins", "prompt", "cont
 
 def deciding(reading: Reading, ask: Ask) -> Deciding:
     """What is sent of a body: by brim's own count, and by the server's where only that tells."""
-    if not wire.is_fittable(reading.body, reading.form):
+    if not reading.form.fittable(reading.body):
         return reading.plan()
     if reading.fitter.policy is OFF:
         return reading.planner.whole()
@@ -175,7 +175,7 @@ class Outgoing(NamedTuple):
     @property
     def is_whole(self) -> bool:
         """Whether the conversation is all here; what a server keeps of it cannot be counted."""
-        return wire.is_fittable(self.reading.body, self.reading.form)
+        return self.reading.form.fittable(self.reading.body)
 
     @property
     def is_open_ended(self) -> bool:

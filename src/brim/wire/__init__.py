@@ -40,6 +40,10 @@ class Format(Protocol):
     def Reader(self) -> Callable[[], Reader]: ...  # noqa: N802 - a module's class
 
     @property
+    def fittable(self) -> Callable[[Mapping[str, Any]], bool]:
+        """Whether a body holds the whole conversation; what its server keeps is not in it."""
+
+    @property
     def MESSAGES(self) -> str:  # noqa: N802 - a module's constant
         """The key of a body under which the conversation stands."""
 
@@ -88,13 +92,6 @@ def checked_tools(tools: Any) -> Sequence[Mapping[str, Any]] | None:
     if isinstance(tools, str | bytes | bytearray) or not isinstance(tools, Sequence):
         raise InputError(f"tools must be a list of definitions, not {type(tools).__name__}")
     return tools
-
-
-def is_fittable(body: Mapping[str, Any], form: Format) -> bool:
-    """Whether the body holds the whole conversation; a history kept by the server is not in it."""
-    if form is openai_chat:
-        return True
-    return anthropic.fittable(body) if form is anthropic else openai_responses.fittable(body)
 
 
 def least_reply(body: Mapping[str, Any]) -> int:

@@ -39,6 +39,11 @@ THINKING: Final = (*PLAIN_THINKING, *SIGNED_THINKING)
 _COMMON: Final = frozenset(("role", "content", "name", "tool_calls", "tool_call_id"))
 
 
+def fittable(_: Mapping[str, Any]) -> bool:
+    """Whether the whole conversation is here: in a chat it always is."""
+    return True
+
+
 class Reader:
     """Reads a conversation that grows, each message of it once."""
 
