@@ -251,8 +251,8 @@ def opaque(part: Part) -> str:
     return _json(_revealed(public(part)))
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+_json: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str).encode
+"""With these options `json.dumps` would make an encoder at every call."""
 
 
 _HIDDEN: Final = "encrypted_"
