@@ -211,12 +211,14 @@ def _chat(usage: Fields) -> Usage | None:
     # xAI counts thinking beside the answer; only the total tells.
     if thought and usage.get("total_tokens") == prompt + said + thought:
         said += thought
+    cached, written = details.get("cached_tokens"), details.get("cache_write_tokens")
+    if _OUTSIDE.isdisjoint(usage):
+        return _usage(prompt, _count(cached), said, _count(written))
     cached = _first(
-        *(details.get("cached_tokens"), usage.get("prompt_cache_hit_tokens")),
+        *(cached, usage.get("prompt_cache_hit_tokens")),
         *(usage.get("cached_tokens"), usage.get(_READ)),
     )
-    written = _first(details.get("cache_write_tokens"), _written(usage))
-    return _usage(prompt, cached, said, written, _lasting(usage))
+    return _usage(prompt, cached, said, _first(written, _written(usage)), _lasting(usage))
 
 
 def _items(usage: Fields) -> Usage | None:
@@ -257,6 +259,10 @@ _SHAPES: Final[tuple[Callable[[Fields], Usage | None], ...]] = (_chat, _items, _
 _NOTHING: Final[Fields] = {}
 _READ: Final = "cache_read_input_tokens"
 _WRITTEN: Final = "cache_creation_input_tokens"
+_OUTSIDE: Final = frozenset(
+    ("prompt_cache_hit_tokens", "cached_tokens", _READ, _WRITTEN, "cache_creation")
+)
+"""Where some servers say what was cached, outside of the details."""
 
 
 def _usage(
