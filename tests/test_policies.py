@@ -77,6 +77,7 @@ def test_no_more_than_half_of_what_can_move_is_cut_at_once() -> None:
     messages = history("s600 u100")
     grown = History(counter_for(MODEL))
     grown.extend(view({"messages": messages}, openai_chat))
+    grown.group()
     scope = Scope(grown, 1, 2, 3, 1_400, 0)
     room = 1_400 - size(messages)
     assert low_mark(scope, thrift_share) == 1_400 - room // 2

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import brim
+from brim.errors import InputError
+from brim.messages import Message
 from brim.steps import ORPHAN, UNANSWERED, History
 from brim.tokens import counter_for
 from brim.wire import openai_chat, view
-from tests.strategies import Raw, history
+from tests.strategies import Raw, histories, history
 
 
 def grown(messages: list[Raw]) -> History:
     grown = History(counter_for("gpt-4o"))
     grown.extend(view({"messages": messages}, openai_chat))
+    grown.group()
     return grown
 
 
@@ -89,3 +97,49 @@ def test_every_prefix_has_the_units_of_the_whole() -> None:
         assert [unit.start for unit in part.units] == [
             u.start for u in whole.units if u.start < end
         ]
+
+
+def grouped(h: History) -> dict[str, Any]:
+    """All that is known of a history once it is grouped."""
+    units = [[getattr(unit, name) for name in unit.__slots__] for unit in h.units]
+    return {name: value for name, value in vars(h).items() if name != "counter"} | {"units": units}
+
+
+@given(histories(), st.lists(st.tuples(st.integers(1, 9), st.booleans()), max_size=12))
+def test_it_does_not_matter_when_a_history_is_grouped(
+    messages: list[Raw], parts: list[tuple[int, bool]]
+) -> None:
+    turns, h, done = view({"messages": messages}, openai_chat), History(counter_for("gpt-4o")), 0
+    for size, is_grouped in parts:
+        h.extend(turns[done : done + size])
+        done += size
+        if is_grouped:
+            h.group()
+    h.extend(turns[done:])
+    h.group()
+    assert grouped(h) == grouped(grown(messages))
+
+
+def test_of_messages_that_cannot_be_counted_nothing_is_taken_in() -> None:
+    h = grown(history("u1 a1"))
+    before = grouped(h)
+    odd: Any = (["no text"],)
+    with pytest.raises(InputError):
+        h.extend([Message("user", ("fine",)), Message("user", odd)])
+    assert grouped(h) == before
+
+
+@pytest.mark.parametrize(
+    ("sketch", "warnings"),
+    [
+        ("s1 u1 a1", []),
+        ("u1 o1", ["message 1: " + ORPHAN]),
+        ("u1 c1 u1", ["message 1: " + UNANSWERED]),
+    ],
+)
+def test_what_is_out_of_place_is_told_of_though_all_of_it_fits(
+    sketch: str, warnings: list[str]
+) -> None:
+    plan = brim.fit(history(sketch), model="gpt-4o").plan
+    assert not plan.cut
+    assert plan.warnings == warnings

@@ -156,7 +156,7 @@ class Reading:
             tokens = sent.planner.whole().tokens
         # A plan above its limit was let pass by the server's own numbers, which need no margin.
         if tokens > (plan.limit if plan.tokens <= plan.limit else plan.budget.room):
-            raise self.planner.overflow(replace(plan, tokens=tokens))
+            raise self.planner.overflow(plan._replace(tokens=tokens))
 
 
 def tools_of(body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

@@ -6,10 +6,10 @@ decision about each message is made out when somebody reads it.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import Counter as Tally
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -94,9 +94,8 @@ class Note:
     role: Literal["user", "assistant", "paragraph"]
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """What is sent of a history, and why the rest is not."""
+class Plan(NamedTuple):
+    """What is sent of a history, and why the rest is not. `plan._replace` makes another of it."""
 
     history: History
     length: int
@@ -173,7 +172,7 @@ class Plan:
         return Decision.on(index, role, before, changed, None if drop is None else drop.reason)
 
     def _drop_of(self, index: int) -> Drop | None:
-        if self.history.unit_of[index] < 0:
+        if self.history.messages[index].role == "system":
             return None
         place = bisect_right(self.drops, index, key=lambda drop: drop.start) - 1
         if place >= 0 and index < self.drops[place].stop:
@@ -183,10 +182,9 @@ class Plan:
     def tally(self) -> dict[Fate, int]:
         """How many messages met which fate; `kept` is not listed."""
         tally: Tally[Fate] = Tally(edit.fate for edit in self.edits.values())
-        systems = self.history.systems
         for drop in self.drops:
-            within = bisect_left(systems, drop.stop) - bisect_left(systems, drop.start)
-            tally["dropped"] += drop.stop - drop.start - within
+            within = self.history.systems_between(drop.start, drop.stop)
+            tally["dropped"] += drop.stop - drop.start - len(within)
         return {fate: tally[fate] for fate in FATES if tally[fate]}
 
     def __str__(self) -> str:

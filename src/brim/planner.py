@@ -7,6 +7,7 @@ edit fell and what it left. A stateless call makes a planner, feeds it and throw
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from brim.draft import Draft
@@ -48,7 +49,6 @@ class Planner:
         self.policy = policy
         self.tools = counter.tools(tools)
         self.history = History(counter, pins) if mask is None else History(counter, pins, mask)
-        self._floors = Floors(policy.floor)
         self._exact = not tools
         self._system = system
         self.summary_room = summary_room
@@ -61,13 +61,14 @@ class Planner:
         """The edit that was asked for, where edits are not replayed."""
         self.asked = False
         """Whether an edit was asked for, which no replay of the history would find."""
-        self._replay = self._new_replay()
+        self._replay: Replay | None = None
+        """Where the edits fell, once there may be any."""
+        self._note_room = summary_room
+        """What a note at a gap has room for, beside its own words, where edits are replayed."""
 
-    def _new_replay(self) -> Replay | None:
-        if self.policy.share is None:
-            return None
-        note = note_size(self.counter) + self.summary_room
-        return Replay(self._scope(), self._floors, self.policy.share, note)
+    @cached_property
+    def _floors(self) -> Floors:
+        return Floors(self.policy.floor)
 
     @property
     def system(self) -> int:
@@ -78,7 +79,8 @@ class Planner:
     def system(self, tokens: int) -> None:
         if tokens != self._system:
             self._system = tokens
-            self._draft, self._compacted, self._replay = None, None, self._new_replay()
+            self._draft = self._compacted = self._replay = None
+            self._note_room = self.summary_room
 
     @property
     def summary(self) -> str:
@@ -103,19 +105,22 @@ class Planner:
 
     def whole(self) -> Plan:
         """All that came in, sent as it is, whether it fits or not."""
-        return self._untouched(self._scope())
+        size = self._size
+        return self._result(len(self.history), size, size, range(len(self.history)), edition=0)
 
     def relayed(self) -> Plan:
         """What came in, sent as it is: the server keeps the history, and nobody can count it."""
         said = "the server keeps the history, so this was neither counted whole nor fitted"
-        return replace(self.whole(), exact=False, warnings=[said])
+        return self.whole()._replace(exact=False, warnings=[said])
 
     def plan(self) -> Plan:
         """What to send now. Raises `ContextOverflowError` where nothing that may go is enough."""
+        if self.is_untouched:
+            return self.whole()
         scope = self._scope()
-        draft = self._continued(scope) if self._replay else self._still_compact(scope)
-        if draft is None and not self._is_over(scope):
-            return self._untouched(scope)
+        draft = self._continued(scope) if self._replays else self._still_compact(scope)
+        if draft is None and not self._is_over:
+            return self.whole()
         if draft is None or draft.tokens > scope.limit:
             draft = self._edited(scope)
         plan = self._finished(draft)
@@ -123,17 +128,23 @@ class Planner:
             raise self.overflow(plan)
         return plan
 
+    @property
+    def is_untouched(self) -> bool:
+        """Whether all of it is sent: no edit has fallen, and what fits now has always fitted."""
+        fallen = self._replay is not None and self._replay.last is not None
+        return self._draft is None and not fallen and not self._is_over
+
     def held(self) -> Plan | None:
         """What the last edit left and all that came since, however large; no edit falls here.
 
         None where a number of turns or tokens asks for a cut in any case.
         """
-        scope = self._scope()
         if self._draft is not None:
+            scope = self._scope()
             self._draft.grow(scope.units, scope.messages)
             return self._finished(self._draft)
         capped = self.policy.max_turns is not None or self.policy.token_budget is not None
-        return None if capped and self._is_over(scope) else self._untouched(scope)
+        return None if capped and self._is_over else self.whole()
 
     def edited(self, limit: int | None = None) -> Plan:
         """An edit now, whether it is due or not, down to this limit."""
@@ -154,11 +165,11 @@ class Planner:
         scope = self._scope()
         if limit is not None:
             scope = replace(scope, limit=max(0, limit))
-        if self._replay is None:
-            draft = self._run(scope, self._target(scope) if mark is None else mark)
+        if not self._replays:
+            draft = self._run(scope, self._target(scope.limit) if mark is None else mark)
             self._draft = draft if self._compacted else None
         else:
-            fallen = self._replay.edit_now(scope, mark)
+            fallen = self._replayed().edit_now(scope, mark)
             draft = self._draft = self._run(fallen.scope, fallen.mark, fallen.outline)
         plan = self._finished(draft)
         if draft.tokens > scope.limit:
@@ -179,30 +190,54 @@ class Planner:
     @property
     def last_edit(self) -> tuple[int, int, int] | None:
         """How many messages the last edit saw, its limit and its mark: enough to make it again."""
-        if self._replay is None:
+        if not self._replays:
             return self._compacted
-        last = self._replay.last
+        last = None if self._replay is None else self._replay.last
         return None if last is None else (last.scope.messages, last.scope.limit, last.mark)
+
+    @property
+    def _base(self) -> int:
+        """Tokens of the request's frame, of its tools and of a system text of its own."""
+        return self.counter.overhead + self.tools + self._system
+
+    @property
+    def _size(self) -> int:
+        """Tokens of all that came in."""
+        return self._base + self.history.sizes[-1]
 
     def _scope(self) -> Scope:
         history = self.history
-        base = self.counter.overhead + self.tools + self._system
-        units, messages = len(history.units), len(history)
-        return Scope(history, units, messages, base, self.budget.limit, self.policy.keep_recent)
+        history.group()
+        units, messages, limit = len(history.units), len(history), self.budget.limit
+        return Scope(history, units, messages, self._base, limit, self.policy.keep_recent)
 
-    def _is_over(self, scope: Scope) -> bool:
-        turns = len(self.history) - len(self.history.systems)
+    @property
+    def _is_over(self) -> bool:
+        """Whether something has to leave of all that came in."""
         most = self.policy.max_turns
-        return scope.total > self._target(scope) or (most is not None and turns > most)
+        return self._size > self._target(self.budget.limit) or (
+            most is not None and self.history.turns > most
+        )
 
-    def _target(self, scope: Scope) -> int:
+    def _target(self, limit: int) -> int:
         budget = self.policy.token_budget
-        return scope.limit if budget is None else min(scope.limit, budget)
+        return limit if budget is None else min(limit, budget)
+
+    @property
+    def _replays(self) -> bool:
+        """Whether the places of its edits follow from the history."""
+        return self.policy.share is not None
+
+    def _replayed(self) -> Replay:
+        assert self.policy.share is not None
+        if self._replay is None:
+            note = note_size(self.counter) + self._note_room
+            self._replay = Replay(self._scope(), self._floors, self.policy.share, note)
+        return self._replay
 
     def _continued(self, scope: Scope) -> Draft | None:
         """The last edit that fell, with all that came since."""
-        assert self._replay is not None
-        fallen = self._replay.advance(self.history)
+        fallen = self._replayed().advance(self.history)
         if fallen is None:
             return None
         if self._draft is None or self._draft.edited != fallen.scope.units:
@@ -217,13 +252,15 @@ class Planner:
             return None
         draft.grow(scope.units, scope.messages)
         most = self.policy.max_turns
-        if draft.tokens > self._target(scope) or (most is not None and len(draft.kept()) > most):
+        if draft.tokens > self._target(scope.limit) or (
+            most is not None and len(draft.kept()) > most
+        ):
             self._draft = self._compacted = None
         return self._draft
 
     def _edited(self, scope: Scope) -> Draft:
         """An edit at the very end of the history, whether a request point or not."""
-        target = self._target(scope)
+        target = self._target(scope.limit)
         if self.policy.share is not None:
             target = low_mark(scope, self.policy.share)
         return self._run(scope, target)
@@ -246,30 +283,29 @@ class Planner:
             if draft.tokens > draft.scope.limit:
                 draft.tell("")
 
-    def _untouched(self, scope: Scope) -> Plan:
-        return self._result(scope, scope.total, range(scope.messages), edition=0)
-
     def _finished(self, draft: Draft) -> Plan:
-        edition = None if self._replay is None else draft.edited
-        return self._result(draft.scope, draft.tokens, draft.kept(), edition, draft)
+        edition = draft.edited if self._replays else None
+        scope = draft.scope
+        return self._result(scope.messages, scope.total, draft.tokens, draft.kept(), edition, draft)
 
     def _result(
         self,
-        scope: Scope,
+        length: int,
+        before: int,
         tokens: int,
         kept: Sequence[int],
         edition: int | None,
         draft: Draft | None = None,
     ) -> Plan:
         return Plan(
-            history=self.history,
-            length=scope.messages,
-            budget=self.budget,
-            policy=self.policy.name,
-            before=scope.total,
-            tokens=tokens,
-            exact=self._exact,
-            kept=kept,
+            self.history,
+            length,
+            self.budget,
+            self.policy.name,
+            before,
+            tokens,
+            self._exact,
+            kept,
             edits=dict(draft.edits) if draft else {},
             drops=draft.drops() if draft else (),
             notes=tuple(draft.notes) if draft else (),
@@ -293,6 +329,9 @@ class Planner:
         return ContextOverflowError(plan, parts, advice)
 
     def _warnings(self) -> list[str]:
+        if not self.history.has_steps:
+            return []
+        self.history.group()
         units = self.history.units
         return [f"message {units[unit].start}: {units[unit].fault}" for unit in self.history.faults]
 

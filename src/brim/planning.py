@@ -134,7 +134,7 @@ def planning(
             if true is None and most <= room:
                 return based(held, reported)
             if true is not None and true <= room:
-                return replace(held, counted=true)
+                return held._replace(counted=true)
             if true is not None:
                 reported = Reported.of(held, true)
             elif reported is None:
@@ -207,7 +207,7 @@ def based(plan: Plan, reported: Reported | None) -> Plan:
     """A plan with what it takes by the last report, where it goes on from what that was of."""
     if plan.exact or reported is None or reported.refused or not reported.is_base_of(plan):
         return plan
-    return replace(plan, based=reported.tokens + plan.tokens - reported.estimate)
+    return plan._replace(based=reported.tokens + plan.tokens - reported.estimate)
 
 
 def _cut(planner: Planner, draw: Draw, ask: Ask, reported: Reported | None) -> Counting:
@@ -227,12 +227,12 @@ def _cut(planner: Planner, draw: Draw, ask: Ask, reported: Reported | None) -> C
         if true is None:
             return _cut_by_estimate(planner, reported)
         if true <= room:
-            return replace(plan, counted=true)
+            return plan._replace(counted=true)
         if plan.tokens > limit:
             break
         reported = Reported.of(plan, true)
         limit = min(_limit_for(planner, reported), plan.tokens - 1)
-    raise planner.overflow(replace(plan, counted=true))
+    raise planner.overflow(plan._replace(counted=true))
 
 
 def _cut_by_estimate(planner: Planner, reported: Reported | None) -> Plan:
@@ -242,7 +242,7 @@ def _cut_by_estimate(planner: Planner, reported: Reported | None) -> Plan:
     plan = planner.edited(int(_limit_for(planner, reported) / (1 + LEAST_DOUBT)))
     if reported.refused:
         return plan  # its numbers say how much smaller, and not what it takes
-    return replace(plan, based=int(plan.tokens * reported.share))
+    return plan._replace(based=int(plan.tokens * reported.share))
 
 
 def _limit_for(planner: Planner, reported: Reported) -> int:

@@ -1,5 +1,8 @@
 """Messages → units, exchanges and request points; one pass, and one more turn costs one more turn.
 
+Most histories fit as they are, and of those only the counts are wanted. So a history counts what
+comes in and groups it into units when somebody has to cut it.
+
 A *unit* is what is removed at once: a step (an assistant turn with the results of the tools it
 called) or a turn outside of steps. System turns belong to no unit: they stay where they are, and
 the others are neighbours across them. A result belongs to the nearest calling turn before it, so
@@ -12,19 +15,25 @@ Everything here depends only on what came before: what is true of a prefix stays
 from __future__ import annotations
 
 from bisect import bisect_left
+from functools import cached_property
+from itertools import accumulate
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from brim.clip import Cuts
 from brim.marks import MASK, is_marked, reports_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from brim.messages import Message
     from brim.tokens import Counter
 
 ORPHAN: Final = "a result without its call"
 UNANSWERED: Final = "a call without its result"
+
+_ROLE: Final = attrgetter("role")
+_CALLS: Final = attrgetter("calls")
 
 
 class Unit:
@@ -53,18 +62,28 @@ class Unit:
 
 
 class History:
-    """Everything that was said, counted, in units. It only grows."""
+    """Everything that was said, counted. It only grows.
+
+    All that is about units is there once `group` was called, up to where the history went then.
+    """
 
     def __init__(self, counter: Counter, pins: Iterable[int] = (), mask: str = MASK) -> None:
         self.counter = counter
         self.mask = mask
         """What stands in place of a masked output."""
-        self.cuts = Cuts(counter.text)
         self.messages: list[Message] = []
         self.sizes: list[int] = [0]
         """Tokens of the messages, summed: `sizes[j] - sizes[i]` is what i up to j take."""
+        self.has_steps = False
+        """Whether there are calls or results, which alone can be out of place."""
+        self.pins = frozenset(pins)
+        """The messages that are pinned by their index."""
+        self.unit_of: list[int] = []
+        """The unit of each message that was grouped; -1 for system turns."""
+
+    def _begin_groups(self) -> None:
         self.system_sizes: list[int] = [0]
-        """The same for the system turns alone."""
+        """Tokens of the system turns alone, summed like `sizes`."""
         self.output_sizes: list[int] = []
         """Tokens of a message's outputs."""
         self.systems: list[int] = []
@@ -76,8 +95,6 @@ class History:
         self.thoughts: list[int] = []
         """The messages that carry thinking."""
         self.units: list[Unit] = []
-        self.unit_of: list[int] = []
-        """The unit of each message; -1 for system turns."""
         self.users: list[int] = []
         """The units that are user turns."""
         self.faults: list[int] = []
@@ -87,15 +104,19 @@ class History:
         """The request points, as (messages, units) before them."""
         self.ranked: list[int] = []
         """The messages that have a priority of their own."""
-        self.pins = frozenset(pins)
-        """The messages that are pinned by their index."""
+
+    @cached_property
+    def cuts(self) -> Cuts:
+        return Cuts(self.counter.text)
 
     def __len__(self) -> int:
         return len(self.messages)
 
     @property
-    def total(self) -> int:
-        return self.sizes[-1]
+    def turns(self) -> int:
+        """How many messages there are, system turns not counted."""
+        self.group()
+        return len(self.messages) - len(self.systems)
 
     def tokens(self, index: int) -> int:
         return self.sizes[index + 1] - self.sizes[index]
@@ -138,17 +159,24 @@ class History:
             self._errors[index] = known
         return known
 
-    def extend(self, messages: Iterable[Message]) -> None:
-        for message in messages:
-            self.append(message)
+    def extend(self, messages: Sequence[Message]) -> None:
+        """Take in what came since, or nothing of it where it cannot be counted."""
+        self.sizes[-1:] = accumulate(map(self.counter.message, messages), initial=self.sizes[-1])
+        self.messages += messages
+        if not self.has_steps:
+            self.has_steps = "tool" in map(_ROLE, messages) or any(map(_CALLS, messages))
 
-    def append(self, message: Message) -> None:
-        index = len(self.messages)
-        tokens = self.counter.message(message)
+    def group(self) -> None:
+        """Sort what came since into units."""
+        if not self.unit_of:
+            self._begin_groups()
+        for index in range(len(self.unit_of), len(self.messages)):
+            self._sort(index, self.messages[index])
+
+    def _sort(self, index: int, message: Message) -> None:
         role = message.role
-        self.messages.append(message)
-        self.sizes.append(self.sizes[-1] + tokens)
-        self.system_sizes.append(self.system_sizes[-1] + (tokens if role == "system" else 0))
+        tokens = self.tokens(index) if role == "system" else 0
+        self.system_sizes.append(self.system_sizes[-1] + tokens)
         if message.is_words and not message.priority:
             self.output_sizes.append(0)
         else:

@@ -500,7 +500,8 @@ def test_system_texts_and_answered_results_are_there_too(said: list[Raw], rules:
     out = json.dumps(shape(said, rules))
     history = History(counter_for("gpt-4o"))
     for index, message in enumerate(view({"messages": said}, openai_chat)):
-        history.append(message)
+        history.extend([message])
+        history.group()
         unit = history.unit_of[index]
         if message.role == "system" or not history.units[unit].fault:
             for each in (*message.words, *message.outputs):
@@ -515,6 +516,7 @@ def test_while_a_conversation_grows_what_was_sent_stays(
     said = [HI, *more]
     history = History(counter_for("gpt-4o"))
     history.extend(view({"messages": said}, openai_chat))
+    history.group()
     end, _ = data.draw(st.sampled_from(history.points))
     first, whole = shape(said[:end], rules), shape(said, rules)
     settled = len(first) - (2 if first[-1] == user(CLOSING) else 1)
@@ -546,6 +548,7 @@ def whole_units(said: list[Raw], draw: st.DataObject) -> list[int]:
     """Some of the units of a history, and all of its system turns."""
     history = History(counter_for("gpt-4o"))
     history.extend(view({"messages": said}, openai_chat))
+    history.group()
     kept = {unit for unit in range(len(history.units)) if draw.draw(st.booleans())}
     return [i for i, unit in enumerate(history.unit_of) if unit in kept or unit < 0]
 

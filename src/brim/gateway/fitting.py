@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from brim import planning
@@ -49,7 +48,7 @@ def deciding(reading: Reading, ask: Ask) -> Deciding:
         return plan
     true = yield CountJob(_drawing(reading)(plan))
     if true is None or true <= plan.budget.room:
-        return replace(plan, counted=true)
+        return plan._replace(counted=true)
     return shrinking(reading, Reported.of(plan, true, refused=True))
 
 
@@ -60,13 +59,13 @@ def _fitted(reading: Reading, ask: Ask) -> Deciding:
         true = yield from _count(reading, error.plan, ask)
         if true is None or true > error.plan.budget.room:
             raise
-        return replace(error.plan, counted=true)
+        return error.plan._replace(counted=true)
     if not plan.cut or reading.conversation.is_too_long:
         return plan
     whole = reading.planner.whole()
     true = yield from _count(reading, whole, ask)
     if true is not None and true <= whole.budget.room:
-        return replace(whole, counted=true)
+        return whole._replace(counted=true)
     # Old thinking counts for nothing, so a history with some of it may grow and take less.
     reading.conversation.is_too_long = true is not None and not _has_thinking(whole)
     return plan
@@ -136,7 +135,7 @@ class Fitting:
 
     def _outgoing(self, reading: Reading, plan: Plan) -> Outgoing:
         if plan.exact and not is_sure(plan):
-            plan = replace(plan, exact=False)
+            plan = plan._replace(exact=False)
         return outgoing(reading, plan, self._asked, self._extras)
 
     def close(self) -> None:
