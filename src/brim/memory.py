@@ -9,6 +9,7 @@ nothing but time.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from itertools import repeat
 from marshal import dumps
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +28,7 @@ _WITHOUT_REFERENCES: Final = 2
 """The format of `marshal` in which equal values have equal bytes, however they came about."""
 _TAIL: Final = 2
 """By so many of its last messages a conversation is looked for."""
-_Slot = tuple[int, int, tuple[bytes, ...]]
+_End = tuple[int, tuple[bytes, ...]]
 
 
 def spelled(values: Sequence[Any]) -> list[bytes] | None:
@@ -36,7 +37,7 @@ def spelled(values: Sequence[Any]) -> list[bytes] | None:
     None where one of them is no plain JSON.
     """
     try:
-        return [dumps(value, _WITHOUT_REFERENCES) for value in values]
+        return list(map(dumps, values, repeat(_WITHOUT_REFERENCES)))
     except ValueError:
         return None
 
@@ -68,7 +69,7 @@ class Key:
 class Conversation:
     """A conversation as far as it was read."""
 
-    __slots__ = ("is_too_long", "key", "planner", "reader", "slot", "spelling", "weight")
+    __slots__ = ("end", "is_too_long", "key", "planner", "reader", "spelling", "weight")
 
     def __init__(self, key: Key, planner: Planner, reader: Reader) -> None:
         self.key = key
@@ -77,7 +78,7 @@ class Conversation:
         self.is_too_long = False
         """Whether the server itself said that all of it is too long; so is all that it grows to."""
         self.spelling: Sequence[bytes] = ()
-        self.slot: _Slot = (0, 0, ())
+        self.end: _End = (0, ())
         self.weight = 0
 
 
@@ -89,16 +90,18 @@ class Memory:
         self._heaviest = weight
         self._weight = 0
         self._kept: dict[Conversation, None] = {}
-        self._slots: dict[_Slot, list[Conversation]] = {}
-        """By how long they are and how they end: many begin alike, few end so."""
+        self._ends: dict[int, dict[_End, list[Conversation]]] = {}
+        """By how long they are, and then by how they end: many begin alike, few end so."""
         self._lock = Lock()
 
     def take(self, key: Key, spelling: Sequence[bytes]) -> Conversation | None:
         """The longest conversation that this one begins with; nobody else has it until `put`."""
         hashed = hash(key)
         with self._lock:
-            for size in range(len(spelling), 0, -1):
-                for found in self._slots.get(_slot(hashed, spelling, size), ()):
+            for size in sorted(self._ends, reverse=True):
+                if size > len(spelling):
+                    continue
+                for found in self._ends[size].get(_end(hashed, spelling, size), ()):
                     if found.spelling == spelling[:size] and found.key == key:
                         self._remove(found)
                         return found
@@ -110,31 +113,35 @@ class Memory:
         if weight > self._heaviest:
             return
         conversation.spelling, conversation.weight = spelling, weight
-        conversation.slot = _slot(hash(conversation.key), spelling, len(spelling))
+        conversation.end = _end(hash(conversation.key), spelling, len(spelling))
         with self._lock:
-            self._slots.setdefault(conversation.slot, []).append(conversation)
+            ends = self._ends.setdefault(len(spelling), {})
+            ends.setdefault(conversation.end, []).append(conversation)
             self._kept[conversation] = None
             self._weight += weight
             while len(self._kept) > self._most or self._weight > self._heaviest:
                 self._remove(next(iter(self._kept)))
 
     def _remove(self, conversation: Conversation) -> None:
-        beside = self._slots[conversation.slot]
+        ends = self._ends[len(conversation.spelling)]
+        beside = ends[conversation.end]
         beside.remove(conversation)
         if not beside:
-            del self._slots[conversation.slot]
+            del ends[conversation.end]
+        if not ends:
+            del self._ends[len(conversation.spelling)]
         del self._kept[conversation]
         self._weight -= conversation.weight
 
     def clear(self) -> None:
         with self._lock:
             self._kept.clear()
-            self._slots.clear()
+            self._ends.clear()
             self._weight = 0
 
 
-def _slot(hashed: int, spelling: Sequence[bytes], size: int) -> _Slot:
-    return hashed, size, tuple(spelling[max(0, size - _TAIL) : size])
+def _end(hashed: int, spelling: Sequence[bytes], size: int) -> _End:
+    return hashed, tuple(spelling[max(0, size - _TAIL) : size])
 
 
 _PLAIN: Final = frozenset((str, int, float, bool, type(None)))

@@ -42,14 +42,15 @@ class Table:
         """The count of a text, made now if it was not made before."""
         if not isinstance(text, str):
             raise InputError(f"only text can be counted, not {type(text).__name__}")
-        if len(text) > LONGEST:
+        size = len(text)
+        if size > LONGEST:
             return self._find_long(text)
         tokens = self.young.get(text)
         if tokens is None:
             tokens = self._old.get(text)
             if tokens is None:
                 tokens = self._count(text)
-            _generations.weigh(len(text) + ENTRY)
+            _generations.weigh(size + ENTRY)
             self.young[text] = tokens
         return tokens
 
@@ -98,9 +99,14 @@ class _Generations:
             self._tables.add(table)
 
     def weigh(self, size: int) -> None:
+        # Without the lock: where threads add at once, the weight of an entry may be lost.
+        self._weight += size
+        if self._weight > CAPACITY // 2:
+            self._turn()
+
+    def _turn(self) -> None:
         with self._lock:
-            self._weight += size
-            if self._weight > CAPACITY // 2:
+            if self._weight > CAPACITY // 2:  # else another thread was faster
                 self._weight = 0
                 for table in self._tables:
                     table.turn()

@@ -58,12 +58,12 @@ class RequestCounter:
         return self.table.find(text) if known is None else known
 
     def message(self, message: Message) -> int:
-        count = self.text
         total = self._message
         for text in message.words:
-            total += count(text)
+            total += self.text(text)
         if message.is_words:
             return total
+        count = self.text
         for text in message.outputs:
             total += count(text)
         if message.thinking:

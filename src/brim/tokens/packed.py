@@ -28,7 +28,8 @@ class PackedTokenizer:
         self._loading = Lock()
 
     def count(self, text: str) -> int:
-        return count_in_chunks(text, self._loaded().encode_ordinary)
+        encoding = self._encoding or self._loaded()
+        return count_in_chunks(text, encoding.encode_ordinary)
 
     def encode(self, text: str) -> list[int]:
         return encode_in_chunks(text, self._loaded().encode_ordinary)
