@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from brim import wire
 from brim.memory import Conversation, Key, check_depth, spelled
@@ -49,7 +49,7 @@ class Fitter:
         conversation = self._conversation(body, form, tools, spelling)
         if spelling is None:
             check_depth(body.get(form.MESSAGES))
-        return Reading(self, body, form, conversation, spelling)
+        return Reading(self, body, form, conversation, spelling, form.fittable(body))
 
     def _conversation(
         self,
@@ -62,7 +62,8 @@ class Fitter:
         key = self._key(form)
         known = None if spelling is None else self.memory.take(key, spelling)
         if known is not None and (new := known.reader.read(body)) is not None:
-            known.planner.extend(new)
+            if new:
+                known.planner.extend(new)
             return known
         planner = Planner(
             self.counter, self.budget, self.policy, tools, pins=self.pins, mask=self.mask
@@ -90,8 +91,7 @@ def _spelling(
     return spelled((tools, body.get(form.SYSTEM), *messages))
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     """A body as it was read, to be planned and written back."""
 
     fitter: Fitter
@@ -100,6 +100,8 @@ class Reading:
     conversation: Conversation
     spelling: Sequence[bytes] | None
     """By what the conversation is remembered, if it can be."""
+    is_whole: bool
+    """Whether the conversation is all here; what a server keeps of it cannot be counted."""
 
     def __enter__(self) -> Self:
         return self
@@ -108,8 +110,9 @@ class Reading:
         self.close()
 
     def close(self) -> None:
-        if self.spelling is not None and not self.planner.asked:
-            self.fitter.memory.put(self.conversation, self.spelling)
+        conversation = self.conversation
+        if self.spelling is not None and not conversation.planner.asked:
+            self.fitter.memory.put(conversation, self.spelling)
 
     @property
     def planner(self) -> Planner:
@@ -117,10 +120,13 @@ class Reading:
 
     def plan(self) -> Plan:
         """What is sent of it. Raises `ContextOverflowError` where nothing that may go is enough."""
-        self.planner.check_pins()
-        if not self.form.fittable(self.body):
-            return self.planner.relayed()
-        return self.planner.plan()
+        planner = self.conversation.planner
+        planner.check_pins()
+        return planner.plan() if self.is_whole else planner.relayed()
+
+    def untouched(self) -> Plan | None:
+        """All of it, where that fits and nothing was left out of it before."""
+        return self.conversation.planner.untouched() if self.is_whole else None
 
     def applied(self, plan: Plan) -> Mapping[str, Any]:
         """The body with what a plan changes of it; the very same where that is nothing."""
@@ -129,9 +135,9 @@ class Reading:
     def shaped(self, plan: Plan) -> Mapping[str, Any]:
         """The same in the form that the template accepts."""
         rules, out = self.fitter.rules, self.applied(plan)
-        if self.form is openai_chat and rules is not FREE and not rules.free:
-            return {**out, "messages": shape(out["messages"], rules)}
-        return out
+        if rules is FREE or rules.free or self.form is not openai_chat:
+            return out
+        return {**out, "messages": shape(out["messages"], rules)}
 
     def drawn(self, plan: Plan) -> Request:
         """The request that a plan makes; whoever gets it may change it."""

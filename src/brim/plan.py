@@ -128,7 +128,8 @@ class Plan(NamedTuple):
     @property
     def size(self) -> int:
         """Tokens of what goes out: the server's own count, else brim's."""
-        return self.tokens if self._measured is None else self._measured
+        measured = self._measured
+        return self.tokens if measured is None else measured
 
     @property
     def _measured(self) -> int | None:

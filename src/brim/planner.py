@@ -48,6 +48,8 @@ class Planner:
         self.budget = budget
         self.policy = policy
         self.tools = counter.tools(tools)
+        self._base = counter.overhead + self.tools + system
+        """Tokens of the request's frame, of its tools and of a system text of its own."""
         self.history = History(counter, pins) if mask is None else History(counter, pins, mask)
         self._exact = not tools
         self._system = system
@@ -78,6 +80,7 @@ class Planner:
     @system.setter
     def system(self, tokens: int) -> None:
         if tokens != self._system:
+            self._base += tokens - self._system
             self._system = tokens
             self._draft = self._compacted = self._replay = None
             self._note_room = self.summary_room
@@ -105,8 +108,22 @@ class Planner:
 
     def whole(self) -> Plan:
         """All that came in, sent as it is, whether it fits or not."""
-        size = self._size
-        return self._result(len(self.history), size, size, range(len(self.history)), edition=0)
+        size, length = self._size, len(self.history)
+        return Plan(
+            self.history,
+            length,
+            self.budget,
+            self.policy.name,
+            before=size,
+            tokens=size,
+            exact=self._exact,
+            kept=range(length),
+            edits={},
+            drops=(),
+            notes=(),
+            warnings=self._warnings(),
+            edition=0,
+        )
 
     def relayed(self) -> Plan:
         """What came in, sent as it is: the server keeps the history, and nobody can count it."""
@@ -115,8 +132,9 @@ class Planner:
 
     def plan(self) -> Plan:
         """What to send now. Raises `ContextOverflowError` where nothing that may go is enough."""
-        if self.is_untouched:
-            return self.whole()
+        untouched = self.untouched()
+        if untouched is not None:
+            return untouched
         scope = self._scope()
         draft = self._continued(scope) if self._replays else self._still_compact(scope)
         if draft is None and not self._is_over:
@@ -128,11 +146,12 @@ class Planner:
             raise self.overflow(plan)
         return plan
 
-    @property
-    def is_untouched(self) -> bool:
-        """Whether all of it is sent: no edit has fallen, and what fits now has always fitted."""
-        fallen = self._replay is not None and self._replay.last is not None
-        return self._draft is None and not fallen and not self._is_over
+    def untouched(self) -> Plan | None:
+        """All that came in, if it fits and no edit was made before; then none was ever due."""
+        is_edited = self._replay is not None and self._replay.last is not None
+        if is_edited or self._draft is not None or self._is_over:
+            return None
+        return self.whole()
 
     def held(self) -> Plan | None:
         """What the last edit left and all that came since, however large; no edit falls here.
@@ -179,7 +198,7 @@ class Planner:
     def size_of(self, plan: Plan) -> int:
         """What a plan of the same messages takes, as this planner counts."""
         count = self.counter.message
-        changed, tokens = plan.changed, self.counter.overhead + self.tools + self._system
+        changed, tokens = plan.changed, self._base
         for index in plan.kept:
             tokens += count(changed.get(index, self.history.messages[index]))
         for note in plan.notes:
@@ -194,11 +213,6 @@ class Planner:
             return self._compacted
         last = None if self._replay is None else self._replay.last
         return None if last is None else (last.scope.messages, last.scope.limit, last.mark)
-
-    @property
-    def _base(self) -> int:
-        """Tokens of the request's frame, of its tools and of a system text of its own."""
-        return self.counter.overhead + self.tools + self._system
 
     @property
     def _size(self) -> int:
@@ -284,33 +298,21 @@ class Planner:
                 draft.tell("")
 
     def _finished(self, draft: Draft) -> Plan:
-        edition = draft.edited if self._replays else None
         scope = draft.scope
-        return self._result(scope.messages, scope.total, draft.tokens, draft.kept(), edition, draft)
-
-    def _result(
-        self,
-        length: int,
-        before: int,
-        tokens: int,
-        kept: Sequence[int],
-        edition: int | None,
-        draft: Draft | None = None,
-    ) -> Plan:
         return Plan(
             self.history,
-            length,
+            scope.messages,
             self.budget,
             self.policy.name,
-            before,
-            tokens,
-            self._exact,
-            kept,
-            edits=dict(draft.edits) if draft else {},
-            drops=draft.drops() if draft else (),
-            notes=tuple(draft.notes) if draft else (),
+            before=scope.total,
+            tokens=draft.tokens,
+            exact=self._exact,
+            kept=draft.kept(),
+            edits=dict(draft.edits),
+            drops=draft.drops(),
+            notes=tuple(draft.notes),
             warnings=self._warnings(),
-            edition=edition,
+            edition=draft.edited if self._replays else None,
         )
 
     def overflow(self, plan: Plan) -> ContextOverflowError:

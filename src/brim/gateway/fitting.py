@@ -39,7 +39,7 @@ ADDING: Final = ("mcp_servers", "web_search_options", "plugins", "prompt", "cont
 
 def deciding(reading: Reading, ask: Ask) -> Deciding:
     """What is sent of a body: by brim's own count, and by the server's where only that tells."""
-    if not reading.form.fittable(reading.body):
+    if not reading.is_whole:
         return reading.plan()
     if reading.fitter.policy is OFF:
         return reading.planner.whole()
@@ -122,16 +122,21 @@ class Fitting:
         self._deciding: Deciding | None = None
 
     def step(self, tokens: int | None = None) -> CountJob | Outgoing:
-        if self._reading is None:
-            self._reading = self._fitter.reading(self._asked.body, self._asked.form.wire)
-        if self._reported is not None:
-            return self._outgoing(self._reading, shrinking(self._reading, self._reported))
+        reading = self._reading
+        if reading is None:
+            asked = self._asked
+            reading = self._reading = self._fitter.reading(asked.body, asked.form.wire)
+            if self._reported is not None:
+                return self._outgoing(reading, shrinking(reading, self._reported))
+            plan = None if self._ask == "always" else reading.untouched()
+            if plan is not None:
+                return self._outgoing(reading, plan)
         if self._deciding is None:
-            self._deciding = deciding(self._reading, self._ask)
+            self._deciding = deciding(reading, self._ask)
         try:
             return self._deciding.send(tokens)
         except StopIteration as done:
-            return self._outgoing(self._reading, done.value)
+            return self._outgoing(reading, done.value)
 
     def _outgoing(self, reading: Reading, plan: Plan) -> Outgoing:
         if plan.exact and not is_sure(plan):
@@ -174,7 +179,7 @@ class Outgoing(NamedTuple):
     @property
     def is_whole(self) -> bool:
         """Whether the conversation is all here; what a server keeps of it cannot be counted."""
-        return self.reading.form.fittable(self.reading.body)
+        return self.reading.is_whole
 
     @property
     def is_open_ended(self) -> bool:
@@ -223,10 +228,12 @@ def outgoing(reading: Reading, plan: Plan, asked: Asked, extras: Extras) -> Outg
     hides = hides and not bodies.asks_for_usage(body)
     if hides:
         body, unchanged = bodies.with_usage(body, unchanged)
-    if extras.reply_key is not None and unchanged is not None and is_doubled(unchanged, body):
-        unchanged = None
-    if extras.reply_key is not None and not _says_how_long(body, form):
-        body, unchanged = bodies.with_number(body, unchanged, extras.reply_key, plan.budget.reply)
+    if extras.reply_key is not None:
+        if unchanged is not None and is_doubled(unchanged, body):
+            unchanged = None
+        if not _says_how_long(body, form):
+            reply = plan.budget.reply
+            body, unchanged = bodies.with_number(body, unchanged, extras.reply_key, reply)
     raw = bodies.written(body) if unchanged is None else unchanged
     return Outgoing(raw, body, plan, reading, hides)
 
