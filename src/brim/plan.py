@@ -123,17 +123,15 @@ class Plan(NamedTuple):
     @property
     def limit(self) -> int:
         """What may be sent: less a margin, but for what the server itself has counted."""
-        return self.budget.limit if self._measured is None else self.budget.room
+        is_measured = self.counted is not None or self.based is not None
+        return self.budget.room if is_measured else self.budget.limit
 
     @property
     def size(self) -> int:
         """Tokens of what goes out: the server's own count, else brim's."""
-        measured = self._measured
-        return self.tokens if measured is None else measured
-
-    @property
-    def _measured(self) -> int | None:
-        return self.based if self.counted is None else self.counted
+        if self.counted is not None:
+            return self.counted
+        return self.tokens if self.based is None else self.based
 
     @property
     def fits(self) -> bool:
@@ -157,7 +155,7 @@ class Plan(NamedTuple):
     @property
     def sent(self) -> Iterator[Message]:
         """The messages that go out, as they came in."""
-        return (self.history.messages[index] for index in self.kept)
+        return map(self.history.messages.__getitem__, self.kept)
 
     @property
     def decisions(self) -> list[Decision]:

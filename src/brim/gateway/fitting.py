@@ -25,7 +25,6 @@ from brim.wire import build_anthropic, openai_responses
 if TYPE_CHECKING:
     from brim.fitter import Fitter, Reading
     from brim.gateway.forms import Form
-    from brim.messages import Message
     from brim.plan import Plan
     from brim.planning import Ask
 
@@ -184,7 +183,7 @@ class Outgoing(NamedTuple):
     @property
     def is_open_ended(self) -> bool:
         """Whether the upstream adds to the prompt what does not stand in the body."""
-        if _runs_there(self.body) or any(map(_has_hidden_file, self.plan.sent)):
+        if _runs_there(self.body) or _has_hidden_file(self.plan):
             return True
         return self.reading.form is openai_responses and openai_responses.refers(self.body)
 
@@ -208,12 +207,14 @@ class Outgoing(NamedTuple):
 def _runs_there(body: Mapping[str, Any]) -> bool:
     """Whether an upstream adds to a prompt by itself: what its own tools find, or a template."""
     kinds = {tool.get("type") for tool in tools_of(body) if isinstance(tool, Mapping)}
-    return bool(kinds - OWN_TOOLS) or any(body.get(key) for key in ADDING)
+    return bool(kinds - OWN_TOOLS) or any(map(body.get, ADDING))
 
 
-def _has_hidden_file(message: Message) -> bool:
-    """Whether a turn names a file that the upstream has or fetches, and brim does not see."""
-    return any(media.kind == "file" and not media.size for media in message.media)
+def _has_hidden_file(plan: Plan) -> bool:
+    """Whether it names a file that the upstream has or fetches, and brim does not see."""
+    return any(
+        media.kind == "file" and not media.size for message in plan.sent for media in message.media
+    )
 
 
 def outgoing(reading: Reading, plan: Plan, asked: Asked, extras: Extras) -> Outgoing:
