@@ -190,6 +190,24 @@ def test_a_grown_conversation_is_continued(make: Any) -> None:
     assert planner_of(make("one", "other", "three"), memory) is not planner
 
 
+def test_the_longest_that_it_begins_with_is_continued() -> None:
+    memory = Memory()
+    with fitter(memory).reading(chat("one"), openai_chat) as short:  # nobody goes on with it
+        long = planner_of(chat("one", "two"), memory)
+    planner_of(chat("four", "five", "six", "seven"), memory)
+    assert planner_of(chat("one", "two", "three"), memory) is long
+    assert planner_of(chat("one", "other"), memory) is short.planner
+
+
+def test_two_that_end_alike_are_both_continued() -> None:
+    memory = Memory()
+    end = "yes", "thanks", "bye"
+    planners = [planner_of(chat(begin, *end), memory) for begin in ("one", "two")]
+    assert planners[0] is not planners[1]
+    for begin, planner in zip(("one", "two"), planners, strict=True):
+        assert planner_of(chat(begin, *end, "more"), memory) is planner
+
+
 def test_what_goes_out_is_continued_too() -> None:
     memory, outputs = Memory(), [*(text(200, seed) for seed in range(6)), "done", "done"]
     fitting = fitter(memory, 1_500)

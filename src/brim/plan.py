@@ -95,7 +95,7 @@ class Note:
 
 
 class Plan(NamedTuple):
-    """What is sent of a history, and why the rest is not. `plan._replace` makes another of it."""
+    """What is sent of a history, and why the rest is not."""
 
     history: History
     length: int
