@@ -53,14 +53,14 @@ def check_depth(value: object) -> None:
 class Key:
     """What decides how a conversation is read and planned, beside what is in it; hashed once."""
 
-    __slots__ = ("_hash", "_value")
+    __slots__ = ("_value", "hashed")
 
     def __init__(self, value: Hashable) -> None:
         self._value = value
-        self._hash = hash(value)
+        self.hashed = hash(value)
 
     def __hash__(self) -> int:
-        return self._hash
+        return self.hashed
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Key) and self._value == other._value)
@@ -96,12 +96,11 @@ class Memory:
 
     def take(self, key: Key, spelling: Sequence[bytes]) -> Conversation | None:
         """The longest conversation that this one begins with; nobody else has it until `put`."""
-        hashed = hash(key)
         with self._lock:
             for size in sorted(self._ends, reverse=True):
                 if size > len(spelling):
                     continue
-                for found in self._ends[size].get(_end(hashed, spelling, size), ()):
+                for found in self._ends[size].get(_end(key, spelling, size), ()):
                     if found.spelling == spelling[:size] and found.key == key:
                         self._remove(found)
                         return found
@@ -109,16 +108,16 @@ class Memory:
 
     def put(self, conversation: Conversation, spelling: Sequence[bytes]) -> None:
         """Remember a conversation as it is now; the oldest are forgotten where it gets too much."""
-        weight = sum(map(len, spelling))
-        if weight > self._heaviest:
+        size = len(spelling)
+        if size != len(conversation.spelling):  # else it was sent once more
+            conversation.spelling, conversation.weight = spelling, sum(map(len, spelling))
+            conversation.end = _end(conversation.key, spelling, size)
+        if conversation.weight > self._heaviest:
             return
-        conversation.spelling, conversation.weight = spelling, weight
-        conversation.end = _end(hash(conversation.key), spelling, len(spelling))
         with self._lock:
-            ends = self._ends.setdefault(len(spelling), {})
-            ends.setdefault(conversation.end, []).append(conversation)
+            self._ends.setdefault(size, {}).setdefault(conversation.end, []).append(conversation)
             self._kept[conversation] = None
-            self._weight += weight
+            self._weight += conversation.weight
             while len(self._kept) > self._most or self._weight > self._heaviest:
                 self._remove(next(iter(self._kept)))
 
@@ -140,8 +139,8 @@ class Memory:
             self._weight = 0
 
 
-def _end(hashed: int, spelling: Sequence[bytes], size: int) -> _End:
-    return hashed, tuple(spelling[max(0, size - _TAIL) : size])
+def _end(key: Key, spelling: Sequence[bytes], size: int) -> _End:
+    return key.hashed, tuple(spelling[max(0, size - _TAIL) : size])
 
 
 _PLAIN: Final = frozenset((str, int, float, bool, type(None)))
