@@ -97,10 +97,10 @@ class Memory:
     def take(self, key: Key, spelling: Sequence[bytes]) -> Conversation | None:
         """The longest conversation that this one begins with; nobody else has it until `put`."""
         with self._lock:
-            for size in sorted(self._ends, reverse=True):
-                if size > len(spelling):
+            for size in range(len(spelling), 0, -1):
+                if (ends := self._ends.get(size)) is None:
                     continue
-                for found in self._ends[size].get(_end(key, spelling, size), ()):
+                for found in ends.get(_end(key, spelling, size), ()):
                     if found.spelling == spelling[:size] and found.key == key:
                         self._remove(found)
                         return found
