@@ -34,9 +34,10 @@ def claim(
     key: Key = KEY,
     model: str = "gpt",
     upstream: str = "main",
+    is_forwarded: bool = False,
 ) -> Claim:
     worst = bill(cost, tokens)
-    return Claim(id, key.id, key.name, key.project, model, upstream, worst, caps)
+    return Claim(id, key.id, key.name, key.project, model, upstream, worst, caps, is_forwarded)
 
 
 def settled(id: str, cost: int, tokens: int = 0) -> Settlement:

@@ -41,7 +41,8 @@ class Model:
             if spent + reserved + claim.worst.amount(cap.unit) > cap.most:
                 return Full(scope, cap, spent, reserved, None)
         former = self.leases.get(claim.id)
-        self.leases[claim.id] = Lease(claim, former is not None and former.is_forwarded)
+        is_forwarded = claim.is_forwarded or (former is not None and former.is_forwarded)
+        self.leases[claim.id] = Lease(claim, is_forwarded)
         self.named |= {counter_name(scope, cap.unit, "total") for scope, cap in claim.caps}
         if is_over:
             self._end(claim.id)

@@ -223,6 +223,29 @@ async def test_once_a_request_was_sent_a_second_claim_by_its_name_is_never_given
     assert await standing(books) == (3, 0)
 
 
+async def test_what_is_sent_as_soon_as_it_is_claimed_is_never_given_back(books: Books) -> None:
+    assert await books.reserve(claim("r", 6, TEN, is_forwarded=True), OVER) is None
+    await books.reserve(claim("s", 3, TEN), LONG)
+    assert await books.reserve(claim("s", 4, TEN, is_forwarded=True), LONG) is None
+    await books.reserve(claim("s", 2, TEN), OVER)
+    await books.sweep()
+    rows = await booked(books)
+    assert {id: (row.state, row.bill) for id, row in rows.items()} == {
+        "r": ("presumed", bill(6)),
+        "s": ("presumed", bill(2)),
+    }
+    assert await standing(books) == (8, 0)
+
+
+async def test_a_claim_that_is_refused_is_not_sent_either(books: Books) -> None:
+    await books.reserve(claim("r", 6, TEN), LONG)
+    full = Full(OWN, Cap(10), 0, 0, None)
+    assert await books.reserve(claim("r", 11, TEN, is_forwarded=True), LONG) == full
+    await books.reserve(claim("r", 6, TEN), OVER)
+    await books.sweep()
+    assert (await booked(books))["r"].state == "refunded"
+
+
 async def test_a_second_claim_is_given_back_where_nothing_was_sent(books: Books) -> None:
     await books.reserve(claim("r", 6, TEN), LONG)
     await books.reserve(claim("r", 6, TEN), OVER)

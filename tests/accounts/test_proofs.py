@@ -241,10 +241,21 @@ class Steps(RuleBasedStateMachine):
     def name(self, id: str) -> str:
         return f"{self.number}-{id}"
 
-    @rule(id=ids, view=views, cost=amounts, which=some.sets(some.integers(0, 3)), is_over=rarely)
-    def reserve(self, id: str, view: int, cost: int, which: set[int], is_over: bool) -> None:
+    @rule(
+        id=ids,
+        view=views,
+        cost=amounts,
+        which=some.sets(some.integers(0, 3)),
+        is_forwarded=some.booleans(),
+        is_over=rarely,
+    )
+    def reserve(
+        self, id: str, view: int, cost: int, which: set[int], is_forwarded: bool, is_over: bool
+    ) -> None:
         caps = [self.caps[index] for index in sorted(which)]
-        asked = claim(self.name(id), cost, *caps, tokens=cost * 9, key=self.key)
+        asked = claim(
+            self.name(id), cost, *caps, tokens=cost * 9, key=self.key, is_forwarded=is_forwarded
+        )
         found = self.runner.run(self.both[view].reserve(asked, OVER if is_over else LONG))
         assert found == self.model.reserve(asked, is_over=is_over)
 

@@ -43,6 +43,7 @@ def bounded(claim: Claim) -> Claim:
         plain(claim.upstream)[:LONGEST],
         worst,
         tuple((plain(scope), cap) for scope, cap in claim.caps),
+        claim.is_forwarded,
     )
 
 

@@ -5,6 +5,7 @@
        │           └─ lease over: charged in full, the row is marked *presumed*
        └─ lease over: given back, the row is marked *refunded*
 
+Who is about to send reserves and forwards in one step, with a claim that says so.
 Every step may come twice, and a settlement may come late: it counts once. A request that was sent
 may have been charged, so a second claim by its name, for a fallback, is as good as sent from its
 beginning: when its lease is over it is charged in full.
@@ -64,6 +65,8 @@ class Claim(NamedTuple):
     caps: tuple[tuple[str, Cap], ...] = ()
     """What has to have room for it, each with its scope: its key's, its project's or that of all.
     All of them have room, or nothing is taken."""
+    is_forwarded: bool = False
+    """It is sent as soon as it is taken: nobody has to come back and say so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,9 +50,12 @@ _REVOKE: Final = (
 _SET_CAPS: Final = (
     "INSERT INTO brim.caps VALUES ($1, $2::json) ON CONFLICT (scope) DO UPDATE SET list = $2::json"
 )
-_RESERVE: Final = (
-    "SELECT * FROM brim.reserve(($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)::brim.claim, "
-    "$13, $14, $15, $16, $17)"
+_CLAIM: Final = "($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)::brim.claim"
+_RESERVE: Final = f"SELECT * FROM brim.reserve({_CLAIM}, $13, $14, $15, $16, $17)"
+# Both in one transaction: how long the lease is, the second one says.
+_RESERVE_AND_FORWARD: Final = (
+    "SELECT r.*, r.refusal IS NULL AND brim.forward($1, $17) AS is_forwarded "
+    f"FROM brim.reserve({_CLAIM}, $13, $14, $15, $16, 60) AS r"
 )
 _COUNTERS: Final = (
     "SELECT c.* FROM brim.counters c, (SELECT brim.clock() AS now) AS t "
@@ -124,8 +127,9 @@ class PostgresBooks:
 
     async def reserve(self, claim: Claim, lease: float) -> Full | Unknown | None:
         who, caps = _who(bounded(claim)), _columns(claim)
+        step = _RESERVE_AND_FORWARD if claim.is_forwarded else _RESERVE
         while True:
-            line = await self._server.line(_RESERVE, *who, *caps, lease)
+            line = await self._server.line(step, *who, *caps, lease)
             assert line is not None
             # Each in a transaction of its own, because it waits for counters that others hold.
             if line["refusal"] == "early":

@@ -210,7 +210,8 @@ def _bill_text(bill: Bill) -> str:
 
 def _claim_words(claim: Claim, lease: float) -> Iterator[str]:
     who = (claim.key, claim.key_name, claim.project, claim.model, claim.upstream)
-    yield from (claim.id, str(lease), claim.key, _bill_text(claim.worst), _list_text(who))
+    state = "forwarded" if claim.is_forwarded else "reserved"
+    yield from (claim.id, str(lease), state, claim.key, _bill_text(claim.worst), _list_text(who))
     for scope, cap in claim.caps:
         yield from (f"{cap.period}/{cap.unit}/{scope}", str(cap.most))
 

@@ -248,7 +248,7 @@ def _take(
         base.execute(_MOVE, (*before[:3], 0, 0, -before.cost, -before.tokens))
     base.execute(_MOVE, (claim.key, claim.project, day, 0, 0, worst.micro_dollars, worst.tokens))
     # What a first upstream was sent may have been charged, though a second one is asked now.
-    forwarded = 0 if before is None else before.forwarded
+    forwarded = claim.is_forwarded or (before is not None and before.forwarded)
     who = (claim.key, claim.key_name, claim.project, claim.model, claim.upstream)
     base.execute(_LEASE, (claim.id, expires, forwarded, now, day, *who, *_figures(worst)))
 

@@ -176,7 +176,7 @@ class Accounts:
         return self.books
 
     async def claim(self, claim: Claim) -> bool:
-        """Set aside what a request may cost. A fault where a cap has no room.
+        """Set aside what a request may cost that goes out now. A fault where a cap has no room.
 
         False where the books are away and it goes out uncounted.
         """
@@ -187,14 +187,6 @@ class Accounts:
             return False
         self._claims[claim.id] = time.monotonic() + self._lease / 3
         return True
-
-    async def forward(self, id: str) -> None:
-        """Note that a request goes out now: from here on it counts. A fault where it must not."""
-        try:
-            if not await self.books.forward(id, self._lease):
-                raise denials.away(OVER)
-        except BooksError as error:
-            self._let_pass(error, id)
 
     def _let_pass(self, error: BooksError, id: str) -> None:
         """Let a request go out uncounted while the books are away, if the settings say so."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -50,7 +49,10 @@ class Charge:
             check_countable(body, form, in_dollars=self._access.has_cap_in("dollars"))
 
     async def claim(self, lane: Lane, out: Outgoing) -> None:
-        """Set aside what this may come to. A fault where it must not be sent."""
+        """Set aside what this may come to: its upstream is reached, and gets it now.
+
+        A fault where it must not be sent.
+        """
         worst = worst_bill(lane, out, is_capped=self.is_capped)
         if worst.is_unpriced and self._access.has_cap_in("dollars"):
             raise _unpriced(lane)
@@ -64,19 +66,14 @@ class Charge:
             lane.upstream.name,
             self._lost + worst if self._lost.tokens else worst,
             access.caps,
+            is_forwarded=True,
         )
-        try:
-            # One that an earlier upstream needed stands, though the books be away by now.
-            self._is_claimed = await self._accounts.claim(claim) or self._is_claimed
-        except asyncio.CancelledError:
-            self._is_claimed = True  # perhaps: then it is given back at once, as nothing was sent
-            raise
+        # Where the books do not come to answer, they may have it all the same: then it is given
+        # back at once, as nothing was sent. What they do not have, they do not settle.
+        was_claimed, self._is_claimed = self._is_claimed, True
+        if not await self._accounts.claim(claim):
+            self._is_claimed = was_claimed  # by an earlier upstream, before the books went away
         self._current = worst
-
-    async def forward(self) -> None:
-        """The upstream is reached, and gets the request now."""
-        if self._is_claimed:
-            await self._accounts.forward(self._record.id)
 
     def lose(self) -> None:
         """Nobody will know what the upstream that was asked took."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
@@ -159,15 +160,11 @@ class Delivery:
     async def _attempt(self, lane: Lane, asked: Asked, query: str) -> Arrived:
         """Send a request, and once more, smaller, if the upstream says that it is too long."""
         out = await self.fitted(lane, asked)
-        if self._charge is not None:
-            await self._charge.claim(lane, out)
         arrived = await self._sent(lane, out, query)
         if arrived.overflow is None or not out.may_shrink:
             return arrived
         try:
             smaller = await self._smaller(lane, asked, out, arrived.overflow)
-            if smaller is not None and self._charge is not None:
-                await self._charge.claim(lane, smaller)  # its answer may be longer
         except BaseException:
             arrived.response.close()
             raise
@@ -248,7 +245,7 @@ class Delivery:
         sent = heads.onward(self._given, own, keyless=keyless)
         path = connection.endpoint.chat_path
         response: Response | None = None
-        sending = Sending(None if self._charge is None else self._charge.forward)
+        sending = Sending(None if self._charge is None else partial(self._charge.claim, lane, out))
         self.under_way = lane, out
         try:
             response = await connection.opened(
