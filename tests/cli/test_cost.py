@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from io import StringIO
@@ -21,7 +20,7 @@ from tests.accounts.claiming import bill
 from tests.cli.office import Office
 
 MONDAY, TUESDAY, FRIDAY = "2026-03-02", "2026-03-03", "2026-03-06"
-UNPRICED = replace(bill(0, tokens=900), is_unpriced=True)
+UNPRICED = bill(0, tokens=900)._replace(is_unpriced=True)
 
 
 @pytest.fixture

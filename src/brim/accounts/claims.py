@@ -26,16 +26,15 @@ By = Literal["day", "key", "project", "model", "upstream", "state"]
 _NOTHING: Final = Usage()
 
 
-@dataclass(frozen=True, slots=True)
-class Bill:
-    """What a request takes: at most, or in the end."""
+class Bill(NamedTuple):
+    """What a request takes: at most, or in the end. Bills add with `+`."""
 
     usage: Usage = _NOTHING
     micro_dollars: int = 0
     is_unpriced: bool = False
     """Nobody knows what it costs; then the micro-dollars are 0, and no cap in dollars holds."""
 
-    def __add__(self, other: Bill) -> Bill:
+    def __add__(self, other: Bill) -> Bill:  # type: ignore[override]  # not as tuples do
         return Bill(
             self.usage + other.usage,
             self.micro_dollars + other.micro_dollars,
