@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from brim.accounts.caps import LARGEST, micro_dollars
 from brim.accounts.claims import Bill, Claim, Settlement
 from brim.gateway.faults import FaultError
-from brim.gateway.pricing import check_countable, worst_bill
+from brim.gateway.pricing import TIER, check_countable, check_tier, worst_bill
 from brim.gateway.starting import DESCRIBED
 
 if TYPE_CHECKING:
@@ -33,20 +33,18 @@ class Charge:
         self._accounts = accounts
         self._access = access
         self._record = record
+        self.is_capped = bool(access.caps)
         self._current = NOTHING
         """What the upstream that is asked now may take."""
         self._lost = NOTHING
         """What earlier ones may have taken: they were sent the request, and nobody knows."""
         self._is_claimed = False
 
-    @property
-    def is_capped(self) -> bool:
-        return bool(self._access.caps)
-
     def check(self, body: Mapping[str, Any], form: Format) -> None:
-        """A fault where nobody can say what a body may come to, and that matters."""
-        if self.is_capped:
-            check_countable(body, form, in_dollars=self._access.has_cap_in("dollars"))
+        """A fault where nobody can say what a body may come to, and a cap would have to know."""
+        check_countable(body, form)
+        if TIER in body and self._access.has_cap_in("dollars"):
+            check_tier(body)
 
     async def claim(self, lane: Lane, out: Outgoing) -> None:
         """Set aside what this may come to: its upstream is reached, and gets it now.
@@ -64,7 +62,7 @@ class Charge:
             access.key.project,
             lane.model,
             lane.upstream.name,
-            self._lost + worst if self._lost.tokens else worst,
+            worst if self._lost is NOTHING else self._lost + worst,
             access.caps,
             is_forwarded=True,
         )
@@ -86,12 +84,12 @@ class Charge:
         if not self._is_claimed:
             return None
         record, bill = self._record, self._lost
-        is_counted = record.is_usage_counted or bool(self._lost.tokens)
+        is_counted = record.is_usage_counted or bill is not NOTHING
         if taken == "known" and record.usage is not None:
             known = _bill(record)
-            if max(known.tokens, known.micro_dollars) > LARGEST:  # nobody believes that
+            if known.tokens > LARGEST or known.micro_dollars > LARGEST:  # nobody believes that
                 known, is_counted = self._current, True
-            bill += known
+            bill = known if bill is NOTHING else bill + known
         return Settlement(record.id, bill, is_counted)
 
 

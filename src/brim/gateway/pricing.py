@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from brim.accounts.claims import Bill
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from brim.usage import Price
     from brim.wire import Format
 
-CHOICES: Final = ("n", "best_of")
+CHOICES: Final = frozenset(("n", "best_of"))
 """How many answers a body asks for."""
 OWN_BOUND: Final = "n_predict"
 """llama.cpp's own name for the length of an answer, which goes before all others there."""
@@ -46,6 +47,9 @@ NAMES: Final = frozenset(
     )
 )
 """All fields of a body that decide what it costs."""
+UNBOUNDED: Final = frozenset(("background", "tools", *HOSTING, *CHOOSING))
+"""Those that may ask for what nobody can bound."""
+_WRITTEN: Final = {name: b'"%s"' % name.encode() for name in NAMES}
 ADDED: Final = 1_000
 """Tokens that a server may add to a prompt by itself."""
 LONGEST: Final = 1 << 40
@@ -54,24 +58,38 @@ LASTING: Final = b'"1h"'
 """How a body asks for a cache that is kept for an hour, which costs twice the prompt."""
 
 
-def check_countable(body: Mapping[str, Any], form: Format, *, in_dollars: bool) -> None:
+def check_countable(body: Mapping[str, Any], form: Format) -> None:
     """A fault where nobody can say what a body may come to; it is for keys with caps."""
-    for name in body:
-        if name not in NAMES and isinstance(name, str) and name.lower() in NAMES:
-            raise _unbounded(f"`{name}` would be taken for `{name.lower()}` by some servers", name)
-    for name in (*form.REPLY_KEYS, OWN_BOUND, *CHOICES):
-        if name in body and body[name] is not None and not _is_number(body[name]):
+    if not "".join(body).islower():  # nearly all bodies have names in small letters only
+        _check_letters(body)
+    for name in sorted(_lengths(form.REPLY_KEYS).union(CHOICES).intersection(body)):
+        if body[name] is not None and not _is_number(body[name]):
             said = f"this key has caps, and `{name}` is not a whole number above 0"
             raise FaultError(400, "invalid_request", said, param=name)
+    if not UNBOUNDED.isdisjoint(body):
+        _check_bounded(body)
+
+
+def _check_letters(body: Mapping[str, Any]) -> None:
+    for name in body:
+        if name not in NAMES and name.lower() in NAMES:
+            raise _unbounded(f"`{name}` would be taken for `{name.lower()}` by some servers", name)
+
+
+def _check_bounded(body: Mapping[str, Any]) -> None:
     if body.get("background"):
         raise _unbounded("an answer in the background tells nobody what it took", "background")
     for name in CHOOSING:
         if body.get(name):
             raise _unbounded(f"with `{name}` the upstream chooses what is asked", name)
-    if in_dollars and body.get(TIER) not in LIST_PRICED:
-        raise _unbounded(f"this `{TIER}` costs more than the price list says", TIER)
     for name in _hosted(body):
         raise _unbounded(f"what `{name}` takes is up to the upstream that runs it", "tools")
+
+
+def check_tier(body: Mapping[str, Any]) -> None:
+    """A fault where a body costs more than the price list says; it is for caps in dollars."""
+    if body.get(TIER) not in LIST_PRICED:
+        raise _unbounded(f"this `{TIER}` costs more than the price list says", TIER)
 
 
 def _hosted(body: Mapping[str, Any]) -> Iterator[str]:
@@ -90,7 +108,7 @@ def _unbounded(why: str, param: str) -> FaultError:
 
 def is_doubled(raw: bytes, body: Mapping[str, Any]) -> bool:
     """Whether a field that costs may stand there twice: brim reads the last, others the first."""
-    return any(raw.count(b'"%s"' % name.encode()) > 1 for name in NAMES if name in body)
+    return any(raw.count(_WRITTEN[name]) > 1 for name in NAMES.intersection(body))
 
 
 def worst_bill(lane: Lane, out: Outgoing, *, is_capped: bool) -> Bill:
@@ -136,18 +154,27 @@ def _doubt(lane: Lane, out: Outgoing) -> int:
 
 def _dearest(price: Price, *, lasting: bool) -> Decimal:
     """The most that a token of the prompt can cost."""
-    known = [rate for rate in (price.input, price.cached, price.written) if rate is not None]
-    if lasting and price.input is not None:
-        known.append(LASTING_RATE * price.input)
-    return max(known, default=Decimal(0))
+    long = LASTING_RATE * price.input if lasting and price.input else None
+    rates = (price.input, price.cached, price.written, long)
+    return max(filter(None, rates), default=Decimal(0))
 
 
 def longest_answer(body: Mapping[str, Any], keys: Sequence[str], reply: int) -> int:
     """Tokens of all answers that a body asks for; where it sets no bound, as much as is kept."""
-    bounds = [body[key] for key in (*keys, OWN_BOUND) if key in body and _is_number(body[key])]
-    choices = [body[key] for key in CHOICES if key in body and _is_number(body[key])]
-    return min(max(bounds, default=reply) * max(choices, default=1), LONGEST)
+    longest = _largest(body, _lengths(keys), reply)
+    return min(longest * _largest(body, CHOICES, 1), LONGEST)
+
+
+@cache
+def _lengths(keys: Sequence[str]) -> frozenset[str]:
+    """The names by which a body of a form says how long an answer may be."""
+    return frozenset((*keys, OWN_BOUND))
+
+
+def _largest(body: Mapping[str, Any], names: frozenset[str], default: int) -> int:
+    """The largest number that a body has by one of these names."""
+    return max(filter(_is_number, map(body.get, names.intersection(body))), default=default)
 
 
 def _is_number(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return type(value) is int and value > 0
