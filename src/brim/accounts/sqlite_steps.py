@@ -12,6 +12,7 @@ one that is missing can be begun at any time, from the ledger and the leases.
 from __future__ import annotations
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -136,20 +137,21 @@ class Moves:
     """What is to change in the counters; what concerns the same ones is written once."""
 
     def __init__(self) -> None:
-        self._sums: dict[tuple[str, str, str], list[int]] = {}
+        self._amounts: defaultdict[tuple[str, str, str], list[tuple[int, int, int, int]]]
+        self._amounts = defaultdict(list)
 
-    def spend(self, held: Held, cost: int, tokens: int) -> None:
-        self._add(held, (cost, tokens, 0, 0))
+    def book(self, held: Held, cost: int, tokens: int) -> None:
+        """A claim came to this, and what it held is free."""
+        self._amounts[held[:3]].append((cost, tokens, -held.cost, -held.tokens))
 
-    def free(self, held: Held) -> None:
-        self._add(held, (0, 0, -held.cost, -held.tokens))
+    def put_right(self, held: Held, cost: int, tokens: int) -> None:
+        """It came to this, and not to what it held, which was booked."""
+        self._amounts[held[:3]].append((cost - held.cost, tokens - held.tokens, 0, 0))
 
     def write(self, base: sqlite3.Connection) -> None:
-        base.executemany(_MOVE, [(*where, *sums) for where, sums in self._sums.items()])
-
-    def _add(self, held: Held, amounts: tuple[int, int, int, int]) -> None:
-        before = self._sums.get(held[:3], (0, 0, 0, 0))
-        self._sums[held[:3]] = [one + more for one, more in zip(before, amounts, strict=True)]
+        moves = self._amounts.items()
+        sums = [(*where, *map(sum, zip(*amounts, strict=True))) for where, amounts in moves]
+        base.executemany(_MOVE, sums)
 
 
 def reserve(
@@ -181,13 +183,10 @@ def renew(base: sqlite3.Connection, ids: Sequence[str], lease: float, now: float
 def settle(base: sqlite3.Connection, settlements: Sequence[Settlement], now: float) -> None:
     moves = Moves()
     for settlement in settlements:
-        bill = settlement.bill
-        values = (*_figures(bill), settlement.is_counted, settlement.id, now)
-        if base.execute(_BOOK, values).rowcount:
-            [ended] = base.execute(_END, (settlement.id,)).fetchall()
-            held = Held(*ended)
-            moves.free(held)
-            moves.spend(held, bill.micro_dollars, bill.tokens)
+        id, bill, is_counted = settlement
+        if base.execute(_BOOK, (*_figures(bill), is_counted, id, now)).rowcount:
+            [ended] = base.execute(_END, (id,)).fetchall()
+            moves.book(Held(*ended), bill.micro_dollars, bill.tokens)
         else:
             _put_right(base, settlement, moves)
     moves.write(base)
@@ -200,31 +199,28 @@ def sweep(base: sqlite3.Connection, now: float) -> int:
         moves = Moves()
         for ended in base.execute(_END_OVER, (now,)).fetchall():
             held = Held(*ended)
-            moves.free(held)
-            moves.spend(held, held.forwarded * held.cost, held.forwarded * held.tokens)
+            moves.book(held, held.forwarded * held.cost, held.forwarded * held.tokens)
         moves.write(base)
     return over
 
 
 def _full(base: sqlite3.Connection, claim: Claim, before: Held | None, now: float) -> Full | None:
     """The first cap without room for a claim, if what it held before were given back."""
-    periods = _periods(int(now // DAY))
+    periods, worst = _periods(int(now // DAY)), claim.worst
     for scope, cap in claim.caps:
-        period = periods[cap.period]
-        spent, reserved = _standing(base, scope, period, cap.unit)
-        reserved -= 0 if before is None else before.within(scope, period, cap.unit)
-        if spent + reserved + claim.worst.amount(cap.unit) > cap.most:
+        where = scope, periods[cap.period], cap.unit
+        spent, reserved = base.execute(_STANDING, where).fetchone() or _begun(base, *where)
+        if before is not None:
+            reserved -= before.within(*where)
+        if spent + reserved + worst.amount(cap.unit) > cap.most:
             return Full(scope, cap, spent, reserved, opens_at(cap.period, now))
     return None
 
 
-def _standing(base: sqlite3.Connection, scope: str, period: str, unit: Unit) -> tuple[int, int]:
-    """What is spent and reserved; a counter that nobody asked for before is begun."""
-    found: tuple[int, int] | None
-    found = base.execute(_STANDING, (scope, period, unit)).fetchone()
-    if found is None:
-        found = _sum(base, "ledger", scope, period, unit), _sum(base, "leases", scope, period, unit)
-        base.execute(_BEGIN, (scope, period, unit, *found))
+def _begun(base: sqlite3.Connection, scope: str, period: str, unit: Unit) -> tuple[int, int]:
+    """A counter that nobody asked for before, with all that it would have counted."""
+    found = _sum(base, "ledger", scope, period, unit), _sum(base, "leases", scope, period, unit)
+    base.execute(_BEGIN, (scope, period, unit, *found))
     return found
 
 
@@ -243,14 +239,15 @@ def _sum(base: sqlite3.Connection, table: str, scope: str, period: str, unit: Un
 def _take(
     base: sqlite3.Connection, claim: Claim, before: Held | None, expires: float, now: float
 ) -> None:
-    day, worst = _periods(int(now // DAY))["day"], claim.worst
+    id, key, key_name, project, model, upstream, worst, _, forwarded = claim
+    day = _periods(int(now // DAY))["day"]
     if before is not None:
         base.execute(_MOVE, (*before[:3], 0, 0, -before.cost, -before.tokens))
-    base.execute(_MOVE, (claim.key, claim.project, day, 0, 0, worst.micro_dollars, worst.tokens))
-    # What a first upstream was sent may have been charged, though a second one is asked now.
-    forwarded = claim.is_forwarded or (before is not None and before.forwarded)
-    who = (claim.key, claim.key_name, claim.project, claim.model, claim.upstream)
-    base.execute(_LEASE, (claim.id, expires, forwarded, now, day, *who, *_figures(worst)))
+        # What a first upstream was sent may have been charged, though a second one is asked now.
+        forwarded = forwarded or bool(before.forwarded)
+    base.execute(_MOVE, (key, project, day, 0, 0, worst.micro_dollars, worst.tokens))
+    who = (key, key_name, project, model, upstream)
+    base.execute(_LEASE, (id, expires, forwarded, now, day, *who, *_figures(worst)))
 
 
 def _put_right(base: sqlite3.Connection, settlement: Settlement, moves: Moves) -> None:
@@ -258,15 +255,14 @@ def _put_right(base: sqlite3.Connection, settlement: Settlement, moves: Moves) -
     if found is None:
         return
     time, *charged = found
-    held, bill = Held(*charged), settlement.bill
-    base.execute(_PUT_RIGHT, (*_figures(bill), settlement.is_counted, time, settlement.id))
-    moves.spend(held, bill.micro_dollars - held.cost, bill.tokens - held.tokens)
+    id, bill, is_counted = settlement
+    base.execute(_PUT_RIGHT, (*_figures(bill), is_counted, time, id))
+    moves.put_right(Held(*charged), bill.micro_dollars, bill.tokens)
 
 
 def _figures(bill: Bill) -> tuple[int, int, int, int, int, bool]:
-    used = bill.usage
-    tokens = (used.input, used.cached, used.output, used.written)
-    return (*tokens, bill.micro_dollars, bill.is_unpriced)
+    used, cost, is_unpriced = bill
+    return used.input, used.cached, used.output, used.written, cost, is_unpriced
 
 
 @lru_cache(maxsize=4)
