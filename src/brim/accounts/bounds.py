@@ -26,24 +26,26 @@ _UNSTORABLE: Final = re.compile("[\0\ud800-\udfff]")
 
 def bounded(claim: Claim) -> Claim:
     """The claim itself, if it can be kept as it is. `InputError` where a cap is not one of its."""
-    for scope, _ in claim.caps:
-        if scope not in (ALL, key_scope(claim.key), project_scope(claim.project)):
-            raise InputError(f"a claim of {claim.key} cannot count against {scope}")
-    worst = bounded_bill(claim.worst)
-    names = f"{claim.id}{claim.key}{claim.key_name}{claim.project}{claim.model}{claim.upstream}"
-    if worst is claim.worst and len(names) <= LONGEST and _is_plain(names):
+    id, key, key_name, project, model, upstream, worst, caps, is_forwarded = claim
+    own = (ALL, key_scope(key), project_scope(project))
+    for scope, _ in caps:
+        if scope not in own:
+            raise InputError(f"a claim of {key} cannot count against {scope}")
+    most = bounded_bill(worst)
+    names = f"{id}{key}{key_name}{project}{model}{upstream}"
+    if most is worst and len(names) <= LONGEST and _is_plain(names):
         return claim
     # What belongs together by its name is not cut: it is brim's own, and short.
     return Claim(
-        plain(claim.id),
-        plain(claim.key),
-        plain(claim.key_name)[:LONGEST],
-        plain(claim.project),
-        plain(claim.model)[:LONGEST],
-        plain(claim.upstream)[:LONGEST],
-        worst,
-        tuple((plain(scope), cap) for scope, cap in claim.caps),
-        claim.is_forwarded,
+        plain(id),
+        plain(key),
+        plain(key_name)[:LONGEST],
+        plain(project),
+        plain(model)[:LONGEST],
+        plain(upstream)[:LONGEST],
+        most,
+        tuple((plain(scope), cap) for scope, cap in caps),
+        is_forwarded,
     )
 
 
@@ -57,12 +59,12 @@ def bounded_settlements(settlements: Sequence[Settlement]) -> list[Settlement]:
 
 
 def bounded_bill(bill: Bill) -> Bill:
-    used = bill.usage
-    numbers = (used.input, used.cached, used.output, used.written, bill.micro_dollars)
+    used, cost, is_unpriced = bill
+    numbers = (used.input, used.cached, used.output, used.written, cost)
     if min(numbers) >= 0 and max(numbers) <= BEYOND:
         return bill
     *tokens, cost = (min(max(number, 0), BEYOND) for number in numbers)
-    return Bill(Usage(*tokens), cost, bill.is_unpriced)
+    return Bill(Usage(*tokens), cost, is_unpriced)
 
 
 def plain(text: str) -> str:

@@ -90,7 +90,7 @@ class SqliteBooks:
         return [_key(row) for row in rows]
 
     async def access(self, hashed: str) -> Access | None:
-        base, _ = await self._ready()
+        base = await self._ready()
         try:
             rows = base.execute(_ACCESS, (hashed,)).fetchall()
         except sqlite3.Error as error:
@@ -173,8 +173,11 @@ class SqliteBooks:
     # The file
 
     async def _write(self, work: Work[T]) -> T:
-        _, turns = await self._ready()
-        return await turns.ask(work)
+        if self._turns is None:
+            await self.open()
+        self._look()
+        assert self._turns is not None
+        return await self._turns.ask(work)
 
     async def _read(self, statement: str, *values: object) -> list[Any]:
         return await self._in_thread(lambda base: base.execute(statement, values).fetchall())
@@ -194,23 +197,24 @@ class SqliteBooks:
         except sqlite3.Error as error:
             raise self._said(error) from None
 
-    async def _ready(self) -> tuple[sqlite3.Connection, Turns]:
+    async def _ready(self) -> sqlite3.Connection:
         if self._base is None:
             await self.open()
+        self._look()
         assert self._base is not None
-        assert self._turns is not None
-        now = time.monotonic()
-        if now - self._seen_at > SEEN:
-            self._check_file()
-            self._seen_at = now
-        return self._base, self._turns
+        return self._base
 
-    def _check_file(self) -> None:
+    def _look(self) -> None:
+        """See every now and then whether the file is still in its place."""
+        now = time.monotonic()
+        if now - self._seen_at <= SEEN:
+            return
         if self._inode_there() != self._inode:
             raise BooksAwayError(
                 f"{self.path} is gone, or another file has come to its place. Bring it back; only "
                 "a restart takes another."
             )
+        self._seen_at = now
 
     def _inode_there(self) -> tuple[int, int] | None:
         try:

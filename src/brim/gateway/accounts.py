@@ -181,10 +181,13 @@ class Accounts:
         False where the books are away and it goes out uncounted.
         """
         try:
-            await self._reserve(claim)
+            refused = await self._opened().reserve(claim, self._lease)
+            if refused is not None:
+                await self._insist(claim, refused)
         except BooksError as error:
             self._let_pass(error, claim.id)
             return False
+        self._note_back()
         self._claims[claim.id] = time.monotonic() + self._lease / 3
         return True
 
@@ -195,22 +198,21 @@ class Accounts:
             raise denials.away() from None
         log.warning("uncounted", extra={"told": {"id": id}})
 
-    async def _reserve(self, claim: Claim) -> None:
-        books = self._opened()
-        refused = await books.reserve(claim, self._lease)
+    async def _insist(self, claim: Claim, refused: Full | Unknown | None) -> None:
+        """Claim once more, where that may help. A fault where it does not."""
         if isinstance(refused, Full):
             # What is over but not booked yet still holds what it claimed.
             self.take_down()
             if self._waiting or self._booking.locked():
                 await self._settle_all()
-                refused = await books.reserve(claim, self._lease)
+                refused = await self.books.reserve(claim, self._lease)
         if isinstance(refused, Full):
             amount = claim.worst.amount(refused.cap.unit)
             raise denials.no_room(refused, amount, claim.key_name)
         if isinstance(refused, Unknown):
-            lives = any(key.id == claim.key and key.revoked is None for key in await books.keys())
+            keys = await self.books.keys()
+            lives = any(key.id == claim.key and key.revoked is None for key in keys)
             raise denials.away(OVER) if lives else denials.stranger(REVOKED)
-        self._note_back()
 
     def settle(self, settlements: Iterable[Settlement]) -> None:
         """Book what requests came to, soon."""

@@ -54,16 +54,16 @@ class Charge:
         worst = worst_bill(lane, out, is_capped=self.is_capped)
         if worst.is_unpriced and self._access.has_cap_in("dollars"):
             raise _unpriced(lane)
-        access, record = self._access, self._record
+        key = self._access.key
         claim = Claim(
-            record.id,
-            access.key.id,
-            access.key.name,
-            access.key.project,
+            self._record.id,
+            key.id,
+            key.name,
+            key.project,
             lane.model,
             lane.upstream.name,
             worst if self._lost is NOTHING else self._lost + worst,
-            access.caps,
+            self._access.caps,
             is_forwarded=True,
         )
         # Where the books do not come to answer, they may have it all the same: then it is given
