@@ -103,8 +103,11 @@ def price(model: str, provider: str | None = None, *, tokens: int = 0) -> Price 
     """
     if (own := _own.find(model)) is not None:
         return own
-    found = _listed(model, provider, date.today())  # noqa: DTZ011 - prices change by the day
-    return next((price for start, price in found if tokens > start or not start), None)
+    today = date.today()  # noqa: DTZ011 - prices change by the day
+    for start, listed in _listed(model, provider, today):
+        if tokens > start or not start:
+            return listed
+    return None
 
 
 @lru_cache(maxsize=256)

@@ -17,7 +17,7 @@ import httpx
 import pytest
 from aiohttp import web
 
-from brim.accounts.claims import Claim, Row, Settlement
+from brim.accounts.claims import Claim, Full, Row, Settlement, Unknown
 from brim.accounts.sqlite_books import SqliteBooks
 from brim.errors import BooksAwayError
 from brim.gateway.accounts import Accounts
@@ -269,6 +269,39 @@ def test_one_that_worked_and_died_on_a_kept_connection_is_not_asked_again(
     assert asyncio.run(work()) == 3 + 1
     assert [row.bill.micro_dollars for row in ledger()] == [COST] * 3 + [WORST]
     assert standing() == {"key dollars": (3 * COST + WORST, 0)}
+
+
+def test_what_goes_out_again_because_a_kept_connection_was_closed_counts_once(
+    anna: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserve, claimed = SqliteBooks.reserve, []
+
+    async def reserving(books: SqliteBooks, claim: Claim, lease: float) -> Full | Unknown | None:
+        claimed.append(claim.id)
+        return await reserve(books, claim, lease)
+
+    monkeypatch.setattr(SqliteBooks, "reserve", reserving)
+
+    async def work() -> None:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            if request.path == CHAT and upstream.paths.count(CHAT) == 2:
+                assert request.transport is not None
+                request.transport.abort()
+            raw = reporting(prompt_tokens=HI, completion_tokens=2).raw
+            return web.Response(body=raw, content_type="application/json")
+
+        async with serving(answer) as upstream:
+            with running(priced(upstream.url)) as gateway:
+                for _ in range(2):
+                    answered = await asyncio.to_thread(say_hi, gateway, anna)
+                    assert answered.status_code == 200
+            assert upstream.paths.count(CHAT) == 3
+
+    asyncio.run(work())
+    rows = ledger()
+    assert [row.bill.micro_dollars for row in rows] == [COST, COST]
+    assert claimed == [rows[0].id, rows[1].id, rows[1].id]
+    assert standing() == {"key dollars": (2 * COST, 0)}
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])

@@ -187,7 +187,8 @@ class Accounts:
         except BooksError as error:
             self._let_pass(error, claim.id)
             return False
-        self._note_back()
+        if self.is_away:
+            self._note_back()
         self._claims[claim.id] = time.monotonic() + self._lease / 3
         return True
 

@@ -29,6 +29,7 @@ UNKNOWN: Final = 1.0
 MOST_KNOWN: Final = 10_000
 SHOWN: Final = frozenset((b"x-api-key", b"authorization", b"api-key"))
 """Where clients put their key."""
+_UNSEEN: Final = (0.0, None)
 
 
 class Admission:
@@ -57,9 +58,8 @@ class Admission:
         if secret is None:
             raise denials.stranger("show a key of this gateway, as `Authorization: Bearer brim-…`")
         name = hashed(secret)
-        until, access = self._known.get(name, (0.0, None))
-        is_stranger = access is None and name in self._known
-        if time.monotonic() >= until or (anew and not is_stranger):
+        until, access = self._known.get(name, _UNSEEN)
+        if time.monotonic() >= until or (anew and access is not None):
             access = await self._looked_up(name, access)
         if access is None:
             raise denials.stranger(REVOKED)

@@ -15,7 +15,7 @@ from brim import wire
 from brim.errors import BrimError, ContextOverflowError, ProviderError
 from brim.gateway import bodies, heads
 from brim.gateway.faults import FaultError
-from brim.gateway.fitting import Fitting
+from brim.gateway.fitting import Extras, Fitting
 from brim.gateway.limits import LARGE
 from brim.gateway.watching import Opening, judged, masked, secret_of
 from brim.overflow import overflow_of
@@ -197,7 +197,8 @@ class Delivery:
             extras = extras._replace(cache_marks=marks)
         if self._charge is not None and self._charge.is_capped:
             self._charge.check(asked.body, asked.form.wire)
-            extras = extras._replace(reply_key=lane.upstream.reply_key(asked.form))
+            reply_key = lane.upstream.reply_key(asked.form)
+            extras = Extras(extras.cache_marks, extras.stream_usage, reply_key)
         policy, least, reported = self._policy(lane), wire.least_reply(asked.body), None
         fitter = lane.fitter(policy, least)
         if refusal is not None:
