@@ -80,17 +80,23 @@ def test_so_may_a_file_that_only_the_upstream_has() -> None:
         assert posted(gateway.url, CHAT, body, bearing(roomy)).status_code == 200
 
 
-def test_of_a_field_that_stands_there_twice_only_what_was_claimed_is_sent() -> None:
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("second", ["max_tokens", "max_tok\\u0065ns"])
+def test_of_a_field_that_stands_there_twice_only_what_was_claimed_is_sent(
+    second: str, is_streamed: bool
+) -> None:
     capped = secret_of("anna", "5/day")
     raw = (
-        b'{"max_tokens": 100000, "model": "gpt-4o", "max_tokens": 10, '
-        b'"messages": [{"role": "user", "content": "hi"}]}'
-    )
+        f'{{"max_tokens": 100000, "model": "gpt-4o", "{second}": 10, '
+        f'"stream": {"true" if is_streamed else "false"}, '
+        '"messages": [{"role": "user", "content": "hi"}]}'
+    ).encode()
     with before() as (gateway, provider):
         assert posted(gateway.url, CHAT, raw, bearing(capped)).status_code == 200
         (asked,) = provider.requests
-        assert asked.raw.count(b"max_tokens") == 1
+        assert asked.raw.count(b"max_tok") == 1
         assert asked.body["max_tokens"] == 10
+    assert not only_row().is_counted  # a stream was asked for its usage as well
 
 
 def test_a_cache_that_is_kept_for_an_hour_is_claimed_at_twice_the_price() -> None:

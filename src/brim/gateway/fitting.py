@@ -225,16 +225,14 @@ def outgoing(reading: Reading, plan: Plan, asked: Asked, extras: Extras) -> Outg
     if extras.cache_marks and form is MESSAGES:
         body = marked(body, plan)
     unchanged = asked.raw if body is reading.body else None
+    if extras.reply_key is not None and unchanged is not None and is_doubled(unchanged, body):
+        unchanged = None
     hides = form is CHAT and extras.stream_usage and bodies.streams(body)
     hides = hides and not bodies.asks_for_usage(body)
     if hides:
         body, unchanged = bodies.with_usage(body, unchanged)
-    if extras.reply_key is not None:
-        if unchanged is not None and is_doubled(unchanged, body):
-            unchanged = None
-        if not _says_how_long(body, form):
-            reply = plan.budget.reply
-            body, unchanged = bodies.with_number(body, unchanged, extras.reply_key, reply)
+    if extras.reply_key is not None and not _says_how_long(body, form):
+        body, unchanged = bodies.with_number(body, unchanged, extras.reply_key, plan.budget.reply)
     raw = bodies.written(body) if unchanged is None else unchanged
     return Outgoing(raw, body, plan, reading, hides)
 

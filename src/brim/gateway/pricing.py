@@ -8,6 +8,7 @@ to cost stands in the tables here.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import cache
@@ -50,6 +51,8 @@ NAMES: Final = frozenset(
 UNBOUNDED: Final = frozenset(("background", "tools", *HOSTING, *CHOOSING))
 """Those that may ask for what nobody can bound."""
 _WRITTEN: Final = {name: b'"%s"' % name.encode() for name in NAMES}
+_SPELLED_OUT: Final = re.compile(rb"\\u00(?:[67]|5[fF])")
+"""A small letter or `_` as no library writes it, so that a name does not look like itself."""
 ADDED: Final = 1_000
 """Tokens that a server may add to a prompt by itself."""
 LONGEST: Final = 1 << 40
@@ -108,6 +111,8 @@ def _unbounded(why: str, param: str) -> FaultError:
 
 def is_doubled(raw: bytes, body: Mapping[str, Any]) -> bool:
     """Whether a field that costs may stand there twice: brim reads the last, others the first."""
+    if b"\\u00" in raw and _SPELLED_OUT.search(raw):
+        return True
     return any(raw.count(_WRITTEN[name]) > 1 for name in NAMES.intersection(body))
 
 
