@@ -31,6 +31,7 @@ from tests.gateway.accounts import (
     WORST,
     bearing,
     before,
+    dollars,
     ledger,
     only_row,
     priced,
@@ -361,6 +362,18 @@ def test_neither_does_who_is_refused_because_the_books_did_not_come_to_answer(
             assert say_hi(gateway, anna).status_code == 503
         assert not provider.requests
     assert settled(only_row()) == 0
+
+
+def test_what_a_cap_has_no_room_for_leaves_nothing_to_settle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    secret, settled = secret_of("anna", dollars(WORST - 1)), []
+    monkeypatch.setattr(Accounts, "settle", lambda _, settlements: settled.extend(settlements))
+    with before() as (gateway, provider):
+        assert say_hi(gateway, secret).status_code == 429
+        assert not provider.requests
+    assert settled == []
+    assert ledger() == []
 
 
 def test_what_was_shrunk_and_sent_again_has_one_row(anna: str) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from brim.accounts.caps import LARGEST, micro_dollars
 from brim.accounts.claims import Bill, Claim, Settlement
+from brim.gateway.denials import AwayError
 from brim.gateway.faults import FaultError
 from brim.gateway.pricing import TIER, check_countable, check_tier, worst_bill
 from brim.gateway.starting import DESCRIBED
@@ -66,11 +68,12 @@ class Charge:
             self._access.caps,
             is_forwarded=True,
         )
-        # Where the books do not come to answer, they may have it all the same: then it is given
-        # back at once, as nothing was sent. What they do not have, they do not settle.
-        was_claimed, self._is_claimed = self._is_claimed, True
-        if not await self._accounts.claim(claim):
-            self._is_claimed = was_claimed  # by an earlier upstream, before the books went away
+        try:
+            # One that an earlier upstream needed stands, though the books be away by now.
+            self._is_claimed = await self._accounts.claim(claim) or self._is_claimed
+        except (asyncio.CancelledError, AwayError):
+            self._is_claimed = True  # perhaps: then it is given back at once, as nothing was sent
+            raise
         self._current = worst
 
     def lose(self) -> None:

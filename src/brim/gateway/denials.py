@@ -18,12 +18,16 @@ OVER: Final = "the claim of this request ran out before it could be sent; try ag
 AWAY: Final = "the books of keys and caps cannot be reached; try again soon"
 
 
+class AwayError(FaultError):
+    """The books did not come to answer; what they were asked for may be done all the same."""
+
+
 def stranger(said: str) -> FaultError:
     return FaultError(401, "invalid_api_key", said, headers={"www-authenticate": "Bearer"})
 
 
-def away(said: str = AWAY) -> FaultError:
-    return FaultError(503, "books_away", said, headers={"retry-after": "2"})
+def away(said: str = AWAY) -> AwayError:
+    return AwayError(503, "books_away", said, headers={"retry-after": "2"})
 
 
 def no_room(full: Full, amount: int, key: str) -> FaultError:
