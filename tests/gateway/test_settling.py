@@ -39,6 +39,7 @@ from tests.gateway.accounts import (
     secret_of,
     standing,
     standing_in,
+    with_gateway,
 )
 from tests.gateway.asking import CHAT, LONG, PATHS, body_of, connected, eventually, head
 from tests.gateway.running import Running, running
@@ -347,21 +348,34 @@ def test_who_hangs_up_before_it_was_sent_pays_nothing(
     assert settled(only_row()) == 0
 
 
-def test_neither_does_who_is_refused_because_the_books_did_not_come_to_answer(
-    anna: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def _unheard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Books that take claims, and go away before they can say so."""
     reserve = SqliteBooks.reserve
 
     async def unheard(books: SqliteBooks, claim: Claim, lease: float) -> None:
         await reserve(books, claim, lease)
         raise BooksAwayError("the line broke")
 
+    monkeypatch.setattr(SqliteBooks, "reserve", unheard)
+
+
+@pytest.mark.usefixtures("_unheard")
+def test_neither_does_who_is_refused_because_the_books_did_not_come_to_answer(anna: str) -> None:
     with before() as (gateway, provider):
-        with monkeypatch.context() as patched:
-            patched.setattr(SqliteBooks, "reserve", unheard)
-            assert say_hi(gateway, anna).status_code == 503
+        assert say_hi(gateway, anna).status_code == 503
         assert not provider.requests
     assert settled(only_row()) == 0
+
+
+@pytest.mark.usefixtures("_unheard")
+def test_who_is_let_pass_because_they_did_not_pays_what_it_came_to(anna: str) -> None:
+    with (
+        Scripted("Hello.") as provider,
+        running(with_gateway(priced(provider.url), store_away="allow")) as gateway,
+    ):
+        assert say_hi(gateway, anna).status_code == 200
+    assert settled(only_row()) == COST
 
 
 def test_what_a_cap_has_no_room_for_leaves_nothing_to_settle(

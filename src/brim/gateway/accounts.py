@@ -178,15 +178,17 @@ class Accounts:
     async def claim(self, claim: Claim) -> bool:
         """Set aside what a request may cost that goes out now. A fault where a cap has no room.
 
-        False where the books are away and it goes out uncounted.
+        False where the books are away and it goes out uncounted. When they go away, what they
+        were just asked for may be done all the same: so it is settled, and counts if they have it.
         """
+        was_away = self.is_away
         try:
             refused = await self._opened().reserve(claim, self._lease)
             if refused is not None:
                 await self._insist(claim, refused)
         except BooksError as error:
             self._let_pass(error, claim.id)
-            return False
+            return not was_away
         if self.is_away:
             self._note_back()
         self._claims[claim.id] = time.monotonic() + self._lease / 3
