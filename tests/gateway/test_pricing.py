@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -106,5 +107,7 @@ def test_a_cache_that_is_kept_for_an_hour_is_claimed_at_twice_the_price() -> Non
     with before() as (gateway, _):
         content["cache_control"] = {"type": "ephemeral", "ttl": "1h"}
         assert posted(gateway.url, MESSAGES, body, anna).status_code == 429
+        hidden = json.dumps(body).replace('"1h"', r'"\u0031h"').encode()
+        assert posted(gateway.url, MESSAGES, hidden, anna).status_code == 429
         content["cache_control"] = {"type": "ephemeral"}
         assert posted(gateway.url, MESSAGES, body, anna).status_code == 200

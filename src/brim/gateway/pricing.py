@@ -51,8 +51,8 @@ NAMES: Final = frozenset(
 UNBOUNDED: Final = frozenset(("background", "tools", *HOSTING, *CHOOSING))
 """Those that may ask for what nobody can bound."""
 _WRITTEN: Final = {name: b'"%s"' % name.encode() for name in NAMES}
-_SPELLED_OUT: Final = re.compile(rb"\\u00(?:[67]|5[fF])")
-"""A small letter or `_` as no library writes it, so that a name does not look like itself."""
+_SPELLED_OUT: Final = re.compile(rb"\\u00(?:3[0-9]|5[fF]|[67])")
+"""A digit, `_` or a small letter as no library writes it, so that a word hides what it is."""
 ADDED: Final = 1_000
 """Tokens that a server may add to a prompt by itself."""
 LONGEST: Final = 1 << 40
@@ -110,7 +110,10 @@ def _unbounded(why: str, param: str) -> FaultError:
 
 
 def is_doubled(raw: bytes, body: Mapping[str, Any]) -> bool:
-    """Whether a field that costs may stand there twice: brim reads the last, others the first."""
+    """Whether a field that costs may stand there twice: brim reads the last, others the first.
+
+    So it may where words hide what they are, and `LASTING` too.
+    """
     if b"\\u00" in raw and _SPELLED_OUT.search(raw):
         return True
     return any(raw.count(_WRITTEN[name]) > 1 for name in NAMES.intersection(body))
