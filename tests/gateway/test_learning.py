@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from brim.config import UpstreamConfig
@@ -290,6 +290,7 @@ def fitted(lane: Lane, turns: int) -> Outgoing:
 
 
 @pytest.mark.parametrize("model", ["gpt-4o", "m"])
+@example(happened=[(13, Overflow(1_648, None)), (9, Overflow(None, None))])
 @given(happened=happenings)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_no_limit_falls_below_what_was_answered_nor_far_without_a_number(
@@ -307,4 +308,4 @@ def test_no_limit_falls_below_what_was_answered_nor_far_without_a_number(
             lane.report(out, told)
         budget = lane.fitter("steady").budget
         assert budget.window >= lane.accepted
-        assert budget.window >= 4_000 or budget.window == lane.target.calibration.window
+        assert budget.window >= (lane.target.calibration.window or 8_000) // 2
