@@ -1,7 +1,8 @@
 """Tokenizers of packages that may be installed: open vocabularies, and files of one's own.
 
 splintr carries the vocabularies of the open families in its wheel. The package `tokenizers` reads
-the `tokenizer.json` that lies beside a model's weights. Neither is needed for the OpenAI families.
+the `tokenizer.json` that lies beside a model's weights. The OpenAI families need neither, though
+splintr makes them faster (`packed.py`).
 """
 
 from __future__ import annotations
@@ -35,9 +36,14 @@ class InstalledTokenizer:
     def _plain(self, text: str) -> str:
         try:
             text.encode()
-        except UnicodeEncodeError:  # half of a character; a server would not get it either
-            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        except UnicodeEncodeError:
+            text = mended(text)
         return _composed(text) if self._normalized else text
+
+
+def mended(text: str) -> str:
+    """A text without halves of characters, as a server would get it."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _composed(text: str) -> str:
