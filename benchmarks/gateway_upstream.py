@@ -20,6 +20,9 @@ from typing import Any, TypeAlias, cast
 
 import uvloop
 
+BACKLOG = 2_048
+"""Connections that wait to be taken: of hundreds at once, some would else be tried again a second
+later, and nobody's stream would be to blame."""
 DELTAS = 30
 WORDS = "of the conversation, "
 TEXT = WORDS * 12
@@ -211,7 +214,9 @@ class Connection(asyncio.Protocol):
 
 
 async def serve(port: int) -> None:
-    server = await asyncio.get_running_loop().create_server(Connection, "127.0.0.1", port)
+    server = await asyncio.get_running_loop().create_server(
+        Connection, "127.0.0.1", port, backlog=BACKLOG
+    )
     await server.serve_forever()
 
 
