@@ -503,6 +503,43 @@ def test_a_server_that_says_only_that_it_goes_on_is_silent(run: Loop) -> None:
     run(work())
 
 
+@pytest.mark.parametrize("pause", ["before the body", "in the body"])
+def test_a_server_may_take_its_time_again_after_each_word(pause: str, run: Loop) -> None:
+    async def talk(call: Call) -> None:
+        await call.asked()
+        head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+        words = [head, *[b"1\r\na\r\n"] * 4, b"0\r\n\r\n"]
+        if pause == "in the body":
+            words[:2] = [head + words[1]]
+        for word in words:
+            await asyncio.sleep(0.3)
+            await call.say(word)
+
+    async def work() -> None:
+        async with listening(talk) as server, to(server, timeout=0.5) as asking:
+            assert await asked(asking) == (200, b"aaaa")
+
+    run(work())
+
+
+def test_what_comes_without_telling_anything_is_silence(run: Loop) -> None:
+    """Bytes of a chunk's size, for ever."""
+
+    async def talk(call: Call) -> None:
+        await call.asked()
+        await call.say(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n1;")
+        while True:
+            await call.say(b"x")
+            await asyncio.sleep(0.05)
+
+    async def work() -> None:
+        async with listening(talk) as server, to(server, timeout=0.3) as asking:
+            with pytest.raises(ProviderTimeoutError):
+                await asyncio.wait_for(asked(asking), 5)
+
+    run(work())
+
+
 @pytest.mark.parametrize("case", ["what goes on at once", "a head alone", "chunks"])
 def test_a_connection_may_be_idle_for_longer_than_a_server_may_be_silent(
     case: str, run: Loop

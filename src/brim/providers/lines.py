@@ -98,14 +98,17 @@ class Line(ResponseHandler):
 
     _requests = 0
     _sent_at = 0.0
-    _is_heard = False
+    _heard_at = 0.0
+    """When something came last; when the request was sent, as long as nothing did."""
     _unsent = 0
-    """Bytes that waited for the server when it was last found silent."""
+    """Bytes that waited for the server when its time was last over."""
+    _told = -1
+    """Bytes of the answer that were there then."""
 
     def send(self, head: bytes, body: bytes | None, sending: Sending) -> None:
         self._requests += 1
-        self._sent_at = time.monotonic()
-        self._is_heard = False
+        self._unsent, self._told = 0, -1
+        self._sent_at = self._heard_at = time.monotonic()
         transport = self.transport
         # What a server said unasked would be taken for the answer to this request.
         if transport is None or transport.is_closing() or self._buffer:
@@ -113,6 +116,7 @@ class Line(ResponseHandler):
         sending.is_sent = True
         transport.writelines((head, body) if body else (head,))
         self.start_timeout()
+        self._sent_at = self._heard_at
 
     async def answer(self, held: aiohttp.connector.Connection) -> Response:
         while True:
@@ -122,23 +126,39 @@ class Line(ResponseHandler):
             if not self._buffer:
                 self.start_timeout()  # what came was no answer, but has stopped the clock
 
-    def data_received(self, data: bytes) -> None:
-        if data:  # there is none when somebody reads what came before
-            self._is_heard = True
-        super().data_received(data)
-
     def resume_writing(self) -> None:
         super().resume_writing()
         if self._read_timeout_handle is not None:
             self.start_timeout()  # a server's time begins when it has the request
 
+    def _reschedule_timeout(self) -> None:
+        # The library sets a timer for everything that comes. One is enough, if it looks back.
+        self._heard_at = time.monotonic()
+        if self._read_timeout_handle is None:
+            super()._reschedule_timeout()
+
     def _on_read_timeout(self) -> None:
-        unsent = 0 if self.transport is None else self.transport.get_write_buffer_size()
-        if unsent and unsent != self._unsent:
-            self._unsent = unsent
-            self.start_timeout()  # who still takes the request is not silent
+        self._read_timeout_handle = None
+        wait = self._heard_at + (self._read_timeout or 0.0) - time.monotonic()
+        if self._takes_on():
+            self.start_timeout()
+        elif wait > 0 and self._tells_on():
+            self._read_timeout_handle = self._loop.call_later(wait, self._on_read_timeout)
         else:
             super()._on_read_timeout()
+
+    def _takes_on(self) -> bool:
+        """Whether the server has taken more of the request since this was last asked."""
+        before = self._unsent
+        self._unsent = 0 if self.transport is None else self.transport.get_write_buffer_size()
+        return bool(self._unsent) and self._unsent != before
+
+    def _tells_on(self) -> bool:
+        """The same for the answer: what comes may be chunks that never end."""
+        if self._payload is None:
+            return True
+        before, self._told = self._told, self._payload.total_bytes
+        return self._told != before
 
     def eof_received(self) -> None:
         super().eof_received()
@@ -147,17 +167,22 @@ class Line(ResponseHandler):
 
     def close(self) -> None:
         """Hang up at once, whatever is not sent yet; who reads an answer is told."""
-        transport, content = self.transport, self._payload
-        if transport is not None:
-            transport.abort()
+        content = self._payload
+        if self.transport is not None:
+            self.transport.abort()
         super().close()
-        if content is not None and not content.is_eof() and content.exception() is None:
-            content.set_exception(aiohttp.ClientConnectionError("it was closed here"))
+        _break_off(content, aiohttp.ClientConnectionError("it was closed here"))
+
+    def set_exception(self, exc: BaseException, *args: Any, **kwargs: Any) -> None:
+        """End it with an error; who reads an answer is told of that too."""
+        super().set_exception(exc, *args, **kwargs)
+        known = exc if isinstance(exc, aiohttp.ClientError) else aiohttp.ClientPayloadError()
+        _break_off(self._payload, known)
 
     def was_stale(self) -> bool:
         """Whether the server had closed it before it read the request that breaks now."""
         is_quick = time.monotonic() - self._sent_at < QUICK
-        return self._requests > 1 and not self._is_heard and is_quick
+        return self._requests > 1 and self._heard_at == self._sent_at and is_quick
 
 
 class Lines(aiohttp.TCPConnector):
@@ -214,6 +239,11 @@ class Lines(aiohttp.TCPConnector):
             return await self.connect(self._way, [], self._timeout)
         except TimeoutError as error:
             raise aiohttp.ConnectionTimeoutError("nobody answers") from error
+
+
+def _break_off(content: aiohttp.StreamReader | None, error: Exception) -> None:
+    if content is not None and not content.is_eof() and content.exception() is None:
+        content.set_exception(error)
 
 
 def encoded_heads(headers: Mapping[str, str]) -> list[Head]:

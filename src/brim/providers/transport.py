@@ -370,11 +370,7 @@ class Connection:
         """The next bytes; none at the end."""
         content = response.content
         try:
-            if (there := content.read_nowait()) or content.at_eof():
-                return there
-            # The library's own time-out does not end the wait for chunks that it could not read.
-            async with asyncio.timeout(self.endpoint.timeout):
-                return await content.readany()
+            return await content.readany()
         except (aiohttp.ClientError, OSError) as error:
             raise self._broken(error) from error
 
