@@ -183,7 +183,7 @@ def small(bench: Bench) -> Table:
 
 
 def caps(bench: Bench) -> Table:
-    """The same with caps: two writes before each request is sent, and its row after."""
+    """The same with caps: a claim before each request is sent, and its row after."""
     relay, *capped = (server.name for server in bench.servers)
     rows: list[dict[str, Cell]] = []
     for number in (1, 32, 256):

@@ -120,6 +120,12 @@ class Plan(NamedTuple):
     based: int | None = None
     """What it takes by what the server reported of the request before, and what came since."""
 
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
     @property
     def limit(self) -> int:
         """What may be sent: less a margin, but for what the server itself has counted."""

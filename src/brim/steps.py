@@ -132,10 +132,6 @@ class History:
         start, stop = self.units[unit].start, self.units[unit].last + 1
         return [i for i in range(start, stop) if self.unit_of[i] == unit]
 
-    def unit_end(self, unit: int) -> int:
-        """Where the next unit begins, or the history ends."""
-        return self.units[unit + 1].start if unit + 1 < len(self.units) else len(self.messages)
-
     def systems_between(self, start: int, stop: int) -> list[int]:
         return self.systems[bisect_left(self.systems, start) : bisect_left(self.systems, stop)]
 

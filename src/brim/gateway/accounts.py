@@ -178,28 +178,36 @@ class Accounts:
     async def claim(self, claim: Claim) -> bool:
         """Set aside what a request may cost that goes out now. A fault where a cap has no room.
 
-        False where the books are away and it goes out uncounted. When they go away, what they
-        were just asked for may be done all the same: so it is settled, and counts if they have it.
+        False where the books are away and it goes out uncounted. The one over which they go away
+        may be taken all the same: it is settled, and counts if they have it.
         """
         was_away = self.is_away
         try:
-            refused = await self._opened().reserve(claim, self._lease)
-            if refused is not None:
-                await self._insist(claim, refused)
+            await (self._reserve_again(claim) if was_away else self._reserve(claim))
         except BooksError as error:
-            self._let_pass(error, claim.id)
+            self._let_pass(error, claim.id, was_away)
             return not was_away
-        if self.is_away:
-            self._note_back()
         self._claims[claim.id] = time.monotonic() + self._lease / 3
         return True
 
-    def _let_pass(self, error: BooksError, id: str) -> None:
+    def _let_pass(self, error: BooksError, id: str, was_away: bool) -> None:
         """Let a request go out uncounted while the books are away, if the settings say so."""
         self._note_away(error)
         if self.refuses or not isinstance(error, BooksAwayError):
-            raise denials.away() from None
+            raise (denials.away() if was_away else denials.unheard()) from None
         log.warning("uncounted", extra={"told": {"id": id}})
+
+    async def _reserve(self, claim: Claim) -> None:
+        refused = await self._opened().reserve(claim, self._lease)
+        if refused is not None:
+            await self._insist(claim, refused)
+
+    async def _reserve_again(self, claim: Claim) -> None:
+        """The same while the books are away: one that they take and cannot tell is given back."""
+        await self._reserve(claim._replace(is_forwarded=False))
+        if not await self.books.forward(claim.id, self._lease):
+            raise denials.away(OVER)
+        self._note_back()
 
     async def _insist(self, claim: Claim, refused: Full | Unknown | None) -> None:
         """Claim once more, where that may help. A fault where it does not."""

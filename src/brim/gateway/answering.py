@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from brim.accounts.keys import Access
     from brim.gateway.app import Gateway
     from brim.gateway.forms import Form
-    from brim.gateway.heads import Head
+    from brim.providers.lines import Head
 
 JSON: Final = (b"content-type", b"application/json")
 BODILESS: Final = frozenset((204, 304))
@@ -180,7 +180,7 @@ class Answering(ABC):
         await self._put(raw, more=False)
 
     async def _start(self, status: int, given: list[Head], framing: Sequence[Head] = ()) -> None:
-        """Begin to answer; `framing` are the headers that concern the connection itself."""
+        """Begin to answer; `framing` are headers that the server has to look at itself."""
         record = self.record
         record.status = status
         record.first_byte = time.perf_counter() - record.begun

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from brim.accounts.caps import LARGEST, micro_dollars
 from brim.accounts.claims import Bill, Claim, Settlement
-from brim.gateway.denials import AwayError
+from brim.gateway.denials import UnheardError
 from brim.gateway.faults import FaultError
 from brim.gateway.pricing import TIER, check_countable, check_tier, worst_bill
 from brim.gateway.starting import DESCRIBED
@@ -48,14 +48,18 @@ class Charge:
         if TIER in body and self._access.has_cap_in("dollars"):
             check_tier(body)
 
-    async def claim(self, lane: Lane, out: Outgoing) -> None:
-        """Set aside what this may come to: its upstream is reached, and gets it now.
-
-        A fault where it must not be sent.
-        """
+    def bound(self, lane: Lane, out: Outgoing) -> Bill:
+        """The most that this may come to. A fault where nobody knows what a cap has to know."""
         worst = worst_bill(lane, out, is_capped=self.is_capped)
         if worst.is_unpriced and self._access.has_cap_in("dollars"):
             raise _unpriced(lane)
+        return worst
+
+    async def claim(self, lane: Lane, worst: Bill) -> None:
+        """Set that aside: the upstream is reached, and gets the request now.
+
+        A fault where it must not be sent.
+        """
         key = self._access.key
         claim = Claim(
             self._record.id,
@@ -71,7 +75,7 @@ class Charge:
         try:
             # One that an earlier upstream needed stands, though the books be away by now.
             self._is_claimed = await self._accounts.claim(claim) or self._is_claimed
-        except (asyncio.CancelledError, AwayError):
+        except (asyncio.CancelledError, UnheardError):
             self._is_claimed = True  # perhaps: then it is given back at once, as nothing was sent
             raise
         self._current = worst

@@ -12,9 +12,8 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from brim.gateway.heads import Head
 from brim.gateway.limits import HANG_UP, HEADS
-from brim.providers.lines import HEADER, written
+from brim.providers.lines import Head, line_of, written
 
 LARGEST_HEAD: Final = 64 * 1024
 """Bytes of a request's path and headers."""
@@ -37,15 +36,17 @@ class _Joining:
 
     def add(self, heads: Sequence[Head]) -> None:
         """Headers for the head that is written next."""
-        self._lines = written([*map(HEADER, heads)])
+        self._lines = written([*map(line_of, heads)])
 
     def write(self, data: bytes) -> None:
+        if self._lines and data.startswith(b"HTTP/1.1 "):
+            data = b"%b%b\r\n" % (data[:-2], self._lines)  # before the line that ends it
+            self._lines = b""
         if self._held:
             held, self._held = self._held, b""
             self._transport.write(held + data)
         elif data.startswith(b"HTTP/1.1 "):
-            self._held = b"%b%b\r\n" % (data[:-2], self._lines)  # before the line that ends it
-            self._lines = b""
+            self._held = data
             self._loop.call_soon(self._let_go)
         else:
             self._transport.write(data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -172,7 +172,11 @@ class Delivery:
             return arrived
         arrived.response.close()
         self._record.resent += 1
-        again = await self._sent(lane, smaller, query)
+        try:
+            again = await self._sent(lane, smaller, query)
+        except FaultError:  # its claim was refused, and nothing went out
+            self._record.resent -= 1
+            raise
         if again.overflow is not None:
             lane.refuse(smaller, again.overflow)
         return again
@@ -246,7 +250,7 @@ class Delivery:
         sent = heads.onward(self._given, own, keyless=keyless)
         path = connection.endpoint.chat_path
         response: Response | None = None
-        sending = Sending(None if self._charge is None else partial(self._charge.claim, lane, out))
+        sending = Sending(self._claiming(lane, out))
         self.under_way = lane, out
         try:
             response = await connection.opened(
@@ -260,6 +264,11 @@ class Delivery:
             raise
         self.under_way = None
         return arrived
+
+    def _claiming(self, lane: Lane, out: Outgoing) -> Callable[[], Awaitable[None]] | None:
+        """What is waited for before a request goes out: its claim, where somebody pays for it."""
+        charge = self._charge
+        return None if charge is None else partial(charge.claim, lane, charge.bound(lane, out))
 
     def _give_up(self, sending: Sending) -> None:
         """An upstream that was sent it may have done its work, though nobody knows of it."""

@@ -15,19 +15,24 @@ if TYPE_CHECKING:
 
 REVOKED: Final = "this key is not known here, or was revoked"
 OVER: Final = "the claim of this request ran out before it could be sent; try again"
+_SOON: Final = {"retry-after": "2"}
 AWAY: Final = "the books of keys and caps cannot be reached; try again soon"
 
 
-class AwayError(FaultError):
-    """The books did not come to answer; what they were asked for may be done all the same."""
+class UnheardError(FaultError):
+    """The books went away over a question: what they were asked for may be done all the same."""
 
 
 def stranger(said: str) -> FaultError:
     return FaultError(401, "invalid_api_key", said, headers={"www-authenticate": "Bearer"})
 
 
-def away(said: str = AWAY) -> AwayError:
-    return AwayError(503, "books_away", said, headers={"retry-after": "2"})
+def away(said: str = AWAY) -> FaultError:
+    return FaultError(503, "books_away", said, headers=_SOON)
+
+
+def unheard() -> UnheardError:
+    return UnheardError(503, "books_away", AWAY, headers=_SOON)
 
 
 def no_room(full: Full, amount: int, key: str) -> FaultError:

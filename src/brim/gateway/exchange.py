@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from brim.gateway.charging import Taken
     from brim.gateway.delivery import Arrived
     from brim.gateway.forms import Form
-    from brim.gateway.heads import Head
     from brim.gateway.lanes import Lane
+    from brim.providers.lines import Head
 
 UNFINISHED: Final = ("queued", "in_progress")
 """What a response says of itself that is made in the background."""

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from brim.providers.lines import encoded_heads
+from brim.providers.lines import Head, encoded_heads
 
 if TYPE_CHECKING:
     from brim.gateway.records import Record
 
-Head = tuple[bytes, bytes]
-
 OWN: Final = b"brim-"
+_CODING: Final = (b"accept-encoding", b"identity")
+"""Answers have to be read as they go by."""
 _NOTHING: Final[Mapping[bytes, bytes]] = {}
 _HOP: Final = frozenset(
     (
@@ -78,9 +78,9 @@ class Own(NamedTuple):
 
     @classmethod
     def of(cls, values: Mapping[str, str]) -> Own:
-        heads = encoded_heads(values)
+        heads = [head for head in encoded_heads(values) if head[0].lower() != _CODING[0]]
         hidden = _NOT_SENT.union(name.lower() for name, _ in heads)
-        return cls([*heads, (b"accept-encoding", b"identity")], hidden, hidden | _KEYS)
+        return cls([*heads, _CODING], hidden, hidden | _KEYS)
 
     def without(self, name: bytes) -> Own:
         """The same, but for one that the client may choose."""

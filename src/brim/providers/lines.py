@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from brim.providers.network import Proxy
 
 Head = tuple[bytes, bytes]
+line_of: Final[Callable[[Head], bytes]] = b"%b: %b".__mod__
+"""A header as a line of a head."""
 
 QUICK = 0.25
 """Seconds in which a connection that was kept from before may break for no more than its age.
@@ -34,21 +36,28 @@ have worked on the request and be paid for it: that is raised, and only `retries
 READ_AHEAD: Final = 64 * 1024
 """Bytes of an answer that are taken from a server before somebody wants them."""
 SWITCHING: Final = 101
-HEADER: Final = b"%b: %b".__mod__
-"""A header as a line of a head."""
 _BROKEN: Final = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
 
 
 class Sending:
     """A request on its way: what it waits for once its server is reached, and whether it went."""
 
-    __slots__ = ("is_sent", "ready")
+    __slots__ = ("_ready", "is_sent", "objection")
 
     def __init__(self, ready: Callable[[], Awaitable[None]] | None = None) -> None:
-        self.ready = ready
-        """Nothing is sent where this raises."""
+        self._ready = ready
         self.is_sent = False
         """Whether the server may have it."""
+        self.objection: BaseException | None = None
+        """What was raised in place of being ready; then nothing is sent."""
+
+    async def ready(self) -> None:
+        if self._ready is not None:
+            try:
+                await self._ready()
+            except BaseException as error:
+                self.objection = error
+                raise
 
 
 class Response:
@@ -129,7 +138,10 @@ class Line(ResponseHandler):
     def resume_writing(self) -> None:
         super().resume_writing()
         if self._read_timeout_handle is not None:
+            is_heard = self._is_heard
             self.start_timeout()  # a server's time begins when it has the request
+            if not is_heard:
+                self._sent_at = self._heard_at
 
     def _reschedule_timeout(self) -> None:
         # The library sets a timer for everything that comes. One is enough, if it looks back.
@@ -182,7 +194,11 @@ class Line(ResponseHandler):
     def was_stale(self) -> bool:
         """Whether the server had closed it before it read the request that breaks now."""
         is_quick = time.monotonic() - self._sent_at < QUICK
-        return self._requests > 1 and self._heard_at == self._sent_at and is_quick
+        return self._requests > 1 and not self._is_heard and is_quick
+
+    @property
+    def _is_heard(self) -> bool:
+        return self._heard_at != self._sent_at
 
 
 class Lines(aiohttp.TCPConnector):
@@ -213,8 +229,7 @@ class Lines(aiohttp.TCPConnector):
             line = held.protocol
             assert isinstance(line, Line)
             try:
-                if sending.ready is not None:
-                    await sending.ready()
+                await sending.ready()
                 line.set_response_params(
                     skip_payload=is_bodiless,
                     read_until_eof=True,
@@ -252,7 +267,7 @@ def encoded_heads(headers: Mapping[str, str]) -> list[Head]:
 
 def head_of(method: str, target: str, heads: Iterable[Head], size: int | None) -> bytes:
     """A request as it is written, up to its body."""
-    lines = [f"{method} {target} HTTP/1.1".encode(), *map(HEADER, heads)]
+    lines = [f"{method} {target} HTTP/1.1".encode(), *map(line_of, heads)]
     if size is not None:
         lines.append(b"Content-Length: %d" % size)
     return written(lines) + b"\r\n"

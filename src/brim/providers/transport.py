@@ -162,11 +162,14 @@ class Connection:
         What is sent are these headers alone; who gets the response closes it. `sending` knows
         whether the request went out, whatever comes of it.
         """
+        sending = sending or Sending()
         try:
-            return await self._sent(method, path, data, heads, sending or Sending())
+            return await self._sent(method, path, data, heads, sending)
         except InputError:
             raise  # a wrong setting, which no second try mends
         except (aiohttp.ClientError, HttpProcessingError, OSError, ValueError) as error:
+            if error is sending.objection:
+                raise
             raise self._broken(error) from error
 
     async def stream(self, path: str, body: Body) -> Events:
@@ -328,7 +331,7 @@ class Connection:
     def _open_lines(self) -> Lines:
         endpoint = self.endpoint
         address, proxy = URL(endpoint.url), proxy_for(endpoint)
-        first = {} if _names_host(endpoint) else {"Host": host_of(address)}
+        first, self._root = {} if _names_host(endpoint) else {"Host": host_of(address)}, ""
         if proxy is not None and address.scheme == "http":
             first |= proxy.headers
             self._root = str(address.origin())

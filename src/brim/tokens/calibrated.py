@@ -40,7 +40,7 @@ class CalibratedCounter(RequestCounter):
 
     def text(self, text: str) -> int:
         if text.isascii():
-            return ceil(self._ratio * RequestCounter.text(self, text))
+            return ceil(self._ratio * super().text(text))
         found = self._scaled.get(text)
         if found is None:
             latin = _FOREIGN.sub("", text)

@@ -58,12 +58,11 @@ class RequestCounter:
         return self.table.find(text) if known is None else known
 
     def message(self, message: Message) -> int:
-        total = self._message
+        total, count = self._message, self.text
         for text in message.words:
-            total += self.text(text)
+            total += count(text)
         if message.is_words:
             return total
-        count = self.text
         for text in message.outputs:
             total += count(text)
         if message.thinking:
