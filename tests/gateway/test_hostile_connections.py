@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from brim.config import GatewayConfig
+from brim.gateway.connection import LARGEST_HEAD
 from brim.testing import Fault, Say, Scripted
 from tests.gateway.asking import (
     CHAT,
@@ -132,6 +133,42 @@ def test_requests_may_come_one_behind_the_other(served: Running) -> None:
 def test_a_client_that_asks_first_is_told_to_go_on(served: Running) -> None:
     answer = told(served, request(SIZED, "Expect: 100-continue"))
     assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK")
+
+
+def test_a_client_that_asks_first_and_is_refused_gets_its_own_headers_and_the_next_one_none(
+    served: Running,
+) -> None:
+    nonsense = request("Content-Length: 8", "Expect: 100-continue", body=b"nonsense")
+    stays = nonsense.replace(b"Connection: close\r\n", b"")
+    answer = told(served, stays + request(to="GET /healthz", body=b""))
+    _, goes_on, refused, healthy = answer.split(b"HTTP/1.1 ")
+    assert goes_on == b"100 Continue\r\n\r\n"
+    assert refused.startswith(b"400 ")
+    assert refused.count(b"\r\ncontent-type: ") == 1
+    assert refused.count(b"\r\nbrim-request-id: ") == 1
+    assert healthy.startswith(b"200 ")
+    assert healthy.count(b"\r\ncontent-type: ") == 1
+    assert b"brim-request-id" not in healthy
+
+
+ENDLESS = b"GET / HTTP/1.1\r\nX-Name: ".ljust(LARGEST_HEAD + 1, b"x")
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (b"GARBAGE\r\n\r\n", b"Invalid HTTP request received."),
+        (ENDLESS, b"The head of the request is too large."),
+    ],
+    ids=["garbage", "endless"],
+)
+def test_what_the_server_itself_refuses_is_told_whole(
+    served: Running, raw: bytes, said: bytes
+) -> None:
+    heads, _, body = told(served, raw).partition(b"\r\n\r\n")
+    assert body == said
+    assert heads.count(b"\r\ncontent-type: ") == 1
+    assert heads.endswith(b"\r\ncontent-length: %d\r\nconnection: close" % len(said))
 
 
 # Headers and paths

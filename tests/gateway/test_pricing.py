@@ -14,10 +14,12 @@ from tests.gateway.accounts import (
     before,
     dollars,
     only_row,
+    priced,
     say_hi,
     secret_of,
 )
 from tests.gateway.asking import CHAT, MESSAGES, RESPONSES, posted
+from tests.gateway.running import running
 
 WINDOW = 2 * 3_900 + 10 * 100
 """Micro-dollars of a prompt that fills the window, and an answer of 100 tokens."""
@@ -47,6 +49,24 @@ def test_what_nobody_can_bound_is_for_keys_without_caps(path: str, more: dict[st
         assert say_hi(gateway, free, path, **more).status_code == 200
         assert len(provider.requests) == 1
     assert only_row().key_name == "bob"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"model": "nobody-knows"}, (403, "price_unknown")),
+        ({"max_tokens": "many"}, (400, "invalid_request")),
+        ({"MAX_TOKENS": 9}, (403, "uncountable")),
+    ],
+    ids=str,
+)
+def test_that_is_said_though_the_upstream_is_not_there(
+    more: dict[str, Any], said: tuple[int, str]
+) -> None:
+    secret = secret_of("anna", "5/day")
+    with running(priced("http://127.0.0.1:9/v1", price=None)) as gateway:
+        refused = say_hi(gateway, secret, **more)
+    assert (refused.status_code, refused.json()["error"]["code"]) == said
 
 
 def test_a_cap_in_tokens_does_not_mind_the_price_of_a_token() -> None:

@@ -7,9 +7,10 @@ import json
 import random
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from decimal import Decimal
 from typing import Any
 
@@ -20,6 +21,7 @@ from aiohttp import web
 from brim.accounts.claims import Claim, Full, Row, Settlement, Unknown
 from brim.accounts.sqlite_books import SqliteBooks
 from brim.errors import BooksAwayError
+from brim.gateway import app
 from brim.gateway.accounts import Accounts
 from brim.providers import lines
 from brim.testing import Answer, Fault, Say, Scripted
@@ -31,10 +33,12 @@ from tests.gateway.accounts import (
     WORST,
     bearing,
     before,
+    books_file,
     dollars,
     ledger,
     only_row,
     priced,
+    revoke,
     say_hi,
     secret_of,
     standing,
@@ -378,6 +382,95 @@ def test_who_is_let_pass_because_they_did_not_pays_what_it_came_to(anna: str) ->
     assert settled(only_row()) == COST
 
 
+async def sweep_later() -> None:
+    """All leases are over."""
+    books = SqliteBooks(books_file(), lambda: time.time() + 3_600)
+    await books.open()
+    await books.sweep()
+    await books.close()
+
+
+@pytest.mark.usefixtures("_unheard")
+def test_who_is_let_pass_while_they_are_away_pays_nothing(
+    anna: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "SWEEP", LONG)  # so that nothing finds them meanwhile
+    with (
+        Scripted("Hello.") as provider,
+        running(with_gateway(priced(provider.url), store_away="allow")) as gateway,
+    ):
+        assert [say_hi(gateway, anna).status_code for _ in range(3)] == [200] * 3
+    asyncio.run(sweep_later())
+    found = sorted((row.state, row.bill.micro_dollars) for row in ledger())
+    assert found == [("refunded", 0), ("refunded", 0), ("settled", COST)]
+    assert standing() == {"key dollars": (COST, 0)}
+
+
+@pytest.mark.usefixtures("_unheard")
+@pytest.mark.parametrize("away", ["refuse", "allow"])
+def test_nothing_is_presumed_of_one_that_they_forward_and_cannot_tell(
+    anna: str, away: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "SWEEP", LONG)
+    unheard, forward = SqliteBooks.reserve, SqliteBooks.forward
+
+    async def reserving(books: SqliteBooks, claim: Claim, lease: float) -> None:
+        with suppress(BooksAwayError) if not claim.is_forwarded else nullcontext():
+            await unheard(books, claim, lease)
+
+    async def forwarding(books: SqliteBooks, id: str, lease: float) -> bool:
+        await forward(books, id, lease)
+        raise BooksAwayError("the line broke")
+
+    monkeypatch.setattr(SqliteBooks, "reserve", reserving)
+    monkeypatch.setattr(SqliteBooks, "forward", forwarding)
+    with (
+        Scripted("Hello.") as provider,
+        running(with_gateway(priced(provider.url), store_away=away)) as gateway,
+    ):
+        for _ in range(2):
+            say_hi(gateway, anna)
+    asyncio.run(sweep_later())
+    assert "presumed" not in [row.state for row in ledger()]
+
+
+@pytest.mark.parametrize("away", ["refuse", "allow"])
+def test_the_first_that_they_answer_again_is_counted(
+    anna: str, away: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserve, claimed = SqliteBooks.reserve, []
+
+    async def reserving(books: SqliteBooks, claim: Claim, lease: float) -> Full | Unknown | None:
+        claimed.append(claim.id)
+        if len(claimed) == 1:
+            raise BooksAwayError("the line broke")
+        return await reserve(books, claim, lease)
+
+    monkeypatch.setattr(SqliteBooks, "reserve", reserving)
+    with (
+        Scripted("Hello.") as provider,
+        running(with_gateway(priced(provider.url), store_away=away)) as gateway,
+    ):
+        first = 503 if away == "refuse" else 200
+        assert [say_hi(gateway, anna).status_code for _ in range(2)] == [first, 200]
+        assert not gateway.gateway.accounts.is_away
+    assert settled(only_row()) == COST
+
+
+def test_who_is_refused_while_they_are_away_leaves_nothing_to_settle(
+    anna: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> None:
+        raise BooksAwayError("the disk is full")
+
+    monkeypatch.setattr(SqliteBooks, "reserve", away)
+    monkeypatch.setattr(SqliteBooks, "settle", away)
+    with before() as (gateway, provider):
+        assert {say_hi(gateway, anna).status_code for _ in range(50)} == {503}
+        assert not provider.requests
+    assert gateway.gateway.accounts.unsettled <= 1  # that over which they went away
+
+
 def test_what_a_cap_has_no_room_for_leaves_nothing_to_settle(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -400,6 +493,22 @@ def test_what_was_shrunk_and_sent_again_has_one_row(anna: str) -> None:
         assert len(provider.requests) == 2
         tokens = provider.requests[-1].tokens
     assert settled(only_row()) == 2 * tokens + 10 * 2
+
+
+def test_a_smaller_one_that_must_not_be_sent_was_not_sent_again(anna: str) -> None:
+    error = {"message": "prompt is too long: 2000 tokens > 1500 maximum"}
+
+    def refuse(_: object) -> Fault:
+        revoke("anna")
+        return Fault(400, error=error)
+
+    with before(refuse) as (gateway, provider):
+        body = body_of(CHAT, *["word " * 400, "so"] * 4, "hi", model=MODEL)
+        answer = httpx.post(gateway.url + CHAT, json=body, headers=bearing(anna))
+        assert len(provider.requests) == 1
+    assert answer.status_code == 401
+    assert "brim-resent" not in answer.headers
+    assert settled(only_row()) == 0
 
 
 def test_who_was_silent_and_who_stood_in_are_paid_in_one_row(

@@ -628,6 +628,27 @@ def test_a_kept_connection_that_breaks_before_anything_is_sent_costs_nothing(run
     assert run(work()) == 2
 
 
+@pytest.mark.parametrize("taken", [1, len(LARGE) - 1], ids=["none of it", "most of it"])
+def test_a_large_request_over_a_connection_that_is_closed_goes_over_another(
+    taken: int, run: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("brim.providers.lines.QUICK", 60.0)
+
+    async def talk(call: Call) -> None:
+        await call.asked()
+        await call.say(WHOLE)
+        if not call.number:
+            await call.reader.readexactly(taken)
+
+    async def work() -> int:
+        async with listening(talk) as server, to(server) as asking:
+            assert (await asked(asking))[0] == 200
+            assert (await asked(asking, LARGE))[0] == 200
+            return server.calls
+
+    assert run(work()) == 2
+
+
 def test_who_reads_an_older_answer_does_not_make_a_stale_connection_seem_alive(
     run: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -952,6 +973,31 @@ def test_a_proxy_is_told_the_whole_address_and_its_connection_is_used_again(
         assert lines_of(head)[0] == f"POST {target} HTTP/1.1"
         assert f"Host: {host}" in lines_of(head)
         assert "Proxy-Authorization: Basic bWU6d29yZA==" in lines_of(head)
+
+
+def test_a_connection_that_opens_again_without_its_proxy_does_not_speak_to_one(
+    run: Loop, proxied: Proxied, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Endpoint, "is_loopback", False)  # no proxy leads back to this machine
+    heads: list[bytes] = []
+
+    async def talk(call: Call) -> None:
+        heads.append(await call.asked())
+        await call.say(WHOLE)
+
+    async def work() -> None:
+        async with listening(talk) as server, to(server) as asking:
+            proxied(server.url)
+            await asked(asking)
+            await asking.close()
+            monkeypatch.delenv("http_proxy")
+            await asked(asking)
+
+    run(work())
+    before, after = map(lines_of, heads)
+    assert before[0].startswith("POST http://")
+    assert after[0] == "POST /x HTTP/1.1"
+    assert not any(line.startswith("Proxy-") for line in after)
 
 
 def test_a_tunnel_through_a_proxy_is_used_again(

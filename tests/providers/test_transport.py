@@ -672,7 +672,12 @@ def test_nothing_is_sent_before_it_is_ready() -> None:
     assert run(work()) == [0, 1]
 
 
-def test_what_is_not_ready_is_not_sent() -> None:
+@pytest.mark.parametrize(
+    "error",
+    [KeyError(), OSError(24, "Too many open files"), TimeoutError(), ValueError("odd")],
+    ids=repr,
+)
+def test_what_is_not_ready_is_not_sent_and_says_why(error: Exception) -> None:
     async def work() -> tuple[int, bool]:
         async with (
             serving(in_turn(said(200, {}))) as server,
@@ -680,11 +685,12 @@ def test_what_is_not_ready_is_not_sent() -> None:
         ):
 
             async def ready() -> None:
-                raise KeyError
+                raise error
 
             sending = Sending(ready)
-            with pytest.raises(KeyError):
+            with pytest.raises(type(error)) as caught:
                 await asking.opened("POST", CHAT, b"{}", [], sending)
+            assert caught.value is error
             return len(server.asked), sending.is_sent
 
     assert run(work()) == (0, False)

@@ -181,20 +181,26 @@ class Accounts:
         False where the books are away and it goes out uncounted. The one over which they go away
         may be taken all the same: it is settled, and counts if they have it.
         """
-        was_away = self.is_away
+        may_stand = not self.is_away
         try:
-            await (self._reserve_again(claim) if was_away else self._reserve(claim))
+            if may_stand:
+                await self._reserve(claim)
+            else:
+                # What they take now and cannot tell is given back: nobody forwards it.
+                await self._reserve(claim._replace(is_forwarded=False))
+                may_stand = True
+                await self._forward(claim.id)
         except BooksError as error:
-            self._let_pass(error, claim.id, was_away)
-            return not was_away
+            self._let_pass(error, claim.id, may_stand)
+            return may_stand
         self._claims[claim.id] = time.monotonic() + self._lease / 3
         return True
 
-    def _let_pass(self, error: BooksError, id: str, was_away: bool) -> None:
+    def _let_pass(self, error: BooksError, id: str, may_stand: bool) -> None:
         """Let a request go out uncounted while the books are away, if the settings say so."""
         self._note_away(error)
         if self.refuses or not isinstance(error, BooksAwayError):
-            raise (denials.away() if was_away else denials.unheard()) from None
+            raise (denials.unheard() if may_stand else denials.away()) from None
         log.warning("uncounted", extra={"told": {"id": id}})
 
     async def _reserve(self, claim: Claim) -> None:
@@ -202,10 +208,8 @@ class Accounts:
         if refused is not None:
             await self._insist(claim, refused)
 
-    async def _reserve_again(self, claim: Claim) -> None:
-        """The same while the books are away: one that they take and cannot tell is given back."""
-        await self._reserve(claim._replace(is_forwarded=False))
-        if not await self.books.forward(claim.id, self._lease):
+    async def _forward(self, id: str) -> None:
+        if not await self.books.forward(id, self._lease):
             raise denials.away(OVER)
         self._note_back()
 
