@@ -108,7 +108,8 @@ class Line(ResponseHandler):
     _requests = 0
     _sent_at = 0.0
     _heard_at = 0.0
-    """When something came last; when the request was sent, as long as nothing did."""
+    """When something came last, or the server's time began."""
+    _is_heard = False
     _unsent = 0
     """Bytes that waited for the server when its time was last over."""
     _told = -1
@@ -117,7 +118,8 @@ class Line(ResponseHandler):
     def send(self, head: bytes, body: bytes | None, sending: Sending) -> None:
         self._requests += 1
         self._unsent, self._told = 0, -1
-        self._sent_at = self._heard_at = time.monotonic()
+        self._sent_at = time.monotonic()
+        self._is_heard = False
         transport = self.transport
         # What a server said unasked would be taken for the answer to this request.
         if transport is None or transport.is_closing() or self._buffer:
@@ -125,7 +127,7 @@ class Line(ResponseHandler):
         sending.is_sent = True
         transport.writelines((head, body) if body else (head,))
         self.start_timeout()
-        self._sent_at = self._heard_at
+        self._is_heard = False
 
     async def answer(self, held: aiohttp.connector.Connection) -> Response:
         while True:
@@ -140,12 +142,12 @@ class Line(ResponseHandler):
         if self._read_timeout_handle is not None:
             is_heard = self._is_heard
             self.start_timeout()  # a server's time begins when it has the request
-            if not is_heard:
-                self._sent_at = self._heard_at
+            self._sent_at, self._is_heard = self._heard_at, is_heard
 
     def _reschedule_timeout(self) -> None:
         # The library sets a timer for everything that comes. One is enough, if it looks back.
         self._heard_at = time.monotonic()
+        self._is_heard = True
         if self._read_timeout_handle is None:
             super()._reschedule_timeout()
 
@@ -195,10 +197,6 @@ class Line(ResponseHandler):
         """Whether the server had closed it before it read the request that breaks now."""
         is_quick = time.monotonic() - self._sent_at < QUICK
         return self._requests > 1 and not self._is_heard and is_quick
-
-    @property
-    def _is_heard(self) -> bool:
-        return self._heard_at != self._sent_at
 
 
 class Lines(aiohttp.TCPConnector):
