@@ -5,8 +5,8 @@
        │           └─ lease over: charged in full, the row is marked *presumed*
        └─ lease over: given back, the row is marked *refunded*
 
-Who is about to send does both in one step, with a claim that says so. A gateway whose books were
-away takes two: what they may have taken without telling is then given back.
+Who can send at once does both in one step, with a claim that says so. Two it takes where a server
+has to be called first, or the books were away: what they took without telling is then given back.
 Every step may come twice, and a settlement may come late: it counts once. A request that was sent
 may have been charged, so a second claim by its name, for a fallback, is as good as sent from its
 beginning: when its lease is over it is charged in full.

@@ -176,42 +176,37 @@ class Accounts:
         return self.books
 
     async def claim(self, claim: Claim) -> bool:
-        """Set aside what a request may cost that goes out now. A fault where a cap has no room.
+        """Set aside what a request may cost. A fault where a cap has no room.
 
-        False where the books are away and it goes out uncounted. The one over which they go away
-        may be taken all the same: it is settled, and counts if they have it.
+        False where the books are away and it goes out uncounted. One that is forwarded with its
+        claim they may have all the same: it is settled, and counts if they do.
         """
-        may_stand = not self.is_away
         try:
-            if may_stand:
-                await self._reserve(claim)
-            else:
-                # What they take now and cannot tell is given back: nobody forwards it.
-                await self._reserve(claim._replace(is_forwarded=False))
-                may_stand = True
-                await self._forward(claim.id)
+            refused = await self._opened().reserve(claim, self._lease)
+            if refused is not None:
+                await self._insist(claim, refused)
         except BooksError as error:
-            self._let_pass(error, claim.id, may_stand)
-            return may_stand
+            self._let_pass(error, claim.id, may_stand=claim.is_forwarded)
+            return claim.is_forwarded
+        if self.is_away:
+            self._note_back()
         self._claims[claim.id] = time.monotonic() + self._lease / 3
         return True
 
-    def _let_pass(self, error: BooksError, id: str, may_stand: bool) -> None:
+    async def forward(self, id: str) -> None:
+        """Note that a request goes out now: from here on it counts. A fault where it must not."""
+        try:
+            if not await self.books.forward(id, self._lease):
+                raise denials.away(OVER)
+        except BooksError as error:
+            self._let_pass(error, id, may_stand=True)
+
+    def _let_pass(self, error: BooksError, id: str, *, may_stand: bool) -> None:
         """Let a request go out uncounted while the books are away, if the settings say so."""
         self._note_away(error)
         if self.refuses or not isinstance(error, BooksAwayError):
             raise (denials.unheard() if may_stand else denials.away()) from None
         log.warning("uncounted", extra={"told": {"id": id}})
-
-    async def _reserve(self, claim: Claim) -> None:
-        refused = await self._opened().reserve(claim, self._lease)
-        if refused is not None:
-            await self._insist(claim, refused)
-
-    async def _forward(self, id: str) -> None:
-        if not await self.books.forward(id, self._lease):
-            raise denials.away(OVER)
-        self._note_back()
 
     async def _insist(self, claim: Claim, refused: Full | Unknown | None) -> None:
         """Claim once more, where that may help. A fault where it does not."""

@@ -41,6 +41,7 @@ class Charge:
         self._lost = NOTHING
         """What earlier ones may have taken: they were sent the request, and nobody knows."""
         self._is_claimed = False
+        self._is_forwarded = False
 
     def check(self, body: Mapping[str, Any], form: Format) -> None:
         """A fault where nobody can say what a body may come to, and a cap would have to know."""
@@ -48,18 +49,16 @@ class Charge:
         if TIER in body and self._access.has_cap_in("dollars"):
             check_tier(body)
 
-    def bound(self, lane: Lane, out: Outgoing) -> Bill:
-        """The most that this may come to. A fault where nobody knows what a cap has to know."""
+    async def claim(self, lane: Lane, out: Outgoing, *, at_once: bool) -> None:
+        """Set aside what this may come to. A fault where it must not be sent.
+
+        `at_once` spares the books a second step: it goes out as soon as they have it.
+        """
         worst = worst_bill(lane, out, is_capped=self.is_capped)
         if worst.is_unpriced and self._access.has_cap_in("dollars"):
             raise _unpriced(lane)
-        return worst
-
-    async def claim(self, lane: Lane, worst: Bill) -> None:
-        """Set that aside: the upstream is reached, and gets the request now.
-
-        A fault where it must not be sent.
-        """
+        # Of books that are away nobody knows what they take: what is not forwarded, they give back.
+        self._is_forwarded = at_once and not self._accounts.is_away
         key = self._access.key
         claim = Claim(
             self._record.id,
@@ -70,7 +69,7 @@ class Charge:
             lane.upstream.name,
             worst if self._lost is NOTHING else self._lost + worst,
             self._access.caps,
-            is_forwarded=True,
+            self._is_forwarded,
         )
         try:
             # One that an earlier upstream needed stands, though the books be away by now.
@@ -79,6 +78,12 @@ class Charge:
             self._is_claimed = True  # perhaps: then it is given back at once, as nothing was sent
             raise
         self._current = worst
+
+    async def forward(self) -> None:
+        """The upstream is reached, and gets the request now."""
+        if self._is_claimed and not self._is_forwarded:
+            await self._accounts.forward(self._record.id)
+            self._is_forwarded = True
 
     def lose(self) -> None:
         """Nobody will know what the upstream that was asked took."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
@@ -160,11 +159,14 @@ class Delivery:
     async def _attempt(self, lane: Lane, asked: Asked, query: str) -> Arrived:
         """Send a request, and once more, smaller, if the upstream says that it is too long."""
         out = await self.fitted(lane, asked)
+        await self._claim(lane, out)
         arrived = await self._sent(lane, out, query)
         if arrived.overflow is None or not out.may_shrink:
             return arrived
         try:
             smaller = await self._smaller(lane, asked, out, arrived.overflow)
+            if smaller is not None:
+                await self._claim(lane, smaller)  # its answer may be longer
         except BaseException:
             arrived.response.close()
             raise
@@ -172,11 +174,7 @@ class Delivery:
             return arrived
         arrived.response.close()
         self._record.resent += 1
-        try:
-            again = await self._sent(lane, smaller, query)
-        except FaultError:  # its claim was refused, and nothing went out
-            self._record.resent -= 1
-            raise
+        again = await self._sent(lane, smaller, query)
         if again.overflow is not None:
             lane.refuse(smaller, again.overflow)
         return again
@@ -250,7 +248,7 @@ class Delivery:
         sent = heads.onward(self._given, own, keyless=keyless)
         path = connection.endpoint.chat_path
         response: Response | None = None
-        sending = Sending(self._claiming(lane, out))
+        sending = Sending(None if self._charge is None else self._charge.forward)
         self.under_way = lane, out
         try:
             response = await connection.opened(
@@ -265,10 +263,11 @@ class Delivery:
         self.under_way = None
         return arrived
 
-    def _claiming(self, lane: Lane, out: Outgoing) -> Callable[[], Awaitable[None]] | None:
-        """What is waited for before a request goes out: its claim, where somebody pays for it."""
-        charge = self._charge
-        return None if charge is None else partial(charge.claim, lane, charge.bound(lane, out))
+    async def _claim(self, lane: Lane, out: Outgoing) -> None:
+        """Set aside what a request may come to, where somebody has to pay for it."""
+        if self._charge is not None:
+            at_once = lane.upstream.connection(self.asked.form).is_reached
+            await self._charge.claim(lane, out, at_once=at_once)
 
     def _give_up(self, sending: Sending) -> None:
         """An upstream that was sent it may have done its work, though nobody knows of it."""

@@ -217,6 +217,11 @@ class Lines(aiohttp.TCPConnector):
         self._way: Final = aiohttp.ClientRequest("GET", address, loop=self._loop, **through)
         """Only tells the library whom to reach, and how."""
 
+    @property
+    def has_idle(self) -> bool:
+        """Whether the next request finds a connection that was kept, as it seems."""
+        return self._way.connection_key in self._conns
+
     async def ask(
         self, head: bytes, body: bytes | None, sending: Sending, *, is_bodiless: bool = False
     ) -> Response:

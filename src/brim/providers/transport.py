@@ -172,6 +172,11 @@ class Connection:
                 raise
             raise self._broken(error) from error
 
+    @property
+    def is_reached(self) -> bool:
+        """Whether a request can go out at once, as it seems: nobody has to be called first."""
+        return self._lines is not None and self._lines.has_idle
+
     async def stream(self, path: str, body: Body) -> Events:
         """The events of a streamed answer, as they come.
 
