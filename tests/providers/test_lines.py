@@ -67,6 +67,19 @@ class Call:
 Talk = Callable[[Call], Awaitable[None]]
 
 
+def answering(*pieces: bytes, heard: list[bytes] | None = None) -> Talk:
+    """Every request over a connection gets the same answer."""
+
+    async def talk(call: Call) -> None:
+        while True:
+            asked = await call.asked()
+            if heard is not None:
+                heard.append(asked)
+            await call.say(*pieces)
+
+    return talk
+
+
 @dataclass
 class Server:
     url: str = ""
@@ -221,10 +234,7 @@ KEPT = {
 def test_a_connection_is_used_again_after(case: str, run: Loop) -> None:
     method, pieces, status, body = KEPT[case]
 
-    async def talk(call: Call) -> None:
-        while True:
-            await call.asked()
-            await call.say(*pieces)
+    talk = answering(*pieces)
 
     async def work() -> int:
         async with listening(talk) as server, to(server) as asking:
@@ -546,10 +556,7 @@ def test_a_connection_may_be_idle_for_longer_than_a_server_may_be_silent(
 ) -> None:
     method, pieces, status, body = KEPT[case]
 
-    async def talk(call: Call) -> None:
-        while True:
-            await call.asked()
-            await call.say(*pieces)
+    talk = answering(*pieces)
 
     async def work() -> int:
         async with listening(talk) as server, to(server, timeout=0.5) as asking:
@@ -953,11 +960,7 @@ def test_a_proxy_is_told_the_whole_address_and_its_connection_is_used_again(
     address: str, target: str, host: str, run: Loop, proxied: Proxied
 ) -> None:
     heads: list[bytes] = []
-
-    async def talk(call: Call) -> None:
-        while True:
-            heads.append(await call.asked())
-            await call.say(WHOLE)
+    talk = answering(WHOLE, heard=heads)
 
     async def work() -> int:
         async with listening(talk) as proxy:
@@ -1004,11 +1007,7 @@ def test_a_tunnel_through_a_proxy_is_used_again(
     tls: tuple[ssl.SSLContext, Path], run: Loop, proxied: Proxied
 ) -> None:
     heads: list[bytes] = []
-
-    async def talk(call: Call) -> None:
-        while True:
-            heads.append(await call.asked())
-            await call.say(WHOLE)
+    talk = answering(WHOLE, heard=heads)
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while piece := await reader.read(SMALL):
