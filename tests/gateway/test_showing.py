@@ -136,8 +136,12 @@ def test_keys_that_had_the_same_name_are_told_apart() -> None:
 def _is_booked(
     server: Running, boss: str, requests: int, found: dict[str, Any], keys: int = 1
 ) -> bool:
+    """Whether all looks into the books, which are not one, find it."""
     found.update(told(server, "/brim/spending", boss))
-    return [row["requests"] for row in found["by_key"]] == [requests] * keys
+    is_in_all = sum(row["requests"] for row in found["by_day"]) == requests * keys
+    is_free = all(cap["reserved"] == 0 for cap in found["caps"])
+    by_key = [row["requests"] for row in found["by_key"]]
+    return is_in_all and is_free and by_key == [requests] * keys
 
 
 def test_without_keys_there_is_no_spending_to_tell() -> None:
