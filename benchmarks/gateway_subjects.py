@@ -16,10 +16,10 @@ from tempfile import TemporaryDirectory
 
 from benchmarks import environment
 from benchmarks.gateway_processes import Server, free_port, serving
-from brim.accounts import books_at
-from brim.accounts.caps import Cap, project_scope
-from brim.accounts.keys import hashed, new_key
-from tests.accounts import postgres, valkey
+from brim.gateway.accounts import books_at
+from brim.gateway.accounts.caps import Cap, project_scope
+from brim.gateway.accounts.keys import hashed, new_key
+from tests.support.accounts import postgres, valkey
 
 RELAY, BRIM, LITELLM = "bare relay", "brim", "LiteLLM"
 SQLITE, POSTGRES, REDIS = "SQLite", "PostgreSQL", "Valkey"

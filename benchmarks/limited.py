@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import brim
 from benchmarks.recordings import Message
-from brim import api
+from brim.fitting import api
 
 MODEL = "gpt-4o"
 """Counted with its own vocabulary, so brim takes no margin and only the reply leaves the window."""

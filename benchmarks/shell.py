@@ -28,10 +28,10 @@ from urllib.request import urlopen
 from benchmarks import environment, material, report
 from benchmarks.arrivals import MODEL
 from benchmarks.report import Cell, Options, Table
-from brim.session import Session
+from brim.session.session import Session
 from brim.shell.conversation import Conversation
-from brim.store import Database, Log
-from tests.terminal import Terminal
+from brim.storage import Database, Log
+from tests.support.terminal import Terminal
 
 TURNS = 5_000
 WINDOWS = {"8k": 8_192, "1M": 1_048_576}
@@ -243,7 +243,7 @@ def _imports() -> list[tuple[str, float]]:
 
 
 def _imported() -> dict[str, float]:
-    command = [sys.executable, "-X", "importtime", "-c", "import brim.cli.shell, brim.shell.door"]
+    command = [sys.executable, "-X", "importtime", "-c", "import brim.cli.shell, brim.shell.main"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     own: dict[str, float] = {}
     for line in done.stderr.splitlines()[1:]:

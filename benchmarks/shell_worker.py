@@ -23,10 +23,10 @@ from rich.console import Console
 from brim import config
 from brim.providers import transport
 from brim.providers.client import AsyncClient
-from brim.shell.asking import ask
+from brim.shell.chat import ask
 from brim.shell.conversation import Conversation
-from brim.shell.drawing.screen import Screen
-from brim.shell.starting import Wanted, begin_work, started
+from brim.shell.render.screen import Screen
+from brim.shell.start import Wanted, begin_work, started
 
 WORDS = "And what does that mean for number {}?"
 

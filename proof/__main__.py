@@ -17,9 +17,9 @@ from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
 
-from brim.local import LocalServer, fetch_default
-from brim.planning import Ask
+from brim.fitting.flow import Ask
 from brim.providers import Learned
+from brim.providers.local import LocalServer, fetch_default
 from proof import cache, shell
 from proof.counts import compared
 from proof.fitting import WINDOWS, Fitting, Tally

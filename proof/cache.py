@@ -6,9 +6,9 @@ import random
 from typing import Any
 
 import brim
-from brim.local import LocalServer
-from brim.reply import Reply
-from brim.usage import Usage
+from brim.models.pricing import Usage
+from brim.providers.local import LocalServer
+from brim.wire.reply import Reply
 from proof.judge import Judge
 from proof.material import CODE, PROSE
 

@@ -7,9 +7,9 @@ from contextlib import closing
 from dataclasses import dataclass
 
 import brim
-from brim.local import LocalServer
 from brim.providers import Learned
 from brim.providers.client import Client
+from brim.providers.local import LocalServer
 from proof.judge import Judge
 from proof.material import Conversation
 from proof.replay import requests

@@ -13,12 +13,12 @@ from itertools import count
 from typing import Any
 
 import brim
-from brim.local import LocalServer
-from brim.overflow import overflow_of
-from brim.planning import Ask
+from brim.fitting.flow import Ask
+from brim.fitting.request import Request
 from brim.providers import Learned
 from brim.providers.client import Client
-from brim.request import Request
+from brim.providers.local import LocalServer
+from brim.wire.overflow import overflow_of
 from proof.judge import Judge, ObjectionError
 from proof.material import Conversation
 from proof.progress import progress

@@ -8,7 +8,7 @@ from http.client import HTTPConnection
 from typing import Any
 from urllib.parse import urlsplit
 
-from brim.local import LocalServer
+from brim.providers.local import LocalServer
 
 TEMPLATE = """\
 {%- if tools %}<|im_start|>system

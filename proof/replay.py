@@ -7,10 +7,10 @@ from typing import Any
 
 import brim
 from brim.errors import MessageError
+from brim.fitting.request import Request
 from brim.messages import Call
-from brim.reply import Reply
-from brim.request import Request
-from brim.usage import Usage
+from brim.models.pricing import Usage
+from brim.wire.reply import Reply
 from proof.material import Conversation, Message
 
 

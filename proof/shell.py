@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from brim.local import LocalServer
-from brim.scripted import Body, Say
+from brim.providers.local import LocalServer
 from brim.testing import Scripted
+from brim.testing.formats import Body, Say
 from proof.material import PROSE
 from proof.relay import Relay
 from proof.talk import MODEL, SLOWLY, Figures, Talk

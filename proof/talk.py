@@ -21,7 +21,7 @@ from proof.material import CODE, PROSE
 from proof.progress import progress
 from proof.relay import Relay
 from proof.witness import Done, Event
-from tests.terminal import Terminal
+from tests.support.terminal import Terminal
 
 KEY: Final = "PROOF_KEY"
 MODEL: Final = "proof"

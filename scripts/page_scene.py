@@ -18,15 +18,15 @@ from typing import Any, Final
 
 import httpx
 
-from brim.accounts.caps import ALL, Cap, key_scope, project_scope
-from brim.accounts.claims import Bill, Claim, Settlement
-from brim.accounts.keys import Key, hashed, new_key
-from brim.accounts.sqlite_books import SqliteBooks
 from brim.config import Config, GatewayConfig, UpstreamConfig
+from brim.gateway.accounts.caps import ALL, Cap, key_scope, project_scope
+from brim.gateway.accounts.keys import Key, hashed, new_key
+from brim.gateway.accounts.reservations import Bill, Claim, Settlement
+from brim.gateway.accounts.sqlite.store import SqliteBooks
+from brim.models.pricing import Price, Usage
 from brim.testing import Fault, Say, Scripted
-from brim.usage import Price, Usage
-from tests.gateway.asking import CHAT, eventually
-from tests.gateway.running import Running, running
+from tests.support.gateway.process import Running, running
+from tests.support.gateway.requests import CHAT, eventually
 
 DAY: Final = 86_400.0
 LEASE: Final = 60.0

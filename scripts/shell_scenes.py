@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from brim.testing import Say, Scripted
 from scripts import shop, shop_talk
-from tests.terminal import Terminal
+from tests.support.terminal import Terminal
 
 COLUMNS: Final = 96
 ROWS: Final = 64

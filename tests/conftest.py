@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 from platformdirs import user_cache_path
 
-from brim.api import memory
-from brim.local import LocalServer, default_model, fetch_default
-from tests.accounts import postgres, valkey
+from brim.fitting.api import memory
+from brim.providers.local import LocalServer, default_model, fetch_default
+from tests.support.accounts import postgres, valkey
 
 EmptyBooks = Callable[[str], str]
 

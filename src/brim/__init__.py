@@ -8,8 +8,6 @@ Client   sends sessions to a model server; AsyncClient does so in an event loop
 
 import typing as _typing
 
-from brim.api import Count, count, fit
-from brim.budget import Budget
 from brim.errors import (
     BrimError,
     BudgetError,
@@ -23,16 +21,18 @@ from brim.errors import (
     SpendingCapError,
     UnknownTokenizerError,
 )
-from brim.plan import Decision, Plan
-from brim.request import Request
+from brim.fitting.api import Count, count, fit
+from brim.fitting.budget import Budget
+from brim.fitting.plan import Decision, Plan
+from brim.fitting.request import Request
 from brim.tokens import Counter, Tokenizer
 
 if _typing.TYPE_CHECKING:
+    from brim.models.pricing import Price, Usage
     from brim.providers.client import AsyncClient, Client
-    from brim.reply import Reply
-    from brim.session import Session
-    from brim.short_view import ShortView
-    from brim.usage import Price, Usage
+    from brim.session.session import Session
+    from brim.session.short_view import ShortView
+    from brim.wire.reply import Reply
 
 __version__ = "0.1.0"
 
@@ -70,11 +70,11 @@ __all__ = [
 _LATER = {
     "AsyncClient": "brim.providers.client",
     "Client": "brim.providers.client",
-    "Price": "brim.usage",
-    "Reply": "brim.reply",
-    "Session": "brim.session",
-    "ShortView": "brim.short_view",
-    "Usage": "brim.usage",
+    "Price": "brim.models.pricing",
+    "Reply": "brim.wire.reply",
+    "Session": "brim.session.session",
+    "ShortView": "brim.session.short_view",
+    "Usage": "brim.models.pricing",
 }
 """What not everybody needs is loaded when it is asked for."""
 

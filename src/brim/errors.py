@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from decimal import Decimal
 
-    from brim.overflow import Overflow
-    from brim.plan import Plan
+    from brim.fitting.plan import Plan
+    from brim.wire.overflow import Overflow
 
 
 class BrimError(Exception):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.office import Office
+from tests.support.cli.office import Office
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ import pytest
 
 from brim.cli.bars import Bar, drawn, every_day
 from brim.cli.cost import day_of
-from brim.ledger import Slot
-from brim.store import Database, Spending
-from brim.usage import Usage
-from tests.accounts.claiming import bill
-from tests.cli.office import Office
+from brim.models.pricing import Usage
+from brim.session.ledger import Slot
+from brim.storage import Database, Spending
+from tests.support.accounts.reservations import bill
+from tests.support.cli.office import Office
 
 MONDAY, TUESDAY, FRIDAY = "2026-03-02", "2026-03-03", "2026-03-06"
 UNPRICED = bill(0, tokens=900)._replace(is_unpriced=True)

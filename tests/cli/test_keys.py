@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from brim.accounts import books_at
-from brim.accounts.caps import ALL, Cap, key_scope, project_scope
-from brim.accounts.keys import PREFIX, Key, hashed
-from brim.cli.books import Place
-from tests.accounts.claiming import LONG, bill, claim, settled
-from tests.cli.office import Office
+from brim.cli.accounts import Place
+from brim.gateway.accounts import books_at
+from brim.gateway.accounts.caps import ALL, Cap, key_scope, project_scope
+from brim.gateway.accounts.keys import PREFIX, Key, hashed
 from tests.conftest import EmptyBooks
+from tests.support.accounts.reservations import LONG, bill, claim, settled
+from tests.support.cli.office import Office
 
 DAILY = Cap(5_000_000, "dollars", "day")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from brim.testing import Scripted
-from tests.gateway.running import SECRET, Running, config_of, running
+from tests.support.gateway.process import SECRET, Running, config_of, running
 
 
 @pytest.fixture(autouse=True)

@@ -10,11 +10,19 @@ import httpx
 import pytest
 from aiohttp import web
 
-from brim.local import LocalServer
+from brim.providers.local import LocalServer
 from brim.testing import Answer, Call, Fault, Say, Scripted
-from tests.gateway.asking import CHAT, MESSAGES, RESPONSES, body_of, messages_key, posted, spoken
-from tests.gateway.running import config_of, running
-from tests.providers.scripted import by_path, run, serving
+from tests.support.gateway.process import config_of, running
+from tests.support.gateway.requests import (
+    CHAT,
+    MESSAGES,
+    RESPONSES,
+    body_of,
+    messages_key,
+    posted,
+    spoken,
+)
+from tests.support.providers.scripted import by_path, run, serving
 
 TEXT = "Grüße,  世界\nand a second line 🙂"
 HOP = {"connection", "content-length", "date", "server", "transfer-encoding"}

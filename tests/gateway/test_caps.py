@@ -11,12 +11,12 @@ import anthropic
 import openai
 import pytest
 
-from brim.accounts.caps import ALL, Cap, project_scope
-from brim.accounts.claims import Full
-from brim.gateway import admission
+from brim.gateway import auth
+from brim.gateway.accounts.caps import ALL, Cap, project_scope
+from brim.gateway.accounts.reservations import Full
 from brim.gateway.denials import no_room
 from brim.testing import Fault, Say, Scripted
-from tests.gateway.accounts import (
+from tests.support.gateway.accounts import (
     COST,
     MODEL,
     WORST,
@@ -36,7 +36,8 @@ from tests.gateway.accounts import (
     standing_in,
     with_gateway,
 )
-from tests.gateway.asking import (
+from tests.support.gateway.process import Running, running
+from tests.support.gateway.requests import (
     CHAT,
     MESSAGES,
     PATHS,
@@ -46,7 +47,6 @@ from tests.gateway.asking import (
     eventually,
     posted,
 )
-from tests.gateway.running import Running, running
 
 HELLO: Any = [{"role": "user", "content": "hi"}]
 
@@ -201,7 +201,7 @@ def test_all_caps_that_apply_count(tight: str, whose: str) -> None:
 
 
 def test_a_cap_that_is_changed_counts_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "FRESH", 0.0)
+    monkeypatch.setattr(auth, "FRESH", 0.0)
     secret = secret_of("anna", dollars(WORST))
     with before() as (gateway, _):
         assert [say_hi(gateway, secret).status_code for _ in range(2)] == [200, 429]

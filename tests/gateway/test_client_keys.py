@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from tests.gateway.running import config_of, running
-from tests.providers.scripted import Scripted, run, serving
+from tests.support.gateway.process import config_of, running
+from tests.support.providers.scripted import Scripted, run, serving
 
 OFFERED = {"anns": ["claude-x"], "bobs": ["claude-x", "claude-secret"]}
 """What the server lists, for each key."""

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from brim.local import LocalServer
+from brim.providers.local import LocalServer
 from tests.conftest import LlamaWith
-from tests.gateway.asking import CHAT, MESSAGES, body_of
-from tests.gateway.clients import (
+from tests.support.gateway.clients import (
     ASKING,
     WORDS,
     Asking,
@@ -20,7 +19,8 @@ from tests.gateway.clients import (
     long_talk,
     openai_client,
 )
-from tests.gateway.running import Running, config_of, running
+from tests.support.gateway.process import Running, config_of, running
+from tests.support.gateway.requests import CHAT, MESSAGES, body_of
 
 TURNS = long_talk(120)
 """More than ten times the window."""

@@ -10,11 +10,20 @@ from typing import Any
 import pytest
 
 from brim.config import Config, UpstreamConfig
-from brim.gateway.serving import listening
+from brim.gateway.server import listening
 from brim.testing import Answer, Asked, Fault, Say, Script, Scripted
-from tests.gateway.asking import CHAT, MESSAGES, PATHS, Turn, body_of, posted, spoken, turns_in
-from tests.gateway.clients import long_talk, openai_client
-from tests.gateway.running import FORMATS, Running, running
+from tests.support.gateway.clients import long_talk, openai_client
+from tests.support.gateway.process import FORMATS, Running, running
+from tests.support.gateway.requests import (
+    CHAT,
+    MESSAGES,
+    PATHS,
+    Turn,
+    body_of,
+    posted,
+    spoken,
+    turns_in,
+)
 
 TURNS = long_talk(60)
 """About 2,500 tokens: they fit the first upstream, and not the second."""

@@ -1,6 +1,6 @@
 """What reads requests takes anything: it understands, or it refuses in words.
 
-`python -m tests.gateway.fuzzing` sends other requests than these, for as long as one likes.
+`python -m tests.support.gateway.fuzz` sends other requests than these, for as long as one likes.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brim.gateway import bodies, heads
-from brim.gateway.faults import FaultError
-from brim.gateway.forms import FORMS, PATHS, form_of
-from brim.gateway.wishes import Wishes, wishes_in
+from brim.gateway import bodies
+from brim.gateway import headers as heads
+from brim.gateway.errors import FaultError
+from brim.gateway.formats import FORMS, PATHS, form_of
+from brim.gateway.options import Wishes, wishes_in
 from brim.testing import Fault, Scripted
-from tests.gateway.asking import MESSAGES, body_of
-from tests.gateway.fuzzing import WINDOW, ask, client_of_a_gateway
-from tests.gateway.running import config_of, running
-from tests.gateway.strategies import BODIES, events, mutated, requests, streams, values
+from tests.support.gateway.fuzz import WINDOW, ask, client_of_a_gateway
+from tests.support.gateway.process import config_of, running
+from tests.support.gateway.requests import MESSAGES, body_of
+from tests.support.gateway.strategies import BODIES, events, mutated, requests, streams, values
 
 objects = st.dictionaries(st.text(max_size=4), values, max_size=4)
 

@@ -16,7 +16,8 @@ import pytest
 
 from brim.config import GatewayConfig
 from brim.testing import Scripted
-from tests.gateway.asking import (
+from tests.support.gateway.process import SECRET, Running, config_of, running
+from tests.support.gateway.requests import (
     CHAT,
     COUNT_TOKENS,
     INPUT_TOKENS,
@@ -26,7 +27,6 @@ from tests.gateway.asking import (
     body_of,
     messages_key,
 )
-from tests.gateway.running import SECRET, Running, config_of, running
 
 ALL_PATHS = (*PATHS, COUNT_TOKENS, INPUT_TOKENS)
 HIDDEN = "a-word-that-nobody-repeats"

@@ -13,9 +13,10 @@ import httpx
 import pytest
 
 from brim.config import GatewayConfig
-from brim.gateway.connection import LARGEST_HEAD
+from brim.gateway.http_protocol import LARGEST_HEAD
 from brim.testing import Fault, Say, Scripted
-from tests.gateway.asking import (
+from tests.support.gateway.process import Running, config_of, running
+from tests.support.gateway.requests import (
     CHAT,
     COUNT_TOKENS,
     INPUT_TOKENS,
@@ -25,7 +26,6 @@ from tests.gateway.asking import (
     connected,
     eventually,
 )
-from tests.gateway.running import Running, config_of, running
 
 BODY = json.dumps(body_of(CHAT, "Hello?")).encode()
 STREAMED = BODY.replace(b"{", b'{"stream": true, ', 1)

@@ -11,10 +11,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from brim.gateway import delivery
-from tests.gateway.asking import CHAT, MESSAGES, PATHS, RESPONSES, body_of
-from tests.gateway.running import SECRET, Running, config_of, running
-from tests.gateway.upstream import (
+from brim.gateway import forward
+from tests.support.gateway.process import SECRET, Running, config_of, running
+from tests.support.gateway.requests import CHAT, MESSAGES, PATHS, RESPONSES, body_of
+from tests.support.gateway.upstream import (
     GZIPPED,
     HANGS_UP,
     NO_ANSWERS,
@@ -25,7 +25,7 @@ from tests.gateway.upstream import (
     silent,
     speaking,
 )
-from tests.providers.scripted import Speaking, run
+from tests.support.providers.scripted import Speaking, run
 
 
 @asynccontextmanager
@@ -181,7 +181,7 @@ def test_an_upstream_that_never_answers_is_not_waited_for() -> None:
 
 
 def test_a_stream_of_comments_is_not_held_back_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "HELD_SECONDS", 0.2)
+    monkeypatch.setattr(forward, "HELD_SECONDS", 0.2)
 
     async def read() -> None:
         pings = speaking((STREAMS["comments"][0], *[b": ping\n\n"] * 10_000), pause=0.02)

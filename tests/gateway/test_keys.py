@@ -21,18 +21,18 @@ import pytest
 from aiohttp import web
 from click.testing import CliRunner
 
-from brim.accounts import sqlite_books
 from brim.cli import main
 from brim.config import Config, UpstreamConfig
 from brim.errors import BooksAwayError, BooksError
-from brim.gateway import accounts as gateway_accounts
-from brim.gateway import admission as gateway_admission
+from brim.gateway import auth as gateway_admission
+from brim.gateway import reservations as gateway_accounts
+from brim.gateway.accounts.sqlite import store
 from brim.gateway.app import accounts_of, asks_for_keys
-from brim.gateway.faults import FaultError
-from brim.gateway.heads import given
-from brim.gateway.serving import listening
+from brim.gateway.errors import FaultError
+from brim.gateway.headers import given
+from brim.gateway.server import listening
 from brim.testing import Fault, Scripted
-from tests.gateway.accounts import (
+from tests.support.gateway.accounts import (
     anthropic_with,
     bearing,
     books_file,
@@ -43,7 +43,8 @@ from tests.gateway.accounts import (
     secret_of,
     with_gateway,
 )
-from tests.gateway.asking import (
+from tests.support.gateway.process import FORMATS, SECRET, Running, config_of, running
+from tests.support.gateway.requests import (
     CHAT,
     COUNT_TOKENS,
     INPUT_TOKENS,
@@ -54,8 +55,7 @@ from tests.gateway.asking import (
     eventually,
     posted,
 )
-from tests.gateway.running import FORMATS, SECRET, Running, config_of, running
-from tests.providers.scripted import run, serving
+from tests.support.providers.scripted import run, serving
 
 OPEN = ("/", "/healthz", "/readyz", "/openapi.json")
 OPERATORS = ("/brim/requests", "/brim/spending", "/brim/lanes", "/metrics")
@@ -318,7 +318,7 @@ def test_books_that_are_away_close_the_gateway_and_are_looked_for(
     provider: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway_accounts, "RETRY", 0.02)
-    monkeypatch.setattr(sqlite_books, "PATIENCE", 0.02)
+    monkeypatch.setattr(store, "PATIENCE", 0.02)
     anna = secret_of("anna")
     with closing(sqlite3.connect(books_file())) as other:
         other.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -338,7 +338,7 @@ def test_books_that_are_away_close_the_gateway_and_are_looked_for(
 def test_nothing_is_sent_while_the_file_is_gone_or_is_another(
     keyed: Running, provider: Scripted, anna: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("brim.accounts.sqlite_books.SEEN", -1.0)
+    monkeypatch.setattr("brim.gateway.accounts.sqlite.store.SEEN", -1.0)
     assert ask(keyed, CHAT, "hi", headers=bearing(anna)).status_code == 200
     hidden = books_file().rename(books_file().with_name("hidden"))
     assert ask(keyed, CHAT, "hi", headers=bearing(anna)).status_code == 503

@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
-from brim.accounts.sqlite_books import SqliteBooks
+from brim.gateway.accounts.sqlite.store import SqliteBooks
 from brim.testing import Say, Scripted
-from tests.gateway.accounts import (
+from tests.support.gateway.accounts import (
     COST,
     HI,
     MODEL,
@@ -31,8 +31,8 @@ from tests.gateway.accounts import (
     standing,
     with_gateway,
 )
-from tests.gateway.asking import CHAT, LONG, body_of, eventually
-from tests.gateway.running import running, served
+from tests.support.gateway.process import running, served
+from tests.support.gateway.requests import CHAT, LONG, body_of, eventually
 
 WORDS = "one two three four five six seven eight nine ten"
 

@@ -16,9 +16,10 @@ import pytest
 
 from brim.config import GatewayConfig
 from brim.gateway import app
-from brim.gateway.lanes import Lane
+from brim.gateway.routes import Lane
 from brim.testing import Say, Scripted
-from tests.gateway.asking import (
+from tests.support.gateway.process import Running, config_of, running
+from tests.support.gateway.requests import (
     CHAT,
     COUNT_TOKENS,
     LONG,
@@ -34,7 +35,6 @@ from tests.gateway.asking import (
     sent,
     told,
 )
-from tests.gateway.running import Running, config_of, running
 
 each_format = pytest.mark.parametrize("path", PATHS)
 

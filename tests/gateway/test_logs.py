@@ -14,8 +14,8 @@ import pytest
 from brim.gateway import logs
 from brim.gateway.records import Record
 from brim.testing import Fault, Scripted
-from tests.gateway.asking import CHAT, PATHS, ask, told
-from tests.gateway.running import config_of, running
+from tests.support.gateway.process import config_of, running
+from tests.support.gateway.requests import CHAT, PATHS, ask, told
 
 LOG = logging.getLogger("brim.gateway")
 

@@ -12,13 +12,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from brim.config import Config
-from brim.gateway import forms
+from brim.gateway import formats
 from brim.gateway.metrics import BOUNDS, MOST_MODELS, Metrics, text
 from brim.gateway.records import Record
+from brim.models.pricing import Price, Usage
 from brim.testing import Fault, Say, Scripted
-from brim.usage import Price, Usage
-from tests.gateway.asking import CHAT, PATHS, ask, begun, told
-from tests.gateway.running import Running, config_of, running
+from tests.support.gateway.process import Running, config_of, running
+from tests.support.gateway.requests import CHAT, PATHS, ask, begun, told
 
 TURNS = [f"turn {place}: " + "some words that take room " * 20 for place in range(41)]
 DRY_RUN = {"brim-fitting": "dry-run"}
@@ -79,7 +79,7 @@ def test_a_request_is_counted_as_it_is_recorded(path: str) -> None:
     ):
         request = told(server, ask(server, path, *TURNS))
         numbers = read(server)
-        ended = {"format": forms.PATHS[path].name, "status": "2xx", "end": "whole"}
+        ended = {"format": formats.PATHS[path].name, "status": "2xx", "end": "whole"}
         assert numbers("brim_requests_total", **LANE, **ended) == 1
         assert numbers("brim_tokens_before_total", **LANE) == request["tokens_before"]
         assert numbers("brim_tokens_after_total", **LANE) == request["tokens"]
@@ -142,7 +142,7 @@ def test_errors_are_counted_by_their_code(path: str) -> None:
             ask(server, path, "a word " * 2_000)
             ask(server, path, "hi")
             numbers = read(server)
-    form = forms.PATHS[path].name
+    form = formats.PATHS[path].name
     assert numbers("brim_faults_total", code="model_not_found", upstream="none") == 1
     assert numbers("brim_faults_total", code="context_length_exceeded") == 1
     assert numbers("brim_faults_total") == 2  # what the upstream said is not brim's

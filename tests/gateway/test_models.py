@@ -13,11 +13,13 @@ import pytest
 
 import brim
 from brim.config import Config, CountConfig, UpstreamConfig
-from brim.gateway.names import meaning
-from brim.local import LocalServer
+from brim.gateway.model_patterns import meaning
 from brim.providers.endpoint import Format
+from brim.providers.local import LocalServer
 from brim.testing import Scripted
-from tests.gateway.asking import (
+from tests.support.gateway.clients import anthropic_client, long_talk, openai_client
+from tests.support.gateway.process import FORMATS, config_of, running
+from tests.support.gateway.requests import (
     CHAT,
     COUNT_TOKENS,
     INPUT_TOKENS,
@@ -29,8 +31,6 @@ from tests.gateway.asking import (
     spoken,
     turns_in,
 )
-from tests.gateway.clients import anthropic_client, long_talk, openai_client
-from tests.gateway.running import FORMATS, config_of, running
 
 TURNS = long_talk(60)
 HELLO = "Hello?"

@@ -15,13 +15,13 @@ from schemathesis.specs.openapi import checks
 from starlette.applications import Starlette
 from starlette.routing import Route
 
+from brim.gateway.admin import Beside
 from brim.gateway.app import create_app
-from brim.gateway.beside import Beside
-from brim.gateway.forms import PATHS
+from brim.gateway.formats import PATHS
 from brim.gateway.openapi import description
 from brim.testing import Call, Fault, Scripted
-from tests.gateway.asking import CHAT, MESSAGES, RESPONSES, ask, body_of, posted
-from tests.gateway.running import Running, config_of, running
+from tests.support.gateway.process import Running, config_of, running
+from tests.support.gateway.requests import CHAT, MESSAGES, RESPONSES, ask, body_of, posted
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from brim.config import Config
-from brim.replay import steady_share
+from brim.fitting.replay import steady_share
+from brim.models.pricing import Usage, reported
 from brim.testing import Scripted
-from brim.usage import Usage, reported
 from tests.conftest import LlamaWith
-from tests.gateway.asking import CHAT, PATHS, ask, turns_in
-from tests.gateway.running import config_of, running
+from tests.support.gateway.process import config_of, running
+from tests.support.gateway.requests import CHAT, PATHS, ask, turns_in
 
 WINDOW = 1_500
 REPLY = 50

@@ -15,9 +15,10 @@ import pytest
 from brim.config import GatewayConfig
 from brim.gateway import records
 from brim.gateway.records import Record, Records
+from brim.models.pricing import Price, Usage
 from brim.testing import Call, Fault, Say, Scripted
-from brim.usage import Price, Usage
-from tests.gateway.asking import (
+from tests.support.gateway.process import config_of, running
+from tests.support.gateway.requests import (
     CHAT,
     LONG,
     MESSAGES,
@@ -31,7 +32,6 @@ from tests.gateway.asking import (
     sent,
     told,
 )
-from tests.gateway.running import config_of, running
 
 TURNS = [f"turn {place}: " + "some words that take room " * 20 for place in range(81)]
 FIRST = "antidisestablishmentarianism"

@@ -20,9 +20,9 @@ import pytest
 from brim.config import GatewayConfig
 from brim.gateway import logs
 from brim.testing import Call, Fault, Say, Script, Scripted
-from tests.gateway.asking import CHAT, MESSAGES, PATHS, RESPONSES, messages_key, posted
-from tests.gateway.running import Running, config_of, running
 from tests.gateway.test_logs import loggers_kept
+from tests.support.gateway.process import Running, config_of, running
+from tests.support.gateway.requests import CHAT, MESSAGES, PATHS, RESPONSES, messages_key, posted
 
 MARK = "zqx-"
 UPSTREAM_KEY = f"{MARK}upstream-key"

@@ -23,13 +23,13 @@ from click.testing import CliRunner, Result
 
 from brim.cli import main
 from brim.config import Config, UpstreamConfig
-from brim.gateway import checking
-from brim.gateway.serving import listening
-from brim.gateway.starting import Greeting
-from brim.local import LocalServer
+from brim.gateway import preflight
+from brim.gateway.server import listening
+from brim.gateway.upstreams import Greeting
+from brim.providers.local import LocalServer
 from brim.testing import Say, Scripted
-from tests.gateway.accounts import books_file, only_row, secret_of, standing
-from tests.gateway.asking import eventually
+from tests.support.gateway.accounts import books_file, only_row, secret_of, standing
+from tests.support.gateway.requests import eventually
 
 BRIM = [sys.executable, "-m", "brim.cli"]
 UPSTREAM = ["--upstream", "http://127.0.0.1:9"]
@@ -368,7 +368,7 @@ def test_an_upstream_that_can_be_used_is_checked_with_the_windows_of_its_models(
 def test_a_window_that_is_configured_goes_before_the_server_s() -> None:
     with Scripted("never asked", window=8_000, model="own") as provider:
         windows = {
-            name: checking.checked(Config(upstreams={"one": upstream}), {})[0].windows
+            name: preflight.checked(Config(upstreams={"one": upstream}), {})[0].windows
             for name, upstream in {
                 "set": UpstreamConfig(endpoint=provider.url, models=("own",), window=2_000),
                 "told": UpstreamConfig(endpoint=provider.url),

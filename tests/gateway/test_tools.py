@@ -24,11 +24,11 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from brim.gateway.forms import FORMS
+from brim.gateway.formats import FORMS
 from brim.testing import Answer, Asked, Call, Scripted
 from brim.wire import view
-from tests.gateway.asking import CHAT, MESSAGES
-from tests.gateway.clients import (
+from tests.fitting.test_promises import pairs_are_whole
+from tests.support.gateway.clients import (
     Chain,
     Modelling,
     anthropic_client,
@@ -40,9 +40,9 @@ from tests.gateway.clients import (
     pydantic_chat,
     pydantic_responses,
 )
-from tests.gateway.running import config_of, running
-from tests.test_promises import pairs_are_whole
-from tests.wire.bodies import anthropic_faults, responses_faults
+from tests.support.gateway.process import config_of, running
+from tests.support.gateway.requests import CHAT, MESSAGES
+from tests.support.wire.bodies import anthropic_faults, responses_faults
 
 WINDOW = 2_000
 STEPS = 40

@@ -9,7 +9,7 @@ import aiohttp
 import openai
 import pytest
 
-from tests.gateway.upstream import (
+from tests.support.gateway.upstream import (
     GZIPPED,
     HANGS_UP,
     NO_ANSWERS,
@@ -22,7 +22,7 @@ from tests.gateway.upstream import (
     silent,
     speaking,
 )
-from tests.providers.scripted import run
+from tests.support.providers.scripted import run
 
 HELLO: Any = [{"role": "user", "content": "Hello?"}]
 

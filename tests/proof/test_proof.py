@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from brim.planning import Ask
+from brim.fitting.flow import Ask
 from brim.providers import Learned
 from proof import cache
 from proof.counts import compared

@@ -13,11 +13,11 @@ import pytest
 from aiohttp import web
 
 import brim
-from brim.local import LocalServer
-from brim.planning import Ask
+from brim.fitting.flow import Ask
 from brim.providers import Format, Learned
+from brim.providers.local import LocalServer
 from tests.conftest import LlamaWith
-from tests.providers.scripted import Scripted, run, serving
+from tests.support.providers.scripted import Scripted, run, serving
 
 WORDS = "The harbour lay quiet before the storm, and the pilots argued about the tide tables. "
 

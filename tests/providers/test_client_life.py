@@ -18,8 +18,8 @@ from aiohttp import web
 import brim
 from brim.errors import ConnectionFailedError
 from brim.providers import Format, Learned
-from brim.providers.portal import Portal
-from tests.providers.scripted import Handler, run, serving
+from brim.providers.sync import Portal
+from tests.support.providers.scripted import Handler, run, serving
 
 WORDS = "The harbour lay quiet before the storm, and the pilots argued about the tide tables. "
 
@@ -542,7 +542,7 @@ def test_stream_options_that_are_none_are_refused(learned: Learned) -> None:
 def test_a_summarizer_that_hangs_does_not_hold_up_the_end() -> None:
     code = """
 import time, brim, brim.summary
-brim.summary.PATIENCE = 0.2
+brim.session.summaries.PATIENCE = 0.2
 chat = brim.Session("gpt-4o", window=400, reply=50, summarize=lambda *_: time.sleep(60))
 for number in range(20):
     chat.user(f"Question {number}: " + "some words " * 10)

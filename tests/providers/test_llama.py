@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from brim.errors import AuthenticationError, ProviderError, RefusedError
-from brim.local import LocalServer
 from brim.providers import Connection, Endpoint, Format, Portal, Server, ServerCounter
-from brim.providers.counting import Standings
-from tests.providers.scripted import run
+from brim.providers.local import LocalServer
+from brim.providers.server_counter import Standings
+from tests.support.providers.scripted import run
 
 FORMATS: list[Format] = ["openai", "anthropic", "responses"]
 

@@ -27,11 +27,11 @@ from brim.errors import (
     RateLimitError,
     RefusedError,
 )
-from brim.providers import Connection, Endpoint, lines
-from brim.providers.faults import retry_after
-from brim.providers.lines import Sending
+from brim.providers import Connection, Endpoint, http_connection
+from brim.providers.errors import retry_after
+from brim.providers.http_connection import Sending
 from brim.providers.network import certificates
-from tests.providers.scripted import Naps, by_path, in_turn, run, serving, speaking
+from tests.support.providers.scripted import Naps, by_path, in_turn, run, serving, speaking
 
 CHAT = "/v1/chat/completions"
 TOO_LONG = {
@@ -339,7 +339,7 @@ def test_kept_connections_that_the_server_has_closed_cost_no_attempt(
     lines: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However slow this machine is.
-    monkeypatch.setattr("brim.providers.lines.QUICK", 60.0)
+    monkeypatch.setattr("brim.providers.http_connection.QUICK", 60.0)
 
     async def work() -> tuple[int, int]:
         async with keeping(at_once, lines) as server:
@@ -353,7 +353,7 @@ def test_kept_connections_that_the_server_has_closed_cost_no_attempt(
 
 async def late(_: asyncio.StreamWriter) -> None:
     """For longer than it takes to close a connection."""
-    await asyncio.sleep(2 * lines.QUICK)
+    await asyncio.sleep(2 * http_connection.QUICK)
 
 
 async def in_the_answer(writer: asyncio.StreamWriter) -> None:
@@ -366,7 +366,7 @@ async def in_the_answer(writer: asyncio.StreamWriter) -> None:
 def test_a_request_that_a_server_may_have_worked_on_is_not_sent_again(
     breaking: Breaking, quick: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lines, "QUICK", quick)
+    monkeypatch.setattr(http_connection, "QUICK", quick)
 
     async def work() -> tuple[int, int]:
         sending = Sending()

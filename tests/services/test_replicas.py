@@ -16,15 +16,15 @@ from typing import Any, Final
 import aiohttp
 import pytest
 
-from brim.accounts import books_at
-from brim.accounts.books import Books
-from brim.accounts.caps import Cap, key_scope
-from brim.accounts.claims import Row
-from brim.accounts.keys import hashed, new_key
+from brim.gateway.accounts import books_at
+from brim.gateway.accounts.caps import Cap, key_scope
+from brim.gateway.accounts.keys import hashed, new_key
+from brim.gateway.accounts.reservations import Row
+from brim.gateway.accounts.store import Books
 from tests.conftest import EmptyBooks
-from tests.services import upstream
-from tests.services.load import Load
-from tests.services.machines import PATIENCE, Replica, balancer, model_server, replicas
+from tests.support.services import upstream
+from tests.support.services.load import Load
+from tests.support.services.machines import PATIENCE, Replica, balancer, model_server, replicas
 
 pytestmark = pytest.mark.anyio
 

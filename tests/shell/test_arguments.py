@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from brim.shell.danger import judge
-from brim.shell.safety.arguments import commands_among
+from brim.shell.approval.arguments import commands_among
+from brim.shell.risk import judge
 
 DESTRUCTIVE: list[dict[str, Any]] = [
     {"command": "rm -rf ~"},

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brim.shell.drawing.blocks import Splitter, split
+from brim.shell.render.blocks import Splitter, split
 
 LINES = (
     *("", "  ", "words", "more words", "# head", "## ", "---", "===", "***", "- item", "* other"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brim.shell.lines.classify import _RULES, Decision, Known, _Line, classify, flipped
+from brim.shell.input.classify import _RULES, Decision, Known, _Line, classify, flipped
 
 
 def _names(text: str) -> frozenset[str]:

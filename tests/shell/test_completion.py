@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from brim.shell.lines.classify import Decision, Known, classify
-from brim.shell.lines.completion import Programs, ShellCompleter, paths, quoted, unquoted
+from brim.shell.input.classify import Decision, Known, classify
+from brim.shell.input.completion import Programs, ShellCompleter, paths, quoted, unquoted
 
 NAMES = frozenset(
     (":", "cat", "cd", "git", "grep", "man", "sudo", "time", "make", "ls", "echo", "find")

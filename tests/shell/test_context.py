@@ -16,13 +16,13 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from brim.errors import BrimError, BudgetError, InputError
-from brim.session import Session
-from brim.shell.drawing.context import Picture, as_json, picture, shown
-from brim.shell.drawing.context_sizes import system_blocks
-from brim.shell.drawing.context_view import columns
-from brim.system import Fact
-from brim.usage import Price
-from tests.strategies import histories, policies, text
+from brim.models.pricing import Price
+from brim.session.session import Session
+from brim.session.system_prompt import Fact
+from brim.shell.render.context import Picture, as_json, picture, shown
+from brim.shell.render.context_sizes import system_blocks
+from brim.shell.render.context_view import columns
+from tests.support.strategies import histories, policies, text
 
 KEPT = ("margin", "not for input", "reply", "free")
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim.errors import InputError
-from brim.planning import driven
-from brim.session import Session
+from brim.fitting.flow import driven
+from brim.session.session import Session
 from brim.shell.conversation import CUT, ENDED, Conversation, resumed
-from brim.store import Database, Log
+from brim.storage import Database, Log
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
 OTHER = {"id": "c2", "type": "function", "function": {"name": "look", "arguments": "{}"}}

@@ -14,13 +14,13 @@ from pathlib import Path
 import pexpect  # type: ignore[import-untyped]
 import pytest
 
-from brim.accounts.keys import hashed, new_key
-from brim.accounts.sqlite_books import SqliteBooks
 from brim.config import Loaded, load
 from brim.errors import ConfigError
-from brim.local import LocalServer
+from brim.gateway.accounts.keys import hashed, new_key
+from brim.gateway.accounts.sqlite.store import SqliteBooks
+from brim.providers.local import LocalServer
 from brim.shell.setup.doctor import Check, is_well, lines, run
-from tests.shell.test_finding import VLLM, free_port, serving
+from tests.shell.test_discovery import VLLM, free_port, serving
 
 Checked = Callable[..., list[Check]]
 PATIENT = 20.0

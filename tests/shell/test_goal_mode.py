@@ -6,8 +6,8 @@ import re
 import threading
 
 from brim.testing import Answer, Fault, Say, Scripted
-from tests.shell.answering import COMMAND, DESTRUCTIVE, answer, asks, events, shown
-from tests.shell.driving import Home, home, sent, texts
+from tests.support.shell.driver import Home, home, sent, texts
+from tests.support.shell.replies import COMMAND, DESTRUCTIVE, answer, asks, events, shown
 
 __all__ = ["home"]
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 from wcwidth import wcwidth
 
-from brim.shell.drawing.harmless import harmless
-from brim.shell.drawing.markdown import AnswerScreen
+from brim.shell.render.harmless import harmless
+from brim.shell.render.markdown import AnswerScreen
 from tests.shell.test_blocks import texts
 
 OWN = re.compile(r"\x1b\[[0-9;]*[mKJA]")
@@ -380,7 +380,7 @@ def test_an_encoding_without_a_sign_is_no_error() -> None:
 
 def test_importing_it_loads_nothing_heavy() -> None:
     code = (
-        "import sys, brim.shell.drawing.markdown as m\n"
+        "import sys, brim.shell.render.markdown as m\n"
         "heavy = {'rich.markdown', 'rich.syntax', 'pygments', 'markdown_it'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )

@@ -35,7 +35,7 @@ from brim.errors import (
 from brim.shell.mcp import Result, Servers
 from brim.shell.mcp.tools import LONGEST_NAME, offered_name, result_of, tool_of
 
-SCRIPT = Path(__file__).with_name("mcp_server.py")
+SCRIPT = Path(__file__).parents[1] / "support/shell/mcp_server.py"
 SECRET = "hush-hush"
 
 

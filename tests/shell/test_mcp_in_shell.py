@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from brim.testing import Answer, Asked, Call, Fault, Say, Scripted
-from tests.shell.answering import answer, asks, events, shown
-from tests.shell.driving import Home, home
 from tests.shell.test_mcp import over_http
+from tests.support.shell.driver import Home, home
+from tests.support.shell.replies import answer, asks, events, shown
 
 __all__ = ["home", "over_http"]
 
-SERVER = Path(__file__).with_name("mcp_server.py")
+SERVER = Path(__file__).parents[1] / "support/shell/mcp_server.py"
 ASKED = "call it? [y]es, [s]kip, [a]lways:"
 DESTRUCTIVE = "destructive. type yes to call it, or [s]kip:"
 ADD = Call("tests__add", {"a": 2, "b": 3})

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from brim.ledger import Entry, Ledger, RequestLog
-from brim.shell.drawing.money import cost, cost_detail, usage
-from brim.usage import Price, Usage
+from brim.models.pricing import Price, Usage
+from brim.session.ledger import Entry, Ledger, RequestLog
+from brim.shell.render.money import cost, cost_detail, usage
 
 PRICE = Price(input=Decimal(1), output=Decimal(2))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from brim.shell.lines.parts import Part, Typed, parts, typed
+from brim.shell.input.parts import Part, Typed, parts, typed
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from brim.session import Session
-from brim.shell.drawing.context import picture as context
-from brim.shell.drawing.context import shown
+from brim.session.session import Session
+from brim.shell.render.context import picture as context
+from brim.shell.render.context import shown
 from scripts.shell_scenes import SCENES
 from scripts.write_pictures import FOLDER, SIGN_WIDTH, picture, svg
 

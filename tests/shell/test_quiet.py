@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from brim.shell.lines.quiet import Early, typed_text
+from brim.shell.input.quiet import Early, typed_text
 from brim.testing import Say, Scripted
-from tests.shell.answering import COMMAND, DESTRUCTIVE, asks
-from tests.shell.driving import Home, Typist, home
-from tests.terminal import Start, start_terminal
+from tests.support.shell.driver import Home, Typist, home
+from tests.support.shell.replies import COMMAND, DESTRUCTIVE, asks
+from tests.support.terminal import Start, start_terminal
 
 __all__ = ["home", "start_terminal"]
 

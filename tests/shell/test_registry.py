@@ -12,7 +12,7 @@ from rich.console import Console
 from brim.errors import InputError
 from brim.shell.commands import COMMANDS, names
 from brim.shell.commands.help import GROUPS, Overview
-from brim.shell.commands.looking import _said, _speaker
+from brim.shell.commands.inspect import _said, _speaker
 from brim.shell.commands.registry import choice, find, number
 
 WORDLESS = ("usage", "models", "doctor", "reset", "undo", "retry", "edit")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from brim.shell.commands_in import RULE
+from brim.shell.command_lines import RULE
 from brim.testing import Fault, Scripted
-from tests.shell.answering import events, shown
-from tests.shell.driving import Home, Typist, home, texts
+from tests.support.shell.driver import Home, Typist, home, texts
+from tests.support.shell.replies import events, shown
 
 __all__ = ["home"]
 

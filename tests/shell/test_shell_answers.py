@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from brim.testing import Fault, Say, Scripted
-from tests.shell.driving import Home, home, last_words, sent, texts
-from tests.terminal import Start, start_terminal
+from tests.support.shell.driver import Home, home, last_words, sent, texts
+from tests.support.terminal import Start, start_terminal
 
 __all__ = ["home", "start_terminal"]
 

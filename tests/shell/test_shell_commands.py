@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from brim.local.weights import SMOLLM2
+from brim.providers.local.weights import SMOLLM2
 from brim.shell.commands import COMMANDS, names
 from brim.testing import Scripted
-from tests.shell.driving import Home, home, last_words, sent, texts
-from tests.terminal import Start, start_terminal
+from tests.support.shell.driver import Home, home, last_words, sent, texts
+from tests.support.terminal import Start, start_terminal
 
 __all__ = ["home", "start_terminal"]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from brim.testing import Scripted
-from tests.shell.driving import Home, home, last_words
-from tests.terminal import Start, start_terminal
+from tests.support.shell.driver import Home, home, last_words
+from tests.support.terminal import Start, start_terminal
 
 __all__ = ["home", "start_terminal"]
 

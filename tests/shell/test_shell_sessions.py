@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from brim.shell.setup.finding import find
+from brim.shell.setup.discovery import find
 from brim.testing import Fault, Say, Scripted
-from tests.shell.driving import Home, home, last_words, texts
-from tests.terminal import Start, Terminal, start_terminal
+from tests.support.shell.driver import Home, home, last_words, texts
+from tests.support.terminal import Start, Terminal, start_terminal
 
 __all__ = ["home", "start_terminal"]
 
@@ -161,7 +161,7 @@ def test_nobody_says_yes_in_a_script(home: Home) -> None:
 ALONE = (
     sys.executable,
     "-c",
-    "from brim.shell.setup.finding import find; from brim.cli import main; "
+    "from brim.shell.setup.discovery import find; from brim.cli import main; "
     "find.__kwdefaults__.update(ports=(), timeout=30.0); main()",
 )
 """brim, with patience, and blind for the servers that happen to run on this machine."""

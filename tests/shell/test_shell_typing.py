@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from brim.testing import Scripted
-from tests.shell.driving import PROGRAM, Home, Typist, home, texts
-from tests.terminal import Start, Terminal, start_terminal
+from tests.support.shell.driver import PROGRAM, Home, Typist, home, texts
+from tests.support.terminal import Start, Terminal, start_terminal
 
 __all__ = ["home", "start_terminal"]
 

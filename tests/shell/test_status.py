@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from prompt_toolkit.utils import get_cwidth
 
 from brim.errors import InputError
-from brim.shell.drawing.status import (
+from brim.shell.render.status import (
     FIELDS,
     FIRST_TO_GO,
     TEMPLATE,

@@ -21,10 +21,10 @@ from pathlib import Path
 import pytest
 
 from brim.errors import BrimError, InputError
-from brim.shell.terminal import Ran, UserShell, kept, user_shell
+from brim.shell.terminal import Ran, UserShell, output_buffer, user_shell
 from brim.shell.terminal.dialects import Sh
-from brim.shell.terminal.kept import HEAD, TAIL, Kept
-from brim.shell.terminal.reports import Reports
+from brim.shell.terminal.output_buffer import HEAD, TAIL, Kept
+from brim.shell.terminal.status_pipe import Reports
 
 PATIENCE = 60
 """Seconds; only a fault takes so long."""
@@ -680,7 +680,7 @@ def test_a_file_that_cannot_be_written_costs_only_the_middle(tmp_path: Path) -> 
 def test_an_output_without_end_does_not_fill_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "LARGEST", 100_000)
+    monkeypatch.setattr(output_buffer, "LARGEST", 100_000)
     taken = Kept(tmp_path)
     for _ in range(100):
         taken.add("b" * 10_000)

@@ -17,18 +17,18 @@ import pytest
 
 import brim
 from brim.config import McpConfig
-from brim.local import LocalServer
 from brim.messages import Call
 from brim.providers import Connection, Endpoint, Learned, Portal
+from brim.providers.local import LocalServer
 from brim.shell.mcp import Result, Servers, Tool
-from brim.shell.mcp.offering import offer
+from brim.shell.mcp.offer import offer
 from proof.relay import Relay
 from tests.conftest import LlamaWith
-from tests.shell.driving import Home, home
+from tests.support.shell.driver import Home, home
 
 __all__ = ["home"]
 
-SCRIPT = Path(__file__).with_name("mcp_server.py")
+SCRIPT = Path(__file__).parents[1] / "support/shell/mcp_server.py"
 TEMPLATE = r"""
 {%- set has_system = messages[0].role == 'system' %}
 {{- '<|im_start|>system\n' }}{{- messages[0].content if has_system else '' }}

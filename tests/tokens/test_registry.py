@@ -208,7 +208,7 @@ def test_many_made_up_names_do_not_pile_up() -> None:
 
 def test_importing_loads_the_standard_library_only() -> None:
     program = (
-        "import sys, brim.tokens, brim.catalog, brim.usage\n"
+        "import sys, brim.tokens, brim.models.catalog, brim.models.pricing\n"
         "names = {'tiktoken', 'splintr', 'tokenizers', 'genai_prices', 'tomllib', 'pydantic'}\n"
         "print(sorted(names & set(sys.modules)))"
     )

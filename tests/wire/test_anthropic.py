@@ -9,9 +9,9 @@ import pytest
 import brim
 from brim.messages import Call, Media
 from brim.wire import anthropic, format_of, view
-from tests.strategies import Raw, text
-from tests.wire.bodies import MARK, PIXEL, anthropic_faults
-from tests.wire.cuts import MODEL, cut, drop, output, thoughtless
+from tests.support.strategies import Raw, text
+from tests.support.wire.bodies import MARK, PIXEL, anthropic_faults
+from tests.support.wire.trims import MODEL, cut, drop, output, thoughtless
 
 LONG = text(300, 1)
 

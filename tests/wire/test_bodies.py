@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import brim
 from brim import wire
 from brim.wire import anthropic, openai_responses
-from tests.strategies import Raw
-from tests.wire.bodies import (
+from tests.support.strategies import Raw
+from tests.support.wire.bodies import (
     anthropic_bodies,
     anthropic_faults,
     models,

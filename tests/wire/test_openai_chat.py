@@ -10,9 +10,9 @@ import brim
 from brim.messages import Call, Media
 from brim.wire import openai_chat
 from brim.wire.openai_chat import read
-from tests.strategies import Raw, call, text
-from tests.wire.bodies import PIXEL
-from tests.wire.cuts import MODEL, cut, drop, output, thoughtless
+from tests.support.strategies import Raw, call, text
+from tests.support.wire.bodies import PIXEL
+from tests.support.wire.trims import MODEL, cut, drop, output, thoughtless
 
 LONG = text(300, 1)
 IMAGE: Raw = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 import brim
-from brim.marks import gap_note
 from brim.messages import Call, Media
 from brim.wire import openai_responses, view
-from tests.strategies import Raw, text
-from tests.wire.bodies import PIXEL, responses_faults
-from tests.wire.cuts import MODEL, cut, drop, output
+from brim.wire.notes import gap_note
+from tests.support.strategies import Raw, text
+from tests.support.wire.bodies import PIXEL, responses_faults
+from tests.support.wire.trims import MODEL, cut, drop, output
 
 LONG = text(300, 1)
 REASONING: Raw = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x" * 300}

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from brim.errors import BrimError, ReplyError
 from brim.messages import Call
-from brim.reply import Reply
-from brim.usage import Usage
+from brim.models.pricing import Usage
 from brim.wire.replies import reply_of
+from brim.wire.reply import Reply
 from brim.wire.streams import StreamFold
-from tests.strategies import Raw
+from tests.support.strategies import Raw
 
 CHAT: Raw = {
     "id": "chatcmpl-1",

@@ -11,16 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brim.budget import Budget
 from brim.errors import ContextOverflowError, InputError
+from brim.fitting.budget import Budget
+from brim.fitting.history import History
+from brim.fitting.planner import Planner
+from brim.fitting.policies import policy_of
 from brim.messages import Message
-from brim.planner import Planner
-from brim.policies import policy_of
-from brim.steps import History
 from brim.tokens import Counter, counter_for
 from brim.tokens.calibrated import CalibratedCounter
 from brim.tokens.counter import RequestCounter
 from brim.wire import openai_chat, view
+from brim.wire.filler import BETWEEN, CLOSING, NO_RESULT, OPENING
 from brim.wire.templates import (
     FREE,
     Rules,
@@ -31,8 +32,7 @@ from brim.wire.templates import (
     shape,
     short_id,
 )
-from brim.wire.words import BETWEEN, CLOSING, NO_RESULT, OPENING
-from tests.strategies import Raw, call, histories, limits, policies, text
+from tests.support.strategies import Raw, call, histories, limits, policies, text
 
 NAMES = (
     *("free", "mistral", "mistral-nemo", "ministral-3", "gemma", "llama-3", "qwen3.5"),

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brim.wire.templates import rules_named, shape
-from tests.strategies import Raw, history
+from tests.support.strategies import Raw, history
 
 if TYPE_CHECKING:
-    from brim.local import LocalServer
+    from brim.providers.local import LocalServer
     from tests.conftest import LlamaWith
 
 MISTRAL = """

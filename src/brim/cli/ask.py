@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from brim.cli.door import main
+from brim.cli.main import main
 
 
 @main.command()
@@ -43,14 +43,15 @@ def ask(
     brim ask "why did this fail?" < build.log
     git diff | brim ask "a commit message for this, please" -m fast
     """
-    from brim import asking, config
+    from brim import config
+    from brim.cli import ask_once
 
     loaded = config.discover(folder=Path.cwd(), environment=os.environ)
     for notice in loaded.notices:
         click.echo(f"brim: {notice}", err=True)
     given = None if sys.stdin.isatty() else sys.stdin.buffer.read().decode("utf-8", "replace")
-    asked = asking.Asked(question, given, system, window, max_tokens)
-    with asking.answering(asked, loaded.config, model, os.environ) as answer:
+    asked = ask_once.Asked(question, given, system, window, max_tokens)
+    with ask_once.answering(asked, loaded.config, model, os.environ) as answer:
         for piece in answer:
             if not as_json:
                 click.echo(piece, nl=False)

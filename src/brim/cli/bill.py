@@ -9,8 +9,8 @@ from textwrap import wrap
 from typing import Any, Final, Literal
 
 from brim.cli.bars import Bar, drawn, every_day
-from brim.explain import columns
-from brim.ledger import Slot
+from brim.fitting.explain import columns
+from brim.session.ledger import Slot
 
 PRESUMED: Final = "presumed: charged in full, as nobody came back to say what it really took"
 NAMELESS: Final = "-"

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from brim.accounts.caps import ALL, Cap, dollars, key_scope, scope_parts
-from brim.accounts.keys import no_living_key
-from brim.accounts.standing import standings
 from brim.errors import InputError
-from brim.ledger import money
+from brim.gateway.accounts.cap_usage import standings
+from brim.gateway.accounts.caps import ALL, Cap, dollars, key_scope, scope_parts
+from brim.gateway.accounts.keys import no_living_key
+from brim.session.ledger import money
 
 if TYPE_CHECKING:
-    from brim.accounts.books import Books
-    from brim.accounts.keys import Key
+    from brim.gateway.accounts.keys import Key
+    from brim.gateway.accounts.store import Books
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from brim.cli.books import place_of, store_option
-from brim.cli.door import main, width
+from brim.cli.accounts import place_of, store_option
+from brim.cli.main import main, width
 from brim.errors import InputError
 
 if TYPE_CHECKING:
-    from brim.accounts.books import Books
-    from brim.accounts.claims import Spent
     from brim.cli.bill import Bill, Source
-    from brim.ledger import Slot
-    from brim.store import Spending
+    from brim.gateway.accounts.reservations import Spent
+    from brim.gateway.accounts.store import Books
+    from brim.session.ledger import Slot
+    from brim.storage import Spending
 
 DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 SHARED: Final = ("day", "model", "project")
@@ -152,7 +152,7 @@ def day_of(words: str, today: date, flag: str = "--since") -> date:
 
 @contextmanager
 def _spending() -> Iterator[Spending]:
-    from brim.store import Database, Spending, state_folder
+    from brim.storage import Database, Spending, state_folder
 
     database = Database(state_folder(os.environ))
     try:
@@ -170,8 +170,8 @@ def _of_shell(question: Question) -> Bill:
 
 
 def _of_gateway(question: Question) -> Bill:
-    from brim.accounts.keys import names_apart
     from brim.cli.bill import Bill, Line
+    from brim.gateway.accounts.keys import names_apart
 
     async def lines(books: Books) -> list[Line]:
         spent = await books.spent(question.by, question.since, question.until)
@@ -188,8 +188,8 @@ def _of_gateway(question: Question) -> Bill:
 
 
 def _slot(spent: Spent) -> Slot:
-    from brim.accounts.caps import dollars
-    from brim.ledger import Slot
+    from brim.gateway.accounts.caps import dollars
+    from brim.session.ledger import Slot
 
     cost, is_unpriced = dollars(spent.bill.micro_dollars), spent.bill.is_unpriced
     return Slot(spent.requests, spent.bill.usage, cost, unknown=is_unpriced)

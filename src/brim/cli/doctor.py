@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from brim.cli.door import main
+from brim.cli.main import main
 
 
 @main.command()

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from brim.cli.books import Place, place_of, store_option
-from brim.cli.door import main, width
+from brim.cli.accounts import Place, place_of, store_option
+from brim.cli.main import main, width
 from brim.cli.rows import moment
 
 if TYPE_CHECKING:
-    from brim.accounts.books import Books
-    from brim.accounts.caps import Cap
-    from brim.accounts.keys import Key
     from brim.cli.caps import Snapshot, Standing
+    from brim.gateway.accounts.caps import Cap
+    from brim.gateway.accounts.keys import Key
+    from brim.gateway.accounts.store import Books
 
 
 @main.group(invoke_without_command=True)
@@ -73,8 +73,8 @@ def add(
     KEY=$(brim keys add ci --project web --quiet)
     brim keys add boss --operator
     """
-    from brim.accounts.keys import hashed, new_key
     from brim.cli.caps import Standing, parsed_caps
+    from brim.gateway.accounts.keys import hashed, new_key
 
     if operator and (caps or project):
         raise click.UsageError("an operator's key spends nothing: it has no caps and no project")
@@ -118,8 +118,8 @@ def list_(everything: bool = False, as_json: bool = False, store: str | None = N
 
     What is *reserved* may still be spent by requests that are under way.
     """
-    from brim.accounts.caps import key_scope
     from brim.cli.caps import Snapshot
+    from brim.gateway.accounts.caps import key_scope
 
     place = place_of(store)
     snapshot = place.look(Snapshot.of)
@@ -135,9 +135,9 @@ def list_(everything: bool = False, as_json: bool = False, store: str | None = N
 
 
 def _table(shown: Sequence[Key], snapshot: Snapshot, with_ended: bool) -> list[str]:
-    from brim.accounts.caps import key_scope
     from brim.cli.caps import said
-    from brim.explain import columns
+    from brim.fitting.explain import columns
+    from brim.gateway.accounts.caps import key_scope
 
     ended = ("revoked",) if with_ended else ()
     cells = [("name", "id", "project", "made", *ended, "spent")]
@@ -224,8 +224,8 @@ def _whose(
     words: Sequence[str], project: str | None, all_keys: bool
 ) -> tuple[Callable[[Snapshot], str] | None, Sequence[str]]:
     """What tells the scope that is meant, None where it is all of them; and the caps."""
-    from brim.accounts.caps import ALL, project_scope
-    from brim.accounts.keys import check_name
+    from brim.gateway.accounts.caps import ALL, project_scope
+    from brim.gateway.accounts.keys import check_name
 
     if project is not None and all_keys:
         raise click.UsageError("--project or --all-keys, not both")

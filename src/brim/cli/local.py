@@ -10,10 +10,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from brim.cli.door import FILE_PATH, main
+from brim.cli.main import FILE_PATH, main
 
 if TYPE_CHECKING:
-    from brim.local import LocalServer
+    from brim.providers.local import LocalServer
 
 
 @main.group(invoke_without_command=True)
@@ -43,8 +43,8 @@ def local(context: click.Context, verify: bool, as_json: bool) -> None:
 
 
 def _local_model(verify: bool, as_json: bool) -> None:
-    from brim import local as models
     from brim.errors import LocalModelError
+    from brim.providers import local as models
 
     weights = models.SMOLLM2
     path = models.default_model()
@@ -67,7 +67,7 @@ def _local_model(verify: bool, as_json: bool) -> None:
 
 def fetched_model() -> Path:
     """The default model, fetched with a line that tells of it and that a terminal renews."""
-    from brim.local import SMOLLM2, fetch_default
+    from brim.providers.local import SMOLLM2, fetch_default
 
     def show(done: int, total: int) -> None:
         if live:
@@ -124,7 +124,7 @@ def serve(file: Path | None, template: IO[str] | None, as_json: bool, **options:
     brim local serve qwen2.5-7b-instruct-q4_k_m.gguf --window 16384 --port 8080
     """
     from brim.errors import LocalModelError
-    from brim.local import LocalServer
+    from brim.providers.local import LocalServer
 
     text = None if template is None else template.read()
     started = LocalServer.start(file, template=text, **options)
@@ -150,7 +150,7 @@ def _show_server(server: LocalServer, as_json: bool) -> None:
 @local.command()
 def rm() -> None:
     """Delete the default model."""
-    from brim.local import SMOLLM2, models_folder, remove_default
+    from brim.providers.local import SMOLLM2, models_folder, remove_default
 
     path = models_folder() / SMOLLM2.file
     click.echo(f"deleted {path}" if remove_default() else f"nothing to delete: no {path}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from brim.cli.door import main, width
+from brim.cli.main import main, width
 from brim.errors import InputError
 
 
@@ -26,7 +26,8 @@ def models(name: str | None, as_json: bool) -> None:
     brim models claude-sonnet-4-5
     brim models qwen2.5-7b-instruct-q4_k_m.gguf --json
     """
-    from brim import catalog, explain
+    from brim.fitting import explain
+    from brim.models import catalog
 
     if name is None:
         known = [_facts(model.name) for model in catalog.models()]
@@ -42,12 +43,13 @@ def models(name: str | None, as_json: bool) -> None:
 
 def _facts(name: str) -> dict[str, Any]:
     """What is known about a model, for JSON; what is not known is None."""
-    from brim import catalog, tokens, usage
+    from brim import tokens
+    from brim.models import catalog, pricing
 
     model = catalog.model(name)
     assert model is not None
     vocabulary, own = tokens.vocabulary_of(name)
-    price = usage.price(model.name, model.provider) or usage.Price()
+    price = pricing.price(model.name, model.provider) or pricing.Price()
     rates = {"input": price.input, "cached": price.cached, "output": price.output}
     return {
         "name": model.name,

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from brim.accounts.claims import Row
+    from brim.gateway.accounts.reservations import Row
 
 USAGE: Final = ("input", "cached", "written", "output")
 SHELL: Final = (
@@ -46,7 +46,7 @@ def of_call(call: Mapping[str, Any]) -> dict[str, Any]:
 
 def of_request(row: Row) -> dict[str, Any]:
     """A line of the gateway's ledger; a cost that nobody knows is None."""
-    from brim.accounts.caps import dollars
+    from brim.gateway.accounts.caps import dollars
 
     bill = row.bill
     return {

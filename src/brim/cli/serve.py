@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from brim.cli.door import main, width
+from brim.cli.main import main, width
 from brim.errors import InputError
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _meant(
     configured: Config, described: Mapping[str, Any], is_local: bool
 ) -> Iterator[tuple[Config, Mapping[str, str]]]:
     """The configuration with the upstreams that are meant, and the environment with their keys."""
-    from brim.gateway.starting import LOCAL, upstream_of
+    from brim.gateway.upstreams import LOCAL, upstream_of
 
     if is_local:
         if described.keys() - {"window", "reply", "price"}:
@@ -155,8 +155,8 @@ def _embedded(
     """The embedded model, fetched where it is not here yet, and the key of its server."""
     from brim.cli.local import fetched_model
     from brim.config import FORMATS, UpstreamConfig
-    from brim.local import LocalServer, default_model, require_llama
-    from brim.usage import Price
+    from brim.models.pricing import Price
+    from brim.providers.local import LocalServer, default_model, require_llama
 
     require_llama()
     path = default_model() or fetched_model()
@@ -170,9 +170,9 @@ def _run(chosen: Config, environment: Mapping[str, str], log: Style | None, as_j
     """Serve until a signal comes."""
     from brim.gateway import logs
     from brim.gateway.app import asks_for_keys, create_app
-    from brim.gateway.serving import listening
-    from brim.gateway.serving import serve as answer
-    from brim.gateway.starting import Greeting, require_upstreams
+    from brim.gateway.server import listening
+    from brim.gateway.server import serve as answer
+    from brim.gateway.upstreams import Greeting, require_upstreams
 
     def stopping() -> None:
         app.gateway.is_stopping = True
@@ -205,7 +205,7 @@ def _run(chosen: Config, environment: Mapping[str, str], log: Style | None, as_j
 
 def _check(chosen: Config, environment: Mapping[str, str], as_json: bool) -> bool:
     """Say how each upstream is; whether all can be used."""
-    from brim.gateway.checking import checked, lines
+    from brim.gateway.preflight import checked, lines
 
     checks = checked(chosen, environment)
     is_well = all(check.state != "bad" for check in checks)

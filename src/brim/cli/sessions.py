@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from brim.cli.door import main, width
+from brim.cli.main import main, width
 
 if TYPE_CHECKING:
-    from brim.store import Log
+    from brim.storage import Log
 
 
 @main.group(invoke_without_command=True)
@@ -38,7 +38,7 @@ def sessions(context: click.Context) -> None:
 
 @contextmanager
 def _log() -> Iterator[Log]:
-    from brim.store import Database, Log, state_folder
+    from brim.storage import Database, Log, state_folder
 
     database = Database(state_folder(os.environ))
     try:
@@ -54,7 +54,7 @@ def _log() -> Iterator[Log]:
 def list_(everywhere: bool, limit: int | None, as_json: bool) -> None:
     """List the conversations of this folder, the newest first."""
     from brim.config import home_as_tilde
-    from brim.explain import columns
+    from brim.fitting.explain import columns
 
     with _log() as log:
         saved = log.list(None if everywhere else Path.cwd(), limit=limit)

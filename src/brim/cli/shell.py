@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from brim.cli.door import main
+from brim.cli.main import main
 from brim.errors import InputError
 
 NEEDED: Final = ("prompt_toolkit", "rich", "aiohttp", "tree_sitter", "tree_sitter_bash", "pathspec")
@@ -30,8 +30,8 @@ def talk(
     if missing:
         raise InputError(f"the shell needs {', '.join(missing)}: {INSTALL}")
     from brim import config
-    from brim.shell.door import open_shell
-    from brim.shell.starting import Wanted
+    from brim.shell.main import open_shell
+    from brim.shell.start import Wanted
 
     loaded = config.discover(folder=Path.cwd(), environment=os.environ)
     wanted = Wanted(model, window, resume, yes, is_script=not sys.stdin.isatty())

@@ -17,6 +17,7 @@ variable is named after its key, in capitals and with two underscores between th
 
 from __future__ import annotations
 
+from brim.config.example import example, explanations, public
 from brim.config.keys import (
     Config,
     ContextConfig,
@@ -38,7 +39,7 @@ from brim.config.keys import (
 from brim.config.kinds import FORMATS
 from brim.config.layers import Setting, check_file
 from brim.config.lines import key_lines
-from brim.config.loading import (
+from brim.config.load import (
     DEFAULT,
     OVERLAY,
     Loaded,
@@ -48,7 +49,6 @@ from brim.config.loading import (
     project_file,
     user_file,
 )
-from brim.config.showing import example, explanations, public
 from brim.config.spelling import dotted, home_as_tilde, printable, toml
 from brim.config.trust import Trust, digest
 

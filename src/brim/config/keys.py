@@ -29,7 +29,7 @@ from brim.config.kinds import (
     Variable,
     WhenAway,
 )
-from brim.usage import Price
+from brim.models.pricing import Price
 
 HOST_FORMATS: Final[Mapping[str, tuple[Format, ...]]] = {
     "api.openai.com": ("openai", "responses"),

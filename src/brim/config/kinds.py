@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from brim.config.spelling import shortly
 from brim.errors import InputError
-from brim.policies import POLICIES
+from brim.fitting.policies import POLICIES
 
 
 def _whole(least: int) -> Callable[[object], int]:

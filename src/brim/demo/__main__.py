@@ -81,7 +81,7 @@ def _show(conversation: Talk, console: Console | None, *, fast: bool) -> None:
 
 def _model(console: Console | None) -> Path:
     """The model's file, fetched where it is not here yet."""
-    from brim.local import SMOLLM2, default_model, fetch_default, require_llama
+    from brim.providers.local import SMOLLM2, default_model, fetch_default, require_llama
 
     def progress(done: int, total: int) -> None:
         if console is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from brim.local import LocalServer
+    from brim.providers.local import LocalServer
 
 PATIENCE: Final = 60.0
 """Seconds."""

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 import brim
-from brim import explain
 from brim.demo.bars import Part, Scale, bar, cut, legend, verdict
 from brim.demo.paths import command, recording, short
+from brim.fitting import explain
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
 
-    from brim.plan import Plan
+    from brim.fitting.plan import Plan
 
 MODEL: Final = "gpt-4o"
 WINDOW: Final = 4_096

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 from brim.demo.bars import Part
 from brim.demo.naive import Naive, Outcome
 from brim.demo.script import SYSTEM, Line
-from brim.session import Session
+from brim.session.session import Session
 
 if TYPE_CHECKING:
-    from brim.local import LocalServer
-    from brim.plan import Plan
+    from brim.fitting.plan import Plan
+    from brim.models.pricing import Usage
     from brim.providers.client import Client
-    from brim.usage import Usage
+    from brim.providers.local import LocalServer
 
 WINDOW: Final = 512
 REPLY: Final = 40
@@ -161,9 +161,9 @@ class Talk:
 @contextmanager
 def talk(model: Path, lines: Sequence[Line]) -> Iterator[Talk]:
     """A conversation with a server of its own, which ends with it."""
-    from brim.local import LocalServer
     from brim.providers.client import Client
-    from brim.providers.learned import Learned
+    from brim.providers.local import LocalServer
+    from brim.storage.calibration_store import Learned
 
     with (
         TemporaryDirectory(prefix="brim-demo-") as folder,

@@ -14,30 +14,30 @@ from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
 
 from starlette.routing import Route
 
-from brim.accounts import FILE, books_at
 from brim.errors import BooksAwayError
+from brim.fitting.prefix_cache import Memory
 from brim.gateway import logs
-from brim.gateway.accounts import Accounts
-from brim.gateway.admission import Admission
-from brim.gateway.beside import Beside
-from brim.gateway.exchange import Exchange
-from brim.gateway.forms import CHAT, PATHS
-from brim.gateway.lanes import Lanes, Settings, Upstream
+from brim.gateway.accounts import FILE, books_at
+from brim.gateway.accounts.key_marker import Reminder
+from brim.gateway.admin import Beside
+from brim.gateway.auth import Admission
+from brim.gateway.completion import Exchange
+from brim.gateway.formats import CHAT, PATHS
 from brim.gateway.limits import Limits
 from brim.gateway.metrics import Metrics
-from brim.gateway.passage import Passage, PassedPaths
+from brim.gateway.passthrough import Passage, PassedPaths
 from brim.gateway.records import Records
-from brim.gateway.reminder import Reminder
-from brim.memory import Memory
-from brim.providers.learned import Learned
-from brim.store.database import state_folder
+from brim.gateway.reservations import Accounts
+from brim.gateway.routes import Lanes, Settings, Upstream
+from brim.storage.calibration_store import Learned
+from brim.storage.database import state_folder
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from brim.accounts.claims import Settlement
     from brim.config import Config, GatewayConfig
-    from brim.gateway.answering import Answering
+    from brim.gateway.accounts.reservations import Settlement
+    from brim.gateway.handler import Answering
 
 log = logging.getLogger("brim.gateway")
 

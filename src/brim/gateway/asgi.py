@@ -18,8 +18,8 @@ from starlette.types import ASGIApp
 from brim import config
 from brim.gateway import logs
 from brim.gateway.app import create_app
-from brim.gateway.serving import spare_the_collector
-from brim.gateway.starting import require_upstreams
+from brim.gateway.server import spare_the_collector
+from brim.gateway.upstreams import require_upstreams
 
 
 def app() -> ASGIApp:

@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn
 
 import orjson
 
-from brim.gateway.faults import FaultError
+from brim.gateway.errors import FaultError
 from brim.providers.transport import encoded
 
 USAGE_ASKED: Final = b'"stream_options":{"include_usage":true}'

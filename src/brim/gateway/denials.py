@@ -6,12 +6,12 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from brim.accounts.caps import dollars, scope_parts
-from brim.gateway.faults import FaultError
+from brim.gateway.accounts.caps import dollars, scope_parts
+from brim.gateway.errors import FaultError
 
 if TYPE_CHECKING:
-    from brim.accounts.caps import Cap
-    from brim.accounts.claims import Full
+    from brim.gateway.accounts.caps import Cap
+    from brim.gateway.accounts.reservations import Full
 
 REVOKED: Final = "this key is not known here, or was revoked"
 OVER: Final = "the claim of this request ran out before it could be sent; try again"

@@ -8,12 +8,12 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from brim.gateway.faults import FaultError
+from brim.gateway.errors import FaultError
 
 if TYPE_CHECKING:
     from starlette.types import Receive
 
-    from brim.gateway.heads import Given
+    from brim.gateway.headers import Given
 
 
 LARGE: Final = 64 * 1024

@@ -28,9 +28,9 @@ from brim import __version__
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
-    from brim.gateway.accounts import Accounts
-    from brim.gateway.lanes import Lane
     from brim.gateway.records import Record
+    from brim.gateway.reservations import Accounts
+    from brim.gateway.routes import Lane
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MOST_MODELS: Final = 200

@@ -11,10 +11,10 @@ from functools import cache
 from typing import Any, Final, get_args
 
 from brim import __version__
-from brim.gateway import wishes
-from brim.gateway.forms import CHAT, MESSAGES, PATHS, RESPONSES, Form
+from brim.fitting.policies import OFF, POLICIES
+from brim.gateway import options
+from brim.gateway.formats import CHAT, MESSAGES, PATHS, RESPONSES, Form
 from brim.gateway.records import Count, End
-from brim.policies import OFF, POLICIES
 
 Schema = dict[str, Any]
 
@@ -158,12 +158,12 @@ def _body(form: Form) -> Schema:
 
 def _wishes() -> Iterable[Schema]:
     for name, (choices, said) in {
-        wishes.POLICY: ([*POLICIES], "What is left out of a conversation that is too long."),
-        wishes.FITTING: (
-            [*get_args(wishes.Fitting)],
+        options.POLICY: ([*POLICIES], "What is left out of a conversation that is too long."),
+        options.FITTING: (
+            [*get_args(options.Fitting)],
             "Off: the body goes on as it is. Dry run: nothing is sent, the plan is the answer.",
         ),
-        wishes.CACHE_MARKS: (["on", "off"], "Whether Anthropic's cache marks are set."),
+        options.CACHE_MARKS: (["on", "off"], "Whether Anthropic's cache marks are set."),
     }.items():
         schema = {"type": "string", "enum": choices}
         yield {"name": name, "in": "header", "schema": schema, "description": said}
@@ -310,9 +310,9 @@ def _records() -> Schema:
     return {
         "Record": _whole(record),
         "Records": _list_of("Record"),
-        "Settled": _whole({"object": {"const": "brim.request"}, **record, **plan}),
+        "Settled": _whole({"object": {"const": "brim.fitting.request"}, **record, **plan}),
         "Plan": _whole(
-            {"object": {"const": "brim.plan"}, **record, **plan, "body": {"type": "object"}}
+            {"object": {"const": "brim.fitting.plan"}, **record, **plan, "body": {"type": "object"}}
         ),
     }
 

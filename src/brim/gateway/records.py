@@ -9,14 +9,14 @@ from decimal import Decimal
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from brim.plan import Decision
-from brim.usage import Usage
+from brim.fitting.plan import Decision
+from brim.models.pricing import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from brim.fitting.plan import Changed, Drop, Plan
     from brim.messages import Role
-    from brim.plan import Changed, Drop, Plan
 
 Count = Literal["exact", "server", "estimate", "unknown"]
 """How sure the tokens are: brim's own exact count, the server's, or an estimate."""

@@ -15,12 +15,12 @@ try:
 except ImportError as missing:
     raise ImportError('talking to a server needs aiohttp: pip install "brim[client]"') from missing
 
-from brim.providers.counting import ServerCounter, Verdict
 from brim.providers.endpoint import Endpoint, Format
-from brim.providers.learned import Learned
-from brim.providers.portal import Portal
+from brim.providers.server_counter import ServerCounter, Verdict
+from brim.providers.server_info import Kind, Server, Window, silently_cut
+from brim.providers.sync import Portal
 from brim.providers.transport import Connection
-from brim.providers.windows import Kind, Server, Window, silently_cut
+from brim.storage.calibration_store import Learned
 
 __all__ = [
     "Connection",

@@ -13,32 +13,32 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, get_args
 from weakref import WeakSet
 
-from brim.calibration import NOTHING, Calibration
 from brim.errors import BudgetError, InputError, RefusedError
-from brim.planning import Ask, CountJob, SummaryJob
-from brim.providers.counting import ServerCounter
+from brim.fitting.calibration import NOTHING, Calibration
+from brim.fitting.flow import Ask, CountJob, SummaryJob
 from brim.providers.endpoint import Endpoint
-from brim.providers.faults import failure_in
-from brim.providers.learned import Learned
-from brim.providers.portal import Portal
+from brim.providers.errors import failure_in
+from brim.providers.server_counter import ServerCounter
+from brim.providers.server_info import LEAST_REPLY, OWN_SERVERS, Server, silently_cut
+from brim.providers.sync import Portal
 from brim.providers.transport import Connection
-from brim.providers.windows import LEAST_REPLY, OWN_SERVERS, Server, silently_cut
-from brim.summary import LARGEST, PATIENCE, awaited_answer_of, question
-from brim.wire import build_anthropic, build_responses
+from brim.session.summaries import LARGEST, PATIENCE, awaited_answer_of, question
+from brim.storage.calibration_store import Learned
+from brim.wire import to_anthropic, to_responses
 from brim.wire.replies import reply_of
 
 if TYPE_CHECKING:
-    from brim.drawing import FormatName
-    from brim.plan import Plan
-    from brim.planning import Job, Planning
+    from brim.fitting.flow import Job, Planning
+    from brim.fitting.plan import Plan
+    from brim.fitting.request import Request
     from brim.providers.endpoint import Format
-    from brim.providers.windows import Kind, Window
-    from brim.receiving import AsyncReceivedStream
-    from brim.reply import Reply
-    from brim.request import Request
-    from brim.session import Session
-    from brim.short_view import ShortView
-    from brim.summary import Summarizer, Turn
+    from brim.providers.server_info import Kind, Window
+    from brim.session.received import AsyncReceivedStream
+    from brim.session.request_builder import FormatName
+    from brim.session.session import Session
+    from brim.session.short_view import ShortView
+    from brim.session.summaries import Summarizer, Turn
+    from brim.wire.reply import Reply
 
 T = TypeVar("T")
 
@@ -377,9 +377,9 @@ def _summary_body(
     format: Format, model: str, asked: Sequence[Mapping[str, str]], reply: int
 ) -> dict[str, Any]:
     if format == "anthropic":
-        return build_anthropic.build(asked, model=model, max_tokens=reply)
+        return to_anthropic.build(asked, model=model, max_tokens=reply)
     if format == "responses":
-        return build_responses.build(asked, model=model)
+        return to_responses.build(asked, model=model)
     return {"model": model, "messages": asked}
 
 

@@ -23,8 +23,8 @@ from brim.errors import (
     ProviderTimeoutError,
     UnreachableError,
 )
-from brim.providers import faults
-from brim.providers.lines import (
+from brim.providers import errors
+from brim.providers.http_connection import (
     Head,
     Lines,
     Response,
@@ -209,7 +209,7 @@ class Connection:
         finally:
             response.close()
         if isinstance(answer, dict):
-            failure = faults.failure_in(self.endpoint, path, answer)
+            failure = errors.failure_in(self.endpoint, path, answer)
             if failure is not None:
                 raise failure
         return Answer(answer, response.headers)
@@ -231,10 +231,10 @@ class Connection:
         """The events up to the first that says something."""
         held: list[dict[str, Any]] = []
         async for event in events:
-            if (refused := faults.refusal_in(self.endpoint, event)) is not None:
+            if (refused := errors.refusal_in(self.endpoint, event)) is not None:
                 raise refused
             held.append(event)
-            if faults.says_something(event):
+            if errors.says_something(event):
                 break
         if not held:
             raise self._nonsense(path, f"no event at all ({response.content_type})", None)
@@ -296,7 +296,7 @@ class Connection:
             raw = b""
         finally:
             response.close()
-        raise faults.fault(self.endpoint, path, response.status, response.headers, raw)
+        raise errors.fault(self.endpoint, path, response.status, response.headers, raw)
 
     async def _sent(
         self,
@@ -437,7 +437,7 @@ class Connection:
             f"{self.endpoint.host} answered{where} with {what}. "
             "Check that the address is that of a model server.",
             status=200,
-            body=faults.masked(self.endpoint, body) if isinstance(body, str) else body,
+            body=errors.masked(self.endpoint, body) if isinstance(body, str) else body,
         )
 
 
@@ -492,7 +492,7 @@ def patience(error: ProviderError, attempt: int) -> float | None:
     if isinstance(error, ConnectionFailedError):
         if isinstance(error.__cause__, _CERTIFICATE):
             return None
-    elif isinstance(error, ProviderTimeoutError) or not faults.may_pass(error):
+    elif isinstance(error, ProviderTimeoutError) or not errors.may_pass(error):
         return None
     if error.retry_after is not None:
         return error.retry_after if error.retry_after <= LONGEST_RETRY_AFTER else None
@@ -535,9 +535,9 @@ def _parsed(text: str | bytes) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         shown = (
-            text if isinstance(text, str) else text[: faults.KEPT * 4].decode("utf-8", "replace")
+            text if isinstance(text, str) else text[: errors.KEPT * 4].decode("utf-8", "replace")
         )
-        raise _NotJsonError(shown[: faults.KEPT]) from None
+        raise _NotJsonError(shown[: errors.KEPT]) from None
 
 
 async def _linger(response: Response) -> None:

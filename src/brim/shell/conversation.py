@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import InputError, StoreError
-from brim.store import Event, Folded, folded
+from brim.storage import Event, Folded, folded
 
 if TYPE_CHECKING:
-    from brim.session import Session
-    from brim.standing import Compaction
-    from brim.store import Log
-    from brim.summary import Summarizer
+    from brim.session.session import Session
+    from brim.session.snapshots import Compaction
+    from brim.session.summaries import Summarizer
+    from brim.storage import Log
 
 ENDED: Final = "[brim] no result: the shell was ended before it came"
 OWN: Final = "_brim"

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from brim.config import Config, ModelConfig
-from brim.session import SMALL_WINDOW, Session
-from brim.talking import LOCAL, Chosen, chosen, client_for, server_name
-from brim.target import Target
+from brim.fitting.profile import Target
+from brim.providers.from_config import LOCAL, Chosen, chosen, client_for, server_name
+from brim.session.session import SMALL_WINDOW, Session
 
 if TYPE_CHECKING:
     from brim.providers.client import Client

@@ -14,27 +14,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brim.errors import BrimError, BudgetError, InputError
-from brim.routing import Route
-from brim.session import SMALL_WINDOW
+from brim.session.session import SMALL_WINDOW
+from brim.shell.approval.approve import Rules
+from brim.shell.approval.secrets import Masker
 from brim.shell.background import Background
-from brim.shell.commands_in import DEFAULT_PROMPT, RULE, WITH_TOOLS
-from brim.shell.lines.classify import Decision
-from brim.shell.safety.approving import Rules
-from brim.shell.safety.secrets import Masker
-from brim.store import Event
+from brim.shell.command_lines import DEFAULT_PROMPT, RULE, WITH_TOOLS
+from brim.shell.input.classify import Decision
+from brim.shell.routing import Route
+from brim.storage import Event
 
 if TYPE_CHECKING:
-    from brim.budget import Budget
     from brim.config import Config, Loaded
-    from brim.session import Session
+    from brim.fitting.budget import Budget
+    from brim.session.session import Session
     from brim.shell.conversation import Conversation
-    from brim.shell.drawing.screen import Screen
     from brim.shell.mcp import Servers
-    from brim.shell.mcp.offering import Offer
+    from brim.shell.mcp.offer import Offer
     from brim.shell.mcp.tools import Tool
     from brim.shell.models import Models
+    from brim.shell.render.screen import Screen
     from brim.shell.terminal import UserShell
-    from brim.store import Facts, Log, Spending
+    from brim.storage import Facts, Log, Spending
 
 FITTING = "fitting"
 """The choice whether anything is left out."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
-from brim.catalog import Index
+from brim.models.catalog import Index
 
 if TYPE_CHECKING:
     from brim.tokens import Tokenizer

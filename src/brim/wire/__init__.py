@@ -10,8 +10,8 @@ from brim.errors import InputError
 from brim.wire import anthropic, openai_chat, openai_responses
 
 if TYPE_CHECKING:
+    from brim.fitting.plan import Plan
     from brim.messages import Message
-    from brim.plan import Plan
 
 
 class Reader(Protocol):

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import MessageError
 from brim.messages import Call, Message, Role
-from brim.wire import turns as shared
+from brim.wire import parts as shared
 from brim.wire.media import block_media
-from brim.wire.turns import Parts, Place, Turn, bare, parts_of, public, text_of
+from brim.wire.parts import Parts, Place, Turn, bare, parts_of, public, text_of
 
 if TYPE_CHECKING:
-    from brim.plan import Plan
+    from brim.fitting.plan import Plan
 
 MESSAGES: Final = "messages"
 """Where the conversation stands in a body."""

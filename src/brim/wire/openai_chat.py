@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 from brim.errors import MessageError
 from brim.messages import Call, Message, Role
 from brim.wire.media import audio, file, image
-from brim.wire.turns import IS_PRIVATE, kind, mapping, public, text_of, unreadable
+from brim.wire.parts import IS_PRIVATE, kind, mapping, public, text_of, unreadable
 
 if TYPE_CHECKING:
+    from brim.fitting.plan import Plan
     from brim.messages import Media
-    from brim.plan import Plan
 
 MESSAGES: Final = "messages"
 """Where the conversation stands in a body."""

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import InputError, MessageError
-from brim.marks import gap_note
 from brim.messages import Call, Message, Role
-from brim.wire import turns as shared
+from brim.wire import parts as shared
 from brim.wire.media import image_data, input_media
-from brim.wire.turns import Parts, Turn, bare, opaque, text_of
+from brim.wire.notes import gap_note
+from brim.wire.parts import Parts, Turn, bare, opaque, text_of
 
 if TYPE_CHECKING:
-    from brim.plan import Plan
+    from brim.fitting.plan import Plan
 
 MESSAGES: Final = "input"
 """Where the conversation stands in a body."""

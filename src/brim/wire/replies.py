@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from brim.errors import InputError, ReplyError
-from brim.reply import Reply
-from brim.usage import reported, reported_cost
+from brim.models.pricing import reported, reported_cost
 from brim.wire import openai_chat
 from brim.wire.openai_chat import PLAIN_THINKING, SIGNED_THINKING
-from brim.wire.turns import Part, hidden, public, text_of
+from brim.wire.parts import Part, hidden, public, text_of
+from brim.wire.reply import Reply
 
 ANTHROPIC: Final = "_anthropic"
 RESPONSES: Final = "_responses"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
-from brim.reply import Reply
 from brim.wire.openai_chat import PLAIN_THINKING, SIGNED_THINKING
+from brim.wire.parts import Part, text_of
 from brim.wire.replies import (
     ARGUMENTS,
     arguments_of,
@@ -19,7 +19,7 @@ from brim.wire.replies import (
     read,
     words_of_items,
 )
-from brim.wire.turns import Part, text_of
+from brim.wire.reply import Reply
 
 
 class StreamFold:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from brim.config import McpConfig
-    from brim.providers.portal import Portal
+    from brim.providers.sync import Portal
 
 __all__ = ["Result", "Servers", "State", "Tool"]
 
@@ -128,7 +128,7 @@ class Servers:
             return self._portal
 
     def _begun(self) -> Portal:
-        from brim.providers.portal import Portal
+        from brim.providers.sync import Portal
 
         # Without a handler of its own, the library's complaints would go to the terminal.
         log = self._log

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
 from brim.errors import BrimError, ConfigError
-from brim.shell.safety.secrets import Masker
-from brim.shell.setup.finding import PORTS, find
-from brim.talking import LOCAL
+from brim.providers.from_config import LOCAL
+from brim.shell.approval.secrets import Masker
+from brim.shell.setup.discovery import PORTS, find
 
 if TYPE_CHECKING:
-    from brim.accounts.books import Books
     from brim.config import Config, Loaded, Looked
+    from brim.gateway.accounts.store import Books
 
 State = Literal["ok", "warn", "bad"]
 
@@ -159,7 +159,7 @@ def _model(
         yield Check(f"model {name}", "ok", "is the embedded one")
         return
     try:
-        from brim.shell.setup.examining import examined
+        from brim.shell.setup.checks import examined
     except ImportError as missing:
         yield Check(f"model {name}", "bad", str(missing), "pip install 'brim[client]'")
         return
@@ -191,7 +191,7 @@ def _netloc(url: str | None) -> str:
 
 def _embedded(*, is_needed: bool) -> Check:
     """The model for this machine; without any other it would be good to have."""
-    from brim.local import SMOLLM2, default_model
+    from brim.providers.local import SMOLLM2, default_model
 
     name, advice = "embedded model", "`brim local` gets it"
     try:
@@ -234,9 +234,9 @@ def _state_folder(environment: Mapping[str, str]) -> Check:
 
 def _books(config: Config, environment: Mapping[str, str]) -> Check:
     """Where the gateway keeps keys and caps, and whether they open; no file is made for that."""
-    from brim.accounts import books_at, file_at
-    from brim.accounts.addresses import shown
-    from brim.store import state_folder
+    from brim.gateway.accounts import books_at, file_at
+    from brim.gateway.accounts.addresses import shown
+    from brim.storage import state_folder
 
     name, store, folder = "gateway's books", config.gateway.store, state_folder(environment)
     place, file = shown(store, folder), file_at(store, folder)

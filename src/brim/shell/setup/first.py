@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from brim.config import ModelConfig
 from brim.errors import InputError
-from brim.local import SMOLLM2, default_model, fetch_default, require_llama
-from brim.shell.setup.finding import find
-from brim.talking import LOCAL, NOBODY
+from brim.providers.from_config import LOCAL, NOBODY
+from brim.providers.local import SMOLLM2, default_model, fetch_default, require_llama
+from brim.shell.setup.discovery import find
 
 if TYPE_CHECKING:
-    from brim.shell.drawing.screen import Screen
+    from brim.shell.render.screen import Screen
 
 
 def models(environment: Mapping[str, str], screen: Screen) -> dict[str, ModelConfig]:

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from brim.shell.terminal.live import CHUNK, LiveShell, new_token, read, read_much
-from brim.shell.terminal.reports import Reports
+from brim.shell.terminal.process import CHUNK, LiveShell, new_token, read, read_much
+from brim.shell.terminal.status_pipe import Reports
 
 TICK: Final = 0.1
 """Seconds between two looks at the window's size and at whether the shell still lives."""

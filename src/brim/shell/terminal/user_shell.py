@@ -16,14 +16,14 @@ from types import MappingProxyType
 from typing import Final
 
 from brim.errors import BrimError, InputError
-from brim.shell.terminal.beside import Beside
-from brim.shell.terminal.checking import unfinished
-from brim.shell.terminal.cleaning import Cleaner
+from brim.shell.terminal.completeness import unfinished
 from brim.shell.terminal.dialects import OURS, Bash, Carried, Sh, Zsh
-from brim.shell.terminal.kept import Kept
-from brim.shell.terminal.live import POLITE, Attributes, LiveShell, new_token
+from brim.shell.terminal.idle_reader import Beside
+from brim.shell.terminal.output_buffer import Kept
+from brim.shell.terminal.output_text import Cleaner
+from brim.shell.terminal.process import POLITE, Attributes, LiveShell, new_token
 from brim.shell.terminal.relay import Relay, interrupts_to, raw, window, write_all
-from brim.shell.terminal.reports import Reports
+from brim.shell.terminal.status_pipe import Reports
 
 _START: Final = 20.0
 """Seconds that the user's own start files may take."""

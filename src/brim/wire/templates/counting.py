@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from brim.messages import Call, Message
+from brim.wire.filler import BETWEEN, CLOSING, NO_RESULT, OPENING, SYSTEM
 from brim.wire.templates.rules import NINE, Rules
 from brim.wire.templates.shaping import LONGEST_ROLE, short_id
-from brim.wire.words import BETWEEN, CLOSING, NO_RESULT, OPENING, SYSTEM
 
 if TYPE_CHECKING:
     from brim.tokens import Counter

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any, Final, Literal, TypeAlias
 
-from brim.catalog import Index
 from brim.errors import InputError
+from brim.models.catalog import Index
 
 Raw: TypeAlias = Mapping[str, Any]
 

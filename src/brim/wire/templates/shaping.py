@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from brim.wire.filler import BETWEEN, CLOSING, NO_RESULT, OPENING, RESULT, SYSTEM
 from brim.wire.openai_chat import THINKING
+from brim.wire.parts import text_of
 from brim.wire.templates.rules import NINE, Raw, Rules
-from brim.wire.turns import text_of
-from brim.wire.words import BETWEEN, CLOSING, NO_RESULT, OPENING, RESULT, SYSTEM
 
 LONGEST_ROLE: Final = 20
 """Characters that are told of a role that the template does not know."""

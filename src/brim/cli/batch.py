@@ -1,0 +1,343 @@
+"""Conversations in files: one in a JSON document, or one a row of JSONL, on all cores.
+
+Rows go out to processes in chunks and come back in order. Only a few chunks for each process are
+under way at a time, so a file of any size takes the same memory. A row that cannot be fitted or
+read has an error in its place, so the output has as many rows as the input, and the number of its
+whole lines says where to go on after an interruption.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, fields
+from itertools import chain, islice
+from multiprocessing import get_all_start_methods, get_context
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from pickle import dumps, loads
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from brim.cli.files import Source, decoded, dumped, is_blank, parsed
+from brim.errors import BrimError, BudgetError, ContextOverflowError, InputError
+from brim.fitting.api import fit
+
+if TYPE_CHECKING:
+    from brim.fitting.plan import Plan
+
+Options = Mapping[str, Any]
+"""What `brim.fit` is called with, beside the conversation."""
+Worker = Connection
+"""A process, as this one sees it. Values are pickled here, as `send` leaves a view of a buffer in
+the error of a process that has gone, which some versions of Python crash on."""
+
+CHUNK_ROWS: Final = 200
+CHUNK_BYTES: Final = 1_000_000
+CHUNKS_AHEAD: Final = 3
+"""Chunks that are fitted or wait for an earlier one, for each process."""
+ENVELOPES: Final = ("body", "params")
+"""Where the batch interfaces of OpenAI and Anthropic keep the request of a row."""
+_ERROR: Final = b'{"error": {"type": "'
+_OVERFLOW: Final = _ERROR + b'ContextOverflowError"'
+
+
+# Fitting
+
+
+def fitted(value: Any, options: Options) -> tuple[Any, Plan]:
+    """Fit a conversation, and give it back in the shape it came in, with the plan beside it."""
+    try:
+        return _fitted(value, options)
+    except RecursionError:
+        raise InputError("nested too deeply") from None
+
+
+def _fitted(value: Any, options: Options) -> tuple[Any, Plan]:
+    if not isinstance(value, Mapping):
+        request = fit(value, **options)
+        return request.messages, request.plan
+    envelope = envelope_of(value)
+    if envelope is not None:
+        inner, plan = _fitted(value[envelope], options)
+        return {**value, envelope: inner}, plan
+    request = fit(value, **options)
+    return {key: request[key] for key in value}, request.plan
+
+
+def envelope_of(value: Mapping[str, Any]) -> str | None:
+    """The key under which a row of a batch interface keeps its request; None for a plain body."""
+    if "messages" in value or "input" in value:
+        return None
+    return next((key for key in ENVELOPES if isinstance(value.get(key), Mapping)), None)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of rows."""
+
+    rows: int = 0
+    fitted: int = 0
+    cut: int = 0
+    """Those of the fitted rows that had to be changed."""
+    overflowed: int = 0
+    unreadable: int = 0
+    before: int = 0
+    """Tokens of the fitted rows, as they came in."""
+    after: int = 0
+    estimated: int = 0
+    """Rows whose tokens are an estimate."""
+
+    def add(self, other: Tally) -> None:
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+
+    def add_plan(self, plan: Plan) -> None:
+        self.fitted += 1
+        self.cut += plan.cut
+        self.before += plan.before
+        self.after += plan.tokens
+        self.estimated += not plan.exact
+
+    def __str__(self) -> str:
+        about = "about " if self.estimated else ""
+        return (
+            f"{self.rows:,} rows: {self.fitted:,} fitted ({self.cut:,} of them cut), "
+            f"{self.overflowed:,} could not fit, {self.unreadable:,} unreadable; "
+            f"{about}{self.before:,} → {self.after:,} tokens"
+        )
+
+
+@dataclass(slots=True)
+class Done:
+    """What a chunk of rows became."""
+
+    lines: bytearray = field(default_factory=bytearray)
+    plans: bytearray = field(default_factory=bytearray)
+    tally: Tally = field(default_factory=Tally)
+    complaints: list[str] = field(default_factory=list)
+    """What is wrong with which line."""
+    position: int = 0
+    """How far the source had been read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Rows that are fitted together, each with the number of its line."""
+
+    rows: list[tuple[int, bytes]]
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """How rows are fitted."""
+
+    name: str
+    """Where they come from, for messages."""
+    options: Options
+    wants_plans: bool = False
+
+
+def fit_chunk(chunk: Chunk, job: Job) -> Done:
+    done = Done(position=chunk.position)
+    for number, raw in chunk.rows:
+        done.tally.rows += 1
+        _fit_row(number, raw, job, done)
+    return done
+
+
+def _fit_row(number: int, raw: bytes, job: Job, done: Done) -> None:
+    value = None
+    plan: Plan | None = None
+    try:
+        value = parsed(decoded(raw, job.name, number), job.name, number)
+        out, plan = fitted(value, job.options)
+        done.tally.add_plan(plan)
+    except (InputError, ContextOverflowError) as error:
+        if isinstance(error, BudgetError) and not _names_model(value):
+            raise  # what is missing is missing in the call, not in the row
+        if isinstance(error, ContextOverflowError):
+            plan = error.plan
+        done.tally.overflowed += plan is not None
+        done.tally.unreadable += plan is None
+        done.complaints.append(located(error, f"{job.name}: line {number}"))
+        out = error_row(error, number)
+    done.lines += dumped(out)
+    if job.wants_plans:
+        done.plans += dumped(out if plan is None else plan.to_dict())
+
+
+def error_row(error: BrimError, line: int) -> dict[str, Any]:
+    """What stands in the place of a row that has no fitted form."""
+    facts: dict[str, Any] = {"type": type(error).__name__, "message": str(error), "line": line}
+    if isinstance(error, ContextOverflowError):
+        facts |= {"tokens": error.tokens, "limit": error.limit}
+    return {"error": facts}
+
+
+def located(error: BaseException, where: str) -> str:
+    """What is wrong, and where, unless the error says that itself."""
+    text = str(error)
+    return text if text.startswith(where) else f"{where}: {text}"
+
+
+def _names_model(value: Any) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    envelope = envelope_of(value)
+    return "model" in (value if envelope is None else value[envelope])
+
+
+# Many rows
+
+
+def chunks(source: Source, skip: int = 0) -> Iterator[Chunk]:
+    """The rows of a source that are not blank, less the first `skip`, in chunks."""
+    rows: list[tuple[int, bytes]] = []
+    size = seen = 0
+    for number, line in enumerate(source.lines(), start=1):
+        if is_blank(line):
+            continue
+        seen += 1
+        if seen <= skip:
+            continue
+        rows.append((number, line))
+        size += len(line)
+        if len(rows) >= CHUNK_ROWS or size >= CHUNK_BYTES:
+            yield Chunk(rows, source.position)
+            rows, size = [], 0
+    if seen < skip:
+        raise InputError(f"{source.name} has only {seen:,} rows, but the output has {skip:,}")
+    if rows:
+        yield Chunk(rows, source.position)
+
+
+def fit_chunks(source: Iterable[Chunk], job: Job, processes: int) -> Generator[Done]:
+    """Fit chunks, in order, on several cores; a single chunk is not worth starting processes."""
+    left = iter(source)
+    first = list(islice(left, 2))
+    if processes == 1 or len(first) < 2:
+        yield from (fit_chunk(chunk, job) for chunk in chain(first, left))
+        return
+    with _workers(processes) as workers:
+        yield from _spread(chain(first, left), job, workers)
+
+
+def _spread(source: Iterator[Chunk], job: Job, workers: list[Worker]) -> Generator[Done]:
+    """Keep every worker busy with one chunk; what comes back too early waits for its turn."""
+    idle, busy, early = list(workers), dict[Worker, int](), dict[int, Done]()
+    sent = given = 0
+    chunk = next(source, None)
+    while chunk is not None or busy:
+        while chunk is not None and idle and sent < given + len(workers) * CHUNKS_AHEAD:
+            worker = idle.pop()
+            with _reached():
+                worker.send_bytes(dumps((chunk, job)))
+            busy[worker], sent = sent, sent + 1
+            chunk = next(source, None)
+        for worker in cast("list[Worker]", wait(busy)):
+            with _reached():
+                answer: Done | BrimError = loads(worker.recv_bytes())
+            if isinstance(answer, BrimError):
+                raise answer
+            early[busy.pop(worker)] = answer
+            idle.append(worker)
+        while given in early:
+            yield early.pop(given)
+            given += 1
+
+
+@contextmanager
+def _reached() -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, OSError):
+        raise BrimError("a process was ended from outside; if memory is short, use -j 1") from None
+
+
+@contextmanager
+def _workers(number: int) -> Iterator[list[Worker]]:
+    """Processes that wait for chunks, and are gone at once when this ends.
+
+    They share nothing: not a queue, which a process that is ended could leave locked, nor the
+    memory of this one, whose threads could hold a lock when it is forked.
+    """
+    forks = "forkserver" in get_all_start_methods()
+    context = get_context("forkserver") if forks else get_context("spawn")
+    with ExitStack() as stack:
+        workers = []
+        for _ in range(number):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_work, args=(theirs,), daemon=True)
+            with uninterrupted():
+                process.start()
+                stack.callback(process.join)
+                stack.callback(process.kill)
+                stack.callback(ours.close)
+            theirs.close()
+            workers.append(ours)
+        yield workers
+
+
+def _work(asked: Worker) -> None:
+    """A process: a chunk in, what became of it out, until there is nobody to ask."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with suppress(EOFError, OSError):
+        while True:
+            chunk, job = loads(asked.recv_bytes())
+            try:
+                answer: Done | BrimError = fit_chunk(chunk, job)
+            except BrimError as error:
+                answer = error
+            asked.send_bytes(dumps(answer))
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait, on systems that can, until what is done here is done."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+# Going on
+
+
+def rewind(output: Path, plans: Path | None) -> Tally:
+    """Cut an output, and the plans beside it, to the whole lines they have in common.
+
+    Of the rows that were there before, only the errors can be told.
+    """
+    paths = [output] if plans is None else [output, plans]
+    rows = min(whole_lines(path)[0] for path in paths)
+    for path in paths:
+        if path.exists():
+            os.truncate(path, whole_lines(path, rows)[1])
+    tally = Tally(rows)
+    if rows:
+        with output.open("rb") as file:
+            for line in file:
+                overflowed = line.startswith(_OVERFLOW)
+                tally.overflowed += overflowed
+                tally.unreadable += line.startswith(_ERROR) and not overflowed
+    return tally
+
+
+def whole_lines(path: Path, most: int | None = None) -> tuple[int, int]:
+    """How many whole lines a file begins with, and their bytes; a file that is not there has 0."""
+    lines = size = 0
+    if path.exists():
+        with path.open("rb") as file:
+            for line in file:
+                if lines == most or not line.endswith(b"\n"):
+                    break
+                lines += 1
+                size += len(line)
+    return lines, size

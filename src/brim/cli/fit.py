@@ -1,0 +1,352 @@
+"""`brim count` and `brim fit`: files of conversations, or one."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from itertools import chain
+from pathlib import Path
+from time import monotonic
+from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from brim.cli.main import FILE, FILE_PATH, main, width
+from brim.errors import ContextOverflowError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from brim.cli.batch import Done, Job, Tally
+    from brim.cli.files import Source
+    from brim.fitting.plan import Plan
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+COMPLAINTS: Final = 10
+"""So many rows are told of one by one."""
+
+
+def _counting(command: Command) -> Command:
+    """The options that say how to count."""
+    for option in (
+        click.option("--tokenizer", metavar="NAME|PATH", help="Count with this vocabulary."),
+        click.option(
+            "--tools", type=click.File("rb"), metavar="FILE", help="JSON with the tool definitions."
+        ),
+        click.option(
+            "-m", "--model", metavar="MODEL", help="The model that will get it; see `brim models`."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@main.command()
+@click.argument("file", type=click.File("rb"), metavar="FILE")
+@_counting
+@click.option("--text", "as_text", is_flag=True, help="Count it as text, whatever it looks like.")
+@click.option("--json", "as_json", is_flag=True, help="Print an object for programs.")
+def count(
+    file: IO[bytes],
+    model: str | None,
+    tools: IO[bytes] | None,
+    tokenizer: str | None,
+    as_text: bool,
+    as_json: bool,
+) -> None:
+    """Count the tokens of a text, a conversation or a request body.
+
+    JSON that is a list of messages, or an object with `messages` or `input`, is counted as the
+    conversation it is, with what the model's template adds; anything else is counted as text.
+
+    \b
+    brim count notes.md -m gpt-5-mini
+    brim count chat.json -m claude-sonnet-4-5 --tools tools.json
+    git diff | brim count - --json
+    """
+    import brim
+    from brim import tokens
+
+    definitions = _tools(tools)
+    text = _source(file).text()
+    value = text if as_text else _conversation(text)
+    if model is None and isinstance(value, Mapping) and isinstance(value.get("model"), str):
+        model = value["model"]
+    counted = brim.count(value, model=model, tools=definitions, tokenizer=tokenizer)
+    chosen = tokens.tokenizer(tokenizer) if tokenizer else tokens.tokenizer_for(model)[0]
+    if as_json:
+        facts = {"tokens": counted, "exact": counted.exact, "parts": counted.parts}
+        click.echo(json.dumps({**facts, "tokenizer": chosen.name, "model": model}))
+        return
+    sure = f"{counted:,} tokens, exact"
+    click.echo(
+        sure if counted.exact else f"about {counted:,} tokens (estimated with {chosen.name})"
+    )
+    if set(counted.parts) != {"text"}:
+        for name, size in counted.parts.items():
+            if size:
+                click.echo(f"  {name:10}{size:>12,}")
+
+
+@main.command()
+@click.argument("file", type=click.File("rb"), metavar="FILE")
+@_counting
+@click.option(
+    "--window", type=click.IntRange(1), metavar="N", help="Tokens the model holds, answer included."
+)
+@click.option(
+    "--reply", type=click.IntRange(0), metavar="N", help="Tokens to keep free for the answer."
+)
+@click.option(
+    "--policy",
+    default="steady",
+    metavar="NAME",
+    show_default=True,
+    help="steady: few changes of the prefix, for prompt caches. thrift: the same, cut lower. "
+    "rolling: old outputs masked first. sliding: the oldest leave.",
+)
+@click.option(
+    "--keep-recent", type=click.IntRange(0), metavar="N", help="Cut the last N units last."
+)
+@click.option(
+    "--pin",
+    "pins",
+    multiple=True,
+    type=click.IntRange(0),
+    metavar="N",
+    help="Never cut message N (the first is 0); may be given again.",
+)
+@click.option(
+    "--template",
+    metavar="NAME",
+    help="Send it in the form that a strict chat template accepts: mistral, gemma, strict, ...",
+)
+@click.option("--explain", is_flag=True, help="Show a table of what happened to each message.")
+@click.option("--plan", "plans", type=FILE_PATH, metavar="FILE", help="Write the plan as JSON.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done; write no conversation.")
+@click.option("-o", "--output", type=FILE_PATH, metavar="FILE", help="Write to a file.")
+@click.option("--resume", is_flag=True, help="JSONL: go on after what the output holds.")
+@click.option(
+    "-j", "--jobs", type=click.IntRange(1), metavar="N", help="JSONL: processes; else one a core."
+)
+def fit(
+    file: IO[bytes],
+    tools: IO[bytes] | None,
+    plans: Path | None,
+    output: Path | None,
+    explain: bool,
+    dry_run: bool,
+    resume: bool,
+    jobs: int | None,
+    **options: Any,
+) -> None:
+    """Make a conversation fit the window, in the shape it came in.
+
+    FILE is a list of messages or a whole request body (OpenAI chat, OpenAI responses, Anthropic
+    messages), as JSON; or JSONL with one of these in each row, also as `body` or `params` of a
+    batch request. The conversation goes to standard output, what was done to standard error.
+
+    \b
+    brim fit chat.json -m gpt-5-mini --reply 1000 --explain > fitted.json
+    brim fit body.json --window 8192 --dry-run --explain
+    zcat log.jsonl.gz | brim fit - --window 8192 -o fitted.jsonl
+
+    In JSONL a row that cannot fit, or cannot be read, becomes {"error": ...} in its place, and
+    --plan writes a row for each row. After an interruption the same command with --resume goes on.
+    """
+    from brim.cli.batch import Job
+    from brim.fitting.policies import policy_of
+    from brim.wire.templates import rules_named
+
+    policy_of(options["policy"])
+    if options["template"] is not None:
+        rules_named(options["template"])
+    options["tools"] = _tools(tools)
+    source = _source(file)
+    holds_rows = source.holds_rows()
+    _check(source, holds_rows, output, plans, explain=explain, dry_run=dry_run, resume=resume)
+    out = None if dry_run else output or Path("-")
+    if not holds_rows:
+        _fit_one(source, options, out, plans, explain=explain)
+        return
+    job = Job(source.name, options, wants_plans=plans is not None)
+    tally = _fit_rows(source, job, out, plans, jobs or _cores(), resume=resume)
+    if tally.overflowed or tally.unreadable:
+        click.get_current_context().exit(3 if tally.overflowed else 2)
+
+
+def _check(
+    source: Source,
+    holds_rows: bool,
+    output: Path | None,
+    plans: Path | None,
+    *,
+    explain: bool,
+    dry_run: bool,
+    resume: bool,
+) -> None:
+    """Refuse what cannot be meant."""
+    if resume and (output is None or not holds_rows or dry_run):
+        raise click.UsageError("--resume goes with JSONL and -o FILE: it goes on in that file")
+    if explain and holds_rows:
+        raise click.UsageError("--explain is for one conversation; --plan FILE explains each row")
+    for path in (output, plans):
+        if path is not None and path.suffix == ".gz":
+            raise click.UsageError(f"{path}: output is not compressed; pipe it into gzip instead")
+        if path is not None and holds_rows and source.is_same(path):
+            raise click.UsageError(f"{path} is the input")
+    if output is not None and output == plans:
+        raise click.UsageError("-o and --plan name the same file")
+
+
+def _source(file: IO[bytes]) -> Source:
+    """What is read from here on; an error that names no file is about this one."""
+    from brim.cli.files import Source
+
+    source = Source(file)
+    click.get_current_context().meta[FILE] = source.name
+    return source
+
+
+def _tools(file: IO[bytes] | None) -> Any:
+    """Tool definitions: a list of them, or a body that has one."""
+    if file is None:
+        return None
+    from brim.cli.files import parsed
+
+    source = _source(file)
+    value = parsed(source.text(), source.name)
+    return value.get("tools") if isinstance(value, Mapping) else value
+
+
+def _conversation(text: str) -> Any:
+    """A conversation where a text is the JSON of one; otherwise the text."""
+    from brim.cli.batch import envelope_of
+
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    if isinstance(value, dict):
+        envelope = envelope_of(value)
+        value = value if envelope is None else value[envelope]
+        return value if isinstance(value.get("messages"), list) or "input" in value else text
+    first = value[0] if isinstance(value, list) and value else None
+    return value if isinstance(first, dict) and "role" in first else text
+
+
+def _fit_one(
+    source: Source, options: Mapping[str, Any], out: Path | None, plans: Path | None, explain: bool
+) -> None:
+    from brim.cli.batch import fitted
+    from brim.cli.files import dumped, parsed, put
+
+    text = source.text()
+    indent = 2 if "\n" in text.strip() else None
+    try:
+        value, plan = fitted(parsed(text, source.name), options)
+    except ContextOverflowError as error:
+        _report(error.plan, plans, explain)
+        raise
+    if out is not None:
+        put(out, dumped(value, indent))
+    _report(plan, plans, explain)
+
+
+def _report(plan: Plan, plans: Path | None, explain: bool) -> None:
+    """Say what was done, on standard error and in the file of the plan."""
+    from brim.cli.files import dumped, put
+    from brim.fitting.explain import table
+
+    if plans is not None:
+        put(plans, dumped(plan.to_dict(), indent=2))
+    if explain:
+        click.echo(table(plan, width(sys.stderr)), err=True)
+    elif plan.fits:
+        click.echo(
+            "\n".join([str(plan), *(f"warning: {text}" for text in plan.warnings)]), err=True
+        )
+
+
+def _fit_rows(
+    source: Source, job: Job, out: Path | None, plans: Path | None, jobs: int, *, resume: bool
+) -> Tally:
+    """Fit JSONL row by row, and tell of it; the tally is that of the whole output."""
+    from brim.cli import batch
+
+    earlier = batch.rewind(out, plans) if resume and out is not None else batch.Tally()
+    tally = batch.Tally()
+    progress = Progress(source.size)
+    rows = batch.fit_chunks(batch.chunks(source, earlier.rows), job, jobs)
+    try:
+        first = next(rows, batch.Done())  # a wrong call ends here, and has touched no output
+        with _rows_to(plans, resume) as explained, _rows_to(out, resume) as fitted, closing(rows):
+            for done in chain([first], rows):
+                with batch.uninterrupted():
+                    explained(done.plans)
+                    fitted(done.lines)
+                    tally.add(done.tally)
+                progress.show(tally.rows, done)
+    except KeyboardInterrupt:
+        how = "; the same command with --resume goes on" if out and str(out) != "-" else ""
+        progress.say(f"brim: stopped after {earlier.rows + tally.rows:,} rows{how}")
+        raise
+    progress.end()
+    before = f" (after {earlier.rows:,} rows that were there)" if earlier.rows else ""
+    progress.say(f"{tally}{before}")
+    tally.add(earlier)
+    return tally
+
+
+@contextmanager
+def _rows_to(path: Path | None, resume: bool) -> Iterator[Callable[[bytearray], object]]:
+    """Where rows go: nowhere, to standard output or to a file; always whole and at once."""
+    if path is None:
+        yield len
+        return
+    with ExitStack() as stack:
+        if str(path) == "-":
+            stream = sys.stdout.buffer
+        else:
+            stream = stack.enter_context(path.open("ab" if resume else "wb"))
+        yield lambda data: (stream.write(data), stream.flush())
+
+
+class Progress:
+    """What is said while rows are fitted: faults one by one, and a line that a terminal renews."""
+
+    def __init__(self, size: int | None) -> None:
+        self._size = size
+        self._start = self._shown = monotonic()
+        self._live = sys.stderr.isatty()
+        self._complaints = 0
+
+    def show(self, rows: int, done: Done) -> None:
+        for complaint in done.complaints:
+            self._complaints += 1
+            if self._complaints <= COMPLAINTS:
+                self.say(complaint)
+        now = monotonic()
+        if self._live and now - self._shown > 0.1:
+            self._shown = now
+            speed = rows / (now - self._start)
+            share = f", {done.position / self._size:.0%}" if self._size else ""
+            click.echo(f"\r\x1b[K{rows:,} rows, {speed:,.0f} rows/s{share}", err=True, nl=False)
+
+    def say(self, text: str) -> None:
+        click.echo(f"\r\x1b[K{text}" if self._live else text, err=True)
+
+    def end(self) -> None:
+        if self._complaints > COMPLAINTS:
+            self.say(f"... and {self._complaints - COMPLAINTS:,} more")
+
+
+def _cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,138 @@
+"""The two calls that most people need: `count` and `fit`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from brim import wire
+from brim.errors import InputError
+from brim.fitting.budget import budget_for
+from brim.fitting.fitter import Fitter, tools_of
+from brim.fitting.policies import policy_of
+from brim.fitting.prefix_cache import Memory
+from brim.tokens import counter_for
+from brim.wire import openai_chat
+from brim.wire.templates import FREE, Rules, counted, rules_named
+
+if TYPE_CHECKING:
+    from brim.fitting.passes import Pass
+    from brim.fitting.policies import Policy
+    from brim.fitting.request import Request
+    from brim.tokens import Tokenizer
+
+Messages = Sequence[Mapping[str, Any]]
+Tools = Sequence[Mapping[str, Any]]
+
+memory = Memory()
+"""What stateless callers sent last. `brim.fitting.api.memory.clear()` forgets it."""
+
+
+class Count(int):
+    """A number of tokens, and where it comes from."""
+
+    exact: bool
+    """Whether the whole was counted as the model will count it; otherwise an estimate."""
+    parts: dict[str, int]
+    """What the number is made of; the parts add up to it."""
+
+    def __new__(cls, parts: Mapping[str, int], *, exact: bool) -> Count:
+        count = super().__new__(cls, sum(parts.values()))
+        count.exact = exact
+        count.parts = dict(parts)
+        return count
+
+
+def count(
+    text_or_messages: str | Messages | Mapping[str, Any],
+    *,
+    model: str | None = None,
+    tools: Tools | None = None,
+    tokenizer: Tokenizer | str | None = None,
+) -> Count:
+    """How many tokens a text, a conversation or a whole request body takes.
+
+    Without a model it is an estimate with o200k, the vocabulary of the current OpenAI models.
+    """
+    if isinstance(text_or_messages, str):
+        counter = counter_for(model, tokenizer=tokenizer)
+        parts = {"text": counter.text(text_or_messages)}
+        if tools:
+            parts["tools"] = counter.tools(tools_of({"tools": tools}))
+        return Count(parts, exact=not counter.uncertainty and not tools)
+    body = _body(text_or_messages, model, tools)
+    counter = counter_for(body.get("model"), tokenizer=tokenizer)
+    messages = wire.view(body, wire.format_of(body))
+    offered = tools_of(body)
+    parts = {"framing": counter.overhead, "tools": counter.tools(offered)}
+    for message in messages:
+        parts[message.role] = parts.get(message.role, 0) + counter.message(message)
+    return Count(parts, exact=counter.exact(messages, offered))
+
+
+def fit(
+    messages_or_body: Messages | Mapping[str, Any],
+    *,
+    model: str | None = None,
+    window: int | None = None,
+    reply: int | None = None,
+    tools: Tools | None = None,
+    policy: str | Policy | Sequence[Pass] = "steady",
+    keep_recent: int | None = None,
+    pins: Iterable[int] = (),
+    max_turns: int | None = None,
+    token_budget: int | None = None,
+    mask: str | None = None,
+    template: str | None = None,
+    tokenizer: Tokenizer | str | None = None,
+) -> Request:
+    """Make a conversation fit the model's window, leaving out no more than needed.
+
+    Takes a list of chat messages, or a whole body of OpenAI chat completions, Anthropic messages
+    or OpenAI responses, and gives back the same shape, ready to be unpacked into the client's
+    call. What was left out, and why, is in `.plan`. The input is never changed. `template` names
+    the rules of a strict chat template, by which the messages then go out. Raises
+    `ContextOverflowError` where what must stay is larger than the limit.
+    """
+    body = _body(messages_or_body, model, tools)
+    form = wire.format_of(body)
+    rules = _rules(template, form)
+    counter = counted(counter_for(body.get("model"), tokenizer=tokenizer), rules)
+    least = wire.least_reply(body)
+    budget = budget_for(body.get("model"), window, reply, counter.uncertainty, least)
+    chosen = policy_of(
+        policy, keep_recent=keep_recent, max_turns=max_turns, token_budget=token_budget
+    )
+    fitter = Fitter(counter, budget, chosen, memory, rules, _pins(pins), mask)
+    return fitter.fit(body, form)
+
+
+def _body(
+    given: Messages | Mapping[str, Any], model: str | None, tools: Tools | None
+) -> Mapping[str, Any]:
+    """A body whatever was given; what is said beside it goes before what stands in it."""
+    beside = {"model": model, "tools": tools}
+    said = {key: value for key, value in beside.items() if value is not None}
+    if isinstance(given, Mapping):
+        wire.format_of(given)
+        return {**given, **said}
+    if isinstance(given, str | bytes) or not isinstance(given, Sequence):
+        raise InputError(
+            f"a conversation is a list of messages or a request body, not {type(given).__name__}"
+        )
+    return {"messages": given if isinstance(given, list | tuple) else list(given), **said}
+
+
+def _rules(template: str | None, form: wire.Format) -> Rules:
+    if template is None:
+        return FREE
+    if form is not openai_chat:
+        raise InputError("a template's rules are for chat messages, not for this format")
+    return rules_named(template)
+
+
+def _pins(pins: Iterable[int]) -> frozenset[int]:
+    numbers = list(pins) if isinstance(pins, Iterable) else [pins]
+    if not all(isinstance(number, int) for number in numbers):
+        raise InputError(f"pins are the numbers of messages, not {pins!r}")
+    return frozenset(numbers)

@@ -1,0 +1,174 @@
+"""Making one text smaller: clipped to a size, or without the lines that come again.
+
+The size of a piece is first guessed by its share of the characters and then counted, so that a
+long text is never tokenised again for the sake of a short piece of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from brim.wire.notes import clip_mark, repeat_mark
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+_REMEMBERED: Final = 256
+
+HEAD: Final = 0.6
+"""Of what stays of a clipped text, the part from its beginning."""
+_TRIES: Final = 14
+_AIM: Final = 0.96
+"""A first guess a little below the cap mostly spares the second."""
+_LARGEST_MARK: Final = "\n" + clip_mark(10_000_000) + "\n"
+_SHORTEST_LINE: Final = 10
+"""Lines shorter than this come again by chance."""
+_SHORTEST_RUN: Final = 60
+"""Fewer characters of repeated lines than this cost less than the mark in their place."""
+
+
+def clip(
+    text: str,
+    size: int,
+    cap: int,
+    count: Callable[[str], int],
+    *,
+    close: float | None = None,
+    mark: Callable[[int], str] = clip_mark,
+) -> str:
+    """Head and tail of a text of `size` tokens, in at most `cap` tokens.
+
+    With `close` the piece takes at least that share of the cap, if a few tries can find it;
+    without, it may end at a line's end and be a little smaller. Less room than the mark takes
+    gives the empty text.
+    """
+    if size <= cap and count(text) <= cap:
+        return text
+    mark_size = count(_LARGEST_MARK)
+    low, high = 0.0, 0.98 * len(text)
+    chars = min(high, _AIM * len(text) * (cap - mark_size) / max(size, 1))
+    best = ""
+    for attempt in range(_TRIES):
+        if chars < 1:
+            break
+        piece = _piece(text, int(chars), size, mark, at_lines=close is None)
+        tokens = count(piece)
+        if tokens <= cap:
+            best, low = piece, chars
+            if close is None or tokens >= close * cap - 2:
+                break
+            chars *= 1 + 0.9 * (cap - tokens) / max(tokens, 1)
+        else:
+            high = chars
+            chars *= 0.98 * (cap - mark_size) / max(1, tokens - mark_size)
+        if attempt > 1 or not low < chars < high:  # dense here and sparse there: halve instead
+            chars = (low + high) / 2
+    if not best and count(mark(size)) <= cap:
+        best = mark(size)
+    return best
+
+
+def _piece(text: str, chars: int, size: int, mark: Callable[[int], str], *, at_lines: bool) -> str:
+    head, tail = int(chars * HEAD), int(chars * (1 - HEAD))
+    start, end = text[:head], text[len(text) - tail :]
+    if at_lines:
+        start, end = _whole_lines(start, end)
+    left = round(size * (1 - (len(start) + len(end)) / len(text)))
+    return _join(start, mark(left), end)
+
+
+def _whole_lines(start: str, end: str) -> tuple[str, str]:
+    """Give up a broken line at the cut, where that costs at most a fifth of the piece."""
+    last = start.rfind("\n")
+    if last >= 0.8 * len(start):
+        start = start[:last]
+    first = end.find("\n")
+    if 0 <= first <= 0.2 * len(end):
+        end = end[first + 1 :]
+    return start, end
+
+
+def _join(start: str, mark: str, end: str) -> str:
+    return "\n".join(part for part in (start, mark, end) if part)
+
+
+def cut_to(text: str, chars: int) -> str:
+    """The beginning of a text, ended at a line's end if one is near, else at a word's."""
+    if len(text) <= chars:
+        return text
+    piece = text[: max(0, chars)]
+    for border in ("\n", " "):
+        end = piece.rfind(border)
+        if end >= len(piece) // 2:
+            return piece[:end].rstrip()
+    return piece
+
+
+class Lines:
+    """A text in lines, and which of them are long enough to be known again."""
+
+    __slots__ = ("all", "telling")
+
+    def __init__(self, text: str) -> None:
+        self.all = text.split("\n")
+        self.telling = frozenset(line for line in self.all if len(line) >= _SHORTEST_LINE)
+
+    def without(self, repeated: Container[str]) -> str | None:
+        """The text without the runs of repeated lines; None where no run is worth its mark.
+
+        Short lines within a run (a brace, an empty line) go with it.
+        """
+        kept: list[str] = []
+        run: list[str] = []
+        removed = 0
+        for line in self.all:
+            if line in repeated or (run and len(line) < _SHORTEST_LINE):
+                run.append(line)
+                continue
+            if run:
+                removed += _close_run(run, kept)
+                run.clear()
+            kept.append(line)
+        removed += _close_run(run, kept)
+        return "\n".join(kept) if removed else None
+
+
+def _close_run(run: list[str], kept: list[str]) -> bool:
+    """Put a mark in place of a run of repeated lines, or keep it where that would not pay."""
+    if sum(map(len, run)) < _SHORTEST_RUN:
+        kept.extend(run)
+        return False
+    kept.append(repeat_mark(len(run)))
+    return True
+
+
+class Cuts:
+    """The cuts made last: the next edit of a growing history wants most of them again."""
+
+    def __init__(self, count: Callable[[str], int]) -> None:
+        self._count = count
+        self._clips: dict[tuple[str, int, int, float | None], str] = {}
+        self._lines: dict[str, Lines] = {}
+
+    def clip(self, text: str, size: int, cap: int, close: float | None) -> str:
+        key = (text, size, cap, close)
+        found = self._clips.get(key)
+        if found is None:
+            found = clip(text, size, cap, self._count, close=close)
+            _remember(self._clips, key, found)
+        return found
+
+    def lines(self, text: str) -> Lines:
+        found = self._lines.get(text)
+        if found is None:
+            found = Lines(text)
+            _remember(self._lines, text, found)
+        return found
+
+
+def _remember(memo: dict[_Key, _Value], key: _Key, value: _Value) -> None:
+    if len(memo) >= _REMEMBERED:
+        memo.clear()
+    memo[key] = value

@@ -1,0 +1,1 @@
+"""The account store in postgres."""

@@ -1,0 +1,352 @@
+"""SqliteBooks: keys, caps and spending in one file, for the processes of one machine."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import closing
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from brim.errors import BooksAwayError, BooksError
+from brim.gateway.accounts.bounds import bounded, bounded_settlements, plain
+from brim.gateway.accounts.caps import ALL, Cap, caps_of, caps_text, key_scope, project_scope
+from brim.gateway.accounts.keys import Access, Key, named_already, no_living_key
+from brim.gateway.accounts.reservations import (
+    Bill,
+    By,
+    Claim,
+    Counter,
+    Full,
+    Row,
+    Settlement,
+    Spent,
+    Unknown,
+)
+from brim.gateway.accounts.sqlite import transactions as steps
+from brim.gateway.accounts.sqlite.writer import PATIENCE, Turns, Work, is_busy
+from brim.models.pricing import Usage
+from brim.storage.sqlite import NewerError, opened
+
+T = TypeVar("T")
+
+OLDEST: Final = (3, 37)
+"""The first SQLite whose tables hold columns to their types."""
+SEEN: Final = 0.5
+"""Seconds for which a file that was seen in its place is taken to be there."""
+_PAGE: Final = 500
+"""Rows of the ledger that are read at once."""
+_LONG: Final = 4_000
+"""Pages of SQLite's log from which on it is begun anew, which holds up writers for a moment."""
+_AWAY: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+_NO_DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.EROFS)
+
+_KEY: Final = "id, name, project, operator, created, revoked"
+_ACCESS: Final = (
+    f"SELECT {_KEY}, (SELECT list FROM caps WHERE scope = 'key:' || id), "
+    "(SELECT list FROM caps WHERE project <> '' AND scope = 'project:' || project), "
+    f"(SELECT list FROM caps WHERE scope = '{ALL}') "
+    "FROM keys WHERE hash = ? AND revoked IS NULL"
+)
+_ROW: Final = (
+    "id, time, day, key, key_name, project, model, upstream, input, cached, output, written, cost, "
+    "unpriced, state, counted"
+)
+_SUMS: Final = (
+    "count(*), sum(input), sum(cached), sum(output), sum(written), sum(cost), max(unpriced), "
+    "sum(state = 'presumed')"
+)
+
+
+class SqliteBooks:
+    """Books in a file. What is short is done on the event loop, what may be long in a thread."""
+
+    def __init__(self, path: Path | str, clock: Callable[[], float] = time.time) -> None:
+        self.path = Path(path)
+        self._clock = clock
+        self._base: sqlite3.Connection | None = None
+        self._turns: Turns | None = None
+        self._opening = asyncio.Lock()
+        self._inode: tuple[int, int] | None = None
+        """Which file was opened: another one may come to its place."""
+        self._seen_at = 0.0
+        """When it was seen there last."""
+
+    async def open(self) -> None:
+        async with self._opening:
+            if self._base is None:
+                self._base = await asyncio.to_thread(self._opened)
+                self._turns = Turns(self._base, self._said)
+                self._inode = self._inode_there()
+
+    async def close(self) -> None:
+        base, turns, self._base, self._turns = self._base, self._turns, None, None
+        if base is not None and turns is not None:
+            turns.finish()
+            await asyncio.to_thread(base.close)
+
+    # Keys and caps
+
+    async def add_key(self, key: Key, hashed: str, caps: Sequence[Cap] = ()) -> None:
+        await self._write(partial(_add_key, key, hashed, caps))
+
+    async def keys(self) -> list[Key]:
+        rows = await self._read(f"SELECT {_KEY} FROM keys ORDER BY created, id")
+        return [_key(row) for row in rows]
+
+    async def access(self, hashed: str) -> Access | None:
+        base = await self._ready()
+        try:
+            rows = base.execute(_ACCESS, (hashed,)).fetchall()
+        except sqlite3.Error as error:
+            if not is_busy(error):
+                raise self._said(error) from None
+            rows = await self._read(_ACCESS, hashed)
+        return _access(rows[0]) if rows else None
+
+    async def revoke(self, name: str) -> Key:
+        return await self._write(lambda base: _revoke(base, name, self._clock()))
+
+    async def set_caps(self, scope: str, caps: Sequence[Cap]) -> None:
+        await self._write(partial(_set_caps, scope, caps))
+
+    async def caps(self) -> dict[str, tuple[Cap, ...]]:
+        rows = await self._read("SELECT scope, list FROM caps ORDER BY scope")
+        return {scope: caps_of(text) for scope, text in rows}
+
+    # Claims
+
+    async def reserve(self, claim: Claim, lease: float) -> Full | Unknown | None:
+        kept = bounded(claim)
+        return await self._write(lambda base: steps.reserve(base, kept, lease, self._clock()))
+
+    async def forward(self, id: str, lease: float) -> bool:
+        name = plain(id)
+        return await self._write(lambda base: steps.forward(base, name, lease, self._clock()))
+
+    async def renew(self, ids: Sequence[str], lease: float) -> None:
+        names = [plain(id) for id in ids]
+        await self._write(lambda base: steps.renew(base, names, lease, self._clock()))
+
+    async def settle(self, settlements: Sequence[Settlement]) -> None:
+        kept = bounded_settlements(settlements)
+        await self._write(lambda base: steps.settle(base, kept, self._clock()))
+
+    async def sweep(self) -> int:
+        over = await self._write(lambda base: steps.sweep(base, self._clock()))
+        await self._in_thread(_checkpoint)
+        return over
+
+    # Reading
+
+    async def counters(self) -> list[Counter]:
+        periods = steps.running_periods(self._clock())
+        rows = await self._read(
+            "SELECT scope, unit, period, spent, reserved FROM counters "
+            "WHERE period IN (?, ?, ?) ORDER BY scope || '/' || period || '/' || unit",
+            *periods,
+        )
+        return [Counter(*row) for row in rows]
+
+    async def spent(
+        self, by: Sequence[By], since: date | None = None, until: date | None = None
+    ) -> list[Spent]:
+        grouped = f"GROUP BY {', '.join(by)} ORDER BY {', '.join(by)}" if by else ""
+        rows = await self._read(
+            f"SELECT {', '.join([*by, _SUMS])} FROM ledger WHERE time >= ? AND time < ? {grouped}",
+            *_between(since, until),
+        )
+        return [_spent(row, len(by)) for row in rows if row[len(by)]]
+
+    async def rows(
+        self, since: date | None = None, until: date | None = None
+    ) -> AsyncIterator[Row]:
+        first, end = _between(since, until)
+        last = ""
+        while True:
+            page = await self._read(
+                f"SELECT {_ROW} FROM ledger WHERE (time, id) > (?, ?) AND time < ? "
+                f"ORDER BY time, id LIMIT {_PAGE}",
+                *(first, last, end),
+            )
+            for values in page:
+                yield _row(values)
+            if len(page) < _PAGE:
+                return
+            last, first = page[-1][:2]
+
+    # The file
+
+    async def _write(self, work: Work[T]) -> T:
+        if self._turns is None:
+            await self.open()
+        self._look()
+        assert self._turns is not None
+        return await self._turns.ask(work)
+
+    async def _read(self, statement: str, *values: object) -> list[Any]:
+        return await self._in_thread(lambda base: base.execute(statement, values).fetchall())
+
+    async def _in_thread(self, work: Work[T]) -> T:
+        """Do what may take long on a connection of its own, beside the event loop."""
+        await self._ready()
+        return await asyncio.to_thread(self._beside, work)
+
+    def _beside(self, work: Work[T]) -> T:
+        try:
+            # A file that is gone is not made anew.
+            there = f"{self.path.absolute().as_uri()}?mode=rw"
+            own = sqlite3.connect(there, uri=True, timeout=PATIENCE, isolation_level=None)
+            with closing(own):
+                return work(own)
+        except sqlite3.Error as error:
+            raise self._said(error) from None
+
+    async def _ready(self) -> sqlite3.Connection:
+        if self._base is None:
+            await self.open()
+        self._look()
+        assert self._base is not None
+        return self._base
+
+    def _look(self) -> None:
+        """See every now and then whether the file is still in its place."""
+        now = time.monotonic()
+        if now - self._seen_at <= SEEN:
+            return
+        if self._inode_there() != self._inode:
+            raise BooksAwayError(
+                f"{self.path} is gone, or another file has come to its place. Bring it back; only "
+                "a restart takes another."
+            )
+        self._seen_at = now
+
+    def _inode_there(self) -> tuple[int, int] | None:
+        try:
+            there = self.path.stat()
+        except OSError:
+            return None
+        return there.st_dev, there.st_ino
+
+    def _opened(self) -> sqlite3.Connection:
+        if sqlite3.sqlite_version_info < OLDEST:
+            raise BooksError(
+                f"the books need SQLite {'.'.join(map(str, OLDEST))} or newer, and this Python has "
+                f"{sqlite3.sqlite_version}; use another Python, PostgreSQL or Redis"
+            )
+        try:
+            base = opened(self.path, steps.MIGRATIONS, timeout=PATIENCE, shared=True)
+            base.execute("PRAGMA busy_timeout = 0")
+            # Copying the log into the file takes long; `sweep` does it, in a thread.
+            base.execute("PRAGMA wal_autocheckpoint = 0")
+        except sqlite3.Error as error:
+            raise self._said(error) from None
+        except OSError as error:
+            away = BooksAwayError if error.errno in _NO_DISK else BooksError
+            raise away(
+                f"{self.path} cannot be made: {error.strerror or error}. Name another file in "
+                "gateway.store."
+            ) from None
+        return base
+
+    def _said(self, error: sqlite3.Error) -> BooksError:
+        """What is wrong with the file, told with its name and what to do."""
+        if is_busy(error):
+            return BooksAwayError(f"{self.path} is in use by another program for too long")
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _AWAY:
+            return BooksAwayError(
+                f"{self.path} cannot be reached: {error}. Look whether its disk is full or gone."
+            )
+        if isinstance(error, NewerError):
+            return BooksError(f"{self.path} cannot be used: {error}; upgrade this brim")
+        # Never advise to begin with a new one: it would lift all caps.
+        return BooksError(
+            f"{self.path} cannot be used: {error}. Stop all gateways that use it, and bring back a "
+            "copy."
+        )
+
+
+def _add_key(key: Key, hashed: str, caps: Sequence[Cap], base: sqlite3.Connection) -> None:
+    same = base.execute(
+        "SELECT 1 FROM keys WHERE name = ? AND revoked IS NULL OR id = ? OR hash = ?",
+        (key.name, key.id, hashed),
+    )
+    if same.fetchone() is not None:
+        raise named_already(key.name)
+    values = (key.id, key.name, key.project, key.is_operator, hashed, key.created, key.revoked)
+    base.execute("INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+    if caps:
+        _set_caps(key_scope(key.id), caps, base)
+
+
+def _revoke(base: sqlite3.Connection, name: str, now: float) -> Key:
+    found = base.execute(
+        f"SELECT {_KEY} FROM keys WHERE (name = ?1 OR id = ?1) AND revoked IS NULL "
+        "ORDER BY name <> ?1",
+        (name,),
+    ).fetchone()
+    if found is None:
+        raise no_living_key(name)
+    base.execute("UPDATE keys SET revoked = ? WHERE id = ?", (now, found[0]))
+    return _key((*found[:-1], now))
+
+
+def _set_caps(scope: str, caps: Sequence[Cap], base: sqlite3.Connection) -> None:
+    if caps:
+        base.execute("INSERT OR REPLACE INTO caps VALUES (?, ?)", (scope, caps_text(caps)))
+    else:
+        base.execute("DELETE FROM caps WHERE scope = ?", (scope,))
+
+
+def _checkpoint(base: sqlite3.Connection) -> None:
+    _, pages, _ = base.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    if pages > _LONG:
+        # While others write it would grow for ever. Nearly all of it is copied by now, so this is
+        # short; somebody who reads for long is not waited for, because writers wait meanwhile.
+        base.execute("PRAGMA busy_timeout = 100")
+        base.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+
+
+def _key(row: Sequence[Any]) -> Key:
+    id, name, project, is_operator, created, revoked = row
+    return Key(id, name, project, bool(is_operator), created, revoked)
+
+
+def _access(row: Sequence[Any]) -> Access:
+    key = _key(row[:6])
+    scopes = (key_scope(key.id), project_scope(key.project), ALL)
+    held = zip(scopes, row[6:], strict=True)
+    return Access(key, tuple((scope, cap) for scope, text in held for cap in caps_of(text)))
+
+
+def _row(values: Sequence[Any]) -> Row:
+    id, time, day, key, key_name, project, model, upstream, *figures, state, is_counted = values
+    who = (key, key_name, project, model, upstream)
+    return Row(id, time, day, *who, _bill(figures), state, bool(is_counted))
+
+
+def _bill(figures: Sequence[Any]) -> Bill:
+    *tokens, cost, is_unpriced = figures
+    return Bill(Usage(*tokens), cost, bool(is_unpriced))
+
+
+def _spent(row: Sequence[Any], groups: int) -> Spent:
+    requests, *figures, presumed = row[groups:]
+    return Spent(tuple(row[:groups]), requests, _bill(figures), presumed)
+
+
+def _between(since: date | None, until: date | None) -> tuple[float, float]:
+    """The first moment of the one day, and the first one after the other."""
+    begin = 0.0 if since is None else _midnight(since)
+    if until is None or until == date.max:
+        return begin, float("inf")
+    return begin, _midnight(until + timedelta(days=1))
+
+
+def _midnight(day: date) -> float:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()

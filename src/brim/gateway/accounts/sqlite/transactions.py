@@ -1,0 +1,285 @@
+"""What the books do on SQLite, step by step, inside of a transaction that the caller holds.
+
+Every step looks first and writes only where it goes through, so that steps of several requests can
+share a transaction and none of them can spoil another. The facts of a claim stay in the file: they
+go from its lease into the ledger without being read.
+
+A claim counts in every counter that there is of its key, its project and all, in the day and month
+of its own, whether or not it named a cap there. So a counter is right though caps come and go, and
+one that is missing can be begun at any time, from the ledger and the leases.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Final, NamedTuple, get_args
+
+from brim.gateway.accounts.caps import (
+    ALL,
+    Period,
+    Unit,
+    key_scope,
+    opens_at,
+    period_name,
+    project_scope,
+    scope_parts,
+)
+from brim.gateway.accounts.reservations import Bill, Claim, Full, Settlement, Unknown
+from brim.storage.sqlite import Migration
+
+DAY: Final = 86_400
+
+_TABLES: Final = (
+    "CREATE TABLE keys (id TEXT PRIMARY KEY, name TEXT NOT NULL, project TEXT NOT NULL, "
+    "operator INTEGER NOT NULL, hash TEXT NOT NULL UNIQUE, created REAL NOT NULL, revoked REAL) "
+    "STRICT, WITHOUT ROWID",
+    "CREATE UNIQUE INDEX living_keys ON keys (name) WHERE revoked IS NULL",
+    "CREATE TABLE caps (scope TEXT PRIMARY KEY, list TEXT NOT NULL) STRICT, WITHOUT ROWID",
+    "CREATE TABLE counters (scope TEXT NOT NULL, period TEXT NOT NULL, unit TEXT NOT NULL, "
+    "spent INTEGER NOT NULL, reserved INTEGER NOT NULL, PRIMARY KEY (scope, period, unit)) "
+    "STRICT, WITHOUT ROWID",
+    # Only what is under way stands here, so it is small, and an index by `expires` would cost more
+    # at every step than looking through it costs now and then.
+    "CREATE TABLE leases (id TEXT PRIMARY KEY, expires REAL NOT NULL, forwarded INTEGER NOT NULL, "
+    "time REAL NOT NULL, day TEXT NOT NULL, key TEXT NOT NULL, key_name TEXT NOT NULL, "
+    "project TEXT NOT NULL, model TEXT NOT NULL, upstream TEXT NOT NULL, input INTEGER NOT NULL, "
+    "cached INTEGER NOT NULL, output INTEGER NOT NULL, written INTEGER NOT NULL, "
+    "cost INTEGER NOT NULL, unpriced INTEGER NOT NULL) "
+    "STRICT, WITHOUT ROWID",
+    # In the order of time: new rows meet in the same few pages, and a day is read in one go.
+    "CREATE TABLE ledger (time REAL NOT NULL, id TEXT NOT NULL UNIQUE, day TEXT NOT NULL, "
+    "key TEXT NOT NULL, key_name TEXT NOT NULL, project TEXT NOT NULL, model TEXT NOT NULL, "
+    "upstream TEXT NOT NULL, input INTEGER NOT NULL, cached INTEGER NOT NULL, "
+    "output INTEGER NOT NULL, written INTEGER NOT NULL, cost INTEGER NOT NULL, "
+    "unpriced INTEGER NOT NULL, state TEXT NOT NULL, counted INTEGER NOT NULL, "
+    "PRIMARY KEY (time, id)) STRICT, WITHOUT ROWID",
+    # A cap that is set late counts what was spent before.
+    "CREATE INDEX ledger_by_key ON ledger (key, time)",
+    "CREATE INDEX ledger_by_project ON ledger (project, time)",
+)
+
+
+def _first(base: sqlite3.Connection) -> None:
+    for table in _TABLES:
+        base.execute(table)
+
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (_first,)
+
+_KNOWN: Final = (
+    "SELECT EXISTS (SELECT 1 FROM keys WHERE id = ?1 AND revoked IS NULL), "
+    "EXISTS (SELECT 1 FROM ledger WHERE id = ?2), (SELECT expires FROM leases WHERE id = ?2)"
+)
+_STANDING: Final = (
+    "SELECT spent, reserved FROM counters WHERE scope = ? AND period = ? AND unit = ?"
+)
+_BEGIN: Final = "INSERT INTO counters VALUES (?, ?, ?, ?, ?)"
+_MOVE: Final = (
+    "UPDATE counters SET spent = spent + iif(unit = 'dollars', ?4, ?5), "
+    "reserved = reserved + iif(unit = 'dollars', ?6, ?7) "
+    "WHERE scope IN ('key:' || ?1, 'project:' || ?2, 'all') "
+    "AND period IN (?3, substr(?3, 1, 7), 'total')"
+)
+_LEASE: Final = (
+    "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_HOLDER: Final = "key, project, day, cost, input + output, forwarded"
+_HELD: Final = f"SELECT {_HOLDER} FROM leases WHERE id = ?"
+_FORWARD: Final = "UPDATE leases SET forwarded = 1, expires = ? WHERE id = ? AND expires > ?"
+_RENEW: Final = "UPDATE leases SET expires = ? WHERE id = ? AND expires > ?"
+
+_FACTS: Final = "time, id, day, key, key_name, project, model, upstream"
+_BOOK: Final = (
+    f"INSERT INTO ledger SELECT {_FACTS}, ?, ?, ?, ?, ?, ?, 'settled', ? FROM leases "
+    "WHERE id = ? AND (forwarded OR expires > ?)"
+)
+_END: Final = f"DELETE FROM leases WHERE id = ? RETURNING {_HOLDER}"
+_BOOK_OVER: Final = (
+    f"INSERT INTO ledger SELECT {_FACTS}, input * forwarded, cached * forwarded, "
+    "output * forwarded, written * forwarded, cost * forwarded, unpriced * forwarded, "
+    "CASE WHEN forwarded THEN 'presumed' ELSE 'refunded' END, 0 FROM leases WHERE expires <= ?"
+)
+_END_OVER: Final = f"DELETE FROM leases WHERE expires <= ? RETURNING {_HOLDER}"
+_PRESUMED: Final = (
+    "SELECT time, key, project, day, cost, input + output, 1 FROM ledger "
+    "WHERE id = ? AND state = 'presumed'"
+)
+_PUT_RIGHT: Final = (
+    "UPDATE ledger SET input = ?, cached = ?, output = ?, written = ?, cost = ?, unpriced = ?, "
+    "state = 'settled', counted = ? WHERE time = ? AND id = ?"
+)
+
+
+class Held(NamedTuple):
+    """What a claim has set aside, and where it counts."""
+
+    key: str
+    project: str
+    day: str
+    cost: int
+    tokens: int
+    forwarded: int
+
+    def within(self, scope: str, period: str, unit: Unit) -> int:
+        """How much of a counter is its."""
+        if scope not in (key_scope(self.key), project_scope(self.project), ALL):
+            return 0
+        if period not in (self.day, self.day[:7], "total"):
+            return 0
+        return self.cost if unit == "dollars" else self.tokens
+
+
+class Moves:
+    """What is to change in the counters; what concerns the same ones is written once."""
+
+    def __init__(self) -> None:
+        self._amounts: defaultdict[tuple[str, str, str], list[tuple[int, int, int, int]]]
+        self._amounts = defaultdict(list)
+
+    def book(self, held: Held, cost: int, tokens: int) -> None:
+        """A claim came to this, and what it held is free."""
+        self._amounts[held[:3]].append((cost, tokens, -held.cost, -held.tokens))
+
+    def put_right(self, held: Held, cost: int, tokens: int) -> None:
+        """It came to this, and not to what it held, which was booked."""
+        self._amounts[held[:3]].append((cost - held.cost, tokens - held.tokens, 0, 0))
+
+    def write(self, base: sqlite3.Connection) -> None:
+        moves = self._amounts.items()
+        sums = [(*where, *map(sum, zip(*amounts, strict=True))) for where, amounts in moves]
+        base.executemany(_MOVE, sums)
+
+
+def reserve(
+    base: sqlite3.Connection, claim: Claim, lease: float, now: float
+) -> Full | Unknown | None:
+    lives, is_booked, expires = base.execute(_KNOWN, (claim.key, claim.id)).fetchone()
+    if not lives or is_booked:
+        return Unknown()
+    if expires is not None and expires <= now:
+        sweep(base, now)
+        return Unknown()
+    before = None if expires is None else Held(*base.execute(_HELD, (claim.id,)).fetchone())
+    full = _full(base, claim, before, now)
+    if full is not None and sweep(base, now):
+        full = _full(base, claim, before, now)
+    if full is None:
+        _take(base, claim, before, now + lease, now)
+    return full
+
+
+def forward(base: sqlite3.Connection, id: str, lease: float, now: float) -> bool:
+    return base.execute(_FORWARD, (now + lease, id, now)).rowcount == 1
+
+
+def renew(base: sqlite3.Connection, ids: Sequence[str], lease: float, now: float) -> None:
+    base.executemany(_RENEW, [(now + lease, id, now) for id in ids])
+
+
+def settle(base: sqlite3.Connection, settlements: Sequence[Settlement], now: float) -> None:
+    moves = Moves()
+    for settlement in settlements:
+        id, bill, is_counted = settlement
+        if base.execute(_BOOK, (*_figures(bill), is_counted, id, now)).rowcount:
+            [ended] = base.execute(_END, (id,)).fetchall()
+            moves.book(Held(*ended), bill.micro_dollars, bill.tokens)
+        else:
+            _put_right(base, settlement, moves)
+    moves.write(base)
+
+
+def sweep(base: sqlite3.Connection, now: float) -> int:
+    """Give back what was never sent, and charge in full what was; says how many were over."""
+    over: int = base.execute(_BOOK_OVER, (now,)).rowcount
+    if over:
+        moves = Moves()
+        for ended in base.execute(_END_OVER, (now,)).fetchall():
+            held = Held(*ended)
+            moves.book(held, held.forwarded * held.cost, held.forwarded * held.tokens)
+        moves.write(base)
+    return over
+
+
+def _full(base: sqlite3.Connection, claim: Claim, before: Held | None, now: float) -> Full | None:
+    """The first cap without room for a claim, if what it held before were given back."""
+    periods, worst = _periods(int(now // DAY)), claim.worst
+    for scope, cap in claim.caps:
+        where = scope, periods[cap.period], cap.unit
+        spent, reserved = base.execute(_STANDING, where).fetchone() or _begun(base, *where)
+        if before is not None:
+            reserved -= before.within(*where)
+        if spent + reserved + worst.amount(cap.unit) > cap.most:
+            return Full(scope, cap, spent, reserved, opens_at(cap.period, now))
+    return None
+
+
+def _begun(base: sqlite3.Connection, scope: str, period: str, unit: Unit) -> tuple[int, int]:
+    """A counter that nobody asked for before, with all that it would have counted."""
+    found = _sum(base, "ledger", scope, period, unit), _sum(base, "leases", scope, period, unit)
+    base.execute(_BEGIN, (scope, period, unit, *found))
+    return found
+
+
+def _sum(base: sqlite3.Connection, table: str, scope: str, period: str, unit: Unit) -> int:
+    column, name = scope_parts(scope)
+    whose = "? = 'all'" if scope == ALL else f"{column} = ?"
+    amount = "cost" if unit == "dollars" else "input + output"
+    found = base.execute(
+        f"SELECT coalesce(sum({amount}), 0) FROM {table} WHERE {whose} AND time >= ? AND time < ?",
+        (ALL if scope == ALL else name, *_span(period)),
+    )
+    total: int = found.fetchone()[0]
+    return total
+
+
+def _take(
+    base: sqlite3.Connection, claim: Claim, before: Held | None, expires: float, now: float
+) -> None:
+    id, key, key_name, project, model, upstream, worst, _, forwarded = claim
+    day = _periods(int(now // DAY))["day"]
+    if before is not None:
+        base.execute(_MOVE, (*before[:3], 0, 0, -before.cost, -before.tokens))
+        # What a first upstream was sent may have been charged, though a second one is asked now.
+        forwarded = forwarded or bool(before.forwarded)
+    base.execute(_MOVE, (key, project, day, 0, 0, worst.micro_dollars, worst.tokens))
+    who = (key, key_name, project, model, upstream)
+    base.execute(_LEASE, (id, expires, forwarded, now, day, *who, *_figures(worst)))
+
+
+def _put_right(base: sqlite3.Connection, settlement: Settlement, moves: Moves) -> None:
+    found = base.execute(_PRESUMED, (settlement.id,)).fetchone()
+    if found is None:
+        return
+    time, *charged = found
+    id, bill, is_counted = settlement
+    base.execute(_PUT_RIGHT, (*_figures(bill), is_counted, time, id))
+    moves.put_right(Held(*charged), bill.micro_dollars, bill.tokens)
+
+
+def _figures(bill: Bill) -> tuple[int, int, int, int, int, bool]:
+    used, cost, is_unpriced = bill
+    return used.input, used.cached, used.output, used.written, cost, is_unpriced
+
+
+@lru_cache(maxsize=4)
+def _periods(day: int) -> dict[Period, str]:
+    """The periods that run on a day, counted from 1970."""
+    return {period: period_name(period, day * DAY) for period in get_args(Period)}
+
+
+def _span(period: str) -> tuple[float, float]:
+    """The first moment of a day or month, and the first one after it."""
+    if period == "total":
+        return 0.0, float("inf")
+    kind: Period = "month" if len(period) == len("2026-11") else "day"
+    begin = datetime.fromisoformat(period if kind == "day" else f"{period}-01")
+    first = begin.replace(tzinfo=UTC).timestamp()
+    return first, opens_at(kind, first) or float("inf")
+
+
+def running_periods(now: float) -> tuple[str, ...]:
+    return tuple(_periods(int(now // DAY)).values())

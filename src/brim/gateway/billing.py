@@ -1,0 +1,126 @@
+"""Charging: what one request may cost at most, claimed before it is sent, and what it came to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from brim.gateway.accounts.caps import LARGEST, micro_dollars
+from brim.gateway.accounts.reservations import Bill, Claim, Settlement
+from brim.gateway.denials import UnheardError
+from brim.gateway.errors import FaultError
+from brim.gateway.max_cost import TIER, check_countable, check_tier, worst_bill
+from brim.gateway.upstreams import DESCRIBED
+
+if TYPE_CHECKING:
+    from brim.gateway.accounts.keys import Access
+    from brim.gateway.fit_request import Outgoing
+    from brim.gateway.records import Record
+    from brim.gateway.reservations import Accounts
+    from brim.gateway.routes import Lane
+    from brim.wire import Format
+
+Taken = Literal["nothing", "known", "unknown"]
+"""What the upstream that was asked last took: nothing, since it refused or was not reached; what
+the record says; or what nobody can know."""
+
+NOTHING: Final = Bill()
+
+
+class Charge:
+    """The claim of one request; where it is tried at two upstreams, of both."""
+
+    def __init__(self, accounts: Accounts, access: Access, record: Record) -> None:
+        self._accounts = accounts
+        self._access = access
+        self._record = record
+        self.is_capped = bool(access.caps)
+        self._current = NOTHING
+        """What the upstream that is asked now may take."""
+        self._lost = NOTHING
+        """What earlier ones may have taken: they were sent the request, and nobody knows."""
+        self._is_claimed = False
+        self._is_forwarded = False
+
+    def check(self, body: Mapping[str, Any], form: Format) -> None:
+        """A fault where nobody can say what a body may come to, and a cap would have to know."""
+        check_countable(body, form)
+        if TIER in body and self._access.has_cap_in("dollars"):
+            check_tier(body)
+
+    async def claim(self, lane: Lane, out: Outgoing, *, at_once: bool) -> None:
+        """Set aside what this may come to. A fault where it must not be sent.
+
+        `at_once` spares the books a second step: it goes out as soon as they have it.
+        """
+        worst = worst_bill(lane, out, is_capped=self.is_capped)
+        if worst.is_unpriced and self._access.has_cap_in("dollars"):
+            raise _unpriced(lane)
+        # Of books that are away nobody knows what they take: what is not forwarded, they give back.
+        self._is_forwarded = at_once and not self._accounts.is_away
+        key = self._access.key
+        claim = Claim(
+            self._record.id,
+            key.id,
+            key.name,
+            key.project,
+            lane.model,
+            lane.upstream.name,
+            worst if self._lost is NOTHING else self._lost + worst,
+            self._access.caps,
+            self._is_forwarded,
+        )
+        try:
+            # One that an earlier upstream needed stands, though the books be away by now.
+            self._is_claimed = await self._accounts.claim(claim) or self._is_claimed
+        except (asyncio.CancelledError, UnheardError):
+            self._is_claimed = True  # perhaps: then it is given back at once, as nothing was sent
+            raise
+        self._current = worst
+
+    async def forward(self) -> None:
+        """The upstream is reached, and gets the request now."""
+        if self._is_claimed and not self._is_forwarded:
+            await self._accounts.forward(self._record.id)
+            self._is_forwarded = True
+
+    def lose(self) -> None:
+        """Nobody will know what the upstream that was asked took."""
+        self._lost, self._current = self._lost + self._current, NOTHING
+
+    def settlement(self, taken: Taken) -> Settlement | None:
+        """What the request came to; None where nothing was claimed."""
+        if taken == "unknown":
+            self.lose()
+        if not self._is_claimed:
+            return None
+        record, bill = self._record, self._lost
+        is_counted = record.is_usage_counted or bill is not NOTHING
+        if taken == "known" and record.usage is not None:
+            known = _bill(record)
+            if known.tokens > LARGEST or known.micro_dollars > LARGEST:  # nobody believes that
+                known, is_counted = self._current, True
+            bill = known if bill is NOTHING else bill + known
+        return Settlement(record.id, bill, is_counted)
+
+
+def _bill(record: Record) -> Bill:
+    assert record.usage is not None
+    if record.cost is None:
+        return Bill(record.usage, is_unpriced=True)
+    return Bill(record.usage, micro_dollars(record.cost))
+
+
+def _unpriced(lane: Lane) -> FaultError:
+    name = lane.upstream.name
+    way = f"upstreams.{name}.price = {{ input = …, output = … }}"
+    if name in DESCRIBED:
+        way = "its price with `brim serve --price INPUT/OUTPUT`"
+    return FaultError(
+        403,
+        "price_unknown",
+        f"this key has a cap in dollars, and nobody knows what {lane.model or 'this model'} costs. "
+        f"Set {way}, in dollars per million tokens; 0 for a model that costs nothing.",
+        param="model",
+    )

@@ -1,0 +1,216 @@
+"""Exchange: one request on its way through the gateway, from its first byte to what it came to.
+
+    body ─▶ form ─▶ lane ─▶ fitted ─▶ upstream ─▶ (refused: shrunk, once more) ─▶ bytes back
+
+The client's bytes go on as they are where nothing had to be cut, and the upstream's bytes come
+back as they are. Whatever goes wrong is said in the shape that the client's library reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from brim.errors import ProviderError
+from brim.fitting import feedback
+from brim.gateway import bodies, errors, headers
+from brim.gateway.billing import Charge
+from brim.gateway.fit_request import Asked
+from brim.gateway.formats import form_of, require_conversation
+from brim.gateway.forward import NO_ANSWER, Delivery
+from brim.gateway.handler import JSON, Answering, printable_name
+from brim.gateway.limits import LARGE
+from brim.gateway.options import wishes_in
+from brim.gateway.stream_monitor import StreamWatch, said_in, secret_of, used
+from brim.models.pricing import Usage, cost, reported_cost
+from brim.wire.replies import error_in
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from brim.gateway.accounts.reservations import Settlement
+    from brim.gateway.app import Gateway
+    from brim.gateway.billing import Taken
+    from brim.gateway.formats import Form
+    from brim.gateway.forward import Arrived
+    from brim.gateway.routes import Lane
+    from brim.providers.http_connection import Head
+
+UNFINISHED: Final = ("queued", "in_progress")
+"""What a response says of itself that is made in the background."""
+
+
+class Exchange(Answering):
+    """A request for an answer, fitted on its way."""
+
+    def __init__(
+        self, gateway: Gateway, asked: Form, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        super().__init__(gateway, asked, scope, receive, send)
+        self._delivery: Delivery | None = None
+        self._arrived: Arrived | None = None
+        self._watch: StreamWatch | None = None
+        self._charge: Charge | None = None
+
+    def close(self) -> None:
+        super().close()
+        watch = self._watch
+        if self.record.end == "client gone" and watch is not None and watch.is_ended:
+            self.record.end = "whole"  # it had all of it, and did not wait for the line to close
+        if self._arrived is not None:
+            self._arrived.response.close()
+
+    def settle(self) -> Settlement | None:
+        taken: Taken = "nothing"
+        if self._arrived is not None:
+            taken = self._settle(self._arrived)
+        elif self._delivery is not None and self._delivery.under_way is not None:
+            # Nobody waited for the answer, but the upstream has the prompt.
+            lane, out = self._delivery.under_way
+            self.record.is_usage_counted = True
+            self._book(lane, Usage(out.plan.size), {})
+        return None if self._charge is None else self._charge.settlement(taken)
+
+    @property
+    def is_urgent(self) -> bool:
+        """What the first answers report corrects the estimates."""
+        if self._arrived is None or not self._arrived.lane.is_learning:
+            return False
+        out = self._arrived.out
+        return feedback.teaches(out.plan, out.reading.planner.counter)
+
+    async def answer(self) -> None:
+        delivery = self._delivery = await self._read()
+        self._listen_soon()
+        if delivery.is_dry_run:
+            await self._show(delivery)
+        else:
+            self._arrived = await delivery.answer(self._query)
+            await self._pass_on(self._arrived)
+
+    async def _read(self) -> Delivery:
+        """What the client wants."""
+        gateway, record, given = self.gateway, self.record, self.given
+        access = await self._admitted()
+        if access is not None:
+            self._charge = Charge(gateway.accounts, access, record)
+        raw = await self._body()
+        wishes = wishes_in(given.wished)
+        is_large = len(raw) >= LARGE
+        body = await gateway.apart(bodies.parsed, raw) if is_large else bodies.parsed(raw)
+        self.form = form_of(self.form, body)
+        record.form, record.streamed = self.form.name, bodies.streams(body)
+        record.model = printable_name(body.get("model"))
+        require_conversation(self.form, body)
+        asked = Asked(body, raw, self.form)
+        return Delivery(gateway, record, asked, wishes, given, self._charge)
+
+    # Back to the client
+
+    async def _pass_on(self, arrived: Arrived) -> None:
+        response, record = arrived.response, self.record
+        given = headers.back(response.raw_headers) + headers.added(record)
+        if arrived.is_stream:
+            await self._stream(arrived, given)
+        else:
+            record.end = "whole" if response.status < NO_ANSWER else "refused"
+            await self._whole(response.status, given, arrived.raw)
+
+    async def _stream(self, arrived: Arrived, given: list[Head]) -> None:
+        """Pass the events on as they come; one that says what went wrong, if they break off."""
+        connection = arrived.lane.upstream.connection(self.form)
+        secret = secret_of(connection.endpoint)
+        watch = self._watch = StreamWatch(hides_usage=arrived.out.hides_usage, secret=secret)
+        await self._start(arrived.response.status, given)
+        piece = arrived.raw
+        try:
+            while True:
+                if passed := watch.feed(piece):
+                    await self._put(passed)
+                piece = await connection.piece(arrived.response)
+                if not piece:
+                    break
+        except ProviderError as error:
+            await self._break_off(error)
+            return
+        rest = watch.finish()
+        if watch.error is None and not watch.is_ended:
+            host = connection.endpoint.host
+            await self._break_off(ProviderError(f"{host} ended before the answer was whole."))
+            return
+        self.record.end = "whole" if watch.error is None else "upstream broke"
+        await self._put(rest, more=False)
+
+    async def _break_off(self, error: ProviderError) -> None:
+        fault = errors.of_error(self.form, error)
+        self.record.end, self.record.code = "upstream broke", fault.code
+        await self._put(fault.event(self.form), more=False)
+
+    async def _show(self, delivery: Delivery) -> None:
+        """What would be sent, and why; nothing is."""
+        record = self.record
+        record.is_dry_run = True
+        out = await delivery.fitted(delivery.lane(), delivery.asked)
+        record.end = "whole"
+        shown = {"object": "brim.plan", **record.to_dict(), **record.decisions(), "body": out.body}
+        await self._whole(200, [JSON, *headers.added(record)], bodies.written(shown))
+
+    # What it came to
+
+    def _settle(self, arrived: Arrived) -> Taken:
+        """Take down what the answer took, by the upstream's report or else by brim's own count."""
+        if not arrived.is_answer:
+            return "nothing"
+        told, lane, out = self._told(arrived), arrived.lane, arrived.out
+        usage = used(told)
+        if usage is None and arrived.answer is not None and error_in(arrived.answer) is not None:
+            return "nothing"  # a refusal, though its status is of success
+        if usage is not None and out.is_whole:
+            lane.report(out, usage.input)
+        taken: Taken = "unknown" if self._goes_on(arrived) else "known"
+        if usage is None or not usage.output or self._is_part:
+            counted = self._counted(usage, arrived)
+            taken = "unknown" if counted is None else taken
+            usage = counted or usage or Usage(out.plan.size)
+        self._book(lane, usage, told)
+        return taken
+
+    def _book(self, lane: Lane, usage: Usage, told: Mapping[str, Any]) -> None:
+        record = self.record
+        record.usage, record.cost = usage, reported_cost({"usage": told})
+        if record.cost is None:
+            record.cost = cost(usage, lane.target.price_for(usage.input))
+
+    @property
+    def _is_part(self) -> bool:
+        """Whether a stream did not come to its end: what it told by then is not of all."""
+        return self._watch is not None and self.record.end != "whole"
+
+    def _goes_on(self, arrived: Arrived) -> bool:
+        """Whether the upstream still works on the answer, whoever waits for it."""
+        if self._is_part:
+            return bool(arrived.out.body.get("background"))
+        return arrived.answer is not None and arrived.answer.get("status") in UNFINISHED
+
+    def _counted(self, told: Usage | None, arrived: Arrived) -> Usage | None:
+        """A usage with at least what was said, as far as it came.
+
+        None where nobody knows what was taken: the answer cannot be read, or nothing was said and
+        nothing reported, and a model may think long before its first word.
+        """
+        said = said_in(arrived.answer) if self._watch is None else self._watch.said()
+        out, is_told = arrived.out, told is not None and not self._is_part
+        self.record.is_usage_counted = said is None or bool(said.words) or not is_told
+        if said is None or not (said.words or is_told):
+            return None
+        known = told or Usage(out.plan.size)
+        output = round(out.reading.planner.counter.text(said.words) * said.times)
+        return replace(known, output=max(known.output, output))
+
+    def _told(self, arrived: Arrived) -> Mapping[str, Any]:
+        """The usage as the upstream has put it."""
+        if self._watch is not None:
+            return self._watch.usage
+        usage = (arrived.answer or {}).get("usage")
+        return usage if isinstance(usage, Mapping) else {}

@@ -1,0 +1,35 @@
+"""The embedded model: llama.cpp in a child process, with any GGUF file.
+
+    with LocalServer.start() as server:
+        ...                                 # server.url, server.key, server.model, server.window
+
+Needs `brim[local]`. `fetch_default` gets the small model that is used where none is named; after
+that nothing here goes to the network.
+"""
+
+from brim.providers.local.server import LocalServer, require_llama
+from brim.providers.local.weights import (
+    SMOLLM2,
+    Progress,
+    Weights,
+    default_model,
+    fetch,
+    fetch_default,
+    models_folder,
+    remove_default,
+    verify,
+)
+
+__all__ = [
+    "SMOLLM2",
+    "LocalServer",
+    "Progress",
+    "Weights",
+    "default_model",
+    "fetch",
+    "fetch_default",
+    "models_folder",
+    "remove_default",
+    "require_llama",
+    "verify",
+]

@@ -1,0 +1,93 @@
+"""Drawing: a plan of a session's turns, made into the body of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from brim import wire
+from brim.fitting.prefix_cache import copied
+from brim.wire import (
+    anthropic,
+    openai_chat,
+    openai_responses,
+    templates,
+    to_anthropic,
+    to_responses,
+)
+from brim.wire.replies import OWN_BLOCKS
+
+if TYPE_CHECKING:
+    from brim.fitting.plan import Plan
+
+FormatName = Literal["chat", "anthropic", "responses"]
+FORMATS: Mapping[str, wire.Format] = {
+    "chat": openai_chat,
+    "anthropic": anthropic,
+    "responses": openai_responses,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Everything about a request but the conversation."""
+
+    model: str | None
+    system: str = ""
+    system_role: str = "system"
+    format: FormatName = "chat"
+    rules: templates.Rules = templates.FREE
+    tools: Sequence[Mapping[str, Any]] | None = None
+    cache_marks: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def messages_key(self) -> str:
+        return FORMATS[self.format].MESSAGES
+
+    def body(self, turns: Sequence[Mapping[str, Any]], plan: Plan) -> dict[str, Any]:
+        """What goes to the server: the turns as planned, in its format and by its rules."""
+        keep = () if self.format == "chat" else OWN_BLOCKS
+        messages = openai_chat.planned(turns, plan, keep)
+        if self.system:
+            messages.insert(0, {"role": self.system_role, "content": self.system})
+        shaped = templates.shape(messages, self.rules)
+        body = {**self._built(shaped, plan), **copied(self.options)}
+        return dict(wire.lowered(body, plan, FORMATS[self.format]))
+
+    def reply_in(self, body: Mapping[str, Any]) -> int | None:
+        """The longest answer that a body allows, where it says so."""
+        asked = (body.get(key) for key in FORMATS[self.format].REPLY_KEYS)
+        return max((most for most in asked if isinstance(most, int)), default=None)
+
+    def _built(self, messages: Sequence[Mapping[str, Any]], plan: Plan) -> dict[str, Any]:
+        """A body that shares nothing with the history: what a caller does to it stays in it."""
+        body: dict[str, Any]
+        if self.format == "anthropic":
+            body = copied(self._anthropic(messages, plan))
+        elif self.format == "responses":
+            built = to_responses.build(messages, model=self.model or "", tools=self.tools)
+            body = copied(built)
+        else:
+            said = {"model": self.model, "tools": copied(self.tools)}
+            body = {"messages": [copied(message) for message in messages]}
+            body |= {key: value for key, value in said.items() if value is not None}
+        return body
+
+    def _anthropic(self, messages: Sequence[Mapping[str, Any]], plan: Plan) -> dict[str, Any]:
+        body = to_anthropic.build(
+            messages, model=self.model or "", tools=self.tools, max_tokens=plan.budget.reply
+        )
+        if not self.cache_marks:
+            return body
+        return to_anthropic.cache_marks(body, _frontier(messages, plan))
+
+
+def _frontier(messages: Sequence[Mapping[str, Any]], plan: Plan) -> int | None:
+    """The message of an Anthropic body up to which the last edit fixed what is sent."""
+    if not plan.edition:
+        return None
+    edited = plan.history.units[plan.edition - 1].last
+    since = sum(1 for index in plan.kept if index > edited)
+    return to_anthropic.message_index(messages, len(messages) - 1 - since)

@@ -1,0 +1,99 @@
+"""Where a conversation stands: the values that a composer keeps, and writes down between runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from brim.fitting.calibration import Calibration
+from brim.fitting.flow import Reported
+from brim.session.system_prompt import LARGEST_BACKGROUND, Fact
+
+if TYPE_CHECKING:
+    from brim.fitting.plan import Plan
+
+
+@dataclass(slots=True)
+class Prompt:
+    """What the system text is made of."""
+
+    base: str = ""
+    role: str = "system"
+    memory: list[Fact] | None = None
+    memory_chars: int = LARGEST_BACKGROUND
+    project: str | None = None
+    goal: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """Where a conversation stood: enough for a planner to go on as the one before would have."""
+
+    model: str | None
+    room: int
+    """Another room is another beginning: what had to leave may come back."""
+    known: Calibration
+    system: str
+    edit: tuple[int, int, int] | None
+    """How many turns the last edit saw, its limit and its mark."""
+    reported: Reported | None
+
+    def to_dict(self) -> dict[str, Any]:
+        reported = None if self.reported is None else asdict(self.reported)
+        return {
+            "model": self.model,
+            "room": self.room,
+            "known": self.known.to_dict(),
+            "system": self.system,
+            "edit": self.edit,
+            "reported": reported,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Past:
+        edit, reported = data["edit"], data["reported"]
+        return cls(
+            data["model"],
+            data["room"],
+            Calibration.from_dict(data["known"]),
+            data["system"],
+            None if edit is None else (edit[0], edit[1], edit[2]),
+            None if reported is None else Reported(**reported),
+        )
+
+
+class Edit(NamedTuple):
+    """An edit that was asked for, such that it can be made again."""
+
+    length: int
+    """How many turns it saw."""
+    mark: int
+    """What it cut down to."""
+    room: int
+    """Tokens that it left free for a summary."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What an edit that somebody asks for changes: enough to take it back."""
+
+    length: int
+    """How many turns there were."""
+    compacted: Edit | None
+    summary: str | None
+    covered: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """An edit that somebody asks for."""
+
+    plan: Plan
+    """What it would leave, without the summary."""
+    mark: int
+    """What it would cut down to."""
+    before: int
+    """Tokens of what would be sent without it."""
+    room: int = 0
+    """Tokens that are left free for a summary; 0 where none is wanted."""

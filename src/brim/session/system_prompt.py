@@ -1,0 +1,76 @@
+"""The system text, put together from its blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+from brim.fitting.clip import cut_to
+
+BACKGROUND: Final = "[background]"
+PROJECT: Final = "[project]"
+SUMMARY: Final = "[earlier conversation summary]"
+GAP: Final = "\n\n"
+LARGEST_BACKGROUND: Final = 2_000
+"""Characters of facts that go into a request."""
+
+
+class Fact(NamedTuple):
+    """Something to remember across conversations."""
+
+    kind: str
+    text: str
+
+
+def system_text(
+    base: str | None = None,
+    *,
+    memory: Sequence[Fact] = (),
+    project: str | None = None,
+    summary: str | None = None,
+    goal: str | None = None,
+    largest_background: int = LARGEST_BACKGROUND,
+) -> str:
+    """Base prompt, facts, project and summary, a blank line between, no heading over nothing.
+
+    With a goal only the base prompt stays, and the goal's instructions come last.
+    """
+    if goal:
+        blocks = [base, goal_text(goal)]
+    else:
+        blocks = [
+            base,
+            _headed(BACKGROUND, background(memory, largest_background)),
+            _headed(PROJECT, project),
+            _headed(SUMMARY, summary),
+        ]
+    return GAP.join(block for block in blocks if block)
+
+
+def background(memory: Sequence[Fact], largest: int = LARGEST_BACKGROUND) -> str:
+    """A line for each fact, as many whole ones as there is room for; the first in any case."""
+    lines = [_line(fact) for fact in memory]
+    ends = accumulate(len(line) + 1 for line in lines)
+    whole = sum(1 for end in ends if end - 1 <= largest)
+    return "\n".join(lines[:whole]) or cut_to("\n".join(lines), largest)
+
+
+def _line(fact: Fact) -> str:
+    return f"- ({fact.kind}) {' '.join(fact.text.split())}"
+
+
+def goal_text(goal: str) -> str:
+    """What a model is told that works towards a goal by itself."""
+    return (
+        "You work towards a goal by yourself, step by step, until it is reached.\n"
+        "When it is reached, write a line that says exactly `GOAL: complete`; a summary may "
+        "follow.\n"
+        "When you cannot go on without help, write a line that says exactly `GOAL: blocked`, and "
+        "why.\n"
+        f"The goal: {goal}"
+    )
+
+
+def _headed(heading: str, text: str | None) -> str:
+    return f"{heading}\n{text}" if text else ""

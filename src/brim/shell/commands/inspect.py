@@ -1,0 +1,256 @@
+"""Commands that show something and change nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from brim.config import DEFAULT, home_as_tilde, public, toml
+from brim.errors import BrimError, BudgetError
+from brim.providers.from_config import NOBODY, options_for, short_view_for
+from brim.session.session import Session
+from brim.shell import routing
+from brim.shell.commands.help import Overview
+from brim.shell.commands.registry import command, find, number
+from brim.shell.commands.registry import names as all_names
+from brim.shell.conversation import CUT, OWN
+from brim.shell.render import context as contexts
+from brim.shell.render import money
+from brim.shell.render.context_view import shown
+from brim.shell.render.harmless import harmless
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from brim.fitting.plan import Plan
+    from brim.fitting.profile import Target
+    from brim.shell.state import Shell
+
+SIGNS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "bad": ("✗", "red")}
+LENGTH = "length of the list"
+WORDS = "…"
+"""What stands for words that are not typed yet."""
+
+
+@command("[COMMAND]", name="help", arguments=lambda _shell: all_names())
+def help_(_shell: Shell, words: str) -> RenderableType:
+    """Show what can be done here, or all about one command."""
+    if words:
+        found = find(words.removeprefix(":"))
+        paragraphs = [" ".join(part.split()) for part in found.help.split("\n\n")]
+        also = [f"Also: {', '.join(f':{name}' for name in found.aliases)}"] if found.aliases else []
+        return Text("\n\n".join([found.head, *paragraphs, *also]))
+    return Overview()
+
+
+@command("[json]", arguments=("json",))
+def context(shell: Shell, words: str) -> RenderableType:
+    """Show what fills the window, part by part, and what would free it.
+
+    The rows add up to the window. `:context json` gives the same for programs.
+    """
+    shell.learn_window()
+    picture = contexts.picture(shell.session, tool_servers=shell.schemas())
+    if words == "json":
+        return json.dumps(contexts.as_json(picture), indent=2)
+    return shown(picture)
+
+
+@command("[WORDS]")
+def request(shell: Shell, words: str) -> RenderableType:
+    """Show the very request that would be sent now, with these words; it is not sent.
+
+    What would be left out of it is already left out.
+    """
+    shell.learn_window()
+    shell.background.settle()
+    route = routing.routed(words, shell.config.routing)
+    chosen = shell.models.choice(route.model or shell.name)
+    trial, target = Session.from_dict(shell.session.to_dict()), shell.session.target
+    trial.target = target if target.name == chosen.name else shell.models.target(chosen.name)
+    trial.fitting = shell.session.fitting
+    if words or trial.waiting or not trial.history or trial.history[-1]["role"] == "assistant":
+        trial.user(words or WORDS)
+    spoken = chosen.model.format
+    made = trial.request(
+        system=shell.base_prompt(route.system) if route.system else None,
+        short_view=short_view_for(chosen, shell.config),
+        format="chat" if spoken == "openai" else spoken,
+        **options_for(chosen),
+    )
+    return json.dumps(dict(made), indent=2, ensure_ascii=False)
+
+
+@command("[detail|reset]", arguments=("detail", "reset"))
+def cost(shell: Shell, words: str) -> RenderableType:
+    """Show what this conversation has cost; `detail` by model and purpose.
+
+    `reset` begins the totals of this conversation anew; the books of all runs (`brim cost`) stay.
+    """
+    session = shell.session
+    if words == "reset":
+        session.reset_usage()
+        shell.told.clear()
+        shell.keep("cost_reset")
+        return "the totals begin anew, and the warnings are armed again"
+    if words == "detail":
+        shell.learn_window()
+        return money.cost_detail(session.ledger, session.tokens)
+    today = shell.spending.today()
+    said = today.spent() if today.calls else "nothing"
+    return Group(money.cost(session.ledger), Text(f"today, all runs: {said}", "dim"))
+
+
+@command()
+def usage(shell: Shell, _words: str) -> RenderableType:
+    """Show the last requests: how full they were, and what was left out of them."""
+    return money.usage(shell.session.log)
+
+
+@command(
+    "TEXT",
+    aliases=("tokenize",),
+    asks_for="say which text, as in :tokens to be or not to be",
+)
+def tokens(shell: Shell, words: str) -> RenderableType:
+    """Count the tokens of a text, as the present model would."""
+    counter = shell.session.target.counter()
+    tokens = f"{shell.session.count(words):,} tokens"
+    tokenizer = counter.name.partition("*")[0].rpartition("/")[0] or counter.name
+    if counter.uncertainty:
+        return f"about {tokens} (estimated with {tokenizer})"
+    return f"{tokens} (counted with {tokenizer})"
+
+
+@command()
+def models(shell: Shell, _words: str) -> RenderableType:
+    """List the models that can be talked to."""
+    table = Table.grid(padding=(0, 2))
+    for name in shell.models.names:
+        mark = Text("→" if name == shell.name else " ", style="bold")
+        table.add_row(mark, Text(name, style="bold"), *_about(shell, name))
+    return table
+
+
+def _about(shell: Shell, name: str) -> tuple[str, str, str]:
+    try:
+        target = shell.session.target if name == shell.name else shell.models.target(name)
+        is_embedded = shell.models.choice(name).is_embedded
+        return (
+            _window(target, is_embedded),
+            _price(target, is_embedded),
+            shell.models.endpoint(name),
+        )
+    except BrimError as error:
+        if str(error) == NOBODY:
+            return "not on this machine yet", "free", "`brim local` gets it"
+        return "", "", harmless(str(error).split(";")[0])
+
+
+def _window(target: Target, is_embedded: bool) -> str:
+    try:
+        return f"{target.budget(target.counter()).window:,} tokens"
+    except BudgetError:
+        if target.window is not None:  # it is known, and wrong
+            raise
+    return f"window known once it is {'loaded' if is_embedded else 'talked to'}"
+
+
+def _price(target: Target, is_embedded: bool) -> str:
+    price = target.price_for(0)
+    if price:
+        return f"${price.input}/${price.output} a million"
+    return "free" if is_embedded or target.is_local else "no price"
+
+
+@command("[N]")
+def history(shell: Shell, words: str) -> RenderableType:
+    """List the last N turns (20), and what of them is sent.
+
+    The numbers are those that :pin and :recall take. What brim itself said on the way to a goal
+    is marked as brim's.
+    """
+    most = number(words, LENGTH, example=":history 20", least=1) if words else 20
+    turns, fates = shell.session.history, _fates(shell)
+    table = Table.grid(padding=(0, 2))
+    pins = shell.session.pins
+    for index in range(max(0, len(turns) - most), len(turns)):
+        fate = "pinned" if index in pins else fates.get(index, "")
+        style = "dim" if fate == "dropped" else ""
+        said = " ".join(_said(turns[index]).split())
+        row = (str(index), _speaker(turns[index]), fate, said[:120])
+        cells = (Text(harmless(cell), style, no_wrap=True, overflow="ellipsis") for cell in row)
+        table.add_row(*cells)
+    return table if turns else "nothing was said yet"
+
+
+def _fates(shell: Shell) -> dict[int, str]:
+    """What becomes of each turn that is not sent as it is."""
+    if shell.budget is None:
+        return {}
+    plan: Plan = shell.session.preview()
+    places = shell.session.places
+    return {
+        places[decision.index]: decision.fate
+        for decision in plan.decisions
+        if decision.fate != "kept"
+    }
+
+
+def _speaker(turn: dict[str, object]) -> str:
+    return "brim" if turn.get(OWN) else str(turn["role"])
+
+
+def _said(turn: dict[str, object]) -> str:
+    calls = turn.get("tool_calls")
+    names = [call["function"]["name"] for call in calls] if isinstance(calls, list) else []
+    called = f"calls {', '.join(names)}" if names else "(empty)"
+    said = str(turn.get("content") or called)
+    return f"(broke off) {said}" if turn.get(CUT) else said
+
+
+@command("[WORDS]")
+def route(shell: Shell, words: str) -> RenderableType:
+    """Show the routing rules, and which one these words would take."""
+    rules = shell.config.routing.rules
+    if not rules:
+        return "there are no routing rules; `brim config --example` shows how to write some"
+    taken = routing.routed(words, shell.config.routing).rule if words else shell.route.rule
+    table = Table.grid(padding=(0, 2))
+    for index, rule in enumerate(rules):
+        mark = Text("→" if index == taken else " ", style="bold")
+        table.add_row(mark, harmless(rule.match), rule.class_ or "", rule.model or "")
+    if words and taken is None:
+        return Group(table, f"none matches: it goes to {shell.name}")
+    return table
+
+
+@command("[all]", arguments=("all",))
+def config(shell: Shell, words: str) -> RenderableType:
+    """Show what is set, and where; `all` shows the defaults, too."""
+    table = Table.grid(padding=(0, 2))
+    files = [f"{home_as_tilde(file.path)}: {file.state}" for file in shell.loaded.files]
+    for key, setting in shell.loaded.settings.items():
+        if words == "all" or setting.source != DEFAULT:
+            value = toml(public(key, setting.value))
+            table.add_row(harmless(f"{key} = {value}"), Text(setting.source, style="dim"))
+    empty = [] if table.row_count else ["nothing is set; :config all shows the defaults"]
+    return Group(*files, table, *empty)
+
+
+@command()
+def doctor(shell: Shell, _words: str) -> RenderableType | None:
+    """Look for what is wrong with the set-up, and say what to do about it."""
+    from brim.shell.setup.doctor import run as examine
+
+    for check in examine(shell.loaded, shell.environment):
+        sign, style = SIGNS[check.state]
+        line = Text.assemble((sign, style), f" {check.name}: {harmless(check.said)}")
+        shell.screen.show(line)
+        if check.advice:
+            shell.screen.show(Text(f"    {harmless(check.advice)}", style="dim"))
+    return None

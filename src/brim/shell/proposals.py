@@ -1,0 +1,151 @@
+"""Commands that a model proposes: each is shown, judged, and run only as its user wants.
+
+A destructive one needs a typed yes, whatever was allowed before and whoever sits there.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from rich.text import Text
+
+from brim.errors import BrimError, InputError
+from brim.shell.approval.approve import Rules, prefix_of
+from brim.shell.command_lines import commands_in
+from brim.shell.confirm import confirmed
+from brim.shell.render.harmless import harmless
+from brim.shell.risk import judge
+from brim.shell.run_command import run
+from brim.shell.side_requests import aside
+
+if TYPE_CHECKING:
+    from brim.shell.confirm import Answer
+    from brim.shell.risk import Verdict
+    from brim.shell.state import Shell
+
+EXPLAIN: Final = (
+    "Explain this shell command in a few plain sentences: what it does, what it changes, and what "
+    "could go wrong.\n\n{command}"
+)
+SKIPPED: Final = "[brim] `{command}` skipped by user"
+NOT_RUN: Final = "[brim] `{command}` was not run: {why}"
+
+
+def offer_commands(shell: Shell, answer: str, *, by_itself: bool = False) -> bool:
+    """Offer the commands of an answer, one by one; False where the user pressed Ctrl-C.
+
+    `by_itself`: what is not destructive runs without a question, as in goal mode.
+    """
+    stopped = interrupted = ran = False
+    for command in commands_in(answer):
+        wanted = None
+        try:
+            if not stopped:
+                wanted = _wanted(shell, command, by_itself=by_itself, asks=interrupted)
+            if wanted and not _run(shell, wanted):
+                interrupted = True
+        except KeyboardInterrupt:
+            stopped = interrupted = True
+        stopped = stopped or wanted is None or (by_itself and interrupted)
+        if not wanted:
+            shell.conversation.output(SKIPPED.format(command=command))
+        ran |= bool(wanted)
+    if ran and not by_itself and not shell.is_script:
+        shell.screen.notice("the output goes along with your next words")
+    return not interrupted
+
+
+def _run(shell: Shell, command: str) -> bool:
+    """Run a command that is wanted; False where the user stopped it."""
+    try:
+        return not run(shell, command, by="model").is_interrupted
+    except InputError as error:
+        shell.fail(error)
+        shell.conversation.output(NOT_RUN.format(command=command, why=error))
+        return True
+
+
+def _wanted(shell: Shell, command: str, *, by_itself: bool, asks: bool) -> str | None:
+    """The command that is to run; empty: not this one; None: not the next ones either.
+
+    `asks` whatever is allowed: the user has just stopped the one before.
+    """
+    while True:
+        verdict = judged(shell, command)
+        _show(shell, command, verdict)
+        unasked = by_itself or shell.yes or shell.rules.allows_command(command)
+        if unasked and not asks and not verdict.is_destructive:
+            return command
+        answer = _answer(shell, command, verdict)
+        shell.note(
+            "asked",
+            command=shell.masker.masked(command).text,
+            destructive=[finding.why for finding in verdict.findings],
+            answer=answer,
+        )
+        match answer:
+            case "run":
+                return command
+            case "skip":
+                return ""
+            case "stop":
+                return None
+            case "interrupt":
+                raise KeyboardInterrupt
+            case "edit":
+                command = shell.screen.ask("command: ", harmless(command)) or command
+            case "explain":
+                _explain(shell, command)
+            case "always":
+                prefix = prefix_of(command)
+                assert prefix is not None  # else it was not on offer
+                shell.allow(partial(Rules.allowing_command, prefix=prefix))
+                return command
+
+
+def judged(shell: Shell, command: str) -> Verdict:
+    """What a command could destroy, as things stand in the user's shell."""
+    terminal = shell.terminal
+    return judge(
+        command,
+        variables=terminal.variables(),
+        folder=terminal.folder,
+        aliases=terminal.aliases(),
+    )
+
+
+def _show(shell: Shell, command: str, verdict: Verdict) -> None:
+    style = "bold red" if verdict.is_destructive else "bold"
+    shell.screen.gap()
+    shell.screen.show(Text.assemble(("$ ", "dim"), (harmless(command), style)))
+    for finding in verdict.findings:
+        about = Text.assemble(("  ⚠ ", "red"), (harmless(finding.text), "red"), ": ")
+        shell.screen.show(about.append(harmless(finding.why)))
+
+
+def _answer(shell: Shell, command: str, verdict: Verdict) -> Answer:
+    prefix = None if verdict.is_destructive else prefix_of(command)
+    always: tuple[Answer, ...] = ("always",) if prefix else ()
+    return confirmed(
+        shell,
+        _question(verdict, prefix),
+        offered=("run", "edit", "skip", "explain", "stop", *always),
+        is_destructive=verdict.is_destructive,
+    )
+
+
+def _question(verdict: Verdict, prefix: str | None) -> str:
+    if verdict.is_destructive:
+        return "destructive. type yes to run it, or [e]dit, [s]kip, e[x]plain, [q]uit: "
+    always = f", [a]lways `{prefix}`" if prefix else ""
+    return f"run it? [y]es, [e]dit, [s]kip, e[x]plain{always}, [q]uit: "
+
+
+def _explain(shell: Shell, command: str) -> None:
+    try:
+        shell.screen.show(aside(shell, EXPLAIN.format(command=command)))
+    except KeyboardInterrupt:
+        shell.screen.notice("stopped")
+    except BrimError as error:
+        shell.fail(error)

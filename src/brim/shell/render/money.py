@@ -1,0 +1,199 @@
+"""What was used and what it cost, as the shell shows it: `:cost`, `:cost detail`, `:usage`.
+
+The words and the rules are the ledger's; here they get colours. Where there is no terminal, a
+table is the ledger's own text.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from brim.session.ledger import cells as slot_cells
+from brim.session.ledger import money
+from brim.shell.render.harmless import harmless
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.text import Text
+
+    from brim.session.ledger import Entry, Ledger, RequestLog
+
+SHOWN: Final = 20
+"""How many requests are listed, the newest last."""
+FULL: Final = 0.7
+BRIMFUL: Final = 0.9
+"""From these shares of the limit on, a request is shown in yellow, and in red."""
+GAP: Final = 2
+"""Columns between two cells."""
+
+Cell = tuple[str, str]
+"""A text and its style."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Rows under a head, and lines above and below them."""
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    left: int
+    """How many columns stand on the left; the others are numbers."""
+    first_to_go: tuple[str, ...]
+    """The columns that are left out where the screen is narrow."""
+    plain: str
+    """The whole as text, where there is no terminal."""
+    above: tuple[Cell, ...] = ()
+    below: tuple[Cell, ...] = ()
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        from rich.text import Text
+
+        if not console.is_terminal:
+            yield Text(self.plain)
+            return
+        yield from (Text(*line) for line in self.above)
+        if self.rows:
+            yield from self._lines(options.max_width)
+        yield from (Text(*line) for line in self.below)
+
+    def _lines(self, width: int) -> Iterator[Text]:
+        head: tuple[Cell, ...] = tuple((name, "dim") for name in self.head)
+        chosen = self._chosen(width)
+        widths = [max(len(row[place][0]) for row in (head, *self.rows)) for place in chosen]
+        for row in (head, *self.rows):
+            yield self._line([row[place] for place in chosen], chosen, widths)
+
+    def _chosen(self, width: int) -> list[int]:
+        """The columns that there is room for."""
+        chosen = list(range(len(self.head)))
+        sizes = [max(map(len, (self.head[p], *(row[p][0] for row in self.rows)))) for p in chosen]
+        for name in self.first_to_go:
+            if sum(sizes[place] + GAP for place in chosen) - GAP > width:
+                chosen.remove(self.head.index(name))
+        return chosen
+
+    def _line(self, row: Sequence[Cell], chosen: Sequence[int], widths: Sequence[int]) -> Text:
+        from rich.text import Text
+
+        line = Text(no_wrap=True, overflow="fold")
+        for (text, style), place, width in zip(row, chosen, widths, strict=True):
+            side = "<" if place < self.left else ">"
+            line.append(" " * GAP if line.plain else "").append(f"{text:{side}{width}}", style)
+        line.rstrip()
+        return line
+
+
+# Cost
+
+
+def cost(ledger: Ledger) -> RenderableType:
+    """What the session has cost, in a few lines; the cap and what it does not cover."""
+    from rich.console import Group
+    from rich.text import Text
+
+    total, usage = ledger.total, ledger.usage
+    calls = "no calls yet" if not total.calls else f"{total.calls:,} call{'s' * (total.calls > 1)}"
+    spent = total.spent() if total.calls else money(total.cost)
+    lines = [
+        Text.assemble((spent, "bold yellow" if total.unknown else "bold green"), f" · {calls}")
+    ]
+    if total.calls:
+        cached = f" ({usage.cached:,} cached)" if usage.cached else ""
+        about = " (estimated in part)" if total.estimated else ""
+        lines.append(Text(f"{usage.input:,} tokens in{cached}, {usage.output:,} out{about}"))
+    if ledger.cap_at_dollars is not None:
+        left = max(ledger.cap_at_dollars - total.cost, total.cost * 0)
+        style = "red" if not left else "dim"
+        lines.append(Text(f"cap {money(ledger.cap_at_dollars)}, {money(left)} left", style))
+    if ledger.uncovered:
+        lines.append(Text(harmless(ledger.uncovered), "yellow"))
+    if total.calls:
+        lines.append(Text(":cost detail shows it by model", "dim"))
+    return Group(*lines)
+
+
+def cost_detail(ledger: Ledger, count_now: int | None = None) -> RenderableType:
+    """A row for each model and category; at last what the conversation counts as it stands."""
+    plain = ledger.detail(count_now)
+    rows = [_slot_row(slot_cells(*name, slot)) for name, slot in ledger.slots.items()]
+    if len(rows) > 1:
+        rows.append(
+            tuple((text, "bold") for text, _ in _slot_row(slot_cells("total", "", ledger.total)))
+        )
+    last = plain.splitlines()[-1] if count_now is not None else ""
+    below = ((last, "dim"),) if last else ()
+    return _Table(
+        ("model", "category", "calls", "prompt", "cached", "completion", "cost"),
+        tuple(rows),
+        left=2,
+        first_to_go=("cached", "calls", "category", "completion", "prompt"),
+        plain=plain,
+        above=() if rows else (("no calls yet", ""),),
+        below=below,
+    )
+
+
+def _slot_row(cells: Sequence[str]) -> tuple[Cell, ...]:
+    model, category, calls, prompt, cached, completion, spent = map(harmless, cells)
+    return (
+        (model, "bold"),
+        (category, "cyan"),
+        (calls, ""),
+        (prompt, "yellow" if "~est=" in prompt else ""),
+        (cached, "dim"),
+        (completion, "yellow" if "estimated" in completion else ""),
+        (spent, "green" if spent.startswith("$") else "yellow"),
+    )
+
+
+# Usage
+
+
+def usage(
+    log: RequestLog, *, local: Callable[[float], time.struct_time] = time.localtime
+) -> RenderableType:
+    """The statistics of all requests, and the last of them one by one.
+
+    Before a cut there is an estimate only, and what was sent may be the server's own count: the two
+    stand side by side where something was left out, for else they only differ by an error.
+    """
+    found = log.statistics()
+    said = (
+        f"{found.requests:,} request{'s' * (found.requests != 1)}, {found.trimmed:,} trimmed, "
+        f"{found.utilisation:.0%} of the limit used on average"
+    )
+    head = ("time", "model", "category", "before", "sent", "limit", "full", "left out")
+    entries = log.entries[-SHOWN:]
+    rows = tuple(_entry_row(entry, local) for entry in entries)
+    texts = [head, *(tuple(text for text, _ in row) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in texts] if rows else []
+    return _Table(
+        head,
+        rows,
+        left=3,
+        first_to_go=("category", "before", "limit", "model", "left out", "time"),
+        plain="\n".join([said, *lines]),
+        above=((said, "bold"),),
+    )
+
+
+def _entry_row(entry: Entry, local: Callable[[float], time.struct_time]) -> tuple[Cell, ...]:
+    share = entry.utilisation
+    color = "red" if share >= BRIMFUL else "yellow" if share >= FULL else "green"
+    left_out = f"{entry.dropped:,}" if entry.dropped else "shortened" if entry.trimmed else ""
+    return (
+        (time.strftime("%m-%d %H:%M:%S", local(entry.time)), "dim"),
+        (harmless(entry.model), "bold"),
+        (entry.category, "cyan"),
+        (f"{entry.before:,}" if entry.trimmed else "", ""),
+        (f"{entry.after:,}", ""),
+        (f"{entry.limit:,}", "dim"),
+        (f"{share:.0%}", color),
+        (left_out, "yellow"),
+    )

@@ -1,0 +1,291 @@
+"""The status line: what the user wants to see of the window, the cost and the place, in one row.
+
+It is drawn at every key stroke, so it is given values and asks nobody for any. A template is read
+as units (words with fields, and the words that belong to them) with gaps between; what is empty
+or has no room leaves as a unit, with its gap.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from decimal import Decimal
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from brim.errors import InputError
+from brim.session.ledger import money
+from brim.shell.render.harmless import harmless
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from prompt_toolkit.formatted_text import StyleAndTextTuples
+
+TEMPLATE: Final = (
+    "{model} {bar} {ctx_used}/{ctx_limit} ({ctx_percent}) · {cost} · {cwd} · {route} · {goal}"
+)
+BAR: Final = 12
+"""Columns of the bar."""
+LONGEST: Final = 40
+"""Columns that a field may take; a longer one is cut in its middle."""
+FULL: Final = 0.7
+"""From this share of the limit on the window is called full, in yellow."""
+BRIMFUL: Final = 0.9
+"""And from this one in red."""
+_PLAIN: Final = "class:status"
+_DIM: Final = "class:status fg:ansibrightblack"
+_EIGHTHS: Final = " ▏▎▍▌▋▊▉"
+_FIELD = re.compile(r"\{(\w*)\}")
+_PIECES = re.compile(r"(\s+)")
+
+Parts = list[tuple[str, str]]
+"""Styles and texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What is known when the line is drawn."""
+
+    model: str = ""
+    used: int = 0
+    """Tokens of the conversation as it stands."""
+    limit: int | None = None
+    """What may be sent; None where no window is known yet."""
+    window: int | None = None
+    is_exact: bool = False
+    cost: Decimal | None = None
+    """Dollars; None where nothing was sent yet."""
+    at_least: bool = False
+    """The cost has unknown parts."""
+    route: str = ""
+    cwd: str = ""
+    session: str = ""
+    goal: str = ""
+
+    @property
+    def fill(self) -> float:
+        """The share of the limit that is used."""
+        if not self.limit:
+            return float(self.used > 0)
+        return self.used / self.limit
+
+
+@dataclass(slots=True)
+class _Unit:
+    """Words that are shown together or not at all, and the gap before them."""
+
+    gap: str
+    text: str = ""
+    fields: list[str] = field(default_factory=list)
+
+
+def status(template: str, values: Status, width: int) -> StyleAndTextTuples:
+    """The row, no wider than the screen: what has no room is left out, whole, least needed first.
+
+    Raises `InputError` for a field that there is not.
+    """
+    left: set[str] = set()
+    units, end = _read(template)
+    row: Parts = []
+    for unneeded in ("", *FIRST_TO_GO):
+        left.add(unneeded)
+        filled = {name: FIELDS[name](values) for name in FIELDS if name not in left}
+        row = _row(units, end, filled)
+        if _width(row) <= width:
+            break
+    return [(style, text) for style, text in _cropped(row, width) if text]
+
+
+def check_template(template: str) -> None:
+    """Raise `InputError` where a template names a field that there is not."""
+    _read(template)
+
+
+# The template
+
+
+@lru_cache(maxsize=8)
+def _read(template: str) -> tuple[tuple[_Unit, ...], str]:
+    """The units of a template, and the gap at its end."""
+    for name in _FIELD.findall(template):
+        if name not in FIELDS:
+            raise InputError(_unknown(name))
+    units: list[_Unit] = []
+    gap, labels = "", ""
+    for piece in _PIECES.split(template):
+        if fields := _FIELD.findall(piece):
+            units.append(_Unit(gap, labels + piece, fields))
+            gap = labels = ""
+        elif any(sign.isalnum() for sign in piece):
+            labels += piece
+        elif labels and piece.strip():  # words before a mark belong to what stands before them
+            _add_label(units, gap, labels)
+            gap, labels = _spaces_behind(labels) + piece, ""
+        elif labels:
+            labels += piece
+        else:
+            gap += piece
+    if labels:
+        _add_label(units, gap, labels)
+        gap = _spaces_behind(labels)
+    return tuple(units), gap
+
+
+def _add_label(units: list[_Unit], gap: str, labels: str) -> None:
+    if units and not gap.strip():
+        units[-1].text += gap + labels.rstrip()
+    else:
+        units.append(_Unit(gap, labels.rstrip()))
+
+
+def _spaces_behind(labels: str) -> str:
+    return labels[len(labels.rstrip()) :]
+
+
+def _unknown(name: str) -> str:
+    near = get_close_matches(name, FIELDS, n=1, cutoff=0.4)
+    known = ", ".join(f"{{{field}}}" for field in FIELDS)
+    meant = f"did you mean {{{near[0]}}}? " if near else ""
+    return f"the status line (shell.status) has no field {{{name}}}; {meant}there are {known}"
+
+
+# The row
+
+
+def _row(units: Iterable[_Unit], end: str, filled: Mapping[str, Parts]) -> Parts:
+    """The units that have something to show, with one gap between two of them."""
+    row: Parts = []
+    gaps: list[str] = []
+    for unit in units:
+        gaps.append(unit.gap)
+        shown = _shown(unit, filled)
+        if not shown:
+            continue
+        gap = max(gaps, key=lambda text: len(text.strip())) if row else gaps[0]
+        row += [(_PLAIN, harmless(gap)), *shown]
+        gaps = []
+    return [*row, (_PLAIN, end)] if row else []
+
+
+def _shown(unit: _Unit, filled: Mapping[str, Parts]) -> Parts:
+    """A unit with its fields filled in; an empty one takes the text before it along."""
+    if not unit.fields:
+        return [(_PLAIN, harmless(unit.text))]
+    first, *pieces = _FIELD.split(unit.text)
+    parts: Parts = []
+    between = ""
+    for name, behind in zip(pieces[::2], pieces[1::2], strict=True):
+        if value := filled.get(name):
+            parts += [(_PLAIN, harmless(between) if parts else harmless(first)), *value]
+        between = behind
+    return [*parts, (_PLAIN, harmless(between))] if parts else []
+
+
+def _width(row: Iterable[tuple[str, str]]) -> int:
+    from prompt_toolkit.utils import get_cwidth
+
+    return sum(get_cwidth(text) for _, text in row)
+
+
+def _cropped(row: Sequence[tuple[str, str]], width: int) -> Parts:
+    """What there is room for."""
+    shown: Parts = []
+    for style, text in row:
+        while text and _width([*shown, (style, text)]) > width:
+            text = text[:-1]
+        shown.append((style, text))
+    return shown
+
+
+# The fields
+
+
+def _text(text: str, style: str = _PLAIN) -> Parts:
+    line = " ".join(harmless(text).split())
+    if len(line) > LONGEST:
+        half = LONGEST // 2
+        line = f"{line[: half - 1]}…{line[-half:]}"
+    return [(style, line)] if line else []
+
+
+def short_number(number: int) -> str:
+    """A number that needs no more than six columns: `812`, `9,431`, `12.4k`, `128k`, `1.05M`."""
+    if number < 10_000:
+        return f"{number:,}"
+    if number < 999_500:
+        return f"{number / 1_000:.3g}k"
+    if number < 999_500_000:
+        return f"{number / 1_000_000:.3g}M"
+    return f"{number // 1_000_000:,}M"
+
+
+def _about(values: Status) -> str:
+    return "" if values.is_exact else "~"
+
+
+def _color(values: Status) -> str:
+    fill = values.fill
+    color = "ansired" if fill >= BRIMFUL else "ansiyellow" if fill >= FULL else "ansigreen"
+    return f"{_PLAIN} fg:{color}"
+
+
+def _used(values: Status) -> Parts:
+    return [(_PLAIN, _about(values) + short_number(values.used))]
+
+
+def _limit(values: Status) -> Parts:
+    return [] if values.limit is None else [(_PLAIN, short_number(values.limit))]
+
+
+def _percent(values: Status) -> Parts:
+    if values.limit is None:
+        return []
+    return [(_color(values), f"{_about(values)}{100 * values.fill:.0f}%")]
+
+
+def _cost(values: Status) -> Parts:
+    if values.cost is None:
+        return []
+    if values.at_least and not values.cost:
+        return [(_PLAIN, "$?")]
+    return [(_PLAIN, ("≥ " if values.at_least else "") + money(values.cost))]
+
+
+def _bar(values: Status) -> Parts:
+    """The window: what is used, what is free up to the limit, what is kept for the reply."""
+    if not values.limit or not values.window:
+        return []
+    mark = min(BAR - 2, max(1, round((BAR - 1) * values.limit / values.window)))
+    eighths = min(8 * mark, round(8 * mark * values.fill))
+    if values.used and not eighths:
+        eighths = 1
+    used = "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+    free = "·" * (mark - len(used))
+    is_over = values.used > values.limit
+    return [
+        (_color(values), used),
+        (_DIM, free),
+        (_color(values) if is_over else _PLAIN, "▶" if is_over else "│"),
+        (_DIM, "░" * (BAR - mark - 1)),
+    ]
+
+
+FIELDS: Final[Mapping[str, Callable[[Status], Parts]]] = {
+    "model": lambda values: _text(values.model, f"{_PLAIN} bold"),
+    "ctx_used": _used,
+    "ctx_limit": _limit,
+    "ctx_percent": _percent,
+    "cost": _cost,
+    "route": lambda values: _text(values.route),
+    "cwd": lambda values: _text(values.cwd),
+    "bar": _bar,
+    "session": lambda values: _text(values.session),
+    "goal": lambda values: _text(values.goal, f"{_PLAIN} fg:ansimagenta"),
+}
+FIRST_TO_GO: Final = (
+    *("session", "route", "cwd", "bar", "goal"),
+    *("ctx_limit", "ctx_used", "model", "cost", "ctx_percent"),
+)
+"""The fields from the least to the most needed."""

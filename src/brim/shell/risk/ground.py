@@ -1,0 +1,172 @@
+"""What stands on the disk under the words of a command: looked at, never touched, and bounded."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from brim.shell.risk.marks import is_known, is_pattern, plain
+
+MOST_ENTRIES: Final = 2_000
+"""Entries of a folder that a pattern is compared with."""
+MOST_MATCHES: Final = 64
+LARGEST_READ: Final = 65_536
+SINKS: Final = frozenset((
+    "/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/tty", "/dev/zero", "/dev/full",
+    "/dev/random", "/dev/urandom", "/dev/ptmx",
+))  # fmt: skip
+"""Devices that lose nothing when they are written to."""
+_SINK_FOLDERS: Final = (
+    "/dev/fd/",
+    "/dev/tcp/",
+    "/dev/udp/",
+    "/dev/pts/",
+    "/dev/shm/",
+    "/proc/self/fd/",
+)
+_HOME: Final = re.compile(r"/(?:home|Users)/[^/]+|/root")
+_KERNEL: Final = ("/dev/", "/proc/", "/sys/")
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """The file system as seen from where the command stands."""
+
+    folders: tuple[Path, ...]
+    home: Path | None = None
+    arrivals: frozenset[str] = frozenset()
+    is_remote: bool = False
+
+    def paths(self, word: str) -> tuple[str, ...] | None:
+        """The places that a word may name; None where nobody can say."""
+        if self.is_remote or not is_known(word):
+            return None
+        text = plain(word)
+        if text.startswith("/"):
+            return (os.path.normpath(text),)
+        if not self.folders:
+            return None
+        return tuple(os.path.normpath(folder / text) for folder in self.folders)
+
+    def holds(self, word: str) -> bool:
+        """Whether writing over this could lose something; what nobody can tell could."""
+        if is_sink(word):
+            return False
+        places = self.paths(word)
+        if places is None:
+            return True
+        if is_pattern(word):
+            return any(self.holds(name) for name in self.matches(word))
+        return any(self._arrived(place) or _has_content(place) for place in places)
+
+    def is_folder(self, word: str) -> bool:
+        places = self.paths(word) or ()
+        return any(_is_folder(place) for place in places)
+
+    def exists(self, word: str) -> bool:
+        """Whether something of that name is there; what nobody can tell is."""
+        places = self.paths(word)
+        if places is None:
+            return True
+        if is_pattern(word):
+            return bool(self.matches(word))
+        return any(self._arrived(place) or _status(place) is not None for place in places)
+
+    def matches(self, word: str) -> tuple[str, ...]:
+        """The first files that a pattern names, if it is in the last part of the path."""
+        folder, _, name = word.rpartition("/")
+        if is_pattern(folder):
+            return (folder,) if not self.folders else self._deep(folder)
+        start = plain(folder) + "/" if folder or word.startswith("/") else ""
+        places = self.paths(start or ".") or ()
+        found = (e for place in places for e in _entries(place) if _is_match(e, plain(name)))
+        return tuple(start + entry for entry in islice(found, MOST_MATCHES))
+
+    def _deep(self, folder: str) -> tuple[str, ...]:
+        """A pattern with folders of any name in it: taken to match, for want of a bounded look."""
+        return (plain(folder).split("*")[0].rpartition("/")[0] or ".",)
+
+    def text(self, word: str) -> str | None:
+        """The text of a file; None if it is too large or cannot be read."""
+        for place in self.paths(word) or ():
+            try:
+                status = os.stat(place)  # noqa: PTH116
+                if stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST_READ:
+                    return Path(place).read_text("utf-8", "replace")
+            except (OSError, ValueError):
+                continue
+        return None
+
+    def is_wide(self, word: str) -> bool:
+        """Whether this is a whole tree: the root, a home, everything here, a system folder."""
+        if not is_known(word):
+            return True
+        text = plain(word).rstrip("/") or "/"
+        name = text.rpartition("/")[2]
+        if name in ("*", ".", "..", ".*", "**", "{,.}*") or not text.strip("/"):
+            return True
+        if _HOME.fullmatch(text):
+            return True
+        places = self.paths(word) or ()
+        here = [str(folder) for folder in (*self.folders, self.home) if folder]
+        return any(place.count("/") < 2 or _is_above(place, here) for place in places)
+
+    def _arrived(self, place: str) -> bool:
+        return any(place == name or place.startswith(name + "/") for name in self.arrivals)
+
+
+def _is_above(place: str, folders: list[str]) -> bool:
+    return any(folder == place or folder.startswith(place + "/") for folder in folders)
+
+
+def is_sink(word: str) -> bool:
+    return word in SINKS or word.startswith(_SINK_FOLDERS)
+
+
+def is_kernel(word: str) -> bool:
+    """Whether the word names a device, or a switch of the system."""
+    return not is_sink(word) and os.path.normpath(word).replace("//", "/").startswith(_KERNEL)
+
+
+def _is_sound(place: str) -> bool:
+    return "\0" not in place and len(place) < 4096
+
+
+def _status(place: str) -> os.stat_result | None:
+    if not _is_sound(place):
+        return None
+    try:
+        return os.stat(place)  # noqa: PTH116
+    except (OSError, ValueError):
+        return None
+
+
+def _is_folder(place: str) -> bool:
+    status = _status(place)
+    return status is not None and stat.S_ISDIR(status.st_mode)
+
+
+def _has_content(place: str) -> bool:
+    status = _status(place)
+    if status is None:
+        return False
+    return not stat.S_ISREG(status.st_mode) or status.st_size > 0
+
+
+def _entries(place: str) -> Iterator[str]:
+    try:
+        with os.scandir(place) as entries:
+            yield from (entry.name for entry in islice(entries, MOST_ENTRIES))
+    except (OSError, ValueError):
+        return
+
+
+def _is_match(name: str, pattern: str) -> bool:
+    return (name[0] != "." or pattern[:1] == ".") and fnmatch.fnmatchcase(name, pattern)

@@ -1,0 +1,154 @@
+"""Where a command reads from and writes to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from brim.shell.risk.marks import PIPE, UNKNOWN, plain
+from brim.shell.risk.parsing import UnreadableError, text_of
+from brim.shell.risk.targets import why_written
+from brim.shell.risk.words import Expansion, Word
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+    from brim.shell.risk.walking import Walk
+
+_JOINED: Final = re.compile(rb"(?:\\\r?\n)+")
+_WORDS: Final = frozenset((
+    "word", "number", "string", "raw_string", "ansi_c_string", "concatenation", "command_name",
+    "simple_expansion", "expansion", "command_substitution", "arithmetic_expansion",
+    "translated_string", "variable_assignment", "brace_expression", "variable_name",
+))  # fmt: skip
+_DELIMITER: Final = re.compile(r"""\\?['"]?[\w.!:+-]+['"]?""")
+_BLANK: Final = re.compile(rb"(?:[ \t]|\\\n)+")
+
+
+@dataclass(slots=True)
+class Redirects:
+    """Where a command reads from and writes to."""
+
+    stdin: str | None = None
+    words: list[Word] = field(default_factory=list)
+    """Words that stand behind a redirection and belong to the command."""
+    written: list[str] = field(default_factory=list)
+    takes_output: bool = False
+    later: list[Node] = field(default_factory=list)
+    """What follows on the line on which a here-document begins."""
+
+
+def redirected(walk: Walk, nodes: Sequence[Node]) -> Redirects:
+    """Follow the redirections of one command, and note what they overwrite."""
+    found = Redirects()
+    for node in nodes:
+        match node.type:
+            case "file_redirect":
+                _to_file(walk, node, found)
+            case "herestring_redirect":
+                found.stdin = walk.text(node.named_children[-1]) + "\n"
+            case "heredoc_redirect":
+                _document(walk, node, found)
+            case _:
+                walk.look(node)
+    return found
+
+
+def _to_file(walk: Walk, node: Node, found: Redirects) -> None:
+    check_gaps(node)
+    operator = next((text_of(c) for c in node.children if not c.is_named), "")
+    names = walk.words(node.children_by_field_name("destination"))
+    if not names:
+        return
+    name = names[0].text
+    found.words += names[1:]
+    if operator.startswith("<"):
+        found.stdin = _content(walk, name) if operator == "<" else UNKNOWN
+        return
+    if operator == ">&" and re.fullmatch(r"\d+-?|-", plain(name)):
+        return
+    why = why_written(name, walk.ground, appends=">>" in operator)
+    if why:
+        walk.judge.note(text_of(node), why)
+    found.written.append(name)
+    descriptor = node.child_by_field_name("descriptor")
+    if descriptor is None or text_of(descriptor) == "1":
+        found.takes_output = True
+
+
+def _content(walk: Walk, name: str) -> str:
+    """What comes out of a file that is read from."""
+    if name.startswith(PIPE):
+        return name.strip(PIPE)
+    places = walk.ground.paths(name) or ()
+    known = [walk.scope.written[place] for place in places if place in walk.scope.written]
+    if known:
+        return known[0]
+    return "" if plain(name) == "/dev/null" else UNKNOWN
+
+
+def _document(walk: Walk, node: Node, found: Redirects) -> None:
+    """A here-document: its text, and what else stands on its first line."""
+    start = next((text_of(c) for c in node.children if c.type == "heredoc_start"), "")
+    if not _DELIMITER.fullmatch(start):
+        raise UnreadableError("it cannot be read for sure where its here-document ends")
+    is_raw = any(sign in start for sign in "'\"\\")
+    for child in node.named_children:
+        match child.type:
+            case "heredoc_body":
+                found.stdin = text_of(child) if is_raw else _filled(walk, child)
+            case "file_redirect":
+                _to_file(walk, child, found)
+            case "herestring_redirect" | "heredoc_redirect":
+                found.stdin = UNKNOWN
+                walk.look(child)
+            case "heredoc_start" | "heredoc_end" | "file_descriptor" | "comment":
+                pass
+            case _ if node.children_by_field_name("argument").count(child):
+                found.words += walk.words([child])
+            case _:
+                found.later.append(child)
+
+
+def _filled(walk: Walk, body: Node) -> str:
+    expansion = Expansion(walk.scope, walk.substituted)
+    text = expansion.document(body)
+    _backquoted(walk, text_of(body))
+    return text if "`" not in text else UNKNOWN
+
+
+def _backquoted(walk: Walk, text: str) -> None:
+    """Backquotes in a here-document run as well, though the grammar does not tell."""
+    pieces = re.split(r"(?<!\\)`", text)
+    for piece in pieces[1::2]:
+        walk.inner().script(piece, f"`{piece}`")
+
+
+def check_gaps(node: Node) -> None:
+    """Refuse what the grammar takes for one command or for two words, and the shell does not."""
+    whole, start = node.text or b"", node.start_byte
+    for one, two in pairwise(node.children):
+        gap = whole[one.end_byte - start : two.start_byte - start]
+        if _JOINED.fullmatch(gap) or (not gap and one.type in _WORDS and two.type in _WORDS):
+            raise UnreadableError("it cannot be read for sure where its words end")
+        if gap and not _BLANK.fullmatch(gap):
+            raise UnreadableError("it cannot be read for sure where its words end")
+
+
+Link = tuple["Node", Sequence["Node"]]
+"""A statement of `a && b`, and its redirections."""
+
+
+def chain_of(node: Node) -> list[Link]:
+    """The statements that `&&` holds together; anything else is a chain of one."""
+    body = node.child_by_field_name("body") if node.type == "redirected_statement" else None
+    if body is not None and body.type == "list":
+        *links, (last, redirects) = chain_of(body)
+        return [*links, (last, [*redirects, *(c for c in node.named_children if c != body)])]
+    if node.type != "list" or all(child.type != "&&" for child in node.children):
+        return [(node, ())]
+    first, *rest = [n for n in node.named_children if n.type != "comment"]
+    return [*chain_of(first), *((part, ()) for part in rest)]

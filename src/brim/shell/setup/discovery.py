@@ -1,0 +1,325 @@
+"""Which models can be had on this machine, where none is configured.
+
+The usual ports of model servers are asked, all at once and with the standard library, and the
+environment is looked at for keys. What answers with something else is passed over, and nothing here
+raises: whoever starts for the first time gets a list, if only an empty one.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from brim.config.keys import ModelConfig
+
+PORTS: Final = (8080, 11434, 1234, 8000, 30000)
+"""Of llama.cpp, Ollama, LM Studio, vLLM and SGLang, if nobody has chosen another one."""
+MOST: Final = 5
+"""Models of one server that are named."""
+LARGEST_ANSWER: Final = 4 * 1024 * 1024
+
+OPENAI: Final = "https://api.openai.com/v1"
+ANTHROPIC: Final = "https://api.anthropic.com"
+OLLAMA_PORT: Final = 11434
+_OWNERS: Final = {
+    "llamacpp": "llama.cpp",
+    "vllm": "vLLM",
+    "sglang": "SGLang",
+    "library": "Ollama",
+    "organization_owner": "LM Studio",
+}
+"""What the lists of models call their makers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A model that can be had: a name for it, how it is reached, and how that is known."""
+
+    name: str
+    model: ModelConfig
+    how: str
+
+
+def find(
+    environment: Mapping[str, str], *, ports: Sequence[int] = PORTS, timeout: float = 0.4
+) -> list[Found]:
+    """What runs here, then what the environment has a key for. An answer may take `timeout`."""
+    places = _places(environment, ports)
+    servers = _all_asked([(place, environment) for place in places], timeout)
+    return list(_told_apart([*servers, *_of_keys(environment)]))
+
+
+def _told_apart(found: Iterable[Found]) -> Iterator[Found]:
+    """The same, no two of one name."""
+    taken: set[str] = set()
+    for each in found:
+        name, number = each.name, 2
+        while name in taken:
+            name, number = f"{each.name}-{number}", number + 1
+        taken.add(name)
+        yield replace(each, name=name)
+
+
+# Keys
+
+
+def _of_keys(environment: Mapping[str, str]) -> Iterator[Found]:
+    from brim.config.keys import ModelConfig
+
+    elsewhere = _base(environment.get("OPENAI_BASE_URL") or OPENAI) != _base(OPENAI)
+    if environment.get("OPENAI_API_KEY") and not elsewhere:
+        name = small_model("openai")
+        model = ModelConfig(endpoint=OPENAI, model=name, key_env="OPENAI_API_KEY")
+        yield Found(name, model, f"OPENAI_API_KEY is set; {name} is a small model of OpenAI's")
+    if environment.get("ANTHROPIC_API_KEY"):
+        name, key = small_model("anthropic"), "ANTHROPIC_API_KEY"
+        model = ModelConfig(endpoint=ANTHROPIC, format="anthropic", model=name, key_env=key)
+        yield Found(name, model, f"{key} is set; {name} is a small model of Anthropic's")
+
+
+_SMALL: Final[Mapping[str, Callable[[str], bool]]] = {
+    "openai": lambda name: name.startswith("gpt-") and name.endswith("-mini"),
+    "anthropic": lambda name: "-haiku-" in name,
+}
+
+
+def small_model(provider: str) -> str:
+    """The newest of a provider's small models that the catalog knows."""
+    from brim.models import catalog
+
+    known = [model.name for model in catalog.models() if model.provider == provider]
+    return [name for name in known if _SMALL[provider](name)][-1]
+
+
+# Where to ask
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A server that may be there, and the variable that holds its key."""
+
+    url: str
+    key_env: str | None = None
+
+
+def _places(environment: Mapping[str, str], ports: Sequence[int]) -> list[_Place]:
+    """Each address once: those that the environment names go first."""
+    named = [
+        _Place(url, key)
+        for url, key in (
+            (_base(environment.get("OPENAI_BASE_URL", "")), "OPENAI_API_KEY"),
+            (_ollama_host(environment.get("OLLAMA_HOST", "")), None),
+        )
+        if url and url != _base(OPENAI)
+    ]
+    usual = [_Place(f"http://127.0.0.1:{port}") for port in ports]
+    # Named once more behind them, so that a usual one that is named keeps its key.
+    return list({place.url: place for place in (*named, *usual, *named)}.values())
+
+
+def _base(url: str) -> str | None:
+    """An address without the version behind it."""
+    return url.rstrip("/").removesuffix("/v1") if url.startswith(("http://", "https://")) else None
+
+
+def _ollama_host(named: str) -> str | None:
+    """The address in OLLAMA_HOST, in any of the ways in which Ollama takes it."""
+    if not named.strip():
+        return None
+    scheme, separator, _ = named.strip().partition("://")
+    try:
+        parts = urlsplit(named.strip() if separator else f"http://{named.strip()}")
+        port = parts.port
+    except ValueError:
+        return None
+    usual = {"http": 80, "https": 443}.get(scheme, OLLAMA_PORT) if separator else OLLAMA_PORT
+    host = parts.hostname or ""
+    host = "127.0.0.1" if host in ("", "0.0.0.0", "::") else host
+    host = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{host}:{port or usual}"
+
+
+# Asking
+
+
+def _all_asked(places: Sequence[tuple[_Place, Mapping[str, str]]], timeout: float) -> list[Found]:
+    """What all places say, asked at the same time; who takes too long is not waited for."""
+    found: dict[int, list[Found]] = {}
+    until = time.monotonic() + 2 * timeout
+
+    def ask(number: int, place: _Place, environment: Mapping[str, str]) -> None:
+        found[number] = _models_at(_Asker(place, environment, timeout, until))
+
+    # Not a pool: its threads would be waited for when the program ends.
+    threads = [
+        threading.Thread(target=ask, args=(number, *place), daemon=True)
+        for number, place in enumerate(places)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    return [each for number in sorted(found) for each in found[number]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """An answer; the body is None where it is no JSON."""
+
+    status: int
+    server: str
+    body: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Asker:
+    """Asks one place, within its time."""
+
+    place: _Place
+    environment: Mapping[str, str]
+    timeout: float
+    until: float
+
+    def get(self, path: str) -> _Said | None:
+        """The answer at a path; None where nobody is there, or nobody who speaks HTTP."""
+        from http.client import HTTPException
+
+        left = min(self.timeout, self.until - time.monotonic())
+        if left <= 0:
+            return None
+        try:
+            return self._got(path, left)
+        except (OSError, HTTPException, ValueError):
+            return None
+
+    def _got(self, path: str, timeout: float) -> _Said:
+        from http.client import HTTPConnection, HTTPSConnection
+
+        parts = urlsplit(self.place.url)
+        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        key = self.environment.get(self.place.key_env or "")
+        headers = {"Connection": "close"} | ({"Authorization": f"Bearer {key}"} if key else {})
+        with closing(kind(parts.hostname or "", parts.port, timeout=timeout)) as connection:
+            connection.request("GET", parts.path + path, headers=headers)
+            response = connection.getresponse()
+            raw = response.read(LARGEST_ANSWER)
+        return _Said(response.status, response.getheader("Server") or "", _json(raw))
+
+    def rows(self, path: str, key: str) -> list[Mapping[str, Any]]:
+        """The objects in a list at a path."""
+        return _rows(self.get(path), key)
+
+
+def _json(raw: bytes) -> Any:
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _rows(said: _Said | None, key: str) -> list[Mapping[str, Any]]:
+    body = said.body if said is not None and said.status == 200 else None
+    rows = body.get(key) if isinstance(body, Mapping) else None
+    return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
+
+
+# Who answers
+
+
+def _models_at(asker: _Asker) -> list[Found]:
+    """The models of whatever server is there."""
+    listing = asker.get("/v1/models")
+    if listing is None:
+        return []
+    if "llama.cpp" in listing.server and listing.status == 401 and not asker.place.key_env:
+        # The variable from which llama.cpp itself takes its key; no other is shown to it.
+        asker = replace(asker, place=replace(asker.place, key_env="LLAMA_API_KEY"))
+        listing = asker.get("/v1/models")
+    models = [row for row in _rows(listing, "data") if _name(row.get("id"))]
+    kind = _kind(listing, models)
+    for named, ask in _ASKED.items():
+        if kind in (named, None) and (found := ask(asker, models)):
+            return found
+    return _offered(asker, kind or "an OpenAI-compatible server", models)
+
+
+def _kind(listing: _Said | None, models: Sequence[Mapping[str, Any]]) -> str | None:
+    if listing is not None and "llama.cpp" in listing.server:
+        return "llama.cpp"
+    owners = {str(row.get("owned_by")).lower() for row in models}
+    kinds = {_OWNERS[owner] for owner in owners if owner in _OWNERS}
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+def _llama(asker: _Asker, models: Sequence[Mapping[str, Any]]) -> list[Found]:
+    said = asker.get("/props")
+    props = said.body if said is not None and said.status == 200 else None
+    settings = props.get("default_generation_settings") if isinstance(props, Mapping) else None
+    if not isinstance(settings, Mapping):
+        return []
+    return _offered(asker, "llama.cpp", models, _size(settings.get("n_ctx")))
+
+
+def _ollama(asker: _Asker, _: Sequence[Mapping[str, Any]]) -> list[Found]:
+    rows = asker.rows("/api/tags", "models")
+    models = [{"id": row.get("model") or row.get("name")} for row in rows]
+    return _offered(asker, "Ollama", models)
+
+
+def _lm_studio(asker: _Asker, models: Sequence[Mapping[str, Any]]) -> list[Found]:
+    rows = [row for row in asker.rows("/api/v0/models", "data") if row.get("type") != "embeddings"]
+    if not any("state" in row for row in rows):
+        return []
+    rows.sort(key=lambda row: row.get("state") != "loaded")
+    return _offered(asker, "LM Studio", rows or models)
+
+
+_ASKED: Final[Mapping[str, Callable[[_Asker, Sequence[Mapping[str, Any]]], list[Found]]]] = {
+    "llama.cpp": _llama,
+    "Ollama": _ollama,
+    "LM Studio": _lm_studio,
+}
+"""Servers that know more than their list of models says; one of no known kind is asked all this."""
+
+
+def _offered(
+    asker: _Asker, kind: str, models: Sequence[Mapping[str, Any]], window: int | None = None
+) -> list[Found]:
+    """The first few models of a server, those for embeddings apart."""
+    from brim.config.keys import ModelConfig
+
+    names = [name for row in models if (name := _name(row.get("id"))) and "embed" not in name]
+    where = f"{kind} at {asker.place.url}"
+    if len(names) == 1:
+        sizes = [_size(row.get("max_model_len")) for row in models]
+        window = window or next(filter(None, sizes), None)
+        what = _short(names[0]) + (f", {window:,} tokens" if window else "")
+    else:
+        what = f"{len(names)} models"
+    at = ModelConfig(endpoint=asker.place.url, key_env=asker.place.key_env)
+    return [
+        Found(_short(name), replace(at, model=name), f"{where}, {what}") for name in names[:MOST]
+    ]
+
+
+def _name(value: object) -> str:
+    """A name, if it can be one."""
+    fits = isinstance(value, str) and value.isprintable() and len(value) <= 200
+    return str(value).strip() if fits else ""
+
+
+def _short(name: str) -> str:
+    """A name without the folders of a file, and without its ending."""
+    is_file = name.endswith(".gguf")
+    return name.rpartition("/")[2].removesuffix(".gguf") if is_file else name
+
+
+def _size(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

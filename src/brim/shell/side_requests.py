@@ -1,0 +1,49 @@
+"""Questions to a model beside the conversation: they are on its bill, but no part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from brim.session.session import Session
+from brim.session.summaries import question
+
+if TYPE_CHECKING:
+    from brim.providers.client import Client
+    from brim.session.summaries import Summarizer, Turn
+    from brim.shell.state import Shell
+
+
+def aside(shell: Shell, prompt: str) -> str:
+    """A question that is no part of the conversation; its cost is."""
+    with shell.screen.waiting(f"{shell.name} …"):
+        client, scratch = _scratch(shell, shell.name)
+        scratch.user(prompt)
+        return client.send(scratch).text
+
+
+def summarizer(shell: Shell, name: str, focus: str | None = None) -> Summarizer:
+    """What writes summaries: a model, by its name."""
+    largest = shell.config.summary.max_chars
+
+    def summarize(previous: str | None, evicted: Sequence[Turn] | None) -> str:
+        client, scratch = _scratch(shell, name)
+        room, count = scratch.budget.limit, scratch.count
+        instructions, words = question(
+            previous, evicted, room=room, count=count, largest=largest, focus=focus
+        )
+        scratch.system = instructions["content"]
+        scratch.user(words["content"])
+        return client.send(scratch, category="summary").text
+
+    return summarize
+
+
+def _scratch(shell: Shell, name: str) -> tuple[Client, Session]:
+    """A session for one question, on the same bill."""
+    scratch = Session()
+    scratch.target = shell.models.target(name)
+    scratch.ledger = shell.session.ledger
+    client = shell.models.client(name)
+    shell.models.prepare(scratch, name)
+    return client, scratch

@@ -1,0 +1,203 @@
+"""How a shell comes to be: what it needs is opened, and what takes time is begun."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from brim.errors import InputError, StoreError
+from brim.providers.from_config import settings_for
+from brim.session.ledger import DayCap
+from brim.session.session import Session
+from brim.shell.approval.secrets import Masker
+from brim.shell.context_blocks import connect_configured, read_tree
+from brim.shell.conversation import Conversation, resumed
+from brim.shell.mcp import Servers
+from brim.shell.models import Models
+from brim.shell.preload import warm
+from brim.shell.project_tree import root_of
+from brim.shell.state import FITTING, Shell, allowed
+from brim.shell.terminal import UserShell
+from brim.storage import Database, Facts, Log, Spending, state_folder
+
+if TYPE_CHECKING:
+    from brim.config import Loaded
+    from brim.session.ledger import Slot
+    from brim.shell.render.screen import Screen
+
+PLAIN: Final = {"TERM": "dumb", "NO_COLOR": "1"}
+"""What tells programs that nobody looks, though they run on a terminal of their own."""
+LAST: Final = ""
+"""In the place of a name: the last conversation of the folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What was asked for on the command line."""
+
+    model: str | None = None
+    window: int | None = None
+    resume: str | None = None
+    """The name of a conversation to go on with, or `LAST`."""
+    yes: bool = False
+    is_script: bool = False
+
+
+def started(
+    wanted: Wanted, loaded: Loaded, environment: Mapping[str, str], screen: Screen, ends: ExitStack
+) -> Shell:
+    """A shell that can be talked to; `ends` closes what was opened for it.
+
+    What takes time is left to `begin_work`.
+    """
+    folder = Path.cwd()
+    database = Database(state_folder(environment))
+    ends.callback(database.close)
+    log, facts, spending = Log(database), Facts(database), Spending(database)
+    saved = _saved(log, wanted.resume, folder)
+    model = log.find(saved).model if saved else None
+    models, name = _models(wanted, loaded, environment, screen, model)
+    ends.callback(models.close)
+    conversation = _conversation(log, models, name, folder, saved)
+    spill = log.outputs(conversation.name)
+    terminal = UserShell(
+        program=loaded.config.shell.program,
+        folder=folder,
+        environment=environment if screen.console.is_terminal else {**environment, **PLAIN},
+        spill=spill,
+    )
+    ends.callback(terminal.close)
+    servers = Servers(log=database.folder / "mcp.log")
+    ends.callback(servers.close)
+    shell = Shell(
+        loaded=loaded,
+        environment=environment,
+        home=folder,
+        screen=screen,
+        models=models,
+        conversation=conversation,
+        log=log,
+        spending=spending,
+        facts=facts,
+        terminal=terminal,
+        servers=servers,
+        masker=Masker(environment),
+        name=name,
+        resume=go_on,
+        project=root_of(folder),
+        yes=wanted.yes,
+        is_script=wanted.is_script,
+        rules=allowed(facts),
+    )
+    ends.callback(shell.background.close)
+    _attach(shell)
+    return shell
+
+
+def _saved(log: Log, name: str | None, folder: Path) -> str | None:
+    """The conversation to go on with."""
+    if name is None:
+        return None
+    if name != LAST:
+        return log.find(name).id
+    here = log.list(folder, limit=1)
+    if not here:
+        raise InputError("there is no conversation in this folder; `brim sessions list` lists all")
+    return here[0].id
+
+
+def _models(
+    wanted: Wanted,
+    loaded: Loaded,
+    environment: Mapping[str, str],
+    screen: Screen,
+    saved: str | None,
+) -> tuple[Models, str]:
+    """All models, and the one to begin with; `saved` is that of a saved conversation."""
+    config = loaded.config
+    if wanted.model or config.models:
+        asked, found = wanted.model or saved, {}
+    else:
+        from brim.shell.setup import first
+
+        found = first.models(environment, screen)
+        asked = saved or next(iter(found), None)
+    models = Models(config, environment, found)
+    name = models.choice(asked if asked in models.names else wanted.model).name
+    if wanted.window is not None:
+        models.change(name, window=wanted.window)
+    return models, name
+
+
+def _conversation(
+    log: Log, models: Models, name: str, folder: Path, saved: str | None
+) -> Conversation:
+    if saved is None:
+        return Conversation(_session(models, name), log, log.begin(folder, name))
+    found = resumed(log, saved, lambda data: _session(models, name, data))
+    found.note("model", name=name)
+    return found
+
+
+def _session(models: Models, name: str, data: dict[str, Any] | None = None) -> Session:
+    """A new session with a model, or one as it was written down."""
+    settings = settings_for(models.choice(name), models.config)
+    if data is None:
+        session = Session(**settings)
+    else:
+        session = Session.from_dict(data, **settings, tools=None)
+    session.target = replace(session.target, called=name)
+    return session
+
+
+def go_on(shell: Shell, name: str) -> None:
+    """Leave the conversation for a saved one; where that fails, nothing has changed."""
+    old = shell.conversation
+    if name == old.name:
+        raise InputError("that is this conversation")
+    saved = shell.log.find(name).model
+    model = saved if saved in shell.models.names else shell.name
+    try:
+        found = resumed(shell.log, name, lambda data: _session(shell.models, model, data))
+    except BaseException:
+        shell.log.release(name)
+        raise
+    shell.conversation, shell.name = found, model
+    shell.log.release(old.name)
+    _attach(shell)
+
+
+def _attach(shell: Shell) -> None:
+    """Give a session what it does not carry itself: the books, the facts, the prompt."""
+    session, spending = shell.session, shell.spending
+    project = str(shell.project or shell.home)
+
+    def book(model: str, category: str, call: Slot) -> None:
+        name = shell.conversation.name
+        try:
+            spending.add(call, session=name, project=project, model=model, category=category)
+        except StoreError as error:  # the answer is there, and is not lost for that
+            session.warnings.append(str(error))
+
+    session.ledger.on_call = book
+    if (cap := shell.config.cost.cap_per_day_dollars) is not None:
+        session.ledger.day = DayCap(cap, lambda: spending.today().cost)
+    session.fitting = shell.facts.choice(FITTING, True)
+    session.goal = None  # a shell that was killed on the way to one does not go on by itself
+    session.system = shell.base_prompt()
+    session.memory = list(shell.facts.all().values())
+    shell.background.on_fault = lambda error: shell.screen.warn(str(error))
+
+
+def begin_work(shell: Shell) -> None:
+    """Begin what takes time while the user already types."""
+    shell.background.start(shell.terminal.start, lambda _nothing: None, needed=False)
+    warm(shell)
+    if shell.project is not None and shell.config.project.auto_tree:
+        read_tree(shell)
+    connect_configured(shell)
+    days = shell.config.shell.keep_days
+    shell.background.start(lambda: shell.log.retain(days), lambda _removed: None, needed=False)

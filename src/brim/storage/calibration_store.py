@@ -1,0 +1,117 @@
+"""Learned: what brim has found out about servers and models, kept across runs.
+
+A file of its own and of little weight: where it is broken or cannot be written, what is learned
+lasts for this process, `problem` says why, and nothing else happens.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from brim.storage.sqlite import Migration, opened
+
+T = TypeVar("T")
+
+BUSY = 2.0
+"""Seconds to wait for another process that writes."""
+
+
+def _first(base: sqlite3.Connection) -> None:
+    base.execute(
+        "CREATE TABLE IF NOT EXISTS learned (endpoint TEXT NOT NULL, model TEXT NOT NULL, "
+        "data TEXT NOT NULL, changed TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, "
+        "PRIMARY KEY (endpoint, model)) WITHOUT ROWID"
+    )
+
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (_first,)
+
+
+def default_path() -> Path:
+    """`BRIM_STATE` names the folder; else it is where the system keeps such things."""
+    if folder := os.environ.get("BRIM_STATE"):
+        return Path(folder).expanduser() / "learned.sqlite3"
+    from platformdirs import user_state_path
+
+    return user_state_path("brim") / "learned.sqlite3"
+
+
+class Learned:
+    """A JSON object for each (endpoint, model); safe to use from several threads and processes."""
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        self.path = default_path() if path is None else Path(path)
+        self.problem: str | None = None
+        """Why nothing is kept across runs, if so."""
+        self._lock = threading.RLock()
+        self._memory: dict[tuple[str, str], dict[str, Any]] = {}
+        self._ready = False
+
+    def load(self, endpoint: str, model: str) -> dict[str, Any] | None:
+        """What is known of a model at an endpoint."""
+        with self._lock:
+            rows = self._rows("WHERE endpoint = ? AND model = ?", (endpoint, model))
+            return rows.get((endpoint, model))
+
+    def save(self, endpoint: str, model: str, data: Mapping[str, Any]) -> None:
+        """Put this in the place of what was known."""
+        text = json.dumps(dict(data), separators=(",", ":"))
+        with self._lock:
+            self._memory[endpoint, model] = json.loads(text)
+            self._write(
+                "INSERT INTO learned (endpoint, model, data) VALUES (?, ?, ?) "
+                "ON CONFLICT (endpoint, model) DO UPDATE SET data = excluded.data, "
+                "changed = CURRENT_TIMESTAMP",
+                (endpoint, model, text),
+            )
+
+    def all(self) -> dict[tuple[str, str], dict[str, Any]]:
+        """Everything that is known, by (endpoint, model)."""
+        with self._lock:
+            return self._rows()
+
+    def forget(self, endpoint: str | None = None, model: str | None = None) -> None:
+        """Everything, or what is known of an endpoint, or of one of its models."""
+        with self._lock:
+            for key in list(self._memory):
+                if endpoint in (None, key[0]) and model in (None, key[1]):
+                    del self._memory[key]
+            self._write(
+                "DELETE FROM learned WHERE (?1 IS NULL OR endpoint = ?1) "
+                "AND (?2 IS NULL OR model = ?2)",
+                (endpoint, model),
+            )
+
+    def _rows(
+        self, where: str = "", values: tuple[str, ...] = ()
+    ) -> dict[tuple[str, str], dict[str, Any]]:
+        def read(base: sqlite3.Connection) -> dict[tuple[str, str], dict[str, Any]]:
+            rows = base.execute(f"SELECT endpoint, model, data FROM learned {where}", values)
+            return {(endpoint, model): json.loads(text) for endpoint, model, text in rows}
+
+        rows = self._using(read)
+        return {key: dict(row) for key, row in self._memory.items()} if rows is None else rows
+
+    def _write(self, statement: str, values: tuple[str | None, ...]) -> None:
+        self._using(lambda base: base.execute(statement, values))
+
+    def _using(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
+        """What the work gives; whatever is wrong with the file ends here, as None."""
+        if self.problem is not None and not self._ready:
+            return None
+        try:
+            with closing(opened(self.path, MIGRATIONS, timeout=BUSY)) as base, base:
+                self._ready = True
+                found = work(base)
+        except (sqlite3.Error, OSError, ValueError) as error:
+            self.problem = f"{self.path} cannot be used, so nothing is kept across runs: {error}"
+            return None
+        self.problem = None
+        return found

@@ -1,0 +1,112 @@
+"""The file: opened once, migrated in numbered steps, written in transactions."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from brim.config.trust import system_folder
+from brim.errors import StoreError
+from brim.storage.sqlite import Migration, opened
+
+BUSY: Final = 10.0
+"""Seconds to wait for another process that writes."""
+FILE: Final = "brim.sqlite3"
+
+
+def state_folder(environment: Mapping[str, str]) -> Path:
+    """Where brim keeps what it has to remember; `BRIM_STATE` names another place."""
+    named = environment.get("BRIM_STATE")
+    return Path(named).expanduser() if named else system_folder("state", environment)
+
+
+def _first(base: sqlite3.Connection) -> None:
+    base.execute(
+        "CREATE TABLE sessions (id TEXT PRIMARY KEY, folder TEXT NOT NULL, model TEXT NOT NULL, "
+        "title TEXT NOT NULL DEFAULT '', begun REAL NOT NULL, changed REAL NOT NULL, "
+        "turns INTEGER NOT NULL DEFAULT 0, state TEXT, draft TEXT)"
+    )
+    base.execute(
+        "CREATE TABLE events (session TEXT NOT NULL REFERENCES sessions ON DELETE CASCADE, "
+        "number INTEGER NOT NULL, time REAL NOT NULL, kind TEXT NOT NULL, data TEXT NOT NULL, "
+        "PRIMARY KEY (session, number)) WITHOUT ROWID"
+    )
+    base.execute(
+        "CREATE TABLE spending (id INTEGER PRIMARY KEY, time REAL NOT NULL, day TEXT NOT NULL, "
+        "session TEXT NOT NULL, project TEXT NOT NULL, model TEXT NOT NULL, "
+        "category TEXT NOT NULL, input INTEGER NOT NULL, cached INTEGER NOT NULL, "
+        "written INTEGER NOT NULL, output INTEGER NOT NULL, counted INTEGER NOT NULL, "
+        "cost TEXT NOT NULL, unknown INTEGER NOT NULL, estimated INTEGER NOT NULL)"
+    )
+    base.execute("CREATE INDEX spending_by_day ON spending (day)")
+    base.execute(
+        "CREATE TABLE facts (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, text TEXT NOT NULL, "
+        "time REAL NOT NULL)"
+    )
+    base.execute("CREATE TABLE choices (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID")
+
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (_first,)
+
+
+class Database:
+    """One connection, which may be used from several threads, one at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / FILE
+        self._lock = threading.RLock()
+        self._base: sqlite3.Connection | None = None
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """All that is done in here is done, or nothing of it."""
+        with self._lock, self._said(), self._opened() as base:
+            base.execute("BEGIN IMMEDIATE")
+            yield base
+
+    def rows(self, statement: str, *values: Any) -> list[sqlite3.Row]:
+        with self._lock, self._said():
+            return self._opened().execute(statement, values).fetchall()
+
+    def write(self, statement: str, *values: Any) -> int:
+        """Run one statement; gives the number of rows that it changed."""
+        with self.writing() as base:
+            return base.execute(statement, values).rowcount
+
+    def close(self) -> None:
+        with self._lock:
+            if self._base is not None:
+                self._base.close()
+                self._base = None
+
+    @contextmanager
+    def _said(self) -> Iterator[None]:
+        """What is wrong with the file is told with its name."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                raise StoreError(f"{self.path} is in use by another program for too long") from None
+            raise StoreError(f"{self.path} cannot be used: {error}") from None
+        except OSError as error:
+            raise StoreError(
+                f"{self.path} cannot be made: {error.strerror or error}. Name another folder in "
+                "BRIM_STATE."
+            ) from None
+        except sqlite3.Error as error:
+            raise StoreError(
+                f"{self.path} cannot be used: {error}. Move it away to begin with a new one, or "
+                "name another folder in BRIM_STATE."
+            ) from None
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._base is None:
+            self._base = opened(self.path, MIGRATIONS, timeout=BUSY, shared=True)
+            self._base.row_factory = sqlite3.Row
+            self._base.execute("PRAGMA foreign_keys = ON")
+        return self._base

@@ -1,0 +1,90 @@
+"""What calls have cost, across runs: each call one row, never changed and never removed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from itertools import groupby
+from typing import TYPE_CHECKING, Literal
+
+from brim.models.pricing import Usage
+from brim.session.ledger import Slot
+
+if TYPE_CHECKING:
+    from sqlite3 import Row
+
+    from brim.storage.database import Database
+
+By = Literal["day", "model", "project", "category", "session"]
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What was spent on something."""
+
+    on: tuple[str, ...]
+    """The day, model and so on that it was spent on."""
+    slot: Slot
+
+
+class Spending:
+    """The books of all runs."""
+
+    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._clock = clock
+
+    def add(self, call: Slot, *, session: str, project: str, model: str, category: str) -> None:
+        """Book one call."""
+        now, usage = self._clock(), call.usage
+        self._database.write(
+            "INSERT INTO spending (time, day, session, project, model, category, input, cached, "
+            "written, output, counted, cost, unknown, estimated) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            *(now, _day(now), session, project, model, category, usage.input, usage.cached),
+            *(usage.written, usage.output, call.counted, str(call.cost)),
+            *(call.unknown, call.estimated),
+        )
+
+    def today(self) -> Slot:
+        """What was spent this day, all runs together."""
+        rows = self._database.rows("SELECT * FROM spending WHERE day = ?", _day(self._clock()))
+        return sum(map(_slot, rows), Slot())
+
+    def by(
+        self, *keys: By, since: date | None = None, until: date | None = None
+    ) -> Sequence[Spent]:
+        """What was spent, summed up by these keys, in their order."""
+        return list(_summed(self.calls(since, until), keys))
+
+    def calls(self, since: date | None = None, until: date | None = None) -> list[Row]:
+        """The books themselves, the oldest call first."""
+        first, last = since or date.min, until or date.max
+        return self._database.rows(
+            "SELECT * FROM spending WHERE day BETWEEN ? AND ? ORDER BY id",
+            *(first.isoformat(), last.isoformat()),
+        )
+
+
+def _summed(rows: Iterable[Row], keys: Sequence[By]) -> Iterable[Spent]:
+    def on(row: Row) -> tuple[str, ...]:
+        return tuple(row[key] for key in keys)
+
+    for found, group in groupby(sorted(rows, key=on), key=on):
+        yield Spent(found, sum(map(_slot, group), Slot()))
+
+
+def _slot(row: Row) -> Slot:
+    usage = Usage(
+        input=row["input"], cached=row["cached"], written=row["written"], output=row["output"]
+    )
+    known = bool(row["unknown"]), bool(row["estimated"])
+    return Slot(1, usage, Decimal(row["cost"]), row["counted"], *known)
+
+
+def _day(now: float) -> str:
+    """The day where the user is."""
+    return datetime.fromtimestamp(now).astimezone().date().isoformat()

@@ -1,0 +1,99 @@
+"""What a provider still knows of the prompts before: a prompt cache, as far as it can be seen.
+
+It holds whole messages, tools and blocks of system text, however few; real ones also have a least
+size, and forget. OpenAI's formats keep every beginning of a prompt. Anthropic keeps what its client
+marks, and finds it again from a mark that stands no more than a few blocks further on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from itertools import accumulate
+from typing import Any, Final
+
+from brim.testing.script import Body
+
+MARK: Final = "cache_control"
+MOST_MARKS: Final = 4
+LOOKS_BACK: Final = 20
+PROMPT: Final = ("tools", "system", "instructions", "messages", "input")
+"""The parts of a body that a model reads, in the order in which it reads them."""
+
+Part = tuple[str, Any]
+
+
+class PromptCache:
+    """The beginnings of earlier prompts."""
+
+    def __init__(self) -> None:
+        self._known: set[bytes] = set()
+
+    def take(self, body: Body, count: Callable[[Body], int], *, marks: bool) -> tuple[int, int]:
+        """The tokens of a prompt that were known, and those that are from now on.
+
+        `marks`: only what is marked is kept.
+        """
+        parts = list(_parts(body))
+        digests = _digests(str(body.get("model")), parts)
+        ends = [end for end, part in enumerate(parts, 1) if not marks or _marks(part)]
+        if marks and body.get(MARK) and parts:
+            ends.append(len(parts))
+        reached = {max(end - back, 0) for end in ends for back in range(LOOKS_BACK)}
+        known = max((end for end in reached if digests[end] in self._known), default=0)
+        self._known |= {digests[end] for end in ends}
+        read = count(_body(parts[:known])) if known else 0
+        return read, count(_body(parts[: ends[-1]])) - read if ends else 0
+
+
+def marks_in(body: Body) -> int:
+    """How often a request says that it is to be kept up to there."""
+    return bool(body.get(MARK)) + _marks(list(_parts(body)))
+
+
+def _parts(body: Body) -> Iterator[Part]:
+    for key in PROMPT:
+        given = body.get(key) or ()
+        for item in [given] if isinstance(given, str) else given:
+            yield key, item
+
+
+def _body(parts: Sequence[Part]) -> dict[str, Any]:
+    """A request that ends where the parts do."""
+    body: dict[str, Any] = {"messages": []}
+    for key, item in parts:
+        if isinstance(item, str):
+            body[key] = item
+        else:
+            body.setdefault(key, []).append(item)
+    return body
+
+
+def _digests(model: str, parts: Sequence[Part]) -> list[bytes]:
+    """What each beginning of a prompt is known by, from the empty one to the whole."""
+    raws = (json.dumps(_unmarked(part)).encode() for part in parts)
+    start = sha256(model.encode()).digest()
+    return list(accumulate(raws, lambda so_far, raw: sha256(so_far + raw).digest(), initial=start))
+
+
+def _marks(value: Any) -> int:
+    if isinstance(value, Mapping):
+        return bool(value.get(MARK)) + _marks(value.get("content"))
+    return sum(map(_marks, value)) if isinstance(value, list | tuple) else 0
+
+
+def _unmarked(value: Any) -> Any:
+    """The same without marks: they say what to keep and are no part of it.
+
+    Only a block can be marked, so a text that is marked later becomes one: they are equal here.
+    """
+    match value:
+        case {"role": _, "content": str(text)}:
+            return _unmarked({**value, "content": [{"type": "text", "text": text}]})
+        case Mapping():
+            return {key: _unmarked(inner) for key, inner in value.items() if key != MARK}
+        case list() | tuple():
+            return [_unmarked(each) for each in value]
+        case _:
+            return value

@@ -1,0 +1,229 @@
+"""Bodies of OpenAI responses made from turns in the chat shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+from zlib import crc32
+
+from brim.messages import Call
+from brim.wire.chat_source import ChatTurn, is_text, settled, split, stand_in
+from brim.wire.filler import NO_RESULT, RESULT
+from brim.wire.parts import Part, public
+from brim.wire.replies import RESPONSES, thoughts_of_items, words_of_items
+
+_LONGEST_ID: Final = 64
+_NATIVE: Final = ("input_text", "input_image", "input_file")
+_CALLS: Final = ("function_call", "custom_tool_call")
+
+
+def build(
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    model: str,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    store: bool | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """The body of a request for these turns; `options` go into it as they are.
+
+    System turns at the head are the instructions. An assistant's turn that came as items goes
+    back as those items, but for what was changed or cut of it since; so `_responses` must still
+    be there. With `store=False` the server keeps nothing, so it is asked for thinking that can be
+    sent back.
+    """
+    head, turns = split(messages)
+    body: dict[str, Any] = {"model": model}
+    said = (_words(part) for turn in head for part in turn.parts)
+    if instructions := "\n\n".join(text for text in said if text.strip()):
+        body["instructions"] = instructions
+    body["input"] = _answered(
+        [item for turn in settled(turns, _clean) for item in _written(turn, store is not False)]
+    )
+    if tools:
+        body["tools"] = [_tool(tool) for tool in tools]
+    if store is not None:
+        body["store"] = store
+    if store is False:
+        body["include"] = ["reasoning.encrypted_content"]
+    return body | options
+
+
+def _words(part: Part) -> str:
+    return part["text"] if is_text(part) else stand_in(part)
+
+
+def _answered(items: Sequence[Part]) -> list[Part]:
+    """The items, and right behind the calls of a turn an output for those that have none."""
+    given = {item["call_id"] for item in items if _is_output(item)}
+    out: list[Part] = []
+    missing: list[Part] = []
+    for item in items:
+        if item.get("role", "assistant") != "assistant" or _is_output(item):
+            out += missing
+            missing = []
+        out.append(item)
+        if item.get("type") in _CALLS and item["call_id"] not in given:
+            is_custom = item["type"] == "custom_tool_call"
+            missing.append(_output(item["call_id"], NO_RESULT, is_custom))
+    return out + missing
+
+
+def _is_output(item: Part) -> bool:
+    return item.get("type") in ("function_call_output", "custom_tool_call_output")
+
+
+# Turns
+
+
+def _written(turn: ChatTurn, is_stored: bool) -> list[Part]:
+    role = turn.raw["role"]
+    match turn.message.role:
+        case "assistant":
+            return _assistant(turn, is_stored)
+        case "tool" if turn.answers is not None:
+            return [_output(turn.answers, _content(turn), turn.is_custom)]
+        case "tool":
+            return _item("user", _headed(RESULT, turn))
+        case "user" | "system":
+            return _item(role, _content(turn))
+        case _:
+            return _item("user", _headed(f"[{role}]", turn))
+
+
+def _item(role: str, content: str | list[Part]) -> list[Part]:
+    # The type may be left out, but llama.cpp knows an assistant's message only by it.
+    return [{"type": "message", "role": role, "content": content}] if content else []
+
+
+def _output(name: str, output: str | list[Part], is_custom: bool = False) -> Part:
+    kind = "custom_tool_call_output" if is_custom else "function_call_output"
+    return {"type": kind, "call_id": name, "output": output}
+
+
+def _headed(title: str, turn: ChatTurn) -> list[Part]:
+    parts = _parts(turn)
+    return [_input_text(title), *parts] if parts else []
+
+
+def _content(turn: ChatTurn) -> str | list[Part]:
+    """A plain text where it was one."""
+    content = turn.raw.get("content")
+    if isinstance(content, str) and len(turn.parts) == 1:
+        return content
+    return _parts(turn) or ""
+
+
+def _parts(turn: ChatTurn) -> list[Part]:
+    return [_input(part) for part in turn.parts if part.get("text") != ""]
+
+
+def _assistant(turn: ChatTurn, is_stored: bool) -> list[Part]:
+    own = turn.raw.get(RESPONSES)
+    if not isinstance(own, Sequence) or isinstance(own, str):
+        return [*_said(turn), *_calls(turn)]
+    items = [*_kept(turn, [public(item) for item in own if isinstance(item, Mapping)], is_stored)]
+    while items and items[-1].get("type") == "reasoning":
+        items.pop()  # refused without the item that it led to
+    return items
+
+
+def _said(turn: ChatTurn) -> list[Part]:
+    texts = (_words(part) for part in turn.parts)
+    return [item for text in texts for item in _item("assistant", text)]
+
+
+def _calls(turn: ChatTurn) -> list[Part]:
+    raws = turn.raw.get("tool_calls") or [{}] * len(turn.names)
+    named = zip(turn.names, turn.message.calls, raws, strict=True)
+    return [_call(name, call, "custom" in raw) for name, call, raw in named]
+
+
+def _call(name: str, call: Call, is_custom: bool) -> Part:
+    kind, field = ("custom_tool_call", "input") if is_custom else ("function_call", "arguments")
+    return {"type": kind, "call_id": name, "name": call.name, field: call.arguments}
+
+
+def _kept(turn: ChatTurn, items: Sequence[Part], is_stored: bool) -> Iterator[Part]:
+    """The items as they came, with what was changed since in the place of what it was.
+
+    Without its thinking an item must not be known by its id: the server would ask for it.
+    """
+    is_cut = bool(thoughts_of_items(items)) and not turn.has_thinking
+    is_lost = not is_stored and any(map(_is_hidden_elsewhere, items))
+    bare = is_cut or is_lost
+    is_same = turn.text == words_of_items(items)
+    words = [] if is_same else _said(turn)
+    calls = {call.id: made for call, made in zip(turn.message.calls, _calls(turn), strict=True)}
+    for item in items:
+        kind = item.get("type")
+        if kind == "message" and not is_same:
+            if turn.text and words:
+                yield {**_known(item, bare), "content": _output_texts(turn)}
+            words = []
+        elif kind == "message":
+            yield _known(item, bare)
+        elif kind in _CALLS:
+            yield from words
+            words = []
+            if made := calls.pop(str(item.get("call_id")), None):
+                yield {**_known(item, bare), **made}
+        elif not bare:
+            yield item
+    yield from words
+    yield from calls.values()
+
+
+def _output_texts(turn: ChatTurn) -> list[Part]:
+    texts = filter(None, map(_words, turn.parts))
+    return [{"type": "output_text", "text": text, "annotations": []} for text in texts]
+
+
+def _known(item: Part, bare: bool) -> Part:
+    return {key: value for key, value in item.items() if key != "id"} if bare else item
+
+
+def _is_hidden_elsewhere(item: Part) -> bool:
+    """Whether only the server has what was thought."""
+    return item.get("type") == "reasoning" and not item.get("encrypted_content")
+
+
+# Parts and tools
+
+
+def _input_text(text: str) -> Part:
+    return {"type": "input_text", "text": text}
+
+
+def _input(part: Part) -> Part:
+    match part:
+        case {"type": "image_url", "image_url": {"url": str(url), "detail": str(detail)}}:
+            return {"type": "input_image", "image_url": url, "detail": detail}
+        case {"type": "image_url", "image_url": {"url": str(url)} | str(url)}:
+            return {"type": "input_image", "image_url": url}
+        case {"type": "input_audio", "input_audio": Mapping()}:
+            return part
+        case {"type": "file", "file": Mapping() as file}:
+            return {"type": "input_file", **file}
+        case {"type": str(kind)} if kind in _NATIVE:
+            return part
+        case _:
+            return _input_text(_words(part))
+
+
+def _tool(tool: Part) -> Part:
+    match tool:
+        case {"type": "function", "function": Mapping() as function}:
+            # Where a chat does not say how strict a tool is it is not, but here it would be.
+            return {"type": "function", "parameters": {}, "strict": False, **function}
+        case {"type": "custom", "custom": Mapping() as custom}:
+            return {"type": "custom", **custom}
+        case _:
+            return tool
+
+
+def _clean(name: str) -> str:
+    """An id that is short enough, and still another for another call."""
+    if len(name) > _LONGEST_ID:
+        return f"{name[: _LONGEST_ID - 12]}_{crc32(name.encode()):08x}"
+    return name or "unnamed"

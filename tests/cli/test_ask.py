@@ -1,0 +1,121 @@
+"""`brim ask`: one question, from a shell or a script, to the real embedded model."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from brim.providers.local import LocalServer
+from brim.storage import Database, Spending
+
+Ask = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def ask(tmp_path: Path, llama: LocalServer) -> Ask:
+    """Runs the command with a model called `small`, and nothing else of this machine's."""
+    settings = tmp_path / "config.toml"
+    settings.write_text(
+        f'[models.small]\nendpoint = "{llama.url}"\nmodel = "{llama.model}"\n'
+        'key_env = "SMALL_KEY"\nreply = 100\n'
+    )
+    clean = {name: value for name, value in os.environ.items() if "API_KEY" not in name}
+    environment = {
+        **clean,
+        "BRIM_CONFIG": str(settings),
+        "BRIM_STATE": str(tmp_path / "state"),
+        "BRIM_DATA": str(tmp_path / "data"),
+        "SMALL_KEY": llama.key,
+    }
+
+    def run(*arguments: str, given: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "brim.cli", "ask", *arguments],
+            input=given,
+            env={**environment, **variables},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    return run
+
+
+def test_the_answer_goes_to_standard_output(ask: Ask) -> None:
+    done = ask("Say something.", "--max-tokens", "4")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+def test_what_comes_through_a_pipe_goes_along_and_is_cut_to_fit(ask: Ask) -> None:
+    lines = "\n".join(f"{n} drwxr-xr-x file-{n}.py" for n in range(900))
+    done = ask("What is this?", "--max-tokens", "3", "--json", given=lines)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["usage"]["input"] <= 2_048 - 100
+    assert answer["plan"]["before"] > 2_048
+    assert "clipped 1" in done.stderr
+    assert answer["cost"] is None
+
+
+def test_a_pipe_alone_is_the_question(ask: Ask) -> None:
+    assert ask("--max-tokens", "2", given="Say something.").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "code", "says"),
+    [
+        ((), {}, 2, "no question"),
+        (("hi", "-m", "smal"), {}, 2, "did you mean small"),
+        (("hi",), {"BRIM_CONTEXT__POLICY": "stedy"}, 2, "steady"),
+        (("hi " * 4_000,), {}, 3, "last user"),
+        (("hi",), {"SMALL_KEY": "wrong"}, 4, "key"),
+        (("hi",), {"BRIM_MODELS__SMALL__ENDPOINT": "http://127.0.0.1:9"}, 4, "cannot be reached"),
+    ],
+)
+def test_what_goes_wrong_is_a_sentence_and_a_code(
+    ask: Ask, arguments: tuple[str, ...], variables: dict[str, str], code: int, says: str
+) -> None:
+    done = ask(*arguments, **variables)
+    assert done.returncode == code, done.stderr
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_with_nothing_configured_the_embedded_model_answers(
+    ask: Ask, tmp_path: Path, weights: Path
+) -> None:
+    (tmp_path / "config.toml").write_text("")
+    assert "brim local" in ask("hi").stderr
+    (tmp_path / "data" / "models").mkdir(parents=True)
+    (tmp_path / "data" / "models" / weights.name).symlink_to(weights)
+    done = ask("hi", "--max-tokens", "2")
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_it_cost_is_in_the_books_of_all_runs(ask: Ask, tmp_path: Path) -> None:
+    assert ask("Say something.", "--max-tokens", "2").returncode == 0
+    spending = Spending(Database(tmp_path / "state"))
+    (spent,) = spending.by("model", "category", "project")
+    assert spent.on == ("small", "main", str(tmp_path))
+    assert spent.slot.usage.output > 0
+    assert spent.slot.spent() == "unknown"
+
+
+def test_the_cap_of_a_day_refuses_before_anything_is_sent(ask: Ask, tmp_path: Path) -> None:
+    settings = tmp_path / "config.toml"
+    price = "price = { input = 1000.0, output = 1000.0 }\n"
+    settings.write_text(settings.read_text() + price + "[cost]\ncap_per_day_dollars = 0.001\n")
+    done = ask("Say something.")
+    assert done.returncode == 3
+    assert "cap_per_day_dollars" in done.stderr
+    assert Spending(Database(tmp_path / "state")).by("model") == []

@@ -1,0 +1,338 @@
+"""Conversations in files: what is read, fitted and written, row by row."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable
+from io import BytesIO
+from multiprocessing import active_children
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+import brim
+from brim.cli.batch import (
+    CHUNK_ROWS,
+    Chunk,
+    Job,
+    Tally,
+    chunks,
+    fit_chunk,
+    fit_chunks,
+    fitted,
+    rewind,
+    whole_lines,
+)
+from brim.cli.files import Source, decoded, dumped, parsed
+
+OPTIONS: dict[str, Any] = {"model": "gpt-4o", "window": 400}
+LONG = "many words in a row, " * 30
+CHAT = [{"role": "user", "content": "hello"}]
+TOO_MUCH = [{"role": "user", "content": LONG * 10}]
+
+
+def talk(number: int, turns: int = 6) -> list[dict[str, str]]:
+    """A chat that is too long for the window, unlike any other."""
+    roles = ("user", "assistant")
+    turn_of = [{"role": roles[i % 2], "content": f"{number}.{i} {LONG}"} for i in range(turns)]
+    return [*turn_of, {"role": "user", "content": f"question {number}"}]
+
+
+def source_of(data: bytes) -> Source:
+    return Source(BytesIO(data))
+
+
+def lines_of(values: Iterable[object]) -> bytes:
+    return b"".join(map(dumped, values))
+
+
+# Reading
+
+
+def test_a_source_knows_its_name_its_size_and_how_far_it_was_read(tmp_path: Path) -> None:
+    path = tmp_path / "chat.json"
+    path.write_bytes(b"[]\n")
+    with path.open("rb") as file:
+        source = Source(file)
+        assert (source.name, source.size, source.is_same(path)) == (str(path), 3, True)
+        assert not source.is_same(tmp_path / "other")
+        assert source.text() == "[]\n"
+        assert source.position == 3
+    assert source_of(b"[]").name == "standard input"
+    assert source_of(b"[]").size is None
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_compressed_input_is_unpacked_whatever_it_is_called(packed: bool) -> None:
+    data = b'["one"]\n["two"]\n'
+    source = source_of(gzip.compress(data) if packed else data)
+    assert source.holds_rows()
+    assert list(source.lines()) == [b'["one"]\n', b'["two"]\n']
+
+
+def test_damaged_compression_is_named() -> None:
+    whole = gzip.compress(b"some text that will be cut short" * 50)
+    with pytest.raises(brim.InputError, match=r"standard input: .*ended before"):
+        source_of(whole[:-12]).text()
+
+
+@pytest.mark.parametrize(
+    ("data", "rows"),
+    [
+        (b"[1]\n[2]\n", True),
+        (b'{"a": 1}\n\n{"a": 2}', True),
+        (b'\xef\xbb\xbf{"a": 1}\n{"a": 2}\n', True),
+        (b"\n\n[1]\n[2]\n", True),
+        (b"[1]\n", False),
+        (b"[1]\n\n  \n", False),
+        (b'[\n{"role": "user"}\n]\n', False),
+        (b'{"messages": [\n]}\n', False),
+        (b"1\n2\n", False),
+        (b"plain text\nand more\n", False),
+        (b"", False),
+        (b"[" * 100_000 + b"\n[]\n", False),
+    ],
+)
+def test_rows_are_told_from_a_document_by_the_first_line(data: bytes, rows: bool) -> None:
+    source = source_of(data)
+    assert source.holds_rows() is rows
+    assert b"".join(source.lines()) == data
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.ndjson", "a.jsonl.gz"])
+def test_a_name_says_that_there_are_rows(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"")
+    with path.open("rb") as file:
+        assert Source(file).holds_rows()
+
+
+def test_text_is_utf8_with_or_without_a_mark() -> None:
+    assert decoded(b"\xef\xbb\xbfna\xc3\xafve", "f") == "naïve"
+    with pytest.raises(brim.InputError, match=r"^f: line 9: not UTF-8 text \(byte 0xff\)$"):
+        decoded(b"fine\nfine\n\xff", "f", 7)
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("[1,\n 2 3]", "f: line 2, column 4: not JSON: Expecting ',' delimiter"),
+        ("", "f: line 1, column 1: not JSON: Expecting value"),
+        ("[" * 100_000, "f: line 1: nested too deeply"),
+        ("9" * 5_000, "f: line 1: Exceeds the limit"),
+    ],
+)
+def test_what_is_not_json_is_named_with_its_place(text: str, where: str) -> None:
+    with pytest.raises(brim.InputError) as caught:
+        parsed(text, "f")
+    assert str(caught.value).startswith(where)
+
+
+@pytest.mark.parametrize("text", ["plain", "naïve → 中", "half \ud83d of a character"])
+def test_what_is_written_can_be_read_again(text: str) -> None:
+    data = dumped({"content": text})
+    assert json.loads(data) == {"content": text}
+    assert data.endswith(b"}\n")
+    assert data.count(b"\n") == 1
+
+
+# Fitting
+
+
+def test_a_list_comes_back_as_a_list() -> None:
+    out, plan = fitted(talk(1), OPTIONS)
+    assert isinstance(out, list)
+    assert plan.cut
+    assert out[-1] == talk(1)[-1]
+
+
+def test_a_body_comes_back_with_its_own_keys_only() -> None:
+    body = {"temperature": 0, "messages": CHAT, "user": "me"}
+    out, _ = fitted(body, OPTIONS)
+    assert out == body
+    assert list(out) == list(body)
+
+
+@pytest.mark.parametrize("key", ["body", "params"])
+def test_the_request_of_a_batch_row_is_fitted_where_it_stands(key: str) -> None:
+    row = {"custom_id": "7", key: {"model": "gpt-4o", "messages": talk(7)}}
+    out, plan = fitted(row, OPTIONS)
+    assert plan.cut
+    assert out["custom_id"] == "7"
+    assert out[key]["messages"] == fitted(talk(7), OPTIONS)[0]
+
+
+def test_other_formats_come_back_as_they_are() -> None:
+    body = {"model": "gpt-4o", "input": talk(3), "instructions": "Be brief."}
+    out, plan = fitted(body, OPTIONS)
+    assert plan.cut
+    assert list(out) == ["model", "input", "instructions"]
+    assert len(out["input"]) < len(body["input"])
+
+
+def fit_rows(data: bytes, options: dict[str, Any] = OPTIONS, *, plans: bool = False) -> Any:
+    rows = list(enumerate(data.splitlines(), start=1))
+    return fit_chunk(Chunk(rows, 0), Job("rows.jsonl", options, wants_plans=plans))
+
+
+def test_every_row_has_its_place() -> None:
+    data = lines_of([CHAT, talk(1), TOO_MUCH]) + b'{"half": \n' + dumped([{"content": "?"}])
+    done = fit_rows(data)
+    first, second, third, fourth, fifth = map(json.loads, done.lines.splitlines())
+    assert first == CHAT
+    assert second == fitted(talk(1), OPTIONS)[0]
+    assert (third["error"]["type"], third["error"]["line"]) == ("ContextOverflowError", 3)
+    assert third["error"]["tokens"] > third["error"]["limit"] == 300
+    assert fourth["error"]["type"] == "InputError"
+    assert fourth["error"]["message"].startswith("rows.jsonl: line 4, column 10: not JSON")
+    assert fifth["error"] == {
+        "type": "MessageError",
+        "message": "message 0: has no role",
+        "line": 5,
+    }
+    assert (done.tally.rows, done.tally.fitted, done.tally.cut) == (5, 2, 1)
+    assert (done.tally.overflowed, done.tally.unreadable) == (1, 2)
+    assert [text.split(":")[1] for text in done.complaints] == [
+        " line 3",
+        " line 4, column 10",
+        " line 5",
+    ]
+
+
+def test_each_row_can_have_its_plan() -> None:
+    done = fit_rows(lines_of([talk(1), TOO_MUCH]) + b"?\n", plans=True)
+    cut, over, unread = map(json.loads, done.plans.splitlines())
+    assert cut == brim.fit(talk(1), **OPTIONS).plan.to_dict()
+    assert over["fits"] is False
+    assert list(unread) == ["error"]
+
+
+def test_a_row_that_is_nested_too_deeply_is_one_error() -> None:
+    deep = b'[{"role": "user", "content": ' + b"[" * 900 + b"]" * 900 + b"}]\n"
+    done = fit_rows(deep * 2 + dumped(CHAT))
+    assert done.tally.rows == 3
+    assert json.loads(done.lines.splitlines()[-1]) == CHAT
+
+
+def test_a_missing_window_is_the_fault_of_the_call_unless_the_row_names_a_model() -> None:
+    with pytest.raises(brim.BudgetError):
+        fit_rows(dumped(CHAT), {})
+    done = fit_rows(dumped({"model": "nobody-knows-me", "messages": CHAT}), {})
+    assert json.loads(done.lines)["error"]["type"] == "BudgetError"
+    assert fit_rows(dumped({"model": "gpt-4o", "messages": CHAT}), {}).tally.fitted == 1
+
+
+def test_a_tokenizer_that_does_not_exist_ends_it() -> None:
+    with pytest.raises(brim.UnknownTokenizerError):
+        fit_rows(dumped(CHAT), {"window": 100, "tokenizer": "no-such-thing.json"})
+
+
+# Many rows
+
+
+def test_chunks_leave_out_blank_lines_and_keep_the_numbers() -> None:
+    data = b'\xef\xbb\xbf\n["a"]\n\n   \n["b"]'
+    assert [chunk.rows for chunk in chunks(source_of(data))] == [[(2, b'["a"]\n'), (5, b'["b"]')]]
+
+
+def test_chunks_are_small_and_can_begin_later() -> None:
+    data = lines_of([str(i)] for i in range(CHUNK_ROWS + 50))
+    assert [len(chunk.rows) for chunk in chunks(source_of(data))] == [CHUNK_ROWS, 50]
+    (late,) = chunks(source_of(data), skip=CHUNK_ROWS + 48)
+    assert late.rows == [(249, b'["248"]\n'), (250, b'["249"]\n')]
+
+
+def test_an_output_with_more_rows_than_the_input_is_not_its_output() -> None:
+    with pytest.raises(brim.InputError, match="has only 1 rows, but the output has 2"):
+        list(chunks(source_of(b"[1]\n"), skip=2))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_rows_come_back_in_order(processes: int) -> None:
+    number = 5 * CHUNK_ROWS + 1
+    data = lines_of(talk(i, 2) for i in range(number))
+    done = list(fit_chunks(chunks(source_of(data)), Job("rows", OPTIONS), processes))
+    assert len(done) == 6
+    out = b"".join(bytes(each.lines) for each in done)
+    asked = [json.loads(line)[-1]["content"] for line in out.splitlines()]
+    assert asked == [f"question {i}" for i in range(number)]
+    tally = Tally()
+    for each in done:
+        tally.add(each.tally)
+    assert (tally.rows, tally.fitted, tally.overflowed) == (number, number, 0)
+
+
+def test_a_wrong_call_is_raised_from_another_process() -> None:
+    data = lines_of(CHAT for _ in range(2 * CHUNK_ROWS))
+    with pytest.raises(brim.BudgetError):
+        list(fit_chunks(chunks(source_of(data)), Job("rows", {}), 2))
+
+
+def test_a_process_that_is_ended_from_outside_is_told_of() -> None:
+    data = lines_of(talk(i, 2) for i in range(20 * CHUNK_ROWS))
+    rows = fit_chunks(chunks(source_of(data)), Job("rows", OPTIONS), 2)
+    next(rows)
+    for process in active_children():
+        process.kill()
+    with pytest.raises(brim.BrimError, match="a process was ended from outside"):
+        list(rows)
+    assert active_children() == []
+
+
+def test_processes_are_gone_when_nobody_wants_more_rows() -> None:
+    data = lines_of(talk(i, 2) for i in range(5 * CHUNK_ROWS))
+    rows = fit_chunks(chunks(source_of(data)), Job("rows", OPTIONS), 2)
+    next(rows)
+    assert len(active_children()) == 2
+    rows.close()
+    assert active_children() == []
+
+
+def test_a_tally_says_what_became_of_the_rows() -> None:
+    tally = Tally(rows=1_000, fitted=900, cut=80, overflowed=60, unreadable=40, before=5, after=4)
+    assert str(tally) == (
+        "1,000 rows: 900 fitted (80 of them cut), 60 could not fit, 40 unreadable; 5 → 4 tokens"
+    )
+    tally.estimated = 1
+    assert str(tally).endswith("; about 5 → 4 tokens")
+
+
+# Going on
+
+
+def test_only_whole_lines_count(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    assert whole_lines(path) == (0, 0)
+    path.write_bytes(b"one\ntwo\nthr")
+    assert whole_lines(path) == (2, 8)
+    assert whole_lines(path, 1) == (1, 4)
+
+
+def test_what_is_half_written_is_cut_off(tmp_path: Path) -> None:
+    out, plans = tmp_path / "out", tmp_path / "plans"
+    out.write_bytes(b"[1]\n[2]\n[3]\n[4")
+    plans.write_bytes(b"{1}\n{2}\n{")
+    assert rewind(out, plans) == Tally(rows=2)
+    assert (out.read_bytes(), plans.read_bytes()) == (b"[1]\n[2]\n", b"{1}\n{2}\n")
+    assert rewind(out, tmp_path / "none") == Tally()
+    assert out.read_bytes() == b""
+
+
+def test_the_errors_of_earlier_rows_are_remembered(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = fit_rows(lines_of([TOO_MUCH, CHAT]) + b"?\n")
+    out.write_bytes(done.lines)
+    assert rewind(out, None) == Tally(rows=3, overflowed=1, unreadable=1)
+
+
+def test_a_source_reads_from_any_stream(tmp_path: Path) -> None:
+    path = tmp_path / "rows"
+    path.write_bytes(gzip.compress(lines_of([CHAT] * 3)))
+    file: IO[bytes]
+    with path.open("rb") as file:
+        source = Source(file)
+        (chunk,) = chunks(source)
+    assert len(chunk.rows) == 3
+    assert chunk.position == path.stat().st_size

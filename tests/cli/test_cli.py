@@ -1,0 +1,580 @@
+"""The command line, as a user meets it: real files, real processes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import brim
+from brim.cli import main
+from tests.support.terminal import shown_on
+
+LONG = "many words in a row, " * 30
+CHAT = [{"role": "user", "content": "hello"}]
+TOO_MUCH = [{"role": "user", "content": LONG * 40}]
+TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
+BRIM = [sys.executable, "-m", "brim.cli"]
+WINDOW = ["--window", "400", "-m", "gpt-4o"]
+
+
+def brim_command(*arguments: object, given: bytes | str | None = None) -> Result:
+    return CliRunner().invoke(main, list(map(str, arguments)), input=given)
+
+
+def talk(number: int = 0, turns: int = 6) -> list[dict[str, str]]:
+    """A chat that is too long for the window, unlike any other."""
+    roles = ("user", "assistant")
+    said = [{"role": roles[i % 2], "content": f"{number}.{i} {LONG}"} for i in range(turns)]
+    return [*said, {"role": "user", "content": f"question {number}"}]
+
+
+def saved(path: Path, value: object) -> Path:
+    path.write_text(json.dumps(value), encoding="utf-8")
+    return path
+
+
+def rows_saved(path: Path, values: Iterable[object]) -> Path:
+    text = "".join(f"{json.dumps(value)}\n" for value in values)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def rows_in(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+# count
+
+
+def test_text_is_counted_exactly_with_the_models_own_vocabulary(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("word " * 4_000, encoding="utf-8")
+    result = brim_command("count", tmp_path / "notes.md", "-m", "gpt-5-mini")
+    assert result.stdout == f"{brim.count('word ' * 4_000, model='gpt-5-mini'):,} tokens, exact\n"
+    assert result.exit_code == 0
+
+
+def test_without_a_model_a_count_is_an_estimate_and_says_with_what() -> None:
+    result = brim_command("count", "-", given="hello world")
+    assert result.stdout == "about 2 tokens (estimated with o200k_base)\n"
+
+
+@pytest.mark.parametrize("tokenizer", ["cl100k_base", "chars/4"])
+def test_a_tokenizer_can_be_named(tokenizer: str) -> None:
+    result = brim_command("count", "-", "--tokenizer", tokenizer, "--json", given="hello world")
+    facts = json.loads(result.stdout)
+    assert facts["tokenizer"] == tokenizer
+    assert facts["tokens"] == brim.count("hello world", tokenizer=tokenizer)
+
+
+@pytest.mark.parametrize(
+    "value", [CHAT, {"model": "gpt-4o", "messages": CHAT}, {"body": {"messages": CHAT}}]
+)
+def test_a_conversation_is_counted_as_one(value: object) -> None:
+    result = brim_command("count", "-", "-m", "gpt-4o", given=json.dumps(value))
+    first, *parts = result.stdout.splitlines()
+    assert first == f"{brim.count(CHAT, model='gpt-4o'):,} tokens, exact"
+    assert [part.split()[0] for part in parts] == ["framing", "user"]
+
+
+def test_the_model_of_a_body_counts_unless_another_is_named() -> None:
+    body = json.dumps({"model": "gpt-4", "messages": CHAT})
+    assert json.loads(brim_command("count", "-", "--json", given=body).stdout)["model"] == "gpt-4"
+    other = brim_command("count", "-", "--json", "-m", "gpt-4o", given=body)
+    assert json.loads(other.stdout)["tokenizer"] == "o200k_base"
+
+
+def test_parts_add_up_and_tools_count(tmp_path: Path) -> None:
+    tools = saved(tmp_path / "tools.json", TOOLS)
+    chat = saved(tmp_path / "chat.json", CHAT)
+    result = brim_command("count", chat, "-m", "gpt-4o", "--tools", tools, "--json")
+    facts = json.loads(result.stdout)
+    assert facts["tokens"] == sum(facts["parts"].values())
+    assert facts["parts"]["tools"] > 0
+    assert facts["exact"] is False
+
+
+@pytest.mark.parametrize("text", ['["just", "a list"]', '{"a": 1}', "[]", "[{", "12", "[" * 99_999])
+def test_json_that_is_no_conversation_is_text(text: str) -> None:
+    facts = json.loads(brim_command("count", "-", "--json", given=text).stdout)
+    assert facts["parts"] == {"text": brim.count(text)}
+
+
+def test_text_can_be_forced() -> None:
+    text = json.dumps(CHAT)
+    facts = json.loads(brim_command("count", "-", "--text", "--json", given=text).stdout)
+    assert facts["parts"] == {"text": brim.count(text)}
+
+
+# fit, one conversation
+
+
+@pytest.mark.parametrize(
+    "value", [talk(), {"user": "me", "messages": talk(), "tools": TOOLS, "max_tokens": 90}]
+)
+def test_a_conversation_comes_back_in_its_shape(tmp_path: Path, value: Any) -> None:
+    result = brim_command("fit", saved(tmp_path / "chat.json", value), *WINDOW)
+    assert result.exit_code == 0
+    out = json.loads(result.stdout)
+    assert type(out) is type(value)
+    request = brim.fit(value, model="gpt-4o", window=400)
+    assert out == (request.messages if isinstance(value, list) else {k: request[k] for k in value})
+    assert result.stderr == f"{request.plan}\n"
+
+
+def test_what_fits_is_not_changed() -> None:
+    result = brim_command("fit", "-", *WINDOW, given=json.dumps(CHAT))
+    assert json.loads(result.stdout) == CHAT
+    assert result.stderr == "8 of 300 tokens; nothing left out\n"
+
+
+def test_lines_stay_lines_and_indented_stays_indented() -> None:
+    flat = brim_command("fit", "-", *WINDOW, given=json.dumps(CHAT))
+    assert flat.stdout == json.dumps(CHAT) + "\n"
+    deep = brim_command("fit", "-", *WINDOW, given=json.dumps(CHAT, indent=4))
+    assert deep.stdout == json.dumps(CHAT, indent=2) + "\n"
+
+
+def test_a_byte_order_mark_is_not_part_of_the_input() -> None:
+    result = brim_command("fit", "-", *WINDOW, given=b"\xef\xbb\xbf" + json.dumps(CHAT).encode())
+    assert json.loads(result.stdout) == CHAT
+
+
+def test_options_reach_the_plan(tmp_path: Path) -> None:
+    chat = saved(tmp_path / "chat.json", talk())
+    plan = tmp_path / "plan.json"
+    numbers = ("--reply", 50, "--keep-recent", 1, "--pin", 0, "--policy", "sliding")
+    result = brim_command("fit", chat, *WINDOW, *numbers, "--plan", plan, "--dry-run")
+    assert result.stdout == ""
+    expected = brim.fit(
+        talk(), model="gpt-4o", window=400, reply=50, keep_recent=1, pins=[0], policy="sliding"
+    )
+    assert json.loads(plan.read_text(encoding="utf-8")) == expected.plan.to_dict()
+    assert expected.plan.decisions[0].fate == "kept"
+
+
+def test_a_strict_templates_rules_can_be_named() -> None:
+    turns = json.dumps([{"role": "user", "content": "a"}, {"role": "user", "content": "b"}])
+    done = brim_command("fit", "-", "--window", 300, "--template", "gemma", given=turns)
+    assert json.loads(done.stdout) == [{"role": "user", "content": "a\n\nb"}]
+    wrong = brim_command("fit", "-", "--window", 300, "--template", "nix", given=turns)
+    assert wrong.exit_code == 2
+    assert "gemma" in wrong.stderr
+
+
+def test_tools_can_stand_in_a_file_of_their_own(tmp_path: Path) -> None:
+    chat = saved(tmp_path / "chat.json", CHAT)
+    plan = tmp_path / "plan.json"
+    for tools in (TOOLS, {"tools": TOOLS}):
+        saved(tmp_path / "tools.json", tools)
+        brim_command("fit", chat, *WINDOW, "--tools", tmp_path / "tools.json", "--plan", plan)
+        before = json.loads(plan.read_text(encoding="utf-8"))["before"]
+        assert before == brim.count(CHAT, model="gpt-4o", tools=TOOLS)
+
+
+def test_explain_shows_a_table_instead_of_the_line() -> None:
+    result = brim_command("fit", "-", *WINDOW, "--explain", given=json.dumps(talk()))
+    assert "message  role" in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("total")
+    assert isinstance(json.loads(result.stdout), list)
+
+
+def test_faults_that_came_in_are_told() -> None:
+    lonely = [*CHAT, {"role": "tool", "tool_call_id": "x", "content": "nobody asked"}]
+    result = brim_command("fit", "-", *WINDOW, given=json.dumps(lonely))
+    assert "warning: message 1: " in result.stderr
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    out.write_text("what was there", encoding="utf-8")
+    refused = brim_command("fit", "-", *WINDOW, "-o", out, given=json.dumps(TOO_MUCH))
+    assert refused.exit_code == 3
+    assert out.read_text(encoding="utf-8") == "what was there"
+    written = brim_command("fit", "-", *WINDOW, "-o", out, given=json.dumps(talk()))
+    assert (written.exit_code, written.stdout) == (0, "")
+    assert json.loads(out.read_text(encoding="utf-8"))[-1] == talk()[-1]
+    assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
+
+
+def test_a_conversation_can_be_fitted_in_its_own_file(tmp_path: Path) -> None:
+    chat = saved(tmp_path / "chat.json", talk())
+    assert brim_command("fit", chat, *WINDOW, "-o", chat).exit_code == 0
+    assert len(json.loads(chat.read_text(encoding="utf-8"))) < len(talk())
+
+
+def test_a_device_is_written_to_and_not_replaced() -> None:
+    result = brim_command("fit", "-", *WINDOW, "-o", os.devnull, given=json.dumps(CHAT))
+    assert result.exit_code == 0
+    assert not Path(os.devnull).is_file()
+
+
+# Exit codes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given", "code", "reason"),
+    [
+        (["fit", "-", *WINDOW], json.dumps(CHAT), 0, "nothing left out"),
+        (["fit", "-", *WINDOW], json.dumps(TOO_MUCH), 3, "Shorten the last message"),
+        (["fit", "no-such-file.json"], "", 2, "'no-such-file.json': No such file"),
+        (["count", "."], "", 2, "'.': Is a directory"),
+        (["fit", "-", *WINDOW], "", 2, "standard input: line 1, column 1: not JSON"),
+        (["fit", "-", *WINDOW], "hello", 2, "standard input: line 1, column 1: not JSON"),
+        (["fit", "-", *WINDOW], "[\n1 2]", 2, "standard input: line 2, column 3: not JSON"),
+        (["fit", "-", *WINDOW], b"\xff\x00", 2, "standard input: line 1: not UTF-8 text"),
+        (["count", "-"], b"fine\n\xff\x00", 2, "standard input: line 2: not UTF-8 text"),
+        (["fit", "-", *WINDOW], '[{"role": "user"}, {}]', 2, "message 1: has no role"),
+        (["fit", "-", *WINDOW], '{"a": 1}', 2, "standard input: a request body has"),
+        (["fit", "-", *WINDOW], "5", 2, "standard input: a conversation is a list"),
+        (["fit", "-"], json.dumps(CHAT), 2, "give --window 8192"),
+        (["fit", "-", "-m", "nobody"], json.dumps(CHAT), 2, "give --window 8192"),
+        (["fit", "-", "--window", "0"], json.dumps(CHAT), 2, "'--window': 0 is not in the range"),
+        (["fit", "-", "--window", "-5"], json.dumps(CHAT), 2, "'--window': -5 is not in"),
+        (["fit", "-", *WINDOW, "--reply", "-1"], json.dumps(CHAT), 2, "'--reply': -1 is not in"),
+        (["fit", "-", *WINDOW, "--policy", "x"], json.dumps(CHAT), 2, "no policy 'x'; there are"),
+        (["fit", "-", *WINDOW, "--pin", "7"], json.dumps(CHAT), 2, "pin 7: there are"),
+        (["fit", "-", *WINDOW, "--tokenizer", "x.json"], json.dumps(CHAT), 2, "x.json cannot be"),
+        (["fit", "-", *WINDOW, "-o", "no/such/folder"], json.dumps(CHAT), 2, "no/such/folder: No"),
+        (["fit", "-", *WINDOW, "-o", "a.gz"], json.dumps(CHAT), 2, "pipe it into gzip"),
+        (["fit", "-", *WINDOW, "-o", "a", "--plan", "a"], json.dumps(CHAT), 2, "the same file"),
+        (["fit", "-", *WINDOW, "--resume"], json.dumps(CHAT), 2, "--resume goes with JSONL"),
+        (["fit", "-", *WINDOW, "--resume", "-o", "a"], json.dumps(CHAT), 2, "--resume goes with"),
+        (["fit", "-", *WINDOW, "--explain"], "[]\n[]\n", 2, "--explain is for one conversation"),
+        (["models", "gpt4o"], "", 2, "gpt4o is not known; near it: gpt-4o"),
+        (["models", "xyzzy"], "", 2, "`brim models` lists"),
+        (["nonsense"], "", 2, "No such command"),
+    ],
+)
+def test_every_end_has_its_code_and_its_reason(
+    arguments: list[str],
+    given: bytes | str,
+    code: int,
+    reason: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = brim_command(*arguments, given=given)
+    assert list(tmp_path.iterdir()) == []
+    assert result.exit_code == code
+    assert reason in result.stderr
+    assert "Traceback" not in result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+
+
+def test_an_overflow_still_gives_the_plan_and_the_table(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    arguments = ("fit", "-", *WINDOW, "--plan", plan, "--explain")
+    result = brim_command(*arguments, given=json.dumps(TOO_MUCH))
+    assert result.exit_code == 3
+    assert "does not fit 300" in result.stderr
+    assert json.loads(plan.read_text(encoding="utf-8"))["fits"] is False
+
+
+def test_a_wrong_file_of_tools_is_the_one_that_is_named(tmp_path: Path) -> None:
+    (tmp_path / "tools.json").write_text("?", encoding="utf-8")
+    chat = saved(tmp_path / "chat.json", CHAT)
+    result = brim_command("fit", chat, *WINDOW, "--tools", tmp_path / "tools.json")
+    assert result.stderr.startswith(f"brim: {tmp_path / 'tools.json'}: line 1, column 1: not JSON")
+    assert result.exit_code == 2
+
+
+# fit, JSONL
+
+
+def test_rows_are_fitted_in_place_and_summed_up(tmp_path: Path) -> None:
+    values = [CHAT, {"id": 7, "messages": talk(7)}, TOO_MUCH, {"no": "messages"}, talk(8)]
+    rows = rows_saved(tmp_path / "rows.jsonl", values)
+    result = brim_command("fit", rows, *WINDOW)
+    out = [json.loads(line) for line in result.stdout.splitlines()]
+    assert result.exit_code == 3
+    assert out[0] == CHAT
+    assert out[1] == {"id": 7, "messages": brim.fit(talk(7), model="gpt-4o", window=400).messages}
+    assert (out[2]["error"]["type"], out[2]["error"]["line"]) == ("ContextOverflowError", 3)
+    assert out[3]["error"]["type"] == "InputError"
+    assert f"{rows}: line 3: " in result.stderr
+    assert f"{rows}: line 4: a request body has" in result.stderr
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("5 rows: 3 fitted (2 of them cut), 1 could not fit, 1 unreadable; ")
+
+
+def test_rows_that_cannot_be_read_end_with_2(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_bytes(b'[{"role": "user", "content": "\xff"}]\n' + json.dumps(CHAT).encode())
+    result = brim_command("fit", rows, *WINDOW)
+    assert result.exit_code == 2
+    assert f"{rows}: line 1: not UTF-8 text (byte 0xff)" in result.stderr
+    assert json.loads(result.stdout.splitlines()[1]) == CHAT
+
+
+def test_many_faults_are_told_of_in_few_lines(tmp_path: Path) -> None:
+    rows = rows_saved(tmp_path / "rows.jsonl", [{"no": i} for i in range(30)])
+    result = brim_command("fit", rows, *WINDOW)
+    assert len(result.stderr.splitlines()) == 12
+    assert "... and 20 more" in result.stderr
+
+
+def test_an_empty_file_of_rows_is_no_fault(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    result = brim_command("fit", rows_saved(tmp_path / "rows.jsonl", []), *WINDOW, "-o", out)
+    assert (result.exit_code, out.read_bytes()) == (0, b"")
+
+
+def test_compressed_rows_and_standard_input_give_the_same(tmp_path: Path) -> None:
+    rows = rows_saved(tmp_path / "rows.jsonl", [talk(i) for i in range(5)])
+    packed = tmp_path / "rows.jsonl.gz"
+    packed.write_bytes(gzip.compress(rows.read_bytes()))
+    plain = brim_command("fit", rows, *WINDOW)
+    assert brim_command("fit", packed, *WINDOW).stdout == plain.stdout
+    assert brim_command("fit", "-", *WINDOW, given=rows.read_bytes()).stdout == plain.stdout
+    assert brim_command("fit", "-", *WINDOW, given=packed.read_bytes()).stdout == plain.stdout
+
+
+def test_each_row_can_have_its_plan(tmp_path: Path) -> None:
+    rows = rows_saved(tmp_path / "rows.jsonl", [talk(1), CHAT])
+    plans = tmp_path / "plans.jsonl"
+    result = brim_command("fit", rows, *WINDOW, "--plan", plans, "--dry-run")
+    assert result.stdout == ""
+    expected = [brim.fit(each, model="gpt-4o", window=400).plan for each in (talk(1), CHAT)]
+    assert rows_in(plans) == [plan.to_dict() for plan in expected]
+
+
+def test_a_wrong_call_leaves_the_output_alone(tmp_path: Path) -> None:
+    rows = rows_saved(tmp_path / "rows.jsonl", [CHAT])
+    out = tmp_path / "out.jsonl"
+    out.write_text("the work of a night\n", encoding="utf-8")
+    assert brim_command("fit", rows, "-o", out).exit_code == 2
+    assert brim_command("fit", rows, *WINDOW, "-o", rows).exit_code == 2
+    assert out.read_text(encoding="utf-8") == "the work of a night\n"
+    assert rows_in(rows) == [CHAT]
+
+
+def test_thousands_of_rows_on_several_cores(tmp_path: Path) -> None:
+    number = 3_000
+    rows = rows_saved(tmp_path / "rows.jsonl", (talk(i, 2) for i in range(number)))
+    out = tmp_path / "out.jsonl"
+    ended = subprocess.run(
+        [*BRIM, "fit", rows, *WINDOW, "-j", "2", "-o", out], capture_output=True, check=False
+    )
+    assert ended.returncode == 0
+    found = rows_in(out)
+    assert [row[-1]["content"] for row in found] == [f"question {i}" for i in range(number)]
+    assert all(brim.count(row, model="gpt-4o") <= 300 for row in found[::100])
+    assert ended.stderr.decode().startswith("3,000 rows: 3,000 fitted")
+
+
+# Interrupted
+
+
+def started(rows: int, out: Path, stdout: int | None = None) -> subprocess.Popen[bytes]:
+    """A run that has been given so many rows, waits for more, and has written some of them."""
+    run = subprocess.Popen(
+        [*BRIM, "fit", "-", *WINDOW, "-j", "2", "-o", str(out), "--plan", f"{out}.plans"],
+        stdin=subprocess.PIPE,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert run.stdin is not None
+    for i in range(rows):
+        run.stdin.write(f"{json.dumps(talk(i, 2))}\n".encode())
+    run.stdin.flush()
+    while not (out.exists() and out.stat().st_size):
+        assert run.poll() is None
+        time.sleep(0.02)
+    return run
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
+    """2,000 rows, and what becomes of them."""
+    folder = tmp_path_factory.mktemp("finished")
+    rows = rows_saved(folder / "rows.jsonl", (talk(i, 2) for i in range(2_000)))
+    out = folder / "out.jsonl"
+    assert brim_command("fit", rows, *WINDOW, "-j", "1", "-o", out).exit_code == 0
+    return rows, out.read_bytes()
+
+
+def test_a_killed_run_is_resumed(tmp_path: Path, finished: tuple[Path, bytes]) -> None:
+    rows, whole = finished
+    out, plans = tmp_path / "out.jsonl", tmp_path / "out.jsonl.plans"
+    run = started(1_800, out)
+    run.kill()
+    run.communicate()
+    before = out.read_bytes()
+    assert 0 < before.count(b"\n") < 2_000
+    out.write_bytes(before + b'[{"role": "us')
+    where = [str(rows), "-o", str(out), "--plan", str(plans)]
+    resume = [*BRIM, "fit", *where, *WINDOW, "--resume"]
+    ended = subprocess.run(resume, capture_output=True, check=False)
+    assert (ended.returncode, out.read_bytes()) == (0, whole)
+    assert plans.read_bytes().count(b"\n") == 2_000
+    assert b"rows that were there)" in ended.stderr
+    again = subprocess.run(resume, capture_output=True, check=False)
+    assert (again.returncode, out.read_bytes()) == (0, whole)
+    assert again.stderr.startswith(b"0 rows: ")
+
+
+def test_ctrl_c_leaves_whole_lines_and_says_how_to_go_on(
+    tmp_path: Path, finished: tuple[Path, bytes]
+) -> None:
+    rows, whole = finished
+    out = tmp_path / "out.jsonl"
+    run = started(1_800, out)
+    os.killpg(run.pid, signal.SIGINT)
+    assert run.stderr is not None
+    said = run.stderr.read().decode()
+    assert run.wait() == 130
+    assert run.stdin is not None
+    run.stdin.close()
+    run.stderr.close()
+    written = out.read_bytes()
+    assert written.endswith(b"\n")
+    lines = written.count(b"\n")
+    how = "the same command with --resume goes on"
+    assert said == f"brim: stopped after {lines:,} rows; {how}\n"
+    assert brim_command("fit", rows, *WINDOW, "-j", 1, "-o", out, "--resume").exit_code == 0
+    assert out.read_bytes() == whole
+
+
+def test_processes_end_with_a_killed_parent(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    run = started(1_800, tmp_path / "out.jsonl", writer)
+    os.close(writer)
+    run.kill()
+    run.communicate()
+    with os.fdopen(reader, "rb") as pipe:
+        assert pipe.read() == b""  # comes to its end when the last process has let go of it
+
+
+def test_resuming_reports_the_errors_of_the_first_part(tmp_path: Path) -> None:
+    rows = rows_saved(tmp_path / "rows.jsonl", [TOO_MUCH, CHAT, CHAT])
+    out = tmp_path / "out.jsonl"
+    brim_command("fit", rows, *WINDOW, "-o", out)
+    first, second, _ = out.read_bytes().splitlines(keepends=True)
+    out.write_bytes(first + second[:5])
+    assert brim_command("fit", rows, *WINDOW, "-o", out, "--resume").exit_code == 3
+    assert len(rows_in(out)) == 3
+
+
+def test_a_resumed_output_must_belong_to_its_input(tmp_path: Path) -> None:
+    rows = rows_saved(tmp_path / "rows.jsonl", [CHAT])
+    out = rows_saved(tmp_path / "out.jsonl", [CHAT] * 3)
+    result = brim_command("fit", rows, *WINDOW, "-o", out, "--resume")
+    assert result.exit_code == 2
+    assert "has only 1 rows, but the output has 3" in result.stderr
+    assert len(rows_in(out)) == 3
+
+
+@pytest.mark.parametrize("command", [["fit", *WINDOW, "-j", "2"], ["count", "--text"], ["models"]])
+def test_a_closed_pipe_ends_it_quietly(command: list[str], finished: tuple[Path, bytes]) -> None:
+    name, *options = command
+    file = [] if name == "models" else [str(finished[0])]
+    reader, writer = os.pipe()
+    os.close(reader)
+    ended = subprocess.run(
+        [*BRIM, name, *file, *options], stdout=writer, stderr=subprocess.PIPE, check=False
+    )
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (141, b"")
+
+
+def test_a_full_disk_is_named() -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("this system has no full disk to try")
+    with full.open("wb") as disk:
+        ended = subprocess.run(
+            [*BRIM, "count", "-"], input=b"hello", stdout=disk, stderr=subprocess.PIPE, check=False
+        )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(b"brim: the output: ")
+
+
+# Terminals
+
+
+def on_terminal(columns: int, *arguments: str) -> str:
+    """What a command shows on a terminal that is its standard error only."""
+    return shown_on(columns, [*BRIM, *arguments], "stderr", stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("columns", [50, 90])
+def test_a_table_is_as_wide_as_the_terminal(tmp_path: Path, columns: int) -> None:
+    chat = saved(tmp_path / "chat.json", talk())
+    shown = on_terminal(columns, "fit", str(chat), *WINDOW, "--explain").splitlines()
+    assert columns - 30 < max(map(len, shown)) <= columns
+
+
+def test_progress_is_shown_on_a_terminal(finished: tuple[Path, bytes]) -> None:
+    shown = on_terminal(80, "fit", str(finished[0]), *WINDOW, "-j", "1")
+    *steps, last = shown.replace("\x1b[K", "").split("\r")[1:-1]
+    assert steps
+    assert all(re.fullmatch(r"[\d,]+ rows, [\d,]+ rows/s, \d+%", step) for step in steps)
+    assert last.startswith("2,000 rows: 2,000 fitted")
+
+
+# models
+
+
+def test_models_are_listed() -> None:
+    lines = brim_command("models").stdout.splitlines()
+    assert lines[0].split()[:5] == ["model", "context", "input", "output", "tokenizer"]
+    (line,) = [line for line in lines if line.startswith("gpt-5-mini ")]
+    assert line.split()[1:5] == ["400,000", "272,000", "128,000", "o200k_base"]
+
+
+def test_models_for_programs() -> None:
+    known = json.loads(brim_command("models", "--json").stdout)
+    assert len(known) > 50
+    numbers = [m[key] for m in known for key in ("context", "largest_input", "largest_output")]
+    assert all(number is None or number > 0 for number in numbers)
+    assert None in numbers
+
+
+def test_one_model_in_detail_says_which_name_was_found() -> None:
+    result = brim_command("models", "openai/gpt-4o-2024-08-06")
+    assert result.stdout.startswith("gpt-4o, found for openai/gpt-4o-2024-08-06\n")
+    assert "context         128,000 tokens" in result.stdout
+    facts = json.loads(brim_command("models", "gpt-4o", "--json").stdout)
+    assert (facts["name"], facts["context"], facts["exact"]) == ("gpt-4o", 128_000, True)
+    assert facts["price"]["input"] > facts["price"]["cached"] > 0
+
+
+# Help
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["count", "-h"], ["fit", "-h"], ["models", "-h"]]
+)
+def test_help_teaches(arguments: list[str]) -> None:
+    result = brim_command(*arguments)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("Usage: brim ")
+    assert result.stdout.count("  brim ") >= 2  # examples
+
+
+def test_version() -> None:
+    assert brim_command("--version").stdout == f"brim {brim.__version__}\n"
+
+
+def test_help_loads_nothing_heavy() -> None:
+    script = (
+        "import sys; from brim.cli import main; main(['--help'], standalone_mode=False); "
+        "heavy = {'tiktoken', 'genai_prices', 'multiprocessing', 'rich', 'splintr'}; "
+        "sys.exit(' '.join(heavy & set(sys.modules)) or 0)"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")

@@ -1,0 +1,325 @@
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import brim
+from brim.fitting.calibration import (
+    DENSITIES,
+    LARGEST,
+    LEAST_DOUBT,
+    NOTHING,
+    RATIOS,
+    STEP,
+    WIDE_STEP,
+    Calibration,
+)
+from brim.fitting.profile import Target
+from brim.messages import Call, Message
+from brim.tokens import counter_for
+from brim.tokens.calibrated import CalibratedCounter, foreign_size
+from brim.tokens.counter import RequestCounter
+from tests.support.strategies import Raw, text
+
+UNKNOWN = "nobody/unheard-of"
+LATIN = "the budget of the parser reads a file, and writes another one. "
+JAPANESE = "日本語の文章は、ここに書かれています。"
+RUSSIAN = "Здесь написан русский текст. "
+
+
+def learned(*ratios: float, estimate: int = 1_000) -> Calibration:
+    """What is known after reports of requests that were counted as `estimate` at first."""
+    known = NOTHING
+    for ratio in ratios:
+        known = known.learn(estimate, 0, round(estimate * ratio), NOTHING)
+    return known
+
+
+def test_before_the_first_report_nothing_is_scaled_and_the_doubt_is_the_first_one() -> None:
+    assert (NOTHING.ratio, NOTHING.density, NOTHING.uncertainty(0.25)) == (1.0, 1.0, 0.25)
+
+
+@pytest.mark.parametrize("true", [0.55, 0.7, 0.9, 1.0, 1.1, 1.3, 2.0, 2.9])
+def test_a_steady_ratio_is_found_at_once_and_never_from_below(true: float) -> None:
+    known = learned(true)
+    assert true - 0.001 <= known.ratio <= true * STEP + 0.001
+    assert learned(*[true] * 20).ratio == known.ratio
+
+
+@pytest.mark.parametrize("true", [0.7, 1.3, 2.0])
+def test_a_ratio_is_found_whether_or_not_the_estimates_already_use_it(true: float) -> None:
+    plain = scaled = NOTHING
+    for _ in range(20):
+        plain = plain.learn(1_000, 0, round(1_000 * true), NOTHING)
+        scaled = scaled.learn(math.ceil(1_000 * scaled.ratio), 0, round(1_000 * true))
+    assert plain.ratio == pytest.approx(true, rel=0.025)
+    assert scaled.ratio == pytest.approx(true, rel=0.025)
+
+
+def test_ratios_move_in_steps() -> None:
+    steps = {learned(1.2 + 0.0005 * n).ratio for n in range(100)}
+    assert len(steps) <= 4
+    for lower, higher in zip(sorted(steps), sorted(steps)[1:], strict=False):
+        assert higher / lower == pytest.approx(STEP, abs=0.001)
+
+
+@pytest.mark.parametrize("odd", [0.0, 0.01, 100.0, -3.0])
+def test_one_odd_report_is_bounded_and_among_many_moves_little(odd: float) -> None:
+    alone = learned(odd).ratio
+    assert RATIOS[0] <= alone <= RATIOS[1] * STEP
+    assert learned(1.2, 1.2, 1.2, odd, 1.2).ratio == pytest.approx(1.2, rel=0.025)
+
+
+def test_old_reports_are_forgotten() -> None:
+    assert learned(*[2.0] * 8, *[1.1] * 8).ratio == pytest.approx(1.1, rel=0.025)
+
+
+def test_the_doubt_shrinks_with_reports_that_agree() -> None:
+    doubts = [learned(*[1.2] * number).uncertainty(0.25) for number in range(5)]
+    assert doubts == [0.25, 0.125, 0.125, LEAST_DOUBT, LEAST_DOUBT]
+    assert learned(1.0, 1.4, 1.0, 1.4).uncertainty(0.25) == pytest.approx(0.2)
+    assert learned(0.5, 3.0, 0.5, 3.0).uncertainty(0.25) == 0.25
+
+
+@given(st.lists(st.floats(0.01, 50), min_size=1, max_size=20), st.floats(0.01, 0.5))
+def test_the_doubt_is_never_more_than_at_first(ratios: list[float], first: float) -> None:
+    assert 0 < learned(*ratios).uncertainty(first) <= max(first, 0.01)
+
+
+def test_a_small_request_says_nothing() -> None:
+    assert learned(3.0, estimate=100) == NOTHING
+
+
+def test_other_scripts_are_learned_apart() -> None:
+    known = NOTHING.learn(3_100, 3_000, 1_000)
+    assert known.ratios == ()
+    assert known.density == pytest.approx(0.3, rel=0.03)
+    assert NOTHING.learn(2_000, 1_000, 1_500) == NOTHING
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**7))
+def test_whatever_is_reported_what_is_believed_stays_within_bounds(
+    estimate: int, foreign: int, true: int
+) -> None:
+    known = NOTHING.learn(estimate, foreign, true)
+    assert RATIOS[0] <= known.ratio <= RATIOS[1] * STEP
+    assert DENSITIES[0] <= known.density <= 1.0
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5_000), st.integers(0, 5_000), st.integers(0, 9_000))),
+    st.one_of(st.none(), st.integers(1, 10**6)),
+    st.lists(st.integers(-(10**6), 10**12)),
+)
+def test_what_was_learned_comes_back_from_json(
+    reports: list[tuple[int, int, int]], window: int | None, missing: list[int]
+) -> None:
+    known = NOTHING.with_window(window)
+    for report in reports:
+        known = known.learn(*report)
+    for tokens in missing:
+        known = known.missing(tokens)
+    assert Calibration.from_dict(json.loads(json.dumps(known.to_dict()))) == known
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        None,
+        {},
+        [],
+        "x",
+        7,
+        {"ratios": None, "densities": 3, "window": "8k"},
+        {"ratios": ["1.2", None, True, math.nan, math.inf, -math.inf, {}], "window": -5},
+        {"ratios": "1.2", "densities": {"a": 1}, "window": True},
+        {"window": 0},
+        {"window": 8_192.0},
+        {"shortfalls": 900},
+        {"shortfalls": [-1, True, False, None, 2.5, "9", 10**400]},
+    ],
+)
+def test_nonsense_is_forgotten(nonsense: Any) -> None:
+    assert Calibration.from_dict(nonsense) == NOTHING
+
+
+def test_numbers_out_of_bounds_are_brought_in() -> None:
+    known = Calibration.from_dict({"ratios": [-1, 99], "densities": [0, 5], "window": 8_192})
+    assert known == Calibration((0.5, 3.0), DENSITIES, 8_192)
+    assert Calibration.from_dict({"ratios": [1.1] * 50}).ratios == (1.1,) * 8
+    assert Calibration.from_dict({"shortfalls": [7] * 50}).shortfalls == (7,) * 8
+
+
+@given(st.lists(st.integers(-(10**6), 10**12), min_size=1, max_size=3))
+def test_a_shortfall_is_met_in_steps_and_never_from_below(missing: list[int]) -> None:
+    known, most = NOTHING, min(max(0, *missing), LARGEST)
+    for tokens in missing:
+        known = known.missing(tokens)
+    assert most <= known.offset <= WIDE_STEP * most + 1
+    assert not most or known.missing(most).offset == known.offset
+
+
+# Counting with it
+
+
+def counter(ratio: float = 1.0, density: float = 1.0) -> CalibratedCounter:
+    plain = counter_for(UNKNOWN)
+    assert isinstance(plain, RequestCounter)
+    return CalibratedCounter(plain, ratio, density, 0.25)
+
+
+@pytest.mark.parametrize("ratio", [0.5, 1.0, 1.3195, 3.0])
+def test_latin_text_is_scaled_up_to_the_next_token(ratio: float) -> None:
+    plain = counter_for(UNKNOWN).text(LATIN)
+    assert counter(ratio).text(LATIN) == math.ceil(ratio * plain)
+    assert counter(ratio).text("") == 0
+
+
+@given(st.text(max_size=200))
+def test_at_first_no_vocabulary_of_bytes_takes_more_than_is_counted_of_other_scripts(
+    given_: str,
+) -> None:
+    foreign = foreign_size([Message("user", words=(given_,))])
+    assert counter().text(given_) >= foreign
+    assert counter().text(given_) <= max(1, len(given_.encode("utf-8", "surrogatepass")) + 1)
+
+
+@given(st.text(max_size=100), st.floats(0.5, 3.0), st.floats(0.2, 1.0))
+def test_a_higher_ratio_or_density_never_counts_less(
+    given_: str, ratio: float, density: float
+) -> None:
+    count = counter(ratio, density).text(given_)
+    assert 0 <= count <= counter(ratio * 1.1, density).text(given_)
+    assert count <= counter(ratio, min(1.0, density * 1.1)).text(given_)
+    assert bool(count) is bool(given_)
+
+
+@pytest.mark.parametrize(
+    ("given_", "bytes_"),
+    [
+        (LATIN, 0),
+        ("naïve café — “quoted” … 5 €", 0),
+        (JAPANESE, 3 * len(JAPANESE)),
+        ("a日b本c", 6),
+        ("🙂", 4),
+    ],
+)
+def test_what_is_not_latin_is_measured_in_bytes(given_: str, bytes_: int) -> None:
+    assert foreign_size([Message("user", words=(given_,))]) == bytes_
+    assert counter(density=0.5).text(given_) <= counter(density=1.0).text(given_)
+
+
+def test_all_texts_of_a_turn_are_looked_at() -> None:
+    turn = Message(
+        "assistant",
+        words=("日",),
+        outputs=("本",),
+        thinking=("語",),
+        calls=(Call("1", "f", '{"a": "日"}'),),
+        extras=("本",),
+    )
+    assert foreign_size([turn]) == 15
+
+
+def test_two_counters_of_one_name_count_alike() -> None:
+    assert counter(1.3).name != counter(1.3 * STEP).name
+    assert counter(1.0, 0.2).name != counter(1.0, 0.2 * STEP).name
+
+
+def test_a_model_with_a_vocabulary_of_its_own_is_not_scaled() -> None:
+    known = learned(1.5)
+    assert not isinstance(Target("gpt-4o").learned(known).counter(), CalibratedCounter)
+    assert isinstance(Target(UNKNOWN).learned(known).counter(), CalibratedCounter)
+
+
+# In a session
+
+
+def answer(tokens: int) -> Raw:
+    return {
+        "choices": [{"message": {"role": "assistant", "content": "ok"}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": tokens, "completion_tokens": 1},
+    }
+
+
+def exchange(chat: brim.Session, words: str, ratio: float) -> brim.Request:
+    chat.user(words)
+    request = chat.request()
+    chat.receive(answer(round(ratio * brim.count(request.messages, model="gpt-4o"))))
+    return request
+
+
+@pytest.mark.parametrize("ratio", [0.7, 1.0, 1.3, 2.0])
+def test_a_session_learns_the_ratio_and_keeps_to_it(ratio: float) -> None:
+    chat = brim.Session(UNKNOWN, window=200_000)
+    for _ in range(12):
+        exchange(chat, LATIN * 40, ratio)
+        assert chat.calibration.ratio == pytest.approx(ratio, rel=0.08)
+
+
+@pytest.mark.parametrize("system", ["", JAPANESE * 20])
+def test_a_system_text_in_another_script_does_not_blur_the_ratio(system: str) -> None:
+    chat = brim.Session(UNKNOWN, window=200_000, system=system)
+    for _ in range(12):
+        exchange(chat, LATIN * 200, 1.3)
+    assert chat.calibration.ratio == pytest.approx(1.3, rel=0.1)
+
+
+def test_a_clipped_output_in_another_script_does_not_blur_the_ratio() -> None:
+    chat = brim.Session(UNKNOWN, window=4_001, reply=1)
+    chat.user("look")
+    for number in range(9):
+        call = {"id": f"c{number}", "function": {"name": "run", "arguments": "{}"}}
+        chat.assistant(None, [call])
+        chat.tool(f"c{number}", JAPANESE * 30 if number == 1 else LATIN * 40)
+        request = chat.request()
+        chat.receive(answer(round(1.2 * brim.count(request.messages, model="gpt-4o"))))
+    assert chat.calibration.ratio == pytest.approx(1.2, rel=0.15)
+
+
+def test_the_system_text_is_counted_anew_when_the_ratio_is() -> None:
+    chat = brim.Session(UNKNOWN, window=8_001, reply=1, system=LATIN * 300)
+    truth = []
+    for number in range(30):
+        chat.user(f"{number} {LATIN * 10}")
+        request = chat.request()
+        true = round(1.24 * brim.count(request.messages, model="gpt-4o"))
+        truth.append(true)
+        chat.receive(answer(true))
+    assert max(truth) <= 8_000
+
+
+def test_after_a_switch_nothing_of_the_first_model_is_used() -> None:
+    chat = brim.Session(UNKNOWN, window=20_000)
+    exchange(chat, LATIN * 40, 2.0)
+    assert chat.calibration.ratio > 1.9
+    chat.switch("nobody/else", window=20_000)
+    assert chat.calibration == NOTHING
+    fresh = brim.Session("nobody/else", window=20_000)
+    for turn in chat.history:
+        fresh.append(turn)
+    assert chat.tokens == fresh.tokens
+
+
+def test_an_answer_to_the_model_before_the_switch_teaches_the_new_one_nothing() -> None:
+    chat = brim.Session(UNKNOWN, window=20_000)
+    chat.user(LATIN * 40)
+    chat.request()
+    chat.switch("nobody/else", window=20_000)
+    chat.receive(answer(5_000))
+    assert chat.calibration == NOTHING
+    assert list(chat.ledger.slots) == [(UNKNOWN, "main")]
+
+
+def test_a_server_that_counts_texts_is_believed() -> None:
+    chat = brim.Session(UNKNOWN, window=20_000)
+    chat.user(text(9))
+    plain = chat.count(LATIN * 40)
+    for _ in range(5):
+        chat.learn_text(LATIN * 40, round(1.5 * plain))
+    assert chat.calibration.ratio == pytest.approx(1.5, rel=0.03)

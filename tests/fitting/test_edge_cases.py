@@ -1,0 +1,323 @@
+"""Conversations as they really come, and the mistakes that designs like this one have made."""
+
+from __future__ import annotations
+
+import copy
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import brim
+from brim.fitting.api import memory
+from tests.fitting.test_promises import pairs_are_whole
+from tests.support.strategies import Raw, history, text
+
+MODEL = "gpt-4o"
+POLICIES = ("steady", "thrift", "rolling", "sliding")
+
+
+def fit(messages: list[Raw], limit: int, policy: str = "steady", **more: Any) -> brim.Request:
+    return brim.fit(messages, model=MODEL, window=limit + 1, reply=1, policy=policy, **more)
+
+
+def roles(request: brim.Request) -> str:
+    return "".join(message["role"][0] for message in request.messages)
+
+
+every_policy = pytest.mark.parametrize("policy", POLICIES)
+
+
+@every_policy
+@pytest.mark.parametrize(
+    ("sketch", "limit"),
+    [
+        ("u20 " + "ccc9 r90 r20 r40 " * 12, 900),  # parallel calls
+        ("s9 s9 d9 u20 " + "a30 u30 " * 20, 600),  # several systems, developer
+        ("u20 " + "a30 u30 " * 20, 600),  # no system
+        ("s9 " + "c9 r90 " * 12, 600),  # no user
+        ("s9 a40 u9 " + "a30 u30 " * 20, 600),  # an assistant's greeting first
+        ("s9 a40 c9 r90 u9 " + "a30 u30 " * 20, 600),  # tools before anybody asked
+        ("s9 u20 u20 a9 a9 u20 u20 " * 4 + "u9", 500),  # turns side by side
+        ("s9 u20 " + "c9 u20 " * 12, 500),  # dangling calls
+        ("s9 u20 " + "c9 r90 " * 9 + "c9", 600),  # a call at the very end
+        ("s9 u20 " + "c9 r90 " * 9 + "cc9 r9", 600),  # a step that waits for a result
+        ("s9 u20 o90 " + "c9 r90 o9 " * 9, 600),  # orphans
+        ("s9 u20 " + "c9 s20 r90 " * 9, 900),  # system turns within steps
+        ("s9 u20 " + "a30 u30 s9 " * 12, 900),
+        ("s9 u20 a2000 u9", 300),  # few messages, one of them huge and old
+        ("s9 u2000 a20 u9", 300),
+        ("s9 u20 c9 r4000", 300),  # one giant output
+    ],
+)
+def test_what_is_cut_is_small_enough_and_valid(sketch: str, limit: int, policy: str) -> None:
+    messages = history(sketch)
+    request = fit(messages, limit, policy)
+    assert brim.count(request.messages, model=MODEL) == request.plan.tokens <= limit
+    assert request.plan.cut
+    assert pairs_are_whole(request.messages)
+    assert [m for m in request.messages if m["role"] in ("system", "developer")] == [
+        m for m in messages if m["role"] in ("system", "developer")
+    ]
+    spoken = [m["role"] for m in request.messages if m["role"] not in ("system", "developer")]
+    if any(message["role"] == "user" for message in messages):
+        assert spoken[0] == "user"
+
+
+@every_policy
+def test_ids_that_come_again_in_later_turns(policy: str) -> None:
+    step = history("c9 r90")
+    messages = history("s9 u20") + [copy.deepcopy(m) for _ in range(20) for m in step]
+    request = fit(messages, 700, policy)
+    assert pairs_are_whole(request.messages)
+    assert request.messages[-1] is messages[-1]
+
+
+@every_policy
+def test_null_and_empty_content(policy: str) -> None:
+    messages = history("s9 u20 " + "c9 r0 a0 u30 " * 20)
+    for message in messages[4::8]:
+        message["content"] = ""
+    request = fit(messages, 400, policy)
+    assert request.plan.tokens <= 400
+
+
+@every_policy
+def test_a_zero_token_budget_is_an_error_of_the_right_type(policy: str) -> None:
+    with pytest.raises(brim.ContextOverflowError) as caught:
+        fit(history("s9 u20 c9 r90"), 0, policy)
+    assert caught.value.limit == 0
+    assert caught.value.tokens > 0
+
+
+@every_policy
+def test_ten_thousand_messages(policy: str) -> None:
+    messages = history("s9 u20 " + "c9 r60 " * 4_998 + "a9 u9")
+    request = fit(messages, 4_000, policy)
+    assert request.plan.tokens <= 4_000
+    assert len(request.plan.decisions) == 10_000
+    assert pairs_are_whole(request.messages)
+
+
+@every_policy
+def test_one_giant_new_turn_is_an_error_and_nothing_else_is_lost_with_it(policy: str) -> None:
+    messages = history("s9 u20 a20 u3000")
+    before = copy.deepcopy(messages)
+    with pytest.raises(brim.ContextOverflowError) as caught:
+        fit(messages, 500, policy)
+    assert max(caught.value.parts, key=caught.value.parts.__getitem__) == "last user"
+    assert messages == before
+
+
+@every_policy
+def test_a_small_window_then_a_larger_one_brings_everything_back(policy: str) -> None:
+    messages = history("s9 u20 " + "c9 r90 " * 20)
+    assert fit(messages, 600, policy).plan.cut
+    whole = fit(messages, 50_000, policy)
+    assert all(a is b for a, b in zip(whole.messages, messages, strict=True))
+
+
+@every_policy
+def test_parts_are_cut_in_their_text_and_keep_their_pictures(policy: str) -> None:
+    picture = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+    messages = history("s9 u20 " + "c9 r90 " * 8)
+    for message in messages[3::2]:
+        message["content"] = [
+            {"type": "text", "text": text(300, 1), "cache": 1},
+            picture,
+            {"type": "text", "text": text(50, 2)},
+        ]
+    size = int(brim.count(messages, model=MODEL))
+    request = fit(messages, size * 2 // 3, policy)
+    assert request.plan.tokens == brim.count(request.messages, model=MODEL)
+    for message in request.messages:
+        if message["role"] == "tool":
+            assert picture in message["content"]
+
+
+@every_policy
+def test_thinking_goes_before_anything_else_but_not_that_of_the_open_step(policy: str) -> None:
+    messages = history("s9 u20 " + "c9 r30 " * 6)
+    for message in messages[2::2]:
+        message["reasoning_content"] = text(100)
+    size = int(brim.count(messages, model=MODEL))
+    request = fit(messages, size - 200, policy)
+    assert not request.plan.drops
+    assert "reasoning_content" not in request.messages[2]
+    assert "reasoning_content" in request.messages[-2]
+
+
+def test_an_unknown_role_and_unknown_fields_pass_through() -> None:
+    messages: list[Raw] = [
+        {"role": "critic", "content": "hm", "weight": 3},
+        {"role": "user", "content": "hi", "cache_control": {"type": "ephemeral"}},
+    ]
+    assert fit(messages, 100).messages == messages
+
+
+def test_tools_are_never_removed_and_count() -> None:
+    tools = [{"type": "function", "function": {"name": "run", "description": text(400)}}]
+    with pytest.raises(brim.ContextOverflowError) as caught:
+        fit(history("u5"), 300, tools=tools)
+    assert max(caught.value.parts, key=caught.value.parts.__getitem__) == "tools"
+    assert fit(history("u5"), 3_000, tools=tools)["tools"] is tools
+
+
+def test_a_call_with_long_arguments_counts() -> None:
+    messages = history("u5 c5 r5")
+    short = brim.count(messages, model=MODEL)
+    messages[1]["tool_calls"][0]["function"]["arguments"] = text(10_000)
+    assert brim.count(messages, model=MODEL) > short + 10_000
+
+
+def test_arguments_given_as_an_object_count_as_json() -> None:
+    messages = history("u5 c5 r5")
+    arguments = {"path": "src/brim", "depth": 3}
+    messages[1]["tool_calls"][0]["function"]["arguments"] = arguments
+    as_object = brim.count(messages, model=MODEL)
+    messages[1]["tool_calls"][0]["function"]["arguments"] = '{"path":"src/brim","depth":3}'
+    assert as_object == brim.count(messages, model=MODEL)
+
+
+def test_two_calls_one_result_then_stop() -> None:
+    messages = [*history("s9 u20 cc9 r9"), {"role": "user", "content": "STOP"}]
+    assert fit(messages, 10_000).messages == messages
+    assert fit(messages, 10_000).plan.warnings == ["message 2: a call without its result"]
+    request = fit(messages, 60)
+    assert request.messages[-1]["content"] == "STOP"
+    assert pairs_are_whole(request.messages)
+
+
+def test_the_plans_line_names_only_what_happened() -> None:
+    messages = history("s9 u20 " + "c5 r500 " * 4)
+    size = int(brim.count(messages, model=MODEL))
+    line = str(fit(messages, size - 300).plan)
+    assert "; clipped " in line
+    assert "dropped" not in line
+    assert "nothing left out" in str(fit(messages, size).plan)
+
+
+def test_a_message_changed_in_place_is_seen() -> None:
+    messages = history("s9 u20 " + "c9 r60 " * 10)
+    fit(messages, 500)
+    messages[3]["content"] = text(40, 99)
+    changed = fit(messages, 500)
+    memory.clear()
+    assert changed.messages == fit(messages, 500).messages
+    messages[2]["tool_calls"][0]["function"]["arguments"] = "{}"
+    assert fit(messages, 500).plan.before < changed.plan.before
+
+
+def test_what_was_given_out_can_be_changed_without_harm() -> None:
+    messages = history("s9 u20 " + "c9 r60 " * 10)
+    first = fit(messages, 500)
+    expected = copy.deepcopy(first.messages)
+    for message in first.messages:
+        if not any(message is given for given in messages):
+            message["content"] = "spoilt"
+    first.messages.clear()
+    assert fit(messages, 500).messages == expected
+
+
+def test_conversations_that_branch_are_told_apart() -> None:
+    trunk = history("s9 u20 " + "c9 r60 " * 10)
+    left, right = [*trunk, *history("u9 a30 u5")], [*trunk, *history("u30 a9 u5")]
+    for branch in (left, right, trunk, right, left):
+        remembered = fit(branch, 500)
+        memory.clear()
+        assert remembered.messages == fit(branch, 500).messages
+
+
+def test_fitting_from_many_threads_gives_what_one_gives() -> None:
+    conversations = [history(f"s9 u{n + 5} " + "c9 r60 " * (8 + n)) for n in range(8)]
+    expected = [fit(messages, 500).messages for messages in conversations]
+    memory.clear()
+    with ThreadPoolExecutor(8) as pool:
+        jobs = [(messages, end) for messages in conversations * 4 for end in (9, len(messages))]
+        found = list(pool.map(lambda job: fit(job[0][: job[1]], 500).messages, jobs))
+    for (messages, end), got in zip(jobs, found, strict=True):
+        if end == len(messages):
+            assert got == expected[conversations.index(messages)]
+
+
+def test_a_priority_that_comes_later_moves_no_earlier_edit() -> None:
+    messages = history("c1! r0! ccc1! r0! r90 r0! u1! c1!+1 r0! " + "u1! " * 15)
+    grown = [fit(messages[:end], 400).messages for end in range(7, len(messages))]
+    for end, sent in zip(range(7, len(messages)), grown, strict=True):
+        memory.clear()
+        assert fit(messages[:end], 400).messages == sent
+
+
+def test_a_clip_says_how_much_is_missing_of_what_came_in() -> None:
+    log = "\n".join(f"row {n} of the log, with some words in it" for n in range(560))
+    messages = history("u5 c1 r1 " + "c1 r1 " * 8)
+    messages[2]["content"] = log
+    request = fit(messages, 2_100, "rolling")
+    said = int(
+        request.messages[2]["content"].split("about ")[1].split(" tokens")[0].replace(",", "")
+    )
+    decision = request.plan.decisions[2]
+    assert said == pytest.approx(decision.before - decision.after, rel=0.1)
+
+
+def test_a_clip_of_a_text_that_is_dense_at_its_ends_still_fills_the_room() -> None:
+    ends = " ".join(f"a{n}" for n in range(400))
+    messages = history("u5 c1 r1")
+    messages[2]["content"] = f"{ends}\n{'=' * 20_000}\n{ends}"
+    limit = int(brim.count(messages, model=MODEL)) - 300
+    assert fit(messages, limit, "sliding").plan.tokens > 0.9 * limit
+
+
+def test_a_shorter_text_is_not_clipped_beyond_itself() -> None:
+    def rows(name: str, number: int) -> str:
+        return "\n".join(f"row {n} of {name} with some words in it" for n in range(number))
+
+    outputs = [rows("one", 250), rows("two", 250), f"{rows('list', 60)}\n{rows('own', 95)}"]
+    outputs += [rows("list", 60), "ok", "ok"]
+    messages = history("u5 " + "c1 r1 " * 6)
+    for place, output in enumerate(outputs):
+        messages[2 + 2 * place]["content"] = output
+    for limit in range(3_900, 4_400, 50):
+        for message in fit(messages, limit).messages:
+            lines = (message["content"] or "").split("\n")
+            assert "about -" not in (message["content"] or "")
+            assert len(lines) == len(set(lines))
+
+
+def test_sliding_lets_the_oldest_go_whatever_tools_they_used() -> None:
+    messages = history("u40 " + "c1 r20 " * 20 + "a700 u5")
+    request = fit(messages, 1_700, "sliding")
+    assert request.messages[-2] is messages[-2]
+    assert request.plan.decisions[-2].fate == "kept"
+
+
+def test_pins_that_come_behind_an_edit_are_pins() -> None:
+    grown = history("u5 " + "a30 u5 " * 60 + "a5! o5 c1 r1")
+    request = fit(grown, 2_000)
+    assert request.plan.cut
+    assert request.plan.decisions[-4].fate == "kept"
+
+
+def test_a_session_is_not_changed_through_what_it_gave_out() -> None:
+    chat = brim.Session(MODEL, window=1_000, reply=1)
+    chat.append({"role": "user", "content": "hello"})
+    chat.request().messages[0]["content"] = "X " * 4_000
+    chat.history[0]["content"] = "Y"
+    assert chat.request().messages == [{"role": "user", "content": "hello"}]
+
+
+def test_notes_count_as_turns() -> None:
+    messages = history("u1 o1 u1 c1 r1")
+    request = fit(messages, 1_000, "sliding", max_turns=4)
+    assert len(request.messages) <= 4
+    again = fit(request.messages, 1_000, "sliding", max_turns=4)
+    assert again.messages == request.messages
+
+
+def test_what_is_equal_but_counts_otherwise_is_not_taken_for_seen() -> None:
+    whole = [{"role": "user", "content": [{"type": "odd", "v": [1] * 60}]}]
+    broken = [{"role": "user", "content": [{"type": "odd", "v": [1.0] * 60}]}]
+    limit = int(brim.count(whole, model=MODEL))
+    assert fit(whole, limit).plan.tokens == limit
+    with pytest.raises(brim.ContextOverflowError):
+        fit(broken, limit)

@@ -1,0 +1,171 @@
+"""What a server's numbers are believed for, and what they cannot move."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brim.fitting import feedback
+from brim.fitting.calibration import NOTHING, REPORTS, Calibration
+from brim.fitting.plan import Plan
+from brim.fitting.planner import Planner
+from brim.fitting.policies import POLICIES
+from brim.fitting.profile import LARGEST_OFFSET, Target
+from brim.messages import Media, Message
+from brim.wire.overflow import Overflow
+
+WINDOW = 8_000
+EXACT = Target("gpt-4o", window=WINDOW, reply=500)
+ESTIMATED = Target("nobody/unheard-of", window=WINDOW, reply=500)
+
+
+def planned(target: Target, *messages: Message) -> tuple[Planner, Plan]:
+    counter = target.counter()
+    planner = Planner(counter, target.budget(counter), POLICIES["steady"])
+    planner.extend(messages)
+    return planner, planner.whole()
+
+
+def words(number: int) -> Message:
+    return Message("user", words=("word " * number,))
+
+
+def refused(overflow: Overflow, target: Target = EXACT, accepted: int = 0) -> Target:
+    """What is known of a target after it refused about 6,000 tokens."""
+    _, plan = planned(target, words(6_000))
+    return feedback.of_refusal(plan, overflow, target, accepted)[0]
+
+
+def reported(target: Target, tokens: int, *messages: Message, accepted: int = 0) -> Calibration:
+    planner, plan = planned(target, *messages)
+    known = target.calibration
+    lesson = feedback.of_report(plan, tokens, planner, target, known, accepted)
+    return known if lesson is None else lesson.calibration
+
+
+# Limits
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        Overflow(5_000, 6_100),
+        Overflow(5_000, None),
+        Overflow(6_500, 6_100, output=500),
+        Overflow(7_000, 8_100, at_least=True),
+        Overflow(5_000, 5_000, at_least=True),
+    ],
+)
+def test_a_limit_that_explains_the_refusal_is_the_window(said: Overflow) -> None:
+    target = refused(said)
+    assert (target.calibration.window, target.ceiling) == (said.limit, None)
+
+
+@pytest.mark.parametrize(
+    ("said", "accepted"),
+    [
+        pytest.param(Overflow(5_000, 6_100, kind="rate"), 0, id="what a key may send in a minute"),
+        pytest.param(Overflow(5_000, 6_100), 5_000, id="less than was answered"),
+        pytest.param(Overflow(5_000, 4_000), 0, id="more than was sent"),
+        pytest.param(Overflow(7_900, None), 0, id="more than we count"),
+        pytest.param(Overflow(900, 1_000), 0, id="of something smaller"),
+        pytest.param(Overflow(7_000, 90_000), 0, id="of something larger"),
+    ],
+)
+def test_any_other_limit_is_only_for_whoever_was_refused(said: Overflow, accepted: int) -> None:
+    target = refused(said, accepted=accepted)
+    assert (target.calibration, target.ceiling) == (NOTHING, said.limit)
+
+
+@given(
+    st.builds(
+        Overflow,
+        st.none() | st.integers(1, 2 * WINDOW),
+        st.none() | st.integers(1, 2 * WINDOW),
+        st.none() | st.integers(1, 2 * WINDOW),
+        st.sampled_from(["window", "rate", "size"]),
+        st.booleans(),
+    ),
+    st.integers(0, WINDOW),
+)
+def test_no_refusal_makes_a_window_of_less_than_was_answered(said: Overflow, most: int) -> None:
+    learned = refused(said, accepted=most).calibration.window
+    assert learned is None or learned > most
+
+
+# Ratios
+
+
+IMAGE = Message("user", words=("look",), media=(Media("image"),))
+UNKNOWN_PART = Message("user", words=("look",), extras=('{"type":"container_upload"}',))
+NAMED = Message("user", words=("look",), extras=("Ada",))
+
+
+@pytest.mark.parametrize("beside", [IMAGE, UNKNOWN_PART])
+@pytest.mark.parametrize("target", [EXACT, ESTIMATED])
+def test_what_cannot_be_read_teaches_nothing(target: Target, beside: Message) -> None:
+    assert reported(target, 7_000, words(5_000), beside) == NOTHING
+
+
+def test_a_name_is_no_reason_not_to_learn() -> None:
+    assert reported(ESTIMATED, 6_000, words(5_000), NAMED).ratio > 1.1
+
+
+@pytest.mark.parametrize("tokens", [3_100, 7_000, 90_000])
+def test_a_report_of_far_more_than_was_sent_teaches_nothing(tokens: int) -> None:
+    assert reported(ESTIMATED, tokens, words(1_000)) == NOTHING
+
+
+# What a server adds
+
+
+def test_what_a_server_adds_to_large_requests_is_left_free() -> None:
+    known = reported(EXACT, 7_200, words(6_000))
+    target = EXACT.learned(known)
+    before, after = (each.budget(each.counter()) for each in (EXACT, target))
+    _, plan = planned(EXACT, words(6_000))
+    missing = 7_200 - plan.tokens
+    assert missing <= known.offset <= 1.25 * missing + 1
+    assert (after.window, after.room) == (before.window, before.room)
+    assert after.limit == before.limit - known.offset
+
+
+def test_a_small_request_says_nothing_about_it() -> None:
+    assert reported(EXACT, 1_400, words(1_000)) == NOTHING
+
+
+def test_what_is_added_is_not_counted_twice_where_estimates_are_scaled() -> None:
+    known = replace(NOTHING, shortfalls=(1_000,))
+    assert ESTIMATED.learned(known).budget(ESTIMATED.counter()) == ESTIMATED.budget(
+        ESTIMATED.counter()
+    )
+
+
+def test_one_odd_report_among_many_adds_nothing() -> None:
+    known = NOTHING
+    for missing in (0, 0, 0, 0, 1_200):
+        known = known.missing(missing)
+    assert known.offset == 0
+    assert known.missing(1_200).offset >= 1_200
+
+
+def test_what_is_added_goes_up_at_once_and_down_with_the_reports() -> None:
+    known = NOTHING.missing(1_200)
+    assert known.offset >= 1_200
+    for _ in range(REPORTS):
+        known = known.missing(-50)
+    assert known.offset == 0
+
+
+@given(st.lists(st.integers(-WINDOW, 10 * WINDOW), max_size=20), st.integers(0, WINDOW))
+def test_however_much_is_reported_most_of_the_room_is_left(extra: list[int], accepted: int) -> None:
+    target = EXACT
+    for tokens in extra:
+        count = 6_000 + tokens
+        target = target.learned(reported(target, max(0, count), words(6_000), accepted=accepted))
+    budget = target.budget(target.counter())
+    assert budget.limit >= (1 - LARGEST_OFFSET) * budget.room
+    assert budget.window - budget.margin >= min(accepted, budget.window)

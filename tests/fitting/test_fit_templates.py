@@ -1,0 +1,39 @@
+"""`fit` under the rules of strict templates: accepted, and still within the limit."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import brim
+from brim.wire.templates import accepts, rules_named
+from tests.support.strategies import Raw, histories, history
+
+NAMES = ("mistral", "mistral-nemo", "gemma", "llama-3", "qwen3.5", "gpt-oss", "phi-3", "strict")
+
+
+@given(histories(), st.sampled_from(NAMES), st.sampled_from((120, 300, 900)))
+def test_what_goes_out_is_accepted_and_fits(messages: list[Raw], name: str, window: int) -> None:
+    try:
+        request = brim.fit(messages, model="gpt-4o", window=window, reply=10, template=name)
+    except brim.ContextOverflowError:
+        return
+    assert accepts(request.messages, rules_named(name)) is None
+    assert brim.count(request.messages, model="gpt-4o") <= request.plan.limit
+
+
+def test_without_a_template_nothing_is_shaped() -> None:
+    messages = history("u5 u5 c5 r5")
+    assert brim.fit(messages, window=500).messages == messages
+
+
+def test_a_template_that_nobody_knows_is_named_with_those_there_are() -> None:
+    with pytest.raises(brim.InputError, match=r"'nix'.*mistral"):
+        brim.fit([], window=500, template="nix")
+
+
+def test_a_template_is_for_chat_messages() -> None:
+    body = {"system": "Be brief.", "messages": [{"role": "user", "content": "hi"}]}
+    with pytest.raises(brim.InputError, match="chat messages"):
+        brim.fit(body, window=500, template="mistral")

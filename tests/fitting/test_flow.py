@@ -1,0 +1,348 @@
+"""The planning generator, driven by hand: the server is a function that counts in its own way."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import brim
+from brim.fitting.flow import ROUNDS, Ask, CountJob, SummaryJob
+from brim.session.session import Session
+from brim.wire.overflow import Overflow
+from tests.support.strategies import Raw, histories, history, policies
+
+UNKNOWN = "nobody/unheard-of"
+Server = Callable[[Mapping[str, Any]], int | None]
+
+
+def estimate(body: Mapping[str, Any]) -> int:
+    """What brim's own counter for an unknown model says, with other scripts at their bytes."""
+    chat = Session(UNKNOWN, window=10**9)
+    total = 3
+    for message in body["messages"]:
+        total += 4 + chat.count(json.dumps(message, ensure_ascii=False))
+    return total
+
+
+def by_bytes(body: Mapping[str, Any]) -> int:
+    return 3 + sum(
+        8 + len(json.dumps(turn, ensure_ascii=False).encode()) // 4 for turn in body["messages"]
+    )
+
+
+def by_gpt(body: Mapping[str, Any]) -> int:
+    return brim.count(body["messages"], model="gpt-4o")
+
+
+def times(share: float) -> Server:
+    def server(body: Mapping[str, Any]) -> int:
+        return math.ceil(share * by_gpt(body))
+
+    return server
+
+
+SERVERS: dict[str, Server] = {
+    "as gpt-4o": by_gpt,
+    "0.7 times": times(0.7),
+    "1.2 times": times(1.2),
+    "by bytes": by_bytes,
+}
+DENSE: dict[str, Server] = {
+    "1.3 times": times(1.3),
+    "2 times": times(2.0),
+    "as estimated": estimate,
+}
+
+servers = st.sampled_from(sorted(SERVERS))
+all_servers = st.sampled_from(sorted(SERVERS | DENSE))
+
+
+class Driven:
+    """Drives a planning and remembers what it asked."""
+
+    def __init__(self, chat: Session, server: Server, ask: Ask, **more: Any) -> None:
+        self.counts: list[tuple[Mapping[str, Any], int | None]] = []
+        self.summaries = 0
+        self.request = self._drive(chat.planning(ask=ask, **more), server)
+
+    def _drive(self, planning: Any, server: Server) -> brim.Request:
+        answer: object = None
+        while True:
+            try:
+                job = planning.send(answer)
+            except StopIteration as done:
+                request: brim.Request = done.value
+                return request
+            if isinstance(job, CountJob):
+                answer = server(job.body)
+                self.counts.append((job.body, answer))
+            else:
+                assert isinstance(job, SummaryJob)
+                self.summaries += 1
+                answer = "NOTES: so it was."
+
+
+def nobody(_body: Mapping[str, Any]) -> int | None:
+    return None
+
+
+def session(turns: list[Raw], window: int, policy: str = "steady", **more: Any) -> Session:
+    chat = Session(UNKNOWN, window=window + 1, reply=1, policy=policy, **more)
+    for turn in turns:
+        chat.append(turn)
+    return chat
+
+
+def appended(turns: list[Raw]) -> list[Raw]:
+    """Those of the turns that a session takes."""
+    chat, taken = Session(UNKNOWN, window=10**9), []
+    for turn in turns:
+        try:
+            chat.append(turn)
+        except brim.MessageError:
+            continue
+        taken.append(turn)
+    return taken
+
+
+windows = st.one_of(st.integers(50, 800), st.integers(400, 6_000))
+
+
+@given(histories(), windows, policies, all_servers)
+def test_asked_always_what_goes_out_fits_by_the_servers_count(
+    turns: list[Raw], window: int, policy: str, name: str
+) -> None:
+    server = (SERVERS | DENSE)[name]
+    chat = session(appended(turns), window, policy)
+    try:
+        driven = Driven(chat, server, "always")
+    except brim.ContextOverflowError:
+        return
+    assert server(driven.request) <= window  # type: ignore[operator]
+    assert driven.request.plan.counted == server(driven.request)
+    assert driven.request.plan.fits
+
+
+@given(histories(), windows, policies, servers)
+def test_asked_near_what_goes_out_fits_where_the_estimate_is_within_its_uncertainty(
+    turns: list[Raw], window: int, policy: str, name: str
+) -> None:
+    server = SERVERS[name]
+    chat = session(appended(turns), window, policy)
+    try:
+        driven = Driven(chat, server, "near")
+    except brim.ContextOverflowError:
+        return
+    assert server(driven.request) <= window  # type: ignore[operator]
+    if driven.request.plan.counted is not None:
+        assert driven.request.plan.counted == server(driven.request)
+
+
+@given(histories(), policies, all_servers, st.integers(0, 40), st.sampled_from(("near", "always")))
+def test_what_fits_whole_by_the_servers_count_is_never_touched(
+    turns: list[Raw], policy: str, name: str, spare: int, ask: Ask
+) -> None:
+    server = (SERVERS | DENSE)[name]
+    turns = appended(turns)
+    whole = session(turns, 10**8, policy).request()
+    window = server(whole)
+    assert window is not None
+    driven = Driven(session(turns, window + spare, policy), server, ask)
+    assert driven.request.messages == whole.messages
+    assert not driven.request.plan.cut
+
+
+@given(histories(), windows, policies, all_servers, st.sampled_from(("near", "always")))
+def test_the_number_of_questions_is_bounded(
+    turns: list[Raw], window: int, policy: str, name: str, ask: Ask
+) -> None:
+    asked = []
+
+    def server(body: Mapping[str, Any]) -> int | None:
+        asked.append(body)
+        return (SERVERS | DENSE)[name](body)
+
+    with suppress(brim.ContextOverflowError):
+        Driven(session(appended(turns), window, policy), server, ask)
+    assert len(asked) <= 1 + ROUNDS
+
+
+@given(histories(), windows, policies, st.sampled_from(("near", "always")))
+def test_without_an_answer_the_estimate_decides(
+    turns: list[Raw], window: int, policy: str, ask: Ask
+) -> None:
+    turns = appended(turns)
+    try:
+        sent = Driven(session(turns, window, policy), nobody, ask).request
+    except brim.ContextOverflowError:
+        with pytest.raises(brim.ContextOverflowError):
+            session(turns, window, policy).request()
+        return
+    plan = sent.plan
+    assert plan.counted is None
+    assert plan.tokens <= plan.budget.room
+    alone = session(turns, window, policy)
+    if not alone.request().plan.cut:
+        assert not plan.cut
+    elif policy in ("rolling", "sliding") and plan.cut:
+        assert sent.messages == alone.request().messages
+
+
+@given(
+    histories(faults=False), st.integers(600, 4_000), st.sampled_from(("steady", "thrift")), servers
+)
+@settings(max_examples=60)
+def test_with_reported_usage_the_prefix_stays_between_edits(
+    turns: list[Raw], window: int, policy: str, name: str
+) -> None:
+    server, chat = SERVERS[name], session([], window, policy)
+    last: list[Raw] = []
+    edition: int | None = None
+    for turn in appended(turns):
+        if turn["role"] == "assistant" and not turn.get("tool_calls"):
+            continue
+        chat.append(turn)
+        if turn["role"] != "user":
+            continue
+        try:
+            request = chat.request()
+        except brim.ContextOverflowError:
+            return
+        if request.plan.edition == edition:
+            assert request.messages[: len(last)] == last
+        last, edition = request.messages, request.plan.edition
+        chat.receive(answer(server(request)))
+        last = [*last, {"role": "assistant", "content": "ok"}]
+
+
+@pytest.mark.parametrize("policy", ["steady", "thrift"])
+@pytest.mark.parametrize("name", sorted(SERVERS))
+@pytest.mark.parametrize("ask", ["off", "near", "always"])
+@pytest.mark.parametrize("reports", [1, 3])
+def test_over_a_long_talk_edits_are_rare_and_nothing_is_too_long(
+    policy: str, name: str, ask: Ask, reports: int
+) -> None:
+    """Also where only some of the answers say what they took."""
+    server, chat = SERVERS[name], session([], 6_000, policy)
+    prefixes, over = 0, 0
+    last: list[Raw] = []
+    chat.user(LATIN * 3)
+    for number in range(120):
+        call = {"id": f"c{number}", "function": {"name": "run", "arguments": '{"n": 1}'}}
+        chat.assistant(None, [call])
+        chat.tool(f"c{number}", f"{number} {LATIN * 12}")
+        request = Driven(chat, server, ask).request
+        over += server(request) > 6_000  # type: ignore[operator]
+        prefixes += request.messages[: len(last)] != last
+        last = request.messages
+        chat.receive(answer(server(request) if number % reports == 0 else None))
+        chat.user(f"and {number}?")
+    assert over == 0
+    said = sum(len(json.dumps(turn)) for turn in chat.history) / 4
+    slack = {"steady": 0.10, "thrift": 0.40}[policy] * 6_000 * 0.6
+    assert prefixes <= 3 + 1.6 * said / slack
+
+
+LATIN = "the budget of the parser reads a file, and writes another one. "
+
+
+def answer(tokens: int | None) -> Raw:
+    message = {"role": "assistant", "content": "ok"}
+    reply: Raw = {"choices": [{"message": message, "finish_reason": "stop"}]}
+    if tokens is not None:
+        reply["usage"] = {"prompt_tokens": tokens, "completion_tokens": 1}
+    return reply
+
+
+def test_far_from_the_limit_nobody_is_asked_unless_always() -> None:
+    chat = session(history("u50 a50 u50"), 50_000)
+    assert Driven(chat, by_gpt, "near").counts == []
+    assert len(Driven(chat, by_gpt, "always").counts) == 1
+    assert Driven(chat, by_gpt, "off").counts == []
+
+
+def test_what_is_exact_is_asked_about_only_on_wish() -> None:
+    chat = Session("gpt-4o", window=2_001, reply=1)
+    for turn in history("u400 a400 u400"):
+        chat.append(turn)
+    assert Driven(chat, nobody, "near").counts == []
+
+
+def test_the_body_that_is_counted_is_the_body_that_goes_out() -> None:
+    chat = session(history("u50 " + "c9 r300 " * 9), 2_000, system="Be brief.")
+    driven = Driven(chat, by_gpt, "always", options={"temperature": 0})
+    body, true = driven.counts[-1]
+    assert dict(body) == dict(driven.request)
+    assert driven.request.plan.counted == driven.request.plan.size == true
+    assert driven.request["temperature"] == 0
+
+
+def test_a_japanese_prompt_that_fits_is_not_refused_for_its_bytes() -> None:
+    chat = session(
+        history("u9 a9 u9"), 3_000, system="日本語の文章は、ここに書かれています。" * 100
+    )
+    driven = Driven(chat, by_gpt, "near")
+    assert not driven.request.plan.cut
+    assert len(driven.request.messages) == 4
+
+
+def test_a_summary_is_asked_for_once_and_what_goes_out_still_fits() -> None:
+    for policy in ("steady", "thrift", "rolling", "sliding"):
+        chat = session(history("u20 " + "a60 u60 " * 40), 2_000, policy, summarize=lambda *_: None)
+        driven = Driven(chat, times(1.2), "near")
+        assert driven.summaries == 1
+        assert "NOTES: so it was." in json.dumps(driven.request.messages)
+        assert times(1.2)(driven.request) <= 2_000  # type: ignore[operator]
+        assert len(driven.counts) <= 2 * (1 + ROUNDS)
+
+
+def test_the_hard_parts_over_the_room_are_refused_with_the_servers_number() -> None:
+    chat = session(history("u900"), 700)
+    with pytest.raises(brim.ContextOverflowError) as caught:
+        Driven(chat, by_gpt, "always")
+    assert caught.value.tokens == by_gpt({"messages": list(chat.history)})
+    assert caught.value.limit == 700
+
+
+@pytest.mark.parametrize("model", ["gpt-4o", UNKNOWN])
+@pytest.mark.parametrize("policy", ["steady", "thrift", "rolling", "sliding"])
+@pytest.mark.parametrize("ask", ["off", "near", "always"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        Overflow(None, None),
+        Overflow(8_000, None),
+        Overflow(None, 9_000),
+        Overflow(8_000, 9_000),
+        Overflow(6_000, 6_500),
+        Overflow(8_000, 100),
+        Overflow(3_000, None),
+        Overflow(None, 9_000, at_least=True),
+    ],
+)
+def test_after_a_refusal_the_next_request_is_smaller(
+    said: Overflow, ask: Ask, policy: str, model: str
+) -> None:
+    chat = Session(model, window=8_000, policy=policy)
+    for turn in history("u20 " + "a60 u60 " * 30):
+        chat.append(turn)
+    sizes = []
+    for _ in range(3):
+        request = Driven(chat, nobody, ask).request
+        sizes.append(by_gpt(request))
+        chat.refused(said)
+    assert sizes[2] < sizes[1] < sizes[0]
+    assert list(chat.history) == history("u20 " + "a60 u60 " * 30)
+
+
+def test_a_refusal_without_a_request_changes_nothing() -> None:
+    chat = session(history("u9"), 1_000)
+    chat.refused(Overflow(10, 10))
+    assert not chat.request().plan.cut

@@ -1,0 +1,145 @@
+"""Messages become units; what is true of a prefix stays true."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import brim
+from brim.errors import InputError
+from brim.fitting.history import ORPHAN, UNANSWERED, History
+from brim.messages import Message
+from brim.tokens import counter_for
+from brim.wire import openai_chat, view
+from tests.support.strategies import Raw, histories, history
+
+
+def grown(messages: list[Raw]) -> History:
+    grown = History(counter_for("gpt-4o"))
+    grown.extend(view({"messages": messages}, openai_chat))
+    grown.group()
+    return grown
+
+
+def units(sketch: str) -> list[list[int]]:
+    h = grown(history(sketch))
+    return [h.members(unit) for unit in range(len(h.units))]
+
+
+@pytest.mark.parametrize(
+    ("sketch", "expected"),
+    [
+        ("u1 a1 u1", [[0], [1], [2]]),
+        ("u1 c1 r1 u1", [[0], [1, 2], [3]]),
+        ("u1 ccc1 r1 r1 r1 a1", [[0], [1, 2, 3, 4], [5]]),
+        ("s1 u1 c1 s1 r1 a1", [[1], [2, 4], [5]]),
+        ("u1 c1 u1", [[0], [1], [2]]),
+        ("o1 u1 o1", [[0], [1], [2]]),
+        ("", []),
+    ],
+)
+def test_a_step_is_a_calling_turn_with_its_results(sketch: str, expected: list[list[int]]) -> None:
+    assert units(sketch) == expected
+
+
+def test_results_come_in_any_order_and_ids_are_used_again() -> None:
+    step = history("cc1 r1 r1")
+    step[1], step[2] = step[2], step[1]
+    h = grown([*history("u1"), *step, *step])
+    assert [h.members(unit) for unit in range(3)] == [[0], [1, 2, 3], [4, 5, 6]]
+    assert not h.faults
+
+
+@pytest.mark.parametrize(
+    ("sketch", "faults"),
+    [
+        ("u1 c1 r1 a1", {}),
+        ("u1 c1", {}),
+        ("u1 cc1 r1", {}),
+        ("u1 cc1 r1 u1", {1: UNANSWERED}),
+        ("u1 c1 u1", {1: UNANSWERED}),
+        ("o1 u1 c1 o1 a1", {0: ORPHAN, 2: UNANSWERED, 3: ORPHAN}),
+    ],
+)
+def test_orphans_and_unanswered_calls_are_faults_once_that_is_certain(
+    sketch: str, faults: dict[int, str]
+) -> None:
+    h = grown(history(sketch))
+    assert {unit: h.units[unit].fault for unit in h.faults} == faults
+
+
+def test_a_second_result_for_the_same_call_is_an_orphan() -> None:
+    messages = history("u1 cc1 r1 r1")
+    h = grown([*messages[:3], messages[2], messages[3]])
+    assert [h.units[unit].fault for unit in h.faults] == [UNANSWERED, ORPHAN, ORPHAN]
+
+
+def test_request_points_are_after_user_turns_and_after_the_last_result() -> None:
+    h = grown(history("s1 u1 cc1 r1 r1 a1 u1 c1"))
+    assert h.points == [(2, 1), (5, 2), (7, 4)]
+
+
+def test_age_counts_the_steps_that_call_tools() -> None:
+    h = grown(history("u1 c1 r1 a1 u1 c1 r1 c1 r1"))
+    assert [h.age(index, len(h.units)) for index in (2, 6, 8)] == [2, 1, 0]
+
+
+def test_every_prefix_has_the_units_of_the_whole() -> None:
+    messages = history("s1 u1 cc1 r1 r1 o1 a1 u1 c1 u1 c1 r1 a1")
+    whole = grown(messages)
+    for end in range(len(messages) + 1):
+        part = grown(messages[:end])
+        assert part.sizes == whole.sizes[: end + 1]
+        assert part.points == [point for point in whole.points if point[0] <= end]
+        assert [unit.start for unit in part.units] == [
+            u.start for u in whole.units if u.start < end
+        ]
+
+
+def grouped(h: History) -> dict[str, Any]:
+    """All that is known of a history once it is grouped."""
+    units = [[getattr(unit, name) for name in unit.__slots__] for unit in h.units]
+    return {name: value for name, value in vars(h).items() if name != "counter"} | {"units": units}
+
+
+@given(histories(), st.lists(st.tuples(st.integers(1, 9), st.booleans()), max_size=12))
+def test_it_does_not_matter_when_a_history_is_grouped(
+    messages: list[Raw], parts: list[tuple[int, bool]]
+) -> None:
+    turns, h, done = view({"messages": messages}, openai_chat), History(counter_for("gpt-4o")), 0
+    for size, is_grouped in parts:
+        h.extend(turns[done : done + size])
+        done += size
+        if is_grouped:
+            h.group()
+    h.extend(turns[done:])
+    h.group()
+    assert grouped(h) == grouped(grown(messages))
+
+
+def test_of_messages_that_cannot_be_counted_nothing_is_taken_in() -> None:
+    h = grown(history("u1 a1"))
+    before = grouped(h)
+    odd: Any = (["no text"],)
+    with pytest.raises(InputError):
+        h.extend([Message("user", ("fine",)), Message("user", odd)])
+    assert grouped(h) == before
+
+
+@pytest.mark.parametrize(
+    ("sketch", "warnings"),
+    [
+        ("s1 u1 a1", []),
+        ("u1 o1", ["message 1: " + ORPHAN]),
+        ("u1 c1 u1", ["message 1: " + UNANSWERED]),
+    ],
+)
+def test_what_is_out_of_place_is_told_of_though_all_of_it_fits(
+    sketch: str, warnings: list[str]
+) -> None:
+    plan = brim.fit(history(sketch), model="gpt-4o").plan
+    assert not plan.cut
+    assert plan.warnings == warnings

@@ -1,0 +1,394 @@
+"""What each policy does, said with the smallest histories that show it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+import brim
+from brim.fitting.draft import Draft
+from brim.fitting.edit_view import Scope
+from brim.fitting.history import History
+from brim.fitting.passes import clip_large, drop_oldest
+from brim.fitting.replay import low_mark, steady_share, thrift_share
+from brim.tokens import counter_for
+from brim.wire import openai_chat, view
+from tests.support.strategies import Raw, history, text
+
+MODEL = "gpt-4o"
+
+
+def fit(messages: list[Raw], limit: int, policy: Any = "steady", **more: Any) -> brim.Request:
+    return brim.fit(messages, model=MODEL, window=limit + 1, reply=1, policy=policy, **more)
+
+
+def size(messages: list[Raw]) -> int:
+    return int(brim.count(messages, model=MODEL))
+
+
+def fates(request: brim.Request) -> str:
+    """The fates of all messages, a letter each: `kkddc`."""
+    return "".join(decision.fate[0] for decision in request.plan.decisions)
+
+
+def output(tokens: int, seed: int = 0) -> str:
+    """An output of exactly so many tokens."""
+    words = text(2 * tokens + 20, seed).replace("error", "thing").replace("failed", "thing").split()
+    count = partial(brim.count, model=MODEL)
+    low, high = 0, len(words)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if count(" ".join(words[:middle])) <= tokens:
+            low = middle
+        else:
+            high = middle - 1
+    body = " ".join(words[:low])
+    while count(body) < tokens:
+        body += " a"
+    assert count(body) == tokens
+    return body
+
+
+def steps(*outputs: str) -> list[Raw]:
+    """A task and one step for each output."""
+    messages = history("s5 u10 " + "c3 r0 " * len(outputs))
+    for place, body in enumerate(outputs):
+        messages[3 + 2 * place]["content"] = body
+    return messages
+
+
+# Marks
+
+
+@pytest.mark.parametrize(
+    ("limit", "share"),
+    [(1_000, 0.90), (8_000, 0.90), (12_000, 0.825), (16_000, 0.75), (200_000, 0.75)],
+)
+def test_the_low_mark_is_high_in_small_windows_and_lower_in_large_ones(
+    limit: int, share: float
+) -> None:
+    assert steady_share(limit) == pytest.approx(share)
+    assert thrift_share(limit) == 0.60
+
+
+def test_no_more_than_half_of_what_can_move_is_cut_at_once() -> None:
+    messages = history("s600 u100")
+    grown = History(counter_for(MODEL))
+    grown.extend(view({"messages": messages}, openai_chat))
+    grown.group()
+    scope = Scope(grown, 1, 2, 3, 1_400, 0)
+    room = 1_400 - size(messages)
+    assert low_mark(scope, thrift_share) == 1_400 - room // 2
+
+
+# steady
+
+
+def test_steady_keeps_the_task_and_leaves_out_the_middle_as_one_gap() -> None:
+    messages = history("s5 u30 " + "c20 r60 " * 40)
+    request = fit(messages, 1_500)
+    drops = request.plan.drops
+    assert len(drops) == 1
+    assert fates(request)[:4] == "kkkk"
+    assert fates(request)[-6:] == "kkkkkk"
+    before, after = drops[0].start, len(messages) - drops[0].stop
+    assert abs(before - after) <= 6, "from the middle of the mass outward"
+
+
+def test_an_edit_ends_close_to_its_mark() -> None:
+    messages = history("s5 u30 " + "c20 r400 " * 40)
+    plan = fit(messages, 4_000).plan
+    assert 0.97 * 3_600 <= plan.tokens <= 3_600
+
+
+def test_steady_first_clips_old_outputs_and_drops_only_where_that_is_not_enough() -> None:
+    messages = history("s5 u10 " + "c5 r900 " * 6)
+    assert size(messages) > 4_000
+    request = fit(messages, 4_000)
+    assert set(fates(request)) == {"k", "c"}
+
+
+def test_the_newest_three_outputs_are_given_up_last() -> None:
+    messages = steps(*(output(300, n) for n in range(20)))
+    assert fates(fit(messages, 4_500))[-6:] == "kkkkkk"
+    assert fates(fit(messages, 4_500))[-8:-6] == "kc"
+
+
+def test_large_newest_outputs_are_not_protected() -> None:
+    messages = history("s5 u10 " + "c5 r60 " * 20 + "c5 r2000 c5 r60 a5 u5")
+    request = fit(messages, 3_000)
+    assert request.plan.decisions[-5].fate == "clipped"
+
+
+def test_a_user_turn_leaves_only_after_the_steps_that_answer_it() -> None:
+    messages = history("s5 u10 " + ("c10 r50 " * 9 + "a10 u20 ") * 6 + "c10 r50")
+    for limit in range(700, 3_000, 150):
+        request = fit(messages, limit)
+        kept = set(request.plan.kept)
+        users = [i for i, m in enumerate(messages) if m["role"] == "user"]
+        for user, following in zip(users, [*users[1:], len(messages)], strict=True):
+            if user not in kept:
+                assert not kept & set(range(user, following))
+
+
+def test_where_two_users_would_meet_a_note_stands_between() -> None:
+    messages = history("s5 " + "u60 a60 " * 30 + "u10")
+    request = fit(messages, 900)
+    notes = [note for note in request.plan.notes if note.role == "assistant"]
+    assert len(notes) == 1
+    place = next(i for i, m in enumerate(request.messages) if m["content"] == notes[0].text)
+    around = [request.messages[i]["role"] for i in (place - 1, place, place + 1)]
+    assert around == ["user", "assistant", "user"]
+    dropped = fates(request).count("d")
+    assert f"{dropped} messages" in notes[0].text
+
+
+def test_elsewhere_the_note_closes_the_turn_before_the_gap_whose_words_stay_whole() -> None:
+    messages = history("s5 u30 " + "c20 r60 " * 40)
+    request = fit(messages, 1_500)
+    (note,) = request.plan.notes
+    assert note.role == "paragraph"
+    place = request.plan.kept.index(note.at)
+    assert request.messages[place]["content"] == messages[note.at]["content"] + "\n\n" + note.text
+
+
+def test_the_last_users_words_are_left_alone_even_by_notes() -> None:
+    messages = history("s5 u200 " + "c20 r60 " * 30)
+    for limit in range(400, 1_500, 50):
+        assert messages[1] in fit(messages, limit).messages
+
+
+def test_lines_that_come_again_later_leave_the_earlier_output() -> None:
+    listing = "\n".join(f"line {n} of a long listing of files" for n in range(60))
+    messages = steps(listing, *(output(150, n) for n in range(8)), listing, *("ok", "ok", "ok"))
+    request = fit(messages, size(messages) - 100)
+    first = request.messages[3]["content"]
+    assert "60 lines repeated later left out" in first
+    assert request.messages[21] is messages[21], "the later one keeps them"
+    assert request.plan.decisions[3].reason == "lines that come again later"
+
+
+def test_a_clip_keeps_the_head_and_the_tail() -> None:
+    body = "\n".join(f"row {n} of the output" for n in range(400))
+    messages = steps(body, *(output(150, n) for n in range(6)))
+    clipped = fit(messages, size(messages) - 1_000).messages[3]["content"]
+    assert clipped.startswith("row 0 ")
+    assert clipped.endswith("row 399 of the output")
+    head, tail = clipped.split("[brim: about ")
+    assert 1.2 < len(head) / len(tail) < 2.0, "six parts of ten from the beginning"
+
+
+def test_the_open_step_is_touched_last_and_cut_to_the_room() -> None:
+    messages = [*history("s5 u10 c5 r100"), *history("cc5 r3000 r20")]
+    request = fit(messages, 1_000)
+    assert fates(request) == "kkddkck"
+    assert 980 <= request.plan.tokens <= 1_000
+
+
+def test_the_first_user_turn_is_given_up_for_the_limit_only() -> None:
+    messages = history("s5 u300 " + "c5 r60 " * 10 + "a5 u300 c5 r200")
+    roomy, tight = fit(messages, 1_600), fit(messages, 1_100)
+    assert roomy.plan.decisions[1].fate == "kept"
+    assert tight.plan.decisions[1].fate == "dropped"
+    assert tight.messages[1] is messages[-3]
+
+
+# rolling
+
+
+def test_rolling_clips_large_outputs_before_it_masks() -> None:
+    messages = steps(output(3_000), *(output(50, n) for n in range(8)))
+    request = fit(messages, size(messages) - 500, "rolling")
+    assert [d.fate for d in request.plan.decisions].count("clipped") == 1
+    assert "m" not in fates(request)
+
+
+def test_rolling_masks_old_outputs_with_age_and_size() -> None:
+    messages = steps(*(output(200, n) for n in range(10)))
+    request = fit(messages, size(messages) - 400, "rolling")
+    assert request.messages[3]["content"] == "[content truncated - 9 steps ago, 200 tokens]"
+    assert request.messages[5]["content"] == "[content truncated - 8 steps ago, 200 tokens]"
+    assert fates(request).startswith("kkkmkmkc")
+    assert set(fates(request)[8:]) == {"k"}
+
+
+def test_a_99_token_output_stays_and_a_100_token_one_may_go() -> None:
+    messages = steps(output(99), output(100, 1), *(output(30, n) for n in range(8)))
+    request = fit(messages, size(messages) - 1, "rolling")
+    assert fates(request)[2:6] == "kkkc"
+    messages = steps(output(99), *(output(100, n) for n in range(1, 10)))
+    more = fit(messages, size(messages) - 200, "rolling")
+    assert fates(more)[2:10] == "kkkmkmkc"
+
+
+@pytest.mark.parametrize(
+    ("body", "spared"),
+    [
+        ("Traceback: ValueError", True),
+        ("the build FAILED", True),
+        ("unable to open", True),
+        ("terrors", True),
+        ("120 passed, 0 errors", False),
+        ("errors: 0, failed=0", False),
+        ("10 errors", True),
+        ("all is well", False),
+    ],
+)
+def test_outputs_that_report_an_error_are_masked_last(body: str, spared: bool) -> None:
+    calm = output(200)
+    messages = steps(f"{body} {calm}", calm, *(["fine"] * 8))
+    request = fit(messages, size(messages) - 150, "rolling")
+    assert (fates(request)[3] == "k") is spared
+
+
+def test_an_error_in_the_middle_of_a_long_output_does_not_count() -> None:
+    lines = ["all quiet here"] * 60
+    lines[30] = "error: hidden"
+    calm = "\n".join(["all quiet there"] * 61)
+    messages = steps("\n".join(lines), calm, *(["fine"] * 8))
+    assert fates(fit(messages, size(messages) - 200, "rolling"))[3] != "k"
+
+
+def test_the_output_whose_mask_would_cross_the_limit_is_clipped_to_the_room() -> None:
+    messages = steps(*(output(400, n) for n in range(10)))
+    plan = fit(messages, size(messages) - 100, "rolling").plan
+    assert plan.decisions[3].fate == "clipped"
+    assert plan.limit - plan.tokens <= 10
+
+
+def test_rolling_drops_the_oldest_when_masks_are_not_enough() -> None:
+    messages = history("s5 u10 " + "c40 r300 " * 30)
+    request = fit(messages, 600, "rolling")
+    assert "kdd" in fates(request)
+    assert fates(request)[1] == "k", "the user turn leaves with the last of its answers"
+    assert fates(request).endswith("kk")
+
+
+def test_the_mask_is_a_template_and_nothing_else_in_it_is_expanded() -> None:
+    messages = steps(*(output(200, n) for n in range(10)))
+    mask = "{age}/{tokens} {x} {{}} $& {0}"
+    request = fit(messages, size(messages) - 400, "rolling", mask=mask)
+    assert request.messages[3]["content"] == "9/200 {x} {{}} $& {0}"
+
+
+def test_a_mask_is_not_masked_again() -> None:
+    messages = steps("[content truncated - 40 steps ago, 900 tokens]", *(["x " * 150] * 9))
+    request = fit(messages, size(messages) - 500, "rolling")
+    assert request.messages[3] is messages[3]
+
+
+def test_ok_is_never_replaced_by_something_longer() -> None:
+    messages = steps(*(["ok"] * 30))
+    request = fit(messages, size(messages) - 30, "rolling")
+    assert not request.plan.edits
+    assert request.plan.drops
+
+
+def test_the_newest_output_a_fatal_error_is_not_masked() -> None:
+    messages = steps(*(output(300, n) for n in range(9)), "fatal: " + output(200))
+    assert fit(messages, 800, "rolling").messages[-1] is messages[-1]
+
+
+# sliding
+
+
+def test_sliding_drops_the_oldest_exchange_step_by_step() -> None:
+    messages = history("s5 u20 c5 r100 c5 r100 a5 u20 c5 r100 a5 u5")
+    for less, expected in [
+        (0, "kkkkkkkkkkkk"),
+        (1, "kkddkkkkkkkk"),
+        (250, "kkddddkkkkkk"),
+        (430, "kddddddkkkkk"),
+        (490, "kddddddkddkk"),
+        (660, "kddddddddddk"),
+    ]:
+        request = fit(messages, size(messages) - less, "sliding")
+        assert fates(request) == expected, less
+        assert not request.plan.notes
+
+
+@pytest.mark.parametrize(
+    ("sketch", "most", "expected"),
+    [
+        ("u5 c5 r5 a5", 2, "kddk"),
+        ("u5 a5 u5 a5 u5", 4, "ddkkk"),
+        ("u5 a5 u5 a5 u5", 1, "ddddk"),
+        ("s5 u5 a5 u5", 9, "kkkk"),
+        ("u5 cc5 r5 r5", 1, "kkkk"),
+    ],
+)
+def test_the_turn_limit_never_splits_a_step_and_never_refuses(
+    sketch: str, most: int, expected: str
+) -> None:
+    request = fit(history(sketch), 5_000, "sliding", max_turns=most)
+    assert fates(request) == expected
+
+
+def test_a_token_budget_cuts_but_never_refuses() -> None:
+    messages = history("s5 " + "u20 a20 " * 10 + "u20")
+    request = fit(messages, 5_000, "sliding", token_budget=200)
+    assert request.plan.tokens <= 200
+    assert fit(messages, 5_000, "sliding", token_budget=5).plan.tokens > 5
+
+
+# Pins, priorities, keep_recent, own passes
+
+
+@pytest.mark.parametrize("policy", ["steady", "thrift", "rolling", "sliding"])
+def test_pins_stay_whole_by_index_and_by_field(policy: str) -> None:
+    messages = history("s5 u10 " + "c5 r100 " * 10 + "c5 r100! " + "c5 r100 " * 10)
+    request = fit(messages, 900, policy, pins=[7])
+    for pinned in (7, 23):
+        assert request.plan.decisions[pinned].fate == "kept"
+        assert request.plan.decisions[pinned - 1].fate != "dropped", "its call stays with it"
+    assert all("_pin" not in message for message in request.messages)
+
+
+def test_pins_alone_can_overflow_and_are_named() -> None:
+    messages = history("s5 u10 a600! u5")
+    with pytest.raises(brim.ContextOverflowError) as caught:
+        fit(messages, 400)
+    assert max(caught.value.parts, key=caught.value.parts.__getitem__) == "pins"
+    assert "npin" in caught.value.advice
+
+
+@pytest.mark.parametrize("policy", ["steady", "rolling", "sliding"])
+def test_lower_priority_goes_first(policy: str) -> None:
+    messages = history("s5 u10 " + "a50+1 u10+1 " * 3 + "a50 u10 " + "a50+1 u10+1 " * 3)
+    request = fit(messages, size(messages) - 40, policy)
+    low = [i for i, m in enumerate(messages) if m["role"] == "assistant" and "_priority" not in m]
+    assert request.plan.decisions[low[0]].fate == "dropped"
+    assert all("_priority" not in message for message in request.messages)
+
+
+@pytest.mark.parametrize("policy", ["steady", "rolling", "sliding"])
+def test_keep_recent_protects_the_last_units(policy: str) -> None:
+    messages = steps(*(output(100, n) for n in range(30)))
+    request = fit(messages, 1_800, policy, keep_recent=8)
+    assert set(fates(request)[-16:]) == {"k"}
+
+
+def test_passes_of_the_users_own() -> None:
+    def drop_greetings(draft: Draft) -> None:
+        for unit in draft.loose():
+            words = draft.history.messages[draft.history.units[unit].start].words
+            if draft.excess > 0 and words == ("hello",):
+                draft.drop(unit, unit + 1, "small talk")
+
+    messages = history("s5 u50 a1 a50 u50 a50 u50")
+    messages[2]["content"] = "hello"
+    request = fit(messages, size(messages) - 1, [drop_greetings])
+    assert request.plan.policy == "custom"
+    assert request.plan.decisions[2].reason == "small talk"
+    with pytest.raises(brim.ContextOverflowError):
+        fit(messages, size(messages) - 90, [drop_greetings])
+    assert fit(messages, size(messages) - 90, [drop_greetings, drop_oldest]).plan.fits
+
+
+def test_a_pass_is_configured_with_partial() -> None:
+    messages = steps(*(output(300, n) for n in range(8)))
+    request = fit(messages, size(messages) - 200, [partial(clip_large, over=50)])
+    assert request.plan.decisions[3].fate == "clipped"
+    assert "50" in request.plan.decisions[3].reason

@@ -1,0 +1,332 @@
+"""The promises, for every input and every policy."""
+
+from __future__ import annotations
+
+import copy
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import brim
+from brim.fitting.api import memory
+from brim.fitting.edit_view import Scope
+from brim.fitting.replay import low_mark, steady_share
+from tests.support.strategies import Raw, histories, limits, policies
+
+MODEL = "gpt-4o"
+
+TOOLS = [{"type": "function", "function": {"name": "run", "parameters": {"type": "object"}}}]
+
+
+def fit(messages: list[Raw], limit: int, policy: str, **more: Any) -> brim.Request:
+    return brim.fit(messages, model=MODEL, window=limit + 1, reply=1, policy=policy, **more)
+
+
+def fitted(messages: list[Raw], limit: int, policy: str, **more: Any) -> brim.Request | None:
+    """The fitted request, or None where the typed error says that nothing more can go."""
+    try:
+        return fit(messages, limit, policy, **more)
+    except brim.ContextOverflowError as error:
+        told = error
+    assert told.plan.tokens == told.tokens > told.limit == limit
+    return None
+
+
+# 1. Never over
+
+
+@given(histories(), limits, policies, st.sampled_from((None, TOOLS)))
+def test_what_is_returned_counts_at_most_the_limit(
+    messages: list[Raw], limit: int, policy: str, tools: Any
+) -> None:
+    request = fitted(messages, limit, policy, tools=tools)
+    if request is not None:
+        assert (
+            brim.count(request.messages, model=MODEL, tools=tools) == request.plan.tokens <= limit
+        )
+
+
+# 2. Always valid
+
+
+def pairs_are_whole(messages: list[Raw]) -> bool:
+    """Every result follows the turn that called it, every call but of the open step has one."""
+    pending: list[str] = []
+    for message in messages:
+        if message["role"] in ("system", "developer"):
+            continue
+        if message["role"] == "tool":
+            if message["tool_call_id"] not in pending:
+                return False
+            pending.remove(message["tool_call_id"])
+            continue
+        if pending:
+            return False
+        pending = [call["id"] for call in message.get("tool_calls") or ()]
+    return True
+
+
+def neighbours(messages: list[Raw]) -> list[tuple[Raw, Raw]]:
+    spoken = [m for m in messages if m["role"] not in ("system", "developer")]
+    return list(pairwise(spoken))
+
+
+@given(histories(marks=False), limits, policies)
+def test_what_was_cut_is_valid(messages: list[Raw], limit: int, policy: str) -> None:
+    request = fitted(messages, limit, policy)
+    if request is None or not request.plan.cut:
+        return
+    out = request.messages
+    assert pairs_are_whole(out)
+    spoken = [m["role"] for m in out if m["role"] not in ("system", "developer")]
+    if "user" in (m["role"] for m in messages):
+        assert spoken[0] == "user"
+
+
+@given(histories(marks=False), limits, policies)
+def test_no_two_users_or_assistants_meet_that_did_not(
+    messages: list[Raw], limit: int, policy: str
+) -> None:
+    request = fitted(messages, limit, policy)
+    if request is None:
+        return
+    spoken = [i for i, m in enumerate(messages) if m["role"] not in ("system", "developer")]
+    place = {index: number for number, index in enumerate(spoken)}
+    kept = [index for index in request.plan.kept if index in place]
+    noted = {note.at for note in request.plan.notes if note.role != "paragraph"}
+    for before, after in pairwise(kept):
+        roles = messages[before]["role"], messages[after]["role"]
+        if roles in (("user", "user"), ("assistant", "assistant")):
+            assert place[after] == place[before] + 1 or after in noted
+    for one, other in neighbours(request.messages):
+        if one["role"] == other["role"] in ("user", "assistant"):
+            assert one in messages or other in messages, "a note makes no new pair"
+
+
+@given(histories(), limits, policies)
+def test_system_text_stays_whole_and_in_order(messages: list[Raw], limit: int, policy: str) -> None:
+    request = fitted(messages, limit, policy)
+    if request is None:
+        return
+    for role in ("system", "developer"):
+        said = [m["content"] for m in messages if m["role"] == role]
+        assert [m["content"] for m in request.messages if m["role"] == role] == said
+
+
+def is_feasible(messages: list[Raw], limit: int) -> bool:
+    """System text, pins, the last user turn and the open step fit as they are."""
+    open_at = len(messages)
+    while open_at and messages[open_at - 1]["role"] in ("tool", "system", "developer"):
+        open_at -= 1
+    users = [i for i, m in enumerate(messages) if m["role"] == "user"]
+    must = {i for i, m in enumerate(messages) if m["role"] in ("system", "developer")}
+    must |= set(users[-1:])
+    if open_at and messages[open_at - 1]["role"] == "assistant":
+        must |= set(range(open_at - 1, len(messages)))
+    return int(brim.count([messages[i] for i in sorted(must)], model=MODEL)) <= limit
+
+
+@given(histories(marks=False), limits, policies)
+def test_what_can_fit_does(messages: list[Raw], limit: int, policy: str) -> None:
+    if is_feasible(messages, limit):
+        assert fit(messages, limit, policy).plan.fits
+
+
+@given(histories(faults=False, marks=False), limits, policies)
+def test_what_can_fit_does_and_keeps_the_last_words(
+    messages: list[Raw], limit: int, policy: str
+) -> None:
+    if not messages or not is_feasible(messages, limit):
+        return
+    request = fit(messages, limit, policy)
+    users = [m for m in messages if m["role"] == "user"]
+    assert all(user in request.messages for user in users[-1:])
+    assert request.messages[-1] == messages[-1]
+
+
+# 3. Nothing happens without need
+
+
+@given(histories(), policies)
+def test_a_conversation_that_fits_comes_back_as_the_same_objects(
+    messages: list[Raw], policy: str
+) -> None:
+    size = brim.count(messages, model=MODEL)
+    request = fit(messages, int(size), policy)
+    assert not request.plan.cut
+    assert len(request.messages) == len(messages)
+    for before, after in zip(messages, request.messages, strict=True):
+        private = any(key.startswith("_") for key in before)
+        assert private or after is before
+        assert after == {key: value for key, value in before.items() if key[0] != "_"}
+
+
+# 4. Deterministic and idempotent
+
+
+@given(histories(), limits, policies)
+def test_the_same_input_gives_the_same_output_remembered_or_not(
+    messages: list[Raw], limit: int, policy: str
+) -> None:
+    first = fitted(messages, limit, policy)
+    memory.clear()
+    second = fitted(copy.deepcopy(messages), limit, policy)
+    assert (first is None) == (second is None)
+    if first is not None and second is not None:
+        assert first.messages == second.messages
+        assert first.plan.to_dict() == second.plan.to_dict()
+
+
+@given(histories(), limits, policies)
+def test_fitting_what_is_fitted_changes_nothing(
+    messages: list[Raw], limit: int, policy: str
+) -> None:
+    request = fitted(messages, limit, policy)
+    if request is not None:
+        again = fit(request.messages, limit, policy)
+        assert all(a is b for a, b in zip(request.messages, again.messages, strict=True))
+
+
+# 5. Cache-stable
+
+
+@settings(max_examples=60)
+@given(histories(marks=False), st.integers(100, 3_000))
+def test_an_edit_falls_only_when_it_is_due(messages: list[Raw], limit: int) -> None:
+    """Until then every request begins with all that the one before it sent."""
+    before: list[Raw] = []
+    edit: tuple[int, int, int] | None = None
+    for end in range(1, len(messages) + 1):
+        if not is_request_point(messages[:end]):
+            continue
+        memory.clear()
+        request = fitted(messages[:end], limit, "steady")
+        if request is None:
+            return
+        if request.messages[: len(before)] != before:
+            said = request.plan.before
+            users = [m["role"] for m in messages[:end]].count("user")
+            if edit is None:
+                assert said > limit
+            elif users > 1 or messages[end - 1]["role"] != "user":
+                # (the first user turn of all makes what stands before it leave)
+                came_in, size, mark = edit
+                slack = limit - mark if size <= mark else limit - size - NOTES
+                assert said - came_in > slack - NOTES * len(request.plan.warnings)
+            edit = said, request.plan.tokens, mark_of(request)
+        before = request.messages
+
+
+NOTES = 60
+"""Room that is kept for a note at a gap, whatever its numbers."""
+
+
+def is_request_point(messages: list[Raw]) -> bool:
+    last = messages[-1]
+    if last["role"] == "user":
+        return True
+    return last["role"] == "tool" and pairs_are_whole([*messages, {"role": "user", "content": "x"}])
+
+
+@settings(max_examples=60)
+@given(histories(faults=False, marks=False), st.integers(300, 3_000))
+def test_the_prefix_changes_no_more_often_than_promised(messages: list[Raw], limit: int) -> None:
+    changes, before = 0, None
+    lowest = limit
+    for end in range(1, len(messages) + 1):
+        if not is_request_point(messages[:end]):
+            continue
+        request = fitted(messages[:end], limit, "steady")
+        if request is None:
+            return
+        if before is not None and request.messages[: len(before)] != before:
+            changes += 1
+        before = request.messages
+        if request.plan.cut:
+            lowest = min(lowest, mark_of(request))
+            if request.plan.tokens > mark_of(request) and not continues(request):
+                return  # an edit that could not reach its mark makes no promise
+    if before is not None and lowest < limit:
+        said = int(brim.count(messages, model=MODEL))
+        assert changes <= 1 + said / (limit - lowest)
+
+
+def mark_of(request: brim.Request) -> int:
+    history = request.plan.history
+    scope = Scope(history, len(history.units), request.plan.length, 3, request.plan.limit, 0)
+    return low_mark(scope, steady_share)
+
+
+def continues(request: brim.Request) -> bool:
+    """Whether the request is an earlier edit with more behind it."""
+    drops = request.plan.drops
+    edited = max([drop.stop for drop in drops] + list(request.plan.edits), default=0)
+    return any(point > edited for point, _ in request.plan.history.points[:-1])
+
+
+# 6. Nothing is lost
+
+
+@given(histories(), limits, policies)
+def test_the_input_is_never_changed(messages: list[Raw], limit: int, policy: str) -> None:
+    before = copy.deepcopy(messages)
+    fitted(messages, limit, policy)
+    assert messages == before
+
+
+# 7. Explained
+
+
+@given(histories(), limits, policies)
+def test_decisions_and_notes_add_up_to_the_difference(
+    messages: list[Raw], limit: int, policy: str
+) -> None:
+    try:
+        plan = fit(messages, limit, policy).plan
+    except brim.ContextOverflowError as error:
+        plan = error.plan
+    decisions = plan.decisions
+    assert [decision.index for decision in decisions] == list(range(len(messages)))
+    assert all(decision.reason for decision in decisions)
+    saved = sum(decision.before - decision.after for decision in decisions)
+    assert plan.before - plan.tokens == saved - sum(note.tokens for note in plan.notes)
+    for decision in decisions:
+        changed = decision.after < decision.before
+        assert changed == (decision.fate in ("clipped", "masked", "dropped"))
+
+
+# 8. Linear: a session is the same fit, continued
+
+
+@given(histories(faults=False, marks=False), limits, policies)
+def test_a_session_sends_what_fit_sends(messages: list[Raw], limit: int, policy: str) -> None:
+    session = brim.Session(MODEL, window=limit + 1, reply=1, policy=policy)
+    for end, message in enumerate(messages, 1):
+        try:
+            session.append(message)
+        except brim.MessageError:
+            return  # stricter than fit: an empty turn
+        request = fitted(messages[:end], limit, policy)
+        if request is None:
+            with pytest.raises(brim.ContextOverflowError):
+                session.request()
+        else:
+            assert session.request().messages == request.messages
+
+
+@given(histories(), limits, policies)
+def test_a_grown_history_is_continued_as_if_it_were_new(
+    messages: list[Raw], limit: int, policy: str
+) -> None:
+    cold = []
+    for end in range(len(messages) + 1):
+        memory.clear()
+        request = fitted(messages[:end], limit, policy)
+        cold.append(request and (request.messages, request.plan.to_dict()))
+    memory.clear()
+    for end in range(len(messages) + 1):
+        request = fitted(messages[:end], limit, policy)
+        assert cold[end] == (request and (request.messages, request.plan.to_dict()))

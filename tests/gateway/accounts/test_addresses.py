@@ -1,0 +1,48 @@
+"""URLs of stores that cannot be used are told of at once, and without the password."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from brim.errors import InputError
+from brim.gateway.accounts import books_at
+from brim.gateway.accounts.addresses import shown
+
+NO_PORTS = [
+    "postgresql://brim:hush@host:99999/db",
+    "postgresql://brim:hush@one:5432,two:65536/db",
+    "postgresql://brim:hush@[::1]:0/db",
+    "postgresql://brim:hush@/db?host=host&port=99999",
+    "redis://:hush@host:99999/0",
+    "valkeys://brim:hush@[::1]:123456789123456789/0",
+]
+CUT = [
+    "postgresql://brim:hush[ss@host/db",
+    "postgresql://brim:12/hush@host/db",
+    "redis://brim:hush[ss@host/0",
+    "redis://brim:12/hush@host/0",
+    "redis://brim:12?hush@host",
+]
+
+
+@pytest.mark.parametrize("address", NO_PORTS)
+def test_a_port_that_is_none_is_named(address: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is no port: they go from 1 to 65535") as refused:
+        books_at(address, tmp_path)
+    assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize("address", CUT)
+def test_a_password_that_cuts_a_url_is_explained_and_not_shown(
+    address: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="%5B") as refused:
+        books_at(address, tmp_path)
+    assert "hush" not in str(refused.value)
+    assert refused.value.__cause__ is None
+
+
+def test_an_address_that_cannot_be_read_is_still_shown_without_its_password(tmp_path: Path) -> None:
+    assert shown("postgresql://brim:hush[ss@host/db", tmp_path) == "postgresql://…"

@@ -1,0 +1,84 @@
+"""Caps as people write them: what could be read in two ways is refused, and told rightly."""
+
+from __future__ import annotations
+
+import pytest
+
+from brim.errors import InputError
+from brim.gateway.accounts.caps import (
+    ALL,
+    Cap,
+    caps_of,
+    caps_text,
+    key_scope,
+    project_scope,
+    scope_parts,
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "cap"),
+    [
+        ("5/day", Cap(5_000_000, "dollars", "day")),
+        ("$1.5 a day", Cap(1_500_000, "dollars", "day")),
+        ("1,000/month", Cap(1_000_000_000, "dollars", "month")),
+        ("$12,345.67", Cap(12_345_670_000)),
+        ("1_000", Cap(1_000_000_000)),
+        ("1,500,000 tokens/day", Cap(1_500_000, "tokens", "day")),
+        ("5M tokens/day", Cap(5_000_000, "tokens", "day")),
+        ("2Mtokens/day", Cap(2_000_000, "tokens", "day")),
+        ("1.5k tokens", Cap(1_500, "tokens")),
+    ],
+)
+def test_a_cap_is_read_as_it_is_meant(words: str, cap: Cap) -> None:
+    assert Cap.parsed(words) == cap
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("1,5/day", "1.5/day"),
+        ("0,50", "0.50"),
+        ("$12,3456/month", "$12.3456/month"),
+        ("1,5M tokens/day", "1.5M tokens/day"),
+        ("1,00,000", "100000"),
+        ("1000,000.50/day", "1000000.50/day"),
+    ],
+)
+def test_a_comma_that_parts_no_thousands_is_refused(words: str, meant: str) -> None:
+    with pytest.raises(InputError) as refused:
+        Cap.parsed(words)
+    assert str(refused.value).endswith(f"did you mean {meant}?")
+    assert Cap.parsed(meant).most > 0, "what is proposed can be taken"
+
+
+@pytest.mark.parametrize(
+    ("words", "tokens", "money"),
+    [
+        ("5M/day", "5M tokens/day", "5000000/day"),
+        ("$2k", "2k tokens", "2000"),
+        ("1.5k dollars per month", "1.5k tokens/month", "1500/month"),
+    ],
+)
+def test_thousands_of_dollars_are_written_out(words: str, tokens: str, money: str) -> None:
+    with pytest.raises(InputError) as refused:
+        Cap.parsed(words)
+    assert f"Did you mean {tokens}? In dollars it is " in str(refused.value)
+    assert Cap.parsed(tokens).unit == "tokens"
+    assert Cap.parsed(money).unit == "dollars"
+    assert Cap.parsed(str(refused.value).split()[-1].removesuffix(".")) == Cap.parsed(money)
+
+
+def test_what_a_store_keeps_of_caps_is_read_back() -> None:
+    caps = (Cap(5), Cap(7, "tokens", "day"), Cap(9, "dollars", "month"))
+    assert caps_of(caps_text(caps)) == caps
+    assert caps_of(None) == ()
+
+
+def test_a_scope_says_whose_it_is() -> None:
+    scopes = (key_scope("k_1"), project_scope("web"), ALL)
+    assert [scope_parts(scope) for scope in scopes] == [
+        ("key", "k_1"),
+        ("project", "web"),
+        (ALL, ""),
+    ]

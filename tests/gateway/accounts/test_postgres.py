@@ -1,0 +1,345 @@
+"""What only books in PostgreSQL have: a schema, a server that goes away, roles and locks."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from itertools import count, permutations
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import asyncpg  # type: ignore[import-untyped]
+import pytest
+
+from brim.errors import BooksAwayError, InputError, StoreError
+from brim.gateway.accounts import books_at
+from brim.gateway.accounts.caps import ALL, Cap, project_scope
+from brim.gateway.accounts.postgres.store import PostgresBooks
+from brim.gateway.accounts.reservations import Full
+from tests.support.accounts.postgres import GUEST, Postgres, fresh, serving, tell
+from tests.support.accounts.reservations import (
+    KEY,
+    LONG,
+    OVER,
+    OWN,
+    SECRET,
+    booked,
+    claim,
+    settled,
+    standing,
+)
+
+pytestmark = pytest.mark.anyio
+
+TOTAL = (OWN, Cap(1_000))
+At = Callable[[str], PostgresBooks]
+_guests = count()
+
+
+@pytest.fixture
+def url(postgres_url: str) -> str:
+    return fresh(postgres_url)
+
+
+@pytest.fixture
+async def books_in() -> AsyncIterator[At]:
+    """Makes books at a URL, and closes them at the end."""
+    async with AsyncExitStack() as stack:
+
+        def made(url: str) -> PostgresBooks:
+            books = PostgresBooks(url)
+            stack.push_async_callback(books.close)
+            return books
+
+        yield made
+
+
+@pytest.fixture
+async def books(books_in: At, url: str) -> PostgresBooks:
+    books = books_in(url)
+    await books.add_key(KEY, SECRET)
+    return books
+
+
+@pytest.fixture
+def server() -> Iterator[Postgres]:
+    """A server that a test may stop."""
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture
+def guest(url: str) -> str:
+    """A URL with a role that needs its password, `s3cret`, and that owns the database."""
+    name = f"{GUEST}{next(_guests)}"
+    parts = urlsplit(url)
+    tell(url, f"CREATE ROLE {name} LOGIN PASSWORD 's3cret'")
+    tell(url, f"ALTER DATABASE {parts.path[1:]} OWNER TO {name}")
+    return url.replace("//brim@", f"//{name}:s3cret@")
+
+
+@asynccontextmanager
+async def locked(url: str, counter: str) -> AsyncIterator[Any]:
+    """A counter that somebody else holds for as long as this lasts."""
+    connection = await asyncpg.connect(url)
+    try:
+        async with connection.transaction():
+            await connection.execute(
+                "INSERT INTO brim.counters VALUES ($1, $2, $3, 0, 0) "
+                "ON CONFLICT (scope, period, unit) DO UPDATE SET spent = counters.spent",
+                *counter.rsplit("/", 2),
+            )
+            yield connection
+    finally:
+        await connection.close()
+
+
+async def waiting(connection: Any, requests: int) -> list[int]:
+    """The processes of the server that wait for somebody, when there are so many."""
+    while True:
+        found = await connection.fetch("SELECT DISTINCT pid FROM pg_locks WHERE NOT granted")
+        if len(found) >= requests:
+            return [line["pid"] for line in found]
+        await asyncio.sleep(0.01)
+
+
+def set_clock(url: str, at: str) -> None:
+    tell(
+        url,
+        "CREATE OR REPLACE FUNCTION brim.clock() RETURNS timestamptz LANGUAGE sql VOLATILE "
+        f"AS $$ SELECT timestamptz '{at}' $$",
+    )
+
+
+# The schema
+
+
+async def test_replicas_that_begin_at_once_make_one_schema(books_in: At, url: str) -> None:
+    await asyncio.gather(*(books_in(url).open() for _ in range(6)))
+    assert tell(url, "SELECT version FROM brim.migrations") == "1"
+
+
+async def test_books_of_a_newer_brim_are_left_alone(books_in: At, url: str) -> None:
+    await books_in(url).open()
+    tell(url, "INSERT INTO brim.migrations VALUES (99)")
+    with pytest.raises(StoreError, match=r"newer brim \(version 99.*upgrade") as refusal:
+        await books_in(url).open()
+    assert not isinstance(refusal.value, BooksAwayError)
+
+
+async def test_a_role_that_may_change_no_schema_can_use_one(
+    books: PostgresBooks, books_in: At, url: str, guest: str
+) -> None:
+    role = urlsplit(guest).username
+    tell(url, f"ALTER DATABASE {urlsplit(url).path[1:]} OWNER TO brim")
+    tell(url, f"GRANT USAGE ON SCHEMA brim TO {role}")
+    tell(url, f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA brim TO {role}")
+    theirs = books_in(guest)
+    assert await theirs.reserve(claim("r1", 10, TOTAL), LONG) is None
+    await theirs.settle([settled("r1", 7)])
+    assert await standing(books) == (7, 0)
+
+
+def test_a_missing_driver_is_named_with_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    for module in ("postgres_books", "postgres_server"):
+        monkeypatch.delitem(sys.modules, f"brim.gateway.accounts.{module}")
+    with pytest.raises(InputError, match=r"pip install 'brim\[postgres\]'"):
+        books_at("postgresql://localhost/brim", tmp_path)
+
+
+# The server
+
+
+async def test_a_server_that_comes_late_is_found(books_in: At, server: Postgres) -> None:
+    server.stop()
+    books = books_in(server.url)
+    with pytest.raises(BooksAwayError, match="is away"):
+        await books.open()
+    with pytest.raises(BooksAwayError):
+        await books.keys()
+    server.start()
+    assert await books.keys() == []
+
+
+async def test_a_restart_of_the_server_loses_nothing(books_in: At, server: Postgres) -> None:
+    books = books_in(server.url)
+    await books.add_key(KEY, SECRET)
+    assert await books.reserve(claim("r1", 10, TOTAL), LONG) is None
+    assert await books.forward("r1", LONG)
+    server.stop()
+    for step in (
+        books.access(SECRET),
+        books.reserve(claim("r2", 10, TOTAL), LONG),
+        books.settle([settled("r1", 7)]),
+        books.sweep(),
+    ):
+        with pytest.raises(BooksAwayError):
+            await step
+    server.start()
+    assert await books.reserve(claim("r2", 10, TOTAL), LONG) is None
+    await books.settle([settled("r1", 7), settled("r2", 8)])
+    assert await standing(books) == (15, 0)
+    assert sorted(await booked(books)) == ["r1", "r2"]
+
+
+async def test_a_claim_whose_connection_broke_can_be_made_again(
+    books: PostgresBooks, url: str
+) -> None:
+    async with locked(url, f"{OWN}/total/dollars") as operator:
+        broken = asyncio.create_task(books.reserve(claim("r1", 10, TOTAL), LONG))
+        [process] = await waiting(operator, 1)
+        await operator.execute("SELECT pg_terminate_backend($1)", process)
+        with pytest.raises(BooksAwayError):
+            await broken
+    assert await books.reserve(claim("r1", 10, TOTAL), LONG) is None
+    assert await standing(books) == (0, 10)
+
+
+async def test_a_claim_that_comes_again_while_the_first_is_at_work_counts_once(
+    books: PostgresBooks, books_in: At, url: str
+) -> None:
+    other = books_in(url)
+    async with locked(url, f"{OWN}/total/dollars") as operator:
+        both = [
+            asyncio.create_task(one.reserve(claim("r1", 10, TOTAL), LONG)) for one in (books, other)
+        ]
+        await waiting(operator, 2)
+    assert await asyncio.gather(*both) == [None, None]
+    assert await standing(books) == (0, 10)
+
+
+async def test_a_server_that_takes_no_writes_is_away_until_it_does(
+    books: PostgresBooks, books_in: At, url: str, postgres_url: str
+) -> None:
+    database = urlsplit(url).path[1:]
+    assert await books.reserve(claim("r1", 10, TOTAL), LONG) is None
+    tell(url, f"ALTER DATABASE {database} SET default_transaction_read_only = on")
+    replica = books_in(url)
+    with pytest.raises(BooksAwayError, match="read-only"):
+        await replica.reserve(claim("r2", 10, TOTAL), LONG)
+    tell(postgres_url, f"ALTER DATABASE {database} RESET ALL")
+    assert await replica.reserve(claim("r2", 10, TOTAL), LONG) is None
+    assert await standing(books) == (0, 20)
+
+
+async def test_a_server_without_a_free_connection_is_away(
+    books_in: At, url: str, guest: str
+) -> None:
+    role = urlsplit(guest).username
+    tell(url, f"ALTER ROLE {role} CONNECTION LIMIT 0")
+    books = books_in(guest)
+    with pytest.raises(BooksAwayError, match="too many connections"):
+        await books.keys()
+    tell(url, f"ALTER ROLE {role} CONNECTION LIMIT 5")
+    assert await books.keys() == []
+
+
+# Passwords
+
+
+async def test_a_wrong_password_is_said_and_not_shown(books_in: At, guest: str) -> None:
+    books = books_in(guest.replace("s3cret", "t0psecret"))
+    with pytest.raises(StoreError, match="password authentication failed") as refusal:
+        await books.open()
+    assert not isinstance(refusal.value, BooksAwayError)
+    for text in (str(refusal.value), repr(books), repr(vars(books))):
+        assert "t0psecret" not in text
+    assert refusal.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://anna:t0p/secret@localhost/brim",
+        "postgresql://anna:t0p#secret@localhost/brim",
+        "postgresql://anna:t0p@secret@localhost/brim",
+        "postgresql://anna:t0p?in=secret@localhost/brim",
+        "postgresql://anna:t0psecret/brim",
+        "postgresql://anna:t0psecret@localhost:port/brim",
+        "postgresql://anna:t0psecret@[localhost/brim",
+        "postgresql://anna:t0psecret@localhost/brim?sslmode=t0psecret",
+        "postgresql://anna:t0psecret@localhost/brim?statement_cache_size=t0psecret",
+    ],
+)
+async def test_a_url_that_cannot_be_read_is_not_shown(url: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        await PostgresBooks(url).open()
+    assert "t0p" not in str(refusal.value)
+    assert "secret" not in str(refusal.value)
+
+
+# Locks and the clock
+
+
+async def test_caps_that_cross_never_wait_in_a_circle(
+    books: PostgresBooks, books_in: At, url: str
+) -> None:
+    project = project_scope(KEY.project)
+    scopes = [(ALL, Cap(10**9)), (OWN, Cap(10**9)), (project, Cap(10**9, "tokens"))]
+    orders = list(permutations(scopes))
+    replicas = [books, books_in(url), books_in(url)]
+
+    async def spend(number: int) -> None:
+        replica, caps = replicas[number % 3], orders[number % 6]
+        ids = [f"{number}-{turn}" for turn in range(8)]
+        for turn, id in enumerate(ids):
+            lease = OVER if turn % 4 == 3 else LONG
+            assert await replica.reserve(claim(id, 10, *caps, tokens=8), lease) is None
+        await asyncio.gather(
+            replica.settle([settled(id, 4, 8) for id in reversed(ids)]), replica.sweep()
+        )
+
+    await asyncio.gather(*(spend(number) for number in range(18)))
+    await books.sweep()
+    assert await standing(books) == (18 * 6 * 4, 0)
+    assert await standing(books, project, "tokens") == (18 * 6 * 8, 0)
+    assert len(await booked(books)) == 18 * 8
+    assert (
+        tell(url, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+        == "0"
+    )
+
+
+async def test_days_are_those_of_utc_on_the_clock_of_the_server(
+    books: PostgresBooks, url: str
+) -> None:
+    daily = (OWN, Cap(10, period="day"))
+    set_clock(url, "2026-12-31 23:59:59+00")
+    assert await books.reserve(claim("old", 10, daily), LONG) is None
+    full = await books.reserve(claim("next", 10, daily), LONG)
+    midnight = datetime(2027, 1, 1, tzinfo=UTC).timestamp()
+    assert full == Full(*daily, spent=0, reserved=10, opens=midnight)
+    set_clock(url, "2027-01-01 00:00:01+00")
+    assert await books.reserve(claim("next", 10, daily), LONG) is None
+    await books.settle([settled("old", 9), settled("next", 8)])
+    rows = await booked(books)
+    assert [rows[id].day for id in ("old", "next")] == ["2026-12-31", "2027-01-01"]
+    assert await standing(books) == (8, 0)
+
+
+async def test_a_cap_that_is_set_late_counts_its_period_on_the_clock_of_the_server(
+    books: PostgresBooks, url: str
+) -> None:
+    for day, cost in (("2026-11-30", 1), ("2026-12-01", 2), ("2026-12-02", 4)):
+        set_clock(url, f"{day} 00:00:00+00")
+        await books.reserve(claim(day, cost), LONG)
+        await books.settle([settled(day, cost)])
+    await books.reserve(claim("runs", 8), LONG)
+    caps = [(OWN, Cap(1_000, period=period)) for period in ("day", "month", "total")]
+    assert await books.reserve(claim("r", 1, *caps), LONG) is None
+    found = [(one.period, one.spent, one.reserved) for one in await books.counters()]
+    assert found == [("2026-12-02", 4, 9), ("2026-12", 6, 9), ("total", 7, 9)]
+
+
+@pytest.mark.parametrize("model", ["gpt\0", "half \ud83d of one", "größer"])
+async def test_a_model_may_have_any_name(books: PostgresBooks, model: str) -> None:
+    assert await books.reserve(claim("r1", 10, TOTAL, model=model), LONG) is None
+    await books.settle([settled("r1", 7)])
+    assert list(await booked(books)) == ["r1"]

@@ -1,0 +1,407 @@
+"""Spend never passes a cap and every request has one row, whatever happens at the same time.
+
+Real stores and real processes; what is counted is compared with what the processes wrote down
+themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as some
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    rule,
+    run_state_machine_as_test,
+)
+
+from brim.errors import BooksAwayError
+from brim.gateway.accounts import books_at
+from brim.gateway.accounts.caps import (
+    Cap,
+    counter_name,
+    key_scope,
+    opens_at,
+    period_name,
+    project_scope,
+)
+from brim.gateway.accounts.keys import Key, hashed
+from brim.gateway.accounts.reservations import Claim, Full, Unknown
+from brim.gateway.accounts.sqlite.store import SqliteBooks
+from brim.gateway.accounts.store import Books
+from tests.gateway.accounts.conftest import Replica, Service
+from tests.support.accounts.histories import overlap, recorded
+from tests.support.accounts.linearizability import Step, order
+from tests.support.accounts.load import Done, Orders, hammered
+from tests.support.accounts.model import Model
+from tests.support.accounts.reservations import (
+    KEY,
+    LONG,
+    OVER,
+    OWN,
+    SECRET,
+    bill,
+    booked,
+    claim,
+    settled,
+    standing,
+)
+
+pytestmark = pytest.mark.anyio
+
+PROCESSES = 16
+CAP = 6_000
+
+
+def total(done: Sequence[Done], step: str) -> int:
+    return sum(one.amount for one in done if one.step == step)
+
+
+def names(done: Sequence[Done], step: str) -> set[str]:
+    return {one.id for one in done if one.step == step}
+
+
+async def ledger_total(books: Books) -> int:
+    return sum(row.bill.micro_dollars for row in (await booked(books)).values())
+
+
+# Many processes
+
+
+async def test_many_processes_spend_up_to_the_cap_and_not_past_it(
+    blank: Books, address: str, tmp_path: Path
+) -> None:
+    await blank.add_key(KEY, SECRET, [Cap(CAP), Cap(CAP * 2, "dollars", "month")])
+    orders = Orders(address, str(tmp_path), PROCESSES, requests=10, at_once=2)
+    done = await asyncio.to_thread(hammered, orders)
+    rows = await booked(blank)
+    spent = total(done, "sent")
+    assert CAP - 100 < spent <= CAP, "the cap was not used up, or it was passed"
+    assert names(done, "full"), "nobody was ever refused"
+    assert total(done, "settled") == await ledger_total(blank) == spent
+    assert {(one.spent, one.reserved) for one in await blank.counters()} == {(spent, 0)}
+    assert set(rows) == names(done, "reserved")
+    assert {row.state for row in rows.values()} == {"settled"}
+
+
+async def test_what_processes_leave_behind_that_are_killed_is_recovered_after_a_lease(
+    blank: Books, address: str, tmp_path: Path
+) -> None:
+    lease = 1.0
+    cap = 10**9  # nobody comes to the end of it
+    await blank.add_key(KEY, SECRET, [Cap(cap)])
+    orders = Orders(
+        *(address, str(tmp_path), PROCESSES), requests=9_999, at_once=3, lease=lease, lives=0.8
+    )
+    done = await asyncio.to_thread(hammered, orders)
+    assert names(done, "reserved") - names(done, "settled"), "nobody was killed in the middle"
+    await until_nothing_is_reserved(blank, lease)
+    rows = await booked(blank)
+    assert await standing(blank) == (await ledger_total(blank), 0)
+    assert names(done, "reserved") <= set(rows)
+    states = {id: row.state for id, row in rows.items()}
+    assert {states[id] for id in names(done, "settled")} == {"settled"}
+    assert {states[id] for id in names(done, "sent")} <= {"settled", "presumed"}
+    came_to = {one.id: one.amount for one in done if one.step == "sent"}
+    assert all(rows[id].bill.micro_dollars >= amount for id, amount in came_to.items())
+    await the_whole_rest_can_be_spent(blank, cap)
+
+
+async def until_nothing_is_reserved(books: Books, lease: float) -> None:
+    async with asyncio.timeout(lease + 10):
+        while (await standing(books))[1]:
+            await asyncio.sleep(0.05)
+            await books.sweep()
+
+
+async def the_whole_rest_can_be_spent(books: Books, cap: int) -> None:
+    spent, _ = await standing(books)
+    assert spent < cap, "there is no rest to look for"
+    rest = cap - spent
+    assert isinstance(await books.reserve(claim("more", rest + 1, (OWN, Cap(cap))), LONG), Full)
+    assert await books.reserve(claim("rest", rest, (OWN, Cap(cap))), LONG) is None
+
+
+async def test_settlements_that_come_twice_and_in_any_order_count_once(replica: Replica) -> None:
+    both = [replica(), replica()]
+    await both[0].add_key(KEY, SECRET)
+    chance = random.Random(5)
+    ids = [f"r{number}" for number in range(60)]
+    for number, id in enumerate(ids):
+        assert await both[0].reserve(claim(id, 100, (OWN, Cap(CAP))), LONG) is None
+        # A third of them is late: charged in full by the time that they are settled.
+        assert await both[0].forward(id, LONG if number % 3 else OVER)
+    await both[1].sweep()
+    came_to = {id: chance.randint(1, 100) for id in ids}
+    asked = [settled(id, amount) for id, amount in came_to.items()] * 3
+    chance.shuffle(asked)
+    parts = [asked[begin : begin + 9] for begin in range(0, len(asked), 9)]
+    await asyncio.gather(*(both[index % 2].settle(part) for index, part in enumerate(parts)))
+    assert await standing(both[0]) == (sum(came_to.values()), 0)
+    rows = await booked(both[0])
+    assert {id: row.bill for id, row in rows.items()} == {
+        id: bill(amount) for id, amount in came_to.items()
+    }
+
+
+# A server that goes and comes back
+
+
+async def test_a_server_that_goes_away_and_comes_back_in_the_middle_loses_nothing(
+    service: Service, tmp_path: Path
+) -> None:
+    books = books_at(service.url, tmp_path)
+    cap = 5 * CAP  # so that there is something left to do after each time
+    await books.add_key(KEY, SECRET, [Cap(cap)])
+    orders = Orders(service.url, str(tmp_path), 4, requests=180, at_once=2, waits=True)
+    hammering = asyncio.create_task(asyncio.to_thread(hammered, orders))
+    for _ in range(2):
+        await until_more_is_spent(books)
+        await asyncio.to_thread(service.stop)
+        with pytest.raises(BooksAwayError):
+            await books.reserve(claim("away", 1, (OWN, Cap(cap))), LONG)
+        await asyncio.to_thread(service.start)
+    done = await hammering
+    spent = total(done, "sent")
+    assert cap - 100 < spent <= cap
+    assert await standing(books) == (spent, 0)
+    assert await ledger_total(books) == spent == total(done, "settled")
+    assert set(await booked(books)) == names(done, "reserved")
+    await books.close()
+
+
+async def until_more_is_spent(books: Books) -> None:
+    before = None
+    async with asyncio.timeout(20):
+        while before is None or await standing(books) <= before:
+            before = before or await standing(books)
+            await asyncio.sleep(0.01)
+
+
+async def test_books_whose_server_comes_after_them_refuse_until_it_is_there(
+    service: Service, tmp_path: Path
+) -> None:
+    await asyncio.to_thread(service.stop)
+    books = books_at(service.url, tmp_path)
+    for _ in range(2):
+        with pytest.raises(BooksAwayError):
+            await books.open()
+        with pytest.raises(BooksAwayError):
+            await books.reserve(claim("r", 1, (OWN, Cap(CAP))), LONG)
+    await asyncio.to_thread(service.start)
+    await books.add_key(KEY, SECRET)
+    assert await books.reserve(claim("r", 1, (OWN, Cap(CAP))), LONG) is None
+    assert await standing(books) == (0, 1)
+    await books.close()
+
+
+# Whatever is asked for: the same as a plain model
+
+
+# Looking for the shortest failure would take minutes on a real store.
+STEPS = settings(max_examples=60, stateful_step_count=40, phases=[Phase.generate])
+
+
+class Steps(RuleBasedStateMachine):
+    """Any steps on two views of the same books, beside a plain model of them.
+
+    A lease runs for ever or is over at once, so that no clock decides.
+    """
+
+    both: tuple[Books, Books]
+    runner: asyncio.Runner
+    numbers = count()
+
+    ids = some.sampled_from("abcdef")
+    views = some.sampled_from([0, 1])
+    amounts = some.integers(0, 20)
+    rarely = some.sampled_from([False, False, False, True])
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = next(self.numbers)
+        self.model = Model()
+        self.scopes: set[str] = set()
+        self.key = self.new_key()
+
+    def new_key(self) -> Key:
+        key = Key(f"k_{next(self.numbers)}", f"name-{self.number}", f"project-{self.number}")
+        self.runner.run(self.both[0].add_key(key, hashed(key.id)))
+        self.model.keys.add(key.id)
+        own, shared = key_scope(key.id), project_scope(key.project)
+        self.caps = [
+            (own, Cap(30)),
+            (own, Cap(200, "tokens")),
+            (shared, Cap(24)),
+            (shared, Cap(22)),
+        ]
+        self.scopes |= {own, shared}
+        return key
+
+    def name(self, id: str) -> str:
+        return f"{self.number}-{id}"
+
+    @rule(
+        id=ids,
+        view=views,
+        cost=amounts,
+        which=some.sets(some.integers(0, 3)),
+        is_forwarded=some.booleans(),
+        is_over=rarely,
+    )
+    def reserve(
+        self, id: str, view: int, cost: int, which: set[int], is_forwarded: bool, is_over: bool
+    ) -> None:
+        caps = [self.caps[index] for index in sorted(which)]
+        asked = claim(
+            self.name(id), cost, *caps, tokens=cost * 9, key=self.key, is_forwarded=is_forwarded
+        )
+        found = self.runner.run(self.both[view].reserve(asked, OVER if is_over else LONG))
+        assert found == self.model.reserve(asked, is_over=is_over)
+
+    @rule(id=ids, view=views, is_over=some.booleans())
+    def forward(self, id: str, view: int, is_over: bool) -> None:
+        name = self.name(id)
+        found = self.runner.run(self.both[view].forward(name, OVER if is_over else LONG))
+        assert found == self.model.forward(name, is_over=is_over)
+
+    @rule(ids=some.lists(ids, max_size=3), view=views)
+    def renew(self, ids: list[str], view: int) -> None:
+        self.runner.run(self.both[view].renew([self.name(id) for id in ids], LONG))
+
+    @rule(came_to=some.lists(some.tuples(ids, amounts), max_size=4), view=views)
+    def settle(self, came_to: list[tuple[str, int]], view: int) -> None:
+        asked = [settled(self.name(id), cost, cost * 8) for id, cost in came_to]
+        self.runner.run(self.both[view].settle(asked))
+        for settlement in asked:
+            self.model.settle(settlement)
+
+    @rule(id=ids, view=views)
+    def renew_the_key(self, id: str, view: int) -> None:
+        """The old one claims nothing from now on; what it claimed before goes on."""
+        books, old = self.both[view], self.key
+        self.runner.run(books.revoke(old.name))
+        self.model.keys.remove(old.id)
+        asked = claim(self.name(id), key=old)
+        assert self.runner.run(books.reserve(asked, LONG)) == self.model.reserve(asked) == Unknown()
+        self.key = self.new_key()
+
+    @rule(view=views)
+    def look(self, view: int) -> None:
+        """Not after every step: what is over is found by other steps too, not only by a sweep."""
+        self.runner.run(self.compare(self.both[view]))
+
+    def teardown(self) -> None:
+        self.runner.run(self.compare(self.both[0]))
+
+    async def compare(self, books: Books) -> None:
+        await books.sweep()
+        found = [one for one in await books.counters() if one.scope in self.scopes]
+        for one in found:
+            expected = (
+                self.model.spent(one.scope, one.unit),
+                self.model.reserved(one.scope, one.unit),
+            )
+            assert (one.spent, one.reserved) == expected, one
+        assert {counter_name(one.scope, one.unit, one.period) for one in found} >= self.model.named
+        mine = f"{self.number}-"
+        rows = {id: row for id, row in (await booked(books)).items() if id.startswith(mine)}
+        assert {id: (row.state, row.bill) for id, row in rows.items()} == self.model.ledger
+
+
+def test_any_steps_leave_the_books_as_a_plain_model_has_them(address: str, tmp_path: Path) -> None:
+    with asyncio.Runner() as started:
+
+        class OnThisStore(Steps):
+            both = books_at(address, tmp_path), books_at(address, tmp_path)
+            runner = started
+
+        run_state_machine_as_test(OnThisStore, settings=STEPS)
+        for books in OnThisStore.both:
+            started.run(books.close())
+
+
+# What is seen at the same time could have happened one after the other
+
+
+async def test_what_clients_see_at_once_could_have_happened_one_after_the_other(
+    books: Books, address: str, tmp_path: Path
+) -> None:
+    assert await books.keys() == [KEY]
+    histories = await asyncio.to_thread(recorded, address, tmp_path, rounds=25)
+    for steps in histories:
+        assert order(steps, Model({KEY.id})) is not None, "\n".join(map(str, steps))
+    assert any(overlap(steps) for steps in histories), "nothing happened at the same time"
+
+
+def test_what_cannot_have_happened_in_any_order_is_found_out() -> None:
+    cap = (OWN, Cap(10))
+    first, second = claim("a", 6, cap), claim("b", 6, cap)
+
+    def seen(asked: Claim, begun: float, ended: float, answer: object) -> Step:
+        return Step(asked.id, begun, ended, answer, lambda model: model.reserve(asked))
+
+    def possible(*steps: Step) -> bool:
+        return order(steps, Model({KEY.id})) is not None
+
+    refused = Full(*cap, 0, 6, None)
+    assert possible(seen(first, 0, 2, refused), seen(second, 1, 3, None))
+    assert possible(seen(first, 0, 1, None), seen(second, 2, 3, refused))
+    assert not possible(seen(first, 0, 1, refused), seen(second, 2, 3, None))
+    assert not possible(seen(first, 0, 2, None), seen(second, 1, 3, None))
+    assert not possible(seen(first, 0, 2, Unknown()))
+
+
+# The edge of a period
+
+
+NEW_YEAR = 1_798_761_600.0
+"""The first moment of 2027."""
+
+
+async def test_at_the_edge_of_a_period_the_books_own_clock_decides(tmp_path: Path) -> None:
+    now = NEW_YEAR - 0.5
+    books = SqliteBooks(tmp_path / "accounts.sqlite3", lambda: now)
+    await books.add_key(KEY, SECRET)
+    caps = [(OWN, Cap(10, "dollars", period)) for period in ("day", "month")]
+    assert await books.reserve(claim("old", 9, *caps), LONG) is None
+    refused = await books.reserve(claim("new", 9, *caps), LONG)
+    assert refused == Full(OWN, caps[0][1], 0, 9, NEW_YEAR)
+    now = NEW_YEAR
+    assert await books.reserve(claim("new", 9, *caps), LONG) is None
+    await books.forward("old", LONG)
+    await books.settle([settled("old", 8)])
+    assert [(one.period, one.spent, one.reserved) for one in await books.counters()] == [
+        *(("2027-01-01", 0, 9), ("2027-01", 0, 9)),
+    ]
+    assert (await booked(books))["old"].day == "2026-12-31"
+    now = NEW_YEAR - 0.5
+    assert {(one.spent, one.reserved) for one in await books.counters()} == {(8, 0)}
+    await books.close()
+
+
+async def test_a_gateway_whose_clock_is_wrong_counts_in_the_same_period(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right, wrong = replica(), replica()
+    await right.add_key(KEY, SECRET)
+    cap = (OWN, Cap(10, "dollars", "day"))
+    began = time.time()
+    assert await right.reserve(claim("a", 6, cap), LONG) is None
+    with monkeypatch.context() as skewed:
+        skewed.setattr(time, "time", lambda: began + 40 * 86_400)
+        refused = await wrong.reserve(claim("b", 6, cap), LONG)
+        assert await wrong.reserve(claim("c", 4, cap), LONG) is None
+        await wrong.sweep()
+    assert isinstance(refused, Full)
+    assert refused.opens in {opens_at("day", began), opens_at("day", time.time())}
+    (counter,) = await right.counters()
+    assert counter.period in {period_name("day", began), period_name("day", time.time())}
+    assert (counter.spent, counter.reserved) == (0, 10)

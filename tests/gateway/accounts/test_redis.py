@@ -1,0 +1,447 @@
+"""What only Redis has: it can forget, be evicted, lose its scripts, and be shared with others."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from importlib import resources
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import redis
+
+from brim.errors import BooksAwayError, BooksError, InputError, StoreError
+from brim.gateway.accounts import books_at
+from brim.gateway.accounts.caps import ALL, Cap
+from brim.gateway.accounts.redis.store import RedisBooks
+from brim.gateway.accounts.reservations import Full, Unknown
+from tests.support.accounts import valkey
+from tests.support.accounts.reservations import (
+    KEY,
+    LONG,
+    OVER,
+    OWN,
+    SECRET,
+    booked,
+    claim,
+    settled,
+    standing,
+)
+from tests.support.accounts.valkey import Valkey
+
+pytestmark = pytest.mark.anyio
+
+TEN = (OWN, Cap(10))
+DAILY = (ALL, Cap(1_000, "tokens", "day"))
+
+
+@pytest.fixture(scope="module")
+def _server() -> Iterator[Valkey]:
+    with valkey.serving() as server:
+        yield server
+
+
+@pytest.fixture
+def server(_server: Valkey) -> Valkey:
+    """A server for this module alone, which has forgotten everything."""
+    _server.flush()
+    return _server
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[RedisBooks]:
+    books = RedisBooks(url)
+    try:
+        await books.open()
+        yield books
+    finally:
+        await books.close()
+
+
+async def _open_once(url: str) -> None:
+    async with opened(url):
+        pass
+
+
+@pytest.fixture
+async def books(server: Valkey) -> AsyncIterator[RedisBooks]:
+    async with opened(server.url) as books:
+        await books.add_key(KEY, SECRET)
+        yield books
+
+
+def forget(server: Valkey, *patterns: str) -> None:
+    """Delete names by hand."""
+    for pattern in patterns:
+        with redis.Redis.from_url(server.url) as client:
+            names = list(client.scan_iter(pattern.replace("{", "\\{"), count=1_000))
+            assert names, pattern
+            client.delete(*names)
+
+
+# A server that forgets
+
+
+async def test_a_flushed_server_has_no_keys_so_nothing_is_spent(
+    server: Valkey, books: RedisBooks
+) -> None:
+    await books.reserve(claim("r", 6, TEN), LONG)
+    await books.forward("r", LONG)
+    server.flush()
+    assert await books.reserve(claim("s", 1, TEN), LONG) == Unknown()
+    assert await books.forward("r", LONG) is False
+    await books.settle([settled("r", 5)])
+    assert await booked(books) == {}
+    assert await books.counters() == []
+    await books.add_key(KEY, SECRET)
+    assert await books.reserve(claim("s", 10, TEN), LONG) is None
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+async def test_what_was_written_outlives_the_server(
+    server: Valkey, books: RedisBooks, how: signal.Signals
+) -> None:
+    await books.reserve(claim("booked", 3, TEN), LONG)
+    await books.settle([settled("booked", 2)])
+    await books.reserve(claim("under way", 6, TEN), LONG)
+    server.stop(how)
+    try:
+        with pytest.raises(BooksAwayError, match="cannot be reached"):
+            await books.reserve(claim("r", 1, TEN), LONG)
+        with pytest.raises(BooksAwayError, match="cannot be reached"):
+            await books.settle([settled("under way", 5)])
+    finally:
+        server.start()
+    assert await books.reserve(claim("r", 3, TEN), LONG) == Full(OWN, Cap(10), 2, 6, None)
+    await books.settle([settled("under way", 5)])
+    assert await standing(books) == (7, 0)
+    assert set(await booked(books)) == {"booked", "under way"}
+
+
+async def test_books_wait_for_a_server_that_comes_later(server: Valkey) -> None:
+    server.stop()
+    late = RedisBooks(server.url)
+    try:
+        with pytest.raises(BooksAwayError):
+            await late.open()
+        with pytest.raises(BooksAwayError):
+            await late.access(SECRET)
+    finally:
+        server.start()
+    await late.add_key(KEY, SECRET)
+    assert await late.keys() == [KEY]
+    await late.close()
+
+
+async def test_a_counter_that_is_gone_is_summed_up_once_by_whoever_comes_first(
+    server: Valkey, books: RedisBooks
+) -> None:
+    for id, cost in (("settled", 4), ("sent", 3), ("runs", 2), ("given back", 1)):
+        await books.reserve(claim(id, cost, TEN, DAILY, tokens=100), LONG)
+    await books.settle([settled("settled", 1, 40)])
+    await books.forward("sent", OVER)
+    await books.reserve(claim("given back", 1, TEN, DAILY, tokens=100), OVER)
+    await books.sweep()
+    assert await standing(books) == (4, 2)
+    forget(server, "{brim}:counters:*", "{brim}:totals:*")
+    async with opened(server.url) as other:
+        both = (books, other) * 8
+        claims = [claim(f"r{number}", 1, TEN, DAILY, tokens=1) for number in range(len(both))]
+        found = await asyncio.gather(
+            *(one.reserve(asked, LONG) for one, asked in zip(both, claims, strict=True))
+        )
+    assert [one for one in found if one is not None] == [Full(OWN, Cap(10), 4, 6, None)] * 12
+    assert await standing(books) == (4, 6)
+    assert await standing(books, ALL, "tokens") == (140, 104)
+
+
+async def test_a_refused_claim_sums_up_as_well(server: Valkey, books: RedisBooks) -> None:
+    await books.reserve(claim("r", 9, TEN), LONG)
+    await books.settle([settled("r", 9)])
+    forget(server, "{brim}:counters:*")
+    for _ in range(2):
+        assert await books.reserve(claim("s", 2, TEN), LONG) == Full(OWN, Cap(10), 9, 0, None)
+
+
+async def test_a_cap_that_is_set_late_counts_the_days_of_its_period(
+    server: Valkey, books: RedisBooks
+) -> None:
+    today = datetime.now(UTC).date()
+    other = today.replace(day=2 if today.day == 1 else 1)
+    for day in (today, other, today - timedelta(days=40)):
+        row = f'[1.5,"settled",false,[0,0,0,0,3,false],["{KEY.id}","anna","blue","gpt","main"]]'
+        server.tell("HSET", f"{{brim}}:rows:{day}", f"on {day}", row)
+        server.tell("SADD", "{brim}:days", str(day))
+    await books.reserve(claim("runs", 5), LONG)
+    caps = [(OWN, Cap(1_000, period=period)) for period in ("day", "month", "total")]
+    assert await books.reserve(claim("r", 1, *caps), LONG) is None
+    found = [(one.period, one.spent, one.reserved) for one in await books.counters()]
+    assert found == [(f"{today}", 3, 6), (f"{today:%Y-%m}", 6, 6), ("total", 9, 6)]
+
+
+async def test_a_row_is_put_right_though_its_counter_is_gone(
+    server: Valkey, books: RedisBooks
+) -> None:
+    await books.reserve(claim("r", 9, TEN), LONG)
+    await books.forward("r", OVER)
+    await books.sweep()
+    forget(server, "{brim}:counters:*", "{brim}:totals:*")
+    await books.settle([settled("r", 2)])
+    assert await books.reserve(claim("s", 8, TEN), LONG) is None
+    assert await standing(books) == (2, 8)
+
+
+async def test_sums_of_the_ledger_that_are_gone_are_made_anew(
+    server: Valkey, books: RedisBooks
+) -> None:
+    for number in range(5):
+        await books.reserve(claim(f"r{number}", 5, model=f"m{number % 2}"), LONG)
+        await books.settle([settled(f"r{number}", number, 10)])
+    before = await books.spent(["model", "state"])
+    forget(server, "{brim}:totals:*")
+    assert await books.spent(["model", "state"]) == before
+    forget(server, "{brim}:totals:*")
+    await books.reserve(claim("more", 5, model="m0"), LONG)
+    await books.settle([settled("more", 1)])
+    assert [one.requests for one in await books.spent(["model"])] == [4, 2]
+
+
+async def test_scripts_that_a_server_lost_are_given_anew(server: Valkey, books: RedisBooks) -> None:
+    server.tell("SCRIPT", "FLUSH")
+    asked = [books.reserve(claim(f"r{number}", 1, TEN), LONG) for number in range(12)]
+    taken = [one is None for one in await asyncio.gather(*asked)]
+    assert taken == [True] * 10 + [False] * 2
+
+
+# A server that cannot keep books
+
+
+async def test_a_server_that_forgets_what_was_spent_is_refused(server: Valkey) -> None:
+    try:
+        server.tell("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+        with pytest.raises(StoreError, match=r"maxmemory-policy is allkeys-lru.*noeviction"):
+            await _open_once(server.url)
+        server.tell("CONFIG", "SET", "maxmemory-policy", "volatile-lru")
+        await _open_once(server.url)
+    finally:
+        server.tell("CONFIG", "SET", "maxmemory-policy", "noeviction")
+
+
+async def test_only_counters_have_an_end(server: Valkey, books: RedisBooks) -> None:
+    await books.reserve(claim("settled", 1, TEN, DAILY), LONG)
+    await books.settle([settled("settled", 1)])
+    await books.reserve(claim("presumed", 1, TEN, DAILY), LONG)
+    await books.forward("presumed", OVER)
+    await books.sweep()
+    await books.reserve(claim("runs", 1, TEN, DAILY), LONG)
+    with redis.Redis.from_url(server.url, decode_responses=True) as client:
+        ending = {name for name in client.scan_iter() if client.ttl(name) != -1}
+    assert {name.rsplit(":", 1)[0] for name in ending} == {"{brim}:counters"}
+
+
+async def test_a_server_that_does_not_tell_its_settings_is_believed() -> None:
+    with valkey.serving("--rename-command", "CONFIG", "") as server:
+        async with opened(server.url) as books:
+            await books.add_key(KEY, SECRET)
+            assert await books.keys() == [KEY]
+
+
+async def test_books_of_a_newer_brim_are_left_alone(server: Valkey) -> None:
+    server.tell("SET", "{brim}:layout", "99")
+    with pytest.raises(StoreError, match=r"newer brim \(layout 99.*upgrade"):
+        await _open_once(server.url)
+
+
+async def test_where_memory_is_short_claims_wait_and_settlements_do_not(
+    server: Valkey, books: RedisBooks
+) -> None:
+    await books.reserve(claim("r", 6, TEN), LONG)
+    server.tell("CONFIG", "SET", "maxmemory", "1")
+    try:
+        with pytest.raises(BooksAwayError, match="cannot keep books now"):
+            await books.reserve(claim("s", 1, TEN), LONG)
+        await books.settle([settled("r", 5)])
+    finally:
+        server.tell("CONFIG", "SET", "maxmemory", "0")
+    assert await standing(books) == (5, 0)
+    assert await books.reserve(claim("s", 1, TEN), LONG) is None
+
+
+async def test_a_server_that_became_a_copy_of_another_is_away(
+    server: Valkey, books: RedisBooks
+) -> None:
+    server.tell("CONFIG", "SET", "replica-serve-stale-data", "yes")
+    server.tell("REPLICAOF", "127.0.0.1", "1")
+    try:
+        with pytest.raises(BooksAwayError, match="cannot keep books now"):
+            await books.reserve(claim("r", 1, TEN), LONG)
+    finally:
+        server.tell("REPLICAOF", "NO", "ONE")
+    assert await books.reserve(claim("r", 1, TEN), LONG) is None
+
+
+# Connections that break
+
+
+class Cutting:
+    """A way to a server that loses answers: what was asked is done, and nobody hears of it."""
+
+    def __init__(self, server: Valkey) -> None:
+        self._port = urlsplit(server.url).port
+        self.losing = 0
+
+    async def carry(self, client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        answers, ahead = await asyncio.open_connection("127.0.0.1", self._port)
+        try:
+            while asked := await client.read(65_536):
+                ahead.write(asked)
+                answer = await answers.read(65_536)
+                if self.losing:
+                    self.losing -= 1
+                    return
+                back.write(answer)
+        finally:
+            ahead.close()
+            back.close()
+
+
+@asynccontextmanager
+async def cutting(server: Valkey) -> AsyncIterator[tuple[Cutting, RedisBooks]]:
+    way = Cutting(server)
+    listener = await asyncio.start_server(way.carry, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    async with listener, opened(f"redis://127.0.0.1:{port}/0") as books:
+        yield way, books
+
+
+async def test_a_step_whose_answer_is_lost_is_done_once(server: Valkey) -> None:
+    async with cutting(server) as (way, books):
+        way.losing = 1
+        await books.add_key(KEY, SECRET)
+        way.losing = 1
+        assert await books.reserve(claim("r", 6, TEN), LONG) is None
+        assert await standing(books) == (0, 6)
+        way.losing = 1
+        assert await books.forward("r", LONG)
+        way.losing = 1
+        await books.settle([settled("r", 5)])
+        assert await standing(books) == (5, 0)
+        assert len(await booked(books)) == 1
+        way.losing = 1
+        assert (await books.revoke(KEY.name)).id == KEY.id
+
+
+async def test_answers_that_stay_lost_mean_that_the_books_are_away(server: Valkey) -> None:
+    async with cutting(server) as (way, books):
+        await books.add_key(KEY, SECRET)
+        way.losing = 2
+        with pytest.raises(BooksAwayError):
+            await books.reserve(claim("r", 6, TEN), LONG)
+        assert await books.reserve(claim("r", 6, TEN), LONG) is None
+        assert await standing(books) == (0, 6)
+
+
+@pytest.mark.usefixtures("books")
+async def test_a_server_that_is_silent_is_away(server: Valkey) -> None:
+    impatient = RedisBooks(f"{server.url}?socket_timeout=0.2")
+    assert await impatient.keys() == [KEY]
+    server.signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(BooksAwayError, match=r"no answer in 0\.2 s"):
+            await impatient.keys()
+    finally:
+        server.signal(signal.SIGCONT)
+    assert await impatient.keys() == [KEY]
+    await impatient.close()
+
+
+async def test_a_caller_who_leaves_takes_nobody_along(books: RedisBooks) -> None:
+    asked = [
+        asyncio.create_task(books.reserve(claim(f"r{number}", 1, TEN), LONG)) for number in range(4)
+    ]
+    await asyncio.sleep(0)
+    asked[1].cancel()
+    found = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(one) for one in found].count(asyncio.CancelledError) == 1
+    assert found.count(None) == 3
+    assert await books.forward("r3", LONG)
+
+
+# Addresses
+
+
+async def test_a_prefix_sets_books_apart_on_one_server(server: Valkey, books: RedisBooks) -> None:
+    async with opened(f"{server.url}?prefix=staging") as staging:
+        assert await staging.keys() == []
+        await staging.add_key(KEY, SECRET)
+        await staging.reserve(claim("r", 6, TEN), LONG)
+        assert await books.counters() == []
+    with redis.Redis.from_url(server.url, decode_responses=True) as client:
+        assert {name.split(":")[0] for name in client.scan_iter()} == {"{brim}", "{staging}"}
+
+
+async def test_a_password_is_never_repeated(server: Valkey) -> None:
+    where = urlsplit(server.url)
+    for address, kind in (
+        ("127.0.0.1:1", BooksAwayError),
+        (f"{where.hostname}:{where.port}", BooksError),  # waiting does not mend it
+    ):
+        books = RedisBooks(f"redis://ops:hunter2@{address}/0")
+        with pytest.raises(BooksError) as raised:
+            await books.open()
+        assert type(raised.value) is kind
+        assert "hunter2" not in f"{raised.value!r}{books!r}"
+        await books.close()
+
+
+@pytest.mark.parametrize("url", ["redis://ops:hun#ter2@host:6379", "redis://ops:hun/ter2@host"])
+def test_a_url_that_cannot_be_read_is_explained_without_its_password(url: str) -> None:
+    with pytest.raises(InputError, match="%2F") as raised:
+        RedisBooks(url)
+    assert "hun" not in str(raised.value)
+    assert raised.value.__cause__ is None
+
+
+@pytest.mark.parametrize("option", ["colour=red", "socket_timeout=soon"])
+def test_an_option_that_is_none_is_refused_at_once(option: str) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        RedisBooks(f"redis://localhost/0?{option}")
+
+
+@pytest.mark.usefixtures("books")
+async def test_valkey_has_addresses_of_its_own(server: Valkey) -> None:
+    async with opened(server.url.replace("redis:", "valkey:")) as same:
+        assert await same.keys() == [KEY]
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "redis", None)
+    for name in ("brim.gateway.accounts.redis.store", "brim.gateway.accounts.redis.scripts"):
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(InputError, match=r"pip install 'brim\[redis\]'"):
+        books_at("redis://localhost/0", tmp_path)
+
+
+# What scripts work out by themselves
+
+
+async def test_days_are_those_of_the_calendar(server: Valkey) -> None:
+    text = (
+        resources.files("brim.gateway.accounts")
+        .joinpath("lua/books.lua")
+        .read_text(encoding="utf-8")
+    )
+    step = "\nlocal found = {} for i, time in ipairs(ARGV) do found[i] = day_of(tonumber(time)) end"
+    times = [*range(0, 80 * 365 * 86_400, 86_400 - 1), *range(86_399, 2**32, 40 * 86_400)]
+    found: list[str] = []
+    for start in range(0, len(times), 5_000):
+        part = [str(time) for time in times[start : start + 5_000]]
+        answer = server.tell("EVAL", f"{text}{step} return found", "1", "{any}", *part)
+        assert isinstance(answer, list)
+        found += answer
+    assert found == [datetime.fromtimestamp(time, UTC).date().isoformat() for time in times]

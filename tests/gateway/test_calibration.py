@@ -1,0 +1,311 @@
+"""What one client brings about does not hold for others, and what holds for all is learned once."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from brim.config import UpstreamConfig
+from brim.errors import ContextOverflowError
+from brim.fitting.prefix_cache import Memory
+from brim.gateway import formats
+from brim.gateway.fit_request import Asked, Extras, Fitting, Outgoing
+from brim.gateway.routes import Lane, Settings, Upstream
+from brim.models.pricing import Usage
+from brim.storage.calibration_store import Learned
+from brim.testing import Fault, Scripted
+from brim.testing.formats import Asked as Request
+from brim.testing.formats import Body, Say
+from brim.wire.overflow import Overflow
+from tests.support.gateway.process import Running, config_of, running
+from tests.support.gateway.requests import CHAT, MESSAGES, RESPONSES, ask, body_of, posted
+
+BARE = Fault(
+    400,
+    error={
+        "message": "Your input exceeds the context window of this model.",
+        "code": "context_length_exceeded",
+    },
+)
+TALK = [("user", "word " * 20_000), ("assistant", "yes"), ("user", "word " * 20_000)]
+TALK += [("assistant", "yes"), ("user", "and?")]
+"""About 40,000 tokens."""
+
+
+@contextmanager
+def gateway_before(upstream: Scripted, **more: Any) -> Iterator[Running]:
+    with running(config_of(upstream.url, **more)) as gateway:
+        yield gateway
+
+
+def asked(gateway: Running, path: str, *turns: Any, key: str = "", **more: Any) -> httpx.Response:
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    given = {"model": "gpt-4o", "reply": 20, **more}
+    return ask(gateway, path, *turns, headers=headers, **given)
+
+
+def limit(gateway: Running, path: str, **more: Any) -> int:
+    """What any client may send now."""
+    return int(asked(gateway, path, ("user", "hi"), **more).headers["brim-limit"])
+
+
+# Refusals of one request
+
+
+PDF = {"type": "input_file", "file_id": "file-1"}
+PICTURE = {
+    "type": "image",
+    "source": {
+        "type": "base64",
+        "media_type": "image/png",
+        "data": base64.b64encode(b"\x89PNG" + bytes(2_000)).decode(),
+    },
+}
+TOO_LARGE = Fault(
+    413, error={"type": "request_too_large", "message": "Request exceeds the maximum size"}
+)
+ODD = {
+    "a file that the server holds": (RESPONSES, PDF, BARE),
+    "too many bytes": (MESSAGES, PICTURE, TOO_LARGE),
+    "nothing that is to be seen": (CHAT, {"type": "text", "text": "hello"}, BARE),
+}
+
+
+@pytest.mark.parametrize(("path", "part", "fault"), ODD.values(), ids=ODD)
+def test_a_small_request_that_is_too_long_says_nothing_of_others(
+    path: str, part: Any, fault: Fault
+) -> None:
+    def answer(body: Body) -> str | Fault:
+        return fault if part in body_parts(body) else "Blue."
+
+    with Scripted(answer) as upstream, gateway_before(upstream) as gateway:
+        before = limit(gateway, path)
+        for _ in range(6):
+            told = asked(gateway, path, {"role": "user", "content": [part]})
+            assert told.status_code == fault.status
+            assert "brim-resent" not in told.headers
+            assert int(told.headers["brim-limit"]) == before
+        assert limit(gateway, path) == before
+        assert len(upstream.requests) == 8
+        direct = posted(upstream.url, path, upstream.requests[1].raw)
+        assert told.content == direct.content
+
+
+def body_parts(body: Body) -> list[Any]:
+    turns = body.get("messages") or body["input"]
+    return [part for turn in turns if isinstance(turn["content"], list) for part in turn["content"]]
+
+
+class Tiered(Scripted):
+    """Allows one key less in a minute."""
+
+    def answer(self, asked: Request) -> Say | Fault:
+        if asked.headers.get("authorization") != "Bearer low" or asked.tokens <= 30_000:
+            return super().answer(asked)
+        self.requests.append(asked)
+        said = "Request too large for gpt-4o in organization org-1 on tokens per min (TPM): "
+        said += f"Limit 30000, Requested {asked.tokens}. The input or output tokens must be reduced"
+        return Fault(429, said)
+
+
+def test_what_one_key_may_send_is_not_what_others_may() -> None:
+    with Tiered("Blue.") as upstream:
+        for _ in range(2):
+            with gateway_before(upstream) as gateway:
+                low = asked(gateway, CHAT, *TALK, key="low")
+                high = asked(gateway, CHAT, *TALK, key="high")
+            assert (low.status_code, low.headers["brim-resent"]) == (200, "1")
+            assert low.headers["brim-cut"] != "none"
+            assert (high.status_code, high.headers["brim-cut"]) == (200, "none")
+
+
+def test_a_limit_that_a_client_put_into_the_upstream_s_mouth_is_only_its_own() -> None:
+    def answer(body: Body) -> str | Fault:
+        name = body.get("user")
+        return Fault(400, f"Invalid value for user: '{name}'") if name else "Blue."
+
+    with Scripted(answer) as upstream, gateway_before(upstream) as gateway:
+        before = limit(gateway, CHAT)
+        words = "maximum context length is 70 tokens"
+        told = asked(gateway, CHAT, ("user", "word " * 200), user=words)
+        assert told.status_code == 400
+        assert words in told.json()["error"]["message"]
+        assert len(upstream.requests) == 2
+        assert limit(gateway, CHAT) == before
+
+
+# Reports of more than was sent
+
+
+class Searching(Scripted):
+    """Reports what its own tools and files brought in as a part of the prompt."""
+
+    def usage(self, asked: Request, said: Say) -> Usage:
+        usage, raw = super().usage(asked, said), asked.raw
+        brings = b"web_search" in raw or b'"document"' in raw
+        return replace(usage, input=usage.input + 40_000) if brings else usage
+
+
+BRINGING: dict[str, tuple[Any, dict[str, Any]]] = {
+    "a search": (
+        "word " * 20_000,
+        {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
+    ),
+    "a file": (
+        [
+            {"type": "document", "source": {"type": "url", "url": "https://example.com/a.pdf"}},
+            {"type": "text", "text": "word " * 20_000},
+        ],
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize(("content", "more"), BRINGING.values(), ids=BRINGING)
+def test_what_a_server_brings_in_by_itself_does_not_scale_what_is_counted(
+    content: Any, more: dict[str, Any]
+) -> None:
+    model = "claude-sonnet-4-5"
+    with Searching("Blue.") as upstream, gateway_before(upstream) as gateway:
+        before = limit(gateway, MESSAGES, model=model)
+        for _ in range(3):
+            turn = {"role": "user", "content": content}
+            assert asked(gateway, MESSAGES, turn, model=model, **more).status_code == 200
+        after = asked(gateway, MESSAGES, *TALK, model=model)
+    assert int(after.headers["brim-limit"]) == before
+    assert int(after.headers["brim-tokens-before"]) == upstream.requests[-1].tokens
+
+
+# What a server adds to each request
+
+
+class Hidden(Scripted):
+    """Puts a prompt of its own before each."""
+
+    def prompt_tokens(self, path: str, body: Body) -> int:
+        return super().prompt_tokens(path, body) + 1_200
+
+
+def grown(gateway: Running, turns: int) -> Iterator[httpx.Response]:
+    said = [("user", "start here")]
+    for n in range(turns):
+        said += [("assistant", f"answer {n} " + "word " * 60)]
+        said += [("user", f"question {n} " + "word " * 60)]
+        yield asked(gateway, CHAT, *said, reply=300)
+
+
+def moved(upstream: Scripted) -> int:
+    """How often a request does not begin with the one before."""
+    sent = [asked.body["messages"] for asked in upstream.requests]
+    return sum(after[: len(before)] != before for before, after in pairwise(sent))
+
+
+SERVERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "one that only answers": ({"tells_window": False}, {"window": 8_000}),
+    "one that counts each request": ({"like": "llama.cpp", "model": "gpt-4o"}, {"count": "always"}),
+}
+
+
+@pytest.mark.parametrize(("server", "more"), SERVERS.values(), ids=SERVERS)
+def test_what_a_server_adds_is_learned_before_it_matters(
+    server: dict[str, Any], more: dict[str, Any]
+) -> None:
+    with Hidden("Blue.", window=8_000, **server) as upstream:
+        with gateway_before(upstream, reply=500, **more) as gateway:
+            answers = list(grown(gateway, 75))
+            counted = asked(gateway, CHAT, ("user", "hi")).headers["brim-count"]
+        assert {answer.status_code for answer in answers} == {200}
+        assert not upstream.refused
+        assert sum(answer.headers["brim-cut"] != "none" for answer in answers) > 20
+        assert moved(upstream) <= 8
+    assert counted == ("server" if "count" in more else "estimate")
+
+
+def test_it_is_known_after_a_restart() -> None:
+    with Hidden("Blue.", window=8_000, tells_window=False) as upstream:
+        with gateway_before(upstream, window=8_000, reply=500) as gateway:
+            assert asked(gateway, CHAT, ("user", "word " * 6_000)).status_code == 200
+        with gateway_before(upstream, window=8_000, reply=500) as gateway:
+            assert limit(gateway, CHAT) <= 7_500 - 1_200
+
+
+# Questions
+
+
+def test_a_server_that_said_no_is_not_asked_again_about_what_grew_since() -> None:
+    with Scripted("Blue.", window=4_000, counted_as="gpt-4o", like="llama.cpp") as upstream:
+        with gateway_before(upstream, reply=500) as gateway:
+            said = [("user", "start here")]
+            for n in range(62):
+                said += [("assistant", f"answer {n} " + "word " * 60), ("user", f"so {n}?")]
+                answer = asked(gateway, CHAT, *said, model="m")
+                assert answer.status_code == 200
+        refusing = [each for each in upstream.counted if each.tokens > 3_500]
+    assert answer.headers["brim-cut"] != "none"
+    assert len(refusing) <= 1
+
+
+# Whatever happens
+
+
+refusals = st.builds(
+    Overflow,
+    st.none() | st.integers(1, 20_000),
+    st.none() | st.integers(1, 20_000),
+    st.none() | st.integers(1, 20_000),
+    st.sampled_from(["window", "rate", "size"]),
+    st.booleans(),
+)
+happenings = st.lists(
+    st.tuples(st.integers(0, 100), refusals | st.integers(0, 30_000)), max_size=12
+)
+
+
+def lane_at(folder: Path, model: str) -> Lane:
+    config = UpstreamConfig(endpoint="http://127.0.0.1:9/v1", window=8_000, reply=500)
+    upstream = Upstream("one", config, None, Learned(folder / "learned"))
+    return Lane(upstream, model, Settings(), Memory())
+
+
+def fitted(lane: Lane, turns: int) -> Outgoing:
+    said = [("user", "start here"), *[("assistant", "word " * 90), ("user", "so?")] * turns]
+    body = body_of(CHAT, *said, reply=20, model=lane.model)
+    fitting = Fitting(
+        lane.fitter("steady"), Asked(body, orjson.dumps(body), formats.CHAT), Extras(), "off", None
+    )
+    out = fitting.step()
+    assert isinstance(out, Outgoing)
+    return out
+
+
+@pytest.mark.parametrize("model", ["gpt-4o", "m"])
+@example(happened=[(13, Overflow(1_648, None)), (9, Overflow(None, None))])
+@given(happened=happenings)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_no_limit_falls_below_what_was_answered_nor_far_without_a_number(
+    model: str, tmp_path: Path, happened: list[tuple[int, Overflow | int]]
+) -> None:
+    lane = lane_at(tmp_path, model)
+    for turns, told in happened:
+        try:
+            out = fitted(lane, turns)
+        except ContextOverflowError:
+            continue
+        if isinstance(told, Overflow):
+            lane.refuse(out, told)
+        else:
+            lane.report(out, told)
+        budget = lane.fitter("steady").budget
+        assert budget.window >= lane.accepted
+        assert budget.window >= (lane.target.calibration.window or 8_000) // 2

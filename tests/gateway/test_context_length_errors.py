@@ -1,0 +1,272 @@
+"""What is too long: upstreams that say so are believed, and what cannot fit is said at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anthropic
+import httpx
+import openai
+import pytest
+
+import brim
+from brim.gateway import routes
+from brim.testing import Answer, Fault, Script, Scripted
+from brim.wire.overflow import overflow_of
+from tests.support.gateway.clients import anthropic_client, long_talk, openai_client
+from tests.support.gateway.process import Running, config_of, running
+from tests.support.gateway.requests import CHAT, MESSAGES, PATHS, RESPONSES, body_of, posted, spoken
+
+TURNS = long_talk(100)
+"""About 4,000 tokens."""
+TRUE = 3_800
+"""What the upstream takes, and the gateway does not know."""
+BELIEVED = 7_000
+
+
+def before(upstream: Scripted, window: int = BELIEVED, **settings: Any) -> Any:
+    """A gateway that takes an upstream's window for larger than it is."""
+    config = config_of(upstream.url, window=window, reply=20, **settings)
+    return running(config)
+
+
+def ask(gateway: Running, path: str, *, is_streamed: bool = False, **more: Any) -> httpx.Response:
+    return posted(gateway.url, path, body_of(path, *TURNS, reply=20, stream=is_streamed, **more))
+
+
+@pytest.mark.parametrize("refuses", ["at once", "in stream"])
+@pytest.mark.parametrize("path", PATHS)
+def test_a_refusal_is_learned_from(path: str, refuses: Any) -> None:
+    with (
+        Scripted("Blue.", window=TRUE, tells_window=False, refuses=refuses) as upstream,
+        before(upstream) as gateway,
+    ):
+        first = ask(gateway, path, is_streamed=True)
+        assert (first.status_code, spoken(first)) == (200, "Blue.")
+        assert first.headers["brim-resent"] == "1"
+        assert "dropped=" in first.headers["brim-cut"]
+        assert len(upstream.requests) == 2
+        assert len(upstream.refused) == 1
+        second = ask(gateway, path)
+        assert (second.status_code, spoken(second)) == (200, "Blue.")
+        assert "brim-resent" not in second.headers
+        assert int(second.headers["brim-limit"]) < TRUE
+        assert len(upstream.requests) == 3
+
+
+@pytest.mark.parametrize("path", [CHAT, MESSAGES])
+def test_a_limit_that_was_told_is_known_after_a_restart(path: str) -> None:
+    with Scripted("Blue.", window=TRUE, tells_window=False) as upstream:
+        with before(upstream) as gateway:
+            assert spoken(ask(gateway, path)) == "Blue."
+        with before(upstream) as gateway:
+            again = ask(gateway, path)
+        assert spoken(again) == "Blue."
+        assert "brim-resent" not in again.headers
+        assert len(upstream.refused) == 1
+
+
+def limited(limit: int, fault: Fault) -> Script:
+    """Refuses what is longer, each time."""
+
+    def answer(body: Any) -> Answer:
+        return fault if brim.count({**body, "model": None}) > limit else "Blue."
+
+    return answer
+
+
+TPM = (
+    "Request too large for m in organization org-1 on tokens per min (TPM): Limit 3800, "
+    "Requested 4310. The input or output tokens must be reduced in order to run successfully."
+)
+OF_ONE_CLIENT = {
+    "tokens per minute": Fault(
+        429, error={"message": TPM, "type": "tokens", "code": "rate_limit_exceeded"}
+    ),
+    "tokens per minute, 413": Fault(
+        413, error={"message": TPM, "type": "tokens", "code": "rate_limit_exceeded"}
+    ),
+    "size": Fault(
+        413,
+        error={"type": "request_too_large", "message": "Request exceeds the maximum size"},
+    ),
+}
+OF_THE_MODEL = {
+    "a flat body": Fault(
+        400,
+        raw=b'{"object":"error","message":"The input (4310 tokens) is longer than the model\'s '
+        b'context length (3800 tokens).","type":"BadRequestError","code":400}',
+    ),
+    "a whole answer with status 200": Fault(
+        200, error={"message": "prompt is too long: 4310 tokens > 3800 maximum", "code": 400}
+    ),
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("fault", OF_THE_MODEL.values(), ids=OF_THE_MODEL)
+def test_however_it_is_said(path: str, fault: Fault) -> None:
+    with Scripted(limited(TRUE, fault)) as upstream, before(upstream) as gateway:
+        first = ask(gateway, path)
+        assert (first.status_code, spoken(first)) == (200, "Blue.")
+        assert first.headers["brim-resent"] == "1"
+        assert spoken(ask(gateway, path)) == "Blue."
+        assert len(upstream.requests) == 3
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("fault", OF_ONE_CLIENT.values(), ids=OF_ONE_CLIENT)
+def test_what_only_one_client_meets_is_not_learned(path: str, fault: Fault) -> None:
+    with Scripted(limited(TRUE, fault)) as upstream, before(upstream) as gateway:
+        for _ in range(2):
+            answer = ask(gateway, path)
+            assert (answer.status_code, spoken(answer)) == (200, "Blue.")
+            assert answer.headers["brim-resent"] == "1"
+        assert len(upstream.requests) == 4
+
+
+def test_a_rate_limit_is_none_that_a_shorter_request_would_help() -> None:
+    said = "Rate limit reached for m on tokens per min (TPM): Limit 30000, Used 29000, Requested 4"
+    error = {"message": f"{said}310.", "type": "tokens", "code": "rate_limit_exceeded"}
+    with Scripted(Fault(429, error=error)) as upstream, before(upstream) as gateway:
+        assert ask(gateway, CHAT).json() == {"error": error}
+        assert len(upstream.requests) == 1
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("path", PATHS)
+def test_who_refuses_twice_is_heard(path: str, is_streamed: bool) -> None:
+    error = {"type": "invalid_request_error", "message": "prompt is too long: 9 tokens > 8 maximum"}
+    fault = Fault(400, error=error, in_stream=is_streamed)
+    with Scripted(fault) as upstream:
+        with before(upstream) as gateway:
+            through = ask(gateway, path, is_streamed=is_streamed)
+        assert len(upstream.requests) == 2
+        sent = upstream.requests[1]
+        direct = posted(upstream.url, path, sent.raw)
+    assert through.status_code == direct.status_code == (200 if is_streamed else 400)
+    assert through.content == direct.content
+    assert through.headers["brim-resent"] == "1"
+
+
+def test_a_history_that_the_server_keeps_is_relayed() -> None:
+    with (
+        Scripted("Blue.", window=TRUE, tells_window=False) as upstream,
+        before(upstream) as gateway,
+    ):
+        answer = ask(gateway, RESPONSES, previous_response_id="resp_1")
+        assert answer.status_code == 400
+        assert answer.json()["error"]["code"] == "context_length_exceeded"
+        assert answer.headers["brim-count"] == "unknown"
+        assert len(upstream.requests) == 1
+        assert spoken(ask(gateway, RESPONSES)) == "Blue."
+
+
+def test_a_thread_that_the_server_keeps_is_relayed() -> None:
+    thread = {"type": "continue", "previous_message_id": "msg_1"}
+    with (
+        Scripted("Blue.", window=TRUE, tells_window=False) as upstream,
+        before(upstream) as gateway,
+    ):
+        answer = ask(gateway, MESSAGES, thread=thread)
+        assert answer.status_code == 400
+        assert "prompt is too long" in answer.json()["error"]["message"]
+        assert answer.headers["brim-count"] == "unknown"
+        assert len(upstream.requests) == 1
+
+
+def test_a_shorter_answer_may_be_enough() -> None:
+    said = (
+        "input length and `max_tokens` exceed context limit: 4211 + 9000 > 12000, decrease input "
+    )
+    error = {"type": "invalid_request_error", "message": f"{said}length or `max_tokens`"}
+    with (
+        Scripted([Fault(400, error=error), "Blue."]) as upstream,
+        before(upstream, window=16_000) as gateway,
+    ):
+        answer = posted(gateway.url, MESSAGES, body_of(MESSAGES, *TURNS, reply=8_000))
+        assert spoken(answer) == "Blue."
+        assert answer.headers["brim-cut"] == "none"
+        first, second = (asked.body for asked in upstream.requests)
+    assert first["max_tokens"] == 8_000
+    assert 20 < second["max_tokens"] <= 12_000 - 4_211
+    assert second["messages"] == first["messages"]
+
+
+@pytest.mark.parametrize("reply", [20, 3_000])
+@pytest.mark.parametrize("path", PATHS)
+def test_without_fitting_all_is_relayed(path: str, reply: int) -> None:
+    body = body_of(path, *TURNS, reply=reply)
+    with Scripted("Blue.", window=TRUE) as upstream:
+        with running(config_of(upstream.url)) as gateway:
+            by_header = posted(gateway.url, path, body, {"brim-fitting": "off"})
+        with running(config_of(upstream.url, policy="off")) as gateway:
+            by_setting = posted(gateway.url, path, body)
+        direct = posted(upstream.url, path, body)
+        assert len({each.raw for each in upstream.requests}) == 1
+        assert len(upstream.requests) == 3
+    assert direct.status_code == by_header.status_code == by_setting.status_code == 400
+    assert direct.content == by_header.content == by_setting.content
+    assert by_header.headers["brim-cut"] == by_setting.headers["brim-cut"] == "none"
+    assert by_header.headers["brim-policy"] == by_setting.headers["brim-policy"] == "off"
+
+
+# What cannot fit
+
+
+HUGE: Any = [{"role": "user", "content": "word " * 5_000}]
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_what_cannot_fit_is_an_error_that_openai_s_client_knows(is_streamed: bool) -> None:
+    with Scripted("Blue.", window=1_000) as upstream:
+        with (
+            running(config_of(upstream.url, reply=20)) as gateway,
+            openai_client(gateway.url) as client,
+        ):
+            chat, responses = client.chat.completions, client.responses
+            with pytest.raises(openai.BadRequestError) as in_chat:
+                chat.create(model="gpt-4o", messages=HUGE, stream=is_streamed)
+            with pytest.raises(openai.BadRequestError) as in_responses:
+                responses.create(model="gpt-4o", input=HUGE, stream=is_streamed)
+        assert not upstream.requests
+    for error, param in ((in_chat.value, "messages"), (in_responses.value, "input")):
+        assert error.code == "context_length_exceeded"
+        assert error.param == param
+        assert error.type == "invalid_request_error"
+        overflow = overflow_of(400, error.response.content)
+        assert overflow is not None
+        assert overflow.limit == 980
+        assert overflow.sent == brim.count({"messages": HUGE}, model="gpt-4o")
+        assert error.response.headers["brim-request-id"]
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_what_cannot_fit_is_an_error_that_anthropic_s_client_knows(is_streamed: bool) -> None:
+    with Scripted("Blue.", window=1_000) as upstream:
+        with (
+            running(config_of(upstream.url, reply=20)) as gateway,
+            anthropic_client(gateway.url) as client,
+            pytest.raises(anthropic.BadRequestError) as raised,
+        ):
+            client.messages.create(model="gpt-4o", max_tokens=9, messages=HUGE, stream=is_streamed)
+        assert not upstream.requests
+    error = raised.value
+    sent = brim.count({"messages": HUGE}, model="gpt-4o")
+    assert f"prompt is too long: {sent} tokens > 980 maximum" in error.message
+    assert error.type == "invalid_request_error"
+    overflow = overflow_of(400, error.response.content)
+    assert overflow is not None
+    assert (overflow.sent, overflow.limit) == (sent, 980)
+
+
+def test_a_limit_that_was_only_guessed_is_tried_again_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bare = Fault(400, error={"code": "context_length_exceeded", "message": "too long"})
+    for seconds, is_whole in ((routes.GUESSED, False), (0.0, True)):
+        monkeypatch.setattr(routes, "GUESSED", seconds)
+        with Scripted([bare, "Blue.", "Blue."]) as upstream, before(upstream) as gateway:
+            assert ask(gateway, CHAT).headers["brim-resent"] == "1"
+            later = ask(gateway, CHAT)
+        assert (later.headers["brim-cut"] == "none") is is_whole

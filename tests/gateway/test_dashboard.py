@@ -1,0 +1,219 @@
+"""What the operator's page is made of: files that tell nobody anything, and bounded numbers."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from datetime import date
+from http.client import HTTPConnection
+from typing import Any
+
+import httpx
+import pytest
+
+from brim.gateway.accounts.reservations import By, Spent
+from brim.gateway.accounts.sqlite.store import SqliteBooks
+from brim.gateway.dashboard import routes as dashboard
+from brim.gateway.dashboard.routes import MOST_ROWS, Sums
+from brim.gateway.formats import CHAT as CHAT_FORM
+from brim.testing import Scripted
+from tests.support.gateway.accounts import (
+    COST,
+    HI,
+    MODEL,
+    bearing,
+    before,
+    books_file,
+    in_books,
+    say_hi,
+    secret_of,
+)
+from tests.support.gateway.accounts import set_caps as capped
+from tests.support.gateway.process import Running, config_of, running
+from tests.support.gateway.requests import CHAT, ask, eventually
+
+
+def told(server: Running, path: str, secret: str | None = None) -> dict[str, Any]:
+    headers = {} if secret is None else bearing(secret)
+    found: dict[str, Any] = httpx.get(server.url + path, headers=headers).raise_for_status().json()
+    return found
+
+
+# The page
+
+
+def test_the_page_and_its_files_are_public_and_allow_nothing_from_elsewhere() -> None:
+    secret_of("boss", is_operator=True)
+    with running(config_of("http://127.0.0.1:9")) as server:
+        page = httpx.get(f"{server.url}/").raise_for_status()
+        names = re.findall(r'(?:src|href)="(brim/page/[^"]+)"', page.text)
+        assert len(names) > 3
+        for answer in (page, *(httpx.get(f"{server.url}/{name}") for name in names)):
+            assert answer.status_code == 200
+            policy = answer.headers["content-security-policy"].split("; ")
+            assert {"default-src 'none'", "script-src 'self'", "connect-src 'self'"} <= set(policy)
+            assert "unsafe" not in answer.headers["content-security-policy"]
+            assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_file_that_was_not_changed_is_not_sent_again() -> None:
+    with running(config_of("http://127.0.0.1:9")) as server:
+        address = f"{server.url}/brim/page/main.js"
+        first = httpx.get(address).raise_for_status()
+        again = httpx.get(address, headers={"if-none-match": first.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("nothing.js", "..%2fshowing.py", "%2e%2e/showing.py", "../showing.py"),
+        *("..%2f..%2fcli", "page.css%00", "/etc/passwd", "%2fetc%2fpasswd"),
+    ],
+)
+def test_no_other_file_can_be_asked_for(name: str) -> None:
+    with running(config_of("http://127.0.0.1:9")) as server:
+        connection = HTTPConnection(server.url.removeprefix("http://"))
+        connection.request("GET", f"/brim/page/{name}")  # as it stands here, which httpx changes
+        assert connection.getresponse().status == 404
+        connection.close()
+
+
+def test_no_file_of_the_page_names_another_place_or_makes_markup_of_text() -> None:
+    for name, asset in dashboard.assets().items():
+        addresses = set(re.findall(rb"https?://[^\s\"'`)]+", asset.raw))
+        assert addresses <= {b"http://www.w3.org/2000/svg"}, name
+        assert not re.search(rb"innerHTML|insertAdjacentHTML|document\.write|eval\(", asset.raw)
+        assert not re.search(rb"<[^>]+\s(?:on\w+|style)=", asset.raw), name
+
+
+# Spending
+
+
+def test_spending_is_told_by_day_key_model_and_project_and_against_its_caps() -> None:
+    boss = secret_of("boss", is_operator=True)
+    anna = secret_of("anna", "5/day", "1M tokens/month", project="web")
+    capped("all", "90")
+    with before() as (server, _):
+        for _ in range(2):
+            say_hi(server, anna)
+        found: dict[str, Any] = {}
+        eventually(lambda: _is_booked(server, boss, 2, found))
+        for by, on in (("key", "anna"), ("model", MODEL), ("project", "web")):
+            (row,) = found[f"by_{by}"]
+            assert (row["name"], row["requests"], row["input"]) == (on, 2, 2 * HI)
+            assert row["cost"] == pytest.approx(2 * COST / 1e6)
+        (day,) = found["by_day"]
+        assert day["on"] >= found["since"]
+        caps = {cap["cap"]: cap for cap in found["caps"]}
+        assert caps.keys() == {"$5/day", "1,000,000 tokens/month", "$90"}
+        assert caps["$5/day"]["spent"] == pytest.approx(2 * COST / 1e6)
+        assert caps["1,000,000 tokens/month"]["spent"] == 2 * (HI + 2)
+        assert (caps["$90"]["kind"], caps["$90"]["opens"]) == ("all", None)
+        assert all(cap["reserved"] == 0 for cap in caps.values())
+        assert [(key["name"], key["operator"]) for key in found["keys"]] == [
+            ("anna", False),
+            ("boss", True),
+        ]
+        assert anna not in str(found)
+
+
+def test_keys_that_had_the_same_name_are_told_apart() -> None:
+    boss, first = secret_of("boss", is_operator=True), secret_of("anna")
+    with before() as (server, _):
+        say_hi(server, first)
+        in_books(lambda books: books.revoke("anna"))
+        say_hi(server, secret_of("anna"))
+        found: dict[str, Any] = {}
+        eventually(lambda: _is_booked(server, boss, 1, found, keys=2))
+    called = {f"anna ({key['id']})" for key in found["keys"] if not key["operator"]}
+    assert len(called) == 2
+    assert {row["name"] for row in found["by_key"]} == called
+    assert {key["name"] for key in found["keys"]} == {"boss", *called}
+
+
+def _is_booked(
+    server: Running, boss: str, requests: int, found: dict[str, Any], keys: int = 1
+) -> bool:
+    """Whether all looks into the books, which are not one, find it."""
+    found.update(told(server, "/brim/spending", boss))
+    is_in_all = sum(row["requests"] for row in found["by_day"]) == requests * keys
+    is_free = all(cap["reserved"] == 0 for cap in found["caps"])
+    by_key = [row["requests"] for row in found["by_key"]]
+    return is_in_all and is_free and by_key == [requests] * keys
+
+
+def test_without_keys_there_is_no_spending_to_tell() -> None:
+    with running(config_of("http://127.0.0.1:9")) as server:
+        found = told(server, "/brim/spending")
+        assert not found["has_accounts"]
+        assert found["by_key"] == found["caps"] == []
+    assert not books_file().exists()
+
+
+@pytest.mark.parametrize("days", ["0", "367", "-1", "x", "", "٣", "1" * 5_000])
+def test_days_that_are_none_are_refused(days: str) -> None:
+    with running(config_of("http://127.0.0.1:9")) as server:
+        answer = httpx.get(f"{server.url}/brim/spending", params={"days": days})
+        assert answer.status_code == 400
+        assert "1 to 366" in answer.text
+
+
+class _Slow(SqliteBooks):
+    """Books that take their time, and count how often they are read."""
+
+    read = 0
+
+    async def spent(
+        self, by: Sequence[By], since: date | None = None, until: date | None = None
+    ) -> list[Spent]:
+        self.read += 1
+        await asyncio.sleep(0.05)
+        return await super().spent(by, since, until)
+
+
+def test_a_ledger_that_is_slow_to_read_is_read_once_for_all_who_look() -> None:
+    async def looked() -> int:
+        books = _Slow(books_file())
+        sums = Sums(books)
+        today = date(2026, 11, 15)
+        found = await asyncio.gather(*(sums.since(today) for _ in range(20)))
+        assert all(each == found[0] for each in found)
+        await sums.since(date(2026, 11, 1))
+        await books.close()
+        return books.read
+
+    assert asyncio.run(looked()) == 2 * len(dashboard.SUMS)
+
+
+# Models
+
+
+def test_a_model_is_told_with_its_window_and_where_that_is_known_from() -> None:
+    with (
+        Scripted("Hello.", window=2_000) as provider,
+        running(config_of(provider.url, reply=100)) as server,
+    ):
+        assert told(server, "/brim/lanes")["data"] == []
+        ask(server, CHAT, "hi")
+        (lane,) = told(server, "/brim/lanes")["data"]
+        assert (lane["upstream"], lane["model"]) == ("upstream-1", "scripted")
+        assert (lane["window"], lane["reply"], lane["source"]) == (2_000, 100, "the server")
+        assert lane["limit"] == 2_000 - 100 - lane["margin"]
+
+
+def test_a_window_that_nobody_knows_is_null() -> None:
+    with Scripted("Hello.") as provider, running(config_of(provider.url)) as server:
+        ask(server, CHAT, "hi")
+        (lane,) = told(server, "/brim/lanes")["data"]
+        assert (lane["window"], lane["limit"], lane["source"]) == (None, None, "a guess")
+
+
+def test_of_many_models_those_asked_for_last_are_told() -> None:
+    with running(config_of("http://127.0.0.1:9")) as server:
+        for number in range(MOST_ROWS + 3):
+            server.gateway.lanes.find(f"m-{number}", CHAT_FORM)
+        found = told(server, "/brim/lanes")
+        assert (len(found["data"]), found["left_out"]) == (MOST_ROWS, 3)
+        assert found["data"][0]["model"] == f"m-{MOST_ROWS + 2}"

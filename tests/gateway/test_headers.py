@@ -1,0 +1,57 @@
+"""Which headers go on to an upstream, and which of its own stand in their place."""
+
+from __future__ import annotations
+
+import pytest
+
+from brim.gateway.headers import Own, given, onward
+from brim.providers.http_connection import Head
+
+IDENTITY = (b"accept-encoding", b"identity")
+OWN = Own.of({"Authorization": "Bearer own", "Content-Type": "application/json"})
+
+
+def sent(*heads: Head, own: Own = OWN, keyless: bool = False) -> list[Head]:
+    return onward(given(heads), own, keyless=keyless)
+
+
+@pytest.mark.parametrize("name", ["accept-encoding", "Accept-Encoding"])
+def test_answers_are_never_asked_for_packed(name: str) -> None:
+    own = Own.of({name: "br"})
+    assert sent((b"accept-encoding", b"gzip"), own=own) == [IDENTITY]
+
+
+def test_an_upstream_s_own_stand_in_place_of_the_client_s() -> None:
+    heads = (b"content-type", b"text/plain"), (b"authorization", b"Bearer client")
+    assert sent(*heads) == [*OWN.heads]
+
+
+def test_the_client_may_choose_one_that_is_taken_out() -> None:
+    own, kind = OWN.without(b"content-type"), (b"content-type", b"text/plain")
+    for keyless in (False, True):
+        found = sent(kind, own=own, keyless=keyless)
+        assert found == [kind, (b"Authorization", b"Bearer own"), IDENTITY]
+
+
+def test_those_that_come_several_times_go_on_in_their_order() -> None:
+    heads = (b"x-a", b"1"), (b"x-b", b"2"), (b"x-a", b"3"), (b"x-a", b"1")
+    assert sent(*heads, own=Own.of({})) == [*heads, IDENTITY]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(b"brim-policy", b"brim-", b"connection", b"keep-alive", b"te", b"trailer", b"upgrade"),
+        *(b"transfer-encoding", b"proxy-authorization", b"host", b"content-length", b"cookie"),
+    ],
+)
+def test_what_is_not_for_the_upstream_does_not_reach_it(name: bytes) -> None:
+    kept = b"x-a", b"1"
+    assert sent((name, b"1"), kept, (name, b"2"), own=Own.of({})) == [kept, IDENTITY]
+
+
+@pytest.mark.parametrize("name", [b"authorization", b"x-api-key", b"openai-project"])
+def test_who_pays_goes_on_unless_the_upstream_has_a_key(name: bytes) -> None:
+    payer, own = (name, b"client"), Own.of({})
+    assert sent(payer, own=own) == [payer, IDENTITY]
+    assert sent(payer, own=own, keyless=True) == [IDENTITY]

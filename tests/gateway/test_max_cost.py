@@ -1,0 +1,133 @@
+"""A key with caps sends nothing whose price nobody can bound."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.gateway.accounts import (
+    MODEL,
+    WORST,
+    bearing,
+    before,
+    dollars,
+    only_row,
+    priced,
+    say_hi,
+    secret_of,
+)
+from tests.support.gateway.process import running
+from tests.support.gateway.requests import CHAT, MESSAGES, RESPONSES, posted
+
+WINDOW = 2 * 3_900 + 10 * 100
+"""Micro-dollars of a prompt that fills the window, and an answer of 100 tokens."""
+TOOL = {"name": "look", "input_schema": {"type": "object"}}
+UNBOUNDED: list[tuple[str, dict[str, Any]]] = [
+    (RESPONSES, {"background": True}),
+    (RESPONSES, {"tools": [{"type": "web_search"}]}),
+    (RESPONSES, {"tools": [{"type": "mcp", "server_url": "https://mcp.example.com"}]}),
+    (MESSAGES, {"tools": [TOOL, {"type": "web_search_20250305", "name": "web_search"}]}),
+    (MESSAGES, {"mcp_servers": [{"type": "url", "url": "https://mcp.example.com"}]}),
+    (CHAT, {"web_search_options": {}} | {"plugins": [{"id": "web"}]}),
+    (CHAT, {"models": ["gpt-4o", "gpt-5-pro"]}),
+    (CHAT, {"service_tier": "priority"}),
+    (CHAT, {"MAX_TOKENS": 100_000}),
+    (CHAT, {"N": 50}),
+]
+
+
+@pytest.mark.parametrize(("path", "more"), UNBOUNDED, ids=str)
+def test_what_nobody_can_bound_is_for_keys_without_caps(path: str, more: dict[str, Any]) -> None:
+    capped, free = secret_of("anna", "5/day"), secret_of("bob")
+    with before() as (gateway, provider):
+        refused = say_hi(gateway, capped, path, **more)
+        assert refused.status_code == 403
+        assert "this key has caps" in refused.json()["error"]["message"]
+        assert not provider.requests
+        assert say_hi(gateway, free, path, **more).status_code == 200
+        assert len(provider.requests) == 1
+    assert only_row().key_name == "bob"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"model": "nobody-knows"}, (403, "price_unknown")),
+        ({"max_tokens": "many"}, (400, "invalid_request")),
+        ({"MAX_TOKENS": 9}, (403, "uncountable")),
+    ],
+    ids=str,
+)
+def test_that_is_said_though_the_upstream_is_not_there(
+    more: dict[str, Any], said: tuple[int, str]
+) -> None:
+    secret = secret_of("anna", "5/day")
+    with running(priced("http://127.0.0.1:9/v1", price=None)) as gateway:
+        refused = say_hi(gateway, secret, **more)
+    assert (refused.status_code, refused.json()["error"]["code"]) == said
+
+
+def test_a_cap_in_tokens_does_not_mind_the_price_of_a_token() -> None:
+    secret = secret_of("anna", "5k tokens/day")
+    with before() as (gateway, _):
+        assert say_hi(gateway, secret, service_tier="priority").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [
+        (MESSAGES, {"tools": [{"type": "bash_20250124", "name": "bash"}]}),
+        (RESPONSES, {"prompt": {"id": "pmpt_1"}}),
+        (RESPONSES, {"input": [{"type": "item_reference", "id": "msg_1"}]}),
+    ],
+    ids=str,
+)
+def test_what_the_upstream_adds_may_fill_the_window(path: str, more: dict[str, Any]) -> None:
+    roomy, tight = secret_of("anna", dollars(WINDOW)), secret_of("bob", dollars(WINDOW - 1))
+    with before() as (gateway, provider):
+        assert say_hi(gateway, tight, path, reply=100, **more).status_code == 429
+        assert say_hi(gateway, roomy, path, reply=100, **more).status_code == 200
+        assert len(provider.requests) == 1
+
+
+def test_so_may_a_file_that_only_the_upstream_has() -> None:
+    roomy, tight = secret_of("anna", dollars(WINDOW)), secret_of("bob", dollars(WINDOW - 1))
+    parts = [{"type": "file", "file": {"file_id": "file-1"}}, {"type": "text", "text": "hi"}]
+    body = {"model": MODEL, "max_tokens": 100, "messages": [{"role": "user", "content": parts}]}
+    with before() as (gateway, _):
+        assert posted(gateway.url, CHAT, body, bearing(tight)).status_code == 429
+        assert posted(gateway.url, CHAT, body, bearing(roomy)).status_code == 200
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("second", ["max_tokens", "max_tok\\u0065ns"])
+def test_of_a_field_that_stands_there_twice_only_what_was_claimed_is_sent(
+    second: str, is_streamed: bool
+) -> None:
+    capped = secret_of("anna", "5/day")
+    raw = (
+        f'{{"max_tokens": 100000, "model": "gpt-4o", "{second}": 10, '
+        f'"stream": {"true" if is_streamed else "false"}, '
+        '"messages": [{"role": "user", "content": "hi"}]}'
+    ).encode()
+    with before() as (gateway, provider):
+        assert posted(gateway.url, CHAT, raw, bearing(capped)).status_code == 200
+        (asked,) = provider.requests
+        assert asked.raw.count(b"max_tok") == 1
+        assert asked.body["max_tokens"] == 10
+    assert not only_row().is_counted  # a stream was asked for its usage as well
+
+
+def test_a_cache_that_is_kept_for_an_hour_is_claimed_at_twice_the_price() -> None:
+    content: dict[str, Any] = {"type": "text", "text": "hi"}
+    body = {"model": MODEL, "max_tokens": 100, "messages": [{"role": "user", "content": [content]}]}
+    anna = bearing(secret_of("anna", dollars(WORST)))
+    with before() as (gateway, _):
+        content["cache_control"] = {"type": "ephemeral", "ttl": "1h"}
+        assert posted(gateway.url, MESSAGES, body, anna).status_code == 429
+        hidden = json.dumps(body).replace('"1h"', r'"\u0031h"').encode()
+        assert posted(gateway.url, MESSAGES, hidden, anna).status_code == 429
+        content["cache_control"] = {"type": "ephemeral"}
+        assert posted(gateway.url, MESSAGES, body, anna).status_code == 200

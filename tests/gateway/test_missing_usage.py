@@ -1,0 +1,259 @@
+"""What an answer does not tell is counted, and what nobody can know is charged in full."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from brim.gateway import forward
+from brim.models.pricing import Price, Usage
+from brim.testing import Call, Fault, Say
+from brim.testing.formats import FORMS
+from tests.gateway.test_settlement import WORDS, asking, settled
+from tests.support.gateway.accounts import COST, HI, WORST, before, only_row, say_hi, secret_of
+from tests.support.gateway.requests import CHAT, MESSAGES, PATHS, RESPONSES, eventually
+
+SILENT: Any = {"usage": None}
+WITHOUT_OUTPUT: Mapping[str, Any] = {
+    CHAT: {"usage": {"prompt_tokens": HI}},
+    MESSAGES: {"usage": {"input_tokens": HI}},
+    RESPONSES: {"usage": {"input_tokens": HI}},
+}
+NO_OUTPUT: Mapping[str, Any] = {
+    CHAT: {"usage": {"prompt_tokens": HI, "completion_tokens": 0}},
+    MESSAGES: {"usage": {"input_tokens": HI, "output_tokens": 0}},
+    RESPONSES: {"usage": {"input_tokens": HI, "output_tokens": 0}},
+}
+
+
+@pytest.fixture
+def anna() -> str:
+    """The secret of a key whose cap is far away."""
+    return secret_of("anna", "1000/day")
+
+
+@pytest.fixture
+def bob() -> str:
+    """The secret of a key without caps."""
+    return secret_of("bob")
+
+
+@pytest.fixture
+def goes_on() -> Iterator[threading.Event]:
+    """What an upstream waits for; when the test is over it waits no more."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def whole(path: str, said: Say, **told: Any) -> dict[str, Any]:
+    """An answer as a provider gives it, but for what it tells."""
+    return FORMS[path].whole(said, "name", "scripted", Usage(HI, 0, 2)) | told
+
+
+def raw(answer: object) -> Fault:
+    """What comes with a status of success, be it an answer or not."""
+    return Fault(200, raw=answer if isinstance(answer, bytes) else json.dumps(answer).encode())
+
+
+def streamed(path: str, answer: dict[str, Any]) -> Fault:
+    """The same answer as a stream."""
+    form, asked = FORMS[path], {"stream_options": {"include_usage": True}}
+    events = islice(form.events(answer, asked), form.OPENING, None)
+    return Fault(200, raw="".join(events).encode(), in_stream=True)
+
+
+# What was said is counted
+
+
+@pytest.mark.parametrize("told", [dict.fromkeys(PATHS, SILENT), WITHOUT_OUTPUT, NO_OUTPUT])
+@pytest.mark.parametrize("path", PATHS)
+def test_of_a_whole_answer_that_does_not_tell_its_output_the_words_are_counted(
+    anna: str, path: str, told: Mapping[str, Any]
+) -> None:
+    with before(raw(whole(path, Say(WORDS), **told[path]))) as (gateway, provider):
+        assert say_hi(gateway, anna, path).status_code == 200
+        tokens, said = provider.requests[0].tokens, provider.tokens(WORDS)
+    row = only_row()
+    assert row.is_counted
+    assert row.bill.usage.output == said == 10
+    assert row.bill.usage.input in (tokens, HI)
+    assert settled(row) == 2 * row.bill.usage.input + 10 * said
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_so_are_those_of_a_stream_that_says_it_had_none(anna: str, path: str) -> None:
+    answer = whole(path, Say(WORDS), **NO_OUTPUT[path])
+    with before(streamed(path, answer)) as (gateway, provider):
+        assert say_hi(gateway, anna, path, stream=True).status_code == 200
+        said = provider.tokens(WORDS)
+    row = only_row()
+    assert row.is_counted
+    assert row.bill.usage.output == said
+    assert settled(row) == 2 * row.bill.usage.input + 10 * said
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_calls_count_as_well(anna: str, path: str) -> None:
+    said = Say(calls=[Call("read", {"path": WORDS})])
+    with before(raw(whole(path, said, usage=None))) as (gateway, provider):
+        assert say_hi(gateway, anna, path).status_code == 200
+        least = provider.tokens(WORDS)
+    row = only_row()
+    assert row.is_counted
+    assert row.bill.usage.output > least
+    settled(row)
+
+
+def test_so_do_thoughts_that_are_shown(anna: str) -> None:
+    answer = whole(CHAT, Say("Hello."), usage=None)
+    answer["choices"][0]["message"]["reasoning_content"] = WORDS
+    with before(raw(answer)) as (gateway, provider):
+        assert say_hi(gateway, anna).status_code == 200
+        least = provider.tokens(WORDS) + provider.tokens("Hello.")
+    assert only_row().bill.usage.output >= least
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_of_several_answers_all_count(anna: str, is_streamed: bool) -> None:
+    choices = [
+        {
+            "index": place,
+            ("delta" if is_streamed else "message"): {"role": "assistant", "content": WORDS},
+            "finish_reason": "stop",
+        }
+        for place in range(3)
+    ]
+    event = b"data: " + json.dumps({"choices": choices}).encode() + b"\n\ndata: [DONE]\n\n"
+    answer = Fault(200, raw=event, in_stream=True) if is_streamed else raw({"choices": choices})
+    with before(answer) as (gateway, provider):
+        assert say_hi(gateway, anna, n=3, stream=is_streamed).status_code == 200
+        said = provider.tokens(WORDS)
+    assert 3 * said <= only_row().bill.usage.output <= 3 * said + 2
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_who_reports_no_output_and_says_nothing_is_believed(anna: str, path: str) -> None:
+    with before(raw(whole(path, Say(), **NO_OUTPUT[path]))) as (gateway, _):
+        assert say_hi(gateway, anna, path).status_code == 200
+    row = only_row()
+    assert not row.is_counted
+    assert settled(row) == 2 * HI
+
+
+# What nobody can know
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_who_hangs_up_before_the_first_word_pays_for_all_that_may_have_been_thought(
+    anna: str, path: str, goes_on: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forward, "HELD_SECONDS", 0.05)
+    monkeypatch.setattr(FORMS[path], "HELD", FORMS[path].OPENING)
+    with before(Say(WORDS, hold=goes_on)) as (gateway, provider):
+        with asking(gateway, anna, path, stream=True, reply=100) as client:
+            while b"data: " not in client.recv(65_536):
+                pass
+        eventually(lambda: provider.abandoned)
+        tokens = provider.requests[0].tokens
+    row = only_row()
+    assert row.is_counted
+    assert settled(row) == 2 * tokens + 10 * 100
+
+
+@pytest.mark.parametrize(("path", "pieces"), [(MESSAGES, 2), (RESPONSES, 3)])
+def test_so_does_one_whose_upstream_breaks_off_there(anna: str, path: str, pieces: int) -> None:
+    with before(Say(WORDS, cut_after=pieces)) as (gateway, provider):
+        answer = say_hi(gateway, anna, path, stream=True, reply=100)
+        assert b"error" in answer.content
+        tokens = provider.requests[0].tokens
+    row = only_row()
+    assert row.is_counted
+    assert settled(row) == 2 * tokens + 10 * 100
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *(b"", b"<html>Hello.</html>", b"[]", b"{}", b'{"choices": 7}', b'{"choices": []}'),
+        b'{"choices": [{"message": {"content": 7}}], "usage": {"prompt_tokens": 8}}',
+        json.dumps(whole(CHAT, Say(), usage=None)).encode(),
+    ],
+)
+def test_an_answer_that_says_nothing_that_can_be_read_is_charged_in_full(
+    anna: str, answer: bytes
+) -> None:
+    with before(raw(answer)) as (gateway, _):
+        assert say_hi(gateway, anna).content == answer
+        (record,) = gateway.gateway.records.newest(1)
+    row = only_row()
+    assert row.is_counted
+    assert settled(row) == WORST
+    assert record.is_usage_counted
+    assert record.usage == Usage(HI)
+
+
+def test_one_that_reports_what_it_took_need_not_be_read(anna: str) -> None:
+    usage = {"prompt_tokens": HI, "completion_tokens": 2}
+    with before(raw({"choices": 7, "usage": usage})) as (gateway, _):
+        assert say_hi(gateway, anna).status_code == 200
+    row = only_row()
+    assert not row.is_counted
+    assert settled(row) == COST
+
+
+@pytest.mark.parametrize("status", ["queued", "in_progress"])
+def test_an_answer_that_is_made_in_the_background_is_charged_in_full(bob: str, status: str) -> None:
+    begun = whole(RESPONSES, Say(), status=status, output=[], usage=None)
+    with before(raw(begun)) as (gateway, _):
+        answer = say_hi(gateway, bob, RESPONSES, background=True, reply=100)
+        assert answer.json()["status"] == status
+    row = only_row()
+    assert row.is_counted
+    assert row.bill.micro_dollars == WORST
+
+
+def test_so_is_one_whose_client_hangs_up_while_it_is_made(
+    bob: str, goes_on: threading.Event
+) -> None:
+    with before(Say(WORDS, hold=goes_on)) as (gateway, provider):
+        more: Any = {"stream": True, "background": True, "reply": 100}
+        with asking(gateway, bob, RESPONSES, **more) as client:
+            while b"one" not in client.recv(65_536):
+                pass
+        eventually(lambda: provider.abandoned)
+    row = only_row()
+    assert row.is_counted
+    assert row.bill.micro_dollars == WORST
+
+
+# What is no answer, and what costs more than it seems
+
+
+@pytest.mark.parametrize("status", [300, 307, 399])
+def test_a_redirection_costs_nothing(anna: str, status: int) -> None:
+    with before(Fault(status)) as (gateway, provider):
+        assert say_hi(gateway, anna).status_code == status
+        (record,) = gateway.gateway.records.newest(1)
+        assert len(provider.requests) == 1
+    assert settled(only_row()) == 0
+    assert (record.end, record.usage, record.cost) == ("refused", None, None)
+
+
+def test_what_is_cached_for_an_hour_costs_twice_the_input(anna: str) -> None:
+    split = {"ephemeral_5m_input_tokens": 20, "ephemeral_1h_input_tokens": 30}
+    usage = {"input_tokens": 8, "cache_creation_input_tokens": 50, "cache_creation": split}
+    answer = whole(MESSAGES, Say("Hello."), usage={**usage, "output_tokens": 2})
+    price = Price(input=Decimal(4), output=Decimal(10), written=Decimal(5))
+    with before(raw(answer), price=price) as (gateway, _):
+        assert say_hi(gateway, anna, MESSAGES).status_code == 200
+        (record,) = gateway.gateway.records.newest(1)
+    assert settled(only_row()) == 8 * 4 + 20 * 5 + 30 * 8 + 2 * 10
+    told = {"input": 58, "cached": 0, "written": 50, "output": 2, "counted": False}
+    assert record.to_dict()["usage"] == told

@@ -1,0 +1,139 @@
+"""Paths that are listed are passed on as they came, and no others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from aiohttp import web
+
+from brim.config import GatewayConfig
+from tests.support.gateway.process import config_of, running
+from tests.support.providers.scripted import Handler, Scripted, run, serving
+
+KEY = "sk-upstream-d41d8cd98f"
+
+
+async def _ok(_: web.Request) -> web.StreamResponse:
+    return web.json_response({"object": "something"})
+
+
+@asynccontextmanager
+async def passing(answer: Handler, *paths: str) -> AsyncIterator[tuple[str, Scripted]]:
+    """The address of a gateway that passes paths on, and the server behind it."""
+    async with serving(answer) as server:
+        config = config_of(server.url, key_env="KEY")
+        config = replace(config, gateway=GatewayConfig(passed_paths=paths))
+        with running(config, {"KEY": KEY}) as gateway:
+            yield gateway.url, server
+
+
+async def asked(address: str, line: str) -> tuple[int, bytes]:
+    """What is answered to a request whose first line is just this."""
+    host, _, port = address.removeprefix("http://").partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(f"{line} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
+    said = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return int(said.split()[1]), said.partition(b"\r\n\r\n")[2]
+
+
+PASSED = {
+    "POST /v1/embeddings": "/v1/embeddings",
+    "GET /v1/responses/resp_1?include=all": "/v1/responses/resp_1",
+    "DELETE /v1/responses/resp_1": "/v1/responses/resp_1",
+    "GET /v1/responses/resp_1/input_items": "/v1/responses/resp_1/input_items",
+    "GET /v1/responses/a%3Fb": "/v1/responses/a?b",
+    "GET /v1/responses/..hidden": "/v1/responses/..hidden",
+}
+REFUSED = (
+    "GET /v1/embeddings/1",
+    "GET /v1/responses",
+    "GET /v1/responses/../files",
+    "GET /v1/responses/%2e%2e/files",
+    "GET /v1/responses/..%2ffiles",
+    "GET /v1/responses/..%5cfiles",
+    "GET /v1/responses/..;/files",
+    "GET /v1/responses/x/..",
+    "GET /v1/responses//files",
+    "GET /v1/files",
+)
+LISTED = ("/v1/embeddings", "/v1/responses/*")
+
+
+@pytest.mark.parametrize(("line", "path"), PASSED.items())
+def test_a_path_that_is_listed_is_passed_on(line: str, path: str) -> None:
+    async def ask() -> None:
+        async with passing(_ok, *LISTED) as (address, server):
+            status, said = await asked(address, line)
+            assert (status, b"something" in said) == (200, True)
+            assert [(each.method, each.path) for each in server.asked] == [(line.split()[0], path)]
+
+    run(ask())
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_no_other_path_is_passed_on(line: str) -> None:
+    async def ask() -> None:
+        async with passing(_ok, *LISTED) as (address, server):
+            status, _ = await asked(address, line)
+            assert status in (404, 405)
+            assert server.asked == []
+
+    run(ask())
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/metrics", "/brim/requests", "/openapi.json"])
+def test_the_gateway_s_own_paths_stay_its_own(path: str) -> None:
+    async def ask() -> None:
+        async with passing(_ok, "/*") as (address, server):
+            assert (await asked(address, f"GET {path}"))[0] == 200
+            assert server.asked == []
+            assert (await asked(address, "GET /v1/anything/else"))[0] == 200
+            assert [each.path for each in server.asked] == ["/v1/anything/else"]
+
+    run(ask())
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/v1/chat/completions/", "/v1/Chat/completions", "/v1/chat/completions;x"),
+        *("/v1/chat//completions", "/v1/chat%5ccompletions", "/v1/messages%20", "/v1/responses/;x"),
+        *("/V1/messages/", "/chat/Completions", "/v1/messages/count_tokens/", "/Brim/requests/"),
+    ],
+)
+def test_they_do_so_in_every_spelling(path: str) -> None:
+    async def ask() -> None:
+        async with passing(_ok, "/*", "/v1/*") as (address, server):
+            assert (await asked(address, f"POST {path}"))[0] == 404
+            assert server.asked == []
+
+    run(ask())
+
+
+@pytest.mark.parametrize("path", ["/openapi.json/", "/healthz/", "/metrics/", "/brim/requests/"])
+def test_no_path_leads_to_a_host_that_the_client_names(path: str) -> None:
+    async def ask() -> None:
+        async with passing(_ok) as (address, _):
+            assert (await asked(address, f"GET {path}"))[0] == 404
+
+    run(ask())
+
+
+@pytest.mark.parametrize("status", [200, 401])
+def test_an_error_does_not_tell_the_upstream_s_key(status: int) -> None:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.json_response({"error": {"message": f"wrong key: {KEY}"}}, status=status)
+
+    async def ask() -> None:
+        async with passing(answer, "/v1/embeddings") as (address, _):
+            told, said = await asked(address, "POST /v1/embeddings")
+            assert told == status
+            assert b"wrong key: [key]" in said
+
+    run(ask())

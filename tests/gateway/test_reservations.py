@@ -1,0 +1,182 @@
+"""What a request may come to at most is claimed for it, in tokens and by its upstream's price."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from brim.config import UpstreamConfig
+from brim.gateway.accounts.caps import ALL
+from brim.gateway.formats import CHAT as CHAT_FORM
+from brim.gateway.formats import MESSAGES as MESSAGES_FORM
+from brim.gateway.formats import RESPONSES as RESPONSES_FORM
+from brim.gateway.routes import Upstream
+from brim.models.pricing import Price
+from brim.storage.calibration_store import Learned
+from brim.testing import Scripted
+from tests.support.gateway.accounts import (
+    COST,
+    FREE,
+    HI,
+    MODEL,
+    PRICE,
+    bearing,
+    before,
+    dollars,
+    only_row,
+    priced,
+    say_hi,
+    secret_of,
+    set_caps,
+    standing,
+)
+from tests.support.gateway.process import FORMATS, config_of, running
+from tests.support.gateway.requests import CHAT, PATHS, RESPONSES, body_of, code_of, posted
+
+# In tokens
+
+
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [(CHAT, "max_tokens"), (RESPONSES, "max_output_tokens")],
+)
+def test_a_capped_answer_gets_a_length_and_all_else_stays_as_it_was(path: str, key: str) -> None:
+    capped, free = secret_of("anna", "5/day"), secret_of("bob")
+    raw = (
+        b'{ "x":  [1.50, "\\u00e9"], '
+        + str(body_of(path, "hi", model=MODEL))[1:].replace("'", '"').encode()
+    )
+    short = raw.replace(b'{ "x"', b'{ "%b": 7, "x"' % key.encode())
+    with before() as (gateway, provider):
+        for secret, body in ((capped, raw), (free, raw), (capped, short), (free, short)):
+            assert posted(gateway.url, path, body, bearing(secret)).status_code == 200
+        sent = [asked.raw for asked in provider.requests]
+    added = b'{"%b":100,' % key.encode()
+    assert sent == [added + raw[1:], raw, short, short]
+
+
+def test_each_format_and_host_has_its_own_word_for_that_length() -> None:
+    def key(endpoint: str, form: Any) -> str:
+        return Upstream("one", UpstreamConfig(endpoint, FORMATS), None, Learned()).reply_key(form)
+
+    assert key("https://api.openai.com/v1", CHAT_FORM) == "max_completion_tokens"
+    assert key("https://me.openai.azure.com/openai/v1", CHAT_FORM) == "max_completion_tokens"
+    assert key("http://127.0.0.1:8080/v1", CHAT_FORM) == "max_tokens"
+    assert key("https://api.openai.com/v1", RESPONSES_FORM) == "max_output_tokens"
+    assert key("https://api.anthropic.com", MESSAGES_FORM) == "max_tokens"
+
+
+@pytest.mark.parametrize("more", [{"n": 3}, {"best_of": 3}, {"n": 2, "best_of": 3}])
+def test_each_of_several_answers_is_claimed(more: dict[str, Any]) -> None:
+    three = 2 * HI + 3 * 10 * 100
+    secret = secret_of("anna", dollars(three))
+    with before() as (gateway, provider):
+        assert say_hi(gateway, secret, **more).status_code == 200
+        set_caps(ALL, dollars(three - 1))
+        assert say_hi(gateway, secret_of("bob"), **more).status_code == 429
+        assert len(provider.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        *({"max_tokens": -1}, {"max_tokens": 0}, {"max_completion_tokens": "9000"}),
+        *({"n": -5}, {"n": "5"}, {"n": 2.0}, {"n": True}, {"n_predict": -1}, {"best_of": []}),
+    ],
+    ids=str,
+)
+def test_what_could_be_any_number_is_refused_for_a_capped_key(bound: dict[str, Any]) -> None:
+    capped, free = secret_of("anna", "5/day"), secret_of("bob")
+    with before() as (gateway, provider):
+        refused = say_hi(gateway, capped, **bound)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, *bound)
+        assert not provider.requests
+        say_hi(gateway, free, **bound)
+        assert len(provider.requests) == 1
+    assert only_row().key_name == "bob"
+
+
+def test_a_length_that_only_llama_cpp_knows_counts_too() -> None:
+    secret = secret_of("anna", "1000 tokens")
+    with before() as (gateway, _):
+        assert say_hi(gateway, secret, n_predict=1_000 - HI).status_code == 200
+        assert say_hi(gateway, secret, n_predict=1_000 - HI).status_code == 429
+
+
+def test_a_conversation_that_the_server_keeps_may_fill_the_window() -> None:
+    whole = 2 * 3_900 + 10 * 100
+    secret = secret_of("anna", dollars(whole))
+    with before() as (gateway, provider):
+        more = {"previous_response_id": "resp_1"}
+        assert say_hi(gateway, secret, RESPONSES, **more).status_code == 200
+        set_caps(ALL, dollars(whole - 1))
+        assert say_hi(gateway, secret_of("bob"), RESPONSES, **more).status_code == 429
+        assert len(provider.requests) == 1
+
+
+def test_where_nobody_knows_the_window_such_a_conversation_is_refused() -> None:
+    secret = secret_of("anna", "5/day")
+    with (
+        Scripted("Hello.", tells_window=False) as provider,
+        running(config_of(provider.url, price=PRICE)) as gateway,
+    ):
+        kept = {"previous_response_id": "resp_1", "model": "own"}
+        answer = say_hi(gateway, secret, RESPONSES, **kept)
+        assert (answer.status_code, code_of(RESPONSES, answer)) == (403, "uncountable")
+        assert "upstreams.upstream-1.window" in answer.text
+        assert say_hi(gateway, secret, RESPONSES, model="own").status_code == 200
+        assert len(provider.requests) == 1
+
+
+# Prices
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_cap_in_dollars_needs_a_price(path: str) -> None:
+    secret = secret_of("anna", "5/day")
+    with before(price=None) as (gateway, provider):
+        answer = say_hi(gateway, secret, path, model="own")
+        assert answer.status_code == 403
+        assert "upstreams.upstream-1.price" in answer.json()["error"]["message"]
+        assert not provider.requests
+    with before(price=FREE) as (gateway, _):
+        assert say_hi(gateway, secret, path, model="own").status_code == 200
+    assert only_row().bill.micro_dollars == 0
+
+
+def test_a_cap_in_tokens_needs_none() -> None:
+    secret = secret_of("anna", "2k tokens/day")
+    with before(price=None) as (gateway, _):
+        assert say_hi(gateway, secret, model="own").status_code == 200
+        answer = say_hi(gateway, secret, model="own", reply=1_995)
+        assert answer.status_code == 429
+        assert "cap of 2,000 tokens/day" in answer.json()["error"]["message"]
+    assert standing() == {"key tokens": (HI + 2, 0)}
+    assert only_row().bill.is_unpriced
+
+
+def test_what_is_shrunk_is_claimed_anew_where_its_answer_may_be_longer() -> None:
+    secret = secret_of("anna", dollars(cap := 45_000))
+    price = Price(input=Decimal(2), output=Decimal(100))
+    with (
+        Scripted("Hello.", window=1_500, tells_window=False) as provider,
+        running(priced(provider.url, price=price)) as gateway,
+    ):
+        body = body_of(CHAT, *["word " * 600, "so"] * 6, "hi", model=MODEL, reply=3_000)
+        answer = posted(gateway.url, CHAT, body, bearing(secret))
+        assert answer.status_code == 429
+        (sent,) = provider.requests
+    assert 2 * sent.tokens + 100 * sent.body["max_tokens"] <= cap
+    assert only_row().bill.micro_dollars == 0
+    assert standing() == {"key dollars": (0, 0)}
+
+
+def test_a_length_beyond_all_numbers_is_kept_as_one_that_can_be() -> None:
+    free, capped = secret_of("bob"), secret_of("anna", "900M tokens")
+    with before() as (gateway, provider):
+        assert say_hi(gateway, free, n=2**62).status_code == 200
+        assert say_hi(gateway, capped, n=2**62).status_code == 429
+        assert len(provider.requests) == 1
+    assert only_row().bill.micro_dollars == COST

@@ -1,0 +1,205 @@
+"""The gateway's server: where it listens, what it bounds, and how it ends."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from http.client import HTTPConnection, HTTPResponse, IncompleteRead
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from brim.errors import InputError
+from brim.gateway.server import listening
+
+ROOT = Path(__file__).parent.parent.parent
+LONG = 60.0
+"""Seconds that no test waits."""
+
+
+class Running:
+    """The stub in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        url = urlsplit(self.says())
+        assert url.hostname is not None
+        assert url.port is not None
+        self.address = url.hostname, url.port
+
+    def says(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def tell(self) -> None:
+        """Let all streams end."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+
+    def stop(self, by: signal.Signals) -> None:
+        self.process.send_signal(by)
+
+    def end(self) -> tuple[int, str]:
+        """The code that it ends with, and what it complained about."""
+        _, complaints = self.process.communicate(timeout=LONG)
+        return self.process.returncode, complaints
+
+    @contextmanager
+    def asked(self, path: str) -> Iterator[HTTPResponse]:
+        with closing(HTTPConnection(*self.address, timeout=LONG)) as client:
+            client.request("GET", path)
+            with client.getresponse() as answer:
+                yield answer
+
+    def silent(self) -> socket.socket:
+        """A connection on which nothing is said."""
+        return socket.create_connection(self.address, timeout=LONG)
+
+
+@contextmanager
+def running(stop_seconds: float = LONG, head_seconds: float = LONG) -> Iterator[Running]:
+    command = [sys.executable, "-m", "tests.support.gateway.stub"]
+    with subprocess.Popen(
+        [*command, str(stop_seconds), str(head_seconds)],
+        cwd=ROOT,
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        try:
+            yield Running(process)
+        finally:
+            process.kill()
+
+
+def all_of(connection: socket.socket) -> bytes:
+    """What comes until the other side hangs up."""
+    data = b""
+    with suppress(ConnectionResetError):
+        while piece := connection.recv(65_536):
+            data += piece
+    return data
+
+
+# How it ends
+
+
+def test_an_answer_has_a_date_and_does_not_say_what_serves_it() -> None:
+    with running() as server, server.asked("/") as answer:
+        assert answer.read() == b"ended\n"
+        assert answer.headers["date"]
+        assert "server" not in answer.headers
+
+
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_well_after_the_streams_that_run(by: signal.Signals) -> None:
+    with running() as server, server.silent() as idle, server.asked("/stream") as answer:
+        assert answer.readline() == b"begun\n"
+        server.stop(by)
+        assert server.says() == "stopping"
+        assert idle.recv(1) == b""  # who says nothing is not waited for
+        with pytest.raises(ConnectionRefusedError):
+            server.silent()
+        server.tell()
+        assert answer.read() == b"ended\n"
+        assert server.end() == (0, "")
+
+
+def test_a_stream_that_outlasts_the_time_to_stop_is_cut() -> None:
+    with running(stop_seconds=0.5) as server, server.asked("/stream") as answer:
+        assert answer.readline() == b"begun\n"
+        server.stop(signal.SIGTERM)
+        with pytest.raises(IncompleteRead):
+            answer.read()
+        code, complaints = server.end()
+        assert code == 0
+        assert "Traceback" not in complaints
+
+
+def test_a_second_ctrl_c_ends_it_at_once() -> None:
+    with running() as server, server.asked("/stream") as answer:
+        assert answer.readline() == b"begun\n"
+        server.stop(signal.SIGINT)
+        assert server.says() == "stopping"
+        server.stop(signal.SIGINT)
+        with pytest.raises(IncompleteRead):
+            answer.read()
+        code, complaints = server.end()
+        assert code == 130
+        assert "Traceback" not in complaints
+
+
+# What it bounds
+
+
+def test_a_head_that_is_too_large_is_refused_and_nobody_else_suffers() -> None:
+    with running() as server:
+        with server.silent() as client:
+            client.sendall(b"GET / HTTP/1.1\r\n" + b"X-Long: %s\r\n" % (b"x" * 1_000) * 70)
+            with suppress(OSError):
+                client.sendall(b"\r\n")
+            assert all_of(client).startswith(b"HTTP/1.1 400 ")
+        with server.asked("/") as answer:
+            assert answer.status == 200
+
+
+def test_a_head_that_does_not_end_is_not_kept() -> None:
+    with running() as server, server.silent() as client:
+        client.sendall(b"GET / HTTP/1.1\r\nX-Long: ")
+        with suppress(OSError):
+            while True:  # it is refused long before memory is full
+                client.sendall(b"x" * 10_000)
+        with server.asked("/") as answer:
+            assert answer.status == 200
+
+
+@pytest.mark.parametrize("said", [b"", b"GET / HT"])
+def test_who_does_not_ask_is_hung_up_on_and_who_has_asked_is_not(said: bytes) -> None:
+    with running(head_seconds=0.2) as server, server.asked("/stream") as answer:
+        assert answer.readline() == b"begun\n"
+        with server.silent() as client:
+            client.sendall(said)
+            assert all_of(client) == b""
+        server.tell()
+        assert answer.read() == b"ended\n"
+
+
+# Where it listens
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.0.0.2"])
+def test_it_listens_on_this_machine(host: str) -> None:
+    with listening(host, 0) as listener:
+        assert listener.getsockname()[0].startswith("127.")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "2001:db8::1"])
+def test_it_listens_nowhere_else_without_keys(host: str) -> None:
+    said = f"{re.escape(host)} can be reached from other machines, .* `brim keys add NAME`"
+    with pytest.raises(InputError, match=said):
+        listening(host, 0)
+
+
+def test_with_keys_other_machines_may_reach_it() -> None:
+    with listening("0.0.0.0", 0, has_keys=True) as listener:
+        assert listener.getsockname()[0] == "0.0.0.0"
+
+
+def test_a_host_that_is_none_is_named() -> None:
+    with pytest.raises(InputError, match=r"^no such host is no address; 127\.0\.0\.1 is "):
+        listening("no such host", 0)
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with listening("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(InputError, match=rf"^port {port} of 127\.0\.0\.1: .*--port takes ano"):
+            listening("127.0.0.1", port)

@@ -1,0 +1,610 @@
+"""Whatever becomes of a request, it has one row in the ledger, and nothing stays set aside."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
+from decimal import Decimal
+from typing import Any
+
+import httpx
+import pytest
+from aiohttp import web
+
+from brim.errors import BooksAwayError
+from brim.gateway import app
+from brim.gateway.accounts.reservations import Claim, Full, Row, Settlement, Unknown
+from brim.gateway.accounts.sqlite.store import SqliteBooks
+from brim.gateway.reservations import Accounts
+from brim.models.pricing import Price
+from brim.providers import http_connection
+from brim.testing import Answer, Fault, Say, Scripted
+from tests.support.gateway.accounts import (
+    COST,
+    HI,
+    MODEL,
+    WORST,
+    bearing,
+    before,
+    books_file,
+    dollars,
+    ledger,
+    only_row,
+    priced,
+    revoke,
+    say_hi,
+    secret_of,
+    standing,
+    standing_in,
+    with_gateway,
+)
+from tests.support.gateway.process import Running, running
+from tests.support.gateway.requests import CHAT, LONG, PATHS, body_of, connected, eventually, head
+from tests.support.providers.scripted import serving
+
+ROOMY = "1000/day"
+WORDS = "one two three four five six seven eight nine ten"
+
+
+@pytest.fixture
+def anna() -> str:
+    """The secret of a key whose cap is far away."""
+    return secret_of("anna", ROOMY, project="blue")
+
+
+@pytest.fixture
+def goes_on() -> Iterator[threading.Event]:
+    """What an upstream waits for; when the test is over it waits no more."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def settled(row: Row) -> int:
+    """What a row that was settled came to; nothing of it is set aside any more."""
+    assert row.state == "settled"
+    assert standing() == {"key dollars": (row.bill.micro_dollars, 0)}
+    return row.bill.micro_dollars
+
+
+# Answers that come whole
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("path", PATHS)
+def test_what_was_reported_is_booked_to_the_micro_dollar(
+    anna: str, path: str, is_streamed: bool
+) -> None:
+    with before() as (gateway, provider):
+        answer = say_hi(gateway, anna, path, stream=is_streamed)
+        (asked,) = provider.requests
+    row = only_row()
+    assert row.id == answer.headers["brim-request-id"]
+    assert (row.key_name, row.project) == ("anna", "blue")
+    assert (row.model, row.upstream) == (MODEL, "upstream-1")
+    assert (row.bill.usage.input, row.bill.usage.output) == (asked.tokens, 2)
+    assert settled(row) == 2 * asked.tokens + 10 * 2
+    assert not row.is_counted
+
+
+def test_what_was_in_the_provider_s_cache_costs_what_that_costs(anna: str) -> None:
+    price = Price(input=Decimal(2), cached=Decimal("0.25"), output=Decimal(10))
+    with before(Say("Hello.", cached=5), price=price) as (gateway, _):
+        assert say_hi(gateway, anna).status_code == 200
+    row = only_row()
+    assert row.bill.usage.cached == 5
+    assert settled(row) == 28  # 3 x 2 + 5 x 0.25 + 2 x 10, and what is left is rounded up
+
+
+def reporting(**usage: Any) -> Fault:
+    """An answer with such a usage."""
+    said = {"index": 0, "message": {"role": "assistant", "content": "Hello."}}
+    return Fault(200, raw=json.dumps({"choices": [said], "usage": usage}).encode())
+
+
+@pytest.mark.parametrize(
+    ("usage", "cost"),
+    [
+        ({"prompt_tokens": 10**18, "completion_tokens": 10**18}, WORST),
+        ({"prompt_tokens": 10**30, "completion_tokens": 2}, WORST),
+        ({"prompt_tokens": HI, "completion_tokens": 2, "cost": 1e300}, WORST),
+        ({"prompt_tokens": HI, "completion_tokens": -2}, COST),
+        ({"prompt_tokens": HI, "completion_tokens": 2, "cost": -5}, COST),
+        ({"prompt_tokens": HI, "completion_tokens": 2, "cost": 0.0000071}, 8),
+    ],
+)
+def test_a_report_that_cannot_be_is_not_believed(
+    anna: str, usage: dict[str, Any], cost: int
+) -> None:
+    with before(reporting(**usage)) as (gateway, _):
+        assert say_hi(gateway, anna).status_code == 200
+    assert settled(only_row()) == cost
+
+
+def test_one_that_cannot_be_booked_does_not_keep_others_from_it(
+    anna: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle = SqliteBooks.settle
+    wrong: list[str] = []
+
+    async def settling(books: SqliteBooks, settlements: Sequence[Settlement]) -> None:
+        wrong.extend([settlements[0].id] if not wrong else [])
+        if wrong[0] in [each.id for each in settlements]:
+            raise OverflowError
+        await settle(books, settlements)
+
+    monkeypatch.setattr(SqliteBooks, "settle", settling)
+    with before() as (gateway, _), ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(say_hi, gateway, anna) for _ in range(8)]:
+            assert done.result().status_code == 200
+    assert [row.bill.micro_dollars for row in ledger()] == [COST] * 7
+    assert standing() == {"key dollars": (7 * COST, WORST)}  # until its lease is over
+
+
+def test_a_key_without_caps_has_its_rows_too() -> None:
+    secret = secret_of("bob")
+    with before() as (gateway, _):
+        assert say_hi(gateway, secret).status_code == 200
+    assert only_row().bill.micro_dollars == COST
+    assert standing() == {}
+
+
+# Answers that break off
+
+
+@contextmanager
+def asking(gateway: Running, secret: str, path: str = CHAT, **more: Any) -> Iterator[socket.socket]:
+    """A client that has asked, and hangs up when the block ends."""
+    raw = json.dumps(body_of(path, "hi", model=MODEL, **more)).encode()
+    heads = (f"Content-Length: {len(raw)}", f"Authorization: Bearer {secret}")
+    with connected(gateway) as client:
+        client.sendall(head(path, *heads) + raw)
+        yield client
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_client_that_hangs_up_in_mid_stream_pays_for_what_was_said(
+    anna: str, path: str, goes_on: threading.Event
+) -> None:
+    with before(Say(WORDS, hold=goes_on)) as (gateway, provider):
+        with asking(gateway, anna, path, stream=True, reply=100) as client:
+            while b"one" not in client.recv(65_536):
+                pass
+        eventually(lambda: provider.abandoned)
+        tokens = provider.requests[0].tokens
+    row = only_row()
+    assert row.is_counted
+    assert row.bill.usage.input == tokens
+    assert 1 <= row.bill.usage.output < 10
+    assert settled(row) == 2 * tokens + 10 * row.bill.usage.output
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_an_upstream_that_breaks_off_after_its_first_words_is_paid_for_them(
+    anna: str, path: str
+) -> None:
+    with before(Say(WORDS, cut_after=6)) as (gateway, provider):
+        answer = say_hi(gateway, anna, path, stream=True, reply=100)
+        assert answer.status_code == 200
+        assert b"error" in answer.content
+        tokens = provider.requests[0].tokens
+    row = only_row()
+    assert row.is_counted
+    assert row.bill.usage.input == tokens
+    assert 1 <= row.bill.usage.output < 10
+    assert settled(row) == 2 * tokens + 10 * row.bill.usage.output
+
+
+def held(goes_on: threading.Event) -> Any:
+    """An upstream that takes the request, and says nothing."""
+
+    def answer(_: object) -> Answer:
+        goes_on.wait(LONG)
+        return "Hello."
+
+    return answer
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_who_hangs_up_before_the_answer_pays_for_all_that_it_may_have_been(
+    anna: str, is_streamed: bool, goes_on: threading.Event
+) -> None:
+    with before(held(goes_on)) as (gateway, provider):
+        with asking(gateway, anna, stream=is_streamed):
+            eventually(lambda: provider.requests)
+        eventually(lambda: not gateway.gateway.running)
+        goes_on.set()
+    row = only_row()
+    assert row.is_counted
+    assert settled(row) == WORST
+
+
+def test_an_upstream_that_is_silent_may_have_taken_it_all(
+    anna: str, goes_on: threading.Event
+) -> None:
+    with before(held(goes_on), timeout=0.2) as (gateway, _):
+        assert say_hi(gateway, anna).status_code == 504
+        goes_on.set()
+    row = only_row()
+    assert row.is_counted
+    assert settled(row) == WORST
+
+
+def test_so_may_one_that_breaks_off_in_the_middle_of_a_whole_answer(anna: str) -> None:
+    with before(Say("Hello.", cut_after=0)) as (gateway, _):
+        assert say_hi(gateway, anna).status_code == 502
+    assert settled(only_row()) == WORST
+
+
+def test_one_that_worked_and_died_on_a_kept_connection_is_not_asked_again(
+    anna: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_connection, "QUICK", 0.05)
+
+    async def work() -> int:
+        together, is_warm = asyncio.Barrier(3), asyncio.Event()
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            if request.path != CHAT:
+                return web.Response(status=404)
+            if not is_warm.is_set():
+                await together.wait()
+                raw = reporting(prompt_tokens=HI, completion_tokens=2).raw
+                return web.Response(body=raw, content_type="application/json")
+            await asyncio.sleep(2 * http_connection.QUICK)
+            assert request.transport is not None
+            request.transport.abort()
+            return web.Response()
+
+        async with serving(answer) as upstream:
+            with running(priced(upstream.url)) as gateway:
+                asks = [asyncio.to_thread(say_hi, gateway, anna) for _ in range(4)]
+                warm = await asyncio.gather(*asks[:3])
+                assert [each.status_code for each in warm] == [200] * 3
+                is_warm.set()
+                assert (await asks[3]).status_code == 502
+            return upstream.paths.count(CHAT)
+
+    assert asyncio.run(work()) == 3 + 1
+    assert [row.bill.micro_dollars for row in ledger()] == [COST] * 3 + [WORST]
+    assert standing() == {"key dollars": (3 * COST + WORST, 0)}
+
+
+def test_what_goes_out_again_because_a_kept_connection_was_closed_counts_once(
+    anna: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserve, claimed = SqliteBooks.reserve, []
+
+    async def reserving(books: SqliteBooks, claim: Claim, lease: float) -> Full | Unknown | None:
+        claimed.append(claim.id)
+        return await reserve(books, claim, lease)
+
+    monkeypatch.setattr(SqliteBooks, "reserve", reserving)
+
+    async def work() -> None:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            if request.path == CHAT and upstream.paths.count(CHAT) == 2:
+                assert request.transport is not None
+                request.transport.abort()
+            raw = reporting(prompt_tokens=HI, completion_tokens=2).raw
+            return web.Response(body=raw, content_type="application/json")
+
+        async with serving(answer) as upstream:
+            with running(priced(upstream.url)) as gateway:
+                for _ in range(2):
+                    answered = await asyncio.to_thread(say_hi, gateway, anna)
+                    assert answered.status_code == 200
+            assert upstream.paths.count(CHAT) == 3
+
+    asyncio.run(work())
+    rows = ledger()
+    assert [row.bill.micro_dollars for row in rows] == [COST, COST]
+    assert claimed == [rows[0].id, rows[1].id]
+    assert standing() == {"key dollars": (2 * COST, 0)}
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        *(Fault(400), Fault(401), Fault(429, retry_after=9), Fault(500), Fault(503)),
+        Fault(529, error={"type": "overloaded_error", "message": "Overloaded"}, in_stream=True),
+    ],
+    ids=lambda fault: str(fault.status),
+)
+def test_an_error_costs_nothing(anna: str, fault: Fault, is_streamed: bool) -> None:
+    with before(fault) as (gateway, provider):
+        say_hi(gateway, anna, stream=is_streamed)
+        assert len(provider.requests) == 1
+    assert settled(only_row()) == 0
+
+
+def test_neither_does_an_upstream_that_is_not_there(anna: str) -> None:
+    with running(priced("http://127.0.0.1:9/v1")) as gateway:
+        assert say_hi(gateway, anna).status_code == 502
+    assert settled(only_row()) == 0
+
+
+def test_a_full_cap_is_told_before_anybody_is_called() -> None:
+    secret = secret_of("anna", dollars(WORST - 1))
+    with running(priced("http://127.0.0.1:9/v1")) as gateway:
+        assert say_hi(gateway, secret).status_code == 429
+
+
+def test_only_what_can_go_out_at_once_is_claimed_and_forwarded_in_one_step(
+    anna: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserve, at_once = SqliteBooks.reserve, []
+
+    async def reserving(books: SqliteBooks, claim: Claim, lease: float) -> Full | Unknown | None:
+        at_once.append(claim.is_forwarded)
+        return await reserve(books, claim, lease)
+
+    async def work() -> None:
+        async def answer(_: web.Request) -> web.StreamResponse:
+            raw = reporting(prompt_tokens=HI, completion_tokens=2).raw
+            return web.Response(body=raw, content_type="application/json")
+
+        async with serving(answer) as upstream:
+            with running(priced(upstream.url)) as gateway:
+                for _ in range(3):
+                    await asyncio.to_thread(say_hi, gateway, anna)
+
+    monkeypatch.setattr(SqliteBooks, "reserve", reserving)
+    asyncio.run(work())
+    assert at_once[1:] == [True, True]
+
+
+def test_who_hangs_up_before_it_was_sent_pays_nothing(
+    anna: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserve, is_claimed = SqliteBooks.reserve, threading.Event()
+
+    async def for_ever(books: SqliteBooks, claim: Claim, lease: float) -> None:
+        await reserve(books, claim, lease)
+        is_claimed.set()
+        await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(SqliteBooks, "reserve", for_ever)
+    with before() as (gateway, provider):
+        with asking(gateway, anna):
+            assert is_claimed.wait(LONG)
+            assert standing() == {"key dollars": (0, WORST)}
+        eventually(lambda: not gateway.gateway.running)
+        assert not provider.requests
+    assert settled(only_row()) == 0
+
+
+@pytest.fixture
+def _unheard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Books that take claims, and go away before they can say so."""
+    reserve = SqliteBooks.reserve
+
+    async def unheard(books: SqliteBooks, claim: Claim, lease: float) -> None:
+        await reserve(books, claim, lease)
+        raise BooksAwayError("the line broke")
+
+    monkeypatch.setattr(SqliteBooks, "reserve", unheard)
+
+
+@pytest.mark.usefixtures("_unheard")
+def test_neither_does_who_is_refused_because_the_books_did_not_come_to_answer(anna: str) -> None:
+    with before() as (gateway, provider):
+        assert say_hi(gateway, anna).status_code == 503
+        assert not provider.requests
+    assert settled(only_row()) == 0
+
+
+@pytest.mark.usefixtures("_unheard")
+def test_who_is_let_pass_because_they_did_not_pays_what_it_came_to(anna: str) -> None:
+    with (
+        Scripted("Hello.") as provider,
+        running(with_gateway(priced(provider.url), store_away="allow")) as gateway,
+    ):
+        assert say_hi(gateway, anna).status_code == 200
+    assert settled(only_row()) == COST
+
+
+async def sweep_later() -> None:
+    """All leases are over."""
+    books = SqliteBooks(books_file(), lambda: time.time() + 3_600)
+    await books.open()
+    await books.sweep()
+    await books.close()
+
+
+@pytest.mark.usefixtures("_unheard")
+def test_who_is_let_pass_while_they_are_away_pays_nothing(
+    anna: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "SWEEP", LONG)  # so that nothing finds them meanwhile
+    with (
+        Scripted("Hello.") as provider,
+        running(with_gateway(priced(provider.url), store_away="allow")) as gateway,
+    ):
+        assert [say_hi(gateway, anna).status_code for _ in range(3)] == [200] * 3
+    asyncio.run(sweep_later())
+    found = sorted((row.state, row.bill.micro_dollars) for row in ledger())
+    assert found == [("refunded", 0), ("refunded", 0), ("settled", COST)]
+    assert standing() == {"key dollars": (COST, 0)}
+
+
+@pytest.mark.usefixtures("_unheard")
+@pytest.mark.parametrize("away", ["refuse", "allow"])
+def test_nothing_is_presumed_of_one_that_they_forward_and_cannot_tell(
+    anna: str, away: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "SWEEP", LONG)
+    unheard, forward = SqliteBooks.reserve, SqliteBooks.forward
+
+    async def reserving(books: SqliteBooks, claim: Claim, lease: float) -> None:
+        with suppress(BooksAwayError) if not claim.is_forwarded else nullcontext():
+            await unheard(books, claim, lease)
+
+    async def forwarding(books: SqliteBooks, id: str, lease: float) -> bool:
+        await forward(books, id, lease)
+        raise BooksAwayError("the line broke")
+
+    monkeypatch.setattr(SqliteBooks, "reserve", reserving)
+    monkeypatch.setattr(SqliteBooks, "forward", forwarding)
+    with (
+        Scripted("Hello.") as provider,
+        running(with_gateway(priced(provider.url), store_away=away)) as gateway,
+    ):
+        for _ in range(2):
+            say_hi(gateway, anna)
+    asyncio.run(sweep_later())
+    assert "presumed" not in [row.state for row in ledger()]
+
+
+@pytest.mark.parametrize("away", ["refuse", "allow"])
+def test_the_first_that_they_answer_again_is_counted(
+    anna: str, away: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserve, claimed = SqliteBooks.reserve, []
+
+    async def reserving(books: SqliteBooks, claim: Claim, lease: float) -> Full | Unknown | None:
+        claimed.append(claim.id)
+        if len(claimed) == 1:
+            raise BooksAwayError("the line broke")
+        return await reserve(books, claim, lease)
+
+    monkeypatch.setattr(SqliteBooks, "reserve", reserving)
+    with (
+        Scripted("Hello.") as provider,
+        running(with_gateway(priced(provider.url), store_away=away)) as gateway,
+    ):
+        first = 503 if away == "refuse" else 200
+        assert [say_hi(gateway, anna).status_code for _ in range(2)] == [first, 200]
+        assert not gateway.gateway.accounts.is_away
+    assert settled(only_row()) == COST
+
+
+def test_who_is_refused_while_they_are_away_leaves_nothing_to_settle(
+    anna: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> None:
+        raise BooksAwayError("the disk is full")
+
+    monkeypatch.setattr(SqliteBooks, "reserve", away)
+    monkeypatch.setattr(SqliteBooks, "settle", away)
+    with before() as (gateway, provider):
+        assert {say_hi(gateway, anna).status_code for _ in range(50)} == {503}
+        assert not provider.requests
+    assert gateway.gateway.accounts.unsettled <= 1  # that over which they went away
+
+
+def test_what_a_cap_has_no_room_for_leaves_nothing_to_settle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    secret, settled = secret_of("anna", dollars(WORST - 1)), []
+    monkeypatch.setattr(Accounts, "settle", lambda _, settlements: settled.extend(settlements))
+    with before() as (gateway, provider):
+        assert say_hi(gateway, secret).status_code == 429
+        assert not provider.requests
+    assert settled == []
+    assert ledger() == []
+
+
+def test_what_was_shrunk_and_sent_again_has_one_row(anna: str) -> None:
+    long = ["word " * 400, "so"] * 4
+    with Scripted("Hello.", window=1_500, tells_window=False) as provider:
+        with running(priced(provider.url)) as gateway:
+            body = body_of(CHAT, *long, "hi", model=MODEL)
+            answer = httpx.post(gateway.url + CHAT, json=body, headers=bearing(anna))
+            assert answer.headers["brim-resent"] == "1"
+        assert len(provider.requests) == 2
+        tokens = provider.requests[-1].tokens
+    assert settled(only_row()) == 2 * tokens + 10 * 2
+
+
+def test_a_smaller_one_that_must_not_be_sent_was_not_sent_again(anna: str) -> None:
+    error = {"message": "prompt is too long: 2000 tokens > 1500 maximum"}
+
+    def refuse(_: object) -> Fault:
+        revoke("anna")
+        return Fault(400, error=error)
+
+    with before(refuse) as (gateway, provider):
+        body = body_of(CHAT, *["word " * 400, "so"] * 4, "hi", model=MODEL)
+        answer = httpx.post(gateway.url + CHAT, json=body, headers=bearing(anna))
+        assert len(provider.requests) == 1
+    assert answer.status_code == 401
+    assert "brim-resent" not in answer.headers
+    assert settled(only_row()) == 0
+
+
+def test_who_was_silent_and_who_stood_in_are_paid_in_one_row(
+    anna: str, goes_on: threading.Event
+) -> None:
+    with Scripted(held(goes_on)) as first, Scripted("Hello.") as second:
+        with running(standing_in(first.url, second.url, timeout=0.2)) as gateway:
+            assert say_hi(gateway, anna).headers["brim-fallback"] == "gpt-4o-mini"
+        goes_on.set()
+    row = only_row()
+    assert row.model == "gpt-4o-mini"
+    assert row.bill.usage.input == 2 * HI
+    assert row.bill.usage.output == 100 + 2
+    assert row.is_counted
+    assert settled(row) == WORST + 2 * COST
+
+
+def test_books_that_go_away_before_a_fallback_keep_the_first_claim(
+    anna: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim, claimed = Accounts.claim, []
+
+    async def claiming(accounts: Accounts, one: Claim) -> bool:
+        claimed.append(one.model)
+        return len(claimed) == 1 and await claim(accounts, one)
+
+    monkeypatch.setattr(Accounts, "claim", claiming)
+    with (
+        Scripted(Fault(503)) as first,
+        Scripted("Hello.") as second,
+        running(standing_in(first.url, second.url)) as gateway,
+    ):
+        assert say_hi(gateway, anna).headers["brim-fallback"] == "gpt-4o-mini"
+    assert claimed == [MODEL, "gpt-4o-mini"]
+    assert settled(only_row()) == 2 * COST
+
+
+# All of it at once
+
+
+def test_two_hundred_requests_with_all_that_can_go_wrong_have_a_row_each(anna: str) -> None:
+    chance = random.Random(6)
+    faults: list[Answer] = [
+        *("Hello.", Say(WORDS), Say(WORDS, pause=0.003), Say(WORDS, cut_after=5)),
+        *(Say(WORDS, cut_after=0), Fault(500), Fault(429), Fault(400, in_stream=True)),
+    ]
+    waits = [None, None, None, 0.0, 0.005, 0.02, 0.06, 0.1]
+    jobs = [(chance.choice(PATHS), chance.random() < 0.7, chance.choice(waits)) for _ in range(200)]
+    answered: list[str] = []
+
+    def asks(gateway: Running, path: str, is_streamed: bool, wait: float | None) -> None:
+        if wait is None:
+            answer = say_hi(gateway, anna, path, stream=is_streamed)
+            answered.append(answer.headers["brim-request-id"])
+            return
+        with asking(gateway, anna, path, stream=is_streamed):
+            threading.Event().wait(wait)  # and hangs up, wherever the request is by then
+
+    with before(lambda _: chance.choice(faults), timeout=1.0) as (gateway, provider):
+        with ThreadPoolExecutor(12) as pool:
+            for done in [pool.submit(asks, gateway, *job) for job in jobs]:
+                done.result()
+        eventually(lambda: not gateway.gateway.running)
+    rows = ledger()
+    ids = [row.id for row in rows]
+    assert len(set(ids)) == len(ids) >= len(provider.requests)
+    assert set(answered) <= set(ids)
+    assert {row.state for row in rows} == {"settled"}
+    assert standing() == {"key dollars": (sum(row.bill.micro_dollars for row in rows), 0)}

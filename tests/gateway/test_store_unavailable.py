@@ -1,0 +1,235 @@
+"""Several gateways share their books, and nothing is sent on while these are away."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import anthropic
+import httpx
+import openai
+import pytest
+
+from brim.gateway import reservations as gateway_accounts
+from brim.testing import Say, Scripted
+from tests.support.accounts import postgres, valkey
+from tests.support.accounts.postgres import Postgres
+from tests.support.accounts.valkey import Valkey
+from tests.support.gateway.accounts import (
+    COST,
+    MODEL,
+    WORST,
+    anthropic_with,
+    books_file,
+    dollars,
+    in_books,
+    ledger,
+    only_row,
+    openai_with,
+    priced,
+    revoke,
+    say_hi,
+    secret_of,
+    standing,
+    with_gateway,
+)
+from tests.support.gateway.process import Running, running
+from tests.support.gateway.requests import RESPONSES, eventually
+
+Service = Postgres | Valkey
+HELLO: Any = [{"role": "user", "content": "hi"}]
+
+
+@pytest.fixture(params=["postgres", "valkey"])
+def service(request: pytest.FixtureRequest) -> Iterator[Service]:
+    """A real server, which the test may stop and start."""
+    with (postgres if request.param == "postgres" else valkey).serving() as server:
+        yield server
+
+
+@pytest.fixture
+def provider() -> Iterator[Scripted]:
+    with Scripted("Hello.") as provider:
+        yield provider
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Books that are away are looked for all the time."""
+    monkeypatch.setattr(gateway_accounts, "RETRY", 0.05)
+
+
+@contextmanager
+def before(provider: Scripted, service: Service, **settings: Any) -> Iterator[Running]:
+    """A gateway whose books are with a server, and which sweeps often."""
+    given = {"store": service.url, "lease_seconds": 2.0, **settings}
+    with running(with_gateway(priced(provider.url), **given)) as gateway:
+        yield gateway
+
+
+def is_ready(gateway: Running) -> bool:
+    return httpx.get(f"{gateway.url}/readyz").status_code == 200
+
+
+# Several gateways
+
+
+def test_two_gateways_share_a_cap_and_the_ledger(provider: Scripted, service: Service) -> None:
+    at = service.url
+    secret = secret_of("anna", dollars(WORST + 5 * COST), at=at)
+
+    def asks(gateway: Running) -> int:
+        status = say_hi(gateway, secret).status_code
+        # What is over at one of them may hold its claim for a moment at the other.
+        eventually(lambda: standing(at)["key dollars"][1] == 0)
+        return status
+
+    with before(provider, service) as one, before(provider, service) as other:
+        assert [asks(gateway) for gateway in (one, other) * 4] == [200] * 6 + [429] * 2
+    assert standing(at) == {"key dollars": (6 * COST, 0)}
+    assert [row.bill.micro_dollars for row in ledger(at)] == [COST] * 6
+    assert len(provider.requests) == 6
+    assert not books_file().exists()
+
+
+def test_a_key_that_is_revoked_is_refused_by_all(provider: Scripted, service: Service) -> None:
+    at = service.url
+    secret = secret_of("anna", at=at)
+    with before(provider, service) as one, before(provider, service) as other:
+        assert [say_hi(each, secret).status_code for each in (one, other)] == [200, 200]
+        revoke("anna", at)
+        assert [say_hi(each, secret).status_code for each in (one, other)] == [401, 401]
+
+
+# Books that are away
+
+
+def test_nothing_is_sent_while_they_are_away(
+    provider: Scripted, service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = secret_of("anna", "5/day", at=service.url)
+    with before(provider, service) as gateway:
+        assert say_hi(gateway, secret).status_code == 200
+        assert is_ready(gateway)
+        service.stop()
+        for shown in (secret, "brim-unknown"):
+            refused = say_hi(gateway, shown, RESPONSES)
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
+            assert refused.json()["error"]["code"] == "books_away"
+        with openai_with(gateway, secret) as client, pytest.raises(openai.InternalServerError):
+            client.chat.completions.create(model=MODEL, messages=HELLO)
+        with anthropic_with(gateway, secret) as other, pytest.raises(anthropic.APIStatusError):
+            other.messages.create(model=MODEL, messages=HELLO, max_tokens=9)
+        assert not is_ready(gateway)
+        assert len(provider.requests) == 1
+        service.start()
+        eventually(lambda: is_ready(gateway))
+        assert say_hi(gateway, secret).status_code == 200
+    told = [record.message for record in caplog.records if record.name == "brim.gateway"]
+    assert (told.count("books away"), told.count("books are back")) == (1, 1)
+    assert standing(service.url) == {"key dollars": (2 * COST, 0)}
+
+
+def test_a_server_that_refuses_ends_the_gateway_before_it_serves(service: Service) -> None:
+    in_books(lambda books: books.keys(), service.url)
+    scheme, _, place = service.url.partition("://")
+    if isinstance(service, Valkey):
+        service.tell("SET", "{brim}:layout", "99")
+    else:
+        postgres.tell(service.url, "INSERT INTO brim.migrations VALUES (99)")
+    for store, said in (
+        (service.url, "upgrade this brim"),
+        (f"{scheme}://guest:hush@{place.rpartition('@')[2]}", "refuses"),
+    ):
+        command = [sys.executable, "-m", "brim.cli", "serve", "--upstream", "http://127.0.0.1:9"]
+        ended = subprocess.run(
+            [*command, "--port", "0"],
+            env={**os.environ, "BRIM_GATEWAY__STORE": store},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (ended.returncode, ended.stdout) == (4, "")
+        assert len(ended.stderr.splitlines()) == 1
+        assert said in ended.stderr
+        assert "hush" not in ended.stderr
+
+
+def test_books_that_come_later_than_the_gateway(provider: Scripted, service: Service) -> None:
+    secret = secret_of("anna", "5/day", at=service.url)
+    service.stop()
+    with before(provider, service) as gateway:
+        assert not is_ready(gateway)
+        assert say_hi(gateway, secret).status_code == 503
+        assert httpx.get(f"{gateway.url}/healthz").status_code == 200
+        service.start()
+        eventually(lambda: is_ready(gateway))
+        assert say_hi(gateway, secret).status_code == 200
+    assert len(provider.requests) == len(ledger(service.url)) == 1
+
+
+def test_what_ends_while_they_are_away_is_booked_when_they_are_back(service: Service) -> None:
+    secret, goes_on = secret_of("anna", "5/day", at=service.url), threading.Event()
+    with (
+        Scripted(Say("Hello.", hold=goes_on)) as provider,
+        before(provider, service, lease_seconds=30.0) as gateway,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        asked = pool.submit(say_hi, gateway, secret, stream=True)
+        eventually(lambda: provider.requests)
+        service.stop()
+        goes_on.set()
+        assert asked.result().status_code == 200  # a stream that runs is not cut off
+        eventually(lambda: not is_ready(gateway))
+        service.start()
+        eventually(lambda: ledger(service.url))
+    row = only_row(service.url)
+    assert (row.state, row.bill.micro_dollars, row.is_counted) == ("settled", COST, False)
+    assert standing(service.url) == {"key dollars": (COST, 0)}
+
+
+def test_a_gateway_stops_well_though_they_are_away(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret, goes_on = secret_of("anna", "5/day", at=service.url), threading.Event()
+    with Scripted(Say("Hello.", hold=goes_on)) as provider:
+        with before(provider, service) as gateway, ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(say_hi, gateway, secret, stream=True)
+            eventually(lambda: provider.requests)
+            service.stop()
+            goes_on.set()
+            assert asked.result().status_code == 200
+        assert "not settled" in caplog.text
+        service.start()
+        with before(provider, service):
+            eventually(lambda: ledger(service.url))
+    row = only_row(service.url)
+    assert (row.state, row.bill.micro_dollars) == ("presumed", WORST)
+
+
+def test_known_keys_may_be_let_pass_uncounted(
+    provider: Scripted, service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    secret = secret_of("anna", "5/day", at=service.url)
+    with before(provider, service, store_away="allow") as gateway:
+        assert say_hi(gateway, secret).status_code == 200
+        eventually(lambda: ledger(service.url))
+        service.stop()
+        assert say_hi(gateway, secret).status_code == 200
+        assert "uncounted" in [record.message for record in caplog.records]
+        assert say_hi(gateway, "brim-unknown").status_code == 503
+        assert len(provider.requests) == 2
+        service.start()
+        eventually(lambda: is_ready(gateway))
+        assert say_hi(gateway, secret).status_code == 200
+    assert len(ledger(service.url)) == 2
+    assert standing(service.url) == {"key dollars": (2 * COST, 0)}

@@ -1,0 +1,264 @@
+"""What is watched of an answer goes by unchanged, however it is cut into pieces."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brim.gateway.stream_monitor import (
+    LARGEST_EVENT,
+    LARGEST_KEPT,
+    LARGEST_OPENING,
+    Opening,
+    StreamWatch,
+    used,
+)
+from brim.providers.endpoint import Endpoint
+from brim.providers.sse import EventParser
+from tests.support.gateway.strategies import cut, events, streams
+
+ENDPOINT = Endpoint("http://127.0.0.1:9", "openai", None, {}, 1.0, retries=0)
+USAGE = {"prompt_tokens": 9, "completion_tokens": 5}
+
+
+def chunk(delta: Any = None, finish: str | None = None, **fields: Any) -> dict[str, Any]:
+    choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish}]
+    return {"object": "chat.completion.chunk", "choices": choices, **fields}
+
+
+def stream(*told: dict[str, Any] | str) -> bytes:
+    said = (each if isinstance(each, str) else json.dumps(each) for each in told)
+    return "".join(f"data: {each}\n\n" for each in said).encode()
+
+
+def passed(watch: StreamWatch, pieces: Iterable[bytes]) -> bytes:
+    return b"".join([*map(watch.feed, pieces), watch.finish()])
+
+
+# What is hidden
+
+HELLO = chunk({"role": "assistant", "content": "Hello."})
+END = chunk({}, "stop")
+
+
+def test_a_usage_that_nobody_asked_for_is_taken_out_and_taken_in() -> None:
+    watch = StreamWatch(hides_usage=True)
+    out = passed(watch, [stream(HELLO, END, chunk(usage=USAGE), "[DONE]")])
+    assert out == stream(HELLO, END, "[DONE]")
+    assert watch.usage == USAGE
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        chunk({"content": "Hello."}, usage=USAGE),
+        chunk({}, "stop", usage=USAGE),
+        chunk({"tool_calls": [{"index": 0}]}, usage=USAGE),
+        chunk(usage=USAGE, error={"message": "out of memory"}),
+        chunk(usage=None),
+        chunk(),
+        {"usage": USAGE},
+        {"type": "message_delta", "usage": USAGE, "delta": {"stop_reason": "end_turn"}},
+        {"type": "response.completed", "response": {"usage": USAGE}},
+        {"choices": "none", "usage": USAGE},
+        chunk({"content": '"usage": {"prompt_tokens": 5}, "choices": []'}),
+    ],
+)
+def test_an_event_that_says_anything_else_is_passed_on(told: dict[str, Any]) -> None:
+    raw = stream(HELLO, told, "[DONE]")
+    assert passed(StreamWatch(hides_usage=True), [raw]) == raw
+
+
+def test_a_usage_that_was_asked_for_is_passed_on() -> None:
+    watch = StreamWatch(hides_usage=False)
+    raw = stream(HELLO, chunk(usage=USAGE), "[DONE]")
+    assert passed(watch, [raw]) == raw
+    assert watch.usage == USAGE
+
+
+def test_the_parts_of_a_usage_add_up() -> None:
+    begun = {"type": "message_start", "message": {"usage": {"input_tokens": 9, "output_tokens": 1}}}
+    ended = {"type": "message_delta", "usage": {"output_tokens": 5, "input_tokens": None}}
+    watch = StreamWatch(hides_usage=True)
+    assert passed(watch, [stream(begun, ended)]) == stream(begun, ended)
+    usage = used(watch.usage)
+    assert usage is not None
+    assert (usage.input, usage.output) == (9, 5)
+
+
+def test_an_error_in_the_middle_is_noticed() -> None:
+    watch = StreamWatch(hides_usage=True)
+    raw = stream(HELLO, {"error": {"message": "out of memory"}})
+    assert passed(watch, [raw]) == raw
+    assert watch.error == "out of memory"
+
+
+def test_a_key_in_an_error_is_masked_and_nowhere_else() -> None:
+    told: list[dict[str, Any]] = [
+        {"error": {"message": "wrong key: sk-secret"}},
+        {"type": "error", "code": "no", "message": "sk-secret"},
+        {"type": "response.failed", "response": {"error": {"message": "sk-secret"}}},
+    ]
+    for error in told:
+        watch = StreamWatch(hides_usage=False, secret=b"sk-secret")
+        raw = stream(chunk({"content": "no error: sk-secret"}), error)
+        assert passed(watch, [raw]) == b"[key]".join(raw.rsplit(b"sk-secret", 1))
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        stream("[DONE]"),
+        stream(END),
+        stream(END, chunk(usage=USAGE)),
+        stream("[DONE]").rstrip(),
+        stream({"type": "message_delta", "delta": {"stop_reason": "end_turn"}}),
+        stream({"type": "message_stop"}),
+        stream({"type": "response.incomplete", "response": {"output": ["x" * 9_000]}}),
+        stream({"type": "response.completed", "response": {"output": "x" * 9_000, "usage": USAGE}}),
+        stream(chunk({"content": "x" * LARGEST_EVENT})).rstrip(),  # nobody has looked
+    ],
+)
+def test_a_stream_has_come_to_its_end(last: bytes) -> None:
+    watch = StreamWatch(hides_usage=True)
+    passed(watch, [stream(HELLO), last])
+    assert watch.is_ended
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        b"",
+        b": ping\n\n",
+        stream(chunk({"content": 'data: [DONE] "finish_reason": "stop"'}, finish="")),
+        stream(chunk({"content": "\ndata: [DONE]\n"})),
+        stream({"type": "content_block_stop"}),
+        stream({"type": "message_delta", "delta": {"stop_reason": None}}),
+        stream({"type": "response.output_text.done", "text": "response.completed"}),
+        stream(chunk(usage=USAGE)),
+    ],
+)
+def test_a_stream_has_not_come_to_its_end(last: bytes) -> None:
+    watch = StreamWatch(hides_usage=True)
+    passed(watch, [stream(HELLO), last])
+    assert not watch.is_ended
+
+
+def test_of_a_long_stream_the_beginning_stands_for_all() -> None:
+    watch = StreamWatch(hides_usage=True)
+    piece = stream(chunk({"content": "word "}))
+    for _ in range(50_000):
+        watch.feed(piece)
+    told = watch.said()
+    assert told is not None
+    said, times = told
+    assert len(said) * len(piece) <= 5 * (LARGEST_KEPT + len(piece))
+    assert len(said) * times == pytest.approx(5 * 50_000, rel=0.001)
+
+
+def test_an_event_that_is_too_long_is_not_waited_for() -> None:
+    watch = StreamWatch(hides_usage=True)
+    raw = stream(chunk(usage={**USAGE, "note": "x" * LARGEST_EVENT}))
+    assert watch.feed(raw[:-9]) == raw[:-9]
+    assert watch.feed(raw[-9:]) == raw[-9:]
+
+
+@given(streams(), st.booleans(), st.data())
+def test_however_a_stream_is_cut_its_events_come_out(
+    raw: bytes, hides: bool, data: st.DataObject
+) -> None:
+    pieces = data.draw(cut(raw))
+    one, many = StreamWatch(hides_usage=hides), StreamWatch(hides_usage=hides)
+    whole, joined = passed(one, [raw]), passed(many, pieces)
+    assert _data(joined) == _data(whole)
+    assert (many.usage, many.error, many.said()) == (one.usage, one.error, one.said())
+    if not hides:
+        assert joined == whole == raw
+
+
+def _data(raw: bytes) -> list[str]:
+    parser = EventParser()
+    return [event.data for event in (*parser.feed(raw), *parser.finish())]
+
+
+@given(st.lists(events, max_size=8), st.data())
+def test_only_a_usage_is_ever_hidden(told: list[dict[str, Any]], data: st.DataObject) -> None:
+    raw = stream(*told)
+    out = _data(passed(StreamWatch(hides_usage=True), data.draw(cut(raw))))
+    hidden = [each for each in map(json.dumps, told) if each not in out]
+    for each in map(json.loads, hidden):
+        assert '"usage"' in json.dumps(each)
+        assert not any(choice["delta"] for choice in each["choices"] if choice.get("delta"))
+
+
+@given(st.binary(max_size=400) | streams(), st.booleans(), st.data())
+def test_garbage_goes_by(raw: bytes, hides: bool, data: st.DataObject) -> None:
+    pieces = data.draw(cut(raw))
+    watch = StreamWatch(hides_usage=hides)
+    out = passed(watch, pieces)
+    assert len(out) <= len(raw)
+    assert out == raw or hides
+    if (said := watch.said()) is not None:
+        assert said.times >= 1 or not raw
+    used(watch.usage)
+
+
+# What is held back
+
+
+def opened(pieces: Sequence[bytes]) -> Opening:
+    opening = Opening(ENDPOINT)
+    for piece in pieces:
+        opening.feed(piece)
+    return opening
+
+
+REFUSED = {"error": {"code": "context_length_exceeded", "message": "maximum context length is 5"}}
+NOTHING_YET = [
+    stream(chunk({"role": "assistant"})),
+    b": ping\n\n",
+    b"\n\n",
+    stream({"type": "message_start"}, {"type": "ping"}),
+    stream({"type": "response.created"}, {"type": "response.in_progress"}),
+]
+
+
+@pytest.mark.parametrize("raw", NOTHING_YET)
+def test_a_refusal_may_still_come(raw: bytes) -> None:
+    assert not opened([raw]).is_over
+    refused = opened([raw, stream(REFUSED)])
+    assert refused.is_over
+    assert refused.overflow is not None
+    assert refused.held == raw + stream(REFUSED)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [stream(HELLO), stream(END), stream("[DONE]"), stream("no JSON"), stream({"type": []}),
+     stream({"error": {"message": "out of memory"}}), b"x" * (LARGEST_OPENING + 1)],
+)  # fmt: skip
+def test_no_refusal_comes_any_more(raw: bytes) -> None:
+    opening = opened([raw])
+    assert opening.is_over
+    assert opening.overflow is None
+
+
+@pytest.mark.parametrize("raw", NOTHING_YET)
+def test_who_cannot_answer_now_may_still_say_so(raw: bytes) -> None:
+    for error in ({"type": "overloaded_error"}, {"code": 503}, {"code": "server_error"}):
+        assert opened([raw, stream({"error": error})]).failed
+    assert not opened([raw, stream({"error": {"type": "invalid_request_error"}})]).failed
+    assert not opened([raw, stream(REFUSED)]).failed
+    assert not opened([raw, stream(HELLO, {"error": {"code": 503}})]).failed
+
+
+@given(streams(), st.data())
+def test_however_a_beginning_is_cut_it_is_judged_alike(raw: bytes, data: st.DataObject) -> None:
+    one, many = opened([raw]), opened(data.draw(cut(raw)))
+    assert many.held == one.held == raw
+    assert (many.is_over, many.overflow) == (one.is_over, one.overflow)

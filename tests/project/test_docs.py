@@ -1,0 +1,39 @@
+"""What the documentation says is true: its Python runs, its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from scripts.write_cli_docs import page
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "benchmarks/README.md"]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SAID = re.compile(r"print\(.*\)\s+# (.*)")
+LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_python_block_runs_and_prints_what_it_says(
+    page: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = page.read_text(encoding="utf-8")
+    namespace: dict[str, object] = {}
+    for block in BLOCK.findall(source):
+        exec(compile(block, str(page), "exec"), namespace)
+    printed = capsys.readouterr().out
+    for said in SAID.findall(source):
+        assert said in printed
+
+
+def test_the_page_about_the_command_line_is_fresh() -> None:
+    assert (ROOT / "docs/cli.md").read_text(encoding="utf-8") == page(), "make docs writes it anew"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for link in LINK.findall(page.read_text(encoding="utf-8")):
+        assert (page.parent / link).exists(), link

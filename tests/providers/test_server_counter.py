@@ -1,0 +1,508 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brim.errors import InputError
+from brim.providers import Connection, Endpoint, Format, ServerCounter
+from brim.providers.count_methods import REQUESTS, TEXTS, Method, What
+from brim.providers.server_counter import MOST_STANDINGS, REMEMBERED, Standings, sensible
+from tests.support.providers.scripted import Handler, Scripted, by_path, in_turn, run, serving
+
+LLAMA = "/v1/chat/completions/input_tokens"
+FIELDS = st.sampled_from(["input_tokens", "count", "tokens", "tokenize_response", "error"])
+BODY = {"model": "m", "messages": [{"role": "user", "content": "hello there"}], "stream": True}
+
+
+class Clock:
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def json_response(status: int, body: Any) -> web.Response:
+    text = body if isinstance(body, str) else json.dumps(body)
+    return web.Response(status=status, body=text.encode())
+
+
+def counting(
+    answer: Handler,
+    script: Callable[[ServerCounter, Scripted, Clock], Awaitable[None]],
+    format: Format = "openai",
+    **settings: Any,
+) -> None:
+    """Run a script with a counter for a server that answers so."""
+
+    async def work() -> None:
+        clock = Clock()
+        async with (
+            serving(answer) as server,
+            Connection(Endpoint(server.url, format, **settings)) as connection,
+        ):
+            counter = ServerCounter(connection, clock=clock, standings=Standings())
+            await script(counter, server, clock)
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("paths", "method", "asked"),
+    [
+        ({LLAMA: {"input_tokens": 34}}, "llama.cpp", [LLAMA]),
+        ({"/tokenize": {"count": 34, "tokens": []}}, "vLLM", [LLAMA, "/tokenize"]),
+        (
+            {"/tokenize": {"tokens": []}, "/chat_tokenize": {"tokenize_response": [{}] * 34}},
+            "TGI",
+            [LLAMA, "/tokenize", "/chat_tokenize"],
+        ),
+    ],
+)
+def test_a_server_is_asked_in_the_way_it_understands(
+    paths: dict[str, Any], method: str, asked: list[str]
+) -> None:
+    async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
+        assert counter.verdict("m").state == "unknown"
+        assert await counter.count(BODY) == 34
+        assert server.paths == asked
+        assert await counter.count(BODY | {"temperature": 1}) == 34
+        assert server.paths == asked, "how an answer is sampled does not change the count"
+        assert await counter.count(BODY | {"tools": [{"type": "function"}]}) == 34
+        assert server.paths == [*asked, asked[-1]]
+        verdict = counter.verdict("m")
+        assert (verdict.state, verdict.method) == ("yes", method)
+        assert counter.verdict("another").state == "unknown"
+
+    counting(by_path(paths), script)
+
+
+@pytest.mark.parametrize(
+    ("format", "path", "body", "sent"),
+    [
+        (
+            "anthropic",
+            "/v1/messages/count_tokens",
+            {"model": "c", "messages": [], "system": "s", "max_tokens": 9, "temperature": 1},
+            {"model": "c", "messages": [], "system": "s"},
+        ),
+        (
+            "responses",
+            "/v1/responses/input_tokens",
+            {"model": "g", "input": "hi", "stream": True, "store": False, "tools": []},
+            {"model": "g", "input": "hi", "tools": []},
+        ),
+        ("openai", LLAMA, BODY | {"stream_options": {}, "top_k": 1}, {
+            "model": "m", "messages": BODY["messages"], "top_k": 1,
+        }),
+    ],
+)  # fmt: skip
+def test_only_what_the_count_needs_is_sent_with_the_key(
+    format: Format, path: str, body: dict[str, Any], sent: dict[str, Any]
+) -> None:
+    async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
+        assert await counter.count(body) == 5
+        assert server.asked[0].body == sent
+        assert "sk-1" in str(server.asked[0].headers)
+
+    counting(by_path({path: {"input_tokens": 5}}), script, format, key="sk-1")
+
+
+def test_vllm_gets_the_words_that_count_the_answers_beginning_too() -> None:
+    async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
+        assert await counter.count(BODY | {"tools": [{"x": 1}], "temperature": 0}) == 9
+        assert server.asked[-1].body == {
+            "model": "m",
+            "messages": BODY["messages"],
+            "tools": [{"x": 1}],
+            "add_generation_prompt": True,
+            "add_special_tokens": False,
+        }
+
+    counting(by_path({"/tokenize": {"count": 9}}), script)
+
+
+@pytest.mark.parametrize(
+    ("paths", "method", "tokens"),
+    [
+        ({"/tokenize": {"tokens": [1, 2, 3]}}, "llama.cpp", 3),
+        ({"/tokenize": {"count": 3, "max_model_len": 9}}, "vLLM", 3),
+        ({}, None, None),
+        ({"/tokenize": {"tokens": []}}, None, None),
+        ({"/tokenize": {"tokens": list(range(1_000))}}, None, None),
+    ],
+)
+def test_text_is_counted_beside_the_api(
+    paths: dict[str, Any], method: str | None, tokens: int | None
+) -> None:
+    async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
+        text = "some words"
+        assert await counter.count_text("m", text) == tokens
+        assert set(server.paths) == {"/tokenize"}
+        assert counter.verdict("m", text=True).method == method
+        assert counter.verdict("m", text=True).state == ("yes" if method else "no")
+        assert counter.verdict("m").state == "unknown"
+        asked = server.asked[-1].body
+        assert asked["model"] == "m"
+        assert text in (asked.get("content"), asked.get("prompt"))
+
+    counting(by_path(paths), script)
+
+
+def test_an_objection_to_a_text_means_that_the_question_was_not_understood() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        return json_response(200, {"count": 2}) if "prompt" in body else json_response(422, {})
+
+    async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
+        assert await counter.count_text("m", "ab") == 2
+        assert await counter.count_text("m", "abc") == 2
+        assert len(server.asked) == 3
+
+    counting(answer, script)
+
+
+def test_empty_text_is_nothing_and_asks_nobody() -> None:
+    async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
+        assert await counter.count_text("m", "") == 0
+        with pytest.raises(InputError, match="only text can be counted, not int"):
+            await counter.count_text("m", 7)  # type: ignore[arg-type]
+        counter.enabled = False
+        assert await counter.count(BODY) is None
+        assert await counter.count_text("m", "x") is None
+        assert counter.verdict("m").reason == "counting with the server is switched off"
+        assert server.asked == []
+
+    counting(by_path({}), script)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        json_response(404, {}),
+        json_response(405, "no"),
+        json_response(501, {}),
+        json_response(200, "<html>welcome</html>"),
+        json_response(200, {}),
+        json_response(200, [1]),
+        json_response(200, "7"),
+        json_response(200, {"error": "Unexpected endpoint or method."}),
+        json_response(200, {"input_tokens": 0, "count": 0, "tokens": []}),
+        json_response(200, {"input_tokens": -5, "count": -5}),
+        json_response(200, {"input_tokens": True, "count": "7"}),
+        json_response(200, {"input_tokens": 10**9, "count": 10**9}),
+    ],
+)
+def test_no_is_no_for_the_process(answer: web.Response) -> None:
+    async def script(counter: ServerCounter, server: Scripted, clock: Clock) -> None:
+        assert await counter.count(BODY) is None
+        verdict = counter.verdict("m")
+        assert (verdict.state, verdict.method) == ("no", None)
+        assert "127.0.0.1" in verdict.reason
+        before = len(server.asked)
+        clock.now += 10_000
+        assert await counter.count(BODY | {"x": 1}) is None
+        assert len(server.asked) == before == 3
+
+    counting(in_turn(answer), script)
+
+
+def test_what_is_known_is_shared_by_all_counters_of_a_process() -> None:
+    async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
+        assert await counter.count(BODY) is None
+        known = counter._standings
+        other = Endpoint(server.url + "/v1/")
+        async with Connection(other) as connection:
+            assert await ServerCounter(connection, standings=known).count(BODY) is None
+        assert len(server.asked) == 3
+
+    counting(by_path({}), script)
+
+
+def test_endpoint_and_model_are_told_apart() -> None:
+    known = Standings()
+    one, two = Endpoint("http://e/x"), Endpoint("http://e")
+    assert known.of(one, "y", "request") is not known.of(two, "x/y", "request")
+    assert known.of(Endpoint("http://f"), "m", "text") is known.of(
+        Endpoint("http://f/"), "m", "text"
+    )
+    assert known.of(one, "y", "request") is not known.of(one, "y", "text")
+
+
+@pytest.mark.parametrize("status", [401, 408, 429, 500, 502, 503, 529])
+def test_what_may_pass_is_left_alone_for_a_while(status: int) -> None:
+    async def script(counter: ServerCounter, server: Scripted, clock: Clock) -> None:
+        for number, pause in enumerate([30, 60, 120, 240, 480, 600, 600], 1):
+            assert await counter.count(BODY) is None
+            assert counter.verdict("m").state == "unknown"
+            assert str(status) in counter.verdict("m").reason
+            clock.now += pause - 1
+            assert await counter.count(BODY | {"x": number}) is None
+            assert len(server.asked) == number
+            clock.now += 2
+
+    counting(in_turn(json_response(status, {})), script)
+
+
+def test_a_model_that_was_loading_counts_soon() -> None:
+    async def script(counter: ServerCounter, _: Scripted, clock: Clock) -> None:
+        assert await counter.count(BODY) is None
+        clock.now += 31
+        assert await counter.count(BODY) == 7
+        assert counter.verdict("m").state == "yes"
+
+    counting(in_turn(json_response(503, {}), json_response(200, {"input_tokens": 7})), script)
+
+
+def test_a_server_that_cannot_be_reached_is_not_condemned() -> None:
+    async def work() -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+            async with Connection(Endpoint(url)) as connection:
+                counter = ServerCounter(connection, standings=Standings())
+                assert await counter.count(BODY) is None
+                assert counter.verdict("m").state == "unknown"
+                assert "cannot be reached" in counter.verdict("m").reason
+
+    run(work())
+
+
+@pytest.mark.parametrize("fault", [404, 503, "late", "odd"])
+def test_one_failure_never_unmarks_a_server_that_has_counted(
+    fault: int | str,
+) -> None:
+    failing = False
+
+    async def answer(_: web.Request) -> web.StreamResponse:
+        if not failing:
+            return json_response(200, {"input_tokens": 7})
+        if fault == "late":
+            await asyncio.sleep(9)
+        return json_response(fault if isinstance(fault, int) else 200, {})
+
+    async def script(counter: ServerCounter, server: Scripted, clock: Clock) -> None:
+        nonlocal failing
+        counter._patience = 0.1
+        for number in range(50):
+            assert await counter.count(BODY | {"number": number}) == 7
+        failing = True
+        assert await counter.count(BODY | {"number": 51}) is None
+        assert counter.verdict("m").state == "yes"
+        failing = False
+        assert await counter.count(BODY | {"number": 52}) == 7
+        failing = True
+        for number in range(3):
+            assert await counter.count(BODY | {"number": 60 + number}) is None
+        assert len(server.asked) == 54, "after two failures in a row it is left alone"
+        assert counter.verdict("m").state == "yes"
+        failing = False
+        clock.now += 31
+        assert await counter.count(BODY | {"number": 70}) == 7
+
+    counting(answer, script)
+
+
+def test_time_grows_with_the_text() -> None:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(0.3)
+        return json_response(200, {"tokens": [1] * 100})
+
+    async def work() -> None:
+        async with serving(answer) as server, Connection(Endpoint(server.url)) as connection:
+            for size, found in ((10, None), (50_000, 100)):
+                counter = ServerCounter(connection, standings=Standings(), patience=0.0)
+                assert await counter.count_text("m", "x" * size) == found
+                assert counter.verdict("m", text=True).state == ("yes" if found else "unknown")
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    "objection",
+    [
+        json_response(400, {"error": {"message": "roles must alternate"}}),
+        json_response(500, {"error": {"message": "Jinja Exception: roles must alternate"}}),
+        json_response(500, {"error": {"message": "image input is not supported"}}),
+        json_response(413, {}),
+        json_response(422, {}),
+    ],
+)
+def test_an_objection_concerns_one_request_only(objection: web.Response) -> None:
+    bad = {"model": "m", "messages": []}
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.path != LLAMA:
+            return json_response(404, {})
+        if not (await request.json())["messages"]:
+            return web.Response(status=objection.status, body=objection.body)
+        return json_response(200, {"input_tokens": 7})
+
+    async def script(counter: ServerCounter, _: Scripted, __: Clock) -> None:
+        assert await counter.count(bad) is None
+        assert counter.verdict("m").state == "unknown"
+        assert "objected" in counter.verdict("m").reason
+        assert await counter.count(BODY) == 7
+        for number in range(3):
+            assert await counter.count(bad | {"number": number}) is None
+        assert await counter.count(BODY | {"number": 1}) == 7
+        assert counter.verdict("m").state == "yes"
+
+    counting(answer, script)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(FIELDS, inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(JSON, st.sampled_from([*REQUESTS["openai"], *REQUESTS["anthropic"], *TEXTS]), st.text())
+def test_whatever_a_server_says_a_count_is_positive_or_none(
+    answer: Any, method: Method, text: str
+) -> None:
+    asked: list[What] = ["request", "text"]
+    for what in asked:
+        tokens = sensible(method.tokens(answer), text.encode(), what)
+        assert tokens is None or (type(tokens) is int and tokens > 0)
+
+
+def test_the_same_request_is_asked_once() -> None:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(0.05)
+        return json_response(200, {"input_tokens": 7, "tokens": [1, 2]})
+
+    async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
+        again = dict(reversed(BODY.items()))
+        counts = await asyncio.gather(*(counter.count(each) for each in [BODY, again] * 20))
+        assert set(counts) == {7}
+        assert await counter.count(BODY) == 7
+        assert len(server.asked) == 1
+        assert (
+            await asyncio.gather(*(counter.count_text("m", "hello") for _ in range(20))) == [2] * 20
+        )
+        assert len(server.asked) == 2
+        assert await counter.count(BODY | {"model": "other"}) == 7
+        assert len(server.asked) == 3
+
+    counting(answer, script)
+
+
+def test_a_cancelled_waiter_takes_nobody_along() -> None:
+    gone = asyncio.Event()
+
+    async def answer(_: web.Request) -> web.StreamResponse:
+        try:
+            await asyncio.sleep(0.2)
+        except asyncio.CancelledError:
+            gone.set()
+            raise
+        return json_response(200, {"input_tokens": 7})
+
+    async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
+        first = asyncio.create_task(counter.count(BODY))
+        second = asyncio.create_task(counter.count(BODY))
+        await asyncio.sleep(0.05)
+        first.cancel()
+        assert await second == 7
+        assert first.cancelled()
+        assert len(server.asked) == 1
+        alone = asyncio.create_task(counter.count(BODY | {"number": 1}))
+        await asyncio.sleep(0.05)
+        alone.cancel()
+        await asyncio.wait_for(gone.wait(), 2)
+
+    counting(answer, script)
+
+
+def test_many_different_requests_at_once_make_one_probe() -> None:
+    async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
+        bodies = [BODY | {"number": number} for number in range(20)]
+        assert set(await asyncio.gather(*map(counter.count, bodies))) == {None}
+        assert len(server.asked) == 3
+
+    counting(by_path({}), script)
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    async def script(counter: ServerCounter, _: Scripted, __: Clock) -> None:
+        counter._counts.update((str(number).encode(), 1) for number in range(REMEMBERED))
+        assert await counter.count(BODY) == 7
+        assert len(counter._counts) == REMEMBERED
+
+    counting(by_path({LLAMA: {"input_tokens": 7}}), script)
+
+
+def test_what_cannot_be_sent_is_not_counted() -> None:
+    async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
+        assert await counter.count({"model": "m", "messages": {1, 2}}) is None
+        assert server.asked == []
+
+    counting(by_path({}), script)
+
+
+def test_a_request_that_names_what_the_server_keeps_may_be_longer_than_it_looks() -> None:
+    async def script(counter: ServerCounter, _: Scripted, __: Clock) -> None:
+        assert await counter.count({"model": "m", "previous_response_id": "r"}) == 200_000
+        assert await counter.count({"model": "n", "input": "hi"}) is None
+
+    counting(
+        by_path({"/v1/responses/input_tokens": {"input_tokens": 200_000}}), script, "responses"
+    )
+
+
+@pytest.mark.parametrize("host", ["https://api.openai.com/v1", "https://openrouter.ai/api/v1"])
+def test_who_is_known_not_to_count_is_not_asked(host: str) -> None:
+    async def work() -> None:
+        async with Connection(Endpoint(host)) as connection:
+            counter = ServerCounter(connection, standings=Standings())
+            assert counter.verdict("gpt-5").state == "no"
+            assert await counter.count(BODY) is None
+            assert await counter.count_text("m", "x") is None
+            assert connection._lines is None
+
+    run(work())
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_key_that_somebody_brings_is_not_the_server_s_fault(status: int) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        if request.headers.get("x-api-key") == "right":
+            return json_response(200, {"input_tokens": 34})
+        return json_response(status, {"error": {"message": "no"}})
+
+    async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
+        assert await counter.count(BODY, {"x-api-key": "wrong"}) is None
+        assert await counter.count(BODY, {"x-api-key": "right"}) == 34
+        assert await counter.count(BODY, {"x-api-key": "wrong"}) is None
+        assert await counter.count(BODY, {"x-api-key": "right"}) == 34
+        assert len(server.asked) == 3  # what is known is not asked for again
+
+    counting(answer, script, "anthropic")
+
+
+def test_a_key_of_its_own_that_is_refused_is_not_tried_all_the_time() -> None:
+    async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
+        for beta in ("a", "b", "c"):
+            assert await counter.count(BODY, {"anthropic-beta": beta}) is None
+        assert len(server.asked) == 1
+
+    refusal = json_response(401, {"error": {"message": "no"}})
+    counting(in_turn(refusal), script, "anthropic", key="wrong-key")
+
+
+def test_only_so_many_models_are_remembered_and_those_asked_for_last() -> None:
+    standings, endpoint = Standings(), Endpoint("http://127.0.0.1:9")
+    first, second = (standings.of(endpoint, name, "request") for name in ("first", "second"))
+    for place in range(MOST_STANDINGS - 1):
+        standings.of(endpoint, str(place), "request")
+        assert standings.of(endpoint, "first", "request") is first
+    assert standings.of(endpoint, "second", "request") is not second

@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from brim.errors import ProviderError
+from brim.providers import Connection, Endpoint, Server, server_info, silently_cut
+from tests.support.providers.scripted import Scripted, by_path, in_turn, run, serving
+
+
+def models(*rows: dict[str, Any]) -> dict[str, Any]:
+    return {"object": "list", "data": list(rows)}
+
+
+LLAMA = models({"id": "m", "owned_by": "llamacpp", "meta": {"n_ctx": 4096, "n_ctx_train": 8192}})
+
+
+@pytest.mark.parametrize(
+    ("paths", "tokens", "source", "kind"),
+    [
+        ({"/v1/models": LLAMA}, 4096, "/v1/models", "llama.cpp"),
+        (
+            {"/v1/models": LLAMA, "/props": {"default_generation_settings": {"n_ctx": 2048}}},
+            2048,
+            "/props",
+            "llama.cpp",
+        ),
+        ({"/props": {"default_generation_settings": {"n_ctx": 512}}}, 512, "/props", "llama.cpp"),
+        (
+            {"/v1/models": models({"id": "m", "owned_by": "vllm", "max_model_len": 32_768})},
+            32_768,
+            "/v1/models",
+            "vllm",
+        ),
+        (
+            {"/v1/models": models({"id": "m", "owned_by": "sglang", "max_model_len": 9})},
+            9,
+            "/v1/models",
+            "sglang",
+        ),
+        (
+            {"/v1/models": models({"id": "x"}, {"id": "m", "context_length": 8000,
+                                  "top_provider": {"context_length": 4000}})},
+            4000,
+            "/v1/models",
+            "unknown",
+        ),
+        ({"/v1/models": models({"id": "m", "context_window": 131_072})}, 131_072, "/v1/models",
+         "unknown"),
+        (
+            {"/v1/models": models({"id": "m:latest", "owned_by": "library"}),
+             "/api/ps": {"models": [{"name": "m:latest", "context_length": 4096}]},
+             "/api/show": {"parameters": "num_ctx 8192"}},
+            4096,
+            "/api/ps",
+            "ollama",
+        ),
+        (
+            {"/v1/models": models({"id": "m:latest", "owned_by": "library"}),
+             "/api/ps": {"models": [{"name": "other", "context_length": 99}]},
+             "/api/show": {"parameters": "stop  \"<x>\"\nnum_ctx    8192\n",
+                           "model_info": {"llama.context_length": 131_072}}},
+            8192,
+            "/api/show",
+            "ollama",
+        ),
+        (
+            {"/v1/models": models({"id": "m:latest", "owned_by": "library"}),
+             "/api/ps": {"models": []},
+             "/api/show": {"model_info": {"llama.context_length": 131_072}}},
+            None,
+            "Ollama has not loaded the model yet",
+            "ollama",
+        ),
+        (
+            {"/v1/models": models({"id": "m", "owned_by": "organization_owner"}),
+             "/api/v0/models": models({"id": "m", "state": "loaded", "max_context_length": 9999,
+                                       "loaded_context_length": 4096})},
+            4096,
+            "/api/v0/models",
+            "lmstudio",
+        ),
+        (
+            {"/v1/models": models({"id": "m", "owned_by": "organization_owner"}),
+             "/api/v0/models": models({"id": "m", "state": "loaded", "max_context_length": 999})},
+            999,
+            "/api/v0/models",
+            "lmstudio",
+        ),
+        (
+            {"/v1/models": models({"id": "m", "owned_by": "organization_owner"}),
+             "/api/v0/models": models({"id": "m", "state": "not-loaded",
+                                       "max_context_length": 999})},
+            None,
+            "LM Studio has not loaded the model yet",
+            "lmstudio",
+        ),
+        ({"/info": {"max_total_tokens": 2048}}, 2048, "/info", "tgi"),
+        ({}, None, "does not tell the window", "unknown"),
+        ({"/v1/models": {"data": "?"}, "/props": [1]}, None, "does not tell", "unknown"),
+        ({"/v1/models": models({"id": "a"}, {"id": "b", "max_model_len": 5})}, None,
+         "does not tell", "unknown"),
+        ({"/v1/models": models({"id": "m", "max_model_len": "many"})}, None, "does not tell",
+         "unknown"),
+        ({"/v1/models": web.Response(text="<html>")}, None, "does not tell", "unknown"),
+    ],
+)  # fmt: skip
+def test_a_window_is_read_where_the_server_tells_it(
+    paths: dict[str, Any], tokens: int | None, source: str, kind: str
+) -> None:
+    async def work() -> None:
+        async with (
+            serving(by_path(paths)) as scripted,
+            Connection(Endpoint(scripted.url + "/v1")) as connection,
+        ):
+            server = Server(connection)
+            window = await server.window_of("m")
+            assert (window.tokens, window.kind) == (tokens, kind)
+            assert source in window.source
+            assert await server.kind() == kind
+
+    run(work())
+
+
+def asked_after(seconds: float, answer: Any, paths: list[str]) -> None:
+    async def work() -> None:
+        now = 0.0
+        async with serving(answer) as scripted, Connection(Endpoint(scripted.url)) as connection:
+            server = Server(connection, clock=lambda: now)
+            await server.window_of("m")
+            scripted.asked.clear()
+            now += seconds
+            await server.window_of("m")
+            assert scripted.paths == paths
+            server.forget("m")
+            await server.window_of("m")
+            assert scripted.paths[len(paths)] == "/v1/models"
+
+    run(work())
+
+
+def test_a_window_is_asked_for_once_and_one_that_was_not_told_again_later() -> None:
+    known = by_path({"/v1/models": models({"id": "m", "max_model_len": 5})})
+    asked_after(10**6, known, [])
+    asked_after(1, by_path({}), [])
+    everything = ["/v1/models", "/props", "/api/ps", "/api/v0/models", "/info"]
+    asked_after(31, by_path({}), everything)
+
+
+def test_only_so_many_windows_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_info, "MOST_WINDOWS", 3)
+
+    async def ask() -> None:
+        async with (
+            serving(by_path({"/v1/models": LLAMA})) as away,
+            Connection(Endpoint(away.url)) as connection,
+        ):
+            server = Server(connection)
+            for name in "abcd":
+                await server.window_of(name)
+            number = len(away.asked)
+            await server.window_of("b")
+            assert len(away.asked) == number
+            await server.window_of("a")
+            assert len(away.asked) > number
+
+    run(ask())
+
+
+def test_a_name_is_sent_where_a_server_has_several_models() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.path == "/v1/models":
+            rows = ({"id": name, "owned_by": "llamacpp"} for name in ("a/1", "b"))
+            return web.json_response(models(*rows))
+        sizes = {"a/1": 100, "b": 200}
+        size = sizes[request.query["model"]]
+        return web.json_response({"default_generation_settings": {"n_ctx": size}})
+
+    async def work() -> None:
+        async with serving(answer) as scripted, Connection(Endpoint(scripted.url)) as connection:
+            server = Server(connection)
+            assert (await server.window_of("a/1")).tokens == 100
+            assert (await server.window_of("b")).tokens == 200
+            assert await server.models() == ["a/1", "b"]
+
+    run(work())
+
+
+def test_a_server_that_is_away_tells_nothing_and_raises_nothing() -> None:
+    async def work() -> None:
+        async with Connection(Endpoint("http://127.0.0.1:1", retries=0)) as connection:
+            server = Server(connection)
+            window = await server.window_of("m")
+            assert window.tokens is None
+            assert "cannot be reached" in window.source
+            assert await server.kind() == "unknown"
+            with pytest.raises(ProviderError):
+                await server.models()
+
+    run(work())
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+def test_hosts_that_do_not_tell_are_not_asked(kind: str) -> None:
+    async def work() -> None:
+        async with Connection(Endpoint(f"https://api.{kind}.com")) as connection:
+            server = Server(connection)
+            window = await server.window_of("m")
+            assert (window.tokens, window.kind) == (None, kind)
+            assert await server.kind() == kind
+            assert connection._lines is None
+
+    run(work())
+
+
+def test_the_key_goes_along() -> None:
+    async def work() -> Scripted:
+        async with (
+            serving(in_turn(web.json_response({}))) as scripted,
+            Connection(Endpoint(scripted.url, key="sk-1")) as connection,
+        ):
+            await Server(connection).window_of("m")
+            return scripted
+
+    for asked in run(work()).asked:
+        assert asked.headers["Authorization"] == "Bearer sk-1"
+
+
+@pytest.mark.parametrize(
+    ("kind", "window", "counted", "reported", "cut"),
+    [
+        ("ollama", 4096, 6000, 2050, True),
+        ("ollama", 4096, 6000, 2049, True),
+        ("ollama", 4096, 6000, 4096, True),
+        ("ollama", 4096, 6000, 3500, True),
+        ("unknown", 4096, 6000, 2050, True),
+        ("unknown", 4096, 6000, 3500, False),
+        ("ollama", 4096, 2060, 2050, False),
+        ("ollama", 4096, 4400, 4096, False),
+        ("ollama", 4096, 3000, 2900, False),
+        ("ollama", 4096, 3000, 2500, False),
+        ("ollama", 32_768, 6000, 3500, False),
+        ("ollama", None, 6000, 2050, False),
+        ("llama.cpp", 4096, 6000, 2050, False),
+        ("vllm", 4096, 6000, 4096, False),
+        ("ollama", 4096, 6000, 0, False),
+    ],
+)
+def test_a_prompt_that_was_cut_without_a_word_gives_itself_away(
+    kind: str, window: int | None, counted: int, reported: int, cut: bool
+) -> None:
+    sentence = silently_cut(kind, window, counted, reported)
+    assert (sentence is not None) == cut
+    if sentence is not None:
+        assert f"{reported:,}" in sentence
+        assert "num_ctx" in sentence

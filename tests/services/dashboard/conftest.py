@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, sync_playwright
+
+from tests.support.gateway.accounts import secret_of
+from tests.support.gateway.process import Running
+from tests.support.services.browser import Visit, Visiting, apart
+
+NUMBERS = ("/brim/requests", "/brim/spending", "/brim/lanes")
+"""What the page asks for beside its own files."""
+
+
+@pytest.fixture(scope="module")  # its event loop would be in the way of other modules' own
+def browser(chromium: str) -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("BRIM_STATE", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def visit(browser: Browser) -> Iterator[Visiting]:
+    """Opens tabs; fails where one of them complained, or asked somebody else."""
+    visits: list[Visit] = []
+    hosts: set[str] = set()
+
+    def opened(server: Running | str, place: str = "", **settings: Any) -> Visit:
+        address = server if isinstance(server, str) else server.url
+        page = browser.new_context(**settings).new_page()
+        visit = Visit(page)
+        visits.append(visit)
+        hosts.add(urlsplit(address).netloc)
+        page.on("console", lambda said: visit.complaints.append(_complaint(said)))
+        page.on("pageerror", lambda error: visit.complaints.append(str(error)))
+        page.on("request", lambda request: visit.asked.append(request.url))
+        page.goto(f"{address}/{place}")
+        return visit
+
+    yield opened
+    for visit in visits:
+        visit.page.context.close()
+        assert list(filter(None, visit.complaints)) == []
+        assert {urlsplit(url).netloc for url in visit.asked} <= hosts
+
+
+def _complaint(said: ConsoleMessage) -> str:
+    """What stands on the console; that the gateway refuses or does not answer is meant."""
+    is_answer = urlsplit(said.location["url"]).path.startswith(NUMBERS)
+    return "" if said.text.startswith("Failed to load resource") and is_answer else said.text
+
+
+@pytest.fixture
+def secrets(state: Path) -> dict[str, str]:  # noqa: ARG001 - they are made there
+    """The secrets by name: the operator's, and two clients' who have caps, one next to nothing."""
+    return {
+        "boss": apart(secret_of, "boss", is_operator=True),
+        "alice": apart(secret_of, "alice", "5/day", "9M tokens/month", project="web"),
+        "poor": apart(secret_of, "poor", "0.000001/day"),
+    }

@@ -1,0 +1,163 @@
+"""Who may see the page, and what it tells of money and of models."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from brim.testing import Scripted
+from tests.support.gateway.accounts import bearing, revoke, secret_of
+from tests.support.gateway.process import Running, running
+from tests.support.gateway.requests import CHAT, ask, eventually
+from tests.support.services.browser import TURNS, Visiting, apart, config, rows, sign_in, told
+
+# Who may see it
+
+
+def test_only_the_operators_key_opens_the_page(visit: Visiting, secrets: dict[str, str]) -> None:
+    with Scripted("Hello.") as provider, running(config(provider.url)) as server:
+        ask(server, CHAT, "hi", headers=bearing(secrets["alice"]))
+        page = visit(server).page
+        expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+        expect(page.get_by_label("Operator’s key")).to_be_focused()
+        wrong = page.get_by_role("alert").filter(visible=True)
+        for secret, said in (("brim-wrong", "not known here"), (secrets["alice"], "operator")):
+            sign_in(page, secret)
+            expect(wrong).to_contain_text(said)
+            expect(rows(page)).to_have_count(0)
+        sign_in(page, secrets["boss"])
+        expect(rows(page)).to_have_count(1)
+        expect(rows(page).first).to_contain_text("alice")
+        expect(page.get_by_role("heading", name="Sign in")).to_be_hidden()
+
+
+def test_the_key_stays_in_the_tab_until_one_signs_out(
+    visit: Visiting, secrets: dict[str, str]
+) -> None:
+    with Scripted("Hello.") as provider, running(config(provider.url)) as server:
+        ask(server, CHAT, "hi", headers=bearing(secrets["alice"]))
+        seen = visit(server)
+        page = seen.page
+        sign_in(page, secrets["boss"])
+        expect(rows(page)).to_have_count(1)
+        page.reload()
+        expect(rows(page)).to_have_count(1)
+        kept = page.evaluate("JSON.stringify([{ ...localStorage }, document.cookie])")
+        assert secrets["boss"] not in kept
+        assert not any(secrets["boss"] in url for url in seen.asked)
+        assert secrets["boss"] not in page.content()
+        page.get_by_role("button", name="Sign out").click()
+        expect(page.get_by_label("Operator’s key")).to_be_focused()
+        expect(rows(page)).to_have_count(0)
+        page.reload()
+        expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+        assert page.evaluate("sessionStorage.length") == 0
+
+
+def test_without_keys_nobody_is_asked_for_one(visit: Visiting) -> None:
+    with running(config("http://127.0.0.1:9")) as server:
+        page = visit(server).page
+        expect(page.get_by_role("status")).to_have_text("Live")
+        expect(page.get_by_role("heading", name="Sign in")).to_be_hidden()
+        expect(page.get_by_role("button", name="Sign out")).to_be_hidden()
+        page.get_by_role("link", name="Spending").click()
+        expect(page.get_by_text("This gateway keeps no accounts.")).to_be_visible()
+
+
+# Money and models
+
+
+def test_spending_stands_against_its_caps(visit: Visiting, secrets: dict[str, str]) -> None:
+    with Scripted("Hello.") as provider, running(config(provider.url)) as server:
+        alice = bearing(secrets["alice"])
+        for _ in range(3):
+            ask(server, CHAT, *TURNS, headers=alice)
+        spending = eventually_spent(server, secrets["boss"])
+        page = visit(server, "#spending").page
+        sign_in(page, secrets["boss"])
+        caps = page.get_by_role("table", name=re.compile("Caps"))
+        expect(caps.get_by_role("row").filter(has_text="$5/day")).to_contain_text("alice")
+        expect(caps.get_by_role("row").filter(has_text="9,000,000 tokens/month")).to_be_visible()
+        expect(caps).to_contain_text(re.compile(r"in \d+ (d|h|min)"))
+        for by, name in (("key", "alice"), ("model", "scripted"), ("project", "web")):
+            sums = page.get_by_role("table", name=f"Spending by {by}")
+            row = sums.get_by_role("row", name=name)
+            expect(row.get_by_role("cell", name="3", exact=True)).to_be_visible()
+        (day,) = spending["by_day"]
+        requests = told(server, "/brim/requests", secrets["boss"])["data"]
+        cost = sum(request["cost"] for request in requests)
+        assert day["cost"] == pytest.approx(cost, abs=len(requests) * 1e-6)
+        page.get_by_text("As a table").click()
+        expect(page.get_by_role("table", name="Spending by day")).to_contain_text(
+            f"${day['cost']:.2f}"
+        )
+
+
+def test_a_little_is_neither_nothing_nor_all(visit: Visiting, secrets: dict[str, str]) -> None:
+    with Scripted("Hello.") as provider, running(config(provider.url)) as server:
+        ask(server, CHAT, "hi", headers=bearing(secrets["alice"]))
+        spending = eventually_spent(server, secrets["boss"], requests=1)
+        page = visit(server, "#spending").page
+        sign_in(page, secrets["boss"])
+        caps = page.get_by_role("table", name=re.compile("Caps")).get_by_role("row")
+        spent = {cap["cap"]: cap["spent"] for cap in spending["caps"] if cap["name"] == "alice"}
+        assert 0 < spent["$5/day"] < 0.005
+        dollars = caps.filter(has_text="$5/day")
+        for words in (f"${spent['$5/day']:.4f}", f"${5 - spent['$5/day']:.4f}", "< 1 %"):
+            expect(dollars).to_contain_text(words)
+        tokens = caps.filter(has_text="9,000,000 tokens/month")
+        expect(tokens).to_contain_text(f"{9_000_000 - spent['9,000,000 tokens/month']:,}")
+
+
+def test_keys_of_one_name_are_told_apart(visit: Visiting, secrets: dict[str, str]) -> None:
+    for _ in range(2):
+        apart(secret_of, "left")
+        apart(revoke, "left")
+    with running(config("http://127.0.0.1:9")) as server:
+        listed = told(server, "/brim/spending", secrets["boss"])["keys"]
+        page = visit(server, "#spending").page
+        sign_in(page, secrets["boss"])
+        keys = page.get_by_role("table", name=re.compile("Keys"))
+        expect(keys.get_by_role("row").filter(has_text="revoked")).to_have_count(2)
+        for key in listed:
+            shown = keys.get_by_role("row").filter(has_text=key["id"])
+            expect(shown).to_have_count(1 if key["revoked"] else 0)
+
+
+def eventually_spent(server: Running, secret: str, requests: int = 3) -> dict[str, Any]:
+    """The spending, once all requests are booked."""
+    found: list[dict[str, Any]] = []
+
+    def is_booked() -> bool:
+        found.append(told(server, "/brim/spending", secret))
+        return [row["requests"] for row in found[-1]["by_key"]] == [requests]
+
+    eventually(is_booked)
+    return found[-1]
+
+
+def test_what_a_refusal_taught_is_told(visit: Visiting) -> None:
+    with (
+        Scripted("Hello.", window=2_000, tells_window=False) as provider,
+        running(config(provider.url, window=9_000, reply=100)) as server,
+    ):
+        ask(server, CHAT, *TURNS)
+        (lane,) = told(server, "/brim/lanes")["data"]
+        assert (lane["window"], lane["source"]) == (2_000, "a refusal by the server")
+        row = visit(server, "#models").page.get_by_role("row", name="scripted")
+        expect(row).to_contain_text("2,000")
+        expect(row).to_contain_text("a refusal by the server")
+        expect(row).to_contain_text(f"{lane['accepted']:,}")
+
+
+def test_a_window_that_nobody_knows_is_called_unknown(visit: Visiting) -> None:
+    with Scripted("Hello.") as provider, running(config(provider.url, window=None)) as server:
+        ask(server, CHAT, "hi")
+        (lane,) = told(server, "/brim/lanes")["data"]
+        assert (lane["window"], lane["limit"]) == (None, None)
+        expect(visit(server, "#models").page.get_by_role("row", name="scripted")).to_contain_text(
+            "unknown"
+        )

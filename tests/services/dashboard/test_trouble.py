@@ -1,0 +1,71 @@
+"""When the gateway is away, silent or without its books, the page says so and keeps what it has."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from brim.testing import Scripted
+from tests.support.accounts import valkey
+from tests.support.gateway.accounts import bearing, secret_of, with_gateway
+from tests.support.gateway.process import running, served
+from tests.support.gateway.requests import CHAT, ask
+from tests.support.services.browser import Visiting, apart, config, rows, sign_in
+
+
+@contextmanager
+def serving(provider: Scripted, place: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The address of `brim serve`, and its process."""
+    own = {"XDG_CONFIG_HOME": str(place), "BRIM_UPSTREAMS__U__ENDPOINT": provider.url}
+    with served(own) as found:
+        yield found
+
+
+def test_a_gateway_that_is_away_is_said_and_what_was_seen_stays(visit: Visiting) -> None:
+    with Scripted("Hello.") as provider:
+        with running(config(provider.url)) as server:
+            ask(server, CHAT, "hi")
+            page = visit(server).page
+            expect(rows(page)).to_have_count(1)
+        alert = page.get_by_role("alert").filter(visible=True)
+        expect(alert).to_contain_text("The gateway does not answer")
+        expect(page.get_by_role("status")).to_have_text("No answer")
+        expect(rows(page)).to_have_count(1)
+
+
+def test_a_silent_gateway_is_said_before_one_gives_up_on_it(visit: Visiting, state: Path) -> None:
+    with Scripted("Hello.") as provider, serving(provider, state) as (address, process):
+        page = visit(address).page
+        pulse, alert = page.get_by_role("status"), page.get_by_role("alert").filter(visible=True)
+        expect(pulse).to_have_text("Live")
+        process.send_signal(signal.SIGSTOP)
+        expect(pulse).to_have_text("No answer")
+        expect(alert).to_contain_text("The gateway does not answer")
+        process.send_signal(signal.SIGCONT)
+        expect(pulse).to_have_text("Live")
+        expect(alert).to_be_hidden()
+
+
+def test_books_that_are_away_are_said_in_the_gateways_own_words(visit: Visiting) -> None:
+    with valkey.serving() as service, Scripted("Hello.") as provider:
+        boss = apart(secret_of, "boss", is_operator=True, at=service.url)
+        alice = apart(secret_of, "alice", at=service.url)
+        with running(with_gateway(config(provider.url), store=service.url)) as server:
+            ask(server, CHAT, "hi", headers=bearing(alice))
+            page = visit(server).page
+            sign_in(page, boss)
+            expect(rows(page)).to_have_count(1)
+            service.stop()
+            alert = page.get_by_role("alert").filter(visible=True)
+            expect(alert).to_contain_text("The books of keys and caps cannot be reached")
+            expect(page.get_by_role("status")).to_have_text("Trouble")
+            expect(rows(page)).to_have_count(1)
+            expect(page.get_by_role("heading", name="Sign in")).to_be_hidden()
+            service.start()
+            expect(page.get_by_role("status")).to_have_text("Live")
+            expect(alert).to_be_hidden()

@@ -1,0 +1,383 @@
+"""What a session used and what that cost, and the log of what it sent."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brim.errors import BrimError, InputError, SpendingCapError
+from brim.models.pricing import Price, Usage, cost
+from brim.session.ledger import (
+    CATEGORIES,
+    KEPT,
+    Entry,
+    Ledger,
+    RequestLog,
+    Statistics,
+    money,
+    worst_case,
+)
+
+CHEAP = Price(Decimal(2), Decimal(1), Decimal(10))
+"""$2 and $10 for a million tokens."""
+
+
+def book(ledger: Ledger, model: str = "m", category: str = "main", **given: Any) -> list[str]:
+    call = {"usage": Usage(1_000, 0, 100), "counted": 1_000, "price": CHEAP, **given}
+    return ledger.book(model, category, **call)
+
+
+def test_calls_are_booked_by_model_and_category() -> None:
+    ledger = Ledger()
+    book(ledger)
+    book(ledger, usage=Usage(2_000, 500, 50), counted=2_100)
+    book(ledger, category="summary")
+    book(ledger, model="other")
+    assert list(ledger.slots) == [("m", "main"), ("m", "summary"), ("other", "main")]
+    slot = ledger.slots["m", "main"]
+    assert (slot.calls, slot.usage, slot.counted) == (2, Usage(3_000, 500, 150), 3_100)
+    assert slot.cost == Decimal("0.003") + Decimal("0.004")
+    assert not slot.unknown
+    assert not slot.estimated
+    assert ledger.usage == Usage(5_000, 500, 350)
+    assert ledger.cost == Decimal("0.013")
+    assert str(ledger) == "$0.0130"
+
+
+@pytest.mark.parametrize("category", ["", "Main", "other", "goals"])
+def test_other_categories_are_refused(category: str) -> None:
+    ledger = Ledger()
+    with pytest.raises(InputError, match="main, summary, goal, route"):
+        book(ledger, category=category)
+    assert not ledger.slots
+
+
+@pytest.mark.parametrize("category", CATEGORIES)
+def test_these_categories_are_taken(category: str) -> None:
+    assert book(Ledger(), category=category) == []
+
+
+def test_an_empty_ledger_is_zero() -> None:
+    ledger = Ledger()
+    assert (ledger.cost, ledger.usage, ledger.at_least) == (Decimal(0), Usage(), False)
+    assert str(ledger) == "$0.00"
+    assert ledger.detail() == "no calls yet"
+
+
+def test_unknown_is_not_zero_and_stays() -> None:
+    ledger = Ledger()
+    book(ledger, price=None)
+    assert ledger.slots["m", "main"].unknown
+    assert ledger.at_least
+    assert str(ledger) == "unknown"
+    book(ledger)
+    assert ledger.slots["m", "main"].unknown
+    assert str(ledger) == "at least $0.0030"
+
+
+def test_half_a_price_is_an_unknown_one() -> None:
+    ledger = Ledger()
+    book(ledger, price=Price(input=Decimal(2)))
+    assert str(ledger) == "unknown"
+
+
+def test_a_reported_cost_goes_before_the_price() -> None:
+    ledger = Ledger()
+    book(ledger, cost=Decimal("0.5"))
+    book(ledger, cost=Decimal(0))
+    book(ledger, model="unlisted", price=None, cost=Decimal("0.25"))
+    assert ledger.cost == Decimal("0.75")
+    assert not ledger.at_least
+
+
+@pytest.mark.parametrize("reported", ["NaN", "Infinity", "-1"])
+def test_a_cost_that_cannot_be_is_not_believed(reported: str) -> None:
+    ledger = Ledger()
+    book(ledger, cost=Decimal(reported))
+    assert ledger.cost == Decimal("0.003")
+
+
+def test_an_answer_without_usage_is_booked_with_what_was_counted() -> None:
+    ledger = Ledger()
+    book(ledger, usage=None, counted=1_000, counted_output=100)
+    slot = ledger.slots["m", "main"]
+    assert slot.usage == Usage(1_000, 0, 100)
+    assert slot.cost == Decimal("0.003")
+    assert slot.estimated
+    book(ledger)
+    assert ledger.slots["m", "main"].estimated
+
+
+def test_warnings_come_once_each() -> None:
+    ledger = Ledger(warn_at_dollars="0.006", warn_at_tokens=3_000)
+    assert book(ledger) == []
+    assert book(ledger) == ["this session has cost $0.0060, and warn_at_dollars is $0.0060"]
+    assert book(ledger) == ["this session has used 3,300 tokens, and warn_at_tokens is 3,000"]
+    assert book(ledger) == []
+
+
+def test_one_call_can_give_both_warnings() -> None:
+    assert len(book(Ledger(warn_at_dollars=0.001, warn_at_tokens=1))) == 2
+
+
+def test_a_reset_zeroes_the_totals_and_arms_the_warnings() -> None:
+    ledger = Ledger(warn_at_tokens=1_000, cap_at_dollars=1)
+    assert len(book(ledger, price=None)) == 1
+    ledger.reset()
+    assert not ledger.slots
+    assert (ledger.cost, ledger.at_least, ledger.uncovered) == (Decimal(0), False, None)
+    assert len(book(ledger)) == 1
+
+
+@pytest.mark.parametrize("name", ["warn_at_dollars", "warn_at_tokens", "cap_at_dollars"])
+@pytest.mark.parametrize("value", [-1, "-0.01", "much", "", float("nan"), "inf", True, [1]])
+def test_limits_that_make_no_sense_are_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises(InputError, match=name):
+        Ledger(**{name: value})
+
+
+@pytest.mark.parametrize("value", [5, 5.0, "5", "5.00", Decimal(5)])
+def test_limits_may_be_any_kind_of_number(value: Any) -> None:
+    ledger = Ledger(warn_at_dollars=value, warn_at_tokens=value, cap_at_dollars=value)
+    assert ledger.warn_at_dollars == ledger.warn_at_tokens == ledger.cap_at_dollars == 5
+
+
+def test_a_tenth_of_a_dollar_is_exactly_that() -> None:
+    assert Ledger(cap_at_dollars=0.1).cap_at_dollars == Decimal("0.1")
+
+
+def test_the_cap_refuses_a_call_before_it_is_sent() -> None:
+    ledger = Ledger(cap_at_dollars="0.01")
+    book(ledger)
+    ledger.check("m", tokens=1_000, reply=500, price=CHEAP)
+    with pytest.raises(SpendingCapError) as caught:
+        ledger.check("m", tokens=1_000, reply=501, price=CHEAP)
+    error = caught.value
+    assert isinstance(error, BrimError)
+    assert (error.cap, error.spent, error.estimate) == (
+        Decimal("0.01"),
+        Decimal("0.003"),
+        Decimal("0.00701"),
+    )
+    assert str(error) == (
+        "this call to m could cost $0.0070, and $0.0030 of $0.0100 is spent. Raise "
+        "cap_at_dollars, make the request or its reply shorter, take a cheaper model, or reset "
+        "the cost."
+    )
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    assert ledger.cost == Decimal("0.003")
+
+
+def test_without_a_cap_everything_passes() -> None:
+    Ledger().check("m", tokens=10**12, reply=10**12, price=CHEAP)
+
+
+def test_a_cap_of_nothing_lets_free_calls_through() -> None:
+    ledger = Ledger(cap_at_dollars=0)
+    ledger.check("free", tokens=1_000, reply=10, price=Price(Decimal(0), None, Decimal(0)))
+    with pytest.raises(SpendingCapError):
+        ledger.check("m", tokens=1, reply=0, price=CHEAP)
+
+
+def test_the_worst_case_counts_a_prompt_that_is_written_to_a_dearer_cache() -> None:
+    price = Price(Decimal(2), Decimal(1), Decimal(10), Decimal("2.5"))
+    assert worst_case(1_000_000, 100_000, price) == Decimal("3.5")
+    assert worst_case(1_000_000, 100_000, CHEAP) == Decimal(3)
+
+
+def test_what_has_no_price_passes_and_the_status_says_so() -> None:
+    ledger = Ledger(cap_at_dollars="0.001")
+    assert ledger.uncovered is None
+    ledger.check("house", tokens=10**9, reply=10**9, price=None)
+    book(ledger, model="attic", price=None)
+    assert ledger.uncovered == (
+        "the cap of $0.0010 does not cover attic, house: the price is not known"
+    )
+    book(ledger)
+    ledger.check("house", tokens=10**9, reply=10**9, price=None)
+
+
+def test_a_model_that_got_a_price_is_covered_again() -> None:
+    ledger = Ledger(cap_at_dollars=1)
+    ledger.check("house", tokens=1, reply=1, price=None)
+    ledger.check("house", tokens=1, reply=1, price=CHEAP)
+    assert ledger.uncovered is None
+
+
+def test_without_a_cap_nothing_is_uncovered() -> None:
+    ledger = Ledger()
+    book(ledger, price=None)
+    assert ledger.uncovered is None
+
+
+def test_a_model_that_reports_its_cost_stops_at_the_cap_without_a_price() -> None:
+    ledger = Ledger(cap_at_dollars=1)
+    book(ledger, model="unlisted", price=None, cost=Decimal(1))
+    ledger.check("local", tokens=1, reply=1, price=None)
+    with pytest.raises(SpendingCapError, match=r"\$1.00 of \$1.00 is spent") as caught:
+        ledger.check("unlisted", tokens=1, reply=1, price=None)
+    assert caught.value.estimate is None
+
+
+def test_the_detail_has_a_row_for_each_slot_and_the_count_as_it_stands() -> None:
+    ledger = Ledger()
+    book(ledger, model="gpt-5-mini", usage=Usage(558, 100, 20), counted=498)
+    book(ledger, model="gpt-5-mini", category="summary", usage=Usage(558, 0, 20), counted=560)
+    book(ledger, model="house", usage=None, counted=1_200, counted_output=7, price=None)
+    assert ledger.detail(1_310).splitlines() == [
+        "model       category  calls        prompt  cached      completion                cost",
+        "gpt-5-mini  main          1  558 ~est=498     100              20           $0.001216",
+        "gpt-5-mini  summary       1           558       0              20           $0.001316",
+        "house       main          1         1,200       0   7 (estimated)             unknown",
+        "total                     3         2,316     100  47 (estimated)  at least $0.002532",
+        "the conversation now counts 1,310 tokens",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reported", "counted", "shown"),
+    [
+        (558, 508, "558"),
+        (558, 502, "558 ~est=502"),
+        (1_000, 900, "1,000"),
+        (1_000, 899, "1,000 ~est=899"),
+        (1_000, 1_100, "1,000"),
+        (1_000, 1_101, "1,000 ~est=1,101"),
+        (1_000, 0, "1,000"),
+    ],
+)
+def test_the_count_made_before_is_shown_where_it_was_off(
+    reported: int, counted: int, shown: str
+) -> None:
+    ledger = Ledger()
+    book(ledger, usage=Usage(reported, 0, 5), counted=counted)
+    row = ledger.detail().splitlines()[1]
+    assert f" {shown}  " in row
+    assert ("~est" in row) == ("~est" in shown)
+
+
+@pytest.mark.parametrize(
+    ("amount", "shown"),
+    [
+        ("0", "$0.00"),
+        ("0.0021", "$0.0021"),
+        ("0.00214", "$0.0021"),
+        ("0.000015", "$0.000015"),
+        ("0.5", "$0.5000"),
+        ("1", "$1.00"),
+        ("1234.5", "$1,234.50"),
+    ],
+)
+def test_money_shows_the_places_that_say_something(amount: str, shown: str) -> None:
+    assert money(Decimal(amount)) == shown
+
+
+def test_a_ledger_survives_being_saved() -> None:
+    ledger = Ledger(warn_at_tokens=1)
+    book(ledger, usage=Usage(1_000, 10, 5, 7, 3))
+    book(ledger, model="house", category="goal", usage=None, price=None)
+    saved = json.loads(json.dumps(ledger.to_dict()))
+    again = Ledger.from_dict(saved, warn_at_tokens=1)
+    assert again.slots == ledger.slots
+    assert again.to_dict() == ledger.to_dict()
+    assert book(again) == []
+
+
+@pytest.mark.parametrize(
+    "saved",
+    [
+        {},
+        {"slots": 5, "warned": []},
+        {"slots": [{}], "warned": []},
+        {"slots": [{"model": "m", "category": "main", "usage": {}, "cost": "x"}], "warned": []},
+        {"slots": [{"model": "m", "category": "main", "usage": 1, "cost": "1"}], "warned": []},
+    ],
+)
+def test_what_was_not_saved_by_brim_is_refused(saved: Any) -> None:
+    with pytest.raises(InputError, match="saved costs"):
+        Ledger.from_dict(saved)
+    with pytest.raises(InputError, match="saved log"):
+        RequestLog.from_dict(saved)
+
+
+usages = st.builds(
+    lambda fresh, cached, output: Usage(fresh + cached, cached, output),
+    *[st.integers(0, 10**6)] * 3,
+)
+calls = st.tuples(
+    st.sampled_from(["a", "b"]),
+    st.sampled_from(CATEGORIES),
+    st.none() | usages,
+    st.integers(0, 10**6),
+    st.none() | st.just(CHEAP),
+)
+
+
+@given(st.lists(calls, max_size=20))
+def test_slots_add_up_to_the_totals(booked: list[Any]) -> None:
+    ledger = Ledger()
+    for model, category, usage, counted, price in booked:
+        ledger.book(model, category, usage=usage, counted=counted, price=price)
+    slots = ledger.slots.values()
+    assert sum(slot.calls for slot in slots) == len(booked)
+    assert sum((slot.cost for slot in slots), Decimal(0)) == ledger.cost
+    assert sum((slot.usage for slot in slots), Usage()) == ledger.usage
+    assert ledger.at_least == any(price is None for *_, price in booked)
+    assert len(ledger.detail(1).splitlines()) >= len(slots)
+
+
+@given(st.lists(st.tuples(usages, st.integers(0, 50_000)), max_size=30), st.integers(0, 5))
+def test_what_passes_the_check_never_passes_the_cap(
+    asked: list[tuple[Usage, int]], cap: int
+) -> None:
+    ledger = Ledger(cap_at_dollars=cap)
+    for usage, reply in asked:
+        used = Usage(usage.input, usage.cached, min(usage.output, reply))
+        try:
+            ledger.check("m", tokens=used.input, reply=reply, price=CHEAP)
+        except SpendingCapError:
+            continue
+        ledger.book("m", "main", usage=used, counted=used.input, price=CHEAP)
+    assert ledger.cost <= cap
+    assert ledger.cost == cost(ledger.usage, CHEAP)
+
+
+def entry(number: int = 0, *, after: int = 500, limit: int = 1_000, trimmed: bool = False) -> Entry:
+    return Entry(1_700_000_000.0 + number, "m", "main", 800, after, limit, trimmed, 3 * trimmed)
+
+
+def test_an_empty_log_has_zeros() -> None:
+    assert RequestLog().statistics() == Statistics(0, 0, 0.0)
+    assert RequestLog().entries == ()
+
+
+def test_the_log_keeps_a_hundred_and_counts_all() -> None:
+    log = RequestLog()
+    for number in range(150):
+        log.add(entry(number, after=250 if number % 2 else 750, trimmed=number < 30))
+    assert len(log.entries) == KEPT == 100
+    assert [log.entries[0], log.entries[-1]] == [entry(50, after=750), entry(149, after=250)]
+    assert log.statistics() == Statistics(150, 30, 0.5)
+
+
+def test_a_limit_of_nothing_has_a_defined_utilisation() -> None:
+    log = RequestLog()
+    log.add(entry(limit=0))
+    assert log.statistics() == Statistics(1, 0, 0.0)
+
+
+def test_a_log_survives_being_saved() -> None:
+    log = RequestLog()
+    for number in range(120):
+        log.add(entry(number, trimmed=True))
+    again = RequestLog.from_dict(json.loads(json.dumps(log.to_dict())))
+    assert again.entries == log.entries
+    assert again.statistics() == log.statistics()
+    again.add(entry())
+    assert again.statistics().requests == 121

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import brim
+from brim.session.short_view import ShortView
+from tests.support.strategies import Raw, histories, history
+
+
+def roles(turns: Any) -> str:
+    return "".join(turn["role"][0] for turn in turns)
+
+
+@pytest.mark.parametrize(
+    ("sketch", "keep", "left"),
+    [
+        ("u1", 2, "u"),
+        ("u1 a1 u1", 2, "au"),
+        ("u1 a1 u1", 1, "u"),
+        ("u1 a1", 1, "ua"),
+        ("u1 c1 r1", 2, "uat"),
+        ("u1 ccc1 r1 r1 r1", 2, "uattt"),
+        ("u1 ccc1 r1 r1 r1", 1, "uattt"),
+        ("u1 a1 u1 c1 r1 c1 r1", 2, "uat"),
+        ("u1 c1 r1 c1 r1", 3, "uatat"),
+        ("u1 cc1 r1 s1 r1", 2, "uatst"),
+        ("u1 c1 s1 r1", 2, "uast"),
+        ("u1 c1 s1 r1 a1 u1", 2, "au"),
+        ("u1 c1 s1 r1 s1 u1", 2, "su"),
+        ("", 2, ""),
+    ],
+)
+def test_the_last_turns_with_their_call_and_the_last_user(
+    sketch: str, keep: int, left: str
+) -> None:
+    assert roles(ShortView(keep).of(history(sketch))) == left
+
+
+@pytest.mark.parametrize("wrong", [0, -1, True, 1.5, "2", None])
+def test_numbers_below_one_are_refused(wrong: Any) -> None:
+    with pytest.raises(brim.InputError, match="keep_turns"):
+        ShortView(keep_turns=wrong)
+    with pytest.raises(brim.InputError, match="max_turn_chars"):
+        ShortView(max_turn_chars=wrong)
+
+
+def test_what_the_user_said_stays_whole_and_the_rest_is_cut_to_its_end() -> None:
+    turns: list[Raw] = [
+        {"role": "user", "content": "x" * 900, "_output": "o" * 900 + "end"},
+        {"role": "assistant", "content": "a" * 900 + "end"},
+        {"role": "tool", "tool_call_id": "1", "content": "r" * 900 + "end"},
+    ]
+    user, said, result = ShortView(3).of(turns)
+    assert user["content"] == "x" * 900
+    assert user["_output"] == "o" * 797 + "end"
+    assert said["content"] == "a" * 797 + "end"
+    assert result["content"] == "r" * 797 + "end"
+
+
+def test_texts_among_parts_are_cut_and_other_parts_stay() -> None:
+    image = {"type": "image_url", "image_url": {"url": "https://x/y.png"}}
+    parts = [{"type": "text", "text": "a" * 50}, image, {"type": "text", "text": "b" * 60}]
+    turns: list[Raw] = [
+        {"role": "user", "content": "?"},
+        {"role": "tool", "tool_call_id": "1", "content": parts},
+    ]
+    short = ShortView(2, 70).of(turns)[-1]["content"]
+    assert short == [{"type": "text", "text": "a" * 10}, image, {"type": "text", "text": "b" * 60}]
+    assert ShortView(2, 60).of(turns)[-1]["content"] == [image, parts[2]]
+    assert ShortView(2, 110).of(turns)[-1] is turns[-1]
+
+
+@pytest.mark.parametrize("letter", ["é", "e\u0301", "日", "🙂"])
+def test_a_cut_breaks_no_character(letter: str) -> None:
+    for most in range(1, 9):
+        turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": letter * 20}]
+        text = ShortView(2, most).of(turns)[-1]["content"]
+        assert text == letter * (len(text) // len(letter))
+        assert len(text) <= most
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        json.dumps({"path": "a.py", "text": "word " * 5_000}),
+        json.dumps({"rows": [{"n": n, "text": "x" * 50} for n in range(500)]}),
+        json.dumps({f"key{n}": n for n in range(500)}),
+        json.dumps("é" * 3_000),
+        json.dumps(list(range(5_000))),
+        "[" * 400 + "]" * 401,
+        "no json at all " * 100,
+        '{"a": ' + "9" * 6_000 + "}",
+    ],
+)
+def test_long_arguments_stay_json(arguments: str) -> None:
+    calling = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": arguments}}],
+    }
+    (turn,) = ShortView(1).of([calling])
+    short = turn["tool_calls"][0]["function"]["arguments"]
+    assert len(short) <= 800
+    json.loads(short)
+    assert calling["tool_calls"][0]["function"]["arguments"] == arguments  # type: ignore[index]
+
+
+def test_arguments_that_are_an_object_are_shortened_too() -> None:
+    function = {"name": "f", "arguments": {"path": "a.py", "text": "word " * 5_000}}
+    calling = {"role": "assistant", "content": None, "tool_calls": [{"function": function}]}
+    short = ShortView(1).of([calling])[0]["tool_calls"][0]["function"]["arguments"]
+    assert short["path"] == "a.py"
+    assert len(json.dumps(short)) < 900
+
+
+@given(histories(faults=False), st.integers(1, 6), st.integers(1, 60))
+def test_every_result_has_its_call_and_the_last_user_is_there(
+    turns: list[Raw], keep: int, most: int
+) -> None:
+    before = json.dumps(turns)
+    short = ShortView(keep, most).of(turns)
+    assert json.dumps(turns) == before
+    open_calls: set[str] = set()
+    for turn in short:
+        if turn.get("tool_calls"):
+            open_calls = {call["id"] for call in turn["tool_calls"]}
+        if turn["role"] == "tool":
+            assert turn["tool_call_id"] in open_calls
+    users = [turn for turn in turns if turn["role"] == "user"]
+    if users:
+        shown = [turn for turn in short if turn["role"] == "user"]
+        assert shown[-1]["content"] == users[-1]["content"]
+
+
+def test_a_session_keeps_the_whole_and_sends_the_short_view() -> None:
+    chat = brim.Session("gpt-4o", system="Be brief.")
+    for turn in history("u9 a900 u9 c9 r900"):
+        chat.append(turn)
+    whole = chat.request()
+    short = chat.request(short_view=True)
+    assert roles(short.messages) == "suat"
+    assert len(short.messages[-1]["content"]) == 800
+    assert short.plan.size == brim.count(short.messages, model="gpt-4o")
+    assert chat.request().messages == whole.messages
+    assert list(chat.history) == history("u9 a900 u9 c9 r900")
+    longer = chat.request(short_view=ShortView(4, 100))
+    assert roles(longer.messages) == "sauat"
+    assert chat.request(short_view=False).messages == whole.messages
+
+
+def test_a_short_view_that_is_still_too_long_is_fitted() -> None:
+    chat = brim.Session("gpt-4o", window=301, reply=1)
+    for turn in history("u9 c9 r900 c9 r900 c9 r900"):
+        chat.append(turn)
+    request = chat.request(short_view=ShortView(6, 5_000))
+    assert request.plan.cut
+    assert request.plan.size <= 300
+
+
+@pytest.mark.parametrize(
+    ("goal", "left"), [("all tests pass", "suauat"), ("", "suat"), (None, "suat")]
+)
+def test_goal_mode_never_takes_it(goal: str | None, left: str) -> None:
+    chat = brim.Session("gpt-4o", system="Be brief.")
+    for turn in history("u9 a9 u9 c9 r9"):
+        chat.append(turn)
+    chat.goal = goal
+    assert roles(chat.request(short_view=True).messages) == left
+
+
+def test_what_a_short_request_took_says_nothing_about_the_whole() -> None:
+    chat = brim.Session("nobody/unheard-of", window=50_000)
+    for turn in history("u900 a900 u900"):
+        chat.append(turn)
+    before = chat.tokens
+    chat.request(short_view=ShortView(1))
+    chat.receive(answer("ok", 1_000))
+    assert chat.calibration.ratios == chat.calibration.densities == ()
+    assert chat.tokens > before
+
+
+def answer(text: str, tokens: int) -> Raw:
+    return {
+        "choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": tokens, "completion_tokens": 1},
+    }

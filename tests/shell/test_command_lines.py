@@ -1,0 +1,74 @@
+"""The commands in a model's answer."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brim import count
+from brim.shell.command_lines import DEFAULT_PROMPT, PREFIX, RULE, WITH_TOOLS, commands_in
+
+
+@pytest.mark.parametrize(
+    ("answer", "commands"),
+    [
+        ("CMD: ls", ["ls"]),
+        ("Look:\n\nCMD: ls -la | head\n\nThat lists it.", ["ls -la | head"]),
+        ("CMD: one\nCMD: two\n", ["one", "two"]),
+        ("CMD: ls  \t\r\nok", ["ls"]),
+        ("CMD:   ls", ["ls"]),
+        ("```sh\nCMD: make test\n```", ["make test"]),
+        ("CMD: $ ls", ["$ ls"]),
+        ("CMD: `ls`", ["`ls`"]),
+        ("CMD: echo CMD: ls", ["echo CMD: ls"]),
+        ("CMD: ls\nand again\nCMD: ls\nCMD: pwd\nCMD: ls", ["ls", "pwd", "ls"]),
+        ("CMD: ls\nCMD: \nCMD: ls", ["ls"]),
+        ("CMD: echo 'a\nb'", ["echo 'a"]),
+        ("CMD: printf '漢字'", ["printf '漢字'"]),
+        ("", []),
+        ("CMD:", []),
+        ("CMD: ", []),
+        ("CMD:    \n", []),
+        ("CMD:ls", []),
+        ("CMD:\tls", []),
+        ("cmd: ls", []),
+        ("Cmd: ls", []),
+        (" CMD: ls", []),
+        ("\tCMD: ls", []),
+        ("- CMD: ls", []),
+        ("> CMD: ls", []),
+        ("**CMD: ls**", []),
+        ("`CMD: ls`", []),
+        ("Write CMD: ls", []),
+        ("one\rCMD: ls", []),
+        ("one\x0bCMD: ls", []),
+        ("one\u2028CMD: ls", []),
+        ("\ufeffCMD: ls", []),
+    ],
+)
+def test_commands(answer: str, commands: list[str]) -> None:
+    assert list(commands_in(answer)) == commands
+
+
+lines = st.text(alphabet="CMD: ls$`'\"\t\r\x0b é", max_size=12)
+
+
+@given(st.lists(lines, max_size=8))
+def test_every_command_is_a_line_of_the_answer(answer: list[str]) -> None:
+    found = list(commands_in("\n".join(answer)))
+    said = [line[len(PREFIX) :].strip() for line in answer if line[: len(PREFIX)] == PREFIX]
+    wanted = [command for command in said if command]
+    assert [c for n, c in enumerate(wanted) if n == 0 or wanted[n - 1] != c] == found
+
+
+def test_the_rule_is_small_enough_for_a_small_window() -> None:
+    assert count(f"{DEFAULT_PROMPT}\n\n{RULE}") < 120
+    assert count(WITH_TOOLS) < 60
+
+
+def test_the_rule_shows_what_it_asks_for() -> None:
+    assert "exactly `CMD: `" in RULE
+    assert commands_in(RULE) == ("df -h",)
+    assert commands_in(WITH_TOOLS) == ()
+    assert "`CMD: `" in WITH_TOOLS

@@ -1,0 +1,310 @@
+"""Finding models: scripted servers for what may listen on a port, and a real llama.cpp."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from brim.config import ModelConfig
+from brim.models import catalog
+from brim.providers.local import LocalServer
+from brim.shell.setup.discovery import Found, find
+
+PATIENT = 20.0
+"""Seconds, for a machine that has much to do."""
+
+
+@dataclass
+class Scripted:
+    port: int
+    asked: list[str] = field(default_factory=list)
+    keys: list[str | None] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+@contextmanager
+def serving(
+    answers: Mapping[str, Any], *, server: str = "scripted", status: int = 200, **headers: str
+) -> Iterator[Scripted]:
+    """A server with an answer for each path: JSON, or bytes as they are; else a 404."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            scripted.asked.append(self.path)
+            scripted.keys.append(self.headers["Authorization"])
+            answer = answers.get(self.path, answers.get("*"))
+            raw = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+            self.send_response(404 if answer is None else status)
+            for name, value in {**headers, "Content-Length": str(len(raw))}.items():
+                self.send_header(name.replace("_", "-"), value)
+            self.end_headers()
+            self.wfile.write(raw)
+
+        def version_string(self) -> str:
+            return server
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nobody reads it."""
+
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    scripted = Scripted(listening.server_address[1])
+    thread = threading.Thread(target=listening.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield scripted
+    finally:
+        listening.shutdown()
+        thread.join()
+        listening.server_close()
+
+
+@contextmanager
+def speaking(said: bytes, *, hangs_up: bool = True) -> Iterator[int]:
+    """A port on which somebody says something, whatever is asked."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        ended = threading.Event()
+
+        def serve() -> None:
+            held = []
+            while not ended.is_set():
+                connection, _ = listening.accept()
+                connection.sendall(said)
+                if hangs_up:
+                    connection.close()
+                held.append(connection)
+            for connection in held:
+                connection.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        port: int = listening.getsockname()[1]
+        try:
+            yield port
+        finally:
+            ended.set()
+            socket.create_connection(("127.0.0.1", port)).close()
+            thread.join()
+
+
+def free_port() -> int:
+    """A port on which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+    return port
+
+
+def found_at(server: Scripted, **environment: str) -> list[Found]:
+    return find(environment, ports=[server.port], timeout=PATIENT)
+
+
+LLAMA = {
+    "/v1/models": {"data": [{"id": "/models/Small-1B.Q4.gguf", "owned_by": "llamacpp"}]},
+    "/props": {"default_generation_settings": {"n_ctx": 4096}},
+}
+OLLAMA = {
+    "/v1/models": {"data": [{"id": "qwen3:8b", "owned_by": "library"}]},
+    "/api/tags": {
+        "models": [
+            {"name": "qwen3:8b", "model": "qwen3:8b"},
+            {"name": "nomic-embed-text:latest"},
+            {"name": "llama3.2:latest"},
+        ]
+    },
+}
+STUDIO = {
+    "/v1/models": {"data": [{"id": "a", "owned_by": "organization_owner"}, {"id": "b"}]},
+    "/api/v0/models": {
+        "data": [
+            {"id": "a", "type": "llm", "state": "not-loaded"},
+            {"id": "b", "type": "vlm", "state": "loaded"},
+            {"id": "c", "type": "embeddings", "state": "loaded"},
+        ]
+    },
+}
+VLLM = {"/v1/models": {"data": [{"id": "Qwen/Q-7B", "owned_by": "vllm", "max_model_len": 32768}]}}
+OTHER = {"/v1/models": {"object": "list", "data": [{"id": "mine", "object": "model"}]}}
+
+
+def without_list(answers: Mapping[str, Any]) -> dict[str, Any]:
+    return {path: answer for path, answer in answers.items() if path != "/v1/models"}
+
+
+@pytest.mark.parametrize(
+    ("answers", "names", "how"),
+    [
+        (LLAMA, ["Small-1B.Q4"], "llama.cpp at {}, Small-1B.Q4, 4,096 tokens"),
+        (OLLAMA, ["qwen3:8b", "llama3.2:latest"], "Ollama at {}, 2 models"),
+        (without_list(OLLAMA), ["qwen3:8b", "llama3.2:latest"], "Ollama at {}, 2 models"),
+        (STUDIO, ["b", "a"], "LM Studio at {}, 2 models"),
+        (without_list(STUDIO), ["b", "a"], "LM Studio at {}, 2 models"),
+        (VLLM, ["Qwen/Q-7B"], "vLLM at {}, Qwen/Q-7B, 32,768 tokens"),
+        (OTHER, ["mine"], "an OpenAI-compatible server at {}, mine"),
+    ],
+)
+def test_servers_are_told_apart(answers: Mapping[str, Any], names: list[str], how: str) -> None:
+    with serving(answers) as server:
+        found = found_at(server)
+    assert [each.name for each in found] == names
+    assert {each.how for each in found} == {how.format(server.url)}
+    assert {each.model.endpoint for each in found} == {server.url}
+
+
+def test_a_model_is_asked_for_by_the_name_that_its_server_has_for_it() -> None:
+    with serving(LLAMA) as server:
+        (found,) = found_at(server)
+    assert found.model == ModelConfig(endpoint=server.url, model="/models/Small-1B.Q4.gguf")
+
+
+def test_only_the_first_models_of_a_server_are_named() -> None:
+    many = {"/api/tags": {"models": [{"name": f"model-{n}"} for n in range(30)]}}
+    with serving(many) as server:
+        found = found_at(server)
+    assert [each.name for each in found] == [f"model-{n}" for n in range(5)]
+    assert found[0].how == f"Ollama at {server.url}, 30 models"
+
+
+def test_the_same_model_of_two_servers_has_two_names() -> None:
+    with serving(VLLM) as one, serving(VLLM) as other:
+        found = find({}, ports=[one.port, other.port], timeout=PATIENT)
+    assert [each.name for each in found] == ["Qwen/Q-7B", "Qwen/Q-7B-2"]
+    assert [each.model.endpoint for each in found] == [one.url, other.url]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"<!doctype html><title>Hello</title>",
+        b"",
+        b"null",
+        b"[" * 100_000,
+        b'{"data": "models"}',
+        b'{"data": [1, null, "x", {"id": 3}, {"id": ""}, {"id": "a\\nb"}, {"name": "x"}]}',
+        b'{"data": [{"id": "' + b"x" * 5_000 + b'"}]}',
+        b'{"models": {"name": "x"}}',
+        b"\xff\xfe\x00",
+    ],
+)
+def test_garbage_is_not_believed(answer: bytes) -> None:
+    with serving({"*": answer}) as server:
+        assert found_at(server) == []
+        assert server.asked
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 401, 403, 404, 500, 503])
+def test_only_a_plain_answer_counts(status: int) -> None:
+    with (
+        serving(OTHER) as other,
+        serving({"*": OTHER["/v1/models"]}, status=status, Location=other.url) as server,
+    ):
+        assert found_at(server) == []
+        assert not other.asked
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n",
+        b"HTTP/1.1 999999 No\r\n\r\n",
+        b"\x16\x03\x01\x02\x00",
+        b"",
+    ],
+)
+def test_whatever_speaks_on_a_port_nothing_is_raised(said: bytes) -> None:
+    with speaking(said) as port:
+        assert find({}, ports=[port], timeout=PATIENT) == []
+
+
+def test_who_says_nothing_is_not_waited_for() -> None:
+    with speaking(b"", hangs_up=False) as silent, serving(VLLM) as server:
+        found = find({}, ports=[silent, server.port], timeout=2.0)
+    assert [each.name for each in found] == ["Qwen/Q-7B"]
+
+
+def test_nothing_is_found_where_nobody_listens() -> None:
+    assert find({}, ports=[free_port(), free_port()], timeout=PATIENT) == []
+
+
+@pytest.mark.parametrize(
+    "form", ["127.0.0.1:{}", "http://127.0.0.1:{}", "0.0.0.0:{}", ":{}", "localhost:{}/"]
+)
+def test_ollama_is_looked_for_where_the_environment_says(form: str) -> None:
+    with serving(OLLAMA) as server:
+        found = find({"OLLAMA_HOST": form.format(server.port)}, ports=[], timeout=PATIENT)
+    assert [each.name for each in found] == ["qwen3:8b", "llama3.2:latest"]
+
+
+@pytest.mark.parametrize("named", ["", " ", "http://[", "host:notaport", "ftp://x:1", "://"])
+def test_an_address_that_is_none_is_passed_over(named: str) -> None:
+    environment = {"OLLAMA_HOST": named, "OPENAI_BASE_URL": named}
+    assert find(environment, ports=[], timeout=0.2) == []
+
+
+def test_a_key_stands_for_a_small_model_of_its_provider() -> None:
+    openai, anthropic = find({"OPENAI_API_KEY": "k1", "ANTHROPIC_API_KEY": "k2"}, ports=[])
+    assert openai.model.endpoint == "https://api.openai.com/v1"
+    assert openai.model.key_env == "OPENAI_API_KEY"
+    assert anthropic.model.format == "anthropic"
+    assert anthropic.model.key_env == "ANTHROPIC_API_KEY"
+    for each in (openai, anthropic):
+        known = catalog.model(each.name)
+        assert known is not None
+        assert known.context
+        assert each.model.model == each.name
+        assert f"{each.model.key_env} is set; {each.name}" in each.how
+        assert "k1" not in repr(each)
+        assert "k2" not in repr(each)
+
+
+def test_another_address_for_the_key_is_asked_what_it_has() -> None:
+    with serving(OTHER) as server:
+        environment = {"OPENAI_API_KEY": "k1", "OPENAI_BASE_URL": f"{server.url}/v1/"}
+        (found,) = find(environment, ports=[server.port], timeout=PATIENT)
+    assert found.model == ModelConfig(endpoint=server.url, model="mine", key_env="OPENAI_API_KEY")
+    assert set(server.keys) == {"Bearer k1"}
+
+
+def test_no_key_is_shown_to_a_server_that_nobody_named() -> None:
+    keys = {"OPENAI_API_KEY": "k1", "ANTHROPIC_API_KEY": "k2", "LLAMA_API_KEY": "k3"}
+    with serving(OTHER) as server, serving(OTHER, status=401) as closed:
+        find(keys, ports=[server.port, closed.port], timeout=PATIENT)
+    assert set(server.keys) == set(closed.keys) == {None}
+
+
+def test_a_real_llama_that_wants_a_key_is_found_with_it(llama: LocalServer) -> None:
+    port = int(llama.url.removesuffix("/v1").rpartition(":")[2])
+    assert find({}, ports=[port], timeout=PATIENT) == []
+    (found,) = find({"LLAMA_API_KEY": llama.key}, ports=[port], timeout=PATIENT)
+    url = f"http://127.0.0.1:{port}"
+    assert found.how == f"llama.cpp at {url}, {llama.model}, 2,048 tokens"
+    assert found.model == ModelConfig(endpoint=url, model=llama.model, key_env="LLAMA_API_KEY")
+
+
+def test_nothing_heavy_is_loaded() -> None:
+    loaded = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys; from brim.shell.setup.discovery import find\n"
+            "find({}, ports=[], timeout=0.1)\n"
+            "print([name for name in ('aiohttp', 'mcp', 'rich') if name in sys.modules])",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert loaded.stdout.strip() == "[]"

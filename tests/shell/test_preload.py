@@ -1,0 +1,35 @@
+"""What is counted ahead is not counted again while somebody waits."""
+
+from __future__ import annotations
+
+from brim.session.session import Session
+from brim.shell.preload import counted
+
+
+class Slow:
+    """A tokenizer that remembers what it was asked."""
+
+    name = "slow"
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def count(self, text: str) -> int:
+        self.asked.append(text)
+        return len(text.split())
+
+
+def test_a_long_conversation_is_counted_ahead() -> None:
+    tokenizer = Slow()
+    session = Session("mine", system="Be brief.", window=10_000, tokenizer=tokenizer)
+    for number in range(50):
+        session.exec_output(f"output {number}")
+        session.user(f"question {number}")
+        session.assistant(f"answer {number}")
+    counted(session.target.counter(), session.system_text(), session.since(0))
+    before = set(tokenizer.asked)
+    tokenizer.asked.clear()
+    assert session.outlook().size > 200
+    said = {f"{what} {number}" for what in ("question", "answer", "output") for number in range(50)}
+    assert said | {"Be brief."} <= before
+    assert said.isdisjoint(tokenizer.asked)

@@ -1,0 +1,198 @@
+"""The project's tree: real folders, as they lie on a disk."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brim.shell import project_tree as trees
+from brim.shell.project_tree import Tree, root_of, tree
+
+
+def made(folder: Path, *names: str, **contents: str) -> Path:
+    """A folder with files, and with folders where a name ends so."""
+    for name in names:
+        path = folder / name
+        (path if name.endswith("/") else path.parent).mkdir(parents=True, exist_ok=True)
+        if not name.endswith("/"):
+            path.write_text("")
+    for name, content in contents.items():
+        (folder / f".{name}").write_text(content)
+    return folder
+
+
+def lines(folder: Path, **options: int) -> list[str]:
+    return tree(folder, **options).text.splitlines()
+
+
+def test_folders_come_first_and_stand_a_space_deeper(tmp_path: Path) -> None:
+    made(tmp_path, "b.py", "A.py", "src/brim/api.py", "src/x.py", "docs/")
+    assert tree(tmp_path) == Tree(
+        "docs/\nsrc/\n brim/\n  api.py\n x.py\nA.py\nb.py", files=4, folders=3, left_out=0
+    )
+
+
+def test_a_level_below_the_depth_is_not_looked_at(tmp_path: Path) -> None:
+    made(tmp_path, "a/b/c/d.py", "a/e.py")
+    assert lines(tmp_path, depth=1) == ["a/"]
+    assert lines(tmp_path, depth=2) == ["a/", " b/", " e.py"]
+    assert tree(tmp_path, depth=2).left_out == 0
+
+
+@pytest.mark.parametrize(
+    ("ignore", "shown"),
+    [
+        ("*.log\n", ["src/", " build/", "  out.o", " main.c", "keep.txt"]),
+        ("build/\n", ["src/", " main.c", "a.log", "keep.txt"]),
+        ("/src\n", ["a.log", "keep.txt"]),
+        ("*\n!keep.txt\n", ["keep.txt"]),
+        ("# *.txt\n\n*.log", ["src/", " build/", "  out.o", " main.c", "keep.txt"]),
+        ("*.o\n!\n///\n*.log\n", ["src/", " build/", " main.c", "keep.txt"]),
+    ],
+)
+def test_what_git_ignores_is_not_shown(tmp_path: Path, ignore: str, shown: list[str]) -> None:
+    made(tmp_path, "a.log", "keep.txt", "src/main.c", "src/build/out.o", gitignore=ignore)
+    assert [line for line in lines(tmp_path) if line != ".gitignore"] == shown
+
+
+def test_a_deeper_ignore_file_goes_before_one_above_it(tmp_path: Path) -> None:
+    made(tmp_path, "a/x.log", "a/y.log", "b/x.log", "b/z.py", gitignore="*.log\n")
+    made(tmp_path / "a", gitignore="!x.log\n")
+    made(tmp_path / "b", gitignore="/z.py\n")
+    assert lines(tmp_path) == ["a/", " .gitignore", " x.log", "b/", " .gitignore", ".gitignore"]
+
+
+def test_the_repository_around_a_folder_has_its_say(tmp_path: Path) -> None:
+    made(tmp_path, ".git/info/exclude", "sub/a.py", "sub/b.tmp", "sub/c.bak", gitignore="*.tmp\n")
+    (tmp_path / ".git/info/exclude").write_text("*.bak\n")
+    assert lines(tmp_path / "sub") == ["a.py"]
+    assert lines(tmp_path) == ["sub/", " a.py", ".gitignore"]
+
+
+def test_who_stands_in_an_ignored_folder_sees_it(tmp_path: Path) -> None:
+    made(tmp_path, ".git/", "out/a.py", "out/b.tmp", gitignore="out/\n*.tmp\n")
+    assert lines(tmp_path / "out") == ["a.py", "b.tmp"]
+
+
+def test_caches_and_environments_are_left_out_without_being_ignored(tmp_path: Path) -> None:
+    made(tmp_path, ".git/HEAD", ".venv/x", "__pycache__/x", ".mypy_cache/x", "a/__pycache__/b.pyc")
+    made(tmp_path, "node_modules/react/index.js", "env/pyvenv.cfg", "env/bin/python", "target/x")
+    made(tmp_path, "target/CACHEDIR.TAG")
+    assert lines(tmp_path) == ["a/", "env/", "node_modules/", "target/"]
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    made(tmp_path, "project/a.py", "elsewhere/secret.txt")
+    (tmp_path / "project/loop").symlink_to(tmp_path / "project")
+    (tmp_path / "project/out").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "project/gone").symlink_to(tmp_path / "nowhere")
+    assert lines(tmp_path / "project") == ["a.py", "gone", "loop", "out"]
+
+
+def test_a_name_cannot_add_lines(tmp_path: Path) -> None:
+    made(tmp_path, "a\nb\x1b[31m.py", "ok")
+    with (tmp_path / os.fsdecode(b"\xff.txt")).open("w"):
+        assert lines(tmp_path) == ["a?b?[31m.py", "ok", "?.txt"]
+
+
+def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
+    made(tmp_path, "file.py")
+    assert tree(tmp_path / "nowhere") == Tree("")
+    assert tree(tmp_path / "file.py") == Tree("")
+
+
+def test_a_closed_folder_is_named(tmp_path: Path) -> None:
+    made(tmp_path, "closed/a.py", "b.py")
+    closed = tmp_path / "closed"
+    closed.chmod(0)
+    inside = [" a.py"] if os.access(closed, os.R_OK | os.X_OK) else []  # nothing is closed to root
+    try:
+        assert lines(tmp_path) == ["closed/", *inside, "b.py"]
+    finally:
+        closed.chmod(0o700)
+
+
+def test_the_longest_lists_are_cut_first(tmp_path: Path) -> None:
+    made(tmp_path, *(f"many/file-{n:03}.py" for n in range(100)), "few/a.py", "few/b.py", "c.py")
+    shown = tree(tmp_path, max_chars=300)
+    assert shown.text.splitlines()[:4] == ["few/", " a.py", " b.py", "many/"]
+    assert shown.text.splitlines()[-1] == "c.py"
+    left = 103 - sum(1 for line in shown.text.splitlines() if line.endswith(".py"))
+    assert shown.text.splitlines()[-2] == f" … {left} more"
+    assert (shown.files, shown.folders, shown.left_out) == (103, 2, left)
+
+
+def test_a_level_goes_before_lists_become_too_short(tmp_path: Path) -> None:
+    folders = [f"folder-{n}" for n in range(9)]
+    made(tmp_path, *(f"{name}/file-{n:03}.py" for name in folders for n in range(9)))
+    made(tmp_path, "small/one.py")
+    shown = tree(tmp_path, max_chars=260)
+    assert shown.text.splitlines()[0] == "folder-0/ … 9 inside"
+    assert shown.text.endswith("small/\n one.py")
+    assert shown.left_out == 81
+
+
+def test_more_than_may_be_looked_at_is_said_to_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trees, "MOST_ENTRIES", 15)
+    monkeypatch.setattr(trees, "MOST_IN_FOLDER", 10)
+    made(tmp_path, *(f"a/{n:02}" for n in range(40)), *(f"b/{n:02}" for n in range(40)))
+    found = tree(tmp_path)
+    assert [line for line in found.text.splitlines() if "…" in line] == [" … more", " … more"]
+    assert found.files == 13
+    assert lines(tmp_path, max_chars=40) == ["a/ … over 10 inside", "b/ … over 3 inside"]
+    assert lines(tmp_path, max_chars=20) == ["… 2 more"]
+
+
+@given(
+    paths=st.lists(
+        st.lists(
+            st.sampled_from(["a", "bb", "c.py", "długi-plik-nazwa.txt", "z" * 60]), min_size=1
+        ),
+        max_size=40,
+    ),
+    depth=st.integers(1, 5),
+    room=st.integers(0, 400),
+)
+def test_the_text_fits_and_everything_is_shown_or_counted(
+    paths: list[list[str]], depth: int, room: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("tree")
+    for path in paths:
+        folder.joinpath(*(f"{name}-" for name in path)).mkdir(parents=True, exist_ok=True)
+        folder.joinpath(*(f"{name}-" for name in path[:-1]), path[-1]).touch()
+    found = tree(folder, depth=depth, max_chars=room)
+    assert len(found.text) <= room
+    shown = [line for line in found.text.splitlines() if not line.lstrip().startswith("…")]
+    assert len(shown) + found.left_out == found.files + found.folders
+    assert tree(folder, depth=depth, max_chars=room) == found
+    there = {path.name for path in folder.rglob("*")}
+    assert {line.strip().split("/")[0] for line in shown} <= there
+
+
+def test_the_root_is_the_nearest_folder_of_a_project(tmp_path: Path) -> None:
+    home = made(tmp_path, "home/", "home/.git/", "home/work/.git/", "home/work/a/package.json")
+    made(tmp_path, "home/work/a/src/", "home/work/b/c/", "home/notes/old/", "elsewhere/x/")
+    home = tmp_path / "home"
+
+    def root(path: str) -> Path | None:
+        return root_of(tmp_path / path, home=home)
+
+    assert root("home/work/a/src") == home / "work/a"
+    assert root("home/work/b/c") == home / "work"
+    assert root("home/notes/old") == home / "notes/old"
+    assert root("elsewhere/x") == tmp_path / "elsewhere/x"
+
+
+def test_a_home_and_what_is_above_it_have_no_tree(tmp_path: Path) -> None:
+    home = made(tmp_path, "home/.git/", "home/me/.git/") / "home/me"
+    link = tmp_path / "link"
+    link.symlink_to(home)
+    for folder in (home, home.parent, tmp_path, Path("/"), link):
+        assert root_of(folder, home=home) is None
+    assert root_of(home, home=link) is None

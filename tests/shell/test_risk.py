@@ -1,0 +1,273 @@
+"""Destructive commands are found, however they are wrapped; everyday commands are left alone."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from brim.shell.risk import Verdict, judge
+from brim.shell.risk.wrapper_table import SUBCOMMANDS, WRAPPERS
+
+TABLE: Final = tomllib.loads((Path(__file__).parent / "data" / "danger.toml").read_text("utf-8"))
+DESTRUCTIVE: Final = [line for lines in TABLE["destructive"].values() for line in lines]
+HARMLESS: Final = [line for lines in TABLE["harmless"].values() for line in lines]
+ALIASES: Final = {"ll": "ls -l", "nuke": "rm -rf", "gs": "git status"}
+MOST_ASKED: Final = 0.05
+"""Of the harmless lines, how many may be asked about."""
+FILES: Final = (
+    "notes.txt", "data.csv", "src/main.py", "docs/guide.md", "backup/notes.txt", "script.sh",
+    "image.iso",
+)  # fmt: skip
+SIMPLE: Final = re.compile(
+    r"(?!if|for|case|while|until|select|function|set|exec|[a-z]+=|!)[^;&|\n(){}<>=`!]*"
+)
+"""Lines of one plain command, which sudo can run."""
+
+Wrap = Callable[[str], str]
+WRAPS: Final[dict[str, Wrap]] = {
+    "bash -c": lambda line: f"bash -c {shlex.quote(line)}",
+    "sudo sh -c": lambda line: f"sudo sh -c {shlex.quote(line)}",
+    "subshell": lambda line: f"({line}\n)",
+    "after true": lambda line: f"true && {line}",
+    "substitution": lambda line: f"echo $({line}\n)",
+    "if": lambda line: f"if true; then {line}\nfi",
+    "block": lambda line: f"{{ {line}\n}}",
+    "function": lambda line: f"work() {{ {line}\n}}\nwork",
+    "eval": lambda line: f"eval {shlex.quote(line)}",
+    "pipe": lambda line: f"cat <<'EndOfLine' | bash\n{line}\nEndOfLine",
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the table speaks of."""
+    folder = tmp_path_factory.mktemp("place") / "project"
+    home = folder.parent / "home"
+    (home / ".ssh").mkdir(parents=True)
+    for name in FILES:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("text\n", "utf-8")
+    (folder / "empty.txt").touch()
+    for name in (".bashrc", ".ssh/authorized_keys"):
+        (home / name).write_text("text\n", "utf-8")
+    return folder
+
+
+def judged(line: str, place: Path, **more: str) -> Verdict:
+    home = place.parent / "home"
+    variables = {
+        "HOME": str(home), "SHELL": "/bin/bash", "EMPTY": "", "TARGET": "notes.txt", "TOOL": "rm",
+        "LIST": "rm -rf src", "NAME": "world", **more,
+    }  # fmt: skip
+    return judge(line, variables=variables, folder=place, home=home, aliases=ALIASES)
+
+
+def passed(lines: list[str], place: Path) -> list[str]:
+    return [line for line in lines if not judged(line, place).is_destructive]
+
+
+def asked(lines: list[str], place: Path) -> list[str]:
+    return [line for line in lines if judged(line, place).is_destructive]
+
+
+def whys(line: str, place: Path, **more: str) -> str:
+    return "\n".join(finding.why for finding in judged(line, place, **more).findings)
+
+
+def test_the_table_is_large() -> None:
+    assert len(DESTRUCTIVE) >= 170
+    assert len(HARMLESS) >= 130
+    assert len(set(DESTRUCTIVE + HARMLESS)) == len(DESTRUCTIVE) + len(HARMLESS)
+
+
+def test_no_destructive_line_passes(place: Path) -> None:
+    assert passed(DESTRUCTIVE, place) == []
+
+
+def test_few_harmless_lines_are_asked_about(place: Path) -> None:
+    found = asked(HARMLESS, place)
+    assert len(found) <= MOST_ASKED * len(HARMLESS), found
+
+
+@pytest.mark.parametrize("name", WRAPS)
+def test_a_wrapped_destructive_line_stays_destructive(name: str, place: Path) -> None:
+    assert passed([WRAPS[name](line) for line in DESTRUCTIVE], place) == []
+
+
+@pytest.mark.parametrize("name", WRAPS)
+def test_a_wrapped_harmless_line_stays_harmless(name: str, place: Path) -> None:
+    found = asked([WRAPS[name](line) for line in HARMLESS], place)
+    assert len(found) <= MOST_ASKED * len(HARMLESS), found
+
+
+def test_sudo_hides_nothing(place: Path) -> None:
+    simple = [line for line in DESTRUCTIVE if SIMPLE.fullmatch(line)]
+    assert len(simple) > 150
+    assert passed([f"sudo {line}" for line in simple], place) == []
+
+
+def test_no_wrapper_of_the_table_hides_its_command(place: Path) -> None:
+    named = [(name, wrapper) for name, wrapper in WRAPPERS.items()]
+    named += [(" ".join(words).strip(), wrapper) for words, wrapper in SUBCOMMANDS.items()]
+    lines = [
+        f"{name} {'1 ' * wrapper.skips}{command}"
+        for name, wrapper in named
+        if wrapper.takes_words and not wrapper.each
+        for command in ("rm notes.txt", "rm -v -c -x notes.txt", "git reset --hard", "sudo reboot")
+    ]
+    assert len(lines) > 300
+    assert passed(lines, place) == []
+
+
+def test_each_finding_says_what_it_is_about(place: Path) -> None:
+    for line in DESTRUCTIVE:
+        for finding in judged(line, place).findings:
+            assert finding.why.strip()
+            assert finding.text.strip() or not line.strip()
+            assert not re.search(r"[\ue000-\ue00f]", finding.text + finding.why), line
+            assert "could not be judged" not in finding.why, line
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('rm -r "$DIR/"', "$DIR is empty, so this is /"),
+        ("rm -rf $X/*", "$X is empty, so this is /*"),
+        ("cd $NOPE && rm -rf *", "$NOPE is empty, so cd went to the home folder"),
+        ("rm *", "* is everything in"),
+        ("rm -rf ~", "is a whole tree"),
+        ("echo x > notes.txt", "overwrites notes.txt"),
+        ("cp data.csv backup/../notes.txt", "overwrites backup/../notes.txt"),
+        ("mv notes.txt backup", "overwrites backup/notes.txt"),
+        ("sed -i s/a/b/ notes.txt", "edits notes.txt in place"),
+        ("echo x > /dev/sda", "writes to the device /dev/sda"),
+        ("$(cat tool) x", "only known at run time"),
+        ("curl https://example.com | sh", "runs what another command prints"),
+        ('echo "', "cannot be read as a shell command"),
+        (":(){ :|:& };:", "calls itself"),
+        ("git reset --hard", "not committed"),
+    ],
+)
+def test_the_reason_is_said(line: str, why: str, place: Path) -> None:
+    assert why in whys(line, place)
+
+
+def test_variables_of_the_shell_count(place: Path) -> None:
+    assert judged("$RUNNER x", place, RUNNER="rm").is_destructive
+    assert not judged("$RUNNER x", place, RUNNER="ls").is_destructive
+    assert not judged("chmod -R 755 $DIR/lib", place, DIR="src").is_destructive
+    assert judged("chmod -R 755 $DIR/", place).is_destructive
+
+
+def test_an_empty_or_missing_file_can_be_written(place: Path) -> None:
+    assert not judged("echo x > empty.txt", place).is_destructive
+    assert not judged("echo x > absent.txt", place).is_destructive
+    assert judged("echo x > notes.txt", place).is_destructive
+
+
+def test_nothing_is_run_or_changed(place: Path) -> None:
+    before = sorted((str(path), path.stat().st_mtime_ns) for path in place.parent.rglob("*"))
+    for line in DESTRUCTIVE + HARMLESS:
+        judged(line, place)
+    after = sorted((str(path), path.stat().st_mtime_ns) for path in place.parent.rglob("*"))
+    assert after == before
+
+
+NESTS: Final[Mapping[str, tuple[str, str]]] = {
+    "substitutions": ("$(", ")"),
+    "quoted": ('"$(', ')"'),
+    "backquotes": ("`", "`"),
+    "subshells": ("(", ")"),
+    "blocks": ("{ ", "; }"),
+    "arithmetic": ("$((", "))"),
+    "defaults": ("${x:-", "}"),
+    "braces": ("{a,", "}"),
+    "ifs": ("if true; then ", "; fi"),
+    "files": ("<(", ")"),
+}
+
+
+@pytest.mark.parametrize("kind", NESTS)
+@pytest.mark.parametrize("count", [3, 12, 100, 3_000])
+def test_what_is_nested_too_deep_is_asked_about(kind: str, count: int, place: Path) -> None:
+    start, end = NESTS[kind]
+    verdict = judged(f"{start * count}rm x{end * count}", place)
+    assert verdict.is_destructive or kind in ("braces", "defaults")
+    assert "could not be judged" not in str(verdict)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a " * 50_000, "ls\n" * 33_000, "x" * 100_000, "'" * 100_001, "$" * 100_000, "(" * 100_000,
+        "a=(" * 5_000, "<" * 16_000, "<<a\n" * 4_000, "{" * 16_000, "{a,b}" * 3_000,
+        "{1..200}" * 40, "${" * 8_000, "for i in {1..9}; do " * 12 + "ls" + "; done" * 12,
+        "f() { f; }; f", "while :; do " * 30 + ":" + "; done" * 30, "a|" * 8_000 + "b",
+        "x=$x$x$x$x;" * 1_000, "x=aa;" + "x=$x$x$x$x;" * 1_000 + "$x", "*" * 16_000,
+        f"cd {'x' * 3_000}; cp a {'y' * 3_000}/; ls > {'z' * 3_000}; mv * {'a/' * 3_000}",
+        "bash -c " * 2_000 + "ls", "sudo " * 3_000 + "ls", "eval " * 3_000 + "ls",
+    ],
+    ids=lambda line: f"{line[:12]!r}x{len(line)}",
+)  # fmt: skip
+def test_a_huge_line_is_judged(line: str, place: Path) -> None:
+    verdict = judged(line, place)
+    assert verdict.is_destructive or len(line) <= 16_384
+    assert "could not be judged" not in str(verdict)
+
+
+PIECES: Final = st.sampled_from([
+    "rm", " ", "-rf", "$", "${", "}", "(", ")", "`", "'", '"', "\\", "\n", ";", "|", "&", ">", "<",
+    "<<", "EOF", "\nEOF\n", "*", "?", "[", "]", "{", ",", "..", "~", "/", "=", "+=", "x", "1", "#",
+    "!", "if", "then", "fi", "for", "in", "do", "done", "case", "esac", "function", "()", "$(",
+    "$((", "))", "<(", "[[", "]]", "sudo", "bash -c", "eval", "echo", "git", "find", "xargs",
+    "-exec", "cp", "mv", "sed -i", "awk", "python -c", "ssh", "\0", "\ud800", "\ue000", "\ue009",
+    "é", "\r\n", "@", "export", "cd", "source", "set --", "read", "alias", "tee", "-", "--",
+    "notes.txt", "parallel",
+])  # fmt: skip
+
+
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.one_of(st.lists(PIECES, max_size=40).map("".join), st.text(max_size=200)))
+def test_any_text_is_judged(place: Path, text: str) -> None:
+    verdict = judged(text, place)
+    assert "could not be judged" not in str(verdict)
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(PIECES, max_size=12).map(" ".join), st.sampled_from(["rm x", "git reset --hard"]))
+def test_a_line_of_its_own_is_seen_after_any_text(place: Path, text: str, line: str) -> None:
+    """Either the text cannot be read, or it has ended before the second line, or it holds it."""
+    if re.search(r"['\"\\`#]|<<", text):
+        return
+    assert judged(f"{text}\n{line}", place).is_destructive
+
+
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.sampled_from(DESTRUCTIVE), st.lists(st.sampled_from(sorted(WRAPS)), min_size=2, max_size=3)
+)
+def test_wraps_within_wraps_hide_nothing(place: Path, line: str, names: list[str]) -> None:
+    for name in names:
+        line = WRAPS[name](line)
+    assert judged(line, place).is_destructive
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n", "# only a remark", ";"])
+def test_nothing_is_harmless_or_unreadable(text: str, place: Path) -> None:
+    assert all(
+        f.why == "it cannot be read as a shell command" for f in judged(text, place).findings
+    )

@@ -1,0 +1,336 @@
+"""What is kept between runs."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from brim.errors import InputError, StoreError
+from brim.models.pricing import Usage
+from brim.session.ledger import Slot
+from brim.session.system_prompt import Fact
+from brim.storage import Database, Event, Facts, Log, Spending, folded
+from brim.storage.database import FILE, MIGRATIONS
+
+DAY = 86_400.0
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    opened = Database(tmp_path / "state")
+    yield opened
+    opened.close()
+
+
+def turn(role: str, words: str, place: int = 0) -> Event:
+    return Event.turn(place, {"role": role, "content": words})
+
+
+def test_what_is_recorded_is_read_back_in_its_order(database: Database, tmp_path: Path) -> None:
+    log = Log(database)
+    name = log.begin(tmp_path, "fast")
+    log.record(name, [turn("user", "hi"), turn("assistant", "ho", 1)], {"a": 1})
+    log.record(name, [turn("user", "and?", 2)])
+    found = log.events(name)
+    assert [event.data["message"]["content"] for event in found] == ["hi", "ho", "and?"]
+    assert log.state(name) == ({"a": 1}, None)
+
+
+def test_events_and_state_are_written_both_or_not_at_all(
+    database: Database, tmp_path: Path
+) -> None:
+    log = Log(database)
+    name = log.begin(tmp_path, "fast")
+    with pytest.raises(TypeError):
+        log.record(name, [turn("user", "hi"), Event("turn", {"message": object()})], {"a": 1})
+    assert log.events(name) == []
+    assert log.state(name) == (None, None)
+    assert log.list() == []
+
+
+@pytest.mark.parametrize(
+    ("events", "turns", "waiting"),
+    [
+        ([turn("user", "a"), turn("assistant", "b", 1)], ["a", "b"], []),
+        ([Event.output("x")], [], ["x"]),
+        ([Event.output("x"), turn("user", "a")], ["a"], []),
+        ([Event.output("x"), turn("assistant", "a")], ["a"], ["x"]),
+        ([turn("user", "a"), turn("assistant", "b", 1), Event.back(0, ["x"])], [], ["x"]),
+        ([Event("asked", {"command": "ls"}), turn("user", "a")], ["a"], []),
+        # Written twice, and taken back without being written down:
+        ([turn("user", "a"), turn("assistant", "b", 1), turn("assistant", "b", 1)], ["a", "b"], []),
+        ([turn("user", "a"), turn("assistant", "b", 1), turn("user", "c", 0)], ["c"], []),
+    ],
+)
+def test_events_amount_to_turns_and_waiting_outputs(
+    events: list[Event], turns: list[str], waiting: list[str]
+) -> None:
+    found = folded(events)
+    assert [message["content"] for message in found.turns] == turns
+    assert found.waiting == waiting
+
+
+def test_a_conversation_is_listed_by_its_first_words(database: Database, tmp_path: Path) -> None:
+    log = Log(database)
+    empty, name = log.begin(tmp_path, "fast"), log.begin(tmp_path, "fast")
+    log.record(name, [turn("user", "why  is\nthe sky blue? " * 20), turn("assistant", "so", 1)])
+    (saved,) = log.list(tmp_path)
+    assert saved.id == name != empty
+    assert saved.title.startswith("why is the sky blue? why is")
+    assert len(saved.title) == 72
+    assert saved.turns == 2
+    assert log.list(tmp_path / "other") == []
+    log.rename(name, "sky")
+    log.record(name, [turn("user", "more")])
+    assert log.list()[0].title == "sky"
+
+
+def test_a_conversation_is_found_by_either_end_of_its_name(
+    database: Database, tmp_path: Path
+) -> None:
+    log = Log(database)
+    one, _ = log.begin(tmp_path, "fast"), log.begin(tmp_path, "fast")
+    log.record(one, [turn("user", "hi")])
+    assert log.find(one).id == one
+    assert log.find(one.rsplit("-", 1)[1]).id == one
+    with pytest.raises(StoreError, match="2 conversations begin with"):
+        log.find(one[:2])
+    with pytest.raises(StoreError, match=f"did you mean {one}"):
+        log.find(one[:-1] + "zz")
+    with pytest.raises(StoreError, match="sessions list"):
+        log.find("")
+    for sign in ("%", "_"):
+        with pytest.raises(StoreError, match="there is no conversation"):
+            log.find(sign)
+
+
+def test_only_its_user_can_read_it(database: Database, tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        log = Log(database)
+        name = log.begin(tmp_path, "fast")
+        log.record(name, [turn("user", "secret")])
+    finally:
+        os.umask(before)
+    for path in database.folder.rglob("*"):
+        wanted = 0o700 if path.is_dir() else 0o600
+        assert stat.S_IMODE(path.stat().st_mode) == wanted, path
+    assert stat.S_IMODE(database.folder.stat().st_mode) == 0o700
+
+
+def test_a_conversation_belongs_to_one_process(database: Database, tmp_path: Path) -> None:
+    name = Log(database).begin(tmp_path, "fast")
+    script = (
+        "import sys; from pathlib import Path; from brim.storage import Database, Log\n"
+        "Log(Database(Path(sys.argv[1]))).hold(sys.argv[2])"
+    )
+    command = [sys.executable, "-c", script, str(database.folder), name]
+    other = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert f"{name} is open in another shell" in other.stderr
+
+
+def _write_and_die(folder: str, name: str) -> None:
+    log = Log(Database(Path(folder)))
+    log.hold(name)
+    for number in range(10):
+        log.record(name, [turn("user", str(number), number)], {"number": number})
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_process_has_lost_nothing_and_holds_nothing(
+    database: Database, tmp_path: Path
+) -> None:
+    log = Log(database)
+    name = log.begin(tmp_path, "fast")
+    log.release(name)
+    database.close()
+    child = multiprocessing.get_context("spawn").Process(
+        target=_write_and_die, args=(str(database.folder), name)
+    )
+    child.start()
+    child.join(60)
+    assert child.exitcode == -signal.SIGKILL
+    log.hold(name)
+    assert [event.data["message"]["content"] for event in log.events(name)] == list("0123456789")
+    assert log.state(name) == ({"number": 9}, None)
+
+
+def _write(folder: str, tag: str) -> None:
+    log = Log(Database(Path(folder)))
+    name = log.begin(Path(tag), "fast")
+    for number in range(40):
+        log.record(name, [turn("user", f"{tag}{number}")], {"number": number})
+
+
+def test_two_shells_at_once_do_not_harm_each_other(database: Database) -> None:
+    context = multiprocessing.get_context("spawn")
+    children = [
+        context.Process(target=_write, args=(str(database.folder), tag)) for tag in ("a", "b", "c")
+    ]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(120)
+        assert child.exitcode == 0
+    log = Log(database)
+    assert sorted(saved.folder for saved in log.list()) == ["a", "b", "c"]
+    for saved in log.list():
+        said = [event.data["message"]["content"] for event in log.events(saved.id)]
+        assert said == [f"{saved.folder}{number}" for number in range(40)]
+
+
+def test_old_conversations_go_and_their_costs_stay(tmp_path: Path) -> None:
+    now = [100 * DAY]
+    database = Database(tmp_path)
+    log = Log(database, lambda: now[0])
+    spending = Spending(database, lambda: now[0])
+    old, empty = log.begin(tmp_path, "fast"), log.begin(tmp_path, "fast")
+    log.record(old, [turn("user", "hi")])
+    log.outputs(old).mkdir(parents=True)
+    spending.add(Slot(1), session=old, project="p", model="m", category="main")
+    for name in (old, empty):
+        log.release(name)
+    now[0] += 50 * DAY
+    new = log.begin(tmp_path, "fast")
+    log.record(new, [turn("user", "hi")])
+    log.release(new)
+    assert log.retain(90) == 1  # the one in which nothing was said
+    assert log.retain(0) == 0
+    assert log.retain(30) == 1
+    assert [saved.id for saved in log.list()] == [new]
+    assert not log.outputs(old).exists()
+    assert sum(spent.slot.calls for spent in spending.by("model")) == 1
+    database.close()
+
+
+def test_what_another_shell_is_in_is_not_removed(tmp_path: Path) -> None:
+    now = [100 * DAY]
+    first = Log(Database(tmp_path), lambda: now[0])
+    name = first.begin(tmp_path, "fast")
+    first.record(name, [turn("user", "hi")])
+    now[0] += 500 * DAY
+    second = Log(Database(tmp_path), lambda: now[0])
+    assert second.retain(30) == 0
+    with pytest.raises(StoreError, match="open in another shell"):
+        second.remove(name)
+    assert [saved.id for saved in second.list()] == [name]
+
+
+def test_a_draft_lasts_until_the_next_state(database: Database, tmp_path: Path) -> None:
+    log = Log(database)
+    name = log.begin(tmp_path, "fast")
+    log.record(name, [turn("user", "hi")], {"a": 1})
+    log.draft(name, "The sky is")
+    assert log.state(name) == ({"a": 1}, "The sky is")
+    log.record(name, [Event("ran", {})])
+    assert log.state(name)[1] == "The sky is"
+    log.record(name, [turn("assistant", "The sky is blue", 1)], {"a": 2})
+    assert log.state(name) == ({"a": 2}, None)
+
+
+def test_spending_is_summed_up_by_what_is_asked_for(tmp_path: Path) -> None:
+    now = [datetime(2026, 11, 14, 12).astimezone().timestamp()]
+    database = Database(tmp_path)
+    spending = Spending(database, lambda: now[0])
+
+    def spend(cost: str, model: str, **more: str) -> None:
+        call = Slot(1, Usage(input=10, cached=4, output=2), Decimal(cost), 11, unknown=cost == "0")
+        known = {"session": "s", "project": "p", "category": "main", **more}
+        spending.add(call, model=model, **known)
+
+    spend("0.5", "a")
+    now[0] += DAY
+    spend("0.25", "a")
+    spend("0", "b", project="q")
+    assert spending.today().cost == Decimal("0.25")
+    assert spending.today().spent() == "at least $0.2500"
+    by_model = {spent.on: spent.slot for spent in spending.by("model")}
+    assert by_model["a",].cost == Decimal("0.75")
+    assert by_model["a",].usage == Usage(input=20, cached=8, output=4)
+    assert by_model["b",].spent() == "unknown"
+    since = spending.by("day", "project", since=date(2026, 11, 15))
+    assert [spent.on for spent in since] == [("2026-11-15", "p"), ("2026-11-15", "q")]
+    database.close()
+
+
+def test_facts_and_choices_last(database: Database) -> None:
+    facts = Facts(database)
+    first = facts.add("fact", "  the build\nneeds make ")
+    second = facts.add("preference", "short answers")
+    assert facts.all() == {
+        first: Fact("fact", "the build needs make"),
+        second: Fact("preference", "short answers"),
+    }
+    assert facts.forget(first) == Fact("fact", "the build needs make")
+    with pytest.raises(InputError, match="there is no fact"):
+        facts.forget(first)
+    with pytest.raises(InputError, match="nothing to remember"):
+        facts.add("fact", " \n")
+    assert facts.clear() == 1
+    assert facts.choice("fitting", True) is True
+    facts.choose("fitting", False)
+    facts.choose("fitting", False)
+    assert Facts(Database(database.folder)).choice("fitting", True) is False
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"no database at all, but long enough to be told from an empty file" * 20, "cannot be"),
+        (None, "newer brim"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named(
+    tmp_path: Path, content: bytes | None, said: str
+) -> None:
+    if content is None:
+        with sqlite3.connect(tmp_path / FILE) as base:
+            base.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+        base.close()
+    else:
+        (tmp_path / FILE).write_bytes(content)
+    with pytest.raises(StoreError, match=said) as caught:
+        Log(Database(tmp_path)).list()
+    assert str(tmp_path / FILE) in str(caught.value)
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="BRIM_STATE"):
+        Facts(Database(tmp_path / "file" / "state")).all()
+
+
+def test_half_a_character_is_kept_as_it_is(database: Database, tmp_path: Path) -> None:
+    log = Log(database)
+    name = log.begin(tmp_path, "fast")
+    log.record(name, [turn("user", "half \ud83d of it")], {"a": "\ud83d"})
+    assert log.events(name)[0].data["message"]["content"] == "half \ud83d of it"
+
+
+def test_what_is_open_is_not_swept_away(tmp_path: Path) -> None:
+    now = [100 * DAY]
+    log = Log(Database(tmp_path), lambda: now[0])
+    name = log.begin(tmp_path, "fast")
+    log.record(name, [turn("user", "hi")])
+    now[0] += 500 * DAY
+    assert log.retain(30) == 0
+    log.record(name, [turn("assistant", "ho", 1)])
+
+
+def test_a_conversation_that_is_gone_is_named(database: Database, tmp_path: Path) -> None:
+    log = Log(database)
+    name = log.begin(tmp_path, "fast")
+    log.remove(name)
+    with pytest.raises(StoreError, match=f"{name} was removed"):
+        log.record(name, [Event("ran", {})])

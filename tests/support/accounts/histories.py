@@ -1,0 +1,117 @@
+"""What several clients do at the same time on the same books, and what each of them saw."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Literal
+
+from brim.gateway.accounts import books_at
+from brim.gateway.accounts.caps import Cap, project_scope
+from brim.gateway.accounts.reservations import Claim
+from brim.gateway.accounts.store import Books
+from tests.support.accounts.linearizability import Step
+from tests.support.accounts.model import Model
+from tests.support.accounts.reservations import KEY, LONG, claim, settled
+
+CLIENTS: Final = 4
+
+
+def recorded(address: str, folder: Path, *, rounds: int) -> list[list[Step]]:
+    """Each round is a history of its own: three requests, and one tight cap that all share."""
+    start = threading.Barrier(CLIENTS)
+    clients = [_Client(address, folder, number, rounds, start) for number in range(CLIENTS)]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join(60)
+    together = zip(*(client.seen for client in clients), strict=True)
+    histories = [[step for part in seen for step in part] for seen in together]
+    assert len(histories) == rounds
+    return histories
+
+
+def overlap(steps: Sequence[Step]) -> bool:
+    """Whether one was asked for before another was answered."""
+    return any(one.asked < other.asked < one.answered for one in steps for other in steps)
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """A step that a client is to do."""
+
+    kind: Literal["reserve", "forward", "settle"]
+    claim: Claim
+    cost: int
+
+    async def on_books(self, books: Books) -> object:
+        match self.kind:
+            case "reserve":
+                return await books.reserve(self.claim, LONG)
+            case "forward":
+                return await books.forward(self.claim.id, LONG)
+            case "settle":
+                await books.settle([settled(self.claim.id, self.cost)])
+                return None
+
+    def on_model(self, model: Model) -> object:
+        match self.kind:
+            case "reserve":
+                return model.reserve(self.claim)
+            case "forward":
+                return model.forward(self.claim.id)
+            case "settle":
+                model.settle(settled(self.claim.id, self.cost))
+                return None
+
+    def __str__(self) -> str:
+        amount = {"reserve": self.claim.worst.micro_dollars, "settle": self.cost}.get(self.kind, "")
+        return f"{self.kind} {self.claim.id} {amount}".rstrip()
+
+
+def _wishes(number: int, client: int) -> list[_Wish]:
+    chance = random.Random(number * CLIENTS + client)
+    return [_wish(number, chance) for _ in range(2)]
+
+
+def _wish(number: int, chance: random.Random) -> _Wish:
+    kind: Literal["reserve", "forward", "settle"]
+    kind = chance.choice(("reserve", "reserve", "forward", "settle"))
+    worst = chance.randint(3, 8)
+    key = replace(KEY, project=f"round-{number}")
+    cap = (project_scope(key.project), Cap(10))
+    asked = claim(f"{number}-{chance.choice('abc')}", worst, cap, key=key)
+    return _Wish(kind, asked, chance.randint(1, worst))
+
+
+class _Client(threading.Thread):
+    """A gateway on a thread and a loop of its own, which begins each round with the others."""
+
+    def __init__(
+        self, address: str, folder: Path, number: int, rounds: int, start: threading.Barrier
+    ) -> None:
+        super().__init__(daemon=True)
+        self.seen: list[list[Step]] = []
+        self._books = books_at(address, folder)
+        self._plans = [_wishes(round, number) for round in range(rounds)]
+        self._start_together: Callable[[float], int] = start.wait
+
+    def run(self) -> None:
+        asyncio.run(self._all())
+
+    async def _all(self) -> None:
+        await self._books.open()
+        for plan in self._plans:
+            self._start_together(30)  # nothing else is on this loop
+            self.seen.append([await self._step(wish) for wish in plan])
+        await self._books.close()
+
+    async def _step(self, wish: _Wish) -> Step:
+        asked = time.perf_counter()
+        answer = await wish.on_books(self._books)
+        return Step(str(wish), asked, time.perf_counter(), answer, wish.on_model)

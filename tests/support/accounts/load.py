@@ -1,0 +1,170 @@
+"""Many processes that spend from one key at once: `python -m tests.support.accounts.load '{…}'`.
+
+One process starts and divides into as many as are asked for, so that they cost one start. Each
+writes what it does to a file of its own, a line before it matters, and prints nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TextIO, TypeVar
+
+from brim.errors import BooksAwayError
+from brim.gateway.accounts import books_at
+from brim.gateway.accounts.caps import Cap
+from brim.gateway.accounts.reservations import Full
+from brim.gateway.accounts.store import Books
+from tests.support.accounts.reservations import SECRET, claim, settled
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What the processes are to do."""
+
+    address: str
+    folder: str
+    """Where each of them writes what it did."""
+    processes: int
+    requests: int
+    """How many each of them makes, if it lives that long."""
+    at_once: int = 1
+    lease: float = 60.0
+    lives: float | None = None
+    """At most so many seconds after its start each of them is killed, wherever it is."""
+    waits: bool = False
+    """Whether they try again for as long as the books are away."""
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a process said that it did with a request, in its order."""
+
+    step: str
+    """reserved, sent, settled or full."""
+    id: str
+    amount: int
+
+
+def hammered(orders: Orders) -> list[Done]:
+    """Let the processes do it, and read what they did."""
+    begun = subprocess.run(
+        [sys.executable, "-m", __name__, json.dumps(asdict(orders))],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert begun.returncode == 0, begun.stderr
+    return [*said(Path(orders.folder))]
+
+
+def said(folder: Path) -> Iterator[Done]:
+    for path in sorted(folder.glob("*.jsonl")):
+        for line in path.read_text().splitlines():
+            yield Done(**json.loads(line))
+
+
+def main() -> None:
+    orders = Orders(**json.loads(sys.argv[1]))
+    books_at(orders.address, Path(orders.folder))  # so that what it needs is imported once
+    children = [_started(orders, number) for number in range(orders.processes)]
+    fates = [os.waitpid(child, 0)[1] for child in children]
+    wanted = {0} if orders.lives is None else {0, signal.SIGKILL}
+    sys.exit(0 if set(fates) <= wanted else f"they ended with {fates}")
+
+
+def _started(orders: Orders, number: int) -> int:
+    child = os.fork()
+    if child == 0:
+        chance = random.Random(orders.seed * 1_000 + number)
+        with (Path(orders.folder) / f"{number}.jsonl").open("w", buffering=1) as notes:
+            asyncio.run(_hammer(orders, number, chance, notes))
+        os._exit(0)
+    return child
+
+
+def _kill_after(seconds: float) -> None:
+    def kill() -> None:
+        time.sleep(seconds)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=kill, daemon=True).start()
+
+
+async def _hammer(orders: Orders, number: int, chance: random.Random, notes: TextIO) -> None:
+    books = books_at(orders.address, Path(orders.folder))
+    spender = _Spender(books, orders, chance, notes)
+    caps = await spender.caps()
+    if orders.lives is not None:
+        _kill_after(orders.lives * chance.random())
+    names = iter([f"p{number}-{request}" for request in range(orders.requests)])
+
+    async def one_after_the_other() -> None:
+        for id in names:
+            await spender.spend(id, caps)
+
+    await asyncio.gather(*(one_after_the_other() for _ in range(orders.at_once)))
+    await books.close()
+
+
+class _Spender:
+    """A gateway's part: reserve, announce, send, settle."""
+
+    def __init__(self, books: Books, orders: Orders, chance: random.Random, notes: TextIO) -> None:
+        self._books = books
+        self._orders = orders
+        self._chance = chance
+        self._notes = notes
+
+    async def caps(self) -> tuple[tuple[str, Cap], ...]:
+        access = await self._patiently(lambda: self._books.access(SECRET))
+        assert access is not None
+        return access.caps
+
+    async def spend(self, id: str, caps: tuple[tuple[str, Cap], ...]) -> None:
+        worst = self._chance.randint(50, 100)
+        lease = self._orders.lease
+        is_forwarded = self._chance.random() < 0.5
+        asked = claim(id, worst, *caps, is_forwarded=is_forwarded)
+        refused = await self._patiently(lambda: self._books.reserve(asked, lease))
+        if refused is not None:
+            self._note("full" if isinstance(refused, Full) else "unknown", id, worst)
+            return
+        self._note("reserved", id, worst)
+        if not (is_forwarded or await self._patiently(lambda: self._books.forward(id, lease))):
+            return
+        came_to = self._chance.randint(worst * 6 // 10, worst)
+        self._note("sent", id, came_to)
+        await self._patiently(lambda: self._books.settle([settled(id, came_to)]))
+        self._note("settled", id, came_to)
+
+    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+        while True:
+            try:
+                return await ask()
+            except BooksAwayError:
+                if not self._orders.waits:
+                    raise
+                await asyncio.sleep(0.02)
+
+    def _note(self, step: str, id: str, amount: int) -> None:
+        # With the system at once: what was written is there even after a kill.
+        self._notes.write(json.dumps(asdict(Done(step, id, amount))) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""The books as a plain model: no store, no clock, no other processes. What it does is right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from brim.gateway.accounts.caps import ALL, Unit, counter_name, key_scope, project_scope
+from brim.gateway.accounts.reservations import Bill, Claim, Full, Settlement, State, Unknown
+
+Outcome = tuple[State, Bill]
+
+
+@dataclass(frozen=True)
+class Lease:
+    claim: Claim
+    is_forwarded: bool = False
+
+
+@dataclass
+class Model:
+    """Caps for good only, and leases that run for ever or are over at once."""
+
+    keys: set[str] = field(default_factory=set)
+    leases: dict[str, Lease] = field(default_factory=dict)
+    ledger: dict[str, Outcome] = field(default_factory=dict)
+    claims: dict[str, Claim] = field(default_factory=dict)
+    """What each row of the ledger was claimed as."""
+    named: set[str] = field(default_factory=set)
+    """The counters of the caps that claims were taken under."""
+
+    def copy(self) -> Model:
+        parts = (self.leases.copy(), self.ledger.copy(), self.claims.copy(), self.named.copy())
+        return Model(self.keys.copy(), *parts)
+
+    def reserve(self, claim: Claim, *, is_over: bool = False) -> Full | Unknown | None:
+        if claim.key not in self.keys or claim.id in self.ledger:
+            return Unknown()
+        for scope, cap in claim.caps:
+            spent = self.spent(scope, cap.unit)
+            reserved = self.reserved(scope, cap.unit, beside=claim)
+            if spent + reserved + claim.worst.amount(cap.unit) > cap.most:
+                return Full(scope, cap, spent, reserved, None)
+        former = self.leases.get(claim.id)
+        is_forwarded = claim.is_forwarded or (former is not None and former.is_forwarded)
+        self.leases[claim.id] = Lease(claim, is_forwarded)
+        self.named |= {counter_name(scope, cap.unit, "total") for scope, cap in claim.caps}
+        if is_over:
+            self._end(claim.id)
+        return None
+
+    def spent(self, scope: str, unit: Unit) -> int:
+        return sum(
+            bill.amount(unit)
+            for id, (_, bill) in self.ledger.items()
+            if scope in _scopes(self.claims[id])
+        )
+
+    def reserved(self, scope: str, unit: Unit, beside: Claim | None = None) -> int:
+        """What is set aside, but for one claim."""
+        return sum(
+            lease.claim.worst.amount(unit)
+            for id, lease in self.leases.items()
+            if (beside is None or id != beside.id) and scope in _scopes(lease.claim)
+        )
+
+    def forward(self, id: str, *, is_over: bool = False) -> bool:
+        if id not in self.leases:
+            return False
+        self.leases[id] = replace(self.leases[id], is_forwarded=True)
+        if is_over:
+            self._end(id)
+        return True
+
+    def settle(self, settlement: Settlement) -> None:
+        lease = self.leases.pop(settlement.id, None)
+        if lease is not None:
+            self._book(lease.claim, "settled", settlement.bill)
+        elif self.ledger.get(settlement.id, ("", None))[0] == "presumed":
+            self._book(self.claims[settlement.id], "settled", settlement.bill)
+
+    def _end(self, id: str) -> None:
+        lease = self.leases.pop(id)
+        if lease.is_forwarded:
+            self._book(lease.claim, "presumed", lease.claim.worst)
+        else:
+            self._book(lease.claim, "refunded", Bill())
+
+    def _book(self, claim: Claim, state: State, bill: Bill) -> None:
+        self.ledger[claim.id] = state, bill
+        self.claims[claim.id] = claim
+
+
+def _scopes(claim: Claim) -> tuple[str, ...]:
+    return key_scope(claim.key), project_scope(claim.project), ALL

@@ -1,0 +1,113 @@
+"""An office: commands are given in it, and its gateway spends what a test says."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+from click.testing import CliRunner, Result
+
+from brim.cli import main
+from brim.gateway.accounts import FILE
+from brim.gateway.accounts.caps import Cap
+from brim.gateway.accounts.keys import Key
+from brim.gateway.accounts.reservations import Bill, Claim, Settlement
+from brim.gateway.accounts.sqlite.store import SqliteBooks
+from tests.support.accounts.reservations import LONG
+from tests.support.terminal import shown_on
+
+Answer = TypeVar("Answer")
+
+PROGRAM: Final = [sys.executable, "-m", "brim.cli"]
+NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class Office:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = folder / FILE
+        self.environment = {
+            "BRIM_STATE": str(folder),
+            "XDG_CONFIG_HOME": str(folder),
+            "HOME": str(folder),
+            "LANG": "C.UTF-8",
+            "PATH": os.environ["PATH"],
+        }
+        self._requests = 0
+
+    def brim(self, *arguments: object) -> Result:
+        return CliRunner().invoke(main, list(map(str, arguments)), env=self.environment)
+
+    def on_terminal(self, columns: int, *arguments: str, also: Mapping[str, str] = NOTHING) -> str:
+        """What a command shows on a terminal, with its colours."""
+        environment = {**self.environment, "TERM": "xterm", **also}
+        return shown_on(columns, [*PROGRAM, *arguments], "stdout", env=environment)
+
+    def ask(
+        self,
+        work: Callable[[SqliteBooks], Awaitable[Answer]],
+        clock: Callable[[], float] | None = None,
+    ) -> Answer:
+        """What the books say to somebody else."""
+
+        async def asked() -> Answer:
+            books = SqliteBooks(self.file, clock) if clock else SqliteBooks(self.file)
+            await books.open()
+            try:
+                return await work(books)
+            finally:
+                await books.close()
+
+        return asyncio.run(asked())
+
+    def key(self, name: str, *more: str) -> Key:
+        """A new key."""
+        assert self.brim("keys", "add", name, *more, "-q").exit_code == 0
+        return self.ask(lambda books: books.keys())[-1]
+
+    def spend(self, key: Key, bill: Bill, day: str | None = None, **more: Any) -> None:
+        """A request that came to its end, at noon of a day or now."""
+        self._request(key, bill, day, is_settled=True, **more)
+
+    def die(self, key: Key, bill: Bill, day: str | None = None, **more: Any) -> None:
+        """A request whose gateway died, and was swept up after."""
+        self._request(key, bill, day, is_settled=False, **more)
+
+    def begin(self, key: Key, bill: Bill, cap: tuple[str, Cap]) -> None:
+        """A request that is still under way."""
+        claim = Claim("begun", key.id, key.name, key.project, "gpt-5-mini", "main", bill, (cap,))
+        self.ask(lambda books: books.reserve(claim, LONG))
+
+    def _request(
+        self,
+        key: Key,
+        bill: Bill,
+        day: str | None,
+        *,
+        is_settled: bool,
+        model: str = "gpt-5-mini",
+        caps: tuple[tuple[str, Cap], ...] = (),
+    ) -> None:
+        noon = datetime.now(UTC) if day is None else datetime.fromisoformat(f"{day}T12:00:00Z")
+        now = noon.timestamp()
+        self._requests += 1
+        name = f"request-{self._requests}"
+        claim = Claim(name, key.id, key.name, key.project, model, "main", bill, caps)
+
+        async def done(books: SqliteBooks) -> None:
+            nonlocal now
+            assert await books.reserve(claim, LONG) is None
+            assert await books.forward(name, LONG)
+            if is_settled:
+                await books.settle([Settlement(name, bill)])
+            else:
+                now += 2 * LONG
+                await books.sweep()
+
+        self.ask(done, lambda: now)

@@ -1,0 +1,165 @@
+"""The books of a test's gateways: keys are made in them from outside, and the ledger is read back.
+
+    anna = secret_of("anna", "5/day")
+    with running(config) as gateway:
+        ...
+    (row,) = ledger()
+
+Without an address they are in the file that the gateway itself takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import anthropic
+import httpx
+import openai
+
+from brim.config import Config, UpstreamConfig
+from brim.gateway.accounts import FILE, books_at
+from brim.gateway.accounts.caps import Cap
+from brim.gateway.accounts.keys import hashed, new_key
+from brim.gateway.accounts.reservations import Row
+from brim.gateway.accounts.store import Books
+from brim.models.pricing import Price
+from brim.testing import Script, Scripted
+from tests.support.gateway.process import FORMATS, Running, config_of, running
+from tests.support.gateway.requests import CHAT, ask
+
+T = TypeVar("T")
+
+PRICE: Final = Price(input=Decimal(2), output=Decimal(10))
+"""Dollars for a million tokens: as many micro-dollars for one."""
+FREE: Final = Price(input=Decimal(0), output=Decimal(0))
+MODEL: Final = "gpt-4o"
+"""One whose tokens brim counts exactly: nothing is added for doubt."""
+HI: Final = 8
+"""Tokens of the prompt that most of these requests are."""
+WORST: Final = 2 * HI + 10 * 100
+"""Micro-dollars that one of them may come to, with an answer of 100 tokens."""
+COST: Final = 2 * HI + 10 * 2
+"""What it comes to: "Hello." is two tokens."""
+
+
+def books_file() -> Path:
+    return Path(os.environ["BRIM_STATE"]) / FILE
+
+
+def in_books(work: Callable[[Books], Awaitable[T]], at: str = "") -> T:
+    """Do something in the books, as a command does that runs beside the gateway."""
+
+    async def worked() -> T:
+        books = books_at(at, Path(os.environ["BRIM_STATE"]))
+        await books.open()
+        try:
+            return await work(books)
+        finally:
+            await books.close()
+
+    return asyncio.run(worked())
+
+
+def secret_of(
+    name: str, *caps: str, project: str = "", is_operator: bool = False, at: str = ""
+) -> str:
+    """The secret of a key that is made now."""
+    key, secret = new_key(name, project, is_operator=is_operator)
+    limits = [Cap.parsed(cap) for cap in caps]
+    in_books(lambda books: books.add_key(key, hashed(secret), limits), at)
+    return secret
+
+
+def set_caps(scope: str, *caps: str, at: str = "") -> None:
+    in_books(lambda books: books.set_caps(scope, [Cap.parsed(cap) for cap in caps]), at)
+
+
+def revoke(name: str, at: str = "") -> None:
+    in_books(lambda books: books.revoke(name), at)
+
+
+def ledger(at: str = "") -> list[Row]:
+    async def rows(books: Books) -> list[Row]:
+        return [row async for row in books.rows()]
+
+    return in_books(rows, at)
+
+
+def only_row(at: str = "") -> Row:
+    (row,) = ledger(at)
+    return row
+
+
+def standing(at: str = "") -> dict[str, tuple[int, int]]:
+    """What is spent and what is set aside, by whom and what: `{"all dollars": (12, 0)}`."""
+    found = in_books(lambda books: books.counters(), at)
+    return {f"{one.scope.partition(':')[0]} {one.unit}": (one.spent, one.reserved) for one in found}
+
+
+def dollars(micro: int, period: str = "total") -> str:
+    """A cap of so many micro-dollars."""
+    return f"{Decimal(micro) / 1_000_000:f}/{period}"
+
+
+# The gateway before them
+
+
+def with_gateway(config: Config, **settings: Any) -> Config:
+    return replace(config, gateway=replace(config.gateway, **settings))
+
+
+def priced(*endpoints: str, **settings: Any) -> Config:
+    """A gateway before servers whose tokens cost, with a window of 4,000 and answers of 100."""
+    return config_of(*endpoints, **{"price": PRICE, "window": 4_000, "reply": 100, **settings})
+
+
+@contextmanager
+def before(script: Script = "Hello.", **settings: Any) -> Iterator[tuple[Running, Scripted]]:
+    """A gateway before a scripted upstream."""
+    with (
+        Scripted(script, window=4_000) as provider,
+        running(priced(provider.url, **settings)) as gateway,
+    ):
+        yield gateway, provider
+
+
+def standing_in(first: str, second: str, **settings: Any) -> Config:
+    """An upstream, and one of twice the price that stands in for it."""
+    given: Any = {"format": FORMATS, "window": 4_000, "reply": 100}
+    dear = Price(input=Decimal(4), output=Decimal(20))
+    other = "gpt-4o-mini"
+    return Config(
+        upstreams={
+            "first": UpstreamConfig(
+                first, models=(MODEL,), fallback=other, price=PRICE, **given, **settings
+            ),
+            "second": UpstreamConfig(second, models=(other,), price=dear, **given),
+        }
+    )
+
+
+# Its clients
+
+
+def openai_with(gateway: Running, secret: str, retries: int = 0) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=secret, max_retries=retries)
+
+
+def anthropic_with(gateway: Running, secret: str, retries: int = 0) -> anthropic.Anthropic:
+    return anthropic.Anthropic(base_url=gateway.url, api_key=secret, max_retries=retries)
+
+
+def bearing(secret: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {secret}"}
+
+
+def say_hi(gateway: Running, secret: str, path: str = CHAT, **more: Any) -> httpx.Response:
+    given = {"model": MODEL, **more}
+    return ask(gateway, path, "hi", headers=bearing(secret), **given)

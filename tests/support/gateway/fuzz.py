@@ -1,0 +1,59 @@
+"""Requests that a gateway has to survive: `python -m tests.support.gateway.fuzz`.
+
+It goes on until it is stopped, or for so many requests as it is told, with new ones each time, and
+tells of each that brim failed on. The tests send the same few of them every time.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+import httpx
+from hypothesis import HealthCheck, given, settings
+
+from brim.testing import Scripted
+from tests.support.gateway.process import config_of, running
+from tests.support.gateway.strategies import requests
+
+WINDOW: Final = 2_000
+
+
+def ask(client: httpx.Client, path: str, raw: bytes, wishes: Mapping[str, str]) -> None:
+    """Send a request that brim answers, passes on or refuses, but never fails on."""
+    answer = client.post(path, content=raw, headers=dict(wishes))
+    assert answer.status_code in (200, 400), f"{answer.status_code} {answer.text}"
+    assert answer.status_code == 200 or "error" in answer.json()
+
+
+@contextmanager
+def client_of_a_gateway() -> Iterator[httpx.Client]:
+    """A client that is answered, whatever it asks; what is long does not fit."""
+    with (
+        Scripted("Hello.", window=WINDOW, counted_as="gpt-4o") as upstream,
+        running(config_of(upstream.url, reply=50)) as served,
+        httpx.Client(base_url=served.url, timeout=60) as client,
+    ):
+        yield client
+
+
+def fuzz(number: int) -> None:
+    with tempfile.TemporaryDirectory() as state:
+        os.environ["BRIM_STATE"] = state
+        with client_of_a_gateway() as client:
+
+            @settings(max_examples=number, derandomize=False, deadline=None, database=None,
+                      suppress_health_check=[*HealthCheck])  # fmt: skip
+            @given(requests())
+            def send(request: tuple[str, bytes, dict[str, str]]) -> None:
+                ask(client, *request)
+
+            send()
+
+
+if __name__ == "__main__":
+    fuzz(int(sys.argv[1]) if len(sys.argv) > 1 else sys.maxsize)

@@ -1,0 +1,112 @@
+"""The gateway as its clients meet it, on a free port of this machine.
+
+    with running(config_of(provider), {"KEY": "secret"}) as gateway:
+        openai.OpenAI(base_url=f"{gateway.url}/v1")
+
+What it learns and its books are kept in the folder that BRIM_STATE names: two of them, one after
+the other, are a gateway that was restarted.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+import uvicorn
+
+from brim.config import Config, UpstreamConfig
+from brim.gateway.app import Gateway, create_app
+from brim.gateway.http_protocol import BoundedConnection
+from brim.gateway.server import listening
+from brim.providers.endpoint import Format
+
+FORMATS: Final[tuple[Format, ...]] = ("openai", "anthropic", "responses")
+SECRET: Final = "sk-upstream-d41d8cd98f"
+"""A key of an upstream, which nobody else is shown."""
+
+
+class Running(NamedTuple):
+    """A gateway that serves."""
+
+    url: str
+    """Its address, without a path."""
+    gateway: Gateway
+
+
+def config_of(*endpoints: str, **settings: Any) -> Config:
+    """A gateway before servers that speak all formats, each with the same settings."""
+    given = {"format": FORMATS, **settings}
+    return Config(
+        upstreams={
+            f"upstream-{place}": UpstreamConfig(endpoint=endpoint, **given)
+            for place, endpoint in enumerate(endpoints, 1)
+        }
+    )
+
+
+@contextmanager
+def running(config: Config, environment: Mapping[str, str] | None = None) -> Iterator[Running]:
+    """A gateway that serves until the block ends, and then lets running answers end."""
+    state = {name: value for name, value in os.environ.items() if name == "BRIM_STATE"}
+    app = create_app(config, {**state, **(environment or {})})
+    with listening("127.0.0.1", 0) as listener:
+        server = _Server(
+            uvicorn.Config(
+                app,
+                http=BoundedConnection,
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                log_level=logging.ERROR,
+                access_log=False,
+                timeout_graceful_shutdown=5,
+            )
+        )
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        server.is_up.wait()
+        try:
+            yield Running(f"http://127.0.0.1:{listener.getsockname()[1]}", app.gateway)
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.is_up = threading.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().startup(sockets)
+        finally:
+            self.is_up.set()
+
+
+@contextmanager
+def served(
+    environment: Mapping[str, str], *, logs: int = subprocess.DEVNULL
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The address of `brim serve` as a process of its own, and that process; it is killed after."""
+    command = [sys.executable, "-m", "brim.cli", "serve", "--port", "0", "--json"]
+    with subprocess.Popen(
+        command,
+        env={**os.environ, **environment},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=logs,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield json.loads(process.stdout.readline())["address"], process
+        finally:
+            process.kill()

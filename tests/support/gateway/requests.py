@@ -1,0 +1,177 @@
+"""Requests in the three formats, told apart by their paths, and how their answers are read."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import httpx
+
+from brim.wire.replies import reply_of
+from brim.wire.streams import StreamFold
+from tests.support.gateway.process import Running
+
+CHAT: Final = "/v1/chat/completions"
+MESSAGES: Final = "/v1/messages"
+RESPONSES: Final = "/v1/responses"
+PATHS: Final = (CHAT, MESSAGES, RESPONSES)
+COUNT_TOKENS: Final = "/v1/messages/count_tokens"
+INPUT_TOKENS: Final = "/v1/responses/input_tokens"
+LONG: Final = 60.0
+"""Seconds that no test waits."""
+_PLAIN: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""No test asks over TLS, so none has to wait until all the world's certificates are read."""
+
+
+# What is asked
+
+Turn = str | tuple[str, str] | Mapping[str, Any]
+"""A text, its role told by its place; a role and a text; or a message as the format has it."""
+
+
+def body_of(
+    path: str, *turns: Turn, reply: int | None = None, model: Any = "scripted", **more: Any
+) -> dict[str, Any]:
+    """A request for an answer, of which the first turn is the user's.
+
+    Without a `reply` it says how long that may be only where the format must be told.
+    """
+    said = [_message(place, turn) for place, turn in enumerate(turns)]
+    if reply is None and path.startswith(MESSAGES):
+        reply = 16
+    words = {} if reply is None else {_reply_key(path): reply}
+    return {"model": model, messages_key(path): said, **words, **more}
+
+
+def _message(place: int, turn: Turn) -> Mapping[str, Any]:
+    match turn:
+        case str():
+            return {"role": "assistant" if place % 2 else "user", "content": turn}
+        case (role, text):
+            return {"role": role, "content": text}
+        case _:
+            return turn
+
+
+def messages_key(path: str) -> str:
+    """The field of a body in which the conversation stands."""
+    return "input" if path.startswith(RESPONSES) else "messages"
+
+
+def turns_in(path: str, body: Mapping[str, Any]) -> list[Any]:
+    return list(body[messages_key(path)])
+
+
+def _reply_key(path: str) -> str:
+    return "max_output_tokens" if path.startswith(RESPONSES) else "max_tokens"
+
+
+def posted(
+    address: str, path: str, body: object, headers: Mapping[str, str] | None = None
+) -> httpx.Response:
+    """What the server at an address answers at a path to bytes, or to what can be JSON."""
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    own = {"content-type": "application/json", "accept-encoding": "identity"}
+    with httpx.Client(headers=own, timeout=LONG, verify=_PLAIN) as client:
+        return client.post(httpx.URL(address).join(path), content=raw, headers=headers)
+
+
+def ask(
+    server: Running,
+    path: str,
+    *turns: Turn,
+    headers: Mapping[str, str] | None = None,
+    **more: Any,
+) -> httpx.Response:
+    """Send such a request, and take its answer whole."""
+    return posted(server.url, path, body_of(path, *turns, **more), headers)
+
+
+@contextmanager
+def begun(server: Running, path: str, goes_on: threading.Event) -> Iterator[httpx.Response]:
+    """A stream that has begun, from an upstream that holds it; when the block ends, it goes on."""
+    body = body_of(path, "hi", stream=True)
+    with httpx.stream("POST", server.url + path, json=body, timeout=LONG) as answer:
+        pieces = answer.iter_bytes()
+        next(pieces)
+        try:
+            yield answer
+        finally:
+            goes_on.set()
+        for _ in pieces:
+            pass
+
+
+# What is answered
+
+
+def spoken(answer: httpx.Response) -> str:
+    """What the model says, whole or in a stream."""
+    if answer.content.lstrip().startswith(b"{"):
+        return reply_of(answer.json()).text
+    fold = StreamFold()
+    for line in answer.content.splitlines():
+        if line.startswith(b"data: {"):
+            fold.add(json.loads(line.removeprefix(b"data: ")))
+    return fold.reply().text
+
+
+def told(server: Running, answer: httpx.Response) -> dict[str, Any]:
+    """What the gateway says afterwards about an answer's request."""
+    id = answer.headers["brim-request-id"]
+    found: dict[str, Any] = httpx.get(f"{server.url}/brim/requests/{id}").raise_for_status().json()
+    return found
+
+
+def code_of(path: str, answer: httpx.Response) -> str:
+    """The word of an error that a client's library looks at; fails where it finds none."""
+    said = answer.json()
+    assert answer.headers["content-type"] == "application/json"
+    if path == MESSAGES:
+        assert said["type"] == "error"
+        assert said["request_id"] == answer.headers["brim-request-id"]
+        assert said["error"].keys() == {"type", "message"}
+        return str(said["error"]["type"])
+    assert said["error"].keys() == {"type", "message", "param", "code"}
+    return str(said["error"]["code"])
+
+
+def eventually(is_so: Callable[[], object]) -> None:
+    """Wait for what another thread does without telling; fails where it does not come."""
+    end = time.monotonic() + LONG
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+# On the socket
+
+
+def connected(server: Running) -> socket.socket:
+    """A connection whose client takes little that it does not read."""
+    url = httpx.URL(server.url)
+    assert url.port is not None
+    client = socket.socket()
+    client.settimeout(LONG)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    client.connect((url.host, url.port))
+    return client
+
+
+def head(path: str, *headers: str) -> bytes:
+    lines = (f"POST {path} HTTP/1.1", "Host: brim", *headers, "", "")
+    return "\r\n".join(lines).encode()
+
+
+def sent(server: Running, path: str, body: Mapping[str, Any]) -> socket.socket:
+    """A connection on which a request has been sent, and nothing read."""
+    raw = json.dumps(body).encode()
+    client = connected(server)
+    client.sendall(head(path, f"Content-Length: {len(raw)}") + raw)
+    return client

@@ -1,0 +1,63 @@
+"""A server for tests: `python -m tests.support.gateway.stub STOP_SECONDS HEAD_SECONDS`.
+
+It says its address, and `stopping` when it does. /stream begins an answer that ends when a line
+comes to standard input; every other path is answered at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+
+from starlette.types import Receive, Scope, Send
+
+from brim.gateway import http_protocol
+from brim.gateway.server import listening, serve
+
+told = asyncio.Event()
+
+
+async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "lifespan":
+        await receive()
+        _listen_to_input()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    if scope["path"] == "/stream":
+        await send({"type": "http.response.body", "body": b"begun\n", "more_body": True})
+        await told.wait()
+    await send({"type": "http.response.body", "body": b"ended\n"})
+
+
+def _listen_to_input() -> None:
+    loop = asyncio.get_running_loop()
+
+    def wait() -> None:
+        if sys.stdin.readline():
+            loop.call_soon_threadsafe(told.set)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    http_protocol.HEAD_SECONDS = float(sys.argv[2])  # type: ignore[misc]
+    with listening("127.0.0.1", 0) as listener:
+        try:
+            serve(
+                app,
+                listener,
+                stop_seconds=float(sys.argv[1]),
+                announce=_say,
+                stopping=lambda: _say("stopping"),
+            )
+        except KeyboardInterrupt:
+            sys.exit(130)

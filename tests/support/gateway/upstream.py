@@ -1,0 +1,188 @@
+"""Upstreams that go wrong where a scripted provider cannot: byte by byte, on the socket.
+
+    async with speaking(HANGS_UP["in the headers"]) as upstream:
+        ...                       # upstream.url, upstream.heads
+
+The tables say by name what is written before the server hangs up; `speaking` is the server.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tests.support.providers.scripted import Speaking, speaking
+
+__all__ = ["CHUNKS", "GZIPPED", "HANGS_UP", "NO_ANSWERS", "STREAMS", "TEXT", "WHOLE", "dripping",
+           "endless", "silent", "speaking"]  # fmt: skip
+
+Pieces = tuple[bytes, ...]
+
+TEXT: Final = "Grüße, 世界"
+"""What all that can be read says."""
+
+
+def _chunk(delta: Mapping[str, Any], finish: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    chunk = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 0, "model": "m",
+             "choices": [choice]}  # fmt: skip
+    return json.dumps(chunk, ensure_ascii=False).encode()
+
+
+CHUNKS: Final = (
+    _chunk({"role": "assistant", "content": ""}),
+    *(_chunk({"content": word}) for word in ("Grüße, ", "世界")),
+    _chunk({}, "stop"),
+    b"[DONE]",
+)
+"""The data of a stream of chat completions."""
+
+_WHOLE: Final = json.dumps(
+    {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 0,
+        "model": "m",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": TEXT},
+                     "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 9, "completion_tokens": 5, "total_tokens": 14},
+    }
+).encode()  # fmt: skip
+
+
+def _head(status: str, *headers: str) -> bytes:
+    return "\r\n".join((f"HTTP/1.1 {status}", *headers, "Connection: close", "", "")).encode()
+
+
+def _json(raw: bytes, *headers: str) -> bytes:
+    """A whole answer, or what stands for one."""
+    return _head("200 OK", "Content-Type: application/json", *headers) + raw
+
+
+def _sized(raw: bytes) -> str:
+    return f"Content-Length: {len(raw)}"
+
+
+_STREAM: Final = _head("200 OK", "Content-Type: text/event-stream")
+"""Of a stream whose end is the connection's."""
+_CHUNKED: Final = _head(
+    "200 OK", "Content-Type: text/event-stream", "Transfer-Encoding: chunked"
+)  # fmt: skip
+_EVENTS: Final = tuple(b"data: " + chunk + b"\n\n" for chunk in CHUNKS)
+
+
+def _in_chunks(raw: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(raw), raw)
+
+
+_GERMAN: Final = _EVENTS[1].index("ü".encode()) + 1
+"""Between the two bytes of a character."""
+
+HANGS_UP: Final[Mapping[str, Pieces]] = {
+    "before the answer": (),
+    "in the status line": (b"HTTP/1.1 20",),
+    "in the headers": (b"HTTP/1.1 200 OK\r\nContent-Type: application/js",),
+    "after the headers": (_json(b"", _sized(_WHOLE)),),
+    "in the middle of the body": (_json(_WHOLE[:40], _sized(_WHOLE)),),
+    "before the first event": (_CHUNKED,),
+    "between two events": (_CHUNKED, *map(_in_chunks, _EVENTS[:2])),
+    "in mid-event": (_CHUNKED, _in_chunks(_EVENTS[0]), _in_chunks(_EVENTS[1][:30])),
+    "inside of a character": (_CHUNKED, _in_chunks(_EVENTS[0]), _in_chunks(_EVENTS[1][:_GERMAN])),
+    "in the size of a chunk": (_CHUNKED, _in_chunks(_EVENTS[0]), b"1"),
+    "before the end of the chunks": (_CHUNKED, *map(_in_chunks, _EVENTS)),
+}
+"""Answers that break off. In the last one all was said but that it is all."""
+
+NO_ANSWERS: Final[Mapping[str, Pieces]] = {
+    "garbage": (bytes(range(256)) * 4,),
+    "another protocol": (b"220 mail.example.org ESMTP\r\n",),
+    "a status that is no number": (b"HTTP/1.1 fine OK\r\n\r\n",),
+    "a header without a colon": (b"HTTP/1.1 200 OK\r\nno colon here\r\n\r\n{}",),
+    "a header with a zero byte": (b"HTTP/1.1 200 OK\r\nX-Name: a\x00b\r\n\r\n{}",),
+    "a huge header": (b"HTTP/1.1 200 OK\r\nX-Huge: " + b"x" * 2**20 + b"\r\n\r\n{}",),
+    "many headers": (_json(b"{}", *(f"X-{n}: {n}" for n in range(20_000))),),
+    "a size that is no number": (_json(b"{}", "Content-Length: two"),),
+    "two sizes": (_json(b"{}", "Content-Length: 2", "Content-Length: 3"),),
+    "chunks of wrong sizes": (_CHUNKED, b"3\r\n" + _EVENTS[0] + b"\r\n0\r\n\r\n"),
+    "chunks without a size": (_CHUNKED, b"zz\r\n" + _EVENTS[0] + b"\r\n"),
+    "what is said to be gzip": (_json(_WHOLE, _sized(_WHOLE), "Content-Encoding: gzip"),),
+    "an unknown encoding": (_json(_WHOLE[::-1], _sized(_WHOLE), "Content-Encoding: backwards"),),
+    "JSON that is none": (_json(b'{"choices": [', "Content-Length: 13"),),
+    "JSON that is no object": (_json(b"[1, 2]", "Content-Length: 6"),),
+    "bytes that are no text": (_json(b'{"a": "\xff\xfe"}', "Content-Length: 11"),),
+    "nothing": (_head("204 No Content"),),
+    "an empty body": (_json(b"", "Content-Length: 0"),),
+    "a redirect": (_head("307 Temporary Redirect", "Location: /elsewhere", "Content-Length: 0"),),
+    "a redirect to another host": (
+        _head("302 Found", "Location: http://192.0.2.1/v1", "Content-Length: 0"),
+    ),
+    "a page": (_head("200 OK", "Content-Type: text/html", "Content-Length: 13"), b"<html></html>"),
+    "only an interim answer": (b"HTTP/1.1 103 Early Hints\r\n\r\n",),
+    "a switch of protocols": (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\n\r\n",),
+}
+"""Answers that end, and that no client can do anything with."""
+
+
+def _streamed(*events: bytes) -> Pieces:
+    return (_STREAM, *events)
+
+
+_GZIPPED: Final = gzip.compress(_WHOLE, mtime=0)
+
+STREAMS: Final[Mapping[str, Pieces]] = {
+    "in chunks": (_CHUNKED, *map(_in_chunks, _EVENTS), b"0\r\n\r\n"),
+    "until the connection ends": _streamed(*_EVENTS),
+    "all at once": _streamed(b"".join(_EVENTS)),
+    "byte by byte": _streamed(*(bytes([byte]) for byte in b"".join(_EVENTS))),
+    "CRLF": _streamed(*(event.replace(b"\n", b"\r\n") for event in _EVENTS)),
+    "CRLF, cut between the two": _streamed(
+        *(piece for event in _EVENTS for piece in (event[:-2] + b"\r\n\r", b"\n"))
+    ),
+    "CR": _streamed(*(event.replace(b"\n", b"\r") for event in _EVENTS)),
+    "comments": _streamed(*(b": ping\n\n" + event for event in _EVENTS)),
+    "data in several lines": _streamed(
+        *(event.replace(b'", "', b'",\ndata: "') for event in _EVENTS)
+    ),
+    "data without a space": _streamed(*(event.replace(b"data: ", b"data:") for event in _EVENTS)),
+    "other fields": _streamed(*(b"id: 1\nretry: 10\nnonsense\n" + event for event in _EVENTS)),
+    "no final blank line": _streamed(*_EVENTS[:-1], _EVENTS[-1].rstrip()),
+    "a byte order mark": _streamed("\ufeff".encode() + _EVENTS[0], *_EVENTS[1:]),
+    "more blank lines": _streamed(*(b"\n\n" + event for event in _EVENTS)),
+}
+"""Streams that say `TEXT`, each as the standard for server-sent events allows it, or nearly so."""
+
+GZIPPED: Final = (_json(_GZIPPED, _sized(_GZIPPED), "Content-Encoding: gzip"),)
+"""A whole answer, compressed although nobody asked for that."""
+WHOLE: Final = (_json(_WHOLE, _sized(_WHOLE)),)
+"""A whole answer with nothing wrong about it."""
+
+
+@dataclass(frozen=True)
+class _Endless:
+    head: bytes
+    more: bytes
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self.head
+        while True:
+            yield self.more
+
+
+def endless(*, stream: bool) -> AbstractAsyncContextManager[Speaking]:
+    """An upstream whose first line never ends."""
+    head = _STREAM + b"data: " if stream else _json(b'{"id": "')
+    return speaking(_Endless(head, b"x" * 2**16), pause=0)
+
+
+def silent(*said: bytes) -> AbstractAsyncContextManager[Speaking]:
+    """An upstream that takes every request and never answers, or never goes on after `said`."""
+    return speaking((b"".join(said),), pause=3_600)
+
+
+def dripping(pieces: Sequence[bytes], pause: float = 1.0) -> AbstractAsyncContextManager[Speaking]:
+    """An upstream that sends a byte, and waits before the next."""
+    return speaking([bytes([byte]) for byte in b"".join(pieces)], pause=pause)

@@ -1,0 +1,66 @@
+"""What the tests of the page share: tabs, a gateway before them, and its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Final, TypeVar
+
+import httpx
+from playwright.sync_api import Locator, Page
+
+from brim.config import Config
+from brim.models.pricing import Price
+from tests.support.gateway.accounts import bearing
+from tests.support.gateway.process import Running, config_of
+
+T = TypeVar("T")
+
+TURNS: Final = [f"turn {place}: " + "some words that take room " * 20 for place in range(81)]
+"""More than the window holds."""
+_PRICE: Final = Price(Decimal(100), Decimal(10), Decimal(400))
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A tab, and what went on behind it."""
+
+    page: Page
+    complaints: list[str] = field(default_factory=list)
+    """All that stood on its console."""
+    asked: list[str] = field(default_factory=list)
+    """Every address that it asked for."""
+
+
+Visiting = Callable[..., Visit]
+"""Opens a tab before a gateway, at a place of the page; more is about the browser's window."""
+
+
+def config(url: str, **settings: Any) -> Config:
+    """A gateway before an upstream that costs."""
+    return config_of(url, **{"window": 3_000, "reply": 200, "price": _PRICE, **settings})
+
+
+def apart(work: Callable[..., T], *given: Any, **named: Any) -> T:
+    """Do what needs an event loop of its own; the browser's driver has one here."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(work, *given, **named).result()
+
+
+def sign_in(page: Page, secret: str) -> None:
+    page.get_by_label("Operator’s key").fill(secret)
+    page.keyboard.press("Enter")
+
+
+def told(server: Running, path: str, secret: str | None = None) -> dict[str, Any]:
+    """What the page is told at a path."""
+    headers = {} if secret is None else bearing(secret)
+    found: dict[str, Any] = httpx.get(server.url + path, headers=headers).raise_for_status().json()
+    return found
+
+
+def rows(page: Page) -> Locator:
+    """The requests in the list."""
+    return page.locator("#rows tr")

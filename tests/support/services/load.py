@@ -1,0 +1,150 @@
+"""Clients that ask through a balancer all the time, streamed and not, and note what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from types import TracebackType
+from typing import Final, Literal, Self
+
+import aiohttp
+
+from tests.support.services.machines import PATIENCE, Replica
+
+REPLY: Final = 400
+"""Tokens that an answer may have."""
+ENOUGH: Final = 3
+"""After so many refusals a client asks no more."""
+
+End = Literal["running", "whole", "refused", "broken"]
+
+
+@dataclass(slots=True)
+class Asked:
+    """A request as its client saw it."""
+
+    name: str
+    """Which is also the model that it asks for."""
+    key: str
+    is_streamed: bool
+    replica: str | None = None
+    """The name of the gateway that answers, once it does."""
+    end: End = "running"
+    said: str = ""
+    """Of a refusal or a break."""
+
+
+class Load:
+    """Clients with the keys that they have, several for each key, while the block runs.
+
+    At its end nothing new is asked, and what runs is waited for.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        gateways: Sequence[Replica],
+        secrets: Mapping[str, str],
+        clients: int = 4,
+    ) -> None:
+        self.asked: list[Asked] = []
+        self._address = address
+        self._gateways = gateways
+        self._secrets = secrets
+        self._clients = clients
+        self._is_over = False
+        self._changed = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        timeout = aiohttp.ClientTimeout(total=30)
+        # On a connection that was used before, HAProxy hangs up without saying whose fault it is.
+        connector = aiohttp.TCPConnector(force_close=True)
+        self._session = aiohttp.ClientSession(self._address, connector=connector, timeout=timeout)
+        self._group = asyncio.TaskGroup()
+        await self._group.__aenter__()
+        for name, secret in self._secrets.items():
+            for number in range(self._clients):
+                self._group.create_task(self._ask_on(name, number, secret))
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._is_over = True
+        try:
+            await self._group.__aexit__(kind, error, trace)
+        finally:
+            await self._session.close()
+
+    async def until(self, is_true: Callable[[], bool]) -> None:
+        """Wait for something that becomes true by what clients see."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while not is_true():
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            ends = Counter((each.end, each.replica, each.said) for each in self.asked)
+            raise AssertionError(ends.most_common(5)) from None
+
+    def ended(self, end: End, replica: str | None = None) -> list[Asked]:
+        """The requests that ended so, or that run; of one gateway, or of all."""
+        return [each for each in self.asked if each.end == end and replica in (None, each.replica)]
+
+    def _name(self, head: str | None) -> str | None:
+        return next((each.name for each in self._gateways if each.answered(head)), None)
+
+    async def _ask_on(self, key: str, client: int, secret: str) -> None:
+        refusals = number = 0
+        # By chance, or clients that move in step could leave a gateway with one kind for ever.
+        chance = Random(f"{key}-{client}")
+        while not self._is_over and refusals < ENOUGH:
+            is_streamed = chance.random() < 0.5
+            asked = Asked(f"{key}-{client}-{number}", key, is_streamed)
+            number += 1
+            self.asked.append(asked)
+            await self._ask(asked, secret)
+            refusals += asked.end == "refused"
+            self._changed.set()
+
+    async def _ask(self, asked: Asked, secret: str) -> None:
+        body = {
+            "model": asked.name,
+            "messages": [
+                {"role": "user", "content": "Say a few words, and then some more of them."}
+            ],
+            "max_tokens": REPLY,
+            "stream": asked.is_streamed,
+        }
+        heads = {"Authorization": f"Bearer {secret}"}
+        try:
+            async with self._session.post("/v1/chat/completions", json=body, headers=heads) as got:
+                asked.replica = self._name(got.headers.get("brim-replica"))
+                self._changed.set()
+                raw = await got.read()
+        except aiohttp.ClientError as error:
+            asked.end, asked.said = "broken", repr(error)
+        else:
+            asked.end, asked.said = _end(got.status, raw, asked.is_streamed)
+
+
+def _end(status: int, raw: bytes, is_streamed: bool) -> tuple[End, str]:
+    text = raw.decode()
+    if status == 429:
+        return "refused", text
+    is_whole = text.endswith("data: [DONE]\n\n") if is_streamed else _is_answer(text)
+    return ("whole", "") if status == 200 and is_whole else ("broken", f"{status}: {text[-300:]}")
+
+
+def _is_answer(text: str) -> bool:
+    try:
+        return bool(json.loads(text)["choices"])
+    except (ValueError, LookupError):
+        return False

@@ -1,0 +1,160 @@
+"""The whole shell in a terminal: lines are typed at its prompt, and what comes of them is read."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import pytest
+
+from brim.testing import Asked, Scripted
+from tests.support.terminal import Driver, Start, Terminal
+
+PROMPT: Final = "› "
+PROGRAM: Final = (sys.executable, "-m", "brim.cli")
+WAIT: Final = 60.0
+
+
+class Typist:
+    """Somebody who sits at the shell's prompt."""
+
+    def __init__(self, terminal: Driver) -> None:
+        self.terminal = terminal
+
+    def at_prompt(self, standing: str = "") -> None:
+        """Wait until the shell waits, with these words in its prompt."""
+        self.at(PROMPT + standing)
+
+    def at(self, line: str) -> None:
+        """Wait until this is what stands before the cursor."""
+        wanted = line.rstrip()
+        self.wait(
+            lambda: self.terminal.before_cursor.rstrip().endswith(wanted), f"the line {line!r}"
+        )
+
+    def wait(self, is_there: Callable[[], object], name: str = "it") -> None:
+        self.terminal.wait_for(_named(lambda _screen: is_there(), name), WAIT)
+
+    def do(self, line: str) -> str:
+        """Type a line, wait for the next prompt, and give what was shown between them."""
+        self.terminal.line(line)
+        self.at_prompt()
+        return self.since(line)
+
+    def asked(self, line: str, question: str) -> None:
+        """Type a line that makes the shell ask something, and wait for the question."""
+        self.terminal.line(line)
+        self.at(question)
+
+    def since(self, line: str) -> str:
+        """What is shown below the last line that was typed like this."""
+        lines = self.terminal.everything.split("\n")
+        while lines and not lines.pop().startswith(PROMPT.strip()):
+            pass
+        _, found, shown = "".join(f"{row}\n" for row in lines).rpartition(f" {line}\n")
+        assert found, f"nobody typed {line!r}"
+        return shown
+
+    def leave(self) -> None:
+        self.at_prompt()
+        self.terminal.press("ctrl-d")
+        assert self.terminal.wait_for_end() == 0
+
+    @property
+    def status(self) -> str:
+        """The lowest line that is not empty."""
+        return next((line for line in reversed(self.terminal.screen) if line), "")
+
+
+def _named(wanted: Callable[[list[str]], object], name: str) -> Callable[[list[str]], object]:
+    wanted.__qualname__ = name
+    return wanted
+
+
+class Home:
+    """A user's folder: a configuration, an environment with little in it, and the state."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.state = folder / "state"
+        self.config = folder / "brim.toml"
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "BRIM_STATE": str(self.state),
+            "BRIM_DATA": str(folder / "data"),
+            "BRIM_CONFIG": str(self.config),
+            "LANG": "C.UTF-8",
+            "SHELL": "/bin/bash",
+            "TERM": "xterm-256color",
+        }
+
+    def configure(
+        self, provider: Scripted, *more: str, window: int = 8_000, reply: int = 0
+    ) -> None:
+        """One model, called fast; `more` are lines of its own table, and then other tables."""
+        at = f'endpoint = "{provider.url}"\nmodel = "scripted"\nwindow = {window}\n'
+        rest = f"reply = {reply}\n" if reply else ""
+        self.config.write_text(f"[models.fast]\n{at}{rest}" + "\n".join(more), encoding="utf-8")
+
+    @contextmanager
+    def shell(
+        self,
+        *arguments: str,
+        program: Sequence[str] = PROGRAM,
+        start: Start | None = None,
+        folder: Path | None = None,
+        columns: int = 150,
+        rows: int = 40,
+        also: Mapping[str, str] = MappingProxyType({}),
+    ) -> Iterator[Typist]:
+        """A shell at its prompt; `also` goes into its environment."""
+        with (start or Terminal)(
+            [*program, *arguments],
+            environment=self.environment | dict(also),
+            folder=folder or self.folder,
+            columns=columns,
+            rows=rows,
+        ) as terminal:
+            typist = Typist(terminal)
+            typist.at_prompt()
+            yield typist
+
+    def run(self, *arguments: str, lines: str = "") -> subprocess.CompletedProcess[str]:
+        """brim without a terminal."""
+        return subprocess.run(
+            [*PROGRAM, *arguments],
+            input=lines,
+            env=self.environment,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=WAIT,
+            check=False,
+        )
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+def texts(asked: Asked) -> list[str]:
+    """The contents of a request, one for each message."""
+    return [str(message["content"]) for message in asked.body["messages"]]
+
+
+def sent(provider: Scripted, number: int = -1) -> str:
+    """All words of a request."""
+    return "\n".join(texts(provider.requests[number]))
+
+
+def last_words(body: Any) -> str:
+    return str(body["messages"][-1]["content"])

@@ -1,0 +1,42 @@
+"""What the shell asks is answered, and what it wrote down is read."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from brim.storage import Database, Log
+from tests.support.shell.driver import Home, Typist
+
+COMMAND: Final = "[q]uit:"
+"""How the question about a command ends."""
+DESTRUCTIVE: Final = "destructive. type yes to run it, or [e]dit, [s]kip, e[x]plain, [q]uit:"
+
+
+def asks(shell: Typist, question: str) -> None:
+    """Wait until the shell asks this, and waits for the answer."""
+    shell.wait(lambda: shell.terminal.before_cursor.rstrip().endswith(question), question)
+
+
+def answer(shell: Typist, question: str, words: str) -> None:
+    asks(shell, question)
+    shell.terminal.line(words)
+
+
+def events(home: Home, kind: str) -> list[dict[str, Any]]:
+    """What was written down of one kind, in all conversations, the newest one first."""
+    database = Database(home.state)
+    try:
+        log = Log(database)
+        return [
+            dict(event.data)
+            for saved in log.list()
+            for event in log.events(saved.id)
+            if event.kind == kind
+        ]
+    finally:
+        database.close()
+
+
+def shown(shell: Typist) -> str:
+    """What is on the screen."""
+    return "\n".join(shell.terminal.screen)

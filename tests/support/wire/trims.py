@@ -1,0 +1,46 @@
+"""Cuts made by hand, so that a test says itself what leaves and what is clipped."""
+
+from __future__ import annotations
+
+import brim
+from brim.fitting.draft import Draft
+from brim.fitting.passes import Pass
+from brim.fitting.policies import Policy, raw_floor
+from tests.support.strategies import Raw
+
+MODEL = "gpt-4o"
+
+
+def cut(body: Raw, *edits: Pass, notes: bool = False) -> brim.Request:
+    """A body to which just these edits were made; they must make it smaller."""
+    total = int(brim.count(body, model=MODEL))
+
+    def all_edits(draft: Draft) -> None:
+        for edit in edits:
+            edit(draft)
+
+    policy = Policy("by hand", (all_edits,), raw_floor, notes=notes)
+    request = brim.fit(body, model=MODEL, window=total, reply=1, policy=policy)
+    assert brim.count(dict(request)) == request.plan.tokens < total
+    return request
+
+
+def drop(first: int, last: int | None = None) -> Pass:
+    """Units leave: the first one, or all from the first to the last."""
+    return lambda draft: draft.drop(first, (first if last is None else last) + 1, "by hand")
+
+
+def output(index: int, said: str) -> Pass:
+    """Another text in place of a turn's output."""
+
+    def edit(draft: Draft) -> None:
+        assert draft.replace_outputs(index, said, "masked", "by hand")
+
+    return edit
+
+
+def thoughtless(index: int) -> Pass:
+    def edit(draft: Draft) -> None:
+        assert draft.edit(index, draft.message(index).without_thinking(), "clipped", "by hand")
+
+    return edit

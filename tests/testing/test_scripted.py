@@ -1,0 +1,327 @@
+"""The scripted provider, asked by the clients that people have."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import anthropic
+import openai
+import pytest
+from openai.types.chat import ChatCompletionMessageParam
+
+import brim
+from brim.errors import ConnectionFailedError, RateLimitError
+from brim.storage.calibration_store import Learned
+from brim.testing import Call, Fault, Say, Script, Scripted
+from brim.wire.overflow import overflow_of
+
+HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Hello?"}]
+TEXT = "One  two\nthree, and a fourth.\n"
+
+
+def openai_client(provider: Scripted) -> openai.OpenAI:
+    return openai.OpenAI(base_url=provider.url, api_key="none", max_retries=0)
+
+
+def anthropic_client(provider: Scripted) -> anthropic.Anthropic:
+    url = provider.url.removesuffix("/v1")
+    return anthropic.Anthropic(base_url=url, api_key="none", max_retries=0)
+
+
+@pytest.fixture
+def learned(tmp_path: Path) -> Learned:
+    return Learned(tmp_path / "learned.json")
+
+
+def test_answers_are_said_in_turn() -> None:
+    with Scripted(["one", "two"]) as provider, openai_client(provider) as client:
+        for said in ("one", "two"):
+            answer = client.chat.completions.create(model="m", messages=HELLO)
+            assert answer.choices[0].message.content == said
+            assert answer.choices[0].finish_reason == "stop"
+        with pytest.raises(openai.BadRequestError, match="no more answers"):
+            client.chat.completions.create(model="m", messages=HELLO)
+        assert [asked.body["messages"] for asked in provider.requests] == [HELLO] * 3
+        assert provider.requests[0].time <= provider.requests[1].time
+
+
+@pytest.mark.parametrize("script", ["same", lambda _: "same"])
+def test_one_answer_or_a_function_is_for_every_request(script: Script) -> None:
+    with Scripted(script) as provider, openai_client(provider) as client:
+        for _ in range(3):
+            answer = client.chat.completions.create(model="m", messages=HELLO)
+            assert answer.choices[0].message.content == "same"
+
+
+def test_a_function_sees_the_request() -> None:
+    def shout(body: Mapping[str, Any]) -> str:
+        return str(body["messages"][-1]["content"]).upper()
+
+    with Scripted([shout, "then this"]) as provider, openai_client(provider) as client:
+        first = client.chat.completions.create(model="m", messages=HELLO)
+        second = client.chat.completions.create(model="m", messages=HELLO)
+        assert first.choices[0].message.content == "HELLO?"
+        assert second.choices[0].message.content == "then this"
+
+
+def test_usage_is_what_brim_counts() -> None:
+    with Scripted(TEXT, counted_as="gpt-4o") as provider, openai_client(provider) as client:
+        usage = client.chat.completions.create(model="m", messages=HELLO).usage
+        assert usage is not None
+        assert usage.prompt_tokens == brim.count(HELLO, model="gpt-4o")
+        assert usage.completion_tokens == brim.count(TEXT, model="gpt-4o")
+        assert provider.requests[0].tokens == usage.prompt_tokens
+
+
+def test_what_was_in_the_cache_is_told_as_each_format_tells_it() -> None:
+    with (
+        Scripted(Say("Hello.", cached=3)) as provider,
+        openai_client(provider) as client,
+        anthropic_client(provider) as other,
+    ):
+        usage = client.chat.completions.create(model="m", messages=HELLO).usage
+        assert usage is not None
+        assert usage.prompt_tokens_details is not None
+        assert usage.prompt_tokens_details.cached_tokens == 3
+        hello: Any = HELLO
+        told = other.messages.create(model="m", max_tokens=9, messages=hello).usage
+        assert told.cache_read_input_tokens == 3
+        assert told.input_tokens == provider.requests[1].tokens - 3
+
+
+def test_a_stream_is_the_same_text_in_pieces() -> None:
+    with Scripted(TEXT) as provider, openai_client(provider) as client:
+        stream = client.chat.completions.create(
+            model="m", messages=HELLO, stream=True, stream_options={"include_usage": True}
+        )
+        pieces = list(stream)
+        said = [piece.choices[0].delta.content or "" for piece in pieces if piece.choices]
+        assert len([words for words in said if words]) == 7
+        assert "".join(said) == TEXT
+        assert pieces[-1].usage is not None
+        assert pieces[-1].usage.completion_tokens == brim.count(TEXT)
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_tools_are_called(is_streamed: bool) -> None:
+    calls = (Call("read", {"path": "a.py"}), Call("list"))
+    with Scripted(Say("Look:", calls)) as provider, openai_client(provider) as client:
+        if is_streamed:
+            with client.chat.completions.stream(model="m", messages=HELLO) as stream:
+                message: Any = stream.get_final_completion().choices[0].message
+        else:
+            message = client.chat.completions.create(model="m", messages=HELLO).choices[0].message
+        assert message.content == "Look:"
+        made = [
+            (call.function.name, json.loads(call.function.arguments)) for call in message.tool_calls
+        ]
+        assert made == [("read", {"path": "a.py"}), ("list", {})]
+        assert len({call.id for call in message.tool_calls}) == 2
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_anthropic_s_client_understands_it(is_streamed: bool) -> None:
+    with (
+        Scripted(Say(TEXT, [Call("read", {"path": "a.py"})])) as provider,
+        anthropic_client(provider) as client,
+    ):
+        asked: Any = {"model": "m", "max_tokens": 50, "messages": HELLO}
+        if is_streamed:
+            with client.messages.stream(**asked) as stream:
+                message: Any = stream.get_final_message()
+        else:
+            message = client.messages.create(**asked)
+        assert message.content[0].text == TEXT
+        assert (message.content[1].name, message.content[1].input) == ("read", {"path": "a.py"})
+        assert message.stop_reason == "tool_use"
+        assert message.usage.input_tokens == provider.requests[0].tokens
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (Fault(500), openai.InternalServerError),
+        (Fault(429, retry_after=3), openai.RateLimitError),
+        (Fault(404, "no such model"), openai.NotFoundError),
+        (Fault(200, raw=b"<html>"), json.JSONDecodeError),
+        (Fault(200, raw=b""), json.JSONDecodeError),
+        (Say(TEXT, cut_after=1), openai.APIConnectionError),
+    ],
+)
+def test_faults(fault: Fault | Say, error: type[Exception]) -> None:
+    with Scripted([fault, "fine"]) as provider, openai_client(provider) as client:
+        raw = client.chat.completions.with_raw_response
+        with pytest.raises(error) as raised:
+            json.loads(raw.create(model="m", messages=HELLO).text)
+        if isinstance(raised.value, openai.RateLimitError):
+            assert raised.value.response.headers["retry-after"] == "3"
+        assert client.chat.completions.create(model="m", messages=HELLO).choices
+
+
+def test_an_empty_answer() -> None:
+    with Scripted("") as provider, openai_client(provider) as client:
+        answer = client.chat.completions.create(model="m", messages=HELLO)
+        assert answer.choices[0].message.content == ""
+        stream = client.chat.completions.create(model="m", messages=HELLO, stream=True)
+        assert [piece.choices[0].finish_reason for piece in stream] == [None, "stop"]
+
+
+def test_a_stream_that_breaks(learned: Learned) -> None:
+    session = brim.Session("gpt-4o", window=4_096)
+    session.user("Hello?")
+    with (
+        Scripted([Say(TEXT, cut_after=3)]) as provider,
+        brim.Client(provider.url, learned=learned) as client,
+    ):
+        stream = client.stream(session)
+        with pytest.raises(ConnectionFailedError):
+            list(stream.texts())
+
+
+@pytest.mark.parametrize("like", ["openai", "llama.cpp"])
+def test_what_is_longer_than_the_window_is_refused(like: Literal["openai", "llama.cpp"]) -> None:
+    with Scripted("ok", window=200, like=like) as provider, openai_client(provider) as client:
+        long: Any = [{"role": "user", "content": "word " * 300}]
+        with pytest.raises(openai.BadRequestError) as refused:
+            client.chat.completions.create(model="m", messages=long)
+        overflow = overflow_of(400, refused.value.response.json())
+        assert overflow is not None
+        assert overflow.limit == 200
+        assert provider.refused == provider.requests
+        client.chat.completions.create(model="m", messages=HELLO)
+        assert len(provider.refused) == 1
+
+
+def test_the_largest_prompt_that_is_taken_leaves_room_for_one_token() -> None:
+    size = int(brim.count(HELLO))
+    with Scripted("ok", window=size + 1) as provider, openai_client(provider) as client:
+        client.chat.completions.create(model="m", messages=HELLO)
+        with pytest.raises(openai.BadRequestError, match=f"requested {size + 2} tokens"):
+            client.chat.completions.create(model="m", messages=HELLO, max_tokens=2)
+        assert len(provider.refused) == 1
+
+
+def test_anthropic_s_refusal() -> None:
+    with Scripted("ok", window=100) as provider, anthropic_client(provider) as client:
+        with pytest.raises(anthropic.BadRequestError, match="prompt is too long") as refused:
+            client.messages.create(model="m", max_tokens=10, messages=[
+                {"role": "user", "content": "word " * 300}
+            ])  # fmt: skip
+        overflow = overflow_of(400, refused.value.response.json())
+        assert overflow is not None
+        assert overflow.limit == 100
+
+
+@pytest.mark.parametrize("format", ["openai", "anthropic"])
+@pytest.mark.parametrize("like", ["openai", "llama.cpp"])
+def test_brim_is_never_refused(
+    learned: Learned,
+    format: Literal["openai", "anthropic"],
+    like: Literal["openai", "llama.cpp"],
+) -> None:
+    with (
+        Scripted("Yes. " * 20, window=1_024, like=like) as provider,
+        brim.Client(provider.url, format=format, learned=learned) as client,
+    ):
+        session = brim.Session(provider.model, system="Be brief.", reply=100)
+        for number in range(40):
+            session.user(f"Question {number}? " + "word " * 40)
+            text = "".join(client.stream(session).texts())
+            assert text == "Yes. " * 20
+        assert provider.refused == []
+        assert len(provider.requests) == 40
+        assert max(asked.tokens for asked in provider.requests) > 700
+        assert session.budget.window == 1_024
+
+
+def test_brim_learns_from_a_refusal(learned: Learned) -> None:
+    with (
+        Scripted("ok", window=300, tells_window=False) as provider,
+        brim.Client(provider.url, learned=learned) as client,
+    ):
+        session = brim.Session("scripted", window=4_096, reply=10)
+        for _ in range(4):
+            session.user("word " * 100)
+            session.assistant("word")
+        session.user("And now?")
+        assert client.send(session).text == "ok"
+        assert len(provider.refused) == 1
+
+
+def test_brim_says_what_the_server_asks_for(learned: Learned) -> None:
+    session = brim.Session("gpt-4o", window=4_096)
+    session.user("Hello?")
+    with (
+        Scripted(Fault(429, retry_after=0.25)) as provider,
+        brim.Client(provider.url, learned=learned, retries=0) as client,
+        pytest.raises(RateLimitError) as error,
+    ):
+        client.send(session)
+    assert error.value.retry_after == 0.25
+
+
+def test_a_stream_is_held_until_it_may_go_on() -> None:
+    hold = threading.Event()
+    with Scripted(Say(TEXT, hold=hold)) as provider, openai_client(provider) as client:
+        stream = client.chat.completions.create(model="m", messages=HELLO, stream=True)
+        pieces = iter(stream)
+        next(pieces)
+        assert next(pieces).choices[0].delta.content == "One"
+        hold.set()
+        assert len(list(pieces)) == 7
+
+
+def test_who_hangs_up_is_written_down() -> None:
+    with Scripted(Say(TEXT, hold=threading.Event())) as provider:
+        with openai_client(provider) as client:
+            stream = client.chat.completions.create(model="m", messages=HELLO, stream=True)
+            next(iter(stream))
+            stream.close()
+        end = time.monotonic() + 60
+        while not provider.abandoned and time.monotonic() < end:
+            time.sleep(0.01)
+        assert provider.abandoned == provider.requests
+
+
+def test_pauses_do_not_change_the_answer() -> None:
+    with Scripted(Say(TEXT, pause=0.01)) as provider, openai_client(provider) as client:
+        stream = client.chat.completions.create(model="m", messages=HELLO, stream=True)
+        assert "".join(piece.choices[0].delta.content or "" for piece in stream) == TEXT
+
+
+def status_of(url: str, body: bytes | None = None) -> int:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, body)) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+@pytest.mark.parametrize(
+    ("like", "path", "status"),
+    [
+        ("llama.cpp", "/props", 200),
+        ("openai", "/props", 404),
+        ("llama.cpp", "/v1/models", 200),
+        ("openai", "/v1/models", 200),
+        ("openai", "/v1/nothing", 404),
+    ],
+)
+def test_what_a_server_tells(like: Literal["openai", "llama.cpp"], path: str, status: int) -> None:
+    with Scripted("", window=512, like=like) as provider:
+        assert status_of(provider.url.removesuffix("/v1") + path) == status
+
+
+def test_a_body_that_is_no_request() -> None:
+    with Scripted("never said") as provider:
+        for raw in (b"{", b"{}", b'{"messages": 1}'):
+            assert status_of(provider.url + "/chat/completions", raw) == 400
+        assert provider.requests == []

@@ -1,0 +1,599 @@
+"""Turns in the chat shape, written as bodies of the other two formats."""
+
+from __future__ import annotations
+
+import copy
+import json
+from itertools import groupby
+from typing import Any
+
+import anthropic.types
+import openai.types.responses
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from brim.messages import Message
+from brim.wire import (
+    anthropic as anthropic_wire,
+)
+from brim.wire import format_of, openai_chat, openai_responses, to_anthropic, to_responses, view
+from brim.wire.filler import NO_RESULT, OPENING
+from brim.wire.replies import reply_of
+from brim.wire.to_anthropic import cache_marks, message_index
+from tests.support.strategies import Raw, histories, history
+from tests.support.wire.bodies import PIXEL, anthropic_faults
+from tests.wire.test_replies import ANTHROPIC, BLOCKS, ITEMS, RESPONSE
+
+MARK = {"type": "ephemeral"}
+blocks_of_library: TypeAdapter[Any] = TypeAdapter(anthropic.types.ContentBlockParam)
+tools_of_library: TypeAdapter[Any] = TypeAdapter(anthropic.types.ToolParam)
+items_of_library: TypeAdapter[Any] = TypeAdapter(openai.types.responses.ResponseInputItemParam)
+
+
+def messages_body(messages: list[Raw], **options: Any) -> dict[str, Any]:
+    return to_anthropic.build(messages, model="claude-sonnet-4-5", max_tokens=100, **options)
+
+
+def responses_body(messages: list[Raw], **options: Any) -> dict[str, Any]:
+    return to_responses.build(messages, model="gpt-5-mini", **options)
+
+
+# What holds for every history
+
+
+def sense(message: Message) -> bool:
+    """Whether a turn holds anything that can be sent."""
+    has_words = any(text.strip() for text in (*message.words, *message.extras))
+    return has_words or bool(message.calls or message.media) or message.role == "tool"
+
+
+def roles(turns: list[Message]) -> list[str]:
+    return [role for role, _ in groupby(turn.role for turn in turns)]
+
+
+def calls(turns: list[Message]) -> list[tuple[str, Any]]:
+    return [
+        (call.name, json.loads(call.arguments, strict=False))
+        for turn in turns
+        for call in turn.calls
+    ]
+
+
+def results(turns: list[Message]) -> list[tuple[Any, str]]:
+    """Every result with the arguments of its call."""
+    found: list[tuple[Any, str]] = []
+    waiting: dict[str | None, str] = {}
+    for turn in turns:
+        if turn.role == "assistant":
+            waiting = {call.id: call.arguments for call in turn.calls}
+        elif turn.role == "tool":
+            asked = json.loads(waiting[turn.answers], strict=False)
+            found.append((asked, "".join(text for text in turn.outputs if is_own(text))))
+    return found
+
+
+def words(turns: list[Message]) -> list[str]:
+    return [text for turn in turns for text in turn.words if is_own(text)]
+
+
+def is_own(text: str) -> bool:
+    """Whether a text is not one that stands for something else."""
+    titles = (OPENING, "[system]", "[developer]")
+    return bool(text.strip()) and text not in titles and not text.startswith(("[im", '{"type":'))
+
+
+@given(histories())
+def test_anthropic_takes_every_history(messages: list[Raw]) -> None:
+    before = copy.deepcopy(messages)
+    body = messages_body(messages)
+    faults = [fault for fault in anthropic_faults(body) if fault]
+    assert not faults
+    assert messages == before
+    if messages and body["messages"]:
+        last = body["messages"][-1]
+        assert last["role"] == "user" or last["content"][-1]["text"][-1].strip()
+    for message in body["messages"]:
+        for block in message["content"]:
+            blocks_of_library.validate_python(block)
+
+
+@given(histories(faults=False))
+def test_an_anthropic_body_says_what_the_chat_said(messages: list[Raw]) -> None:
+    chat = [turn for turn in view({"messages": messages}, openai_chat) if sense(turn)]
+    body = messages_body(messages)
+    built = view(body, anthropic_wire)
+    assert calls(built) == calls(chat)
+    assert results(built) == results(chat)
+    spoken = [text.rstrip() for text in words(built)]
+    assert spoken == [text.rstrip() for text in words(chat)]
+
+
+@given(histories(faults=False, marks=False))
+def test_an_anthropic_body_keeps_the_order_of_roles(messages: list[Raw]) -> None:
+    messages = [turn for turn in messages if turn["role"] not in ("system", "developer")]
+    chat = [turn for turn in view({"messages": messages}, openai_chat) if sense(turn)]
+    built = view(messages_body(messages), anthropic_wire)
+    begun = ["user"] if chat and chat[0].role == "assistant" else []
+    assert roles(built) == begun + roles(chat)
+
+
+@given(histories())
+def test_the_responses_api_takes_every_history(messages: list[Raw]) -> None:
+    before = copy.deepcopy(messages)
+    items = responses_body(messages)["input"]
+    assert messages == before
+    called: list[str] = []
+    answered: list[str] = []
+    for item in items:
+        items_of_library.validate_python(item)
+        assert not any(key.startswith("_") for key in item)
+        if item.get("type") == "function_call":
+            called.append(item["call_id"])
+        elif item.get("type") == "function_call_output":
+            assert item["call_id"] in called
+            answered.append(item["call_id"])
+    assert sorted(called) == sorted(answered) == sorted(set(called))
+
+
+@given(histories(faults=False))
+def test_a_responses_body_says_what_the_chat_said(messages: list[Raw]) -> None:
+    head = next(
+        (at for at, turn in enumerate(messages) if turn["role"] not in ("system", "developer")),
+        len(messages),
+    )
+    chat = view({"messages": messages[head:]}, openai_chat)
+    body = responses_body(messages)
+    built = view({"input": body["input"]}, openai_responses)
+    assert calls(built) == calls(chat)
+    assert results(built) == results(chat)
+    assert words(built) == words(chat)
+    sensible = [turn for turn in chat if sense(turn)]
+    assert roles(built) == roles(sensible)
+    said = words(view({"messages": messages[:head]}, openai_chat))
+    assert all(text in body.get("instructions", "") for text in said)
+
+
+@given(histories())
+def test_a_longer_history_begins_with_the_same_messages(messages: list[Raw]) -> None:
+    """What was sent before is not written otherwise because something followed it."""
+    whole = messages_body(messages)["messages"]
+    begun = messages_body(messages[: len(messages) // 2])["messages"]
+    assert begun[:-2] == whole[: max(len(begun) - 2, 0)]
+
+
+@given(histories(faults=False))
+def test_a_turn_is_found_in_the_message_that_holds_it(messages: list[Raw]) -> None:
+    body = messages_body(messages)
+    for index, turn in enumerate(messages):
+        place = message_index(messages, index)
+        if turn["role"] == "tool" and isinstance(turn["content"], str):
+            assert place is not None
+            shown = body["messages"][place]["content"]
+            texts = [block.get("content") for block in shown]
+            assert turn["content"] in texts or not turn["content"].strip()
+
+
+# Turns, one by one
+
+
+def test_an_anthropic_body_reads_like_one() -> None:
+    body = messages_body(history("s2 u2 cc3 r4 r5 a2 u1"), temperature=0.5)
+    assert format_of(body) is anthropic_wire
+    assert list(body) == ["model", "max_tokens", "system", "messages", "temperature"]
+    assert [message["role"] for message in body["messages"]] == [
+        *("user", "assistant", "user", "assistant", "user"),
+    ]
+    assert [block["type"] for block in body["messages"][2]["content"]] == ["tool_result"] * 2
+
+
+def test_neighbours_are_one_message_and_results_come_first() -> None:
+    messages: list[Raw] = [
+        {"role": "user", "content": "one"},
+        {"role": "assistant", "content": "a", "tool_calls": [called("x")]},
+        {"role": "assistant", "content": "b"},
+        {"role": "user", "content": "two"},
+        {"role": "tool", "tool_call_id": "x", "content": "out"},
+        {"role": "system", "content": "now"},
+    ]
+    sent = messages_body(messages)["messages"]
+    assert [message["role"] for message in sent] == ["user", "assistant", "user"]
+    assert [block["type"] for block in sent[1]["content"]] == ["text", "tool_use", "text"]
+    assert sent[2]["content"] == [
+        {"type": "tool_result", "tool_use_id": "x", "content": "out"},
+        {"type": "text", "text": "two"},
+        {"type": "text", "text": "[system]"},
+        {"type": "text", "text": "now"},
+    ]
+
+
+def called(name: str, arguments: str = "{}", tool: str = "run") -> Raw:
+    return {"id": name, "type": "function", "function": {"name": tool, "arguments": arguments}}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sent"),
+    [
+        ('{"a": [1]}', {"a": [1]}),
+        ("", {}),
+        ('{"a": ', {"_raw": '{"a": '}),
+        ("[1]", {"_raw": "[1]"}),
+        ("ls -l", {"_raw": "ls -l"}),
+    ],
+)
+def test_arguments_are_an_object_whatever_the_model_wrote(arguments: str, sent: Raw) -> None:
+    turn = {"role": "assistant", "content": None, "tool_calls": [called("x", arguments)]}
+    block = messages_body([turn])["messages"][1]["content"][0]
+    assert block == {"type": "tool_use", "id": "x", "name": "run", "input": sent}
+    item = responses_body([turn])["input"][0]
+    assert item["arguments"] == arguments
+
+
+def test_ids_are_changed_only_where_they_must_be() -> None:
+    def step(name: str) -> list[Raw]:
+        return [
+            {"role": "assistant", "content": None, "tool_calls": [called(name, tool="a.b")]},
+            {"role": "tool", "tool_call_id": name, "content": "out"},
+        ]
+
+    names = ["toolu_01-a", "functions.run:0", "toolu_01-a", "x" * 80, "x" * 79 + "y"]
+    messages = [turn for name in names for turn in step(name)]
+    built = view(messages_body(messages), anthropic_wire)
+    sent = [call.id for turn in built for call in turn.calls]
+    assert sent == ["toolu_01-a", "functions_run_0", "toolu_01-a_2", *names[3:]]
+    assert [turn.answers for turn in built if turn.role == "tool"] == sent
+    assert {call.name for turn in built for call in turn.calls} == {"a_b"}
+    built = view(responses_body(messages), openai_responses)
+    sent = [call.id for turn in built for call in turn.calls]
+    assert sent[:3] == ["toolu_01-a", "functions.run:0", "toolu_01-a_2"]
+    assert max(map(len, sent)) <= 64
+    assert len(set(sent)) == len(sent)
+    assert [turn.answers for turn in built if turn.role == "tool"] == sent
+
+
+def test_open_calls_and_stray_results_are_said_in_words() -> None:
+    messages: list[Raw] = [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": None, "tool_calls": [called("x"), called("y")]},
+        {"role": "tool", "tool_call_id": "y", "content": "out"},
+        {"role": "tool", "tool_call_id": "z", "content": "lost"},
+    ]
+    sent = messages_body(messages)["messages"][2]["content"]
+    assert [block.get("tool_use_id") for block in sent] == ["y", "x", None, None]
+    assert sent[1]["content"] == NO_RESULT
+    assert [block["text"] for block in sent[2:]] == ["[result]", "lost"]
+    items = responses_body(messages)["input"]
+    assert [item.get("output") for item in items[3:]] == [NO_RESULT, "out", None]
+    assert [part["text"] for part in items[5]["content"]] == ["[result]", "lost"]
+
+
+URL = f"data:image/png;base64,{PIXEL}"
+PDF = "data:application/pdf;base64,JVBERi0="
+
+
+@pytest.mark.parametrize(
+    ("part", "block", "item"),
+    [
+        (
+            {"type": "image_url", "image_url": {"url": URL, "detail": "low"}},
+            {
+                "type": "image",
+                "source": {"type": "base64", "media_type": "image/png", "data": PIXEL},
+            },
+            {"type": "input_image", "image_url": URL, "detail": "low"},
+        ),
+        (
+            {"type": "image_url", "image_url": {"url": "https://a/b.png"}},
+            {"type": "image", "source": {"type": "url", "url": "https://a/b.png"}},
+            {"type": "input_image", "image_url": "https://a/b.png"},
+        ),
+        (
+            {"type": "image_url", "image_url": {"url": "data:image/tiff;base64,AAAA"}},
+            {"type": "text", "text": "[image: cannot be sent to this model]"},
+            {"type": "input_image", "image_url": "data:image/tiff;base64,AAAA"},
+        ),
+        (
+            {"type": "file", "file": {"filename": "a.pdf", "file_data": PDF}},
+            {
+                "type": "document",
+                "source": {
+                    "type": "base64",
+                    "media_type": "application/pdf",
+                    "data": "JVBERi0=",
+                },
+                "title": "a.pdf",
+            },
+            {"type": "input_file", "filename": "a.pdf", "file_data": PDF},
+        ),
+        (
+            {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
+            {"type": "text", "text": "[audio: cannot be sent to this model]"},
+            {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
+        ),
+        (
+            {"type": "odd", "value": [1]},
+            {"type": "text", "text": '{"type":"odd","value":[1]}'},
+            {"type": "input_text", "text": '{"type":"odd","value":[1]}'},
+        ),
+        (
+            {"type": "text", "text": "a", "cache_control": MARK, "_pin": True},
+            {"type": "text", "text": "a", "cache_control": MARK},
+            {"type": "input_text", "text": "a"},
+        ),
+    ],
+)
+def test_parts_have_their_counterparts_or_are_said_in_words(
+    part: Raw, block: Raw, item: Raw
+) -> None:
+    messages = [{"role": "user", "content": [part]}]
+    assert messages_body(messages)["messages"][0]["content"] == [block]
+    assert responses_body(messages)["input"][0]["content"] == [item]
+    blocks_of_library.validate_python(block)
+
+
+def test_who_spoke_is_not_lost() -> None:
+    messages = [{"role": "user", "name": "Ada", "content": "hi"}]
+    assert words(view(messages_body(messages), anthropic_wire)) == ["[name: Ada]", "hi"]
+    assert words(view(responses_body(messages), openai_responses)) == ["[name: Ada]", "hi"]
+
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "run",
+        "description": "Run it.",
+        "parameters": {"type": "object", "properties": {"command": {"type": "string"}}},
+    },
+}
+
+
+def test_tools_are_written_in_the_words_of_the_format() -> None:
+    function = TOOL["function"]
+    assert isinstance(function, dict)
+    native = {"type": "bash_20250124", "name": "bash"}
+    bare = {"type": "function", "function": {"name": "bare"}}
+    tools = messages_body([], tools=[TOOL, native, bare])["tools"]
+    assert tools == [
+        {"name": "run", "description": "Run it.", "input_schema": function["parameters"]},
+        native,
+        {"name": "bare", "input_schema": {"type": "object"}},
+    ]
+    tools_of_library.validate_python(tools[0])
+    search = {"type": "web_search"}
+    custom = {"type": "custom", "custom": {"name": "sql"}}
+    assert responses_body([], tools=[TOOL, search, custom])["tools"] == [
+        {"type": "function", **function, "strict": False},
+        search,
+        {"type": "custom", "name": "sql"},
+    ]
+
+
+# Turns that came from the provider itself
+
+
+def turn_of(answer: Raw) -> Raw:
+    return dict(reply_of(answer).message)
+
+
+def anthropic_blocks(turn: Raw) -> list[Raw]:
+    given_: list[Raw] = [{"role": "user", "content": "go"}, turn]
+    blocks: list[Raw] = messages_body(given_)["messages"][1]["content"]
+    return blocks
+
+
+def without_thinking(turn: Raw) -> Raw:
+    """The turn as the engine leaves it when it takes the thinking out."""
+    seen = openai_chat.read(turn, 0)
+    cut = openai_chat.write(turn, seen, seen.without_thinking())
+    return cut | {key: turn[key] for key in turn if key.startswith("_")}
+
+
+def test_blocks_go_back_as_they_came() -> None:
+    assert anthropic_blocks(turn_of(ANTHROPIC)) == BLOCKS
+
+
+def test_thinking_that_was_cut_stays_away() -> None:
+    assert anthropic_blocks(without_thinking(turn_of(ANTHROPIC))) == BLOCKS[2:]
+
+
+def test_hidden_thinking_stays_until_it_is_cut() -> None:
+    hidden = {"type": "thinking", "thinking": "", "signature": "c2ln" * 9}
+    turn = turn_of(ANTHROPIC | {"content": [hidden, BLOCKS[2]]})
+    assert anthropic_blocks(turn) == [hidden, BLOCKS[2]]
+    assert anthropic_blocks(without_thinking(turn)) == [BLOCKS[2]]
+
+
+def test_changed_words_win_over_the_blocks() -> None:
+    turn = turn_of(ANTHROPIC) | {"content": "Let me look.\n\n[a note]"}
+    note = {"type": "text", "text": "Let me look.\n\n[a note]"}
+    assert anthropic_blocks(turn) == [*BLOCKS[:2], note, BLOCKS[3]]
+    assert anthropic_blocks(turn | {"content": None}) == [*BLOCKS[:2], BLOCKS[3]]
+    wordless = turn_of(ANTHROPIC | {"content": [BLOCKS[0], BLOCKS[3]]})
+    assert anthropic_blocks(wordless | {"content": "new"}) == [
+        *(BLOCKS[0], {"type": "text", "text": "new"}, BLOCKS[3]),
+    ]
+
+
+def test_changed_calls_win_over_the_blocks() -> None:
+    turn = turn_of(ANTHROPIC) | {"tool_calls": [called("toolu_1", '{"path": "z"}', "read")]}
+    assert anthropic_blocks(turn)[-1] == BLOCKS[3] | {"input": {"path": "z"}}
+    assert anthropic_blocks(turn | {"tool_calls": []}) == BLOCKS[:3]
+
+
+def test_blank_words_and_last_thoughts_are_left_out() -> None:
+    blank = {"type": "text", "text": "\n\n"}
+    turn = turn_of(ANTHROPIC | {"content": [BLOCKS[0], blank, BLOCKS[3]]})
+    assert anthropic_blocks(turn) == [BLOCKS[0], BLOCKS[3]]
+    turn = turn_of(ANTHROPIC | {"content": [BLOCKS[2], BLOCKS[0]]})
+    assert anthropic_blocks(turn) == [BLOCKS[2]]
+
+
+def test_blocks_of_the_servers_tools_go_back_too() -> None:
+    search = [
+        {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "q"}},
+        {"type": "web_search_tool_result", "tool_use_id": "s", "content": []},
+    ]
+    content = [*search, BLOCKS[2]]
+    assert anthropic_blocks(turn_of(ANTHROPIC | {"content": content})) == content
+
+
+def responses_items(turn: Raw, **options: Any) -> list[Raw]:
+    given_: list[Raw] = [{"role": "user", "content": "go"}, turn]
+    items: list[Raw] = responses_body(given_, **options)["input"]
+    assert items[-1]["output"] == NO_RESULT
+    return items[1:-1]
+
+
+def bare(item: Raw) -> Raw:
+    return {key: value for key, value in item.items() if key != "id"}
+
+
+def test_items_go_back_as_they_came() -> None:
+    assert responses_items(turn_of(RESPONSE)) == ITEMS
+    assert responses_items(turn_of(RESPONSE), store=False) == ITEMS
+
+
+def test_items_are_not_known_by_their_ids_without_their_thinking() -> None:
+    cut = [bare(item) for item in ITEMS[1:]]
+    assert responses_items(without_thinking(turn_of(RESPONSE))) == cut
+    unsigned = {key: value for key, value in ITEMS[0].items() if key != "encrypted_content"}
+    turn = turn_of(RESPONSE | {"output": [unsigned, *ITEMS[1:]]})
+    assert responses_items(turn) == [unsigned, *ITEMS[1:]]
+    assert responses_items(turn, store=False) == cut
+
+
+def test_changed_words_win_over_the_items() -> None:
+    items = responses_items(turn_of(RESPONSE) | {"content": "new"})
+    new = [{"type": "output_text", "text": "new", "annotations": []}]
+    assert items == [ITEMS[0], ITEMS[1] | {"content": new}, ITEMS[2]]
+    items = responses_items(turn_of(RESPONSE) | {"content": None})
+    assert items == [ITEMS[0], ITEMS[2]]
+
+
+def test_reasoning_that_led_to_nothing_is_left_out() -> None:
+    turn = turn_of(RESPONSE | {"output": [ITEMS[1], ITEMS[0]]})
+    items = responses_body([{"role": "user", "content": "go"}, turn])["input"]
+    assert items[1:] == [ITEMS[1]]
+
+
+def test_a_custom_tool_is_answered_in_its_own_way() -> None:
+    item = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c", "name": "sql", "input": "x"}
+    turn = turn_of(RESPONSE | {"output": [item]})
+    result = {"role": "tool", "tool_call_id": "c", "content": "out"}
+    output = {"type": "custom_tool_call_output", "call_id": "c", "output": "out"}
+    assert responses_body([turn, result])["input"] == [item, output]
+    chat_only = {key: value for key, value in turn.items() if not key.startswith("_")}
+    assert responses_body([chat_only, result])["input"] == [bare(item), output]
+
+
+def test_what_is_stored_is_said_only_when_asked() -> None:
+    assert list(responses_body([])) == ["model", "input"]
+    body = responses_body([], store=False, max_output_tokens=5)
+    assert body["store"] is False
+    assert body["include"] == ["reasoning.encrypted_content"]
+    assert body["max_output_tokens"] == 5
+
+
+# Cache marks
+
+
+def marked(body: Any) -> list[str]:
+    """Where the marks stand: `system 0`, `tool 1`, `2.0` for a block of a message."""
+    out = [f"system {n}" for n, block in enumerate(body.get("system", [])) if is_marked(block)]
+    out += [f"tool {n}" for n, tool in enumerate(body.get("tools", [])) if is_marked(tool)]
+    for number, message in enumerate(body["messages"]):
+        content = message["content"] if isinstance(message["content"], list) else []
+        out += [f"{number}.{n}" for n, block in enumerate(content) if is_marked(block)]
+    return out
+
+
+def is_marked(block: Any) -> bool:
+    return isinstance(block, dict) and "cache_control" in block
+
+
+@pytest.mark.parametrize(
+    ("sketch", "tools", "frontier", "expected"),
+    [
+        ("s3 u2 a2 u2", None, None, ["system 0", "2.0"]),
+        ("s3 s3 u2", [TOOL], None, ["system 1", "0.0"]),
+        ("u2 a2 u2", [TOOL, TOOL], None, ["tool 1", "2.0"]),
+        ("u2", None, None, ["0.0"]),
+        ("s3 u2 cc2 r3 r4 a1 u2", None, 2, ["system 0", "2.1", "4.0"]),
+        ("s3 u2 a2 u2", None, 2, ["system 0", "2.0"]),
+        ("s3 u2 a2 u2", None, 7, ["system 0", "2.0"]),
+        ("s3 u2 a2 u2", None, -1, ["system 0", "2.0"]),
+        ("s3", None, None, ["system 0"]),
+    ],
+)
+def test_marks_stand_at_the_head_the_frontier_and_the_end(
+    sketch: str, tools: list[Raw] | None, frontier: int | None, expected: list[str]
+) -> None:
+    body = messages_body(history(sketch), tools=tools)
+    before = copy.deepcopy(body)
+    out = cache_marks(body, frontier)
+    assert marked(out) == expected
+    assert body == before
+    assert cache_marks(out, frontier) == out
+
+
+def test_a_thought_or_an_empty_text_is_never_marked() -> None:
+    body = {
+        "messages": [
+            {"role": "user", "content": "go"},
+            {"role": "assistant", "content": [BLOCKS[2], BLOCKS[0], {"type": "text", "text": ""}]},
+            {"role": "assistant", "content": [BLOCKS[0]]},
+        ]
+    }
+    assert marked(cache_marks(body, 1)) == ["1.0"]
+    assert marked(cache_marks(body, 0)) == ["0.0"]
+
+
+def test_there_are_never_more_than_four_marks() -> None:
+    text = {"type": "text", "text": "a"}
+    for number in range(6):
+        blocks = [text | {"cache_control": MARK}] * number + [text] * 3
+        body = {
+            "system": "Be brief.",
+            "messages": [
+                {"role": "user", "content": blocks},
+                {"role": "assistant", "content": [text]},
+                {"role": "user", "content": [text]},
+            ],
+        }
+        out = cache_marks(body, 1)
+        assert len(marked(out)) == max(number, min(number + 3, 4))
+        if number == 3:
+            assert marked(out)[-1] == "2.0"
+
+
+def test_marks_inside_of_results_count_too() -> None:
+    text = {"type": "text", "text": "a"}
+    inner = {"type": "tool_result", "content": [text | {"cache_control": MARK}] * 4}
+    body = {"messages": [{"role": "user", "content": [inner, text]}]}
+    assert cache_marks(body) == body
+
+
+def test_a_mark_before_one_that_lasts_longer_lasts_as_long() -> None:
+    long = {"type": "text", "text": "a", "cache_control": MARK | {"ttl": "1h"}}
+    body = {
+        "system": "Be brief.",
+        "messages": [
+            {"role": "user", "content": [long]},
+            {"role": "assistant", "content": "b"},
+            {"role": "user", "content": "c"},
+        ],
+    }
+    out = cache_marks(body, 1)
+    assert out["system"][0]["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
+    assert out["messages"][1]["content"][0]["cache_control"] == MARK
+    assert out["messages"][2]["content"][0]["cache_control"] == MARK
+
+
+@given(histories(), st.integers(0, 20))
+def test_marks_change_nothing_but_the_marks(messages: list[Raw], frontier: int) -> None:
+    body = messages_body(messages, tools=[TOOL])
+    out = cache_marks(body, frontier)
+    assert len(marked(out)) <= 4
+    assert not anthropic_faults(out)
+    assert view(out, anthropic_wire) == view(body, anthropic_wire)
