@@ -14,7 +14,7 @@ import pytest
 from brim.cli.bars import Bar, drawn, every_day
 from brim.cli.cost import day_of
 from brim.models.pricing import Usage
-from brim.session.ledger import Slot
+from brim.session.ledger import SpendingTotal
 from brim.storage import Database, Spending
 from tests.support.accounts.reservations import bill
 from tests.support.cli.office import Office
@@ -41,8 +41,10 @@ def booked(office: Office) -> Office:
     noon = datetime.fromisoformat(f"{MONDAY}T12:00:00").astimezone().timestamp()
     spending = Spending(database, clock=lambda: noon)
     where = {"session": "s1", "project": "/home/me", "category": "main"}
-    spending.add(Slot(1, Usage(100, 20, 10), Decimal("0.25")), model="fast", **where)
-    spending.add(Slot(1, Usage(300, 0, 30), unknown=True, estimated=True), model="own", **where)
+    spending.add(SpendingTotal(1, Usage(100, 20, 10), Decimal("0.25")), model="fast", **where)
+    spending.add(
+        SpendingTotal(1, Usage(300, 0, 30), unknown=True, estimated=True), model="own", **where
+    )
     database.close()
     return office
 

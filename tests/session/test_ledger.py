@@ -15,13 +15,13 @@ from brim.errors import BrimError, InputError, SpendingCapError
 from brim.models.pricing import Price, Usage, cost
 from brim.session.ledger import (
     CATEGORIES,
-    KEPT,
-    Entry,
+    MAX_LOGGED_REQUESTS,
     Ledger,
+    LoggedRequest,
     RequestLog,
-    Statistics,
-    money,
-    worst_case,
+    RequestStatistics,
+    compute_max_cost,
+    format_dollars,
 )
 
 CHEAP = Price(Decimal(2), Decimal(1), Decimal(10))
@@ -187,8 +187,8 @@ def test_a_cap_of_nothing_lets_free_calls_through() -> None:
 
 def test_the_worst_case_counts_a_prompt_that_is_written_to_a_dearer_cache() -> None:
     price = Price(Decimal(2), Decimal(1), Decimal(10), Decimal("2.5"))
-    assert worst_case(1_000_000, 100_000, price) == Decimal("3.5")
-    assert worst_case(1_000_000, 100_000, CHEAP) == Decimal(3)
+    assert compute_max_cost(1_000_000, 100_000, price) == Decimal("3.5")
+    assert compute_max_cost(1_000_000, 100_000, CHEAP) == Decimal(3)
 
 
 def test_what_has_no_price_passes_and_the_status_says_so() -> None:
@@ -275,7 +275,7 @@ def test_the_count_made_before_is_shown_where_it_was_off(
     ],
 )
 def test_money_shows_the_places_that_say_something(amount: str, shown: str) -> None:
-    assert money(Decimal(amount)) == shown
+    assert format_dollars(Decimal(amount)) == shown
 
 
 def test_a_ledger_survives_being_saved() -> None:
@@ -348,12 +348,16 @@ def test_what_passes_the_check_never_passes_the_cap(
     assert ledger.cost == cost(ledger.usage, CHEAP)
 
 
-def entry(number: int = 0, *, after: int = 500, limit: int = 1_000, trimmed: bool = False) -> Entry:
-    return Entry(1_700_000_000.0 + number, "m", "main", 800, after, limit, trimmed, 3 * trimmed)
+def entry(
+    number: int = 0, *, after: int = 500, limit: int = 1_000, trimmed: bool = False
+) -> LoggedRequest:
+    return LoggedRequest(
+        1_700_000_000.0 + number, "m", "main", 800, after, limit, trimmed, 3 * trimmed
+    )
 
 
 def test_an_empty_log_has_zeros() -> None:
-    assert RequestLog().statistics() == Statistics(0, 0, 0.0)
+    assert RequestLog().statistics() == RequestStatistics(0, 0, 0.0)
     assert RequestLog().entries == ()
 
 
@@ -361,15 +365,15 @@ def test_the_log_keeps_a_hundred_and_counts_all() -> None:
     log = RequestLog()
     for number in range(150):
         log.add(entry(number, after=250 if number % 2 else 750, trimmed=number < 30))
-    assert len(log.entries) == KEPT == 100
+    assert len(log.entries) == MAX_LOGGED_REQUESTS == 100
     assert [log.entries[0], log.entries[-1]] == [entry(50, after=750), entry(149, after=250)]
-    assert log.statistics() == Statistics(150, 30, 0.5)
+    assert log.statistics() == RequestStatistics(150, 30, 0.5)
 
 
 def test_a_limit_of_nothing_has_a_defined_utilisation() -> None:
     log = RequestLog()
     log.add(entry(limit=0))
-    assert log.statistics() == Statistics(1, 0, 0.0)
+    assert log.statistics() == RequestStatistics(1, 0, 0.0)
 
 
 def test_a_log_survives_being_saved() -> None:

@@ -12,7 +12,7 @@ import pytest
 from brim.errors import ContextOverflowError, InputError, SpendingCapError
 from brim.fitting.profile import Target
 from brim.models.pricing import Price
-from brim.session.ledger import DayCap, Slot
+from brim.session.ledger import DailyCap, SpendingTotal
 from brim.session.session import Session
 from brim.session.system_prompt import Fact
 
@@ -201,7 +201,7 @@ def test_a_model_is_on_the_bill_under_its_users_name() -> None:
 
 def test_a_call_is_told_of_when_it_is_booked() -> None:
     session = Session("gpt-4o")
-    calls: list[tuple[str, str, Slot]] = []
+    calls: list[tuple[str, str, SpendingTotal]] = []
     session.ledger.on_call = lambda *call: calls.append(call)
     session.user("hi")
     session.request(category="goal")
@@ -216,7 +216,7 @@ def test_a_day_has_a_cap_of_its_own() -> None:
     spent = [Decimal("0.999")]
     price = Price(Decimal(1), Decimal(1), Decimal(1), Decimal(1))
     session = Session("gpt-4o", window=4_000, reply=1_000, price=price)
-    session.ledger.day = DayCap(Decimal(1), lambda: spent[0])
+    session.ledger.day = DailyCap(Decimal(1), lambda: spent[0])
     session.user("hi")
     with pytest.raises(SpendingCapError, match="cap_per_day_dollars") as caught:
         session.request()

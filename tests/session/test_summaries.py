@@ -13,7 +13,13 @@ import brim
 from brim.fitting.clip import cut_to
 from brim.fitting.flow import SummaryJob
 from brim.session import summaries
-from brim.session.summaries import cut_to_room, is_summary, question, room_for, transcript
+from brim.session.summaries import (
+    build_summary_messages,
+    compute_summary_room,
+    format_transcript,
+    is_usable_summary,
+    truncate_to_tokens,
+)
 from tests.support.strategies import Raw, history, text
 
 POLICIES = ("steady", "thrift", "rolling", "sliding")
@@ -276,7 +282,7 @@ def words(text: str) -> int:
     [("a b", True), ("a b c", True), ("a b c d", False), ("", False), (" ", False), (7, False)],
 )
 def test_an_answer_is_a_text_no_larger_than_what_it_replaces(answer: object, taken: bool) -> None:
-    assert is_summary(answer, 3, words) is taken
+    assert is_usable_summary(answer, 3, words) is taken
 
 
 @given(st.text(max_size=200), st.integers(0, 220))
@@ -294,18 +300,18 @@ def test_a_cut_ends_at_a_lines_end_or_at_a_words() -> None:
 
 @given(st.text(alphabet="ab \n", max_size=300), st.integers(0, 40))
 def test_a_cut_to_a_room_fits_it(given_: str, room: int) -> None:
-    assert words(cut_to_room(given_, room, words)) <= room
+    assert words(truncate_to_tokens(given_, room, words)) <= room
 
 
 @pytest.mark.parametrize(("limit", "room"), [(0, 0), (800, 100), (4_096, 512), (200_000, 666)])
 def test_the_room_for_a_summary_is_bounded(limit: int, room: int) -> None:
-    assert room_for(limit) == room
+    assert compute_summary_room(limit) == room
 
 
 def test_a_question_that_is_too_long_is_cut_first() -> None:
     turns = history("u500 " + "c9 r3000 " * 5)
     count = brim.Session("gpt-4o").count
-    asked = question("So far.", turns, room=2_000, count=count, focus="the parser")
+    asked = build_summary_messages("So far.", turns, room=2_000, count=count, focus="the parser")
     assert brim.count(asked, model="gpt-4o") <= 2_000
     assert "the parser" in asked[0]["content"]
     assert "So far." in asked[1]["content"]
@@ -322,7 +328,7 @@ def test_a_transcript_tells_all_that_was_said() -> None:
         {"role": "tool", "tool_call_id": "1", "content": [{"type": "text", "text": "a.py"}]},
         {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]},
     ]
-    assert transcript(turns) == (
+    assert format_transcript(turns) == (
         "user:\n[exec output]\nls: no such file\nlook\n\n"
         'assistant:\n[tool: run] {"cmd": "ls"}\n\n'
         "tool:\na.py\n\n"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim.config import Config
-from brim.session.system_prompt import goal_text
+from brim.session.system_prompt import build_goal_instructions
 from brim.shell.goal import IDLE, NUDGE, Ending, Goal, Limits, Step, Verdict, verdict
 
 OPEN = Verdict()
@@ -99,7 +99,7 @@ def test_a_line_of_its_own_always_counts(before: str, kind: str, after: str) -> 
 
 
 def test_the_model_is_told_what_counts() -> None:
-    told = goal_text("make the tests pass")
+    told = build_goal_instructions("make the tests pass")
     for kind in ("complete", "blocked"):
         assert f"`GOAL: {kind}`" in told
         assert f"`GOAL: {kind}`" in NUDGE

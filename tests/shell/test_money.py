@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from brim.models.pricing import Price, Usage
-from brim.session.ledger import Entry, Ledger, RequestLog
+from brim.session.ledger import Ledger, LoggedRequest, RequestLog
 from brim.shell.render.money import cost, cost_detail, usage
 
 PRICE = Price(input=Decimal(1), output=Decimal(2))
@@ -86,9 +86,9 @@ def test_the_cost_in_a_few_lines() -> None:
 
 def requests() -> RequestLog:
     log = RequestLog()
-    log.add(Entry(0.0, "gpt-5-mini", "main", 893, 900, 1_000, False, 0))
-    log.add(Entry(60.0, "gpt-5-mini", "main", 1_900, 700, 1_000, True, 14))
-    log.add(Entry(61.0, "local\x1b[2J", "goal", 20, 10, 1_000, True, 0))
+    log.add(LoggedRequest(0.0, "gpt-5-mini", "main", 893, 900, 1_000, False, 0))
+    log.add(LoggedRequest(60.0, "gpt-5-mini", "main", 1_900, 700, 1_000, True, 14))
+    log.add(LoggedRequest(61.0, "local\x1b[2J", "goal", 20, 10, 1_000, True, 0))
     return log
 
 
@@ -107,10 +107,10 @@ def test_usage_lists_the_last_requests() -> None:
 def test_usage_of_nothing_is_zeros() -> None:
     assert seen(usage(RequestLog())) == "0 requests, 0 trimmed, 0% of the limit used on average\n"
     log = RequestLog()
-    log.add(Entry(0, "m", "main", 1, 1, 10, False, 0))
+    log.add(LoggedRequest(0, "m", "main", 1, 1, 10, False, 0))
     assert seen(usage(log)).startswith("1 request, 0 trimmed")
     for number in range(1, 150):
-        log.add(Entry(number, "m", "main", 1, 1, 10, False, 0))
+        log.add(LoggedRequest(number, "m", "main", 1, 1, 10, False, 0))
     lines = drawn(usage(log, local=time.gmtime)).splitlines()
     assert lines[0].startswith("150 requests, 0 trimmed, 10% ")
     assert len(lines) == 22

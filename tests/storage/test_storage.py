@@ -18,7 +18,7 @@ import pytest
 
 from brim.errors import InputError, StoreError
 from brim.models.pricing import Usage
-from brim.session.ledger import Slot
+from brim.session.ledger import SpendingTotal
 from brim.session.system_prompt import Fact
 from brim.storage import Database, Event, Facts, Log, Spending, folded
 from brim.storage.database import FILE, MIGRATIONS
@@ -198,7 +198,7 @@ def test_old_conversations_go_and_their_costs_stay(tmp_path: Path) -> None:
     old, empty = log.begin(tmp_path, "fast"), log.begin(tmp_path, "fast")
     log.record(old, [turn("user", "hi")])
     log.outputs(old).mkdir(parents=True)
-    spending.add(Slot(1), session=old, project="p", model="m", category="main")
+    spending.add(SpendingTotal(1), session=old, project="p", model="m", category="main")
     for name in (old, empty):
         log.release(name)
     now[0] += 50 * DAY
@@ -245,7 +245,9 @@ def test_spending_is_summed_up_by_what_is_asked_for(tmp_path: Path) -> None:
     spending = Spending(database, lambda: now[0])
 
     def spend(cost: str, model: str, **more: str) -> None:
-        call = Slot(1, Usage(input=10, cached=4, output=2), Decimal(cost), 11, unknown=cost == "0")
+        call = SpendingTotal(
+            1, Usage(input=10, cached=4, output=2), Decimal(cost), 11, unknown=cost == "0"
+        )
         known = {"session": "s", "project": "p", "category": "main", **more}
         spending.add(call, model=model, **known)
 

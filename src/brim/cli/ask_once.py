@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from brim.errors import InputError, StoreError
 from brim.providers.from_config import chosen, client_for, options_for, session_for, short_view_for
-from brim.session.ledger import DayCap
+from brim.session.ledger import DailyCap
 from brim.storage import Database, Spending, state_folder
 
 if TYPE_CHECKING:
     from brim.config import Config
     from brim.providers.client import Stream
-    from brim.session.ledger import Slot
+    from brim.session.ledger import SpendingTotal
     from brim.session.session import Session
 
 
@@ -104,7 +104,7 @@ def _books(session: Session, config: Config, environment: Mapping[str, str]) -> 
     database = Database(state_folder(environment))
     spending = Spending(database)
 
-    def book(model: str, category: str, call: Slot) -> None:
+    def book(model: str, category: str, call: SpendingTotal) -> None:
         project = str(Path.cwd())
         try:
             spending.add(call, session="", project=project, model=model, category=category)
@@ -113,7 +113,7 @@ def _books(session: Session, config: Config, environment: Mapping[str, str]) -> 
 
     session.ledger.on_call = book
     if (cap := config.cost.cap_per_day_dollars) is not None:
-        session.ledger.day = DayCap(cap, lambda: spending.today().cost)
+        session.ledger.day = DailyCap(cap, lambda: spending.today().cost)
     try:
         yield
     finally:

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from brim.cli.bars import Bar, drawn, every_day
 from brim.fitting.explain import columns
-from brim.session.ledger import Slot
+from brim.session.ledger import SpendingTotal
 
 PRESUMED: Final = "presumed: charged in full, as nobody came back to say what it really took"
 NAMELESS: Final = "-"
@@ -24,7 +24,7 @@ class Line:
     """What was spent on something."""
 
     on: tuple[str, ...]
-    slot: Slot
+    slot: SpendingTotal
     presumed: int = 0
     """How many calls stand in it in full, because their gateway died."""
 
@@ -43,7 +43,7 @@ class Bill:
 
     @property
     def total(self) -> Line:
-        slot = sum((line.slot for line in self.lines), Slot())
+        slot = sum((line.slot for line in self.lines), SpendingTotal())
         blank = ("",) * (len(self.by) - 1)
         return Line(("total", *blank), slot, sum(line.presumed for line in self.lines))
 

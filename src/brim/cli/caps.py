@@ -10,7 +10,7 @@ from brim.errors import InputError
 from brim.gateway.accounts.cap_usage import standings
 from brim.gateway.accounts.caps import ALL, Cap, dollars, key_scope, scope_parts
 from brim.gateway.accounts.keys import no_living_key
-from brim.session.ledger import money
+from brim.session.ledger import format_dollars
 
 if TYPE_CHECKING:
     from brim.gateway.accounts.keys import Key
@@ -113,4 +113,4 @@ def _kind(cap: Cap) -> dict[str, Any]:
 
 
 def _amount(number: int, cap: Cap) -> str:
-    return money(dollars(number)) if cap.unit == "dollars" else f"{number:,}"
+    return format_dollars(dollars(number)) if cap.unit == "dollars" else f"{number:,}"

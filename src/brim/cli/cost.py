@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from brim.cli.bill import Bill, Source
     from brim.gateway.accounts.reservations import Spent
     from brim.gateway.accounts.store import Books
-    from brim.session.ledger import Slot
+    from brim.session.ledger import SpendingTotal
     from brim.storage import Spending
 
 DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -187,12 +187,12 @@ def _of_gateway(question: Question) -> Bill:
     return Bill("gateway", question.by, place_of(question.store).look(lines))
 
 
-def _slot(spent: Spent) -> Slot:
+def _slot(spent: Spent) -> SpendingTotal:
     from brim.gateway.accounts.caps import dollars
-    from brim.session.ledger import Slot
+    from brim.session.ledger import SpendingTotal
 
     cost, is_unpriced = dollars(spent.bill.micro_dollars), spent.bill.is_unpriced
-    return Slot(spent.requests, spent.bill.usage, cost, unknown=is_unpriced)
+    return SpendingTotal(spent.requests, spent.bill.usage, cost, unknown=is_unpriced)
 
 
 def _export(question: Question, as_json: bool) -> None:

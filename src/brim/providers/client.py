@@ -22,7 +22,12 @@ from brim.providers.server_counter import ServerCounter
 from brim.providers.server_info import LEAST_REPLY, OWN_SERVERS, Server, silently_cut
 from brim.providers.sync import Portal
 from brim.providers.transport import Connection
-from brim.session.summaries import LARGEST, PATIENCE, awaited_answer_of, question
+from brim.session.summaries import (
+    MAX_SUMMARY_CHARS,
+    SUMMARY_TIMEOUT,
+    build_summary_messages,
+    call_summarizer_async,
+)
 from brim.storage.calibration_store import Learned
 from brim.wire import to_anthropic, to_responses
 from brim.wire.replies import reply_of
@@ -33,7 +38,7 @@ if TYPE_CHECKING:
     from brim.fitting.request import Request
     from brim.providers.endpoint import Format
     from brim.providers.server_info import Kind, Window
-    from brim.session.received import AsyncReceivedStream
+    from brim.session.received import AsyncReplyStream
     from brim.session.request_builder import FormatName
     from brim.session.session import Session
     from brim.session.short_view import ShortView
@@ -126,7 +131,7 @@ class AsyncClient:
         short_view: ShortView | bool | None = None,
         category: str = "main",
         **options: Any,
-    ) -> AsyncReceivedStream:
+    ) -> AsyncReplyStream:
         """The same, piece by piece: the events of the server, with the `reply` at the end."""
         making = _Making(system, short_view, category, {**options, **self._streamed(options)})
         with self._alone(session):
@@ -174,7 +179,7 @@ class AsyncClient:
         *,
         model: str | None = None,
         focus: str | None = None,
-        largest: int = LARGEST,
+        largest: int = MAX_SUMMARY_CHARS,
         **options: Any,
     ) -> Summarizer:
         """A summarizer for a session: a model of this server writes its summaries.
@@ -185,7 +190,7 @@ class AsyncClient:
 
         async def summarize(previous: str | None, evicted: Sequence[Turn] | None) -> str:
             budget = session.budget
-            asked = question(
+            asked = build_summary_messages(
                 previous,
                 evicted,
                 room=budget.limit,
@@ -388,8 +393,8 @@ async def _summary(session: Session, job: SummaryJob) -> object:
     if session.summarize is None:
         return None
     try:
-        async with asyncio.timeout(PATIENCE):
-            return await awaited_answer_of(session.summarize, job)
+        async with asyncio.timeout(SUMMARY_TIMEOUT):
+            return await call_summarizer_async(session.summarize, job)
     except Exception:  # a stranger's function: the turns leave without a summary
         return None
 
@@ -442,7 +447,7 @@ class Client:
 class Stream:
     """A streamed answer for a `for` loop; leaving it early keeps what was said."""
 
-    def __init__(self, received: AsyncReceivedStream, portal: Portal) -> None:
+    def __init__(self, received: AsyncReplyStream, portal: Portal) -> None:
         self._received = received
         self._portal = portal
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from brim.config import Config, ModelConfig
 from brim.errors import InputError
-from brim.session.session import SMALL_WINDOW, Session
+from brim.session.session import ASSUMED_WINDOW, Session
 from brim.session.short_view import ShortView
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def client_for(choice: Chosen, config: Config, environment: Mapping[str, str]) -
     if choice.is_embedded:
         from brim.providers.local import LocalServer
 
-        window = choice.model.window or config.context.token_budget or SMALL_WINDOW
+        window = choice.model.window or config.context.token_budget or ASSUMED_WINDOW
         started = LocalServer.start(window=window)
         with started as server, _client(choice.model, config, server.url, server.key) as client:
             yield client

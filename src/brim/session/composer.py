@@ -21,10 +21,21 @@ from brim.fitting.planner import Planner
 from brim.fitting.policies import OFF
 from brim.fitting.prefix_cache import copied
 from brim.messages import Message
-from brim.session.request_builder import Drawing, FormatName
-from brim.session.snapshots import Compaction, Edit, Past, Prompt, Standing
-from brim.session.summaries import LARGEST, cut_to_room, is_summary, room_for
-from brim.session.system_prompt import GAP, SUMMARY, system_text
+from brim.session.request_builder import FormatName, RequestBuilder
+from brim.session.snapshots import (
+    Compaction,
+    CompactionUndo,
+    ManualTrim,
+    PlannerSnapshot,
+    SystemPrompt,
+)
+from brim.session.summaries import (
+    MAX_SUMMARY_CHARS,
+    compute_summary_room,
+    is_usable_summary,
+    truncate_to_tokens,
+)
+from brim.session.system_prompt import BLOCK_SEPARATOR, SUMMARY_HEADING, build_system_text
 from brim.tokens.calibrated import foreign_size
 from brim.wire import openai_chat
 
@@ -37,7 +48,7 @@ if TYPE_CHECKING:
     from brim.tokens import Counter
     from brim.wire.overflow import Overflow
 
-_HEADING: Final = f"{GAP}{SUMMARY}\n"
+_HEADING: Final = f"{BLOCK_SEPARATOR}{SUMMARY_HEADING}\n"
 
 Turn = dict[str, Any]
 
@@ -50,7 +61,7 @@ class Composer:
         target: Target,
         policy: Policy,
         tools: Sequence[Mapping[str, Any]] | None,
-        summary_chars: int = LARGEST,
+        summary_chars: int = MAX_SUMMARY_CHARS,
     ) -> None:
         self._target = target
         self.policy = policy
@@ -76,16 +87,16 @@ class Composer:
         self._last_system = ""
         self._measured: tuple[Planner, str, str | None] | None = None
         """What the planner was told the size of."""
-        self._past: Past | None = None
+        self._past: PlannerSnapshot | None = None
         """Where it stood when it was written down, until it goes on from there."""
-        self._compacted: Edit | None = None
+        self._compacted: ManualTrim | None = None
         """The last edit that was asked for; its mark is that beside the system text, which may
         change."""
         self.changes = 0
         """Grows with everything that may change what is sent."""
-        self._before: list[Standing] = []
+        self._before: list[CompactionUndo] = []
         """How it stood before each such edit."""
-        self._left: dict[str | None, Past] = {}
+        self._left: dict[str | None, PlannerSnapshot] = {}
         """Where it stood with other models, when they were left."""
         self._fitting = True
 
@@ -211,7 +222,7 @@ class Composer:
         planner.summary = self._summary or ""
         return planner
 
-    def _gone_on(self, planner: Planner, past: Past) -> Planner:
+    def _gone_on(self, planner: Planner, past: PlannerSnapshot) -> Planner:
         """A planner that has the last edit behind it, and decides as the one before would have."""
         self._past, self._known, self._reported = None, past.known, past.reported
         self._last_system = past.system
@@ -234,13 +245,13 @@ class Composer:
 
     def drawing(
         self,
-        prompt: Prompt,
+        prompt: SystemPrompt,
         *,
         format: FormatName = "chat",
         cache_marks: bool = False,
         options: Mapping[str, Any] | None = None,
-    ) -> Drawing:
-        return Drawing(
+    ) -> RequestBuilder:
+        return RequestBuilder(
             self._target.model,
             self.system_text(prompt),
             prompt.role,
@@ -251,8 +262,8 @@ class Composer:
             options or {},
         )
 
-    def system_text(self, prompt: Prompt) -> str:
-        return system_text(
+    def system_text(self, prompt: SystemPrompt) -> str:
+        return build_system_text(
             prompt.base,
             memory=prompt.memory or (),
             project=prompt.project,
@@ -262,8 +273,8 @@ class Composer:
         )
 
     def composing(
-        self, draw: Callable[[], Drawing], ask: Ask = "off"
-    ) -> Planning[tuple[Plan, Drawing]]:
+        self, draw: Callable[[], RequestBuilder], ask: Ask = "off"
+    ) -> Planning[tuple[Plan, RequestBuilder]]:
         """Decide what is sent of all turns, with a summary of those that leave.
 
         `draw` says anew how a request is made, after the summary has changed.
@@ -287,7 +298,7 @@ class Composer:
             drawing = draw()
             return (yield from self.planning(drawing, ask)), drawing
 
-    def planning(self, drawing: Drawing, ask: Ask = "off") -> Planning[Plan]:
+    def planning(self, drawing: RequestBuilder, ask: Ask = "off") -> Planning[Plan]:
         """Decide what is sent of all turns."""
         self.measure(drawing.system)
         draw = partial(drawing.body, self.turns)
@@ -325,7 +336,7 @@ class Composer:
         said = max(0, now.tokens - fixed)
         room = 0
         if sums_up:
-            room = min(room_for(planner.budget.limit, self.summary_chars), said // 4)
+            room = min(compute_summary_room(planner.budget.limit, self.summary_chars), said // 4)
         trial = self._planner_for(self._target, room)
         self._measure(trial, system)
         trial.extend(_views(self.turns))
@@ -341,7 +352,7 @@ class Composer:
         self.forget()
         planner = self._planner_for(self._target, room)
         self._measure(planner, self._last_system)
-        self._compacted = Edit(len(self.turns), compaction.mark - planner.system, room)
+        self._compacted = ManualTrim(len(self.turns), compaction.mark - planner.system, room)
         planner.extend(_views(self.turns))
         plan, self._planner = _compacted(planner, compaction.mark), planner
         try:
@@ -364,17 +375,17 @@ class Composer:
         if self._before:
             self._stand(self._before.pop())
 
-    def _standing(self) -> Standing:
+    def _standing(self) -> CompactionUndo:
         covered = tuple(sorted(self.covered))
-        return Standing(len(self.turns), self._compacted, self._summary, covered)
+        return CompactionUndo(len(self.turns), self._compacted, self._summary, covered)
 
-    def _stand(self, before: Standing) -> None:
+    def _stand(self, before: CompactionUndo) -> None:
         self._compacted, self._summary = before.compacted, before.summary
         self.covered = set(before.covered)
         self.forget()
 
     def planning_of(
-        self, turns: Sequence[Mapping[str, Any]], drawing: Drawing, ask: Ask = "off"
+        self, turns: Sequence[Mapping[str, Any]], drawing: RequestBuilder, ask: Ask = "off"
     ) -> Planning[Plan]:
         """Decide what is sent of other turns in their place, for this once."""
         full = self.planner
@@ -450,7 +461,7 @@ class Composer:
     def _summary_room(self, budget: Budget) -> int:
         if not self.summarizes and not self._summary:
             return 0
-        return room_for(budget.limit, self.summary_chars)
+        return compute_summary_room(budget.limit, self.summary_chars)
 
     def _tells_what_is_there(self, plan: Plan) -> bool:
         """Whether all that the system text sums up is sent again: the window has grown."""
@@ -478,18 +489,20 @@ class Composer:
         turns = [copied(self.turns[index]) for index in evicted]
         text = yield SummaryJob(self._summary, turns)
         self.covered.update(evicted)  # not before: who is interrupted here will be asked again
-        if not is_summary(text, replaced, count):
+        if not is_usable_summary(text, replaced, count):
             return
         if len(text) > self.summary_chars:
             shorter = yield SummaryJob(text, None)
-            if is_summary(shorter, count(text), count):
+            if is_usable_summary(shorter, count(text), count):
                 text = shorter
             text = cut_to(text, self.summary_chars)
-        room = self.planner.summary_room or room_for(self.budget.limit, self.summary_chars)
+        room = self.planner.summary_room or compute_summary_room(
+            self.budget.limit, self.summary_chars
+        )
         if not self.tells_in_note:
             written = count(self._summary) if self._summary else -count(_HEADING)
             room = min(room, plan.limit - plan.size + written)
-        self._summary = cut_to_room(text, room, count) or None
+        self._summary = truncate_to_tokens(text, room, count) or None
         if self.tells_in_note:
             self.planner.summary = self._summary or ""
 
@@ -550,9 +563,11 @@ class Composer:
             "past": None if past is None else past.to_dict(),
         }
 
-    def _present(self, planner: Planner) -> Past:
+    def _present(self, planner: Planner) -> PlannerSnapshot:
         room, edit = planner.budget.room, planner.last_edit
-        return Past(self._target.model, room, self._known, self._last_system, edit, self._reported)
+        return PlannerSnapshot(
+            self._target.model, room, self._known, self._last_system, edit, self._reported
+        )
 
     def restore(self, data: Mapping[str, Any], turns: list[Turn]) -> None:
         """Go on where `to_dict` was called, with the same turns."""
@@ -562,17 +577,19 @@ class Composer:
         self.covered = set(data["covered"])
         self._compacted = _edit(data.get("compacted"))
         self._before = [
-            Standing(one["length"], _edit(one["compacted"]), one["summary"], tuple(one["covered"]))
+            CompactionUndo(
+                one["length"], _edit(one["compacted"]), one["summary"], tuple(one["covered"])
+            )
             for one in data.get("before", ())
         ]
         if data.get("model", self._target.model) == self._target.model:
             self._learn(Calibration.from_dict(data["calibration"]))
         if data["past"] is not None and data["policy"] == self.policy.name:
-            self._past = Past.from_dict(data["past"])
+            self._past = PlannerSnapshot.from_dict(data["past"])
 
 
-def _edit(data: Sequence[int] | None) -> Edit | None:
-    return None if data is None else Edit(*data)
+def _edit(data: Sequence[int] | None) -> ManualTrim | None:
+    return None if data is None else ManualTrim(*data)
 
 
 def _compacted(planner: Planner, mark: int, limit: int | None = None) -> Plan:

@@ -18,22 +18,22 @@ from brim.models.pricing import Price, Usage
 from brim.models.pricing import cost as cost_of
 
 CATEGORIES: Final = ("main", "summary", "goal", "route")
-KEPT: Final = 100
+MAX_LOGGED_REQUESTS: Final = 100
 """How many requests the log holds."""
-NOTICED: Final = Decimal("0.1")
+ESTIMATE_TOLERANCE: Final = Decimal("0.1")
 """A count that is off by more than this share is shown beside what was reported."""
 
-NOTHING: Final = Usage()
+NO_USAGE: Final = Usage()
 
 Number = int | float | str | Decimal
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class SpendingTotal:
     """What one model used for one category; slots add with `+`."""
 
     calls: int = 0
-    usage: Usage = NOTHING
+    usage: Usage = NO_USAGE
     cost: Decimal = Decimal(0)
     """Dollars, as far as they are known."""
     counted: int = 0
@@ -43,8 +43,8 @@ class Slot:
     estimated: bool = False
     """A call came back without usage, and is in here with the tokens that were counted."""
 
-    def __add__(self, other: Slot) -> Slot:
-        return Slot(
+    def __add__(self, other: SpendingTotal) -> SpendingTotal:
+        return SpendingTotal(
             self.calls + other.calls,
             self.usage + other.usage,
             self.cost + other.cost,
@@ -61,11 +61,11 @@ class Slot:
         """The cost in words: `$0.0021`, `at least $0.0021`, `unknown`."""
         if self.unknown and not self.cost:
             return "unknown"
-        return ("at least " if self.unknown else "") + money(self.cost, places)
+        return ("at least " if self.unknown else "") + format_dollars(self.cost, places)
 
 
 @dataclass(frozen=True, slots=True)
-class DayCap:
+class DailyCap:
     """What may be spent in a day, all sessions together."""
 
     dollars: Decimal
@@ -83,12 +83,12 @@ class Ledger:
         warn_at_tokens: Number | None = None,
         cap_at_dollars: Number | None = None,
     ) -> None:
-        self.warn_at_dollars = _limit("warn_at_dollars", warn_at_dollars)
-        self.warn_at_tokens = _limit("warn_at_tokens", warn_at_tokens)
-        self.cap_at_dollars = _limit("cap_at_dollars", cap_at_dollars)
-        self.day: DayCap | None = None
+        self.warn_at_dollars = _parse_limit("warn_at_dollars", warn_at_dollars)
+        self.warn_at_tokens = _parse_limit("warn_at_tokens", warn_at_tokens)
+        self.cap_at_dollars = _parse_limit("cap_at_dollars", cap_at_dollars)
+        self.day: DailyCap | None = None
         """A second cap, over all sessions of a day."""
-        self.on_call: Callable[[str, str, Slot], None] | None = None
+        self.on_call: Callable[[str, str, SpendingTotal], None] | None = None
         """Told of every call that is booked: model, category, and the call alone."""
         self.reset()
 
@@ -98,19 +98,19 @@ class Ledger:
 
     def reset(self) -> None:
         """Zero the totals and arm the warnings again."""
-        self._slots: dict[tuple[str, str], Slot] = {}
+        self._slots: dict[tuple[str, str], SpendingTotal] = {}
         self._warned: set[str] = set()
         self._unpriced: set[str] = set()
 
     @property
-    def slots(self) -> Mapping[tuple[str, str], Slot]:
+    def slots(self) -> Mapping[tuple[str, str], SpendingTotal]:
         """By (model, category), in the order of their first call."""
         return MappingProxyType(self._slots)
 
     @property
-    def total(self) -> Slot:
+    def total(self) -> SpendingTotal:
         """All slots as one."""
-        return sum(self._slots.values(), Slot())
+        return sum(self._slots.values(), SpendingTotal())
 
     @property
     def usage(self) -> Usage:
@@ -149,8 +149,8 @@ class Ledger:
         used = Usage(input=counted, output=counted_output) if usage is None else usage
         if cost is None or not cost.is_finite() or cost < 0:
             cost = cost_of(used, price)
-        call = Slot(1, used, cost or Decimal(0), counted, cost is None, usage is None)
-        self._slots[model, category] = self._slots.get((model, category), Slot()) + call
+        call = SpendingTotal(1, used, cost or Decimal(0), counted, cost is None, usage is None)
+        self._slots[model, category] = self._slots.get((model, category), SpendingTotal()) + call
         if self.on_call is not None:
             self.on_call(model, category, call)
         return self._warnings()
@@ -161,7 +161,7 @@ class Ledger:
             "warn_at_dollars": (
                 self.warn_at_dollars is not None and total.cost >= self.warn_at_dollars,
                 f"this session has cost {total.spent()}, and warn_at_dollars is "
-                f"{money(self.warn_at_dollars or Decimal(0))}",
+                f"{format_dollars(self.warn_at_dollars or Decimal(0))}",
             ),
             "warn_at_tokens": (
                 self.warn_at_tokens is not None and total.tokens >= self.warn_at_tokens,
@@ -180,7 +180,7 @@ class Ledger:
         A call without a price passes, and `uncovered` says so; but once the cap is reached, not
         one to a model whose provider is known to charge.
         """
-        estimate = worst_case(tokens, reply, price)
+        estimate = compute_max_cost(tokens, reply, price)
         if estimate is None:
             self._unpriced.add(model)
         else:
@@ -190,7 +190,7 @@ class Ledger:
             self._check_one(model, estimate, self.cap_at_dollars, self.cost, str(self), advice)
         if self.day is not None:
             spent = self.day.spent()
-            said, advice = f"{money(spent)} today", "Raise cap_per_day_dollars, or {}."
+            said, advice = f"{format_dollars(spent)} today", "Raise cap_per_day_dollars, or {}."
             self._check_one(model, estimate, self.day.dollars, spent, said, advice)
 
     def _check_one(
@@ -209,9 +209,9 @@ class Ledger:
         else:
             if spent + estimate <= cap:
                 return
-            would = f"this call to {model} could cost {money(estimate)}"
+            would = f"this call to {model} could cost {format_dollars(estimate)}"
         cheaper = "make the request or its reply shorter, take a cheaper model"
-        reason = f"{would}, and {said} of {money(cap)} is spent. {advice.format(cheaper)}"
+        reason = f"{would}, and {said} of {format_dollars(cap)} is spent. {advice.format(cheaper)}"
         raise SpendingCapError(reason, cap, spent, estimate)
 
     def _charges(self, model: str) -> bool:
@@ -227,17 +227,17 @@ class Ledger:
             dollars = self.day.dollars
         if dollars is None or not models:
             return None
-        cap = money(dollars)
+        cap = format_dollars(dollars)
         return f"the cap of {cap} does not cover {', '.join(models)}: the price is not known"
 
     def detail(self, count_now: int | None = None) -> str:
         """A table with a row for each slot; `count_now` is what the conversation counts."""
         head = ("model", "category", "calls", "prompt", "cached", "completion", "cost")
-        rows = [head, *(cells(*name, slot) for name, slot in self._slots.items())]
+        rows = [head, *(format_spending_cells(*name, slot) for name, slot in self._slots.items())]
         if len(self._slots) > 1:
-            rows.append(cells("total", "", self.total))
+            rows.append(format_spending_cells("total", "", self.total))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(map(_padded, row, widths, range(len(row)))).rstrip() for row in rows]
+        lines = ["  ".join(map(_pad_cell, row, widths, range(len(row)))).rstrip() for row in rows]
         if not self._slots:
             lines = ["no calls yet"]
         if count_now is not None:
@@ -273,7 +273,7 @@ class Ledger:
                 name = fields.pop("model"), fields.pop("category")
                 fields["usage"] = Usage(**fields["usage"])
                 fields["cost"] = Decimal(fields["cost"])
-                ledger._slots[name] = Slot(**fields)
+                ledger._slots[name] = SpendingTotal(**fields)
             ledger._warned = set(data["warned"])
         except (KeyError, TypeError, ValueError, InvalidOperation) as error:
             raise InputError(f"the saved costs cannot be read: {error!r}") from None
@@ -285,21 +285,21 @@ def check_category(category: str) -> None:
         raise InputError(f"no category {category!r}; there are {', '.join(CATEGORIES)}")
 
 
-def worst_case(tokens: int, reply: int, price: Price | None) -> Decimal | None:
+def compute_max_cost(tokens: int, reply: int, price: Price | None) -> Decimal | None:
     """The most that a call can cost: the whole reply, and a prompt that is new to the cache."""
     fresh = cost_of(Usage(input=tokens, output=reply), price)
     written = cost_of(Usage(input=tokens, output=reply, written=tokens), price)
     return None if fresh is None or written is None else max(fresh, written)
 
 
-def money(amount: Decimal, places: int | None = None) -> str:
+def format_dollars(amount: Decimal, places: int | None = None) -> str:
     """Dollars with as many places as say something: `$12.50`, `$0.0021`, `$0.000015`."""
     if places is None:
         places = 2 if amount >= 1 or not amount else 4 if amount >= Decimal("0.0001") else 6
     return f"${amount:,.{places}f}"
 
 
-def _limit(name: str, given: Number | None) -> Decimal | None:
+def _parse_limit(name: str, given: Number | None) -> Decimal | None:
     if given is None:
         return None
     try:
@@ -313,23 +313,23 @@ def _limit(name: str, given: Number | None) -> Decimal | None:
     return number
 
 
-def cells(model: str, category: str, slot: Slot) -> tuple[str, ...]:
+def format_spending_cells(model: str, category: str, slot: SpendingTotal) -> tuple[str, ...]:
     """A row of the bill."""
     usage = slot.usage
     prompt = f"{usage.input:,}"
-    if slot.counted and abs(slot.counted - usage.input) > NOTICED * usage.input:
+    if slot.counted and abs(slot.counted - usage.input) > ESTIMATE_TOLERANCE * usage.input:
         prompt += f" ~est={slot.counted:,}"
     completion = f"{usage.output:,}" + (" (estimated)" if slot.estimated else "")
     cached, cost = f"{usage.cached:,}", slot.spent(places=6)
     return model, category, f"{slot.calls:,}", prompt, cached, completion, cost
 
 
-def _padded(cell: str, width: int, column: int) -> str:
+def _pad_cell(cell: str, width: int, column: int) -> str:
     return cell.ljust(width) if column < 2 else cell.rjust(width)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LoggedRequest:
     """One request as it went out."""
 
     time: float
@@ -352,7 +352,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Statistics:
+class RequestStatistics:
     """Of all requests since the start, also those that the log no longer holds."""
 
     requests: int = 0
@@ -365,25 +365,25 @@ class RequestLog:
     """The last requests, and the statistics of all."""
 
     def __init__(self) -> None:
-        self._entries: deque[Entry] = deque(maxlen=KEPT)
+        self._entries: deque[LoggedRequest] = deque(maxlen=MAX_LOGGED_REQUESTS)
         self._requests = 0
         self._trimmed = 0
         self._utilisation = 0.0
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[LoggedRequest, ...]:
         """Oldest first, at most `KEPT`."""
         return tuple(self._entries)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: LoggedRequest) -> None:
         self._entries.append(entry)
         self._requests += 1
         self._trimmed += entry.trimmed
         self._utilisation += entry.utilisation
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> RequestStatistics:
         mean = self._utilisation / self._requests if self._requests else 0.0
-        return Statistics(self._requests, self._trimmed, mean)
+        return RequestStatistics(self._requests, self._trimmed, mean)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -397,7 +397,7 @@ class RequestLog:
     def from_dict(cls, data: Mapping[str, Any]) -> RequestLog:
         log = cls()
         try:
-            log._entries.extend(Entry(**entry) for entry in data["entries"])
+            log._entries.extend(LoggedRequest(**entry) for entry in data["entries"])
             log._requests = int(data["requests"])
             log._trimmed = int(data["trimmed"])
             log._utilisation = float(data["utilisation"])

@@ -16,16 +16,16 @@ from brim.wire.streams import StreamFold
 if TYPE_CHECKING:
     from brim.fitting.plan import Plan
 
-Keep = Callable[[Reply, bool], None]
+RecordReply = Callable[[Reply, bool], None]
 """What takes the answer; the second says whether it came to its end."""
 
 
-def received(response: Any, keep: Keep, plan: Plan | None) -> Any:
+def receive_response(response: Any, keep: RecordReply, plan: Plan | None) -> Any:
     """The reply, kept at once; or a stream that is kept at its end."""
     if isinstance(response, AsyncIterable):
-        return AsyncReceivedStream(response, keep, plan)
+        return AsyncReplyStream(response, keep, plan)
     if isinstance(response, Iterable) and _is_stream(response):
-        return ReceivedStream(response, keep, plan)
+        return ReplyStream(response, keep, plan)
     reply = response if isinstance(response, Reply) else reply_of(response)
     keep(reply, True)
     return reply
@@ -37,8 +37,8 @@ def _is_stream(response: Any) -> bool:
     return not whole
 
 
-class _Received:
-    def __init__(self, keep: Keep, plan: Plan | None) -> None:
+class _ReplyStream:
+    def __init__(self, keep: RecordReply, plan: Plan | None) -> None:
         self._keep = keep
         self.plan = plan
         """What was sent, and why the rest was not; None where that is not known."""
@@ -69,10 +69,10 @@ class _Received:
         self._keep(reply, fold.is_whole or ended)
 
 
-class ReceivedStream(_Received):
+class ReplyStream(_ReplyStream):
     """A stream for a `for` loop."""
 
-    def __init__(self, stream: Iterable[Any], keep: Keep, plan: Plan | None = None) -> None:
+    def __init__(self, stream: Iterable[Any], keep: RecordReply, plan: Plan | None = None) -> None:
         super().__init__(keep, plan)
         self._stream = stream
         self._chunks = self._pass_through()
@@ -107,10 +107,12 @@ class ReceivedStream(_Received):
             close()
 
 
-class AsyncReceivedStream(_Received):
+class AsyncReplyStream(_ReplyStream):
     """A stream for an `async for` loop."""
 
-    def __init__(self, stream: AsyncIterable[Any], keep: Keep, plan: Plan | None = None) -> None:
+    def __init__(
+        self, stream: AsyncIterable[Any], keep: RecordReply, plan: Plan | None = None
+    ) -> None:
         super().__init__(keep, plan)
         self._stream = stream
         self._chunks = self._pass_through()

@@ -30,7 +30,7 @@ FORMATS: Mapping[str, wire.Format] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Drawing:
+class RequestBuilder:
     """Everything about a request but the conversation."""
 
     model: str | None
@@ -81,10 +81,10 @@ class Drawing:
         )
         if not self.cache_marks:
             return body
-        return to_anthropic.cache_marks(body, _frontier(messages, plan))
+        return to_anthropic.cache_marks(body, _find_cache_boundary(messages, plan))
 
 
-def _frontier(messages: Sequence[Mapping[str, Any]], plan: Plan) -> int | None:
+def _find_cache_boundary(messages: Sequence[Mapping[str, Any]], plan: Plan) -> int | None:
     """The message of an Anthropic body up to which the last edit fixed what is sent."""
     if not plan.edition:
         return None

@@ -24,14 +24,14 @@ from brim.fitting.profile import Target
 from brim.fitting.request import Request
 from brim.session import validation
 from brim.session.composer import Composer
-from brim.session.ledger import Entry, Ledger, RequestLog, check_category
-from brim.session.received import received
+from brim.session.ledger import Ledger, LoggedRequest, RequestLog, check_category
+from brim.session.received import receive_response
 from brim.session.request_builder import FORMATS
 from brim.session.short_view import ShortView
-from brim.session.snapshots import Compaction, Prompt
-from brim.session.summaries import LARGEST, answer_of
-from brim.session.system_prompt import LARGEST_BACKGROUND, Fact
-from brim.session.transcript import EMPTY, Said
+from brim.session.snapshots import Compaction, SystemPrompt
+from brim.session.summaries import MAX_SUMMARY_CHARS, call_summarizer
+from brim.session.system_prompt import MAX_MEMORY_CHARS, Fact
+from brim.session.transcript import EMPTY_REPLY, Transcript
 from brim.wire import checked_tools, openai_chat
 from brim.wire.notes import entry_mark
 from brim.wire.reply import Reply
@@ -55,16 +55,16 @@ OUTPUT_SHARE: Final = 0.2
 RECALL_SHARE: Final = 0.5
 COMPACT_SHARE: Final = 0.5
 """What is left of a conversation by an edit that was asked for."""
-SMALL_WINDOW: Final = 4_096
+ASSUMED_WINDOW: Final = 4_096
 """What is reckoned with where no window is known yet."""
-OWN_FIELDS: Final = frozenset(("model", "messages", "input", "instructions", "system", "tools"))
+SESSION_FIELDS: Final = frozenset(("model", "messages", "input", "instructions", "system", "tools"))
 """What a session says itself in a request; as an option it would be sent without being counted."""
-VERSION: Final = 1
+SAVED_VERSION: Final = 1
 """Of what `to_dict` writes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class PendingRequest:
     """The request that a reply is waited for."""
 
     plan: Plan
@@ -97,8 +97,8 @@ class Session:
         warn_at_dollars: Decimal | float | None = None,
         warn_at_tokens: int | None = None,
         cap_at_dollars: Decimal | float | None = None,
-        memory_chars: int = LARGEST_BACKGROUND,
-        summary_chars: int = LARGEST,
+        memory_chars: int = MAX_MEMORY_CHARS,
+        summary_chars: int = MAX_SUMMARY_CHARS,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """All that is not said is found out: the window from the catalog or the server.
@@ -140,8 +140,8 @@ class Session:
         """The project's file tree."""
         self.goal: str | None = None
         """What the model works towards by itself; None outside of goal mode."""
-        self._said = Said()
-        self._sent: Sent | None = None
+        self._said = Transcript()
+        self._sent: PendingRequest | None = None
         self._resets = 0
 
     # What was said
@@ -161,7 +161,7 @@ class Session:
     @property
     def open_calls(self) -> list[str]:
         """The ids of the calls that wait for a result."""
-        return validation.open_calls(self._composer.turns)
+        return validation.find_open_calls(self._composer.turns)
 
     def user(self, content: str | Sequence[Mapping[str, Any]], **marks: Any) -> None:
         """The user's words, after what commands have printed since the last turn.
@@ -192,8 +192,8 @@ class Session:
         """Take in one turn, as a copy. A first system turn becomes the system prompt."""
         index = len(self._said)
         view = openai_chat.read(message, index)
-        validation.check(message, index, validation.open_calls(self._composer.turns))
-        if index == 0 and not self.system and validation.is_prompt(message, view):
+        validation.check_turn(message, index, validation.find_open_calls(self._composer.turns))
+        if index == 0 and not self.system and validation.is_system_prompt(message, view):
             self.system = "\n\n".join(view.words)
             self._system_role = str(message["role"])
             return
@@ -241,7 +241,7 @@ class Session:
         try:
             return self.budget.limit
         except BudgetError:
-            return SMALL_WINDOW
+            return ASSUMED_WINDOW
 
     @property
     def waiting(self) -> str:
@@ -357,7 +357,7 @@ class Session:
     def _answered(self, job: Job) -> object:
         """What can be answered without a connection: a summary, but no server's count."""
         if isinstance(job, SummaryJob) and self._summarize is not None:
-            return answer_of(self._summarize, job)
+            return call_summarizer(self._summarize, job)
         return None
 
     def planning(
@@ -372,7 +372,7 @@ class Session:
     ) -> Planning[Request]:
         """Make the request, and yield what has to be asked of others on the way."""
         check_category(category)
-        if own := OWN_FIELDS.intersection(options or ()):
+        if own := SESSION_FIELDS.intersection(options or ()):
             raise InputError(f"{', '.join(sorted(own))}: the session's own, and no options")
         composer = self._composer
         draw = partial(
@@ -393,7 +393,7 @@ class Session:
         body = drawing.body(turns, plan)
         if self.ledger.is_capped:
             self._check_cap(plan, drawing.reply_in(body) or plan.budget.reply)
-        self._sent = Sent(plan, self.target, category, is_short)
+        self._sent = PendingRequest(plan, self.target, category, is_short)
         self._log(self._sent)
         return Request(body, plan, drawing.messages_key)
 
@@ -439,7 +439,7 @@ class Session:
         writer = summarize or self._summarize
 
         def answered(job: Job) -> object:
-            return answer_of(writer, job) if writer and isinstance(job, SummaryJob) else None
+            return call_summarizer(writer, job) if writer and isinstance(job, SummaryJob) else None
 
         making = self._composer.compacting(
             compaction or self.compaction(sums_up=writer is not None)
@@ -463,19 +463,19 @@ class Session:
         price = self.target.price_for(plan.size)
         self.ledger.check(self.target.name, tokens=plan.size, reply=reply, price=price)
 
-    def _prompt(self, system: str | None = None) -> Prompt:
+    def _prompt(self, system: str | None = None) -> SystemPrompt:
         base = self.system if system is None else system
         if not isinstance(base, str):
             raise InputError(f"a system prompt is text, not {type(base).__name__}")
-        return Prompt(
+        return SystemPrompt(
             base, self._system_role, self.memory, self.memory_chars, self.project, self.goal
         )
 
-    def _log(self, sent: Sent) -> None:
+    def _log(self, sent: PendingRequest) -> None:
         plan, now = sent.plan, self._clock()
         dropped = plan.length - len(plan.kept)
         sizes = plan.before, plan.size, plan.limit
-        self.log.add(Entry(now, sent.target.name, sent.category, *sizes, plan.cut, dropped))
+        self.log.add(LoggedRequest(now, sent.target.name, sent.category, *sizes, plan.cut, dropped))
 
     def system_text(self) -> str:
         """The whole system text of the next request, with its blocks."""
@@ -520,9 +520,9 @@ class Session:
             if then is not None:
                 then(reply)
 
-        return received(response, keep, None if sent is None else sent.plan)
+        return receive_response(response, keep, None if sent is None else sent.plan)
 
-    def _take(self, reply: Reply, sent: Sent | None, *, whole: bool) -> None:
+    def _take(self, reply: Reply, sent: PendingRequest | None, *, whole: bool) -> None:
         """Keep the turn, learn what its prompt really took, and book what it cost."""
         try:
             self._keep(reply, whole=whole)
@@ -538,11 +538,11 @@ class Session:
         if not whole and message.get("tool_calls"):
             del message["tool_calls"]  # of a call that broke off nobody knows what it asks for
         for call in message.get("tool_calls") or ():
-            validation.make_readable(call)
+            validation.repair_arguments(call)
         if message.get("content") or message.get("tool_calls"):
             self.append(message)
         else:
-            self._said.append({**message, EMPTY: True})
+            self._said.append({**message, EMPTY_REPLY: True})
 
     def book(self, reply: Reply, model: str, category: str, *, counted: int) -> None:
         """Put a call on the bill; `counted` is what its prompt was taken for before it was sent."""
@@ -620,7 +620,7 @@ class Session:
         if composer.policy.name not in POLICIES:
             raise InputError("a session with passes of its own cannot be written down")
         return {
-            "version": VERSION,
+            "version": SAVED_VERSION,
             "settings": {
                 "model": target.model,
                 "window": target.window,
@@ -662,13 +662,15 @@ class Session:
 
     @classmethod
     def _restored(cls, data: Mapping[str, Any], settings: Mapping[str, Any]) -> Session:
-        if data["version"] != VERSION:
-            raise InputError(f"a saved session of version {data['version']}; known is {VERSION}")
+        if data["version"] != SAVED_VERSION:
+            raise InputError(
+                f"a saved session of version {data['version']}; known is {SAVED_VERSION}"
+            )
         session = cls(**{**data["settings"], **settings})
         session._system_role = data["system_role"]
         session.memory = [Fact(*fact) for fact in data["memory"]]
         session.project, session.goal = data["project"], data["goal"]
-        said = session._said = Said.from_dict(data)
+        said = session._said = Transcript.from_dict(data)
         sent = [said.turns[place] for place in said.places]
         session._composer.restore(data["composer"], sent)
         ledger = session.ledger

@@ -11,7 +11,7 @@ from unicodedata import combining
 from brim.errors import InputError
 
 Turn: TypeAlias = Mapping[str, Any]
-_DEEPEST: Final = 12
+_MAX_DEPTH: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class ShortView:
 
     def of(self, turns: Sequence[Turn]) -> list[Turn]:
         """The last turns, back to the call of any result among them and to the last user."""
-        start = _call_of_first(turns, max(0, len(turns) - self.keep_turns))
+        start = _find_step_start(turns, max(0, len(turns) - self.keep_turns))
         users = [index for index, turn in enumerate(turns) if turn.get("role") == "user"]
         kept = list(range(start, len(turns)))
         if users and users[-1] < start:
@@ -41,16 +41,19 @@ class ShortView:
         most = self.max_turn_chars
         changed: dict[str, Any] = {}
         content = turn.get("content")
-        if turn.get("role") in ("tool", "assistant") and (short := _end(content, most)) != content:
+        if (
+            turn.get("role") in ("tool", "assistant")
+            and (short := _keep_end(content, most)) != content
+        ):
             changed["content"] = short
-        if _is_longer(turn.get("_output"), most):
-            changed["_output"] = _end(turn["_output"], most)
+        if _is_longer_than(turn.get("_output"), most):
+            changed["_output"] = _keep_end(turn["_output"], most)
         if calls := turn.get("tool_calls"):
-            changed["tool_calls"] = [_short_call(call, most) for call in calls]
+            changed["tool_calls"] = [_shorten_call(call, most) for call in calls]
         return {**turn, **changed} if changed else turn
 
 
-def _call_of_first(turns: Sequence[Turn], start: int) -> int:
+def _find_step_start(turns: Sequence[Turn], start: int) -> int:
     """Where the step begins whose results stand first from here on; system turns may be between."""
     first = start
     while first < len(turns) and turns[first].get("role") in ("system", "developer"):
@@ -62,11 +65,11 @@ def _call_of_first(turns: Sequence[Turn], start: int) -> int:
     return start
 
 
-def _is_longer(text: object, most: int) -> bool:
+def _is_longer_than(text: object, most: int) -> bool:
     return isinstance(text, str) and len(text) > most
 
 
-def _end(content: Any, most: int) -> Any:
+def _keep_end(content: Any, most: int) -> Any:
     """The last characters of a text, or of the texts among parts; other parts stay."""
     if isinstance(content, str):
         text = content[-most:] if most > 0 else ""
@@ -80,14 +83,14 @@ def _end(content: Any, most: int) -> Any:
         match part:
             case {"type": "text", "text": str(text)}:
                 if most > 0:
-                    parts.append({**part, "text": _end(text, most)})
+                    parts.append({**part, "text": _keep_end(text, most)})
                 most -= len(text)
             case _:
                 parts.append(part)
     return parts[::-1]
 
 
-def _short_call(call: Mapping[str, Any], most: int) -> Mapping[str, Any]:
+def _shorten_call(call: Mapping[str, Any], most: int) -> Mapping[str, Any]:
     function = call.get("function")
     if not isinstance(function, Mapping):
         return call
@@ -95,13 +98,13 @@ def _short_call(call: Mapping[str, Any], most: int) -> Mapping[str, Any]:
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     if len(text) <= most:
         return call
-    short = _short_json(text, most)
+    short = _shorten_json(text, most)
     if not isinstance(arguments, str):
         short = json.loads(short)
     return {**call, "function": {**function, "arguments": short}}
 
 
-def _short_json(text: str, most: int) -> str:
+def _shorten_json(text: str, most: int) -> str:
     """Arguments with their long texts cut, so that they stay JSON."""
     try:
         value = json.loads(text)
@@ -110,19 +113,19 @@ def _short_json(text: str, most: int) -> str:
     share = most
     while share:
         share //= 2
-        short = json.dumps(_cut(value, share), ensure_ascii=False)
+        short = json.dumps(_shorten_value(value, share), ensure_ascii=False)
         if len(short) <= most:
             return short
     return "{}"
 
 
-def _cut(value: Any, most: int, depth: int = 0) -> Any:
+def _shorten_value(value: Any, most: int, depth: int = 0) -> Any:
     if isinstance(value, str):
         return value if len(value) <= most else value[:most] + "…"
-    if depth > _DEEPEST:
+    if depth > _MAX_DEPTH:
         return None
     if isinstance(value, list):
-        return [_cut(item, most, depth + 1) for item in value[: max(1, most // 8)]]
+        return [_shorten_value(item, most, depth + 1) for item in value[: max(1, most // 8)]]
     if isinstance(value, dict):
-        return {key: _cut(item, most, depth + 1) for key, item in value.items()}
+        return {key: _shorten_value(item, most, depth + 1) for key, item in value.items()}
     return value

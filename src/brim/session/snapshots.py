@@ -8,26 +8,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from brim.fitting.calibration import Calibration
 from brim.fitting.flow import Reported
-from brim.session.system_prompt import LARGEST_BACKGROUND, Fact
+from brim.session.system_prompt import MAX_MEMORY_CHARS, Fact
 
 if TYPE_CHECKING:
     from brim.fitting.plan import Plan
 
 
 @dataclass(slots=True)
-class Prompt:
+class SystemPrompt:
     """What the system text is made of."""
 
     base: str = ""
     role: str = "system"
     memory: list[Fact] | None = None
-    memory_chars: int = LARGEST_BACKGROUND
+    memory_chars: int = MAX_MEMORY_CHARS
     project: str | None = None
     goal: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class PlannerSnapshot:
     """Where a conversation stood: enough for a planner to go on as the one before would have."""
 
     model: str | None
@@ -51,7 +51,7 @@ class Past:
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Past:
+    def from_dict(cls, data: Mapping[str, Any]) -> PlannerSnapshot:
         edit, reported = data["edit"], data["reported"]
         return cls(
             data["model"],
@@ -63,7 +63,7 @@ class Past:
         )
 
 
-class Edit(NamedTuple):
+class ManualTrim(NamedTuple):
     """An edit that was asked for, such that it can be made again."""
 
     length: int
@@ -75,12 +75,12 @@ class Edit(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CompactionUndo:
     """What an edit that somebody asks for changes: enough to take it back."""
 
     length: int
     """How many turns there were."""
-    compacted: Edit | None
+    compacted: ManualTrim | None
     summary: str | None
     covered: tuple[int, ...]
 

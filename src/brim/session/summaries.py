@@ -19,7 +19,7 @@ from brim.fitting.clip import clip, cut_to
 if TYPE_CHECKING:
     from brim.fitting.flow import SummaryJob
 
-LARGEST: Final = 2_000
+MAX_SUMMARY_CHARS: Final = 2_000
 """Characters of a summary; a longer one is made shorter."""
 CHARS_PER_TOKEN: Final = 3
 """A summary is plain prose; this is on the dense side of it."""
@@ -28,7 +28,7 @@ Turn: TypeAlias = Mapping[str, Any]
 Summarizer: TypeAlias = "Callable[[str | None, Sequence[Turn] | None], object]"
 """(the summary so far, the turns that leave) → a text. No turns: make the summary shorter."""
 
-INSTRUCTIONS: Final = (
+SUMMARY_INSTRUCTIONS: Final = (
     "You keep the notes of a conversation whose older part is about to be forgotten. Write down "
     "what is needed to go on with it: the user's own words where they ask, correct or decide "
     "something; the goal; what is still open; decisions and why; files that were read or "
@@ -38,11 +38,11 @@ INSTRUCTIONS: Final = (
 )
 
 
-PATIENCE: Final = 120.0
+SUMMARY_TIMEOUT: Final = 120.0
 """Seconds that a summary is waited for."""
 
 
-async def awaited_answer_of(summarize: Summarizer, job: SummaryJob) -> object:
+async def call_summarizer_async(summarize: Summarizer, job: SummaryJob) -> object:
     """What a summarizer answers, which may be a coroutine; one that hangs keeps nobody waiting."""
     import asyncio
 
@@ -72,7 +72,7 @@ async def awaited_answer_of(summarize: Summarizer, job: SummaryJob) -> object:
     return await answer if isawaitable(answer) else answer
 
 
-def answer_of(summarize: Summarizer, job: SummaryJob) -> object:
+def call_summarizer(summarize: Summarizer, job: SummaryJob) -> object:
     """What a summarizer answers in time; one that fails, hangs or needs awaiting says nothing."""
     answers: list[object] = []
 
@@ -82,7 +82,7 @@ def answer_of(summarize: Summarizer, job: SummaryJob) -> object:
 
     asking = Thread(target=ask, daemon=True, name="brim-summary")
     asking.start()
-    asking.join(PATIENCE)
+    asking.join(SUMMARY_TIMEOUT)
     answer = answers[0] if answers else None
     if isawaitable(answer):
         if iscoroutine(answer):
@@ -91,34 +91,34 @@ def answer_of(summarize: Summarizer, job: SummaryJob) -> object:
     return answer
 
 
-def room_for(limit: int, largest: int = LARGEST) -> int:
+def compute_summary_room(limit: int, largest: int = MAX_SUMMARY_CHARS) -> int:
     """Tokens to keep free for a summary: never more than an eighth of what may be sent."""
     return min(largest // CHARS_PER_TOKEN, limit // 8)
 
 
-def is_summary(answer: object, replaced: int, count: Callable[[str], int]) -> bool:
+def is_usable_summary(answer: object, replaced: int, count: Callable[[str], int]) -> bool:
     """Whether an answer can stand for what it replaces: a text, and smaller."""
     return isinstance(answer, str) and bool(answer.strip()) and count(answer) <= replaced
 
 
-def cut_to_room(text: str, room: int, count: Callable[[str], int]) -> str:
+def truncate_to_tokens(text: str, room: int, count: Callable[[str], int]) -> str:
     """The beginning of a text in at most `room` tokens."""
     while text and (tokens := count(text)) > room:
         text = cut_to(text, min(len(text) - 1, int(len(text) * room / tokens)))
     return text
 
 
-def question(
+def build_summary_messages(
     previous: str | None,
     evicted: Sequence[Turn] | None,
     *,
     room: int,
     count: Callable[[str], int],
-    largest: int = LARGEST,
+    largest: int = MAX_SUMMARY_CHARS,
     focus: str | None = None,
 ) -> list[dict[str, str]]:
     """The messages that ask a model for a summary; what is too long for it is cut first."""
-    instructions = INSTRUCTIONS.format(largest=largest)
+    instructions = SUMMARY_INSTRUCTIONS.format(largest=largest)
     if focus:
         instructions += f" Above all keep what concerns: {focus}"
     parts = []
@@ -127,7 +127,7 @@ def question(
     if evicted is None:
         parts.append("Make these notes shorter. Keep the names, numbers and open points.")
     else:
-        said = transcript(evicted)
+        said = format_transcript(evicted)
         size = count(said)
         left = max(64, room - count(instructions) - sum(map(count, parts)) - 64)
         parts.append(f"What was said since:\n{clip(said, size, left, count)}")
@@ -138,12 +138,12 @@ def question(
     ]
 
 
-def transcript(turns: Sequence[Turn]) -> str:
+def format_transcript(turns: Sequence[Turn]) -> str:
     """Turns as text, one after the other."""
-    return "\n\n".join(_spoken(turn) for turn in turns)
+    return "\n\n".join(_format_turn(turn) for turn in turns)
 
 
-def _spoken(turn: Turn) -> str:
+def _format_turn(turn: Turn) -> str:
     lines = [f"{turn.get('role')}:"]
     if output := turn.get("_output"):
         lines.append(f"[exec output]\n{output}")
@@ -151,14 +151,16 @@ def _spoken(turn: Turn) -> str:
     if isinstance(content, str):
         lines.append(content)
     elif content is not None:
-        lines.append(" ".join(map(_part_text, content)))
+        lines.append(" ".join(map(_format_part, content)))
     for call in turn.get("tool_calls") or ():
         function = call.get("function") or {}
-        lines.append(f"[tool: {function.get('name')}] {_text(function.get('arguments', ''))}")
+        lines.append(
+            f"[tool: {function.get('name')}] {_format_arguments(function.get('arguments', ''))}"
+        )
     return "\n".join(lines)
 
 
-def _part_text(part: Any) -> str:
+def _format_part(part: Any) -> str:
     if isinstance(part, str):
         return part
     if isinstance(part, Mapping):
@@ -166,5 +168,5 @@ def _part_text(part: Any) -> str:
     return ""
 
 
-def _text(value: object) -> str:
+def _format_arguments(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

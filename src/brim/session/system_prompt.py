@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 
 from brim.fitting.clip import cut_to
 
-BACKGROUND: Final = "[background]"
-PROJECT: Final = "[project]"
-SUMMARY: Final = "[earlier conversation summary]"
-GAP: Final = "\n\n"
-LARGEST_BACKGROUND: Final = 2_000
+BACKGROUND_HEADING: Final = "[background]"
+PROJECT_HEADING: Final = "[project]"
+SUMMARY_HEADING: Final = "[earlier conversation summary]"
+BLOCK_SEPARATOR: Final = "\n\n"
+MAX_MEMORY_CHARS: Final = 2_000
 """Characters of facts that go into a request."""
 
 
@@ -23,44 +23,44 @@ class Fact(NamedTuple):
     text: str
 
 
-def system_text(
+def build_system_text(
     base: str | None = None,
     *,
     memory: Sequence[Fact] = (),
     project: str | None = None,
     summary: str | None = None,
     goal: str | None = None,
-    largest_background: int = LARGEST_BACKGROUND,
+    largest_background: int = MAX_MEMORY_CHARS,
 ) -> str:
     """Base prompt, facts, project and summary, a blank line between, no heading over nothing.
 
     With a goal only the base prompt stays, and the goal's instructions come last.
     """
     if goal:
-        blocks = [base, goal_text(goal)]
+        blocks = [base, build_goal_instructions(goal)]
     else:
         blocks = [
             base,
-            _headed(BACKGROUND, background(memory, largest_background)),
-            _headed(PROJECT, project),
-            _headed(SUMMARY, summary),
+            _format_block(BACKGROUND_HEADING, format_facts(memory, largest_background)),
+            _format_block(PROJECT_HEADING, project),
+            _format_block(SUMMARY_HEADING, summary),
         ]
-    return GAP.join(block for block in blocks if block)
+    return BLOCK_SEPARATOR.join(block for block in blocks if block)
 
 
-def background(memory: Sequence[Fact], largest: int = LARGEST_BACKGROUND) -> str:
+def format_facts(memory: Sequence[Fact], largest: int = MAX_MEMORY_CHARS) -> str:
     """A line for each fact, as many whole ones as there is room for; the first in any case."""
-    lines = [_line(fact) for fact in memory]
+    lines = [_format_fact(fact) for fact in memory]
     ends = accumulate(len(line) + 1 for line in lines)
     whole = sum(1 for end in ends if end - 1 <= largest)
     return "\n".join(lines[:whole]) or cut_to("\n".join(lines), largest)
 
 
-def _line(fact: Fact) -> str:
+def _format_fact(fact: Fact) -> str:
     return f"- ({fact.kind}) {' '.join(fact.text.split())}"
 
 
-def goal_text(goal: str) -> str:
+def build_goal_instructions(goal: str) -> str:
     """What a model is told that works towards a goal by itself."""
     return (
         "You work towards a goal by yourself, step by step, until it is reached.\n"
@@ -72,5 +72,5 @@ def goal_text(goal: str) -> str:
     )
 
 
-def _headed(heading: str, text: str | None) -> str:
+def _format_block(heading: str, text: str | None) -> str:
     return f"{heading}\n{text}" if text else ""

@@ -8,13 +8,13 @@ from typing import Any, Final
 from brim.errors import InputError
 from brim.fitting.prefix_cache import copied
 
-EMPTY: Final = "_empty"
+EMPTY_REPLY: Final = "_empty"
 """Marks a reply without a word, which is not sent again."""
 
 Turn = dict[str, Any]
 
 
-class Said:
+class Transcript:
     """What was said, in the order in which it was."""
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Said:
         return len(self.turns)
 
     def append(self, turn: Turn) -> None:
-        if not turn.get(EMPTY):
+        if not turn.get(EMPTY_REPLY):
             self.places.append(len(self.turns))
         self.turns.append(turn)
 
@@ -64,7 +64,7 @@ class Said:
         return {"turns": copied(self.turns), "waiting": list(self.waiting)}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Said:
+    def from_dict(cls, data: Mapping[str, Any]) -> Transcript:
         said = cls()
         for turn in copied(data["turns"]):
             said.append(turn)

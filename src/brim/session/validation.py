@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 
 
-def check(message: Mapping[str, Any], index: int, pending: Sequence[str]) -> None:
+def check_turn(message: Mapping[str, Any], index: int, pending: Sequence[str]) -> None:
     """Raise for a turn that breaks a rule; `pending` are the calls that wait for a result."""
     role, content = message["role"], message.get("content")
     if role not in ROLES:
@@ -39,7 +39,7 @@ def _check_result(message: Mapping[str, Any], index: int, pending: Sequence[str]
         raise MessageError(index, f"no open call has the id {call!r}")
 
 
-def open_calls(turns: Sequence[Mapping[str, Any]]) -> list[str]:
+def find_open_calls(turns: Sequence[Mapping[str, Any]]) -> list[str]:
     """The ids of the calls of the last step that wait for their results."""
     answered: list[str] = []
     for turn in reversed(turns):
@@ -54,7 +54,7 @@ def open_calls(turns: Sequence[Mapping[str, Any]]) -> list[str]:
     return []
 
 
-def make_readable(call: dict[str, Any]) -> None:
+def repair_arguments(call: dict[str, Any]) -> None:
     """Let arguments that broke off be JSON: servers refuse every request that holds others."""
     function = call.get("function")
     text = function.get("arguments") if isinstance(function, dict) else None
@@ -62,7 +62,7 @@ def make_readable(call: dict[str, Any]) -> None:
         function["arguments"] = json.dumps(arguments_of(text), ensure_ascii=False)
 
 
-def is_prompt(message: Mapping[str, Any], view: Message) -> bool:
+def is_system_prompt(message: Mapping[str, Any], view: Message) -> bool:
     """Whether a turn is a system text and nothing else."""
     fields = {key for key in message if not key.startswith("_")}
     is_text = fields == {"role", "content"} and isinstance(message["content"], str)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final, Literal
 
-from brim.session.ledger import money
+from brim.session.ledger import format_dollars
 
 Kind = Literal["complete", "blocked", "open"]
 Ending = Literal["complete", "blocked", "steps", "tokens", "money", "interrupted", "failed"]
@@ -179,4 +179,4 @@ _ENDINGS: Final[dict[Ending, str]] = {
 
 def _dollars(amount: Decimal) -> str:
     """Cents, and more places only where there is not one cent."""
-    return money(amount) if 0 < amount < Decimal("0.01") else money(amount, 2)
+    return format_dollars(amount) if 0 < amount < Decimal("0.01") else format_dollars(amount, 2)

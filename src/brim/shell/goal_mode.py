@@ -13,7 +13,7 @@ from brim.shell.routing import Route
 from brim.shell.tool_calls import answer_calls
 
 if TYPE_CHECKING:
-    from brim.session.ledger import Slot
+    from brim.session.ledger import SpendingTotal
     from brim.shell.state import Shell
     from brim.wire.reply import Reply
 
@@ -73,7 +73,7 @@ def _act(shell: Shell, reply: Reply) -> bool:
     return len(shell.session.outputs) > waiting
 
 
-def _used(before: Slot, after: Slot) -> Step:
+def _used(before: SpendingTotal, after: SpendingTotal) -> Step:
     """What a step took; calls without a price may have come before it, and may be part of it."""
     cost = after.cost - before.cost
     return Step(after.tokens - before.tokens, None if after.unknown and not cost else cost)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from brim.config import Config, ModelConfig
 from brim.fitting.profile import Target
 from brim.providers.from_config import LOCAL, Chosen, chosen, client_for, server_name
-from brim.session.session import SMALL_WINDOW, Session
+from brim.session.session import ASSUMED_WINDOW, Session
 
 if TYPE_CHECKING:
     from brim.providers.client import Client
@@ -77,7 +77,7 @@ class Models:
 
     def prepare(self, session: Session, name: str) -> None:
         """Let a session know what the server says of its model, the window above all."""
-        tokens = self.config.context.token_budget or SMALL_WINDOW
+        tokens = self.config.context.token_budget or ASSUMED_WINDOW
         session.target = replace(session.target, guess=tokens)
         self.client(name).prepare(session)
         self._known[name] = session.target

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from brim.session.session import Session
-from brim.session.summaries import question
+from brim.session.summaries import build_summary_messages
 
 if TYPE_CHECKING:
     from brim.providers.client import Client
@@ -29,7 +29,7 @@ def summarizer(shell: Shell, name: str, focus: str | None = None) -> Summarizer:
     def summarize(previous: str | None, evicted: Sequence[Turn] | None) -> str:
         client, scratch = _scratch(shell, name)
         room, count = scratch.budget.limit, scratch.count
-        instructions, words = question(
+        instructions, words = build_summary_messages(
             previous, evicted, room=room, count=count, largest=largest, focus=focus
         )
         scratch.system = instructions["content"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import InputError, StoreError
 from brim.providers.from_config import settings_for
-from brim.session.ledger import DayCap
+from brim.session.ledger import DailyCap
 from brim.session.session import Session
 from brim.shell.approval.secrets import Masker
 from brim.shell.context_blocks import connect_configured, read_tree
@@ -25,7 +25,7 @@ from brim.storage import Database, Facts, Log, Spending, state_folder
 
 if TYPE_CHECKING:
     from brim.config import Loaded
-    from brim.session.ledger import Slot
+    from brim.session.ledger import SpendingTotal
     from brim.shell.render.screen import Screen
 
 PLAIN: Final = {"TERM": "dumb", "NO_COLOR": "1"}
@@ -175,7 +175,7 @@ def _attach(shell: Shell) -> None:
     session, spending = shell.session, shell.spending
     project = str(shell.project or shell.home)
 
-    def book(model: str, category: str, call: Slot) -> None:
+    def book(model: str, category: str, call: SpendingTotal) -> None:
         name = shell.conversation.name
         try:
             spending.add(call, session=name, project=project, model=model, category=category)
@@ -184,7 +184,7 @@ def _attach(shell: Shell) -> None:
 
     session.ledger.on_call = book
     if (cap := shell.config.cost.cap_per_day_dollars) is not None:
-        session.ledger.day = DayCap(cap, lambda: spending.today().cost)
+        session.ledger.day = DailyCap(cap, lambda: spending.today().cost)
     session.fitting = shell.facts.choice(FITTING, True)
     session.goal = None  # a shell that was killed on the way to one does not go on by itself
     session.system = shell.base_prompt()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brim.errors import BrimError, BudgetError, InputError
-from brim.session.session import SMALL_WINDOW
+from brim.session.session import ASSUMED_WINDOW
 from brim.shell.approval.approve import Rules
 from brim.shell.approval.secrets import Masker
 from brim.shell.background import Background
@@ -129,7 +129,7 @@ class Shell:
 
     @property
     def limit(self) -> int:
-        return self.budget.limit if self.budget else SMALL_WINDOW
+        return self.budget.limit if self.budget else ASSUMED_WINDOW
 
     def learn_window(self) -> None:
         """Wait for what the server says of the window, where nobody has said it yet."""

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
 from brim.models.pricing import Usage
-from brim.session.ledger import Slot
+from brim.session.ledger import SpendingTotal
 
 if TYPE_CHECKING:
     from sqlite3 import Row
@@ -27,7 +27,7 @@ class Spent:
 
     on: tuple[str, ...]
     """The day, model and so on that it was spent on."""
-    slot: Slot
+    slot: SpendingTotal
 
 
 class Spending:
@@ -37,7 +37,9 @@ class Spending:
         self._database = database
         self._clock = clock
 
-    def add(self, call: Slot, *, session: str, project: str, model: str, category: str) -> None:
+    def add(
+        self, call: SpendingTotal, *, session: str, project: str, model: str, category: str
+    ) -> None:
         """Book one call."""
         now, usage = self._clock(), call.usage
         self._database.write(
@@ -49,10 +51,10 @@ class Spending:
             *(call.unknown, call.estimated),
         )
 
-    def today(self) -> Slot:
+    def today(self) -> SpendingTotal:
         """What was spent this day, all runs together."""
         rows = self._database.rows("SELECT * FROM spending WHERE day = ?", _day(self._clock()))
-        return sum(map(_slot, rows), Slot())
+        return sum(map(_slot, rows), SpendingTotal())
 
     def by(
         self, *keys: By, since: date | None = None, until: date | None = None
@@ -74,15 +76,15 @@ def _summed(rows: Iterable[Row], keys: Sequence[By]) -> Iterable[Spent]:
         return tuple(row[key] for key in keys)
 
     for found, group in groupby(sorted(rows, key=on), key=on):
-        yield Spent(found, sum(map(_slot, group), Slot()))
+        yield Spent(found, sum(map(_slot, group), SpendingTotal()))
 
 
-def _slot(row: Row) -> Slot:
+def _slot(row: Row) -> SpendingTotal:
     usage = Usage(
         input=row["input"], cached=row["cached"], written=row["written"], output=row["output"]
     )
     known = bool(row["unknown"]), bool(row["estimated"])
-    return Slot(1, usage, Decimal(row["cost"]), row["counted"], *known)
+    return SpendingTotal(1, usage, Decimal(row["cost"]), row["counted"], *known)
 
 
 def _day(now: float) -> str:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from brim.config import McpConfig
 from brim.errors import InputError
-from brim.session.summaries import transcript
+from brim.session.summaries import format_transcript
 from brim.shell.commands.registry import command, number
 from brim.shell.context_blocks import connect, disconnect, hide_tree, remember, show_tree
 from brim.shell.render.harmless import harmless
@@ -173,7 +173,7 @@ def export(shell: Shell, words: str) -> RenderableType:
     path = _path(shell, words)
     turns = list(shell.session.history)
     text = json.dumps(turns, indent=2, ensure_ascii=False) if path.suffix == ".json" else None
-    _write_new(path, f"{text or transcript(turns)}\n")
+    _write_new(path, f"{text or format_transcript(turns)}\n")
     return f"{len(turns)} turns are in {path}"
 
 

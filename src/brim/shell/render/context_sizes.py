@@ -12,7 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.messages import Message
-from brim.session.system_prompt import BACKGROUND, GAP, PROJECT, SUMMARY, goal_text
+from brim.session.system_prompt import (
+    BACKGROUND_HEADING,
+    BLOCK_SEPARATOR,
+    PROJECT_HEADING,
+    SUMMARY_HEADING,
+    build_goal_instructions,
+)
 
 if TYPE_CHECKING:
     from brim.fitting.plan import Plan
@@ -75,14 +81,14 @@ def system_blocks(session: Session, text: str) -> dict[str, str]:
     """The blocks of a session's system text by row, in their order; joined they are the text."""
     found: dict[str, str] = {}
     ends = {
-        "goal": goal_text(session.goal) if session.goal else "",
-        "summary": f"{SUMMARY}\n{session.summary}" if session.summary else "",
-        "project": f"{PROJECT}\n{session.project}" if session.project else "",
+        "goal": build_goal_instructions(session.goal) if session.goal else "",
+        "summary": f"{SUMMARY_HEADING}\n{session.summary}" if session.summary else "",
+        "project": f"{PROJECT_HEADING}\n{session.project}" if session.project else "",
     }
     for name, block in ends.items():
         if block and text.endswith(block):
             text, found[name] = _parted(text, len(text) - len(block))
-    facts = text.rfind(f"{BACKGROUND}\n") if session.memory and not session.goal else -1
+    facts = text.rfind(f"{BACKGROUND_HEADING}\n") if session.memory and not session.goal else -1
     if facts >= 0:
         text, found["background"] = _parted(text, facts)
     if text:
@@ -92,8 +98,8 @@ def system_blocks(session: Session, text: str) -> dict[str, str]:
 
 def _parted(text: str, place: int) -> tuple[str, str]:
     """A text in two; the blank line before the second belongs to it."""
-    if text[:place].endswith(GAP):
-        place -= len(GAP)
+    if text[:place].endswith(BLOCK_SEPARATOR):
+        place -= len(BLOCK_SEPARATOR)
     return text[:place], text[place:]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from brim.session.ledger import money
+from brim.session.ledger import format_dollars
 from brim.shell.render.harmless import harmless
 
 if TYPE_CHECKING:
@@ -284,7 +284,7 @@ def _share(share: float) -> str:
 def _places(parts: Iterable[Part]) -> int | None:
     """Places behind the point that the smallest price needs: all have as many, in one column."""
     least = min((part.price for part in parts if part.price), default=None)
-    return None if least is None else len(money(least).partition(".")[2])
+    return None if least is None else len(format_dollars(least).partition(".")[2])
 
 
 def _price(part: Part, none: str, places: int | None) -> str:
@@ -292,4 +292,4 @@ def _price(part: Part, none: str, places: int | None) -> str:
     if price is None:
         return none
     most = "<= " if none == "-" else "≤ "
-    return f"{most if part.name == 'reply' else ''}{money(price, places)}"
+    return f"{most if part.name == 'reply' else ''}{format_dollars(price, places)}"

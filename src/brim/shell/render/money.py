@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from brim.session.ledger import cells as slot_cells
-from brim.session.ledger import money
+from brim.session.ledger import format_dollars
+from brim.session.ledger import format_spending_cells as slot_cells
 from brim.shell.render.harmless import harmless
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.text import Text
 
-    from brim.session.ledger import Entry, Ledger, RequestLog
+    from brim.session.ledger import Ledger, LoggedRequest, RequestLog
 
 SHOWN: Final = 20
 """How many requests are listed, the newest last."""
@@ -98,7 +98,7 @@ def cost(ledger: Ledger) -> RenderableType:
 
     total, usage = ledger.total, ledger.usage
     calls = "no calls yet" if not total.calls else f"{total.calls:,} call{'s' * (total.calls > 1)}"
-    spent = total.spent() if total.calls else money(total.cost)
+    spent = total.spent() if total.calls else format_dollars(total.cost)
     lines = [
         Text.assemble((spent, "bold yellow" if total.unknown else "bold green"), f" · {calls}")
     ]
@@ -109,7 +109,9 @@ def cost(ledger: Ledger) -> RenderableType:
     if ledger.cap_at_dollars is not None:
         left = max(ledger.cap_at_dollars - total.cost, total.cost * 0)
         style = "red" if not left else "dim"
-        lines.append(Text(f"cap {money(ledger.cap_at_dollars)}, {money(left)} left", style))
+        lines.append(
+            Text(f"cap {format_dollars(ledger.cap_at_dollars)}, {format_dollars(left)} left", style)
+        )
     if ledger.uncovered:
         lines.append(Text(harmless(ledger.uncovered), "yellow"))
     if total.calls:
@@ -183,7 +185,9 @@ def usage(
     )
 
 
-def _entry_row(entry: Entry, local: Callable[[float], time.struct_time]) -> tuple[Cell, ...]:
+def _entry_row(
+    entry: LoggedRequest, local: Callable[[float], time.struct_time]
+) -> tuple[Cell, ...]:
     share = entry.utilisation
     color = "red" if share >= BRIMFUL else "yellow" if share >= FULL else "green"
     left_out = f"{entry.dropped:,}" if entry.dropped else "shortened" if entry.trimmed else ""

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from brim.errors import InputError
-from brim.session.ledger import money
+from brim.session.ledger import format_dollars
 from brim.shell.render.harmless import harmless
 
 if TYPE_CHECKING:
@@ -250,7 +250,7 @@ def _cost(values: Status) -> Parts:
         return []
     if values.at_least and not values.cost:
         return [(_PLAIN, "$?")]
-    return [(_PLAIN, ("≥ " if values.at_least else "") + money(values.cost))]
+    return [(_PLAIN, ("≥ " if values.at_least else "") + format_dollars(values.cost))]
 
 
 def _bar(values: Status) -> Parts:
