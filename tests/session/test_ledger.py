@@ -15,13 +15,15 @@ from brim.errors import BrimError, InputError, SpendingCapError
 from brim.models.pricing import Price, Usage, cost
 from brim.session.ledger import (
     CATEGORIES,
-    MAX_LOGGED_REQUESTS,
     Ledger,
+    compute_max_cost,
+    format_dollars,
+)
+from brim.session.request_log import (
+    MAX_LOGGED_REQUESTS,
     LoggedRequest,
     RequestLog,
     RequestStatistics,
-    compute_max_cost,
-    format_dollars,
 )
 
 CHEAP = Price(Decimal(2), Decimal(1), Decimal(10))
@@ -370,7 +372,7 @@ def test_the_log_keeps_a_hundred_and_counts_all() -> None:
     assert log.statistics() == RequestStatistics(150, 30, 0.5)
 
 
-def test_a_limit_of_nothing_has_a_defined_utilisation() -> None:
+def test_a_limit_of_nothing_has_a_defined_utilization() -> None:
     log = RequestLog()
     log.add(entry(limit=0))
     assert log.statistics() == RequestStatistics(1, 0, 0.0)

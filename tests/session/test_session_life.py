@@ -679,7 +679,7 @@ def test_a_hundred_and_fifty_requests_are_counted_and_a_hundred_kept() -> None:
     statistics = chat.log.statistics()
     assert statistics.requests == 150
     assert 0 < statistics.trimmed < 150
-    assert 0.5 < statistics.utilisation <= 1
+    assert 0.5 < statistics.utilization <= 1
     entries = chat.log.entries
     assert [entry.time for entry in entries] == [float(n) for n in range(50, 150)]
     assert {(entry.model, entry.category, entry.limit) for entry in entries} == {

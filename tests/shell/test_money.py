@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console, RenderableType
 
 from brim.models.pricing import Price, Usage
-from brim.session.ledger import Ledger, LoggedRequest, RequestLog
+from brim.session.ledger import Ledger
+from brim.session.request_log import LoggedRequest, RequestLog
 from brim.shell.render.money import cost, cost_detail, usage
 
 PRICE = Price(input=Decimal(1), output=Decimal(2))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from brim.fitting.request import Request
     from brim.providers.endpoint import Format
     from brim.providers.server_info import Kind, Window
-    from brim.session.received import AsyncReplyStream
+    from brim.session.reply_stream import AsyncReplyStream
     from brim.session.request_builder import FormatName
     from brim.session.session import Session
     from brim.session.short_view import ShortView

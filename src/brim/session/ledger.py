@@ -1,4 +1,4 @@
-"""What a session has used and what that cost, and a log of what it sent.
+"""Usage and cost of a session.
 
 Money is exact and never guessed: what has no price adds nothing to a sum and marks it, so that a
 total with unknown parts is shown as *at least*. There is no clock here; times are passed in.
@@ -6,7 +6,6 @@ total with unknown parts is shown as *at least*. There is no clock here; times a
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from decimal import Decimal, InvalidOperation
@@ -18,8 +17,6 @@ from brim.models.pricing import Price, Usage
 from brim.models.pricing import cost as cost_of
 
 CATEGORIES: Final = ("main", "summary", "goal", "route")
-MAX_LOGGED_REQUESTS: Final = 100
-"""How many requests the log holds."""
 ESTIMATE_TOLERANCE: Final = Decimal("0.1")
 """A count that is off by more than this share is shown beside what was reported."""
 
@@ -326,81 +323,3 @@ def format_spending_cells(model: str, category: str, slot: SpendingTotal) -> tup
 
 def _pad_cell(cell: str, width: int, column: int) -> str:
     return cell.ljust(width) if column < 2 else cell.rjust(width)
-
-
-@dataclass(frozen=True, slots=True)
-class LoggedRequest:
-    """One request as it went out."""
-
-    time: float
-    """Seconds since 1970, as the caller's clock says."""
-    model: str
-    category: str
-    before: int
-    """Tokens of everything that could have been sent."""
-    after: int
-    """Tokens that were."""
-    limit: int
-    trimmed: bool
-    dropped: int
-    """How many messages were left out."""
-
-    @property
-    def utilisation(self) -> float:
-        """The share of the limit that was used; 0 where there is no room at all."""
-        return self.after / self.limit if self.limit > 0 else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class RequestStatistics:
-    """Of all requests since the start, also those that the log no longer holds."""
-
-    requests: int = 0
-    trimmed: int = 0
-    utilisation: float = 0.0
-    """The mean share of the limit that was used."""
-
-
-class RequestLog:
-    """The last requests, and the statistics of all."""
-
-    def __init__(self) -> None:
-        self._entries: deque[LoggedRequest] = deque(maxlen=MAX_LOGGED_REQUESTS)
-        self._requests = 0
-        self._trimmed = 0
-        self._utilisation = 0.0
-
-    @property
-    def entries(self) -> tuple[LoggedRequest, ...]:
-        """Oldest first, at most `KEPT`."""
-        return tuple(self._entries)
-
-    def add(self, entry: LoggedRequest) -> None:
-        self._entries.append(entry)
-        self._requests += 1
-        self._trimmed += entry.trimmed
-        self._utilisation += entry.utilisation
-
-    def statistics(self) -> RequestStatistics:
-        mean = self._utilisation / self._requests if self._requests else 0.0
-        return RequestStatistics(self._requests, self._trimmed, mean)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "requests": self._requests,
-            "trimmed": self._trimmed,
-            "utilisation": self._utilisation,
-            "entries": [asdict(entry) for entry in self._entries],
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> RequestLog:
-        log = cls()
-        try:
-            log._entries.extend(LoggedRequest(**entry) for entry in data["entries"])
-            log._requests = int(data["requests"])
-            log._trimmed = int(data["trimmed"])
-            log._utilisation = float(data["utilisation"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"the saved log of requests cannot be read: {error!r}") from None
-        return log

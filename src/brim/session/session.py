@@ -24,9 +24,10 @@ from brim.fitting.profile import Target
 from brim.fitting.request import Request
 from brim.session import validation
 from brim.session.composer import Composer
-from brim.session.ledger import Ledger, LoggedRequest, RequestLog, check_category
-from brim.session.received import receive_response
+from brim.session.ledger import Ledger, check_category
+from brim.session.reply_stream import receive_response
 from brim.session.request_builder import FORMATS
+from brim.session.request_log import LoggedRequest, RequestLog
 from brim.session.short_view import ShortView
 from brim.session.snapshots import Compaction, SystemPrompt
 from brim.session.summaries import MAX_SUMMARY_CHARS, call_summarizer

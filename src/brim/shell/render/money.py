@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.text import Text
 
-    from brim.session.ledger import Ledger, LoggedRequest, RequestLog
+    from brim.session.ledger import Ledger
+    from brim.session.request_log import LoggedRequest, RequestLog
 
 SHOWN: Final = 20
 """How many requests are listed, the newest last."""
@@ -167,7 +168,7 @@ def usage(
     found = log.statistics()
     said = (
         f"{found.requests:,} request{'s' * (found.requests != 1)}, {found.trimmed:,} trimmed, "
-        f"{found.utilisation:.0%} of the limit used on average"
+        f"{found.utilization:.0%} of the limit used on average"
     )
     head = ("time", "model", "category", "before", "sent", "limit", "full", "left out")
     entries = log.entries[-SHOWN:]
@@ -188,7 +189,7 @@ def usage(
 def _entry_row(
     entry: LoggedRequest, local: Callable[[float], time.struct_time]
 ) -> tuple[Cell, ...]:
-    share = entry.utilisation
+    share = entry.utilization
     color = "red" if share >= BRIMFUL else "yellow" if share >= FULL else "green"
     left_out = f"{entry.dropped:,}" if entry.dropped else "shortened" if entry.trimmed else ""
     return (

@@ -1,0 +1,90 @@
+"""Log of the requests that a session built."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from brim.errors import InputError
+
+MAX_LOGGED_REQUESTS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRequest:
+    """One request as it was built."""
+
+    time: float
+    """Seconds since 1970; 0 if the caller has no clock."""
+    model: str
+    category: str
+    before: int
+    """Tokens of the whole conversation."""
+    after: int
+    """Tokens of the request."""
+    limit: int
+    trimmed: bool
+    dropped: int
+    """Number of dropped messages."""
+
+    @property
+    def utilization(self) -> float:
+        """Return the share of the limit that the request uses; 0 if the limit is 0."""
+        return self.after / self.limit if self.limit > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RequestStatistics:
+    """Statistics of all requests, including those no longer in the log."""
+
+    requests: int = 0
+    trimmed: int = 0
+    utilization: float = 0.0
+    """Mean share of the limit that was used."""
+
+
+class RequestLog:
+    """The last requests, and statistics of all requests."""
+
+    def __init__(self) -> None:
+        self._entries: deque[LoggedRequest] = deque(maxlen=MAX_LOGGED_REQUESTS)
+        self._requests = 0
+        self._trimmed = 0
+        self._utilization = 0.0
+
+    @property
+    def entries(self) -> tuple[LoggedRequest, ...]:
+        """Return the last `MAX_LOGGED_REQUESTS` requests, oldest first."""
+        return tuple(self._entries)
+
+    def add(self, entry: LoggedRequest) -> None:
+        self._entries.append(entry)
+        self._requests += 1
+        self._trimmed += entry.trimmed
+        self._utilization += entry.utilization
+
+    def statistics(self) -> RequestStatistics:
+        mean = self._utilization / self._requests if self._requests else 0.0
+        return RequestStatistics(self._requests, self._trimmed, mean)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "requests": self._requests,
+            "trimmed": self._trimmed,
+            "utilization": self._utilization,
+            "entries": [asdict(entry) for entry in self._entries],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> RequestLog:
+        log = cls()
+        try:
+            log._entries.extend(LoggedRequest(**entry) for entry in data["entries"])
+            log._requests = int(data["requests"])
+            log._trimmed = int(data["trimmed"])
+            log._utilization = float(data["utilization"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"The saved request log cannot be read: {error!r}.") from None
+        return log
