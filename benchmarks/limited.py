@@ -22,4 +22,4 @@ def session(limit: int, policy: str) -> brim.Session:
 
 def forget() -> None:
     """Make the next stateless call start from nothing."""
-    api.memory.clear()
+    api.prefix_cache.clear()

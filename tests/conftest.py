@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from platformdirs import user_cache_path
 
-from brim.fitting.api import memory
+from brim.fitting.api import prefix_cache
 from brim.providers.local import LocalServer, default_model, fetch_default
 from tests.support.accounts import postgres, valkey
 
@@ -36,7 +36,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "brim"))
 @pytest.fixture(autouse=True)
 def _forget() -> None:
     """No test leans on what another one made brim remember."""
-    memory.clear()
+    prefix_cache.clear()
 
 
 @pytest.fixture

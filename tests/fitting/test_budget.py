@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 import brim
-from brim.fitting.budget import Budget, budget_for
+from brim.fitting.budget import Budget, compute_budget
 
 
 def test_the_limit_is_what_the_parts_leave() -> None:
@@ -44,16 +44,16 @@ def test_what_is_no_number_of_tokens_is_refused_by_name(name: str, wrong: object
 def test_without_a_word_a_quarter_or_4096_is_kept_for_the_reply(
     model: str | None, window: int, reply: int
 ) -> None:
-    assert budget_for(model, window, None, 0.0).reply == reply
+    assert compute_budget(model, window, None, 0.0).reply == reply
 
 
 def test_the_tightest_number_of_a_model_rules() -> None:
-    budget = budget_for("gpt-5-mini", None, 1_000, 0.0)
+    budget = compute_budget("gpt-5-mini", None, 1_000, 0.0)
     assert (budget.window, budget.limit) == (400_000, 272_000)
 
 
 def test_the_margin_covers_the_uncertainty_at_the_limit() -> None:
-    budget = budget_for(None, 10_000, 2_000, 0.25)
+    budget = compute_budget(None, 10_000, 2_000, 0.25)
     assert (budget.margin, budget.limit) == (1_600, 6_400)
     assert budget.limit * 1.25 <= budget.window - budget.reply
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import brim
-from brim.fitting.api import memory
+from brim.fitting.api import prefix_cache
 from tests.fitting.test_promises import pairs_are_whole
 from tests.support.strategies import Raw, history, text
 
@@ -202,7 +202,7 @@ def test_a_message_changed_in_place_is_seen() -> None:
     fit(messages, 500)
     messages[3]["content"] = text(40, 99)
     changed = fit(messages, 500)
-    memory.clear()
+    prefix_cache.clear()
     assert changed.messages == fit(messages, 500).messages
     messages[2]["tool_calls"][0]["function"]["arguments"] = "{}"
     assert fit(messages, 500).plan.before < changed.plan.before
@@ -224,14 +224,14 @@ def test_conversations_that_branch_are_told_apart() -> None:
     left, right = [*trunk, *history("u9 a30 u5")], [*trunk, *history("u30 a9 u5")]
     for branch in (left, right, trunk, right, left):
         remembered = fit(branch, 500)
-        memory.clear()
+        prefix_cache.clear()
         assert remembered.messages == fit(branch, 500).messages
 
 
 def test_fitting_from_many_threads_gives_what_one_gives() -> None:
     conversations = [history(f"s9 u{n + 5} " + "c9 r60 " * (8 + n)) for n in range(8)]
     expected = [fit(messages, 500).messages for messages in conversations]
-    memory.clear()
+    prefix_cache.clear()
     with ThreadPoolExecutor(8) as pool:
         jobs = [(messages, end) for messages in conversations * 4 for end in (9, len(messages))]
         found = list(pool.map(lambda job: fit(job[0][: job[1]], 500).messages, jobs))
@@ -244,7 +244,7 @@ def test_a_priority_that_comes_later_moves_no_earlier_edit() -> None:
     messages = history("c1! r0! ccc1! r0! r90 r0! u1! c1!+1 r0! " + "u1! " * 15)
     grown = [fit(messages[:end], 400).messages for end in range(7, len(messages))]
     for end, sent in zip(range(7, len(messages)), grown, strict=True):
-        memory.clear()
+        prefix_cache.clear()
         assert fit(messages[:end], 400).messages == sent
 
 

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 import brim
-from brim.fitting.explain import Row, header, model, models, rows, table
+from brim.fitting.explain import (
+    PlanRow,
+    build_rows,
+    render_header,
+    render_model,
+    render_models,
+    render_plan,
+)
 from brim.fitting.policies import POLICIES
 
 WORD = "word " * 40
@@ -35,7 +42,7 @@ def plan_of(messages: list[dict[str, Any]], window: int = 1_000, **options: Any)
 @pytest.mark.parametrize("window", [600, 900, 2_000, 100_000])
 def test_rows_add_up_and_name_every_message_once(policy: str, window: int) -> None:
     plan = plan_of(steps(40), window, policy=policy)
-    found = rows(plan)
+    found = build_rows(plan)
     assert sum(row.before for row in found) == plan.before
     assert sum(row.after for row in found) == plan.tokens
     named: list[int] = []
@@ -48,7 +55,7 @@ def test_rows_add_up_and_name_every_message_once(policy: str, window: int) -> No
 
 def test_neighbours_of_one_fate_share_a_row() -> None:
     plan = plan_of(steps(200))
-    dropped = [row for row in rows(plan) if row.fate == "dropped"]
+    dropped = [row for row in build_rows(plan) if row.fate == "dropped"]
     assert len(dropped) == 1
     assert dropped[0].role == "assistant, tool"
     assert dropped[0].after == 0
@@ -56,7 +63,7 @@ def test_neighbours_of_one_fate_share_a_row() -> None:
 
 
 def test_system_text_has_a_row_of_its_own() -> None:
-    first, second, *_ = rows(plan_of(steps(3), 100_000))
+    first, second, *_ = build_rows(plan_of(steps(3), 100_000))
     assert (first.place, first.role) == ("0", "system")
     assert (second.place, second.role) == ("1–7", "mixed")
 
@@ -64,7 +71,7 @@ def test_system_text_has_a_row_of_its_own() -> None:
 def test_a_note_has_a_row_beside_the_gap_it_tells_of() -> None:
     plan = plan_of(steps(200))
     assert plan.notes
-    found = rows(plan)
+    found = build_rows(plan)
     place = next(i for i, row in enumerate(found) if row.fate == "dropped")
     note = found[place - 1]
     assert (note.place, note.role, note.fate, note.before) == ("", "note", "added", 0)
@@ -75,31 +82,31 @@ def test_a_note_has_a_row_beside_the_gap_it_tells_of() -> None:
 def test_the_tools_and_the_framing_are_a_row() -> None:
     tools = [{"type": "function", "function": {"name": "read", "parameters": {}}}]
     plan = plan_of(steps(1), 100_000, tools=tools)
-    *_, last = rows(plan)
-    assert last == Row("", "request", "kept", last.before, last.before, "tools and framing")
+    *_, last = build_rows(plan)
+    assert last == PlanRow("", "request", "kept", last.before, last.before, "tools and framing")
     assert last.before > 3
 
 
 def test_the_header_says_what_the_limit_is_made_of() -> None:
     chat = [{"role": "user", "content": "hello"}]
-    assert header(plan_of(chat)) == (
+    assert render_header(plan_of(chat)) == (
         "8 → 8 tokens, limit 750 = window 1,000 − reply 250 − margin 0; "
         "counted exactly, policy steady"
     )
-    guess = header(brim.fit(chat, window=1_000).plan)
+    guess = render_header(brim.fit(chat, window=1_000).plan)
     assert guess.startswith("about 8 → 8 tokens, limit 600 = window 1,000 − reply 250 − margin 150")
     assert "estimated" in guess
 
 
 def test_the_header_names_the_largest_input_where_that_decides() -> None:
     plan = brim.fit([{"role": "user", "content": "hello"}], model="gpt-5-mini").plan
-    assert "limit 272,000 = largest input 272,000 − margin 0" in header(plan)
+    assert "limit 272,000 = largest input 272,000 − margin 0" in render_header(plan)
 
 
 @pytest.mark.parametrize("width", [20, 40, 55, 60, 80, 120])
 def test_a_table_keeps_to_the_width(width: int) -> None:
     plan = plan_of(steps(60))
-    text = table(plan, width)
+    text = render_plan(plan, width)
     assert max(map(len, text.splitlines())) <= width
     flat = " ".join(text.split())
     assert f"{plan.before:,}" in flat
@@ -108,23 +115,23 @@ def test_a_table_keeps_to_the_width(width: int) -> None:
 
 def test_a_table_without_a_width_has_a_line_a_row() -> None:
     plan = plan_of(steps(60))
-    lines = table(plan).splitlines()
-    assert lines[0] == header(plan)
+    lines = render_plan(plan).splitlines()
+    assert lines[0] == render_header(plan)
     assert lines[2].split() == ["message", "role", "fate", "before", "after", "why"]
-    assert len(lines) == 3 + len(rows(plan)) + 1
+    assert len(lines) == 3 + len(build_rows(plan)) + 1
     total = ["total", "122", "messages", f"{plan.before:,}", f"{plan.tokens:,}"]
     assert lines[-1].split() == [*total, "fits", f"{plan.limit:,}"]
 
 
 def test_what_came_in_wrong_is_told_below_the_table() -> None:
     lonely = [*steps(1), {"role": "tool", "tool_call_id": "x", "content": "nobody asked"}]
-    assert table(plan_of(lonely)).splitlines()[-1].startswith("warning: message 4: ")
+    assert render_plan(plan_of(lonely)).splitlines()[-1].startswith("warning: message 4: ")
 
 
 def test_a_plan_that_does_not_fit_says_so() -> None:
     with pytest.raises(brim.ContextOverflowError) as caught:
         plan_of([{"role": "user", "content": WORD * 100}], 100)
-    assert table(caught.value.plan).endswith("does not fit 75")
+    assert render_plan(caught.value.plan).endswith("does not fit 75")
 
 
 FACTS: dict[str, Any] = {
@@ -140,7 +147,7 @@ FACTS: dict[str, Any] = {
 
 
 def test_what_is_not_known_about_a_model_is_unknown_and_not_zero() -> None:
-    text = model("Some-Model:free", FACTS)
+    text = render_model("Some-Model:free", FACTS)
     assert text.startswith("some-model, found for Some-Model:free\n")
     assert "largest input   unknown\n" in text
     assert "a stand-in: counts are estimates" in text
@@ -149,11 +156,11 @@ def test_what_is_not_known_about_a_model_is_unknown_and_not_zero() -> None:
 
 def test_a_price_nobody_knows_is_one_word() -> None:
     unpriced = {**FACTS, "price": dict.fromkeys(FACTS["price"])}
-    assert "price           unknown (" in model("some-model", unpriced)
+    assert "price           unknown (" in render_model("some-model", unpriced)
 
 
 def test_a_list_of_models_leaves_out_prices_where_there_is_no_room() -> None:
-    wide, narrow = models([FACTS]), models([FACTS], 60)
+    wide, narrow = render_models([FACTS]), render_models([FACTS], 60)
     assert "0.25 / unknown / 2" in wide
     assert "0.25" not in narrow
     assert narrow.splitlines()[1].split() == [

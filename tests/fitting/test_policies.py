@@ -9,10 +9,10 @@ import pytest
 
 import brim
 from brim.fitting.draft import Draft
-from brim.fitting.edit_view import Scope
+from brim.fitting.edit_view import HistoryView
 from brim.fitting.history import History
 from brim.fitting.passes import clip_large, drop_oldest
-from brim.fitting.replay import low_mark, steady_share, thrift_share
+from brim.fitting.replay import compute_low_water_mark, steady_share, thrift_share
 from brim.tokens import counter_for
 from brim.wire import openai_chat, view
 from tests.support.strategies import Raw, history, text
@@ -78,9 +78,9 @@ def test_no_more_than_half_of_what_can_move_is_cut_at_once() -> None:
     grown = History(counter_for(MODEL))
     grown.extend(view({"messages": messages}, openai_chat))
     grown.group()
-    scope = Scope(grown, 1, 2, 3, 1_400, 0)
+    scope = HistoryView(grown, 1, 2, 3, 1_400, 0)
     room = 1_400 - size(messages)
-    assert low_mark(scope, thrift_share) == 1_400 - room // 2
+    assert compute_low_water_mark(scope, thrift_share) == 1_400 - room // 2
 
 
 # steady

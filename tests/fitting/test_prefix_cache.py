@@ -15,7 +15,7 @@ from brim.fitting.budget import Budget
 from brim.fitting.fitter import Fitter
 from brim.fitting.planner import Planner
 from brim.fitting.policies import POLICIES
-from brim.fitting.prefix_cache import Memory
+from brim.fitting.prefix_cache import PrefixCache
 from brim.tokens import counter_for
 from brim.wire import anthropic, openai_chat, openai_responses
 from brim.wire.notes import gap_note
@@ -37,7 +37,7 @@ def form_of(body: Raw) -> wire.Format:
     return anthropic if "anthropic_version" in body else openai_chat
 
 
-def fitter(memory: Memory, limit: int = 100_000, policy: str = "steady") -> Fitter:
+def fitter(memory: PrefixCache, limit: int = 100_000, policy: str = "steady") -> Fitter:
     return Fitter(COUNTER, Budget(limit + 1, 1), POLICIES[policy], memory)
 
 
@@ -59,7 +59,7 @@ def grown(body: Raw, strides: list[int]) -> list[Raw]:
     return [copy.deepcopy({**body, key: body[key][:end]}) for end in dict.fromkeys(ends)]
 
 
-def planner_of(body: Raw, memory: Memory) -> Planner:
+def planner_of(body: Raw, memory: PrefixCache) -> Planner:
     """Who plans a body: where it is continued, the one that planned what it was before."""
     with fitter(memory).reading(body, form_of(body)) as reading:
         return reading.planner
@@ -70,9 +70,9 @@ def test_a_conversation_that_grows_is_fitted_as_if_it_were_new(
     body: Raw, strides: list[int], share: int, policy: str
 ) -> None:
     limit = int(brim.count(body, model="gpt-4o")) * share // 100
-    remembering = fitter(Memory(), limit, policy)
+    remembering = fitter(PrefixCache(), limit, policy)
     for sent in grown(body, strides):
-        assert fitted(sent, remembering) == fitted(sent, fitter(Memory(), limit, policy))
+        assert fitted(sent, remembering) == fitted(sent, fitter(PrefixCache(), limit, policy))
 
 
 def words(said: str) -> Raw:
@@ -130,9 +130,9 @@ def test_what_is_read_otherwise_because_of_what_came_later_is_read_anew(
     body: Raw, share: int
 ) -> None:
     limit = int(brim.count(body, model="gpt-4o")) * share // 100
-    remembering = fitter(Memory(), limit)
+    remembering = fitter(PrefixCache(), limit)
     for sent in grown(body, [1] * 9):
-        assert fitted(sent, remembering) == fitted(sent, fitter(Memory(), limit))
+        assert fitted(sent, remembering) == fitted(sent, fitter(PrefixCache(), limit))
 
 
 @settings(max_examples=50)
@@ -141,10 +141,10 @@ def test_conversations_that_grow_at_once_do_not_mix(
     many: list[Raw], strides: list[int], share: int
 ) -> None:
     limit = int(brim.count(many[0], model="gpt-4o")) * share // 100
-    remembering = fitter(Memory(conversations=3), limit)
+    remembering = fitter(PrefixCache(conversations=3), limit)
     for round_ in zip(*(grown(body, strides) for body in many), strict=False):
         for sent in round_:
-            assert fitted(sent, remembering) == fitted(sent, fitter(Memory(), limit))
+            assert fitted(sent, remembering) == fitted(sent, fitter(PrefixCache(), limit))
 
 
 # What is continued, and what is not
@@ -183,7 +183,7 @@ def items(*outputs: str) -> Raw:
 
 @pytest.mark.parametrize("make", [chat, agent, items])
 def test_a_grown_conversation_is_continued(make: Any) -> None:
-    memory = Memory()
+    memory = PrefixCache()
     planner = planner_of(make("one"), memory)
     assert planner_of(make("one", "two", "three"), memory) is planner
     assert planner_of(make("one", "two", "three"), memory) is planner, "sent once more"
@@ -191,7 +191,7 @@ def test_a_grown_conversation_is_continued(make: Any) -> None:
 
 
 def test_the_longest_that_it_begins_with_is_continued() -> None:
-    memory = Memory()
+    memory = PrefixCache()
     with fitter(memory).reading(chat("one"), openai_chat) as short:  # nobody goes on with it
         long = planner_of(chat("one", "two"), memory)
     planner_of(chat("four", "five", "six", "seven"), memory)
@@ -200,7 +200,7 @@ def test_the_longest_that_it_begins_with_is_continued() -> None:
 
 
 def test_two_that_end_alike_are_both_continued() -> None:
-    memory = Memory()
+    memory = PrefixCache()
     end = "yes", "thanks", "bye"
     planners = [planner_of(chat(begin, *end), memory) for begin in ("one", "two")]
     assert planners[0] is not planners[1]
@@ -209,7 +209,7 @@ def test_two_that_end_alike_are_both_continued() -> None:
 
 
 def test_what_goes_out_is_continued_too() -> None:
-    memory, outputs = Memory(), [*(text(200, seed) for seed in range(6)), "done", "done"]
+    memory, outputs = PrefixCache(), [*(text(200, seed) for seed in range(6)), "done", "done"]
     fitting = fitter(memory, 1_500)
     planners = []
     for end in (6, 7, 8):
@@ -221,7 +221,7 @@ def test_what_goes_out_is_continued_too() -> None:
 
 
 def test_a_message_that_was_changed_in_place_is_seen() -> None:
-    memory, body = Memory(), chat("one", "two", "three")
+    memory, body = PrefixCache(), chat("one", "two", "three")
     planner = planner_of(body, memory)
     body["messages"][1]["content"] = "something else"
     assert planner_of(body, memory) is not planner
@@ -230,7 +230,7 @@ def test_a_message_that_was_changed_in_place_is_seen() -> None:
 @pytest.mark.parametrize("other", [{"a": 1.0, "b": 2}, {"a": True, "b": 2}, {"b": 2, "a": 1}])
 def test_what_is_equal_but_written_otherwise_is_another_conversation(other: Raw) -> None:
     """The arguments of a call are counted as their JSON."""
-    memory = Memory()
+    memory = PrefixCache()
     planner = planner_of(agent("done", a=1, b=2), memory)
     assert planner_of(agent("done", "more", **other), memory) is not planner
     assert planner_of(agent("done", "more", a=1, b=2), memory) is planner
@@ -238,7 +238,7 @@ def test_what_is_equal_but_written_otherwise_is_another_conversation(other: Raw)
 
 @pytest.mark.parametrize("key", ["system", "tools"])
 def test_system_text_and_tools_belong_to_a_conversation(key: str) -> None:
-    memory = Memory()
+    memory = PrefixCache()
     tools = [{"name": "run", "input_schema": {"type": "object"}}]
     planner = planner_of(agent("done") | {"tools": tools}, memory)
     other = {"system": "Be long.", "tools": [*tools, *tools]}
@@ -248,13 +248,13 @@ def test_system_text_and_tools_belong_to_a_conversation(key: str) -> None:
 
 
 def test_the_same_messages_in_another_format_are_another_conversation() -> None:
-    memory, body = Memory(), chat("one")
+    memory, body = PrefixCache(), chat("one")
     planner = planner_of(body, memory)
     assert planner_of(body | {"anthropic_version": "x"}, memory) is not planner
 
 
 def test_a_planner_whose_edit_was_asked_for_is_not_remembered() -> None:
-    memory, body = Memory(), agent(*(text(200, seed) for seed in range(8)))
+    memory, body = PrefixCache(), agent(*(text(200, seed) for seed in range(8)))
     with fitter(memory).reading(body, anthropic) as reading:
         reading.planner.edited(1_000)
     assert planner_of(body, memory) is not reading.planner
@@ -264,13 +264,13 @@ def test_what_is_no_plain_json_is_fitted_and_not_remembered() -> None:
     class Text(str):
         pass
 
-    memory, body = Memory(), chat(Text("one"))
+    memory, body = PrefixCache(), chat(Text("one"))
     assert fitter(memory).fit(body, openai_chat).messages == body["messages"]
     assert planner_of(body, memory) is not planner_of(body, memory)
 
 
 def test_a_conversation_in_use_is_nobody_elses() -> None:
-    memory, body = Memory(), chat("one")
+    memory, body = PrefixCache(), chat("one")
     planner = planner_of(body, memory)
     with fitter(memory).reading(body, openai_chat) as reading:
         assert reading.planner is planner
@@ -281,7 +281,7 @@ def test_a_conversation_in_use_is_nobody_elses() -> None:
 
 
 def test_the_oldest_are_forgotten_first() -> None:
-    memory = Memory(conversations=2)
+    memory = PrefixCache(conversations=2)
     one, two = planner_of(chat("one"), memory), planner_of(chat("two"), memory)
     assert planner_of(chat("one", "yes"), memory) is one
     planner_of(chat("three"), memory)
@@ -290,7 +290,7 @@ def test_the_oldest_are_forgotten_first() -> None:
 
 
 def test_what_is_remembered_weighs_no_more_than_told() -> None:
-    memory = Memory(weight=5_000)
+    memory = PrefixCache(weight=5_000)
     one, two, three = (planner_of(chat(f"{number} " * 1_000), memory) for number in "123")
     assert planner_of(chat("1 " * 1_000), memory) is not one, "three would be too heavy"
     assert planner_of(chat("3 " * 1_000), memory) is three
@@ -298,14 +298,14 @@ def test_what_is_remembered_weighs_no_more_than_told() -> None:
 
 
 def test_what_is_too_heavy_by_itself_drives_nobody_out() -> None:
-    memory = Memory(weight=5_000)
+    memory = PrefixCache(weight=5_000)
     planner = planner_of(chat("one"), memory)
     planner_of(chat("much " * 2_000), memory)
     assert planner_of(chat("one", "two"), memory) is planner
 
 
 def test_nothing_is_left_when_all_is_forgotten() -> None:
-    memory = Memory()
+    memory = PrefixCache()
     planner = planner_of(chat("one"), memory)
     memory.clear()
     assert planner_of(chat("one", "two"), memory) is not planner

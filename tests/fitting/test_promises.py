@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import brim
-from brim.fitting.api import memory
-from brim.fitting.edit_view import Scope
-from brim.fitting.replay import low_mark, steady_share
+from brim.fitting.api import prefix_cache
+from brim.fitting.edit_view import HistoryView
+from brim.fitting.replay import compute_low_water_mark, steady_share
 from tests.support.strategies import Raw, histories, limits, policies
 
 MODEL = "gpt-4o"
@@ -172,7 +172,7 @@ def test_the_same_input_gives_the_same_output_remembered_or_not(
     messages: list[Raw], limit: int, policy: str
 ) -> None:
     first = fitted(messages, limit, policy)
-    memory.clear()
+    prefix_cache.clear()
     second = fitted(copy.deepcopy(messages), limit, policy)
     assert (first is None) == (second is None)
     if first is not None and second is not None:
@@ -202,7 +202,7 @@ def test_an_edit_falls_only_when_it_is_due(messages: list[Raw], limit: int) -> N
     for end in range(1, len(messages) + 1):
         if not is_request_point(messages[:end]):
             continue
-        memory.clear()
+        prefix_cache.clear()
         request = fitted(messages[:end], limit, "steady")
         if request is None:
             return
@@ -256,8 +256,8 @@ def test_the_prefix_changes_no_more_often_than_promised(messages: list[Raw], lim
 
 def mark_of(request: brim.Request) -> int:
     history = request.plan.history
-    scope = Scope(history, len(history.units), request.plan.length, 3, request.plan.limit, 0)
-    return low_mark(scope, steady_share)
+    scope = HistoryView(history, len(history.units), request.plan.length, 3, request.plan.limit, 0)
+    return compute_low_water_mark(scope, steady_share)
 
 
 def continues(request: brim.Request) -> bool:
@@ -323,10 +323,10 @@ def test_a_grown_history_is_continued_as_if_it_were_new(
 ) -> None:
     cold = []
     for end in range(len(messages) + 1):
-        memory.clear()
+        prefix_cache.clear()
         request = fitted(messages[:end], limit, policy)
         cold.append(request and (request.messages, request.plan.to_dict()))
-    memory.clear()
+    prefix_cache.clear()
     for end in range(len(messages) + 1):
         request = fitted(messages[:end], limit, policy)
         assert cold[end] == (request and (request.messages, request.plan.to_dict()))

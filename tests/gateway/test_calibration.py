@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from brim.config import UpstreamConfig
 from brim.errors import ContextOverflowError
-from brim.fitting.prefix_cache import Memory
+from brim.fitting.prefix_cache import PrefixCache
 from brim.gateway import formats
 from brim.gateway.fit_request import Asked, Extras, Fitting, Outgoing
 from brim.gateway.routes import Lane, Settings, Upstream
@@ -275,7 +275,7 @@ happenings = st.lists(
 def lane_at(folder: Path, model: str) -> Lane:
     config = UpstreamConfig(endpoint="http://127.0.0.1:9/v1", window=8_000, reply=500)
     upstream = Upstream("one", config, None, Learned(folder / "learned"))
-    return Lane(upstream, model, Settings(), Memory())
+    return Lane(upstream, model, Settings(), PrefixCache())
 
 
 def fitted(lane: Lane, turns: int) -> Outgoing:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import brim
-from brim.fitting.clip import cut_to
+from brim.fitting.clip import truncate
 from brim.fitting.flow import SummaryJob
 from brim.session import summaries
 from brim.session.summaries import (
@@ -287,15 +287,15 @@ def test_an_answer_is_a_text_no_larger_than_what_it_replaces(answer: object, tak
 
 @given(st.text(max_size=200), st.integers(0, 220))
 def test_a_cut_is_a_beginning_of_at_most_so_many_characters(given_: str, chars: int) -> None:
-    cut = cut_to(given_, chars)
+    cut = truncate(given_, chars)
     assert given_.startswith(cut)
     assert len(cut) <= chars
 
 
 def test_a_cut_ends_at_a_lines_end_or_at_a_words() -> None:
-    assert cut_to("one two\nthree four", 12) == "one two"
-    assert cut_to("one two three four", 12) == "one two"
-    assert cut_to("x" * 30, 12) == "x" * 12
+    assert truncate("one two\nthree four", 12) == "one two"
+    assert truncate("one two three four", 12) == "one two"
+    assert truncate("x" * 30, 12) == "x" * 12
 
 
 @given(st.text(alphabet="ab \n", max_size=300), st.integers(0, 40))

@@ -15,7 +15,7 @@ from brim.errors import ContextOverflowError, InputError
 from brim.fitting.budget import Budget
 from brim.fitting.history import History
 from brim.fitting.planner import Planner
-from brim.fitting.policies import policy_of
+from brim.fitting.policies import resolve_policy
 from brim.messages import Message
 from brim.tokens import Counter, counter_for
 from brim.tokens.calibrated import CalibratedCounter
@@ -594,7 +594,7 @@ def test_texts_with_odd_edges_take_no_more_than_was_counted(
 def test_a_plan_that_fits_still_fits_when_shaped(
     said: list[Raw], rules: Rules, counter: Counter, policy: str, limit: int
 ) -> None:
-    planner = Planner(counted(counter, rules), Budget(limit, 0), policy_of(policy))
+    planner = Planner(counted(counter, rules), Budget(limit, 0), resolve_policy(policy))
     planner.extend(view({"messages": said}, openai_chat))
     try:
         plan = planner.plan()

@@ -9,7 +9,7 @@ from textwrap import wrap
 from typing import Any, Final, Literal
 
 from brim.cli.bars import Bar, drawn, every_day
-from brim.fitting.explain import columns
+from brim.fitting.explain import format_columns
 from brim.session.ledger import SpendingTotal
 
 PRESUMED: Final = "presumed: charged in full, as nobody came back to say what it really took"
@@ -89,7 +89,7 @@ class Bill:
             tokens = split if len(kinds) > 1 else (line.slot.tokens,)
             numbers = (f"{number:,}" for number in (line.slot.calls, *tokens))
             cells.append((*line.on, *numbers, line.cost))
-        return columns(cells, width, "<" * len(self.by) + ">" * (len(kinds) + 1))
+        return format_columns(cells, width, "<" * len(self.by) + ">" * (len(kinds) + 1))
 
     def _notes(self, width: int | None) -> list[str]:
         if not self.total.presumed:

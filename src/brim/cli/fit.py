@@ -159,10 +159,10 @@ def fit(
     --plan writes a row for each row. After an interruption the same command with --resume goes on.
     """
     from brim.cli.batch import Job
-    from brim.fitting.policies import policy_of
+    from brim.fitting.policies import resolve_policy
     from brim.wire.templates import rules_named
 
-    policy_of(options["policy"])
+    resolve_policy(options["policy"])
     if options["template"] is not None:
         rules_named(options["template"])
     options["tools"] = _tools(tools)
@@ -260,12 +260,12 @@ def _fit_one(
 def _report(plan: Plan, plans: Path | None, explain: bool) -> None:
     """Say what was done, on standard error and in the file of the plan."""
     from brim.cli.files import dumped, put
-    from brim.fitting.explain import table
+    from brim.fitting.explain import render_plan
 
     if plans is not None:
         put(plans, dumped(plan.to_dict(), indent=2))
     if explain:
-        click.echo(table(plan, width(sys.stderr)), err=True)
+        click.echo(render_plan(plan, width(sys.stderr)), err=True)
     elif plan.fits:
         click.echo(
             "\n".join([str(plan), *(f"warning: {text}" for text in plan.warnings)]), err=True

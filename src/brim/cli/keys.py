@@ -136,7 +136,7 @@ def list_(everything: bool = False, as_json: bool = False, store: str | None = N
 
 def _table(shown: Sequence[Key], snapshot: Snapshot, with_ended: bool) -> list[str]:
     from brim.cli.caps import said
-    from brim.fitting.explain import columns
+    from brim.fitting.explain import format_columns
     from brim.gateway.accounts.caps import key_scope
 
     ended = ("revoked",) if with_ended else ()
@@ -146,7 +146,7 @@ def _table(shown: Sequence[Key], snapshot: Snapshot, with_ended: bool) -> list[s
         spent = said(snapshot.against(key_scope(key.id))) or "no cap"
         told = "operator" if key.is_operator else spent
         cells.append((key.name, key.id, key.project, _day(key.created), *over, told))
-    lines = columns(cells, width(sys.stdout), "<" * len(cells[0]))
+    lines = format_columns(cells, width(sys.stdout), "<" * len(cells[0]))
     return [*lines, "", *_lines(snapshot, snapshot.shared)] if snapshot.shared else lines
 
 

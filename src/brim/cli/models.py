@@ -32,13 +32,15 @@ def models(name: str | None, as_json: bool) -> None:
     if name is None:
         known = [_facts(model.name) for model in catalog.models()]
         click.echo(
-            json.dumps(known, indent=2) if as_json else explain.models(known, width(sys.stdout))
+            json.dumps(known, indent=2)
+            if as_json
+            else explain.render_models(known, width(sys.stdout))
         )
         return
     if catalog.model(name) is None:
         raise InputError(_unknown(name, [model.name for model in catalog.models()]))
     facts = _facts(name)
-    click.echo(json.dumps(facts, indent=2) if as_json else explain.model(name, facts))
+    click.echo(json.dumps(facts, indent=2) if as_json else explain.render_model(name, facts))
 
 
 def _facts(name: str) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def _log() -> Iterator[Log]:
 def list_(everywhere: bool, limit: int | None, as_json: bool) -> None:
     """List the conversations of this folder, the newest first."""
     from brim.config import home_as_tilde
-    from brim.fitting.explain import columns
+    from brim.fitting.explain import format_columns
 
     with _log() as log:
         saved = log.list(None if everywhere else Path.cwd(), limit=limit)
@@ -71,7 +71,7 @@ def list_(everywhere: bool, limit: int | None, as_json: bool) -> None:
         folder = (str(home_as_tilde(Path(one.folder))),) if everywhere else ()
         head.append((one.id, day, str(one.turns), one.model, *folder, one.title))
     align = "<<><" + ("<<" if everywhere else "<")
-    click.echo("\n".join(columns(head, width(sys.stdout), align)))
+    click.echo("\n".join(format_columns(head, width(sys.stdout), align)))
 
 
 @sessions.command("rm")

@@ -300,7 +300,7 @@ def _details(edit: Turn | None, width: int) -> list[Text]:
         lines = ["Nothing has been left out yet."]
     else:
         lines = [f"Cut at request {edit.number}: {edit.plan}"]
-        rows = [row for row in explain.rows(edit.plan) if row.fate != "kept"]
+        rows = [row for row in explain.build_rows(edit.plan) if row.fate != "kept"]
         lines += [
             f"  {row.place or 'note':7} {row.fate:8} {row.before:6,} → {row.after:<6,} {row.reason}"
             for row in rows

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from brim import wire
 from brim.errors import InputError
-from brim.fitting.budget import budget_for
-from brim.fitting.fitter import Fitter, tools_of
-from brim.fitting.policies import policy_of
-from brim.fitting.prefix_cache import Memory
+from brim.fitting.budget import compute_budget
+from brim.fitting.fitter import Fitter, read_tools
+from brim.fitting.policies import resolve_policy
+from brim.fitting.prefix_cache import PrefixCache
 from brim.tokens import counter_for
 from brim.wire import openai_chat
 from brim.wire.templates import FREE, Rules, counted, rules_named
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Messages = Sequence[Mapping[str, Any]]
 Tools = Sequence[Mapping[str, Any]]
 
-memory = Memory()
+prefix_cache = PrefixCache()
 """What stateless callers sent last. `brim.fitting.api.memory.clear()` forgets it."""
 
 
@@ -58,12 +58,12 @@ def count(
         counter = counter_for(model, tokenizer=tokenizer)
         parts = {"text": counter.text(text_or_messages)}
         if tools:
-            parts["tools"] = counter.tools(tools_of({"tools": tools}))
+            parts["tools"] = counter.tools(read_tools({"tools": tools}))
         return Count(parts, exact=not counter.uncertainty and not tools)
-    body = _body(text_or_messages, model, tools)
+    body = _build_body(text_or_messages, model, tools)
     counter = counter_for(body.get("model"), tokenizer=tokenizer)
     messages = wire.view(body, wire.format_of(body))
-    offered = tools_of(body)
+    offered = read_tools(body)
     parts = {"framing": counter.overhead, "tools": counter.tools(offered)}
     for message in messages:
         parts[message.role] = parts.get(message.role, 0) + counter.message(message)
@@ -94,20 +94,20 @@ def fit(
     the rules of a strict chat template, by which the messages then go out. Raises
     `ContextOverflowError` where what must stay is larger than the limit.
     """
-    body = _body(messages_or_body, model, tools)
+    body = _build_body(messages_or_body, model, tools)
     form = wire.format_of(body)
-    rules = _rules(template, form)
+    rules = _find_rules(template, form)
     counter = counted(counter_for(body.get("model"), tokenizer=tokenizer), rules)
     least = wire.least_reply(body)
-    budget = budget_for(body.get("model"), window, reply, counter.uncertainty, least)
-    chosen = policy_of(
+    budget = compute_budget(body.get("model"), window, reply, counter.uncertainty, least)
+    chosen = resolve_policy(
         policy, keep_recent=keep_recent, max_turns=max_turns, token_budget=token_budget
     )
-    fitter = Fitter(counter, budget, chosen, memory, rules, _pins(pins), mask)
+    fitter = Fitter(counter, budget, chosen, prefix_cache, rules, _check_pins(pins), mask)
     return fitter.fit(body, form)
 
 
-def _body(
+def _build_body(
     given: Messages | Mapping[str, Any], model: str | None, tools: Tools | None
 ) -> Mapping[str, Any]:
     """A body whatever was given; what is said beside it goes before what stands in it."""
@@ -123,7 +123,7 @@ def _body(
     return {"messages": given if isinstance(given, list | tuple) else list(given), **said}
 
 
-def _rules(template: str | None, form: wire.Format) -> Rules:
+def _find_rules(template: str | None, form: wire.Format) -> Rules:
     if template is None:
         return FREE
     if form is not openai_chat:
@@ -131,7 +131,7 @@ def _rules(template: str | None, form: wire.Format) -> Rules:
     return rules_named(template)
 
 
-def _pins(pins: Iterable[int]) -> frozenset[int]:
+def _check_pins(pins: Iterable[int]) -> frozenset[int]:
     numbers = list(pins) if isinstance(pins, Iterable) else [pins]
     if not all(isinstance(number, int) for number in numbers):
         raise InputError(f"pins are the numbers of messages, not {pins!r}")

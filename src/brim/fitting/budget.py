@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from brim.errors import BudgetError
 from brim.models import catalog
 
-LARGEST_REPLY = 4_096
+MAX_DEFAULT_REPLY = 4_096
 """What is kept for an answer when nobody says how much; at most a quarter of the window."""
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class BudgetCheck:
     """How a count stands against a budget."""
 
     limit: int
@@ -57,13 +57,13 @@ class Budget:
             if value < 0:
                 raise BudgetError(f"{name} must not be negative, but is {value:,}")
 
-    def check(self, tokens: int) -> Check:
+    def check(self, tokens: int) -> BudgetCheck:
         limit = self.limit
         percent = 100 * tokens / limit if limit else (100.0 if tokens else 0.0)
-        return Check(limit, tokens, max(0, limit - tokens), tokens <= limit, percent)
+        return BudgetCheck(limit, tokens, max(0, limit - tokens), tokens <= limit, percent)
 
 
-def budget_for(
+def compute_budget(
     model: str | None,
     window: int | None,
     reply: int | None,
@@ -90,7 +90,7 @@ def budget_for(
     largest_input = known.largest_input if known else None
     if reply is None:
         largest_output = known.largest_output if known else None
-        reply = min(window // 4, LARGEST_REPLY, largest_output or LARGEST_REPLY)
+        reply = min(window // 4, MAX_DEFAULT_REPLY, largest_output or MAX_DEFAULT_REPLY)
     reply = max(reply, min(least_reply, window // 2))
     exact = Budget(window, reply, 0, largest_input)
     margin = exact.limit - int(exact.limit / (1 + uncertainty))

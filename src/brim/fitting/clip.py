@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
-_REMEMBERED: Final = 256
+_MAX_ENTRIES: Final = 256
 
-HEAD: Final = 0.6
+HEAD_SHARE: Final = 0.6
 """Of what stays of a clipped text, the part from its beginning."""
 _TRIES: Final = 14
 _AIM: Final = 0.96
@@ -53,7 +53,7 @@ def clip(
     for attempt in range(_TRIES):
         if chars < 1:
             break
-        piece = _piece(text, int(chars), size, mark, at_lines=close is None)
+        piece = _cut_piece(text, int(chars), size, mark, at_lines=close is None)
         tokens = count(piece)
         if tokens <= cap:
             best, low = piece, chars
@@ -70,16 +70,18 @@ def clip(
     return best
 
 
-def _piece(text: str, chars: int, size: int, mark: Callable[[int], str], *, at_lines: bool) -> str:
-    head, tail = int(chars * HEAD), int(chars * (1 - HEAD))
+def _cut_piece(
+    text: str, chars: int, size: int, mark: Callable[[int], str], *, at_lines: bool
+) -> str:
+    head, tail = int(chars * HEAD_SHARE), int(chars * (1 - HEAD_SHARE))
     start, end = text[:head], text[len(text) - tail :]
     if at_lines:
-        start, end = _whole_lines(start, end)
+        start, end = _end_at_lines(start, end)
     left = round(size * (1 - (len(start) + len(end)) / len(text)))
     return _join(start, mark(left), end)
 
 
-def _whole_lines(start: str, end: str) -> tuple[str, str]:
+def _end_at_lines(start: str, end: str) -> tuple[str, str]:
     """Give up a broken line at the cut, where that costs at most a fifth of the piece."""
     last = start.rfind("\n")
     if last >= 0.8 * len(start):
@@ -94,7 +96,7 @@ def _join(start: str, mark: str, end: str) -> str:
     return "\n".join(part for part in (start, mark, end) if part)
 
 
-def cut_to(text: str, chars: int) -> str:
+def truncate(text: str, chars: int) -> str:
     """The beginning of a text, ended at a line's end if one is near, else at a word's."""
     if len(text) <= chars:
         return text
@@ -106,7 +108,7 @@ def cut_to(text: str, chars: int) -> str:
     return piece
 
 
-class Lines:
+class TextLines:
     """A text in lines, and which of them are long enough to be known again."""
 
     __slots__ = ("all", "telling")
@@ -144,31 +146,31 @@ def _close_run(run: list[str], kept: list[str]) -> bool:
     return True
 
 
-class Cuts:
+class ClipCache:
     """The cuts made last: the next edit of a growing history wants most of them again."""
 
     def __init__(self, count: Callable[[str], int]) -> None:
         self._count = count
         self._clips: dict[tuple[str, int, int, float | None], str] = {}
-        self._lines: dict[str, Lines] = {}
+        self._lines: dict[str, TextLines] = {}
 
     def clip(self, text: str, size: int, cap: int, close: float | None) -> str:
         key = (text, size, cap, close)
         found = self._clips.get(key)
         if found is None:
             found = clip(text, size, cap, self._count, close=close)
-            _remember(self._clips, key, found)
+            _store(self._clips, key, found)
         return found
 
-    def lines(self, text: str) -> Lines:
+    def lines(self, text: str) -> TextLines:
         found = self._lines.get(text)
         if found is None:
-            found = Lines(text)
-            _remember(self._lines, text, found)
+            found = TextLines(text)
+            _store(self._lines, text, found)
         return found
 
 
-def _remember(memo: dict[_Key, _Value], key: _Key, value: _Value) -> None:
-    if len(memo) >= _REMEMBERED:
+def _store(memo: dict[_Key, _Value], key: _Key, value: _Value) -> None:
+    if len(memo) >= _MAX_ENTRIES:
         memo.clear()
     memo[key] = value

@@ -10,19 +10,19 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from brim.fitting.plan import Drop, Edit, Note
+from brim.fitting.plan import ChangedMessage, DroppedRun, Note
 from brim.messages import Message
 from brim.wire.notes import gap_note
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from brim.fitting.clip import Lines
-    from brim.fitting.droppable import Floors, Run
-    from brim.fitting.edit_view import Scope
-    from brim.fitting.eviction import Outline
+    from brim.fitting.clip import TextLines
+    from brim.fitting.droppable import FloorSums, UnitRun
+    from brim.fitting.edit_view import HistoryView
+    from brim.fitting.eviction import Eviction
     from brim.fitting.history import History
-    from brim.fitting.plan import Fate
+    from brim.fitting.plan import Outcome
 
 _ALIVE = b"\x01"
 _NoteRole: TypeAlias = Literal["user", "assistant", "paragraph"]
@@ -33,12 +33,12 @@ class Draft:
 
     def __init__(
         self,
-        scope: Scope,
-        floors: Floors,
+        scope: HistoryView,
+        floors: FloorSums,
         target: int,
         *,
         notes: bool = False,
-        outline: Outline | None = None,
+        outline: Eviction | None = None,
     ) -> None:
         self.scope = scope
         self.history: History = scope.history
@@ -48,7 +48,7 @@ class Draft:
         self.outline = outline
         """Which units leave, where that was worked out before."""
         self.tokens = scope.total
-        self.edits: dict[int, Edit] = {}
+        self.edits: dict[int, ChangedMessage] = {}
         self.notes: list[Note] = []
         self.wants_notes = notes
         """Whether a gap is told of even where no rule asks for it."""
@@ -140,7 +140,7 @@ class Draft:
             kept += indices[bisect_left(indices, first) : bisect_left(indices, last)]
         return kept
 
-    def _runs(self) -> Iterator[Run]:
+    def _runs(self) -> Iterator[UnitRun]:
         """The runs of units that are still there."""
         stop = 0
         while (start := self._alive.find(_ALIVE, stop)) >= 0:
@@ -187,7 +187,7 @@ class Draft:
                 start = unit + 1
         self._drop_run(start, stop, reason)
 
-    def drop_all(self, runs: Iterable[Run], reason: str) -> None:
+    def drop_all(self, runs: Iterable[UnitRun], reason: str) -> None:
         for start, stop in runs:
             self.drop(start, stop, reason)
 
@@ -208,20 +208,20 @@ class Draft:
             tokens += self.edits.pop(index).tokens - self.history.tokens(index)
         return tokens
 
-    def _span(self, start: int, stop: int) -> Run:
+    def _span(self, start: int, stop: int) -> UnitRun:
         """The messages of a run of units."""
         units = self.history.units
         last = units[stop].start if stop < len(self._alive) else self.scope.messages
         return units[start].start, last
 
-    def edit(self, index: int, message: Message, fate: Fate, reason: str) -> bool:
+    def edit(self, index: int, message: Message, fate: Outcome, reason: str) -> bool:
         """Send a message in another form; refused where that is not smaller."""
         tokens = self.history.counter.message(message)
         before = self.message_tokens(index)
         if tokens >= before:
             return False
         self.tokens += tokens - before
-        self.edits[index] = Edit(message, tokens, fate, reason)
+        self.edits[index] = ChangedMessage(message, tokens, fate, reason)
         if any(note.at == index for note in self.notes):
             self._dirty = True
         return True
@@ -249,11 +249,11 @@ class Draft:
         clipped = self._cuts.clip(text, size, max(cap, 0), close)
         return self.edit(index, message.with_outputs((clipped,)), "clipped", reason)
 
-    def lines(self, index: int) -> Lines:
+    def lines(self, index: int) -> TextLines:
         """The output of a message as it came in, in lines."""
         return self._cuts.lines("\n".join(self.history.messages[index].outputs))
 
-    def replace_outputs(self, index: int, text: str, fate: Fate, reason: str) -> bool:
+    def replace_outputs(self, index: int, text: str, fate: Outcome, reason: str) -> bool:
         """Put another text in place of a message's outputs."""
         return self.edit(index, self.message(index).with_outputs((text,)), fate, reason)
 
@@ -294,7 +294,7 @@ class Draft:
             self.forget_notes()
             self.mend()
 
-    def _gaps(self, stop: int = 0) -> Iterator[Run]:
+    def _gaps(self, stop: int = 0) -> Iterator[UnitRun]:
         """The runs of units that are gone, each as long as it is."""
         while (start := self._alive.find(0, stop)) >= 0:
             stop = self._alive.find(_ALIVE, start)
@@ -385,9 +385,10 @@ class Draft:
 
     # What comes out
 
-    def drops(self) -> list[Drop]:
+    def drops(self) -> list[DroppedRun]:
         return [
-            Drop(*self._span(start, stop), reason) for start, stop, reason in sorted(self._dropped)
+            DroppedRun(*self._span(start, stop), reason)
+            for start, stop, reason in sorted(self._dropped)
         ]
 
     def kept(self) -> list[int]:

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 Floor: TypeAlias = "Callable[[History, int], int]"
 """The least tokens that a message can be brought to without being dropped."""
 
-Run = tuple[int, int]
+UnitRun = tuple[int, int]
 
 
-class Floors:
+class FloorSums:
     """The floors of all units of a growing history, summed."""
 
     def __init__(self, floor: Floor) -> None:
@@ -48,12 +48,12 @@ class Floors:
         return self.sums[unit + 1] - self.sums[unit]
 
 
-class Mass:
+class DroppableUnits:
     """The floors of the units that a cut may take, as one sum from left to right."""
 
     def __init__(
         self,
-        floors: Floors,
+        floors: FloorSums,
         units: int,
         fixed: Iterable[int],
         gone: Iterable[int] = (),
@@ -89,7 +89,7 @@ class Mass:
         place = bisect_left(self.fixed, unit)
         return place < len(self.fixed) and self.fixed[place] == unit
 
-    def runs(self, start: int, stop: int) -> list[Run]:
+    def runs(self, start: int, stop: int) -> list[UnitRun]:
         """What is taken between two places: the runs of units that are not fixed."""
         runs = []
         for unit in self.fixed[bisect_left(self.fixed, start) : bisect_left(self.fixed, stop)]:
@@ -101,7 +101,7 @@ class Mass:
         return runs
 
 
-def middle_gap(history: History, mass: Mass, room: int) -> Run:
+def find_middle_gap(history: History, mass: DroppableUnits, room: int) -> UnitRun:
     """The gap that leaves at most `room` of the mass, from its middle outward.
 
     A user turn leaves only after the steps that answer it. Where the gap would end between a
@@ -113,7 +113,7 @@ def middle_gap(history: History, mass: Mass, room: int) -> Run:
     start = min(stop, mass.front(room - mass.after(stop)))
     user = history.units[stop].user if stop < mass.units else -1
     if not start <= user < stop or mass.is_fixed(user):
-        return _spare_plain(history, mass, start, stop)
+        return _extend_over_plain_turns(history, mass, start, stop)
     following = history.next_user(stop)
     choices = []
     if following is not None and following < mass.units:
@@ -125,10 +125,12 @@ def middle_gap(history: History, mass: Mass, room: int) -> Run:
         if following is None or later <= following:
             choices.append((user + 1, later))
     start, stop = min(choices, key=lambda gap: abs(mass.before(gap[0]) - mass.after(gap[1])))
-    return _spare_plain(history, mass, start, stop)
+    return _extend_over_plain_turns(history, mass, start, stop)
 
 
-def _spare_plain(history: History, mass: Mass, start: int, stop: int) -> Run:
+def _extend_over_plain_turns(
+    history: History, mass: DroppableUnits, start: int, stop: int
+) -> UnitRun:
     """Two assistant turns must not meet at the gap: the earlier plain one leaves too."""
     runs = mass.runs(start, stop)
     following = runs[0][1] if runs else stop
@@ -139,7 +141,7 @@ def _spare_plain(history: History, mass: Mass, start: int, stop: int) -> Run:
     return start, stop
 
 
-def oldest_runs(history: History, mass: Mass, excess: int) -> list[Run]:
+def find_oldest_runs(history: History, mass: DroppableUnits, excess: int) -> list[UnitRun]:
     """The oldest units, until `excess` of the mass is gone; where all is not enough, all.
 
     A user turn leaves with the last of its answers.

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
     from brim.fitting.history import History
 
-NEWEST: Final = 3
+NEWEST_OUTPUTS: Final = 3
 """So many of the newest outputs are protected, as long as they take at most a quarter."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class HistoryView:
     """What an edit sees: a history up to a point, and the room there is."""
 
     history: History
@@ -27,9 +27,9 @@ class Scope:
     limit: int
     keep_recent: int
 
-    def up_to(self, units: int, messages: int) -> Scope:
+    def up_to(self, units: int, messages: int) -> HistoryView:
         """The same at another point."""
-        return Scope(self.history, units, messages, self.base, self.limit, self.keep_recent)
+        return HistoryView(self.history, units, messages, self.base, self.limit, self.keep_recent)
 
     @property
     def total(self) -> int:
@@ -105,7 +105,7 @@ class Scope:
         newest: list[int] = []
         room = self.limit // 4
         place = bisect_left(history.outputs, self.messages)
-        while place > 0 and len(newest) < NEWEST:
+        while place > 0 and len(newest) < NEWEST_OUTPUTS:
             place -= 1
             index = history.outputs[place]
             unit = history.unit_of[index]

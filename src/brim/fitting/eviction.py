@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from brim.fitting.droppable import Mass, middle_gap
+from brim.fitting.droppable import DroppableUnits, find_middle_gap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from brim.fitting.droppable import Floors, Run
-    from brim.fitting.edit_view import Scope
+    from brim.fitting.droppable import FloorSums, UnitRun
+    from brim.fitting.edit_view import HistoryView
     from brim.fitting.history import History
 
 
 @dataclass(frozen=True, slots=True)
-class Outline:
+class Eviction:
     """An edit in numbers: which units leave, and at most how much stays."""
 
-    runs: Sequence[Run]
+    runs: Sequence[UnitRun]
     size: int
     reached: bool
     """Whether what stays is within the mark."""
@@ -33,7 +33,7 @@ class Outline:
     """Whether the protected parts had to be given up."""
 
 
-def outline(scope: Scope, floors: Floors, mark: int, note: int) -> Outline:
+def choose_evictions(scope: HistoryView, floors: FloorSums, mark: int, note: int) -> Eviction:
     """Decide an edit down to `mark`; `note` tokens are kept for what is said at a gap."""
     gone = scope.gone()
     hard = scope.hard() - gone
@@ -41,35 +41,35 @@ def outline(scope: Scope, floors: Floors, mark: int, note: int) -> Outline:
     protected = scope.protected(gone)
     for released in (False, True):
         whole = first if released else first | protected
-        found = _outline_to(scope, floors, hard | whole, whole, gone, mark, note)
+        found = _evict_to_mark(scope, floors, hard | whole, whole, gone, mark, note)
         if found is not None:
-            return Outline(*found, reached=True, released=released)
-    runs, size = _all_but(scope, floors, hard | first, gone, note)
+            return Eviction(*found, reached=True, released=released)
+    runs, size = _evict_all_but(scope, floors, hard | first, gone, note)
     if size > scope.limit and first - hard:
-        runs, size = _all_but(scope, floors, hard, gone, note)
-    return Outline(runs, min(size, scope.limit), reached=size <= mark, released=True)
+        runs, size = _evict_all_but(scope, floors, hard, gone, note)
+    return Eviction(runs, min(size, scope.limit), reached=size <= mark, released=True)
 
 
-def _outline_to(
-    scope: Scope,
-    floors: Floors,
+def _evict_to_mark(
+    scope: HistoryView,
+    floors: FloorSums,
     held: set[int],
     whole: set[int],
     gone: set[int],
     mark: int,
     note: int,
-) -> tuple[list[Run], int] | None:
+) -> tuple[list[UnitRun], int] | None:
     """The runs that leave and the size that stays, or None where the mark is out of reach."""
-    room = mark - held_size(scope, floors, held, whole)
-    noted = _noted(scope.history, gone, scope.units)
-    leave: list[Run] = []
-    for others in _by_priority(scope, held | gone):
-        mass = Mass(floors, scope.units, held | others, gone, noted, note)
-        room_here = room - sum(map(floors.of, others.difference(*map(_span, leave))))
+    room = mark - count_held(scope, floors, held, whole)
+    noted = _find_noted_units(scope.history, gone, scope.units)
+    leave: list[UnitRun] = []
+    for others in _group_by_priority(scope, held | gone):
+        mass = DroppableUnits(floors, scope.units, held | others, gone, noted, note)
+        room_here = room - sum(map(floors.of, others.difference(*map(_unit_range, leave))))
         room_here -= note * len(leave)
         if mass.total <= room_here:
             return leave, mark - room_here + mass.total
-        gap = _gap_with_notes(scope.history, mass, held, room_here, note)
+        gap = _find_gap_with_notes(scope.history, mass, held, room_here, note)
         if gap is not None:
             left = mass.before(gap[0]) + mass.after(gap[1])
             return leave + mass.runs(*gap), mark - room_here + left
@@ -77,7 +77,7 @@ def _outline_to(
     return None
 
 
-def _noted(history: History, gone: set[int], units: int) -> list[int]:
+def _find_noted_units(history: History, gone: set[int], units: int) -> list[int]:
     """Those of the units that are gone where two user turns meet, and a note has to stand."""
     noted = []
     for unit in sorted(gone):
@@ -91,17 +91,17 @@ def _noted(history: History, gone: set[int], units: int) -> list[int]:
     return noted
 
 
-def _span(run: Run) -> range:
+def _unit_range(run: UnitRun) -> range:
     return range(*run)
 
 
-def _gap_with_notes(
-    history: History, mass: Mass, held: set[int], room: int, note: int
-) -> Run | None:
+def _find_gap_with_notes(
+    history: History, mass: DroppableUnits, held: set[int], room: int, note: int
+) -> UnitRun | None:
     """The gap in the middle, with room for a note at it and beside each held unit in it."""
     notes = 1
     while room >= notes * note:
-        start, stop = middle_gap(history, mass, room - notes * note)
+        start, stop = find_middle_gap(history, mass, room - notes * note)
         needed = 1 + sum(1 for unit in held if start < unit < stop)
         if needed <= notes:
             return start, stop
@@ -109,7 +109,7 @@ def _gap_with_notes(
     return None
 
 
-def _by_priority(scope: Scope, fixed: set[int]) -> list[set[int]]:
+def _group_by_priority(scope: HistoryView, fixed: set[int]) -> list[set[int]]:
     """For each priority, lowest first, the loose units of another one."""
     if not scope.ranked:
         return [set()]
@@ -122,7 +122,7 @@ def _by_priority(scope: Scope, fixed: set[int]) -> list[set[int]]:
     return [{unit for unit in loose if rank[unit] != level} for level in levels]
 
 
-def held_size(scope: Scope, floors: Floors, held: set[int], whole: set[int]) -> int:
+def count_held(scope: HistoryView, floors: FloorSums, held: set[int], whole: set[int]) -> int:
     """What goes out in any case: frame, tools, system turns and held units, some of them whole."""
     whole = whole | {scope.open_unit, scope.last_user}
     size = scope.base + scope.history.system_sizes[scope.messages]
@@ -131,15 +131,15 @@ def held_size(scope: Scope, floors: Floors, held: set[int], whole: set[int]) -> 
     return size
 
 
-def _all_but(
-    scope: Scope, floors: Floors, held: set[int], gone: set[int], note: int
-) -> tuple[list[Run], int]:
-    runs = Mass(floors, scope.units, held, gone).runs(0, scope.units)
-    size = held_size(scope, floors, held, {scope.first_user})
-    return runs, size + note * _told_gaps(scope, held)
+def _evict_all_but(
+    scope: HistoryView, floors: FloorSums, held: set[int], gone: set[int], note: int
+) -> tuple[list[UnitRun], int]:
+    runs = DroppableUnits(floors, scope.units, held, gone).runs(0, scope.units)
+    size = count_held(scope, floors, held, {scope.first_user})
+    return runs, size + note * _count_noted_gaps(scope, held)
 
 
-def _told_gaps(scope: Scope, held: set[int]) -> int:
+def _count_noted_gaps(scope: HistoryView, held: set[int]) -> int:
     """How many gaps between held units are told of, when all else has left."""
     units, hard = scope.history.units, scope.hard()
     told = 0

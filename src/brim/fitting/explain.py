@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from brim.fitting.plan import Decision, Note, Plan
 
-NARROW: Final = 16
+MIN_REASON_WIDTH: Final = 16
 """Where less is left for the reasons than this, they go on lines of their own."""
 _FOLDED: Final = ("kept", "dropped")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PlanRow:
     """One line of the table: a message, a run of messages, a note, or what stands beside them."""
 
     place: str
@@ -33,34 +33,36 @@ class Row:
     reason: str
 
 
-def rows(plan: Plan) -> list[Row]:
+def build_rows(plan: Plan) -> list[PlanRow]:
     """What happened to each message; `before` and `after` add up to the plan's."""
     decisions = plan.decisions
     found = list(_message_rows(decisions, plan.notes))
     beside = plan.before - sum(decision.before for decision in decisions)
     if beside:
-        found.append(Row("", "request", "kept", beside, beside, "tools and framing"))
+        found.append(PlanRow("", "request", "kept", beside, beside, "tools and framing"))
     return found
 
 
-def table(plan: Plan, width: int | None = None) -> str:
+def render_plan(plan: Plan, width: int | None = None) -> str:
     """The plan as text that is no wider than `width`; columns, or sentences where it is narrow."""
-    found = rows(plan)
-    total = Row(
+    found = build_rows(plan)
+    total = PlanRow(
         "total",
-        _several(plan.length, "message"),
+        _pluralize(plan.length, "message"),
         "",
         sum(row.before for row in found),
         sum(row.after for row in found),
         f"{'fits' if plan.fits else 'does not fit'} {plan.limit:,}",
     )
     head = ("message", "role", "fate", "before", "after", "why")
-    cells = [head, *(_cells(row) for row in (*found, total))]
+    cells = [head, *(_format_cells(row) for row in (*found, total))]
     warnings = [f"warning: {warning}" for warning in plan.warnings]
-    return "\n".join([*_fill(header(plan), width), "", *columns(cells, width, "<<<>><"), *warnings])
+    return "\n".join(
+        [*_fill(render_header(plan), width), "", *format_columns(cells, width, "<<<>><"), *warnings]
+    )
 
 
-def header(plan: Plan) -> str:
+def render_header(plan: Plan) -> str:
     """The numbers of a plan: what came in, what goes out, and what the limit is made of."""
     budget = plan.budget
     about = "" if plan.exact else "about "
@@ -75,34 +77,34 @@ def header(plan: Plan) -> str:
     )
 
 
-def columns(cells: Sequence[Sequence[str]], width: int | None, align: str) -> list[str]:
+def format_columns(cells: Sequence[Sequence[str]], width: int | None, align: str) -> list[str]:
     """Lay out rows of text, the first being the head, in columns; the last column is wrapped."""
     *fixed, _ = [max(map(len, column)) for column in zip(*cells, strict=True)]
     used = sum(fixed) + 2 * len(fixed)
     if width is not None and width < used:
-        return _sentences(cells[1:], width)
+        return _format_sentences(cells[1:], width)
     room = None if width is None else width - used
     lines: list[str] = []
     for *front, last in cells:
         start = "  ".join(
             f"{text:{side}{size}}" for text, side, size in zip(front, align, fixed, strict=False)
         )
-        lines += _joined(start, last, room, width)
+        lines += _join_row(start, last, room, width)
     return lines
 
 
-def _joined(start: str, last: str, room: int | None, width: int | None) -> list[str]:
+def _join_row(start: str, last: str, room: int | None, width: int | None) -> list[str]:
     """A row's first columns with its last one beside them, or below where there is no room."""
     if room is None or width is None or len(last) <= room:
         return [f"{start}  {last}".rstrip()]
-    if room < NARROW:
+    if room < MIN_REASON_WIDTH:
         return [start.rstrip(), *(f"    {line}" for line in _fill(last, width - 4))]
     first, *more = _fill(last, room)
     indent = " " * (width - room)
     return [f"{start}  {first}", *(indent + line for line in more)]
 
 
-def _sentences(cells: Iterable[Sequence[str]], width: int) -> list[str]:
+def _format_sentences(cells: Iterable[Sequence[str]], width: int) -> list[str]:
     return [line for row in cells for line in _fill(" · ".join(filter(None, row)), width, "  ")]
 
 
@@ -110,27 +112,27 @@ def _fill(text: str, width: int | None, indent: str = "") -> list[str]:
     return [text] if width is None else wrap(text, max(width, 8), subsequent_indent=indent)
 
 
-def _message_rows(decisions: Iterable[Decision], notes: Iterable[Note]) -> Iterator[Row]:
+def _message_rows(decisions: Iterable[Decision], notes: Iterable[Note]) -> Iterator[PlanRow]:
     before = {note.at: note for note in notes if note.role != "paragraph"}
     behind = {note.at: note for note in notes if note.role == "paragraph"}
     run: list[Decision] = []
     for decision in decisions:
         index = decision.index
-        if run and (index in before or not _alike(run[-1], decision)):
-            yield _row(run)
+        if run and (index in before or not _shares_row(run[-1], decision)):
+            yield _merge_decisions(run)
             run = []
         if index in before:
-            yield _note_row(before[index])
+            yield _build_note_row(before[index])
         run.append(decision)
         if index in behind:
-            yield _row(run)
-            yield _note_row(behind[index])
+            yield _merge_decisions(run)
+            yield _build_note_row(behind[index])
             run = []
     if run:
-        yield _row(run)
+        yield _merge_decisions(run)
 
 
-def _alike(one: Decision, other: Decision) -> bool:
+def _shares_row(one: Decision, other: Decision) -> bool:
     """Whether two neighbours share a row. System text is too important to vanish in one."""
     return (
         one.fate in _FOLDED
@@ -139,10 +141,10 @@ def _alike(one: Decision, other: Decision) -> bool:
     )
 
 
-def _row(run: Sequence[Decision]) -> Row:
+def _merge_decisions(run: Sequence[Decision]) -> PlanRow:
     first, last = run[0], run[-1]
     roles = dict.fromkeys(decision.role for decision in run)
-    row = Row(
+    row = PlanRow(
         f"{first.index}–{last.index}" if len(run) > 1 else str(first.index),
         ", ".join(roles) if len(roles) < 3 else "mixed",
         first.fate,
@@ -153,38 +155,38 @@ def _row(run: Sequence[Decision]) -> Row:
     return row if first.fate != "kept" else replace(row, reason="")
 
 
-def _note_row(note: Note) -> Row:
+def _build_note_row(note: Note) -> PlanRow:
     place = "in" if note.role == "paragraph" else "before"
     reason = f"says what was left out, {place} message {note.at}"
-    return Row("", "note", "added", 0, note.tokens, reason)
+    return PlanRow("", "note", "added", 0, note.tokens, reason)
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _format_cells(row: PlanRow) -> tuple[str, ...]:
     return row.place, row.role, row.fate, f"{row.before:,}", f"{row.after:,}", row.reason
 
 
-def _several(number: int, word: str) -> str:
+def _pluralize(number: int, word: str) -> str:
     return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
 
 
 # Models
 
 
-def models(known: Iterable[Mapping[str, Any]], width: int | None = None) -> str:
+def render_models(known: Iterable[Mapping[str, Any]], width: int | None = None) -> str:
     """A table of models; prices are left out where there is no room for them."""
     head = ("model", "context", "input", "output", "tokenizer", "$ in / cached / out")
     cells = [
         (
             facts["name"],
-            *(_number(facts[key]) for key in ("context", "largest_input", "largest_output")),
+            *(_format_number(facts[key]) for key in ("context", "largest_input", "largest_output")),
             facts["tokenizer"] if facts["exact"] else f"~{facts['tokenizer']}",
-            _rates(facts["price"]),
+            _format_rates(facts["price"]),
         )
         for facts in known
     ]
-    lines = columns([head, *cells], None, "<>>><<")
+    lines = format_columns([head, *cells], None, "<>>><<")
     if width is not None and max(map(len, lines)) > width:
-        lines = columns([row[:-1] for row in (head, *cells)], None, "<>>><")
+        lines = format_columns([row[:-1] for row in (head, *cells)], None, "<>>><")
     note = (
         "context: question and answer together; input, output: the largest; $: dollars per million "
         "tokens; ~ a stand-in, as the model's own vocabulary is not here: counts are estimates"
@@ -192,16 +194,16 @@ def models(known: Iterable[Mapping[str, Any]], width: int | None = None) -> str:
     return "\n".join([*lines, "", *_fill(note, width)])
 
 
-def model(asked: str, facts: Mapping[str, Any]) -> str:
+def render_model(asked: str, facts: Mapping[str, Any]) -> str:
     """All that is known about a model, and which name was found."""
     how = "the model's own" if facts["exact"] else "a stand-in: counts are estimates"
     lines = {
         "provider": facts["provider"],
-        "context": _number(facts["context"], " tokens"),
-        "largest input": _number(facts["largest_input"], " tokens"),
-        "largest output": _number(facts["largest_output"], " tokens"),
+        "context": _format_number(facts["context"], " tokens"),
+        "largest input": _format_number(facts["largest_input"], " tokens"),
+        "largest output": _format_number(facts["largest_output"], " tokens"),
         "tokenizer": f"{facts['tokenizer']}, {how}",
-        "price": f"{_rates(facts['price'])} (dollars per million tokens in / cached / out)",
+        "price": f"{_format_rates(facts['price'])} (dollars per million tokens in / cached / out)",
     }
     matched = "" if asked == facts["name"] else f", found for {asked}"
     return "\n".join(
@@ -209,11 +211,11 @@ def model(asked: str, facts: Mapping[str, Any]) -> str:
     )
 
 
-def _number(number: int | None, unit: str = "") -> str:
+def _format_number(number: int | None, unit: str = "") -> str:
     return "unknown" if number is None else f"{number:,}{unit}"
 
 
-def _rates(price: Mapping[str, float | None]) -> str:
+def _format_rates(price: Mapping[str, float | None]) -> str:
     if all(rate is None for rate in price.values()):
         return "unknown"
     return " / ".join("unknown" if rate is None else f"{rate:g}" for rate in price.values())

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from brim import wire
 from brim.fitting.planner import Planner
-from brim.fitting.prefix_cache import Conversation, Key, check_depth, spelled
+from brim.fitting.prefix_cache import (
+    CachedConversation,
+    ConversationKey,
+    check_depth,
+    encode_values,
+)
 from brim.fitting.request import Request
 from brim.wire import checked_tools, openai_chat
 from brim.wire.templates import FREE, Rules, shape
@@ -17,7 +22,7 @@ if TYPE_CHECKING:
     from brim.fitting.budget import Budget
     from brim.fitting.plan import Plan
     from brim.fitting.policies import Policy
-    from brim.fitting.prefix_cache import Memory
+    from brim.fitting.prefix_cache import PrefixCache
     from brim.tokens import Counter
 
 
@@ -28,28 +33,30 @@ class Fitter:
     counter: Counter
     budget: Budget
     policy: Policy
-    memory: Memory
+    memory: PrefixCache
     rules: Rules = FREE
     """By which chat messages go out."""
     pins: frozenset[int] = frozenset()
     mask: str | None = None
-    _keys: dict[str, Key] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _keys: dict[str, ConversationKey] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def fit(self, body: Mapping[str, Any], form: wire.Format) -> Request:
         with self.reading(body, form) as reading:
             return reading.drawn(reading.plan())
 
-    def reading(self, body: Mapping[str, Any], form: wire.Format) -> Reading:
+    def reading(self, body: Mapping[str, Any], form: wire.Format) -> ParsedBody:
         """A body read and counted; what was said before in the same conversation is not again.
 
         To be used as a context, or closed: then others may go on with the conversation.
         """
-        tools = tools_of(body)
-        spelling = _spelling(body, form, tools)
+        tools = read_tools(body)
+        spelling = _encode_body(body, form, tools)
         conversation = self._conversation(body, form, tools, spelling)
         if spelling is None:
             check_depth(body.get(form.MESSAGES))
-        return Reading(self, body, form, conversation, spelling, form.fittable(body))
+        return ParsedBody(self, body, form, conversation, spelling, form.fittable(body))
 
     def _conversation(
         self,
@@ -57,7 +64,7 @@ class Fitter:
         form: wire.Format,
         tools: Sequence[Mapping[str, Any]],
         spelling: Sequence[bytes] | None,
-    ) -> Conversation:
+    ) -> CachedConversation:
         """The conversation of a body, read to its end."""
         key = self._key(form)
         known = None if spelling is None else self.memory.take(key, spelling)
@@ -68,36 +75,38 @@ class Fitter:
         planner = Planner(
             self.counter, self.budget, self.policy, tools, pins=self.pins, mask=self.mask
         )
-        fresh = Conversation(key, planner, form.Reader())
+        fresh = CachedConversation(key, planner, form.Reader())
         planner.extend(fresh.reader.read(body) or ())
         return fresh
 
-    def _key(self, form: wire.Format) -> Key:
+    def _key(self, form: wire.Format) -> ConversationKey:
         """What decides how a body is read and planned, beside the body itself."""
         key = self._keys.get(form.__name__)
         if key is None:
             deciding = self.budget, self.policy.identity, self.pins, self.mask
-            key = self._keys[form.__name__] = Key((form.__name__, self.counter.name, deciding))
+            key = self._keys[form.__name__] = ConversationKey(
+                (form.__name__, self.counter.name, deciding)
+            )
         return key
 
 
-def _spelling(
+def _encode_body(
     body: Mapping[str, Any], form: wire.Format, tools: Sequence[Mapping[str, Any]]
 ) -> list[bytes] | None:
     """What a conversation is known by: all that is read of the body."""
     messages = body.get(form.MESSAGES)
     if not isinstance(messages, list | tuple):
         return None
-    return spelled((tools, body.get(form.SYSTEM), *messages))
+    return encode_values((tools, body.get(form.SYSTEM), *messages))
 
 
-class Reading(NamedTuple):
+class ParsedBody(NamedTuple):
     """A body as it was read, to be planned and written back."""
 
     fitter: Fitter
     body: Mapping[str, Any]
     form: wire.Format
-    conversation: Conversation
+    conversation: CachedConversation
     spelling: Sequence[bytes] | None
     """By what the conversation is remembered, if it can be."""
     is_whole: bool
@@ -165,6 +174,6 @@ class Reading(NamedTuple):
             raise self.planner.overflow(plan._replace(tokens=tokens))
 
 
-def tools_of(body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+def read_tools(body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """The tools that a body offers."""
     return checked_tools(body.get("tools")) or ()

@@ -20,7 +20,7 @@ from itertools import accumulate
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from brim.fitting.clip import Cuts
+from brim.fitting.clip import ClipCache
 from brim.wire.notes import MASK, is_marked, reports_error
 
 if TYPE_CHECKING:
@@ -106,8 +106,8 @@ class History:
         """The messages that have a priority of their own."""
 
     @cached_property
-    def cuts(self) -> Cuts:
-        return Cuts(self.counter.text)
+    def cuts(self) -> ClipCache:
+        return ClipCache(self.counter.text)
 
     def __len__(self) -> int:
         return len(self.messages)

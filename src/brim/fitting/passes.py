@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from brim.fitting.draft import Draft
-from brim.fitting.droppable import Mass, oldest_runs
-from brim.fitting.eviction import held_size, outline
+from brim.fitting.droppable import DroppableUnits, find_oldest_runs
+from brim.fitting.eviction import choose_evictions, count_held
 from brim.wire.notes import gap_note, mask
 
 if TYPE_CHECKING:
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 Pass = Callable[[Draft], None]
 
-ROUNDS: Final = (1_000, 500, 250, 120)
+CLIP_ROUNDS: Final = (1_000, 500, 250, 120)
 """What old outputs are clipped to, one round after the other."""
 _LARGEST_NOTE: Final = gap_note(1_000_000, 1_000_000_000)
 
 
-def run(passes: Sequence[Pass], draft: Draft, *, first: Sequence[Pass] = ()) -> None:
+def run_passes(passes: Sequence[Pass], draft: Draft, *, first: Sequence[Pass] = ()) -> None:
     """Apply the passes in order until the target is reached; those of `first` in any case."""
-    leave_faults(draft)
+    drop_faults(draft)
     for apply in first:
         apply(draft)
     for apply in passes:
@@ -39,7 +39,7 @@ def run(passes: Sequence[Pass], draft: Draft, *, first: Sequence[Pass] = ()) -> 
     draft.mend()
 
 
-def leave_faults(draft: Draft) -> None:
+def drop_faults(draft: Draft) -> None:
     """What the model would not accept goes before anything else, and with it all before a user."""
     units = draft.history.units
     for unit in sorted(draft.scope.gone()):
@@ -59,7 +59,7 @@ def drop_thinking(draft: Draft) -> None:
 # Units that leave
 
 
-def note_size(counter: Counter) -> int:
+def count_gap_note(counter: Counter) -> int:
     """Room for what is said at a gap, whatever numbers it will hold."""
     return counter.text(_LARGEST_NOTE) + 8
 
@@ -68,23 +68,23 @@ def drop_middle(draft: Draft) -> None:
     """Units leave from the middle outward, where clipping what is old would not be enough."""
     found = draft.outline
     if found is None:
-        note = note_size(draft.history.counter)
-        found = outline(draft.scope, draft.floors, draft.target, note)
+        note = count_gap_note(draft.history.counter)
+        found = choose_evictions(draft.scope, draft.floors, draft.target, note)
     draft.drop_all(found.runs, "middle of the history")
     if found.released:
         draft.release()
 
 
-def drop_doomed(draft: Draft) -> None:
+def drop_unavoidable(draft: Draft) -> None:
     """The oldest units that would have to leave even if all else were cut; by arithmetic alone."""
     if draft.scope.ranked:
         return
     gone, recent = draft.scope.gone(), draft.recent()
     held = (draft.hard | recent) - gone
-    mass = Mass(draft.floors, draft.scope.units, held, gone)
-    least = held_size(draft.scope, draft.floors, held, recent) + mass.total
+    mass = DroppableUnits(draft.floors, draft.scope.units, held, gone)
+    least = count_held(draft.scope, draft.floors, held, recent) + mass.total
     if least > draft.target:
-        runs = oldest_runs(draft.history, mass, least - draft.target)
+        runs = find_oldest_runs(draft.history, mass, least - draft.target)
         draft.drop_all(runs, "oldest first")
 
 
@@ -117,14 +117,14 @@ def _drop_until(done: Callable[[], bool], draft: Draft, held: Collection[int], r
             draft.drop(user, user + 1, reason)
 
 
-def for_the_limit(draft: Draft) -> None:
+def relax_to_limit(draft: Draft) -> None:
     """From here on only the limit counts, and no longer a mark below it, nor a note on wish."""
     draft.target = draft.limit
     if draft.excess > 0:
         draft.forgo_notes()
 
 
-def release(draft: Draft) -> None:
+def release_protected(draft: Draft) -> None:
     """From here on, what was protected may be cut like the rest."""
     draft.release()
 
@@ -185,7 +185,7 @@ def _mask(draft: Draft, index: int, reason: str) -> None:
         draft.replace_outputs(index, text, "masked", reason)
 
 
-def clean_outputs(draft: Draft, caps: Sequence[int] = ROUNDS) -> None:
+def clean_outputs(draft: Draft, caps: Sequence[int] = CLIP_ROUNDS) -> None:
     """Lines that a later output repeats leave the earlier one; then the rounds of clipping.
 
     What a text takes without its repeated lines is first guessed by its length, so that only
@@ -195,20 +195,20 @@ def clean_outputs(draft: Draft, caps: Sequence[int] = ROUNDS) -> None:
     sizes = {index: draft.output_tokens(index) for index in outputs}
     shorter = {}
     excess = draft.excess
-    for index, text in _without_repeats(draft, outputs):
+    for index, text in _find_repeats(draft, outputs):
         guess = sizes[index] * len(text) // max(1, sum(map(len, draft.message(index).outputs)))
         excess -= sizes[index] - guess
         sizes[index] = guess
         shorter[index] = text
         if excess <= 0:
             break
-    _clip_to(draft, _caps(sizes, excess, caps), shorter)
+    _clip_to(draft, _choose_caps(sizes, excess, caps), shorter)
     for index, text in shorter.items():
         if index not in draft.edits:
             draft.replace_outputs(index, text, "clipped", "lines that come again later")
 
 
-def _without_repeats(draft: Draft, outputs: Sequence[int]) -> Iterator[tuple[int, str]]:
+def _find_repeats(draft: Draft, outputs: Sequence[int]) -> Iterator[tuple[int, str]]:
     """Those outputs, oldest first, of which lines come again in a later one; without these."""
     repeated = {}
     later: set[str] = set()
@@ -224,10 +224,10 @@ def _without_repeats(draft: Draft, outputs: Sequence[int]) -> Iterator[tuple[int
                 yield index, text
 
 
-def clip_rounds(draft: Draft, caps: Sequence[int] = ROUNDS) -> None:
+def clip_rounds(draft: Draft, caps: Sequence[int] = CLIP_ROUNDS) -> None:
     """Old outputs are clipped to ever smaller caps, and the last one to just what is needed."""
     sizes = {index: draft.output_tokens(index) for index in draft.old_outputs}
-    _clip_to(draft, _caps(sizes, draft.excess, caps), {})
+    _clip_to(draft, _choose_caps(sizes, draft.excess, caps), {})
 
 
 def _clip_to(draft: Draft, caps: dict[int, int], texts: Mapping[int, str]) -> None:
@@ -241,7 +241,7 @@ def _clip_to(draft: Draft, caps: dict[int, int], texts: Mapping[int, str]) -> No
     draft.clip(last, max(room, caps[last]), "old output", text=texts.get(last), close=0.85)
 
 
-def _caps(sizes: dict[int, int], excess: int, caps: Sequence[int]) -> dict[int, int]:
+def _choose_caps(sizes: dict[int, int], excess: int, caps: Sequence[int]) -> dict[int, int]:
     """What each output is to be clipped to; the one that ends it comes last."""
     now = dict(sizes)
     chosen: dict[int, int] = {}
@@ -263,13 +263,13 @@ def clip_open(draft: Draft) -> None:
     sizes = {index: draft.output_tokens(index) for index in draft.open_outputs}
     if excess <= 0 or not sizes:
         return
-    cap = level(list(sizes.values()), sum(sizes.values()) - excess)
+    cap = find_common_cap(list(sizes.values()), sum(sizes.values()) - excess)
     for index, size in sizes.items():
         if size > cap:
             draft.clip(index, cap, "newest output, no room for all of it", close=0.98)
 
 
-def level(sizes: Sequence[int], room: int) -> int:
+def find_common_cap(sizes: Sequence[int], room: int) -> int:
     """The cap under which the sizes together take at most the room."""
     remaining = room
     for place, size in enumerate(sorted(sizes)):

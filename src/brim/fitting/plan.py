@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from brim.fitting.history import History
     from brim.messages import Message, Role
 
-Fate = Literal["kept", "clipped", "masked", "summarized", "dropped"]
-Changed = tuple[Fate, int, str]
+Outcome = Literal["kept", "clipped", "masked", "summarized", "dropped"]
+Changed = tuple[Outcome, int, str]
 """What became of a message that goes out changed: its fate, its tokens, and why."""
-FATES: tuple[Fate, ...] = ("clipped", "masked", "summarized", "dropped")
+OUTCOMES: tuple[Outcome, ...] = ("clipped", "masked", "summarized", "dropped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Decision:
 
     index: int
     role: Role
-    fate: Fate
+    fate: Outcome
     before: int
     after: int
     reason: str
@@ -65,17 +65,17 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class ChangedMessage:
     """A message that goes out changed."""
 
     message: Message
     tokens: int
-    fate: Fate
+    fate: Outcome
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Drop:
+class DroppedRun:
     """A run of messages that does not go out; system turns within it do."""
 
     start: int
@@ -109,8 +109,8 @@ class Plan(NamedTuple):
     exact: bool
     kept: Sequence[int]
     """The messages that go out, in order."""
-    edits: Mapping[int, Edit]
-    drops: Sequence[Drop]
+    edits: Mapping[int, ChangedMessage]
+    drops: Sequence[DroppedRun]
     notes: Sequence[Note]
     warnings: Sequence[str]
     edition: int | None = None
@@ -179,7 +179,7 @@ class Plan(NamedTuple):
         role, before = history.messages[index].role, history.tokens(index)
         return Decision.on(index, role, before, changed, None if drop is None else drop.reason)
 
-    def _drop_of(self, index: int) -> Drop | None:
+    def _drop_of(self, index: int) -> DroppedRun | None:
         if self.history.messages[index].role == "system":
             return None
         place = bisect_right(self.drops, index, key=lambda drop: drop.start) - 1
@@ -187,13 +187,13 @@ class Plan(NamedTuple):
             return self.drops[place]
         return None
 
-    def tally(self) -> dict[Fate, int]:
+    def tally(self) -> dict[Outcome, int]:
         """How many messages met which fate; `kept` is not listed."""
-        tally: Tally[Fate] = Tally(edit.fate for edit in self.edits.values())
+        tally: Tally[Outcome] = Tally(edit.fate for edit in self.edits.values())
         for drop in self.drops:
             within = self.history.systems_between(drop.start, drop.stop)
             tally["dropped"] += drop.stop - drop.start - len(within)
-        return {fate: tally[fate] for fate in FATES if tally[fate]}
+        return {fate: tally[fate] for fate in OUTCOMES if tally[fate]}
 
     def __str__(self) -> str:
         about = "" if self.exact or self.counted is not None else "about "

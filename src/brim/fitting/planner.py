@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 
 from brim.errors import ContextOverflowError, InputError
 from brim.fitting.draft import Draft
-from brim.fitting.droppable import Floors
-from brim.fitting.edit_view import Scope
+from brim.fitting.droppable import FloorSums
+from brim.fitting.edit_view import HistoryView
 from brim.fitting.history import History
-from brim.fitting.passes import note_size, run
+from brim.fitting.passes import count_gap_note, run_passes
 from brim.fitting.plan import Plan
-from brim.fitting.replay import Replay, low_mark
+from brim.fitting.replay import Replay, compute_low_water_mark
 from brim.messages import Message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from brim.fitting.budget import Budget
-    from brim.fitting.eviction import Outline
+    from brim.fitting.eviction import Eviction
     from brim.fitting.policies import Policy
     from brim.tokens import Counter
 
@@ -69,8 +69,8 @@ class Planner:
         """What a note at a gap has room for, beside its own words, where edits are replayed."""
 
     @cached_property
-    def _floors(self) -> Floors:
-        return Floors(self.policy.floor)
+    def _floors(self) -> FloorSums:
+        return FloorSums(self.policy.floor)
 
     @property
     def system(self) -> int:
@@ -219,11 +219,11 @@ class Planner:
         """Tokens of all that came in."""
         return self._base + self.history.sizes[-1]
 
-    def _scope(self) -> Scope:
+    def _scope(self) -> HistoryView:
         history = self.history
         history.group()
         units, messages, limit = len(history.units), len(history), self.budget.limit
-        return Scope(history, units, messages, self._base, limit, self.policy.keep_recent)
+        return HistoryView(history, units, messages, self._base, limit, self.policy.keep_recent)
 
     @property
     def _is_over(self) -> bool:
@@ -245,11 +245,11 @@ class Planner:
     def _replayed(self) -> Replay:
         assert self.policy.share is not None
         if self._replay is None:
-            note = note_size(self.counter) + self._note_room
+            note = count_gap_note(self.counter) + self._note_room
             self._replay = Replay(self._scope(), self._floors, self.policy.share, note)
         return self._replay
 
-    def _continued(self, scope: Scope) -> Draft | None:
+    def _continued(self, scope: HistoryView) -> Draft | None:
         """The last edit that fell, with all that came since."""
         fallen = self._replayed().advance(self.history)
         if fallen is None:
@@ -259,7 +259,7 @@ class Planner:
         self._draft.grow(scope.units, scope.messages)
         return self._draft
 
-    def _still_compact(self, scope: Scope) -> Draft | None:
+    def _still_compact(self, scope: HistoryView) -> Draft | None:
         """What an edit left that was asked for, as long as nothing more has to leave."""
         draft = self._draft
         if draft is None:
@@ -272,19 +272,19 @@ class Planner:
             self._draft = self._compacted = None
         return self._draft
 
-    def _edited(self, scope: Scope) -> Draft:
+    def _edited(self, scope: HistoryView) -> Draft:
         """An edit at the very end of the history, whether a request point or not."""
         target = self._target(scope.limit)
         if self.policy.share is not None:
-            target = low_mark(scope, self.policy.share)
+            target = compute_low_water_mark(scope, self.policy.share)
         return self._run(scope, target)
 
-    def _run(self, scope: Scope, target: int, outline: Outline | None = None) -> Draft:
+    def _run(self, scope: HistoryView, target: int, outline: Eviction | None = None) -> Draft:
         self._floors.extend(self.history)
         notes = self.policy.notes
         target = max(0, target - self.summary_room)
         draft = Draft(scope, self._floors, target, notes=notes, outline=outline)
-        run(self.policy.passes, draft, first=self.policy.first)
+        run_passes(self.policy.passes, draft, first=self.policy.first)
         if draft.tokens > scope.limit and draft.wants_notes:
             draft.forgo_notes()
         self._tell(draft)

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING
 
 from brim.errors import InputError
 from brim.fitting.passes import (
-    ROUNDS,
+    CLIP_ROUNDS,
     Pass,
     clean_outputs,
     clip_large,
     clip_open,
     clip_rounds,
-    drop_doomed,
     drop_middle,
     drop_oldest,
     drop_thinking,
     drop_turns,
-    for_the_limit,
+    drop_unavoidable,
     mask_old,
     mask_rest,
-    release,
+    relax_to_limit,
+    release_protected,
 )
 from brim.fitting.replay import steady_share, thrift_share
 from brim.wire.notes import mask
@@ -58,11 +58,11 @@ class Policy:
         return self.passes, self.share, self.floor, self.notes, numbers
 
 
-def raw_floor(history: History, index: int) -> int:
+def unchanged_floor(history: History, index: int) -> int:
     return history.tokens(index)
 
 
-def bare_floor(history: History, index: int) -> int:
+def no_thinking_floor(history: History, index: int) -> int:
     """A message without its thinking."""
     tokens = history.tokens(index)
     message = history.messages[index]
@@ -71,23 +71,23 @@ def bare_floor(history: History, index: int) -> int:
     return tokens
 
 
-def _cut_floor(history: History, index: int, least: int) -> int:
+def _short_output_floor(history: History, index: int, least: int) -> int:
     """A message without its thinking and with its output cut down to `least` tokens."""
     size = history.output_sizes[index]
-    tokens = bare_floor(history, index)
+    tokens = no_thinking_floor(history, index)
     if size > least and index not in history.marked and not history.is_pinned(index):
         tokens -= size - least
     return tokens
 
 
 def clipped_floor(history: History, index: int) -> int:
-    return _cut_floor(history, index, ROUNDS[-1])
+    return _short_output_floor(history, index, CLIP_ROUNDS[-1])
 
 
 def masked_floor(history: History, index: int) -> int:
     if not history.output_sizes[index]:
-        return bare_floor(history, index)
-    return _cut_floor(history, index, history.counter.text(mask(history.mask, 0, 0)))
+        return no_thinking_floor(history, index)
+    return _short_output_floor(history, index, history.counter.text(mask(history.mask, 0, 0)))
 
 
 STEADY = Policy(
@@ -97,9 +97,9 @@ STEADY = Policy(
         drop_thinking,
         clean_outputs,
         clip_rounds,
-        release,
+        release_protected,
         clip_rounds,
-        for_the_limit,
+        relax_to_limit,
         drop_oldest,
         clip_open,
     ),
@@ -113,13 +113,13 @@ THRIFT = Policy("thrift", STEADY.passes, clipped_floor, share=thrift_share, note
 ROLLING = Policy(
     "rolling",
     (
-        drop_doomed,
+        drop_unavoidable,
         drop_thinking,
         clip_large,
         mask_old,
         mask_rest,
         drop_oldest,
-        release,
+        release_protected,
         mask_rest,
         drop_oldest,
         clip_open,
@@ -130,17 +130,17 @@ ROLLING = Policy(
 
 SLIDING = Policy(
     "sliding",
-    (drop_doomed, drop_thinking, drop_oldest, release, drop_oldest, clip_open),
-    bare_floor,
+    (drop_unavoidable, drop_thinking, drop_oldest, release_protected, drop_oldest, clip_open),
+    no_thinking_floor,
 )
 
-OFF = Policy("off", (), raw_floor)
+OFF = Policy("off", (), unchanged_floor)
 """Nothing is left out; what does not fit is an error."""
 
 POLICIES = {policy.name: policy for policy in (STEADY, THRIFT, ROLLING, SLIDING)}
 
 
-def policy_of(
+def resolve_policy(
     given: str | Policy | Sequence[Pass],
     *,
     keep_recent: int | None = None,
@@ -148,7 +148,7 @@ def policy_of(
     token_budget: int | None = None,
 ) -> Policy:
     """The policy of a name, or one of the user's own passes, with its numbers."""
-    policy = _named(given)
+    policy = _find_policy(given)
     if keep_recent is None:
         keep_recent = policy.keep_recent
     for name, value, least in (
@@ -174,7 +174,7 @@ def policy_of(
     )
 
 
-def _named(given: str | Policy | Sequence[Pass]) -> Policy:
+def _find_policy(given: str | Policy | Sequence[Pass]) -> Policy:
     if isinstance(given, Policy):
         return given
     if isinstance(given, str):
@@ -184,4 +184,4 @@ def _named(given: str | Policy | Sequence[Pass]) -> Policy:
     passes = list(given) if isinstance(given, list | tuple) else []
     if not passes or not all(map(callable, passes)):
         raise InputError("a policy is a name, or a list of passes (functions of a draft)")
-    return Policy("custom", tuple(passes), raw_floor)
+    return Policy("custom", tuple(passes), unchanged_floor)

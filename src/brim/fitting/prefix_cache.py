@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from brim.fitting.planner import Planner
     from brim.wire import Reader
 
-CONVERSATIONS: Final = 32
-WEIGHT: Final = 32_000_000
+MAX_CONVERSATIONS: Final = 32
+MAX_BYTES: Final = 32_000_000
 """All that is remembered together takes at most about so many bytes."""
 
 _WITHOUT_REFERENCES: Final = 2
@@ -31,7 +31,7 @@ _TAIL: Final = 2
 _End = tuple[int, tuple[bytes, ...]]
 
 
-def spelled(values: Sequence[Any]) -> list[bytes] | None:
+def encode_values(values: Sequence[Any]) -> list[bytes] | None:
     """Each value as bytes that no other value has: 1 is not 1.0, and the order of keys counts.
 
     None where one of them is no plain JSON.
@@ -45,12 +45,12 @@ def spelled(values: Sequence[Any]) -> list[bytes] | None:
 def check_depth(value: object) -> None:
     """Raise for what nobody can write as JSON, because it has no end."""
     try:
-        copied(value)
+        copy_json(value)
     except RecursionError:
         raise InputError("a message holds itself, or is nested too deeply") from None
 
 
-class Key:
+class ConversationKey:
     """What decides how a conversation is read and planned, beside what is in it; hashed once."""
 
     __slots__ = ("_value", "hashed")
@@ -63,15 +63,15 @@ class Key:
         return self.hashed
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Key) and self._value == other._value)
+        return self is other or (isinstance(other, ConversationKey) and self._value == other._value)
 
 
-class Conversation:
+class CachedConversation:
     """A conversation as far as it was read."""
 
     __slots__ = ("end", "is_too_long", "key", "planner", "reader", "spelling", "weight")
 
-    def __init__(self, key: Key, planner: Planner, reader: Reader) -> None:
+    def __init__(self, key: ConversationKey, planner: Planner, reader: Reader) -> None:
         self.key = key
         self.planner = planner
         self.reader = reader
@@ -82,19 +82,19 @@ class Conversation:
         self.weight = 0
 
 
-class Memory:
+class PrefixCache:
     """Conversations seen before, the newest last. Safe under threads."""
 
-    def __init__(self, conversations: int = CONVERSATIONS, weight: int = WEIGHT) -> None:
+    def __init__(self, conversations: int = MAX_CONVERSATIONS, weight: int = MAX_BYTES) -> None:
         self._most = conversations
         self._heaviest = weight
         self._weight = 0
-        self._kept: dict[Conversation, None] = {}
-        self._ends: dict[int, dict[_End, list[Conversation]]] = {}
+        self._kept: dict[CachedConversation, None] = {}
+        self._ends: dict[int, dict[_End, list[CachedConversation]]] = {}
         """By how long they are, and then by how they end: many begin alike, few end so."""
         self._lock = Lock()
 
-    def take(self, key: Key, spelling: Sequence[bytes]) -> Conversation | None:
+    def take(self, key: ConversationKey, spelling: Sequence[bytes]) -> CachedConversation | None:
         """The longest conversation that this one begins with; nobody else has it until `put`."""
         with self._lock:
             for size in range(len(spelling), 0, -1):
@@ -106,7 +106,7 @@ class Memory:
                         return found
         return None
 
-    def put(self, conversation: Conversation, spelling: Sequence[bytes]) -> None:
+    def put(self, conversation: CachedConversation, spelling: Sequence[bytes]) -> None:
         """Remember a conversation as it is now; the oldest are forgotten where it gets too much."""
         size = len(spelling)
         if size != len(conversation.spelling):  # else it was sent once more
@@ -121,7 +121,7 @@ class Memory:
             while len(self._kept) > self._most or self._weight > self._heaviest:
                 self._remove(next(iter(self._kept)))
 
-    def _remove(self, conversation: Conversation) -> None:
+    def _remove(self, conversation: CachedConversation) -> None:
         ends = self._ends[len(conversation.spelling)]
         beside = ends[conversation.end]
         beside.remove(conversation)
@@ -139,22 +139,23 @@ class Memory:
             self._weight = 0
 
 
-def _end(key: Key, spelling: Sequence[bytes], size: int) -> _End:
+def _end(key: ConversationKey, spelling: Sequence[bytes], size: int) -> _End:
     return key.hashed, tuple(spelling[max(0, size - _TAIL) : size])
 
 
 _PLAIN: Final = frozenset((str, int, float, bool, type(None)))
 
 
-def copied(value: Any) -> Any:
+def copy_json(value: Any) -> Any:
     """A copy of JSON-like data that shares only what cannot change."""
     kind = value.__class__
     if kind is dict:
         return {
-            key: item if item.__class__ in _PLAIN else copied(item) for key, item in value.items()
+            key: item if item.__class__ in _PLAIN else copy_json(item)
+            for key, item in value.items()
         }
     if kind is list or isinstance(value, list | tuple):
-        return [item if item.__class__ in _PLAIN else copied(item) for item in value]
+        return [item if item.__class__ in _PLAIN else copy_json(item) for item in value]
     if kind in _PLAIN:
         return value
-    return copied(dict(value)) if isinstance(value, Mapping) else value
+    return copy_json(dict(value)) if isinstance(value, Mapping) else value

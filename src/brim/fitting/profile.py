@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from brim.errors import InputError
-from brim.fitting.budget import Budget, budget_for
+from brim.fitting.budget import Budget, compute_budget
 from brim.fitting.calibration import NOTHING, Calibration
 from brim.models import catalog, pricing
 from brim.tokens import counter_for
@@ -78,7 +78,7 @@ class Target:
         """The room for a request; `least_reply` is what its answer needs, whoever keeps less."""
         window = self.guess if self.is_guessed else self._tightest_window()
         least = max(self.least_reply, least_reply)
-        budget = budget_for(self.model, window, self.reply, counter.uncertainty, least)
+        budget = compute_budget(self.model, window, self.reply, counter.uncertainty, least)
         if counter.density or not self.calibration.offset:
             return budget
         offset = min(self.calibration.offset, int(LARGEST_OFFSET * budget.room))

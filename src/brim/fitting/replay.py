@@ -14,27 +14,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from brim.fitting.eviction import outline
+from brim.fitting.eviction import choose_evictions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from brim.fitting.droppable import Floors
-    from brim.fitting.edit_view import Scope
-    from brim.fitting.eviction import Outline
+    from brim.fitting.droppable import FloorSums
+    from brim.fitting.edit_view import HistoryView
+    from brim.fitting.eviction import Eviction
     from brim.fitting.history import History
 
-SMALL: Final = 8_000
-LARGE: Final = 16_000
+SMALL_LIMIT: Final = 8_000
+LARGE_LIMIT: Final = 16_000
 
 
 def steady_share(limit: int) -> float:
     """The low mark's share: little slack in a small window, where every token is dear."""
-    if limit <= SMALL:
+    if limit <= SMALL_LIMIT:
         return 0.90
-    if limit >= LARGE:
+    if limit >= LARGE_LIMIT:
         return 0.75
-    return 0.90 - 0.15 * (limit - SMALL) / (LARGE - SMALL)
+    return 0.90 - 0.15 * (limit - SMALL_LIMIT) / (LARGE_LIMIT - SMALL_LIMIT)
 
 
 def thrift_share(limit: int) -> float:  # noqa: ARG001 - one signature for both
@@ -42,7 +42,7 @@ def thrift_share(limit: int) -> float:  # noqa: ARG001 - one signature for both
     return 0.60
 
 
-def low_mark(scope: Scope, share: Callable[[int], float]) -> int:
+def compute_low_water_mark(scope: HistoryView, share: Callable[[int], float]) -> int:
     """What an edit cuts down to; at least half of what can move stays above it."""
     history = scope.history
     fixed = scope.base + history.system_sizes[scope.messages]
@@ -53,26 +53,28 @@ def low_mark(scope: Scope, share: Callable[[int], float]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Fallen:
+class DecidedTrim:
     """An edit: what it saw, and what it came to."""
 
-    scope: Scope
+    scope: HistoryView
     mark: int
-    outline: Outline
+    outline: Eviction
 
 
 class Replay:
     """The last edit of a history that grows."""
 
-    def __init__(self, start: Scope, floors: Floors, share: Callable[[int], float], note: int):
+    def __init__(
+        self, start: HistoryView, floors: FloorSums, share: Callable[[int], float], note: int
+    ):
         self._start = start
         self._floors = floors
         self._share = share
         self._note = note
         self._points = 0
-        self.last: Fallen | None = None
+        self.last: DecidedTrim | None = None
 
-    def advance(self, history: History) -> Fallen | None:
+    def advance(self, history: History) -> DecidedTrim | None:
         """Look at the request points that came since, and give the last edit."""
         for messages, units in history.points[self._points :]:
             if self._is_due(history, messages, units):
@@ -80,13 +82,13 @@ class Replay:
         self._points = len(history.points)
         return self.last
 
-    def edit_now(self, scope: Scope, mark: int | None = None) -> Fallen:
+    def edit_now(self, scope: HistoryView, mark: int | None = None) -> DecidedTrim:
         """Let an edit fall at the very end, due or not; what comes later goes on from it.
 
         `mark` is what it cuts down to, where that is not the policy's own.
         """
         if mark is None:
-            mark = low_mark(scope, self._share)
+            mark = compute_low_water_mark(scope, self._share)
         self.last = self._fallen(scope, mark)
         self._points = len(scope.history.points)
         return self.last
@@ -104,10 +106,10 @@ class Replay:
             return since > limit - last.mark
         return last.outline.size + since > limit
 
-    def _edit(self, units: int, messages: int) -> Fallen:
+    def _edit(self, units: int, messages: int) -> DecidedTrim:
         scope = self._start.up_to(units, messages)
-        return self._fallen(scope, low_mark(scope, self._share))
+        return self._fallen(scope, compute_low_water_mark(scope, self._share))
 
-    def _fallen(self, scope: Scope, mark: int) -> Fallen:
+    def _fallen(self, scope: HistoryView, mark: int) -> DecidedTrim:
         self._floors.extend(scope.history)
-        return Fallen(scope, mark, outline(scope, self._floors, mark, self._note))
+        return DecidedTrim(scope, mark, choose_evictions(scope, self._floors, mark, self._note))

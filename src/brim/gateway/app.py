@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
 from starlette.routing import Route
 
 from brim.errors import BooksAwayError
-from brim.fitting.prefix_cache import Memory
+from brim.fitting.prefix_cache import PrefixCache
 from brim.gateway import logs
 from brim.gateway.accounts import FILE, books_at
 from brim.gateway.accounts.key_marker import Reminder
@@ -73,7 +73,7 @@ class Gateway:
         self._send_seconds = settings.send_seconds
         self._threads = ThreadPoolExecutor(2, "brim-count")
         self._sweeping: asyncio.Task[None] | None = None
-        memory = Memory(settings.conversations, WEIGHT)
+        memory = PrefixCache(settings.conversations, WEIGHT)
         self.lanes = Lanes(
             [
                 Upstream(name, upstream, _key(upstream.key_env, environment), learned)

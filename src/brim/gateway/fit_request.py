@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from brim.errors import ContextOverflowError
 from brim.fitting import flow
 from brim.fitting.feedback import is_text
-from brim.fitting.fitter import tools_of
+from brim.fitting.fitter import read_tools
 from brim.fitting.flow import CountJob, Reported, expected
 from brim.fitting.policies import OFF
 from brim.gateway import bodies
@@ -23,7 +23,7 @@ from brim.gateway.max_cost import is_doubled
 from brim.wire import openai_responses, to_anthropic
 
 if TYPE_CHECKING:
-    from brim.fitting.fitter import Fitter, Reading
+    from brim.fitting.fitter import Fitter, ParsedBody
     from brim.fitting.flow import Ask
     from brim.fitting.plan import Plan
     from brim.gateway.formats import Form
@@ -36,7 +36,7 @@ ADDING: Final = ("mcp_servers", "web_search_options", "plugins", "prompt", "cont
 """Fields by which an upstream is told to bring in more."""
 
 
-def deciding(reading: Reading, ask: Ask) -> Deciding:
+def deciding(reading: ParsedBody, ask: Ask) -> Deciding:
     """What is sent of a body: by brim's own count, and by the server's where only that tells."""
     if not reading.is_whole:
         return reading.plan()
@@ -51,7 +51,7 @@ def deciding(reading: Reading, ask: Ask) -> Deciding:
     return shrinking(reading, Reported.of(plan, true, refused=True))
 
 
-def _fitted(reading: Reading, ask: Ask) -> Deciding:
+def _fitted(reading: ParsedBody, ask: Ask) -> Deciding:
     try:
         plan = reading.plan()
     except ContextOverflowError as error:
@@ -70,7 +70,9 @@ def _fitted(reading: Reading, ask: Ask) -> Deciding:
     return plan
 
 
-def _count(reading: Reading, plan: Plan, ask: Ask) -> Generator[CountJob, int | None, int | None]:
+def _count(
+    reading: ParsedBody, plan: Plan, ask: Ask
+) -> Generator[CountJob, int | None, int | None]:
     """The server's count of a plan that brim's own would not let pass, where that may be wrong."""
     room = plan.budget.room
     if ask == "off" or is_sure(plan) or expected(plan, reading.planner, None)[0] > room:
@@ -87,13 +89,13 @@ def is_sure(plan: Plan) -> bool:
     return plan.exact and not plan.budget.margin
 
 
-def shrinking(reading: Reading, reported: Reported) -> Plan:
+def shrinking(reading: ParsedBody, reported: Reported) -> Plan:
     """What is sent of a body that was refused, by what the refusal said."""
     asking = flow.planning(reading.planner, _drawing(reading), reported=reported)
     return flow.driven(asking, lambda _: None)
 
 
-def _drawing(reading: Reading) -> flow.Draw:
+def _drawing(reading: ParsedBody) -> flow.Draw:
     return reading.shaped
 
 
@@ -117,7 +119,7 @@ class Fitting:
         self._ask = ask
         self._reported = reported
         """What an upstream said of this body when it refused it."""
-        self._reading: Reading | None = None
+        self._reading: ParsedBody | None = None
         self._deciding: Deciding | None = None
 
     def step(self, tokens: int | None = None) -> CountJob | Outgoing:
@@ -137,7 +139,7 @@ class Fitting:
         except StopIteration as done:
             return self._outgoing(reading, done.value)
 
-    def _outgoing(self, reading: Reading, plan: Plan) -> Outgoing:
+    def _outgoing(self, reading: ParsedBody, plan: Plan) -> Outgoing:
         if plan.exact and not is_sure(plan):
             plan = plan._replace(exact=False)
         return outgoing(reading, plan, self._asked, self._extras)
@@ -171,7 +173,7 @@ class Outgoing(NamedTuple):
     raw: bytes
     body: Mapping[str, Any]
     plan: Plan
-    reading: Reading
+    reading: ParsedBody
     hides_usage: bool = False
     """Whether usage was asked for that the client does not expect."""
 
@@ -206,7 +208,7 @@ class Outgoing(NamedTuple):
 
 def _runs_there(body: Mapping[str, Any]) -> bool:
     """Whether an upstream adds to a prompt by itself: what its own tools find, or a template."""
-    kinds = {tool.get("type") for tool in tools_of(body) if isinstance(tool, Mapping)}
+    kinds = {tool.get("type") for tool in read_tools(body) if isinstance(tool, Mapping)}
     return bool(kinds - OWN_TOOLS) or any(map(body.get, ADDING))
 
 
@@ -217,7 +219,7 @@ def _has_hidden_file(plan: Plan) -> bool:
     )
 
 
-def outgoing(reading: Reading, plan: Plan, asked: Asked, extras: Extras) -> Outgoing:
+def outgoing(reading: ParsedBody, plan: Plan, asked: Asked, extras: Extras) -> Outgoing:
     """The bytes that a plan sends: the client's own where nothing had to change."""
     form = asked.form
     is_off = plan.policy == OFF.name  # then not even the answer's length is touched

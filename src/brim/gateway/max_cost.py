@@ -14,7 +14,7 @@ from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
-from brim.fitting.fitter import tools_of
+from brim.fitting.fitter import read_tools
 from brim.gateway.accounts.reservations import Bill
 from brim.gateway.errors import FaultError
 from brim.models.pricing import LASTING_RATE, Usage
@@ -97,7 +97,7 @@ def check_tier(body: Mapping[str, Any]) -> None:
 
 def _hosted(body: Mapping[str, Any]) -> Iterator[str]:
     """What a body lets its upstream run."""
-    for tool in tools_of(body):
+    for tool in read_tools(body):
         kind = tool.get("type") if isinstance(tool, Mapping) else None
         if isinstance(kind, str) and kind.startswith(HOSTED):
             yield kind

@@ -15,7 +15,7 @@ from brim.models.pricing import Usage
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from brim.fitting.plan import Changed, Drop, Plan
+    from brim.fitting.plan import Changed, DroppedRun, Plan
     from brim.messages import Role
 
 Count = Literal["exact", "server", "estimate", "unknown"]
@@ -46,7 +46,7 @@ class Sketch(NamedTuple):
     sizes: Sequence[int]
     """Summed, as the history has them."""
     edits: Mapping[int, Changed]
-    drops: Sequence[Drop]
+    drops: Sequence[DroppedRun]
     notes: Sequence[tuple[int, int, str]]
     warnings: Sequence[str]
     window: int

@@ -33,7 +33,7 @@ from brim.providers.transport import Connection, credentials
 if TYPE_CHECKING:
     from brim.config import UpstreamConfig
     from brim.fitting.flow import Ask, Reported
-    from brim.fitting.prefix_cache import Memory
+    from brim.fitting.prefix_cache import PrefixCache
     from brim.gateway.fit_request import Outgoing
     from brim.gateway.records import Count
     from brim.providers.endpoint import Format
@@ -155,7 +155,9 @@ class Refusal(NamedTuple):
 class Lane:
     """One model at one upstream: its window, how it counts, and what it taught."""
 
-    def __init__(self, upstream: Upstream, model: str, settings: Settings, memory: Memory) -> None:
+    def __init__(
+        self, upstream: Upstream, model: str, settings: Settings, memory: PrefixCache
+    ) -> None:
         config = upstream.config
         self.upstream = upstream
         self.model = model
@@ -349,7 +351,9 @@ def _is_other(known: float, learned: float, down: float = DOWN) -> bool:
 class Lanes:
     """All upstreams, and the lane of each model that was asked for."""
 
-    def __init__(self, upstreams: Sequence[Upstream], settings: Settings, memory: Memory) -> None:
+    def __init__(
+        self, upstreams: Sequence[Upstream], settings: Settings, memory: PrefixCache
+    ) -> None:
         self.upstreams = tuple(upstreams)
         self._settings = settings
         self._memory = memory

@@ -9,7 +9,7 @@ from typing import Any, Final
 from brim import config
 from brim.config import Config, UpstreamConfig
 from brim.errors import InputError
-from brim.fitting.explain import columns
+from brim.fitting.explain import format_columns
 
 GIVEN: Final = "default"
 """The name of an upstream that the command line describes."""
@@ -85,7 +85,7 @@ class Greeting:
             "",
             *(f"  {line}" for line in self._variables()),
             "",
-            *columns([HEADINGS, *rows], width, "<<<<<"),
+            *format_columns([HEADINGS, *rows], width, "<<<<<"),
         ]
 
     def _variables(self) -> Iterator[str]:

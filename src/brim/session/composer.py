@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 from brim.errors import ContextOverflowError, InputError
 from brim.fitting import feedback
 from brim.fitting.calibration import Calibration
-from brim.fitting.clip import cut_to
+from brim.fitting.clip import truncate
 from brim.fitting.flow import Reported, SummaryJob, based, driven, planning
 from brim.fitting.planner import Planner
 from brim.fitting.policies import OFF
-from brim.fitting.prefix_cache import copied
+from brim.fitting.prefix_cache import copy_json
 from brim.messages import Message
 from brim.session.request_builder import FormatName, RequestBuilder
 from brim.session.snapshots import (
@@ -486,7 +486,7 @@ class Composer:
         """Ask for one summary of what leaves now; whatever is wrong with it, the turns leave."""
         count, history = self.planner.counter.text, self.planner.history
         replaced = sum(map(history.tokens, evicted)) + count(self._summary or "")
-        turns = [copied(self.turns[index]) for index in evicted]
+        turns = [copy_json(self.turns[index]) for index in evicted]
         text = yield SummaryJob(self._summary, turns)
         self.covered.update(evicted)  # not before: who is interrupted here will be asked again
         if not is_usable_summary(text, replaced, count):
@@ -495,7 +495,7 @@ class Composer:
             shorter = yield SummaryJob(text, None)
             if is_usable_summary(shorter, count(text), count):
                 text = shorter
-            text = cut_to(text, self.summary_chars)
+            text = truncate(text, self.summary_chars)
         room = self.planner.summary_room or compute_summary_room(
             self.budget.limit, self.summary_chars
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from brim import wire
-from brim.fitting.prefix_cache import copied
+from brim.fitting.prefix_cache import copy_json
 from brim.wire import (
     anthropic,
     openai_chat,
@@ -53,7 +53,7 @@ class RequestBuilder:
         if self.system:
             messages.insert(0, {"role": self.system_role, "content": self.system})
         shaped = templates.shape(messages, self.rules)
-        body = {**self._built(shaped, plan), **copied(self.options)}
+        body = {**self._built(shaped, plan), **copy_json(self.options)}
         return dict(wire.lowered(body, plan, FORMATS[self.format]))
 
     def reply_in(self, body: Mapping[str, Any]) -> int | None:
@@ -65,13 +65,13 @@ class RequestBuilder:
         """A body that shares nothing with the history: what a caller does to it stays in it."""
         body: dict[str, Any]
         if self.format == "anthropic":
-            body = copied(self._anthropic(messages, plan))
+            body = copy_json(self._anthropic(messages, plan))
         elif self.format == "responses":
             built = to_responses.build(messages, model=self.model or "", tools=self.tools)
-            body = copied(built)
+            body = copy_json(built)
         else:
-            said = {"model": self.model, "tools": copied(self.tools)}
-            body = {"messages": [copied(message) for message in messages]}
+            said = {"model": self.model, "tools": copy_json(self.tools)}
+            body = {"messages": [copy_json(message) for message in messages]}
             body |= {key: value for key, value in said.items() if value is not None}
         return body
 

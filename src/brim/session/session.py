@@ -18,8 +18,8 @@ from brim.errors import BudgetError, InputError
 from brim.fitting.calibration import Calibration
 from brim.fitting.clip import clip
 from brim.fitting.flow import SummaryJob, driven
-from brim.fitting.policies import POLICIES, policy_of
-from brim.fitting.prefix_cache import copied
+from brim.fitting.policies import POLICIES, resolve_policy
+from brim.fitting.prefix_cache import copy_json
 from brim.fitting.profile import Target
 from brim.fitting.request import Request
 from brim.session import validation
@@ -111,11 +111,11 @@ class Session:
         `memory_chars` and `summary_chars` of a request.
         """
         _check_settings(format, system, memory_chars=memory_chars, summary_chars=summary_chars)
-        chosen = policy_of(
+        chosen = resolve_policy(
             policy, keep_recent=keep_recent, max_turns=max_turns, token_budget=token_budget
         )
         target = Target(model, window, reply, tokenizer, template, price)
-        offered = [copied(tool) for tool in checked_tools(tools) or ()] or None
+        offered = [copy_json(tool) for tool in checked_tools(tools) or ()] or None
         self._composer = Composer(target, chosen, offered, summary_chars)
         self.memory_chars = memory_chars
         """The most characters of facts in a request."""
@@ -198,7 +198,7 @@ class Session:
             self.system = "\n\n".join(view.words)
             self._system_role = str(message["role"])
             return
-        turn = copied(message)
+        turn = copy_json(message)
         self._said.append(turn)
         self._composer.append(turn, view)
 
@@ -315,11 +315,11 @@ class Session:
     @property
     def tools(self) -> list[Mapping[str, Any]]:
         """The definitions of the tools on offer."""
-        return [copied(tool) for tool in self._composer.tools or ()]
+        return [copy_json(tool) for tool in self._composer.tools or ()]
 
     @tools.setter
     def tools(self, tools: Sequence[Mapping[str, Any]] | None) -> None:
-        self._composer.offer([copied(tool) for tool in checked_tools(tools) or ()])
+        self._composer.offer([copy_json(tool) for tool in checked_tools(tools) or ()])
 
     @property
     def fitting(self) -> bool:
@@ -535,7 +535,7 @@ class Session:
                 self._book(reply, sent.target, sent.category, sent.plan.size)
 
     def _keep(self, reply: Reply, *, whole: bool) -> None:
-        message = copied(reply.message)
+        message = copy_json(reply.message)
         if not whole and message.get("tool_calls"):
             del message["tool_calls"]  # of a call that broke off nobody knows what it asks for
         for call in message.get("tool_calls") or ():
@@ -631,7 +631,7 @@ class Session:
                 "keep_recent": composer.policy.keep_recent,
                 "max_turns": composer.policy.max_turns,
                 "token_budget": composer.policy.token_budget,
-                "tools": copied(composer.tools),
+                "tools": copy_json(composer.tools),
                 "format": self.format,
                 "cache_marks": self.cache_marks,
                 "memory_chars": self.memory_chars,

@@ -14,7 +14,7 @@ from inspect import isawaitable, iscoroutine
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from brim.fitting.clip import clip, cut_to
+from brim.fitting.clip import clip, truncate
 
 if TYPE_CHECKING:
     from brim.fitting.flow import SummaryJob
@@ -104,7 +104,7 @@ def is_usable_summary(answer: object, replaced: int, count: Callable[[str], int]
 def truncate_to_tokens(text: str, room: int, count: Callable[[str], int]) -> str:
     """The beginning of a text in at most `room` tokens."""
     while text and (tokens := count(text)) > room:
-        text = cut_to(text, min(len(text) - 1, int(len(text) * room / tokens)))
+        text = truncate(text, min(len(text) - 1, int(len(text) * room / tokens)))
     return text
 
 

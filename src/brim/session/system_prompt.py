@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from brim.fitting.clip import cut_to
+from brim.fitting.clip import truncate
 
 BACKGROUND_HEADING: Final = "[background]"
 PROJECT_HEADING: Final = "[project]"
@@ -53,7 +53,7 @@ def format_facts(memory: Sequence[Fact], largest: int = MAX_MEMORY_CHARS) -> str
     lines = [_format_fact(fact) for fact in memory]
     ends = accumulate(len(line) + 1 for line in lines)
     whole = sum(1 for end in ends if end - 1 <= largest)
-    return "\n".join(lines[:whole]) or cut_to("\n".join(lines), largest)
+    return "\n".join(lines[:whole]) or truncate("\n".join(lines), largest)
 
 
 def _format_fact(fact: Fact) -> str:

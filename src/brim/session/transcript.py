@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from brim.errors import InputError
-from brim.fitting.prefix_cache import copied
+from brim.fitting.prefix_cache import copy_json
 
 EMPTY_REPLY: Final = "_empty"
 """Marks a reply without a word, which is not sent again."""
@@ -33,7 +33,7 @@ class Transcript:
 
     def since(self, index: int) -> list[Turn]:
         """The turns from an index on, as copies."""
-        return [copied(turn) for turn in self.turns[index:]]
+        return [copy_json(turn) for turn in self.turns[index:]]
 
     def turn(self, index: int) -> Turn:
         if not isinstance(index, int) or not 0 <= index < len(self.turns):
@@ -61,12 +61,12 @@ class Transcript:
             held.clear()
 
     def to_dict(self) -> dict[str, Any]:
-        return {"turns": copied(self.turns), "waiting": list(self.waiting)}
+        return {"turns": copy_json(self.turns), "waiting": list(self.waiting)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Transcript:
         said = cls()
-        for turn in copied(data["turns"]):
+        for turn in copy_json(data["turns"]):
             said.append(turn)
         said.waiting = list(data["waiting"])
         return said

@@ -28,7 +28,7 @@ from typing import Any, Final, Literal, Self
 
 from brim.errors import BrimError, InputError
 from brim.fitting.api import count
-from brim.fitting.fitter import tools_of
+from brim.fitting.fitter import read_tools
 from brim.models.pricing import Usage
 from brim.testing.formats import (
     CHAT,
@@ -136,7 +136,7 @@ class Scripted:
         """What a request takes in the format that is spoken at its path."""
         form, counter = _FORMATS[path], counter_for(self._counted_as)
         messages = sum(map(counter.message, view(body, form)))
-        return counter.overhead + counter.tools(tools_of(body)) + messages
+        return counter.overhead + counter.tools(read_tools(body)) + messages
 
     def usage(self, asked: Asked, said: Say) -> Usage:
         """What an answer has taken, and what of it was in the cache."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import brim
 from brim.fitting.draft import Draft
 from brim.fitting.passes import Pass
-from brim.fitting.policies import Policy, raw_floor
+from brim.fitting.policies import Policy, unchanged_floor
 from tests.support.strategies import Raw
 
 MODEL = "gpt-4o"
@@ -19,7 +19,7 @@ def cut(body: Raw, *edits: Pass, notes: bool = False) -> brim.Request:
         for edit in edits:
             edit(draft)
 
-    policy = Policy("by hand", (all_edits,), raw_floor, notes=notes)
+    policy = Policy("by hand", (all_edits,), unchanged_floor, notes=notes)
     request = brim.fit(body, model=MODEL, window=total, reply=1, policy=policy)
     assert brim.count(dict(request)) == request.plan.tokens < total
     return request
