@@ -17,7 +17,7 @@ from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
 
-from brim.fitting.flow import Ask
+from brim.fitting.flow import CountMode
 from brim.providers import Learned
 from brim.providers.local import LocalServer, fetch_default
 from proof import cache, shell
@@ -99,7 +99,7 @@ class Proof:
             print(f"  {wrong}")
         return not (real.wrong or scripted.wrong)
 
-    def _fitted(self, ask: Ask) -> list[Tally]:
+    def _fitted(self, ask: CountMode) -> list[Tally]:
         windows = (512, 1024) if self._small else WINDOWS
         fitting = Fitting(self._model, self._learned(), ask, windows)
         sends = self._few(4, 200) if ask == "near" else 0

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any
 
 import brim
-from brim.fitting.flow import Ask
+from brim.fitting.flow import CountMode
 from brim.fitting.request import Request
 from brim.providers import Learned
 from brim.providers.client import Client
@@ -60,11 +60,11 @@ class Fitting:
     """One server for each window, all with the same small model."""
 
     def __init__(
-        self, model: Any, learned: Learned, ask: Ask, windows: Sequence[int] = WINDOWS
+        self, model: Any, learned: Learned, ask: CountMode, windows: Sequence[int] = WINDOWS
     ) -> None:
         self._stack = ExitStack()
         self._learned = learned
-        self._ask: Ask = ask
+        self._ask: CountMode = ask
         self.tallies = {window: Tally(window) for window in windows}
         self._judges = {}
         self._clients = {}

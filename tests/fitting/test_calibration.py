@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 import brim
 from brim.fitting.calibration import (
-    DENSITIES,
-    LARGEST,
-    LEAST_DOUBT,
-    NOTHING,
-    RATIOS,
-    STEP,
-    WIDE_STEP,
+    DENSITY_BOUNDS,
+    MAX_SHORTFALL,
+    MIN_UNCERTAINTY,
+    RATIO_BOUNDS,
+    RATIO_STEP,
+    SHORTFALL_STEP,
+    UNCALIBRATED,
     Calibration,
 )
-from brim.fitting.profile import Target
+from brim.fitting.profile import ModelProfile
 from brim.messages import Call, Message
 from brim.tokens import counter_for
 from brim.tokens.calibrated import CalibratedCounter, foreign_size
@@ -34,28 +34,32 @@ RUSSIAN = "Здесь написан русский текст. "
 
 def learned(*ratios: float, estimate: int = 1_000) -> Calibration:
     """What is known after reports of requests that were counted as `estimate` at first."""
-    known = NOTHING
+    known = UNCALIBRATED
     for ratio in ratios:
-        known = known.learn(estimate, 0, round(estimate * ratio), NOTHING)
+        known = known.learn(estimate, 0, round(estimate * ratio), UNCALIBRATED)
     return known
 
 
 def test_before_the_first_report_nothing_is_scaled_and_the_doubt_is_the_first_one() -> None:
-    assert (NOTHING.ratio, NOTHING.density, NOTHING.uncertainty(0.25)) == (1.0, 1.0, 0.25)
+    assert (UNCALIBRATED.ratio, UNCALIBRATED.density, UNCALIBRATED.uncertainty(0.25)) == (
+        1.0,
+        1.0,
+        0.25,
+    )
 
 
 @pytest.mark.parametrize("true", [0.55, 0.7, 0.9, 1.0, 1.1, 1.3, 2.0, 2.9])
 def test_a_steady_ratio_is_found_at_once_and_never_from_below(true: float) -> None:
     known = learned(true)
-    assert true - 0.001 <= known.ratio <= true * STEP + 0.001
+    assert true - 0.001 <= known.ratio <= true * RATIO_STEP + 0.001
     assert learned(*[true] * 20).ratio == known.ratio
 
 
 @pytest.mark.parametrize("true", [0.7, 1.3, 2.0])
 def test_a_ratio_is_found_whether_or_not_the_estimates_already_use_it(true: float) -> None:
-    plain = scaled = NOTHING
+    plain = scaled = UNCALIBRATED
     for _ in range(20):
-        plain = plain.learn(1_000, 0, round(1_000 * true), NOTHING)
+        plain = plain.learn(1_000, 0, round(1_000 * true), UNCALIBRATED)
         scaled = scaled.learn(math.ceil(1_000 * scaled.ratio), 0, round(1_000 * true))
     assert plain.ratio == pytest.approx(true, rel=0.025)
     assert scaled.ratio == pytest.approx(true, rel=0.025)
@@ -65,13 +69,13 @@ def test_ratios_move_in_steps() -> None:
     steps = {learned(1.2 + 0.0005 * n).ratio for n in range(100)}
     assert len(steps) <= 4
     for lower, higher in zip(sorted(steps), sorted(steps)[1:], strict=False):
-        assert higher / lower == pytest.approx(STEP, abs=0.001)
+        assert higher / lower == pytest.approx(RATIO_STEP, abs=0.001)
 
 
 @pytest.mark.parametrize("odd", [0.0, 0.01, 100.0, -3.0])
 def test_one_odd_report_is_bounded_and_among_many_moves_little(odd: float) -> None:
     alone = learned(odd).ratio
-    assert RATIOS[0] <= alone <= RATIOS[1] * STEP
+    assert RATIO_BOUNDS[0] <= alone <= RATIO_BOUNDS[1] * RATIO_STEP
     assert learned(1.2, 1.2, 1.2, odd, 1.2).ratio == pytest.approx(1.2, rel=0.025)
 
 
@@ -81,7 +85,7 @@ def test_old_reports_are_forgotten() -> None:
 
 def test_the_doubt_shrinks_with_reports_that_agree() -> None:
     doubts = [learned(*[1.2] * number).uncertainty(0.25) for number in range(5)]
-    assert doubts == [0.25, 0.125, 0.125, LEAST_DOUBT, LEAST_DOUBT]
+    assert doubts == [0.25, 0.125, 0.125, MIN_UNCERTAINTY, MIN_UNCERTAINTY]
     assert learned(1.0, 1.4, 1.0, 1.4).uncertainty(0.25) == pytest.approx(0.2)
     assert learned(0.5, 3.0, 0.5, 3.0).uncertainty(0.25) == 0.25
 
@@ -92,23 +96,23 @@ def test_the_doubt_is_never_more_than_at_first(ratios: list[float], first: float
 
 
 def test_a_small_request_says_nothing() -> None:
-    assert learned(3.0, estimate=100) == NOTHING
+    assert learned(3.0, estimate=100) == UNCALIBRATED
 
 
 def test_other_scripts_are_learned_apart() -> None:
-    known = NOTHING.learn(3_100, 3_000, 1_000)
+    known = UNCALIBRATED.learn(3_100, 3_000, 1_000)
     assert known.ratios == ()
     assert known.density == pytest.approx(0.3, rel=0.03)
-    assert NOTHING.learn(2_000, 1_000, 1_500) == NOTHING
+    assert UNCALIBRATED.learn(2_000, 1_000, 1_500) == UNCALIBRATED
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**7))
 def test_whatever_is_reported_what_is_believed_stays_within_bounds(
     estimate: int, foreign: int, true: int
 ) -> None:
-    known = NOTHING.learn(estimate, foreign, true)
-    assert RATIOS[0] <= known.ratio <= RATIOS[1] * STEP
-    assert DENSITIES[0] <= known.density <= 1.0
+    known = UNCALIBRATED.learn(estimate, foreign, true)
+    assert RATIO_BOUNDS[0] <= known.ratio <= RATIO_BOUNDS[1] * RATIO_STEP
+    assert DENSITY_BOUNDS[0] <= known.density <= 1.0
 
 
 @given(
@@ -119,7 +123,7 @@ def test_whatever_is_reported_what_is_believed_stays_within_bounds(
 def test_what_was_learned_comes_back_from_json(
     reports: list[tuple[int, int, int]], window: int | None, missing: list[int]
 ) -> None:
-    known = NOTHING.with_window(window)
+    known = UNCALIBRATED.with_window(window)
     for report in reports:
         known = known.learn(*report)
     for tokens in missing:
@@ -145,22 +149,22 @@ def test_what_was_learned_comes_back_from_json(
     ],
 )
 def test_nonsense_is_forgotten(nonsense: Any) -> None:
-    assert Calibration.from_dict(nonsense) == NOTHING
+    assert Calibration.from_dict(nonsense) == UNCALIBRATED
 
 
 def test_numbers_out_of_bounds_are_brought_in() -> None:
     known = Calibration.from_dict({"ratios": [-1, 99], "densities": [0, 5], "window": 8_192})
-    assert known == Calibration((0.5, 3.0), DENSITIES, 8_192)
+    assert known == Calibration((0.5, 3.0), DENSITY_BOUNDS, 8_192)
     assert Calibration.from_dict({"ratios": [1.1] * 50}).ratios == (1.1,) * 8
     assert Calibration.from_dict({"shortfalls": [7] * 50}).shortfalls == (7,) * 8
 
 
 @given(st.lists(st.integers(-(10**6), 10**12), min_size=1, max_size=3))
 def test_a_shortfall_is_met_in_steps_and_never_from_below(missing: list[int]) -> None:
-    known, most = NOTHING, min(max(0, *missing), LARGEST)
+    known, most = UNCALIBRATED, min(max(0, *missing), MAX_SHORTFALL)
     for tokens in missing:
         known = known.missing(tokens)
-    assert most <= known.offset <= WIDE_STEP * most + 1
+    assert most <= known.offset <= SHORTFALL_STEP * most + 1
     assert not most or known.missing(most).offset == known.offset
 
 
@@ -227,14 +231,14 @@ def test_all_texts_of_a_turn_are_looked_at() -> None:
 
 
 def test_two_counters_of_one_name_count_alike() -> None:
-    assert counter(1.3).name != counter(1.3 * STEP).name
-    assert counter(1.0, 0.2).name != counter(1.0, 0.2 * STEP).name
+    assert counter(1.3).name != counter(1.3 * RATIO_STEP).name
+    assert counter(1.0, 0.2).name != counter(1.0, 0.2 * RATIO_STEP).name
 
 
 def test_a_model_with_a_vocabulary_of_its_own_is_not_scaled() -> None:
     known = learned(1.5)
-    assert not isinstance(Target("gpt-4o").learned(known).counter(), CalibratedCounter)
-    assert isinstance(Target(UNKNOWN).learned(known).counter(), CalibratedCounter)
+    assert not isinstance(ModelProfile("gpt-4o").learned(known).counter(), CalibratedCounter)
+    assert isinstance(ModelProfile(UNKNOWN).learned(known).counter(), CalibratedCounter)
 
 
 # In a session
@@ -299,7 +303,7 @@ def test_after_a_switch_nothing_of_the_first_model_is_used() -> None:
     exchange(chat, LATIN * 40, 2.0)
     assert chat.calibration.ratio > 1.9
     chat.switch("nobody/else", window=20_000)
-    assert chat.calibration == NOTHING
+    assert chat.calibration == UNCALIBRATED
     fresh = brim.Session("nobody/else", window=20_000)
     for turn in chat.history:
         fresh.append(turn)
@@ -312,7 +316,7 @@ def test_an_answer_to_the_model_before_the_switch_teaches_the_new_one_nothing() 
     chat.request()
     chat.switch("nobody/else", window=20_000)
     chat.receive(answer(5_000))
-    assert chat.calibration == NOTHING
+    assert chat.calibration == UNCALIBRATED
     assert list(chat.ledger.slots) == [(UNKNOWN, "main")]
 
 

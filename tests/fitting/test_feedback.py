@@ -9,20 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim.fitting import feedback
-from brim.fitting.calibration import NOTHING, REPORTS, Calibration
+from brim.fitting.calibration import MAX_REPORTS, UNCALIBRATED, Calibration
 from brim.fitting.plan import Plan
 from brim.fitting.planner import Planner
 from brim.fitting.policies import POLICIES
-from brim.fitting.profile import LARGEST_OFFSET, Target
+from brim.fitting.profile import MAX_OFFSET_SHARE, ModelProfile
 from brim.messages import Media, Message
 from brim.wire.overflow import Overflow
 
 WINDOW = 8_000
-EXACT = Target("gpt-4o", window=WINDOW, reply=500)
-ESTIMATED = Target("nobody/unheard-of", window=WINDOW, reply=500)
+EXACT = ModelProfile("gpt-4o", window=WINDOW, reply=500)
+ESTIMATED = ModelProfile("nobody/unheard-of", window=WINDOW, reply=500)
 
 
-def planned(target: Target, *messages: Message) -> tuple[Planner, Plan]:
+def planned(target: ModelProfile, *messages: Message) -> tuple[Planner, Plan]:
     counter = target.counter()
     planner = Planner(counter, target.budget(counter), POLICIES["steady"])
     planner.extend(messages)
@@ -33,16 +33,18 @@ def words(number: int) -> Message:
     return Message("user", words=("word " * number,))
 
 
-def refused(overflow: Overflow, target: Target = EXACT, accepted: int = 0) -> Target:
+def refused(overflow: Overflow, target: ModelProfile = EXACT, accepted: int = 0) -> ModelProfile:
     """What is known of a target after it refused about 6,000 tokens."""
     _, plan = planned(target, words(6_000))
-    return feedback.of_refusal(plan, overflow, target, accepted)[0]
+    return feedback.evaluate_rejection(plan, overflow, target, accepted)[0]
 
 
-def reported(target: Target, tokens: int, *messages: Message, accepted: int = 0) -> Calibration:
+def reported(
+    target: ModelProfile, tokens: int, *messages: Message, accepted: int = 0
+) -> Calibration:
     planner, plan = planned(target, *messages)
     known = target.calibration
-    lesson = feedback.of_report(plan, tokens, planner, target, known, accepted)
+    lesson = feedback.evaluate_report(plan, tokens, planner, target, known, accepted)
     return known if lesson is None else lesson.calibration
 
 
@@ -77,7 +79,7 @@ def test_a_limit_that_explains_the_refusal_is_the_window(said: Overflow) -> None
 )
 def test_any_other_limit_is_only_for_whoever_was_refused(said: Overflow, accepted: int) -> None:
     target = refused(said, accepted=accepted)
-    assert (target.calibration, target.ceiling) == (NOTHING, said.limit)
+    assert (target.calibration, target.ceiling) == (UNCALIBRATED, said.limit)
 
 
 @given(
@@ -106,8 +108,8 @@ NAMED = Message("user", words=("look",), extras=("Ada",))
 
 @pytest.mark.parametrize("beside", [IMAGE, UNKNOWN_PART])
 @pytest.mark.parametrize("target", [EXACT, ESTIMATED])
-def test_what_cannot_be_read_teaches_nothing(target: Target, beside: Message) -> None:
-    assert reported(target, 7_000, words(5_000), beside) == NOTHING
+def test_what_cannot_be_read_teaches_nothing(target: ModelProfile, beside: Message) -> None:
+    assert reported(target, 7_000, words(5_000), beside) == UNCALIBRATED
 
 
 def test_a_name_is_no_reason_not_to_learn() -> None:
@@ -116,7 +118,7 @@ def test_a_name_is_no_reason_not_to_learn() -> None:
 
 @pytest.mark.parametrize("tokens", [3_100, 7_000, 90_000])
 def test_a_report_of_far_more_than_was_sent_teaches_nothing(tokens: int) -> None:
-    assert reported(ESTIMATED, tokens, words(1_000)) == NOTHING
+    assert reported(ESTIMATED, tokens, words(1_000)) == UNCALIBRATED
 
 
 # What a server adds
@@ -134,18 +136,18 @@ def test_what_a_server_adds_to_large_requests_is_left_free() -> None:
 
 
 def test_a_small_request_says_nothing_about_it() -> None:
-    assert reported(EXACT, 1_400, words(1_000)) == NOTHING
+    assert reported(EXACT, 1_400, words(1_000)) == UNCALIBRATED
 
 
 def test_what_is_added_is_not_counted_twice_where_estimates_are_scaled() -> None:
-    known = replace(NOTHING, shortfalls=(1_000,))
+    known = replace(UNCALIBRATED, shortfalls=(1_000,))
     assert ESTIMATED.learned(known).budget(ESTIMATED.counter()) == ESTIMATED.budget(
         ESTIMATED.counter()
     )
 
 
 def test_one_odd_report_among_many_adds_nothing() -> None:
-    known = NOTHING
+    known = UNCALIBRATED
     for missing in (0, 0, 0, 0, 1_200):
         known = known.missing(missing)
     assert known.offset == 0
@@ -153,9 +155,9 @@ def test_one_odd_report_among_many_adds_nothing() -> None:
 
 
 def test_what_is_added_goes_up_at_once_and_down_with_the_reports() -> None:
-    known = NOTHING.missing(1_200)
+    known = UNCALIBRATED.missing(1_200)
     assert known.offset >= 1_200
-    for _ in range(REPORTS):
+    for _ in range(MAX_REPORTS):
         known = known.missing(-50)
     assert known.offset == 0
 
@@ -167,5 +169,5 @@ def test_however_much_is_reported_most_of_the_room_is_left(extra: list[int], acc
         count = 6_000 + tokens
         target = target.learned(reported(target, max(0, count), words(6_000), accepted=accepted))
     budget = target.budget(target.counter())
-    assert budget.limit >= (1 - LARGEST_OFFSET) * budget.room
+    assert budget.limit >= (1 - MAX_OFFSET_SHARE) * budget.room
     assert budget.window - budget.margin >= min(accepted, budget.window)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import brim
-from brim.fitting.flow import ROUNDS, Ask, CountJob, SummaryJob
+from brim.fitting.flow import MAX_TRIM_ROUNDS, CountJob, CountMode, SummaryJob
 from brim.session.session import Session
 from brim.wire.overflow import Overflow
 from tests.support.strategies import Raw, histories, history, policies
@@ -67,7 +67,7 @@ all_servers = st.sampled_from(sorted(SERVERS | DENSE))
 class Driven:
     """Drives a planning and remembers what it asked."""
 
-    def __init__(self, chat: Session, server: Server, ask: Ask, **more: Any) -> None:
+    def __init__(self, chat: Session, server: Server, ask: CountMode, **more: Any) -> None:
         self.counts: list[tuple[Mapping[str, Any], int | None]] = []
         self.summaries = 0
         self.request = self._drive(chat.planning(ask=ask, **more), server)
@@ -147,7 +147,7 @@ def test_asked_near_what_goes_out_fits_where_the_estimate_is_within_its_uncertai
 
 @given(histories(), policies, all_servers, st.integers(0, 40), st.sampled_from(("near", "always")))
 def test_what_fits_whole_by_the_servers_count_is_never_touched(
-    turns: list[Raw], policy: str, name: str, spare: int, ask: Ask
+    turns: list[Raw], policy: str, name: str, spare: int, ask: CountMode
 ) -> None:
     server = (SERVERS | DENSE)[name]
     turns = appended(turns)
@@ -161,7 +161,7 @@ def test_what_fits_whole_by_the_servers_count_is_never_touched(
 
 @given(histories(), windows, policies, all_servers, st.sampled_from(("near", "always")))
 def test_the_number_of_questions_is_bounded(
-    turns: list[Raw], window: int, policy: str, name: str, ask: Ask
+    turns: list[Raw], window: int, policy: str, name: str, ask: CountMode
 ) -> None:
     asked = []
 
@@ -171,12 +171,12 @@ def test_the_number_of_questions_is_bounded(
 
     with suppress(brim.ContextOverflowError):
         Driven(session(appended(turns), window, policy), server, ask)
-    assert len(asked) <= 1 + ROUNDS
+    assert len(asked) <= 1 + MAX_TRIM_ROUNDS
 
 
 @given(histories(), windows, policies, st.sampled_from(("near", "always")))
 def test_without_an_answer_the_estimate_decides(
-    turns: list[Raw], window: int, policy: str, ask: Ask
+    turns: list[Raw], window: int, policy: str, ask: CountMode
 ) -> None:
     turns = appended(turns)
     try:
@@ -227,7 +227,7 @@ def test_with_reported_usage_the_prefix_stays_between_edits(
 @pytest.mark.parametrize("ask", ["off", "near", "always"])
 @pytest.mark.parametrize("reports", [1, 3])
 def test_over_a_long_talk_edits_are_rare_and_nothing_is_too_long(
-    policy: str, name: str, ask: Ask, reports: int
+    policy: str, name: str, ask: CountMode, reports: int
 ) -> None:
     """Also where only some of the answers say what they took."""
     server, chat = SERVERS[name], session([], 6_000, policy)
@@ -300,7 +300,7 @@ def test_a_summary_is_asked_for_once_and_what_goes_out_still_fits() -> None:
         assert driven.summaries == 1
         assert "NOTES: so it was." in json.dumps(driven.request.messages)
         assert times(1.2)(driven.request) <= 2_000  # type: ignore[operator]
-        assert len(driven.counts) <= 2 * (1 + ROUNDS)
+        assert len(driven.counts) <= 2 * (1 + MAX_TRIM_ROUNDS)
 
 
 def test_the_hard_parts_over_the_room_are_refused_with_the_servers_number() -> None:
@@ -328,7 +328,7 @@ def test_the_hard_parts_over_the_room_are_refused_with_the_servers_number() -> N
     ],
 )
 def test_after_a_refusal_the_next_request_is_smaller(
-    said: Overflow, ask: Ask, policy: str, model: str
+    said: Overflow, ask: CountMode, policy: str, model: str
 ) -> None:
     chat = Session(model, window=8_000, policy=policy)
     for turn in history("u20 " + "a60 u60 " * 30):

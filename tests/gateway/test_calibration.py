@@ -20,8 +20,8 @@ from brim.config import UpstreamConfig
 from brim.errors import ContextOverflowError
 from brim.fitting.prefix_cache import PrefixCache
 from brim.gateway import formats
-from brim.gateway.fit_request import Asked, Extras, Fitting, Outgoing
-from brim.gateway.routes import Lane, Settings, Upstream
+from brim.gateway.fit_request import BodyAdditions, ClientRequest, FittedRequest, Fitting
+from brim.gateway.routes import ModelRoute, RouteDefaults, Upstream
 from brim.models.pricing import Usage
 from brim.storage.calibration_store import Learned
 from brim.testing import Fault, Scripted
@@ -272,20 +272,24 @@ happenings = st.lists(
 )
 
 
-def lane_at(folder: Path, model: str) -> Lane:
+def lane_at(folder: Path, model: str) -> ModelRoute:
     config = UpstreamConfig(endpoint="http://127.0.0.1:9/v1", window=8_000, reply=500)
     upstream = Upstream("one", config, None, Learned(folder / "learned"))
-    return Lane(upstream, model, Settings(), PrefixCache())
+    return ModelRoute(upstream, model, RouteDefaults(), PrefixCache())
 
 
-def fitted(lane: Lane, turns: int) -> Outgoing:
+def fitted(lane: ModelRoute, turns: int) -> FittedRequest:
     said = [("user", "start here"), *[("assistant", "word " * 90), ("user", "so?")] * turns]
     body = body_of(CHAT, *said, reply=20, model=lane.model)
     fitting = Fitting(
-        lane.fitter("steady"), Asked(body, orjson.dumps(body), formats.CHAT), Extras(), "off", None
+        lane.fitter("steady"),
+        ClientRequest(body, orjson.dumps(body), formats.CHAT),
+        BodyAdditions(),
+        "off",
+        None,
     )
     out = fitting.step()
-    assert isinstance(out, Outgoing)
+    assert isinstance(out, FittedRequest)
     return out
 
 

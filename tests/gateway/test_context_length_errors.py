@@ -264,7 +264,7 @@ def test_a_limit_that_was_only_guessed_is_tried_again_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bare = Fault(400, error={"code": "context_length_exceeded", "message": "too long"})
-    for seconds, is_whole in ((routes.GUESSED, False), (0.0, True)):
+    for seconds, is_whole in ((routes.CEILING_SECONDS, False), (0.0, True)):
         monkeypatch.setattr(routes, "GUESSED", seconds)
         with Scripted([bare, "Blue.", "Blue."]) as upstream, before(upstream) as gateway:
             assert ask(gateway, CHAT).headers["brim-resent"] == "1"

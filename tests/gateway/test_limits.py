@@ -16,7 +16,7 @@ import pytest
 
 from brim.config import GatewayConfig
 from brim.gateway import app
-from brim.gateway.routes import Lane
+from brim.gateway.routes import ModelRoute
 from brim.testing import Say, Scripted
 from tests.support.gateway.process import Running, config_of, running
 from tests.support.gateway.requests import (
@@ -158,14 +158,14 @@ def test_what_cannot_be_kept_does_not_end_the_sweep(
     monkeypatch.setattr(app, "SWEEP", 0.01)
     tries = threading.Semaphore(0)
 
-    async def fail(_: Lane) -> None:
+    async def fail(_: ModelRoute) -> None:
         tries.release()
         raise OSError("the disk is full")
 
     with Scripted("Hello.") as provider, bounded(provider) as server:
         ask(server, CHAT, "hi")
         with monkeypatch.context() as patch:
-            patch.setattr(Lane, "keep", fail)
+            patch.setattr(ModelRoute, "keep", fail)
             assert all(tries.acquire(timeout=LONG) for _ in range(3))
     assert "sweep failed" in caplog.text
 

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim.gateway.stream_monitor import (
-    LARGEST_EVENT,
-    LARGEST_KEPT,
-    LARGEST_OPENING,
-    Opening,
-    StreamWatch,
-    used,
+    MAX_EVENT_BYTES,
+    MAX_KEPT_BYTES,
+    MAX_OPENING_BYTES,
+    StreamMonitor,
+    StreamOpening,
+    parse_usage_fields,
 )
 from brim.providers.endpoint import Endpoint
 from brim.providers.sse import EventParser
@@ -36,7 +36,7 @@ def stream(*told: dict[str, Any] | str) -> bytes:
     return "".join(f"data: {each}\n\n" for each in said).encode()
 
 
-def passed(watch: StreamWatch, pieces: Iterable[bytes]) -> bytes:
+def passed(watch: StreamMonitor, pieces: Iterable[bytes]) -> bytes:
     return b"".join([*map(watch.feed, pieces), watch.finish()])
 
 
@@ -47,7 +47,7 @@ END = chunk({}, "stop")
 
 
 def test_a_usage_that_nobody_asked_for_is_taken_out_and_taken_in() -> None:
-    watch = StreamWatch(hides_usage=True)
+    watch = StreamMonitor(hides_usage=True)
     out = passed(watch, [stream(HELLO, END, chunk(usage=USAGE), "[DONE]")])
     assert out == stream(HELLO, END, "[DONE]")
     assert watch.usage == USAGE
@@ -71,11 +71,11 @@ def test_a_usage_that_nobody_asked_for_is_taken_out_and_taken_in() -> None:
 )
 def test_an_event_that_says_anything_else_is_passed_on(told: dict[str, Any]) -> None:
     raw = stream(HELLO, told, "[DONE]")
-    assert passed(StreamWatch(hides_usage=True), [raw]) == raw
+    assert passed(StreamMonitor(hides_usage=True), [raw]) == raw
 
 
 def test_a_usage_that_was_asked_for_is_passed_on() -> None:
-    watch = StreamWatch(hides_usage=False)
+    watch = StreamMonitor(hides_usage=False)
     raw = stream(HELLO, chunk(usage=USAGE), "[DONE]")
     assert passed(watch, [raw]) == raw
     assert watch.usage == USAGE
@@ -84,15 +84,15 @@ def test_a_usage_that_was_asked_for_is_passed_on() -> None:
 def test_the_parts_of_a_usage_add_up() -> None:
     begun = {"type": "message_start", "message": {"usage": {"input_tokens": 9, "output_tokens": 1}}}
     ended = {"type": "message_delta", "usage": {"output_tokens": 5, "input_tokens": None}}
-    watch = StreamWatch(hides_usage=True)
+    watch = StreamMonitor(hides_usage=True)
     assert passed(watch, [stream(begun, ended)]) == stream(begun, ended)
-    usage = used(watch.usage)
+    usage = parse_usage_fields(watch.usage)
     assert usage is not None
     assert (usage.input, usage.output) == (9, 5)
 
 
 def test_an_error_in_the_middle_is_noticed() -> None:
-    watch = StreamWatch(hides_usage=True)
+    watch = StreamMonitor(hides_usage=True)
     raw = stream(HELLO, {"error": {"message": "out of memory"}})
     assert passed(watch, [raw]) == raw
     assert watch.error == "out of memory"
@@ -105,7 +105,7 @@ def test_a_key_in_an_error_is_masked_and_nowhere_else() -> None:
         {"type": "response.failed", "response": {"error": {"message": "sk-secret"}}},
     ]
     for error in told:
-        watch = StreamWatch(hides_usage=False, secret=b"sk-secret")
+        watch = StreamMonitor(hides_usage=False, secret=b"sk-secret")
         raw = stream(chunk({"content": "no error: sk-secret"}), error)
         assert passed(watch, [raw]) == b"[key]".join(raw.rsplit(b"sk-secret", 1))
 
@@ -121,11 +121,11 @@ def test_a_key_in_an_error_is_masked_and_nowhere_else() -> None:
         stream({"type": "message_stop"}),
         stream({"type": "response.incomplete", "response": {"output": ["x" * 9_000]}}),
         stream({"type": "response.completed", "response": {"output": "x" * 9_000, "usage": USAGE}}),
-        stream(chunk({"content": "x" * LARGEST_EVENT})).rstrip(),  # nobody has looked
+        stream(chunk({"content": "x" * MAX_EVENT_BYTES})).rstrip(),  # nobody has looked
     ],
 )
 def test_a_stream_has_come_to_its_end(last: bytes) -> None:
-    watch = StreamWatch(hides_usage=True)
+    watch = StreamMonitor(hides_usage=True)
     passed(watch, [stream(HELLO), last])
     assert watch.is_ended
 
@@ -144,26 +144,26 @@ def test_a_stream_has_come_to_its_end(last: bytes) -> None:
     ],
 )
 def test_a_stream_has_not_come_to_its_end(last: bytes) -> None:
-    watch = StreamWatch(hides_usage=True)
+    watch = StreamMonitor(hides_usage=True)
     passed(watch, [stream(HELLO), last])
     assert not watch.is_ended
 
 
 def test_of_a_long_stream_the_beginning_stands_for_all() -> None:
-    watch = StreamWatch(hides_usage=True)
+    watch = StreamMonitor(hides_usage=True)
     piece = stream(chunk({"content": "word "}))
     for _ in range(50_000):
         watch.feed(piece)
     told = watch.said()
     assert told is not None
     said, times = told
-    assert len(said) * len(piece) <= 5 * (LARGEST_KEPT + len(piece))
+    assert len(said) * len(piece) <= 5 * (MAX_KEPT_BYTES + len(piece))
     assert len(said) * times == pytest.approx(5 * 50_000, rel=0.001)
 
 
 def test_an_event_that_is_too_long_is_not_waited_for() -> None:
-    watch = StreamWatch(hides_usage=True)
-    raw = stream(chunk(usage={**USAGE, "note": "x" * LARGEST_EVENT}))
+    watch = StreamMonitor(hides_usage=True)
+    raw = stream(chunk(usage={**USAGE, "note": "x" * MAX_EVENT_BYTES}))
     assert watch.feed(raw[:-9]) == raw[:-9]
     assert watch.feed(raw[-9:]) == raw[-9:]
 
@@ -173,7 +173,7 @@ def test_however_a_stream_is_cut_its_events_come_out(
     raw: bytes, hides: bool, data: st.DataObject
 ) -> None:
     pieces = data.draw(cut(raw))
-    one, many = StreamWatch(hides_usage=hides), StreamWatch(hides_usage=hides)
+    one, many = StreamMonitor(hides_usage=hides), StreamMonitor(hides_usage=hides)
     whole, joined = passed(one, [raw]), passed(many, pieces)
     assert _data(joined) == _data(whole)
     assert (many.usage, many.error, many.said()) == (one.usage, one.error, one.said())
@@ -189,7 +189,7 @@ def _data(raw: bytes) -> list[str]:
 @given(st.lists(events, max_size=8), st.data())
 def test_only_a_usage_is_ever_hidden(told: list[dict[str, Any]], data: st.DataObject) -> None:
     raw = stream(*told)
-    out = _data(passed(StreamWatch(hides_usage=True), data.draw(cut(raw))))
+    out = _data(passed(StreamMonitor(hides_usage=True), data.draw(cut(raw))))
     hidden = [each for each in map(json.dumps, told) if each not in out]
     for each in map(json.loads, hidden):
         assert '"usage"' in json.dumps(each)
@@ -199,20 +199,20 @@ def test_only_a_usage_is_ever_hidden(told: list[dict[str, Any]], data: st.DataOb
 @given(st.binary(max_size=400) | streams(), st.booleans(), st.data())
 def test_garbage_goes_by(raw: bytes, hides: bool, data: st.DataObject) -> None:
     pieces = data.draw(cut(raw))
-    watch = StreamWatch(hides_usage=hides)
+    watch = StreamMonitor(hides_usage=hides)
     out = passed(watch, pieces)
     assert len(out) <= len(raw)
     assert out == raw or hides
     if (said := watch.said()) is not None:
         assert said.times >= 1 or not raw
-    used(watch.usage)
+    parse_usage_fields(watch.usage)
 
 
 # What is held back
 
 
-def opened(pieces: Sequence[bytes]) -> Opening:
-    opening = Opening(ENDPOINT)
+def opened(pieces: Sequence[bytes]) -> StreamOpening:
+    opening = StreamOpening(ENDPOINT)
     for piece in pieces:
         opening.feed(piece)
     return opening
@@ -240,7 +240,7 @@ def test_a_refusal_may_still_come(raw: bytes) -> None:
 @pytest.mark.parametrize(
     "raw",
     [stream(HELLO), stream(END), stream("[DONE]"), stream("no JSON"), stream({"type": []}),
-     stream({"error": {"message": "out of memory"}}), b"x" * (LARGEST_OPENING + 1)],
+     stream({"error": {"message": "out of memory"}}), b"x" * (MAX_OPENING_BYTES + 1)],
 )  # fmt: skip
 def test_no_refusal_comes_any_more(raw: bytes) -> None:
     opening = opened([raw])

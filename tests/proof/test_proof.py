@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from brim.fitting.flow import Ask
+from brim.fitting.flow import CountMode
 from brim.providers import Learned
 from proof import cache
 from proof.counts import compared
@@ -44,7 +44,7 @@ def test_the_count_before_sending_is_the_servers_own(
 def fitted(weights: Path, learned: Learned) -> Iterator[object]:
     opened: list[Fitting] = []
 
-    def fit(ask: Ask, most: int, sends: int) -> list[Tally]:
+    def fit(ask: CountMode, most: int, sends: int) -> list[Tally]:
         opened.append(Fitting(weights, learned, ask, (256, 512)))
         opened[-1].run(conversations(), most, sends)
         return list(opened[-1].tallies.values())

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 import brim
-from brim.fitting.flow import Ask
+from brim.fitting.flow import CountMode
 from brim.providers import Format, Learned
 from brim.providers.local import LocalServer
 from tests.conftest import LlamaWith
@@ -94,7 +94,7 @@ def test_a_stream_that_is_left_keeps_what_was_said_and_frees_the_server(
 
 @pytest.mark.parametrize("ask", ["near", "always"])
 def test_what_the_server_counts_is_what_it_reports(
-    ask: Ask, llama_with: LlamaWith, learned: Learned
+    ask: CountMode, llama_with: LlamaWith, learned: Learned
 ) -> None:
     server = llama_with(window=512)
     with brim.Client(server.url, key=server.key, count=ask, learned=learned) as client:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from brim.errors import ContextOverflowError, InputError, SpendingCapError
-from brim.fitting.profile import Target
+from brim.fitting.profile import ModelProfile
 from brim.models.pricing import Price
 from brim.session.ledger import DailyCap, SpendingTotal
 from brim.session.session import Session
@@ -183,7 +183,7 @@ def test_another_model_and_back_sends_the_same_prefix() -> None:
     main = session.target
     session.assistant("two")
     session.user("three")
-    session.target = Target("gpt-4o-mini", 4_000, 200)
+    session.target = ModelProfile("gpt-4o-mini", 4_000, 200)
     session.request()
     session.target = main
     assert session.request()["messages"][: len(before)] == before
@@ -191,7 +191,7 @@ def test_another_model_and_back_sends_the_same_prefix() -> None:
 
 def test_a_model_is_on_the_bill_under_its_users_name() -> None:
     session = Session("gpt-4o")
-    session.target = Target("gpt-4o", called="clever")
+    session.target = ModelProfile("gpt-4o", called="clever")
     session.user("hi")
     session.request()
     session.receive({"choices": [{"message": {"role": "assistant", "content": "ho"}}]})

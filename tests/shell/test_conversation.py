@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim.errors import InputError
-from brim.fitting.flow import driven
+from brim.fitting.flow import run_flow
 from brim.session.session import Session
 from brim.shell.conversation import CUT, ENDED, Conversation, resumed
 from brim.storage import Database, Log
@@ -224,7 +224,7 @@ def test_a_compaction_that_is_stopped_leaves_nothing(log: Log) -> None:
 
     making = first.session._composer.compacting(first.session.compaction(sums_up=True))
     with pytest.raises(KeyboardInterrupt):
-        driven(making, stopped)
+        run_flow(making, stopped)
     making.close()
     assert not first.session.is_compacted
     assert first.session.to_dict()["composer"]["compacted"] == before["composer"]["compacted"]

@@ -15,21 +15,21 @@ from dataclasses import dataclass, replace
 from math import ceil, isfinite, log
 from typing import Any, Final
 
-STEP: Final = 1.02
-REPORTS: Final = 8
+RATIO_STEP: Final = 1.02
+MAX_REPORTS: Final = 8
 """So many of the last reports count."""
-SMALLEST: Final = 150
+MIN_TOKENS: Final = 150
 """Requests below are mostly the template's own tokens, which say nothing about text."""
-RATIOS: Final = (0.5, 3.0)
+RATIO_BOUNDS: Final = (0.5, 3.0)
 """What is believed of the true tokens for an estimated one."""
-DENSITIES: Final = (0.2, 1.0)
-LEAST_DOUBT: Final = 0.04
-PURE: Final = 0.05
+DENSITY_BOUNDS: Final = (0.2, 1.0)
+MIN_UNCERTAINTY: Final = 0.04
+LATIN_BYTES: Final = 0.05
 """A request with at most so many bytes of other scripts for a token says how Latin text counts."""
-FOREIGN: Final = 2.0
+FOREIGN_BYTES: Final = 2.0
 """One with at least so many says how the other scripts do."""
-LARGEST: Final = 1 << 30
-WIDE_STEP: Final = 1.25
+MAX_SHORTFALL: Final = 1 << 30
+SHORTFALL_STEP: Final = 1.25
 """A shortfall moves in steps of this: it is seldom the same for two requests."""
 
 
@@ -51,24 +51,24 @@ class Calibration:
     @property
     def ratio(self) -> float:
         """What an estimate is multiplied by; rather too much than too little."""
-        return _stepped(_high(self.ratios)) if self.ratios else 1.0
+        return _round_up(_robust_max(self.ratios)) if self.ratios else 1.0
 
     @property
     def density(self) -> float:
-        return min(1.0, _stepped(_high(self.densities))) if self.densities else 1.0
+        return min(1.0, _round_up(_robust_max(self.densities))) if self.densities else 1.0
 
     @property
     def offset(self) -> int:
         """Tokens that a request takes beside what is counted; rather too many than too few."""
-        most = _high(self.shortfalls) if self.shortfalls else 0
-        return ceil(WIDE_STEP ** ceil(log(most, WIDE_STEP) - 1e-9)) if most > 0 else 0
+        most = _robust_max(self.shortfalls) if self.shortfalls else 0
+        return ceil(SHORTFALL_STEP ** ceil(log(most, SHORTFALL_STEP) - 1e-9)) if most > 0 else 0
 
     def uncertainty(self, first: float) -> float:
         """How far a scaled estimate may still be too low; `first` where nothing was measured."""
         if len(self.ratios) < 3:
             return first if not self.ratios else first / 2
         spread = max(self.ratios) / min(self.ratios) - 1
-        return min(first, round(max(LEAST_DOUBT, spread / 2), 2))
+        return min(first, round(max(MIN_UNCERTAINTY, spread / 2), 2))
 
     def learn(
         self, estimate: int, foreign: int, true: int, by: Calibration | None = None
@@ -81,18 +81,18 @@ class Calibration:
         """
         by = by or self
         latin = max(0.0, estimate - by.density * foreign) / by.ratio
-        if latin >= SMALLEST and foreign <= PURE * latin:
-            ratio = _within((true - self.density * foreign) / latin, RATIOS)
-            return replace(self, ratios=(*self.ratios, ratio)[-REPORTS:])
-        if foreign >= max(SMALLEST, FOREIGN * latin):
-            density = _within((true - self.ratio * latin) / foreign, DENSITIES)
-            return replace(self, densities=(*self.densities, density)[-REPORTS:])
+        if latin >= MIN_TOKENS and foreign <= LATIN_BYTES * latin:
+            ratio = _clamp((true - self.density * foreign) / latin, RATIO_BOUNDS)
+            return replace(self, ratios=(*self.ratios, ratio)[-MAX_REPORTS:])
+        if foreign >= max(MIN_TOKENS, FOREIGN_BYTES * latin):
+            density = _clamp((true - self.ratio * latin) / foreign, DENSITY_BOUNDS)
+            return replace(self, densities=(*self.densities, density)[-MAX_REPORTS:])
         return self
 
     def missing(self, tokens: int) -> Calibration:
         """Take in by how many tokens an exact count was too low."""
-        missing = min(max(0, tokens), LARGEST)
-        return replace(self, shortfalls=(*self.shortfalls, missing)[-REPORTS:])
+        missing = min(max(0, tokens), MAX_SHORTFALL)
+        return replace(self, shortfalls=(*self.shortfalls, missing)[-MAX_REPORTS:])
 
     def with_window(self, window: int | None, told: int | None = None) -> Calibration:
         return replace(self, window=window, told=told)
@@ -123,46 +123,48 @@ class Calibration:
         if not isinstance(data, Mapping):
             return cls()
         return cls(
-            _numbers(data.get("ratios"), RATIOS),
-            _numbers(data.get("densities"), DENSITIES),
-            _size(data.get("window")),
-            _size(data.get("told")),
-            _sizes(data.get("shortfalls")),
+            _parse_numbers(data.get("ratios"), RATIO_BOUNDS),
+            _parse_numbers(data.get("densities"), DENSITY_BOUNDS),
+            _parse_size(data.get("window")),
+            _parse_size(data.get("told")),
+            _parse_sizes(data.get("shortfalls")),
         )
 
 
-NOTHING: Final = Calibration()
+UNCALIBRATED: Final = Calibration()
 """What is known before the first report."""
 
 
-def _size(given: object) -> int | None:
+def _parse_size(given: object) -> int | None:
     is_size = isinstance(given, int) and not isinstance(given, bool) and given > 0
     return given if is_size else None  # type: ignore[return-value]
 
 
-def _sizes(given: object) -> tuple[int, ...]:
+def _parse_sizes(given: object) -> tuple[int, ...]:
     if not isinstance(given, list | tuple):
         return ()
-    return tuple(size for size in given if type(size) is int and 0 <= size <= LARGEST)[-REPORTS:]
+    return tuple(size for size in given if type(size) is int and 0 <= size <= MAX_SHORTFALL)[
+        -MAX_REPORTS:
+    ]
 
 
-def _high(values: tuple[float, ...]) -> float:
+def _robust_max(values: tuple[float, ...]) -> float:
     """The highest; of many the second highest, so that one odd report does not decide."""
     ordered = sorted(values)
     return ordered[-2] if len(ordered) >= 4 else ordered[-1]
 
 
-def _stepped(value: float) -> float:
+def _round_up(value: float) -> float:
     """The next step from here on upward."""
-    return round(float(STEP ** ceil(log(value, STEP) - 1e-9)), 4)
+    return round(float(RATIO_STEP ** ceil(log(value, RATIO_STEP) - 1e-9)), 4)
 
 
-def _within(value: float, bounds: tuple[float, float]) -> float:
+def _clamp(value: float, bounds: tuple[float, float]) -> float:
     return round(min(max(value, bounds[0]), bounds[1]), 4)
 
 
-def _numbers(given: object, bounds: tuple[float, float]) -> tuple[float, ...]:
+def _parse_numbers(given: object, bounds: tuple[float, float]) -> tuple[float, ...]:
     if not isinstance(given, list | tuple):
         return ()
     numbers = [value for value in given if type(value) in (int, float) and isfinite(value)]
-    return tuple(_within(value, bounds) for value in numbers)[-REPORTS:]
+    return tuple(_clamp(value, bounds) for value in numbers)[-MAX_REPORTS:]

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from brim.fitting.calibration import WIDE_STEP
-from brim.fitting.flow import DOUBT, Reported, expected
+from brim.fitting.calibration import SHORTFALL_STEP
+from brim.fitting.flow import MAX_UNDERESTIMATE, Measurement, estimate_bounds
 from brim.messages import Message
 from brim.tokens.calibrated import foreign_size
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from brim.fitting.calibration import Calibration
     from brim.fitting.plan import Plan
     from brim.fitting.planner import Planner
-    from brim.fitting.profile import Target
+    from brim.fitting.profile import ModelProfile
     from brim.tokens import Counter
     from brim.wire.overflow import Overflow
 
-SHRINK: Final = 0.85
+RETRY_SHARE: Final = 0.85
 """What is tried of a request that a server refused without giving numbers."""
-BELIEVED: Final = 0.75
+MIN_REPORT_SHARE: Final = 0.75
 """A report below that share of the least that a request can take is not of the whole of it."""
-HIGHEST: Final = 3.0
+MAX_REPORT_RATIO: Final = 3.0
 """One of more than that many times the estimate is of something else beside what was sent."""
-LARGE: Final = 0.5
+LARGE_REQUEST_SHARE: Final = 0.5
 """A request that fills that share of the room says what a server adds to all of them."""
-SMALLEST_WINDOW: Final = 64
+MIN_WINDOW: Final = 64
 """A refusal that names a lower limit speaks of something else."""
 
 
-class Lesson(NamedTuple):
+class ReportFeedback(NamedTuple):
     """What a report says that was believed."""
 
     calibration: Calibration
@@ -44,36 +44,41 @@ class Lesson(NamedTuple):
     """Whether the next estimate may be added to it."""
 
 
-def of_report(
-    plan: Plan, tokens: int, planner: Planner, target: Target, known: Calibration, accepted: int = 0
-) -> Lesson | None:
+def evaluate_report(
+    plan: Plan,
+    tokens: int,
+    planner: Planner,
+    target: ModelProfile,
+    known: Calibration,
+    accepted: int = 0,
+) -> ReportFeedback | None:
     """What the server reported of a plan; `known` is what its planner counted with.
 
     `accepted` is the largest request that it has answered: what it adds must leave room for that.
     """
     ratio = known.ratio if planner.counter.density else 1.0
-    if tokens > max(plan.budget.window, HIGHEST * plan.tokens / ratio):
+    if tokens > max(plan.budget.window, MAX_REPORT_RATIO * plan.tokens / ratio):
         return None
     if target.server_window is not None and tokens <= target.server_window < plan.size:
         return None  # more was sent than it holds, so it must have left out the rest
-    least = expected(plan, planner, None)[0]
+    least = estimate_bounds(plan, planner, None)[0]
     learned = target.calibration
     # Without what was learned before: else one report that was far too high would stay.
-    is_odd = _leaves_out(tokens, plan.tokens / ratio, least / ratio)
-    is_odd = is_odd or tokens > HIGHEST * plan.tokens / ratio
-    if teaches(plan, planner.counter) and not is_odd and is_text(plan):
+    is_odd = _is_partial(tokens, plan.tokens / ratio, least / ratio)
+    is_odd = is_odd or tokens > MAX_REPORT_RATIO * plan.tokens / ratio
+    if is_informative(plan, planner.counter) and not is_odd and is_text(plan):
         if planner.counter.density:
-            foreign = planner.foreign + foreign_size(_going_out(plan))
+            foreign = planner.foreign + foreign_size(_sent_messages(plan))
             learned = learned.learn(plan.tokens, foreign, tokens, known)
         else:
-            most = int(max(0, plan.budget.window - accepted) / WIDE_STEP)
+            most = int(max(0, plan.budget.window - accepted) / SHORTFALL_STEP)
             learned = learned.missing(min(tokens - plan.tokens, most))
-    return Lesson(learned, is_base=not _leaves_out(tokens, plan.tokens, least))
+    return ReportFeedback(learned, is_base=not _is_partial(tokens, plan.tokens, least))
 
 
-def teaches(plan: Plan, counter: Counter) -> bool:
+def is_informative(plan: Plan, counter: Counter) -> bool:
     """Whether a report can change what is counted: of an exact count, that of a large request."""
-    return counter.density > 0 or plan.tokens >= LARGE * plan.budget.room
+    return counter.density > 0 or plan.tokens >= LARGE_REQUEST_SHARE * plan.budget.room
 
 
 def is_text(plan: Plan) -> bool:
@@ -84,18 +89,18 @@ def is_text(plan: Plan) -> bool:
     )
 
 
-def _leaves_out(tokens: int, estimate: float, least: float) -> bool:
+def _is_partial(tokens: int, estimate: float, least: float) -> bool:
     """Whether a report is too low; some servers leave out what they had in their cache."""
-    return tokens < estimate // 2 and tokens < BELIEVED * least
+    return tokens < estimate // 2 and tokens < MIN_REPORT_SHARE * least
 
 
-def _going_out(plan: Plan) -> list[Message]:
+def _sent_messages(plan: Plan) -> list[Message]:
     """The messages of a plan as they are sent, without the notes between them."""
     changed = plan.changed
     return [changed.get(index, plan.history.messages[index]) for index in plan.kept]
 
 
-def of_text(text: str, tokens: int, target: Target) -> Calibration:
+def calibrate_from_text(text: str, tokens: int, target: ModelProfile) -> Calibration:
     """What a server that only counts texts says of one."""
     counter = target.counter()
     if not counter.density:
@@ -104,9 +109,9 @@ def of_text(text: str, tokens: int, target: Target) -> Calibration:
     return target.calibration.learn(counter.text(text), foreign, tokens)
 
 
-def of_refusal(
-    plan: Plan, overflow: Overflow, target: Target, accepted: int
-) -> tuple[Target, Reported]:
+def evaluate_rejection(
+    plan: Plan, overflow: Overflow, target: ModelProfile, accepted: int
+) -> tuple[ModelProfile, Measurement]:
     """The target as it is known now, and what the plan is taken for.
 
     `accepted` is the largest request that the server has answered. A limit that may be the window
@@ -114,18 +119,18 @@ def of_refusal(
     """
     limit = overflow.limit
     if limit is None and overflow.output is None:
-        return _of_bare_refusal(plan, overflow, target, accepted)
-    if limit and SMALLEST_WINDOW <= limit < plan.budget.window:
+        return _evaluate_without_limit(plan, overflow, target, accepted)
+    if limit and MIN_WINDOW <= limit < plan.budget.window:
         if is_window(limit, plan, overflow, accepted):
             target = target.learned(target.calibration.with_window(limit, target.server_window))
         else:
             target = replace(target, ceiling=limit)
     tokens, room = overflow.sent or 0, _room(target)
     if overflow.output is not None and 0 < tokens <= room:
-        return target, Reported.of(plan, tokens)  # a shorter answer is enough
+        return target, Measurement.of(plan, tokens)  # a shorter answer is enough
     if overflow.at_least or tokens <= room:
-        tokens = max(tokens, _shrunk(plan, room))
-    return target, Reported.of(plan, tokens, refused=True)
+        tokens = max(tokens, _smaller_step(plan, room))
+    return target, Measurement.of(plan, tokens, refused=True)
 
 
 def is_window(limit: int, plan: Plan, overflow: Overflow, accepted: int) -> bool:
@@ -138,28 +143,28 @@ def is_window(limit: int, plan: Plan, overflow: Overflow, accepted: int) -> bool
         return False
     sent, output = overflow.sent, overflow.output or 0
     if sent is None:
-        return (1 + DOUBT) * plan.size + output > limit
-    is_ours = plan.size / HIGHEST <= sent or overflow.at_least
-    return is_ours and sent <= HIGHEST * plan.size and sent + output >= limit
+        return (1 + MAX_UNDERESTIMATE) * plan.size + output > limit
+    is_ours = plan.size / MAX_REPORT_RATIO <= sent or overflow.at_least
+    return is_ours and sent <= MAX_REPORT_RATIO * plan.size and sent + output >= limit
 
 
-def _of_bare_refusal(
-    plan: Plan, overflow: Overflow, target: Target, accepted: int
-) -> tuple[Target, Reported]:
+def _evaluate_without_limit(
+    plan: Plan, overflow: Overflow, target: ModelProfile, accepted: int
+) -> tuple[ModelProfile, Measurement]:
     """Stay below what was refused from now on, but not below what was answered before."""
     tokens = max(overflow.sent or 0, plan.size, plan.tokens)
     if tokens > accepted:
-        most = max(int(SHRINK * tokens), accepted) + plan.budget.reply
+        most = max(int(RETRY_SHARE * tokens), accepted) + plan.budget.reply
         target = replace(target, ceiling=min(most, plan.budget.window))
     else:
-        tokens = max(tokens, _shrunk(plan, _room(target)))
-    return target, Reported.of(plan, tokens, refused=True)
+        tokens = max(tokens, _smaller_step(plan, _room(target)))
+    return target, Measurement.of(plan, tokens, refused=True)
 
 
-def _room(target: Target) -> int:
+def _room(target: ModelProfile) -> int:
     return target.budget(target.counter()).room
 
 
-def _shrunk(plan: Plan, room: int) -> int:
+def _smaller_step(plan: Plan, room: int) -> int:
     """A size so far above the room that the next request is smaller by a clear step."""
-    return int(max(plan.tokens, room) / SHRINK)
+    return int(max(plan.tokens, room) / RETRY_SHARE)

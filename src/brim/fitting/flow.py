@@ -22,24 +22,24 @@ if TYPE_CHECKING:
     from brim.fitting.planner import Planner
     from brim.messages import Message
 
-Ask = Literal["near", "always", "off"]
+CountMode = Literal["near", "always", "off"]
 """When a server that can count is asked: near the limit, before each request, or never."""
 
 T = TypeVar("T")
 
-DOUBT: Final = 0.25
+MAX_UNDERESTIMATE: Final = 0.25
 """By that share the truth may be above an estimate, whatever was measured before."""
-DOUBT_ABOVE: Final = 0.5
+MAX_OVERESTIMATE: Final = 0.5
 """By that share an estimate may be above the truth."""
-SPARSEST: Final = 0.05
+MIN_TOKENS_PER_BYTE: Final = 0.05
 """Tokens that a byte of text in another script takes at least."""
-LEAST_DOUBT: Final = 0.04
+TRIM_MARGIN: Final = 0.04
 """By so much what is cut of a conversation may be denser than the whole of it was."""
-SLACK: Final = 16
+TEMPLATE_SLACK: Final = 16
 """Tokens that a template may add where a turn ends."""
-AIM: Final = 0.99
+TRIM_TARGET: Final = 0.99
 """A cut to a size that is known only by its share aims a little below it."""
-ROUNDS: Final = 6
+MAX_TRIM_ROUNDS: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +60,13 @@ class SummaryJob:
 
 
 Job: TypeAlias = "CountJob | SummaryJob"
-Counting: TypeAlias = "Generator[CountJob, int | None, Plan]"
-Planning: TypeAlias = "Generator[Job, Any, T]"
-Renew: TypeAlias = "Callable[[], Planner]"
-Draw: TypeAlias = "Callable[[Plan], Mapping[str, Any]]"
+PlanFlow: TypeAlias = "Generator[CountJob, int | None, Plan]"
+Flow: TypeAlias = "Generator[Job, Any, T]"
+NewPlanner: TypeAlias = "Callable[[], Planner]"
+BuildBody: TypeAlias = "Callable[[Plan], Mapping[str, Any]]"
 
 
-def driven(asking: Planning[T], answer: Callable[[Job], object]) -> T:
+def run_flow(asking: Flow[T], answer: Callable[[Job], object]) -> T:
     """What a generator of jobs returns, driven by answers that can be had at once."""
     given: object = None
     while True:
@@ -79,7 +79,7 @@ def driven(asking: Planning[T], answer: Callable[[Job], object]) -> T:
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class Measurement:
     """What a server said that a request took: the base that later estimates are added to."""
 
     edition: int | None
@@ -91,7 +91,7 @@ class Reported:
     """It was too much, whatever was counted; so is all that is not smaller."""
 
     @classmethod
-    def of(cls, plan: Plan, tokens: int, *, refused: bool = False) -> Reported:
+    def of(cls, plan: Plan, tokens: int, *, refused: bool = False) -> Measurement:
         return cls(plan.edition, plan.length, plan.tokens, tokens, refused)
 
     def is_base_of(self, plan: Plan) -> bool:
@@ -104,14 +104,14 @@ class Reported:
         return self.tokens / max(1, self.estimate)
 
 
-def planning(
+def plan_request(
     planner: Planner,
-    draw: Draw,
+    draw: BuildBody,
     *,
-    ask: Ask = "off",
-    reported: Reported | None = None,
-    renew: Renew | None = None,
-) -> Counting:
+    ask: CountMode = "off",
+    reported: Measurement | None = None,
+    renew: NewPlanner | None = None,
+) -> PlanFlow:
     """Decide what to send; `draw` makes the request of a plan, as it would go out.
 
     What goes on from the last edit is sent as long as it is known to fit: because it is counted
@@ -126,55 +126,60 @@ def planning(
         return planner.plan()
     if held is not None:
         room = held.budget.room
-        least, most = expected(held, planner, reported)
+        least, most = estimate_bounds(held, planner, reported)
         if most <= room and ask != "always":
-            return based(held, reported)
+            return apply_measurement(held, reported)
         if least <= room and ask != "off":
             true = yield CountJob(draw(held))
             if true is None and most <= room:
-                return based(held, reported)
+                return apply_measurement(held, reported)
             if true is not None and true <= room:
                 return held._replace(counted=true)
             if true is not None:
-                reported = Reported.of(held, true)
+                reported = Measurement.of(held, true)
             elif reported is None:
                 return (renew() if renew else planner).plan()
             else:
                 ask = "off"  # by what is known, as if it could not count
-        reported = _carried(held, reported)
+        reported = _extend_measurement(held, reported)
     fresh = renew() if renew else planner
     if fresh is not planner and reported is not None and held is not None and not reported.refused:
         reported = replace(reported, estimate=fresh.size_of(held))
-    return (yield from _cut(fresh, draw, ask, reported))
+    return (yield from _trim(fresh, draw, ask, reported))
 
 
-def _carried(held: Plan, reported: Reported | None) -> Reported | None:
+def _extend_measurement(held: Plan, reported: Measurement | None) -> Measurement | None:
     """A report carried on to what was said since; one of something else says nothing."""
     if reported is not None and reported.refused:
         return reported
     if held.exact or reported is None or not reported.is_base_of(held):
         return None
-    return Reported.of(held, based(held, reported).size)
+    return Measurement.of(held, apply_measurement(held, reported).size)
 
 
-def expected(plan: Plan, planner: Planner, reported: Reported | None) -> tuple[float, float]:
+def estimate_bounds(
+    plan: Plan, planner: Planner, reported: Measurement | None
+) -> tuple[float, float]:
     """What a plan takes at least and at most, by all that is known."""
     if reported is not None and reported.refused:
         return plan.tokens * reported.share, plan.tokens * reported.share
     if plan.exact:
         return plan.tokens, plan.tokens
     if reported is None or not reported.is_base_of(plan):
-        sizes = _Sizes.of(plan.tokens, plan.sent, planner, beside=planner.foreign)
+        sizes = _Bounds.of(plan.tokens, plan.sent, planner, beside=planner.foreign)
         return sizes.least, sizes.most
     since = plan.tokens - reported.estimate
     if not since:
         return reported.tokens, reported.tokens
     new = plan.history.messages[reported.length : plan.length]
-    sizes = _Sizes.of(since, new, planner)
-    return reported.tokens + sizes.least - SLACK, reported.tokens + sizes.most + SLACK
+    sizes = _Bounds.of(since, new, planner)
+    return (
+        reported.tokens + sizes.least - TEMPLATE_SLACK,
+        reported.tokens + sizes.most + TEMPLATE_SLACK,
+    )
 
 
-class _Sizes(NamedTuple):
+class _Bounds(NamedTuple):
     """How far an estimate may be off, on both sides."""
 
     least: float
@@ -183,7 +188,7 @@ class _Sizes(NamedTuple):
     @classmethod
     def of(
         cls, tokens: int, messages: Iterable[Message], planner: Planner, beside: int = 0
-    ) -> _Sizes:
+    ) -> _Bounds:
         """Text in other scripts may take a twentieth of a token a byte or a whole one.
 
         An image may take next to nothing, where its provider's formula is not known.
@@ -193,8 +198,8 @@ class _Sizes(NamedTuple):
         latin = max(0.0, tokens - counter.density * bytes_)
         media = sum(_media_size(message, planner) for message in messages if message.media)
         return cls(
-            max(0.0, latin - media) / (1 + DOUBT_ABOVE) + SPARSEST * bytes_,
-            latin * (1 + max(counter.uncertainty, DOUBT)) + bytes_,
+            max(0.0, latin - media) / (1 + MAX_OVERESTIMATE) + MIN_TOKENS_PER_BYTE * bytes_,
+            latin * (1 + max(counter.uncertainty, MAX_UNDERESTIMATE)) + bytes_,
         )
 
 
@@ -203,20 +208,22 @@ def _media_size(message: Message, planner: Planner) -> int:
     return count(message) - count(message._replace(media=()))
 
 
-def based(plan: Plan, reported: Reported | None) -> Plan:
+def apply_measurement(plan: Plan, reported: Measurement | None) -> Plan:
     """A plan with what it takes by the last report, where it goes on from what that was of."""
     if plan.exact or reported is None or reported.refused or not reported.is_base_of(plan):
         return plan
     return plan._replace(based=reported.tokens + plan.tokens - reported.estimate)
 
 
-def _cut(planner: Planner, draw: Draw, ask: Ask, reported: Reported | None) -> Counting:
+def _trim(
+    planner: Planner, draw: BuildBody, ask: CountMode, reported: Measurement | None
+) -> PlanFlow:
     """An edit, made smaller until the server says that it fits."""
     if ask == "off":
-        return _cut_by_estimate(planner, reported)
+        return _trim_by_estimate(planner, reported)
     room, true = planner.budget.room, None
     limit = room if reported is None else _limit_for(planner, reported)
-    for _ in range(ROUNDS):
+    for _ in range(MAX_TRIM_ROUNDS):
         try:
             plan = planner.edited(limit)
         except ContextOverflowError as error:
@@ -225,26 +232,26 @@ def _cut(planner: Planner, draw: Draw, ask: Ask, reported: Reported | None) -> C
             return plan
         true = yield CountJob(draw(plan))
         if true is None:
-            return _cut_by_estimate(planner, reported)
+            return _trim_by_estimate(planner, reported)
         if true <= room:
             return plan._replace(counted=true)
         if plan.tokens > limit:
             break
-        reported = Reported.of(plan, true)
+        reported = Measurement.of(plan, true)
         limit = min(_limit_for(planner, reported), plan.tokens - 1)
     raise planner.overflow(plan._replace(counted=true))
 
 
-def _cut_by_estimate(planner: Planner, reported: Reported | None) -> Plan:
+def _trim_by_estimate(planner: Planner, reported: Measurement | None) -> Plan:
     """An edit without the server's help: as dense as what was reported, and a little more."""
     if reported is None:
         return planner.edited()
-    plan = planner.edited(int(_limit_for(planner, reported) / (1 + LEAST_DOUBT)))
+    plan = planner.edited(int(_limit_for(planner, reported) / (1 + TRIM_MARGIN)))
     if reported.refused:
         return plan  # its numbers say how much smaller, and not what it takes
     return plan._replace(based=int(plan.tokens * reported.share))
 
 
-def _limit_for(planner: Planner, reported: Reported) -> int:
+def _limit_for(planner: Planner, reported: Measurement) -> int:
     """The estimate at which what the server counted would just fit."""
-    return int(AIM * planner.budget.room / reported.share)
+    return int(TRIM_TARGET * planner.budget.room / reported.share)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from brim.errors import InputError
 from brim.fitting.budget import Budget, compute_budget
-from brim.fitting.calibration import NOTHING, Calibration
+from brim.fitting.calibration import UNCALIBRATED, Calibration
 from brim.models import catalog, pricing
 from brim.tokens import counter_for
 from brim.tokens.calibrated import CalibratedCounter
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from brim.models.pricing import Price
     from brim.tokens import Counter, Tokenizer
 
-LARGEST_OFFSET: Final = 0.25
+MAX_OFFSET_SHARE: Final = 0.25
 """At most that share of the room is left free for what a server adds to each request."""
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ModelProfile:
     """A model as it is known here. Another model, or more knowledge, is another target."""
 
     model: str | None = None
@@ -40,7 +40,7 @@ class Target:
     server_window: int | None = None
     least_reply: int = 0
     """What the server keeps free for an answer, whoever asks for less."""
-    calibration: Calibration = NOTHING
+    calibration: Calibration = UNCALIBRATED
     ceiling: int | None = None
     """A window by a refusal that does not prove it, because it names no limit or one that may be
     somebody else's: it is not kept across runs."""
@@ -81,7 +81,7 @@ class Target:
         budget = compute_budget(self.model, window, self.reply, counter.uncertainty, least)
         if counter.density or not self.calibration.offset:
             return budget
-        offset = min(self.calibration.offset, int(LARGEST_OFFSET * budget.room))
+        offset = min(self.calibration.offset, int(MAX_OFFSET_SHARE * budget.room))
         return replace(budget, margin=budget.margin + offset)
 
     @property
@@ -109,7 +109,7 @@ class Target:
             return self.price
         return None if self.is_local else pricing.price(self.model, tokens=tokens)
 
-    def learned(self, calibration: Calibration) -> Target:
+    def learned(self, calibration: Calibration) -> ModelProfile:
         return replace(self, calibration=calibration)
 
     @property

@@ -21,14 +21,14 @@ from brim.gateway.accounts import FILE, books_at
 from brim.gateway.accounts.key_marker import Reminder
 from brim.gateway.admin import Beside
 from brim.gateway.auth import Admission
-from brim.gateway.completion import Exchange
+from brim.gateway.completion import CompletionHandler
 from brim.gateway.formats import CHAT, PATHS
 from brim.gateway.limits import Limits
 from brim.gateway.metrics import Metrics
 from brim.gateway.passthrough import Passage, PassedPaths
 from brim.gateway.records import Records
 from brim.gateway.reservations import Accounts
-from brim.gateway.routes import Lanes, Settings, Upstream
+from brim.gateway.routes import ModelRoutes, RouteDefaults, Upstream
 from brim.storage.calibration_store import Learned
 from brim.storage.database import state_folder
 
@@ -74,12 +74,12 @@ class Gateway:
         self._threads = ThreadPoolExecutor(2, "brim-count")
         self._sweeping: asyncio.Task[None] | None = None
         memory = PrefixCache(settings.conversations, WEIGHT)
-        self.lanes = Lanes(
+        self.lanes = ModelRoutes(
             [
                 Upstream(name, upstream, _key(upstream.key_env, environment), learned)
                 for name, upstream in config.upstreams.items()
             ],
-            Settings(settings.policy, config.count.server),
+            RouteDefaults(settings.policy, config.count.server),
             memory,
         )
         named = {name for upstream in config.upstreams.values() for name in upstream.models}
@@ -222,7 +222,7 @@ class App:
             path, gateway = scope["path"], self.gateway
             form = PATHS.get(path) if scope["method"] == "POST" else None
             if form is not None:
-                await gateway.run(Exchange(gateway, form, scope, receive, send))
+                await gateway.run(CompletionHandler(gateway, form, scope, receive, send))
                 return
             if path in self._passed:
                 await gateway.run(Passage(gateway, CHAT, scope, receive, send))

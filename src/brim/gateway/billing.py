@@ -10,15 +10,15 @@ from brim.gateway.accounts.caps import LARGEST, micro_dollars
 from brim.gateway.accounts.reservations import Bill, Claim, Settlement
 from brim.gateway.denials import UnheardError
 from brim.gateway.errors import FaultError
-from brim.gateway.max_cost import TIER, check_countable, check_tier, worst_bill
+from brim.gateway.max_cost import TIER_FIELD, check_bounded, check_tier, compute_max_cost
 from brim.gateway.upstreams import DESCRIBED
 
 if TYPE_CHECKING:
     from brim.gateway.accounts.keys import Access
-    from brim.gateway.fit_request import Outgoing
+    from brim.gateway.fit_request import FittedRequest
     from brim.gateway.records import Record
     from brim.gateway.reservations import Accounts
-    from brim.gateway.routes import Lane
+    from brim.gateway.routes import ModelRoute
     from brim.wire import Format
 
 Taken = Literal["nothing", "known", "unknown"]
@@ -45,16 +45,16 @@ class Charge:
 
     def check(self, body: Mapping[str, Any], form: Format) -> None:
         """A fault where nobody can say what a body may come to, and a cap would have to know."""
-        check_countable(body, form)
-        if TIER in body and self._access.has_cap_in("dollars"):
+        check_bounded(body, form)
+        if TIER_FIELD in body and self._access.has_cap_in("dollars"):
             check_tier(body)
 
-    async def claim(self, lane: Lane, out: Outgoing, *, at_once: bool) -> None:
+    async def claim(self, lane: ModelRoute, out: FittedRequest, *, at_once: bool) -> None:
         """Set aside what this may come to. A fault where it must not be sent.
 
         `at_once` spares the books a second step: it goes out as soon as they have it.
         """
-        worst = worst_bill(lane, out, is_capped=self.is_capped)
+        worst = compute_max_cost(lane, out, is_capped=self.is_capped)
         if worst.is_unpriced and self._access.has_cap_in("dollars"):
             raise _unpriced(lane)
         # Of books that are away nobody knows what they take: what is not forwarded, they give back.
@@ -112,7 +112,7 @@ def _bill(record: Record) -> Bill:
     return Bill(record.usage, micro_dollars(record.cost))
 
 
-def _unpriced(lane: Lane) -> FaultError:
+def _unpriced(lane: ModelRoute) -> FaultError:
     name = lane.upstream.name
     way = f"upstreams.{name}.price = {{ input = …, output = … }}"
     if name in DESCRIBED:

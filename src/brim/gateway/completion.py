@@ -16,13 +16,13 @@ from brim.errors import ProviderError
 from brim.fitting import feedback
 from brim.gateway import bodies, errors, headers
 from brim.gateway.billing import Charge
-from brim.gateway.fit_request import Asked
+from brim.gateway.fit_request import ClientRequest
 from brim.gateway.formats import form_of, require_conversation
-from brim.gateway.forward import NO_ANSWER, Delivery
+from brim.gateway.forward import FIRST_ERROR_STATUS, Forwarder
 from brim.gateway.handler import JSON, Answering, printable_name
 from brim.gateway.limits import LARGE
 from brim.gateway.options import wishes_in
-from brim.gateway.stream_monitor import StreamWatch, said_in, secret_of, used
+from brim.gateway.stream_monitor import StreamMonitor, extract_text, parse_usage_fields, secret_of
 from brim.models.pricing import Usage, cost, reported_cost
 from brim.wire.replies import error_in
 
@@ -33,24 +33,24 @@ if TYPE_CHECKING:
     from brim.gateway.app import Gateway
     from brim.gateway.billing import Taken
     from brim.gateway.formats import Form
-    from brim.gateway.forward import Arrived
-    from brim.gateway.routes import Lane
+    from brim.gateway.forward import UpstreamReply
+    from brim.gateway.routes import ModelRoute
     from brim.providers.http_connection import Head
 
-UNFINISHED: Final = ("queued", "in_progress")
+UNFINISHED_STATUSES: Final = ("queued", "in_progress")
 """What a response says of itself that is made in the background."""
 
 
-class Exchange(Answering):
+class CompletionHandler(Answering):
     """A request for an answer, fitted on its way."""
 
     def __init__(
         self, gateway: Gateway, asked: Form, scope: Scope, receive: Receive, send: Send
     ) -> None:
         super().__init__(gateway, asked, scope, receive, send)
-        self._delivery: Delivery | None = None
-        self._arrived: Arrived | None = None
-        self._watch: StreamWatch | None = None
+        self._delivery: Forwarder | None = None
+        self._arrived: UpstreamReply | None = None
+        self._watch: StreamMonitor | None = None
         self._charge: Charge | None = None
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ class Exchange(Answering):
         if self._arrived is None or not self._arrived.lane.is_learning:
             return False
         out = self._arrived.out
-        return feedback.teaches(out.plan, out.reading.planner.counter)
+        return feedback.is_informative(out.plan, out.reading.planner.counter)
 
     async def answer(self) -> None:
         delivery = self._delivery = await self._read()
@@ -89,7 +89,7 @@ class Exchange(Answering):
             self._arrived = await delivery.answer(self._query)
             await self._pass_on(self._arrived)
 
-    async def _read(self) -> Delivery:
+    async def _read(self) -> Forwarder:
         """What the client wants."""
         gateway, record, given = self.gateway, self.record, self.given
         access = await self._admitted()
@@ -103,25 +103,25 @@ class Exchange(Answering):
         record.form, record.streamed = self.form.name, bodies.streams(body)
         record.model = printable_name(body.get("model"))
         require_conversation(self.form, body)
-        asked = Asked(body, raw, self.form)
-        return Delivery(gateway, record, asked, wishes, given, self._charge)
+        asked = ClientRequest(body, raw, self.form)
+        return Forwarder(gateway, record, asked, wishes, given, self._charge)
 
     # Back to the client
 
-    async def _pass_on(self, arrived: Arrived) -> None:
+    async def _pass_on(self, arrived: UpstreamReply) -> None:
         response, record = arrived.response, self.record
         given = headers.back(response.raw_headers) + headers.added(record)
         if arrived.is_stream:
             await self._stream(arrived, given)
         else:
-            record.end = "whole" if response.status < NO_ANSWER else "refused"
+            record.end = "whole" if response.status < FIRST_ERROR_STATUS else "refused"
             await self._whole(response.status, given, arrived.raw)
 
-    async def _stream(self, arrived: Arrived, given: list[Head]) -> None:
+    async def _stream(self, arrived: UpstreamReply, given: list[Head]) -> None:
         """Pass the events on as they come; one that says what went wrong, if they break off."""
         connection = arrived.lane.upstream.connection(self.form)
         secret = secret_of(connection.endpoint)
-        watch = self._watch = StreamWatch(hides_usage=arrived.out.hides_usage, secret=secret)
+        watch = self._watch = StreamMonitor(hides_usage=arrived.out.hides_usage, secret=secret)
         await self._start(arrived.response.status, given)
         piece = arrived.raw
         try:
@@ -147,7 +147,7 @@ class Exchange(Answering):
         self.record.end, self.record.code = "upstream broke", fault.code
         await self._put(fault.event(self.form), more=False)
 
-    async def _show(self, delivery: Delivery) -> None:
+    async def _show(self, delivery: Forwarder) -> None:
         """What would be sent, and why; nothing is."""
         record = self.record
         record.is_dry_run = True
@@ -158,12 +158,12 @@ class Exchange(Answering):
 
     # What it came to
 
-    def _settle(self, arrived: Arrived) -> Taken:
+    def _settle(self, arrived: UpstreamReply) -> Taken:
         """Take down what the answer took, by the upstream's report or else by brim's own count."""
         if not arrived.is_answer:
             return "nothing"
         told, lane, out = self._told(arrived), arrived.lane, arrived.out
-        usage = used(told)
+        usage = parse_usage_fields(told)
         if usage is None and arrived.answer is not None and error_in(arrived.answer) is not None:
             return "nothing"  # a refusal, though its status is of success
         if usage is not None and out.is_whole:
@@ -176,7 +176,7 @@ class Exchange(Answering):
         self._book(lane, usage, told)
         return taken
 
-    def _book(self, lane: Lane, usage: Usage, told: Mapping[str, Any]) -> None:
+    def _book(self, lane: ModelRoute, usage: Usage, told: Mapping[str, Any]) -> None:
         record = self.record
         record.usage, record.cost = usage, reported_cost({"usage": told})
         if record.cost is None:
@@ -187,19 +187,19 @@ class Exchange(Answering):
         """Whether a stream did not come to its end: what it told by then is not of all."""
         return self._watch is not None and self.record.end != "whole"
 
-    def _goes_on(self, arrived: Arrived) -> bool:
+    def _goes_on(self, arrived: UpstreamReply) -> bool:
         """Whether the upstream still works on the answer, whoever waits for it."""
         if self._is_part:
             return bool(arrived.out.body.get("background"))
-        return arrived.answer is not None and arrived.answer.get("status") in UNFINISHED
+        return arrived.answer is not None and arrived.answer.get("status") in UNFINISHED_STATUSES
 
-    def _counted(self, told: Usage | None, arrived: Arrived) -> Usage | None:
+    def _counted(self, told: Usage | None, arrived: UpstreamReply) -> Usage | None:
         """A usage with at least what was said, as far as it came.
 
         None where nobody knows what was taken: the answer cannot be read, or nothing was said and
         nothing reported, and a model may think long before its first word.
         """
-        said = said_in(arrived.answer) if self._watch is None else self._watch.said()
+        said = extract_text(arrived.answer) if self._watch is None else self._watch.said()
         out, is_told = arrived.out, told is not None and not self._is_part
         self.record.is_usage_counted = said is None or bool(said.words) or not is_told
         if said is None or not (said.words or is_told):
@@ -208,7 +208,7 @@ class Exchange(Answering):
         output = round(out.reading.planner.counter.text(said.words) * said.times)
         return replace(known, output=max(known.output, output))
 
-    def _told(self, arrived: Arrived) -> Mapping[str, Any]:
+    def _told(self, arrived: UpstreamReply) -> Mapping[str, Any]:
         """The usage as the upstream has put it."""
         if self._watch is not None:
             return self._watch.usage

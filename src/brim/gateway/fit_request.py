@@ -15,28 +15,28 @@ from brim.errors import ContextOverflowError
 from brim.fitting import flow
 from brim.fitting.feedback import is_text
 from brim.fitting.fitter import read_tools
-from brim.fitting.flow import CountJob, Reported, expected
+from brim.fitting.flow import CountJob, Measurement, estimate_bounds
 from brim.fitting.policies import OFF
 from brim.gateway import bodies
 from brim.gateway.formats import CHAT, MESSAGES
-from brim.gateway.max_cost import is_doubled
+from brim.gateway.max_cost import has_duplicate_fields
 from brim.wire import openai_responses, to_anthropic
 
 if TYPE_CHECKING:
     from brim.fitting.fitter import Fitter, ParsedBody
-    from brim.fitting.flow import Ask
+    from brim.fitting.flow import CountMode
     from brim.fitting.plan import Plan
     from brim.gateway.formats import Form
 
 Deciding = Generator[CountJob, "int | None", "Plan"]
 
-OWN_TOOLS: Final = frozenset((None, "function", "custom"))
+CLIENT_TOOL_TYPES: Final = frozenset((None, "function", "custom"))
 """Tools that the client runs, and whose definitions stand in the body."""
-ADDING: Final = ("mcp_servers", "web_search_options", "plugins", "prompt", "container")
+EXTENDING_FIELDS: Final = ("mcp_servers", "web_search_options", "plugins", "prompt", "container")
 """Fields by which an upstream is told to bring in more."""
 
 
-def deciding(reading: ParsedBody, ask: Ask) -> Deciding:
+def deciding(reading: ParsedBody, ask: CountMode) -> Deciding:
     """What is sent of a body: by brim's own count, and by the server's where only that tells."""
     if not reading.is_whole:
         return reading.plan()
@@ -48,10 +48,10 @@ def deciding(reading: ParsedBody, ask: Ask) -> Deciding:
     true = yield CountJob(_drawing(reading)(plan))
     if true is None or true <= plan.budget.room:
         return plan._replace(counted=true)
-    return shrinking(reading, Reported.of(plan, true, refused=True))
+    return shrinking(reading, Measurement.of(plan, true, refused=True))
 
 
-def _fitted(reading: ParsedBody, ask: Ask) -> Deciding:
+def _fitted(reading: ParsedBody, ask: CountMode) -> Deciding:
     try:
         plan = reading.plan()
     except ContextOverflowError as error:
@@ -71,11 +71,11 @@ def _fitted(reading: ParsedBody, ask: Ask) -> Deciding:
 
 
 def _count(
-    reading: ParsedBody, plan: Plan, ask: Ask
+    reading: ParsedBody, plan: Plan, ask: CountMode
 ) -> Generator[CountJob, int | None, int | None]:
     """The server's count of a plan that brim's own would not let pass, where that may be wrong."""
     room = plan.budget.room
-    if ask == "off" or is_sure(plan) or expected(plan, reading.planner, None)[0] > room:
+    if ask == "off" or is_sure(plan) or estimate_bounds(plan, reading.planner, None)[0] > room:
         return None
     return (yield CountJob(_drawing(reading)(plan)))
 
@@ -89,13 +89,13 @@ def is_sure(plan: Plan) -> bool:
     return plan.exact and not plan.budget.margin
 
 
-def shrinking(reading: ParsedBody, reported: Reported) -> Plan:
+def shrinking(reading: ParsedBody, reported: Measurement) -> Plan:
     """What is sent of a body that was refused, by what the refusal said."""
-    asking = flow.planning(reading.planner, _drawing(reading), reported=reported)
-    return flow.driven(asking, lambda _: None)
+    asking = flow.plan_request(reading.planner, _drawing(reading), reported=reported)
+    return flow.run_flow(asking, lambda _: None)
 
 
-def _drawing(reading: ParsedBody) -> flow.Draw:
+def _drawing(reading: ParsedBody) -> flow.BuildBody:
     return reading.shaped
 
 
@@ -108,10 +108,10 @@ class Fitting:
     def __init__(
         self,
         fitter: Fitter,
-        asked: Asked,
-        extras: Extras,
-        ask: Ask,
-        reported: Reported | None,
+        asked: ClientRequest,
+        extras: BodyAdditions,
+        ask: CountMode,
+        reported: Measurement | None,
     ) -> None:
         self._fitter = fitter
         self._asked = asked
@@ -122,7 +122,7 @@ class Fitting:
         self._reading: ParsedBody | None = None
         self._deciding: Deciding | None = None
 
-    def step(self, tokens: int | None = None) -> CountJob | Outgoing:
+    def step(self, tokens: int | None = None) -> CountJob | FittedRequest:
         reading = self._reading
         if reading is None:
             asked = self._asked
@@ -139,7 +139,7 @@ class Fitting:
         except StopIteration as done:
             return self._outgoing(reading, done.value)
 
-    def _outgoing(self, reading: ParsedBody, plan: Plan) -> Outgoing:
+    def _outgoing(self, reading: ParsedBody, plan: Plan) -> FittedRequest:
         if plan.exact and not is_sure(plan):
             plan = plan._replace(exact=False)
         return outgoing(reading, plan, self._asked, self._extras)
@@ -150,7 +150,7 @@ class Fitting:
             self._reading.close()
 
 
-class Asked(NamedTuple):
+class ClientRequest(NamedTuple):
     """What a client wants of a model."""
 
     body: Mapping[str, Any]
@@ -158,7 +158,7 @@ class Asked(NamedTuple):
     form: Form
 
 
-class Extras(NamedTuple):
+class BodyAdditions(NamedTuple):
     """What brim adds to a body that the client did not ask for."""
 
     cache_marks: bool = False
@@ -167,7 +167,7 @@ class Extras(NamedTuple):
     """Where the length of the answer is to be said, if the client says nothing of it."""
 
 
-class Outgoing(NamedTuple):
+class FittedRequest(NamedTuple):
     """What goes to an upstream, and why it looks like that."""
 
     raw: bytes
@@ -185,14 +185,14 @@ class Outgoing(NamedTuple):
     @property
     def is_open_ended(self) -> bool:
         """Whether the upstream adds to the prompt what does not stand in the body."""
-        if _runs_there(self.body) or _has_hidden_file(self.plan):
+        if _extends_prompt(self.body) or has_remote_file(self.plan):
             return True
         return self.reading.form is openai_responses and openai_responses.refers(self.body)
 
     @property
     def is_plain(self) -> bool:
         """Whether the upstream counts nothing but what brim counts too."""
-        return self.is_whole and is_text(self.plan) and not _runs_there(self.body)
+        return self.is_whole and is_text(self.plan) and not _extends_prompt(self.body)
 
     def says(self, number: int) -> bool:
         """Whether a number stands in the client's own words, which an upstream may only repeat."""
@@ -206,44 +206,50 @@ class Outgoing(NamedTuple):
         return self.is_whole and self.plan.policy != OFF.name
 
 
-def _runs_there(body: Mapping[str, Any]) -> bool:
+def _extends_prompt(body: Mapping[str, Any]) -> bool:
     """Whether an upstream adds to a prompt by itself: what its own tools find, or a template."""
     kinds = {tool.get("type") for tool in read_tools(body) if isinstance(tool, Mapping)}
-    return bool(kinds - OWN_TOOLS) or any(map(body.get, ADDING))
+    return bool(kinds - CLIENT_TOOL_TYPES) or any(map(body.get, EXTENDING_FIELDS))
 
 
-def _has_hidden_file(plan: Plan) -> bool:
+def has_remote_file(plan: Plan) -> bool:
     """Whether it names a file that the upstream has or fetches, and brim does not see."""
     return any(
         media.kind == "file" and not media.size for message in plan.sent for media in message.media
     )
 
 
-def outgoing(reading: ParsedBody, plan: Plan, asked: Asked, extras: Extras) -> Outgoing:
+def outgoing(
+    reading: ParsedBody, plan: Plan, asked: ClientRequest, extras: BodyAdditions
+) -> FittedRequest:
     """The bytes that a plan sends: the client's own where nothing had to change."""
     form = asked.form
     is_off = plan.policy == OFF.name  # then not even the answer's length is touched
     body: Mapping[str, Any] = reading.applied(plan) if is_off else reading.written(plan)
     if extras.cache_marks and form is MESSAGES:
-        body = marked(body, plan)
+        body = add_cache_marks(body, plan)
     unchanged = asked.raw if body is reading.body else None
-    if extras.reply_key is not None and unchanged is not None and is_doubled(unchanged, body):
+    if (
+        extras.reply_key is not None
+        and unchanged is not None
+        and has_duplicate_fields(unchanged, body)
+    ):
         unchanged = None
     hides = form is CHAT and extras.stream_usage and bodies.streams(body)
     hides = hides and not bodies.asks_for_usage(body)
     if hides:
         body, unchanged = bodies.with_usage(body, unchanged)
-    if extras.reply_key is not None and not _says_how_long(body, form):
+    if extras.reply_key is not None and not _limits_reply(body, form):
         body, unchanged = bodies.with_number(body, unchanged, extras.reply_key, plan.budget.reply)
     raw = bodies.written(body) if unchanged is None else unchanged
-    return Outgoing(raw, body, plan, reading, hides)
+    return FittedRequest(raw, body, plan, reading, hides)
 
 
-def _says_how_long(body: Mapping[str, Any], form: Form) -> bool:
+def _limits_reply(body: Mapping[str, Any], form: Form) -> bool:
     return any(isinstance(body.get(key), int) for key in form.wire.REPLY_KEYS)
 
 
-def marked(body: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:
+def add_cache_marks(body: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:
     """An Anthropic body with marks for the provider's cache, if the client has set none."""
     if any(to_anthropic.marks(body)):
         return body

@@ -16,9 +16,9 @@ from brim.fitting.flow import CountJob
 from brim.fitting.policies import OFF
 from brim.gateway import bodies, headers
 from brim.gateway.errors import FaultError
-from brim.gateway.fit_request import Extras, Fitting
+from brim.gateway.fit_request import BodyAdditions, Fitting
 from brim.gateway.limits import LARGE
-from brim.gateway.stream_monitor import Opening, judged, masked, secret_of
+from brim.gateway.stream_monitor import StreamOpening, classify_error, mask_secret, secret_of
 from brim.providers.errors import PASSING
 from brim.providers.http_connection import Sending
 from brim.providers.transport import LARGEST_ERROR
@@ -28,28 +28,28 @@ from brim.wire.replies import error_in
 if TYPE_CHECKING:
     from brim.gateway.app import Gateway
     from brim.gateway.billing import Charge
-    from brim.gateway.fit_request import Asked, Outgoing
+    from brim.gateway.fit_request import ClientRequest, FittedRequest
     from brim.gateway.headers import Given
     from brim.gateway.options import Wishes
     from brim.gateway.records import Record
-    from brim.gateway.routes import Lane, Refusal
+    from brim.gateway.routes import ModelRoute, RejectedRequest
     from brim.providers.http_connection import Response
     from brim.providers.transport import Connection
     from brim.wire.overflow import Overflow
 
-NO_ANSWER: Final = 300
+FIRST_ERROR_STATUS: Final = 300
 """From this status on, whatever comes is no answer of a model."""
-HELD_SECONDS: Final = 5.0
+MAX_HOLD_SECONDS: Final = 5.0
 """A stream that has begun is held back no longer than this for a refusal that may still come."""
 
 log = logging.getLogger("brim.gateway")
 
 
-class Arrived(NamedTuple):
+class UpstreamReply(NamedTuple):
     """An upstream's answer, as far as it had to be read before it is passed on."""
 
-    lane: Lane
-    out: Outgoing
+    lane: ModelRoute
+    out: FittedRequest
     response: Response
     raw: bytes
     """All of it, or the beginning of a stream."""
@@ -69,19 +69,19 @@ class Arrived(NamedTuple):
     @property
     def is_answer(self) -> bool:
         """Whether the model was asked, and answered."""
-        if self.response.status >= NO_ANSWER:
+        if self.response.status >= FIRST_ERROR_STATUS:
             return False
         return self.overflow is None and not self.says_not_now
 
 
-class Delivery:
+class Forwarder:
     """Brings one request to an upstream that answers it."""
 
     def __init__(
         self,
         gateway: Gateway,
         record: Record,
-        asked: Asked,
+        asked: ClientRequest,
         wishes: Wishes,
         given: Given,
         charge: Charge | None,
@@ -92,20 +92,20 @@ class Delivery:
         self._wishes = wishes
         self._given = given
         self._charge = charge
-        self.under_way: tuple[Lane, Outgoing] | None = None
+        self.under_way: tuple[ModelRoute, FittedRequest] | None = None
         """What an upstream has been sent and has not answered yet; it costs, whoever waits."""
-        self._fitted: tuple[Lane, Outgoing] | None = None
+        self._fitted: tuple[ModelRoute, FittedRequest] | None = None
         """What was made ready last."""
 
     @property
     def is_dry_run(self) -> bool:
         return self._wishes.fitting == "dry-run"
 
-    def lane(self) -> Lane:
+    def lane(self) -> ModelRoute:
         """The lane of the model that is asked for."""
         return self._gateway.lanes.find(self.asked.body.get("model"), self.asked.form)
 
-    async def answer(self, query: str) -> Arrived:
+    async def answer(self, query: str) -> UpstreamReply:
         """What the model's upstream answers or, where that fails, the one that stands in for it."""
         lane = self.lane()
         try:
@@ -127,7 +127,7 @@ class Delivery:
         first.response.close()
         return stood_in
 
-    async def _stood_in(self, lane: Lane, query: str) -> Arrived | None:
+    async def _stood_in(self, lane: ModelRoute, query: str) -> UpstreamReply | None:
         """What the one that stands in answers; None where it cannot, and the first word holds."""
         other = self._stand_in(lane)
         if other is None:
@@ -148,7 +148,7 @@ class Delivery:
             self._take_down(*fitted)
         return None
 
-    def _stand_in(self, lane: Lane) -> Lane | None:
+    def _stand_in(self, lane: ModelRoute) -> ModelRoute | None:
         name = lane.upstream.config.fallback
         if name is None or name == lane.model:
             return None
@@ -156,7 +156,7 @@ class Delivery:
             return self._gateway.lanes.find(name, self.asked.form)
         return None
 
-    async def _attempt(self, lane: Lane, asked: Asked, query: str) -> Arrived:
+    async def _attempt(self, lane: ModelRoute, asked: ClientRequest, query: str) -> UpstreamReply:
         """Send a request, and once more, smaller, if the upstream says that it is too long."""
         out = await self.fitted(lane, asked)
         await self._claim(lane, out)
@@ -180,8 +180,8 @@ class Delivery:
         return again
 
     async def _smaller(
-        self, lane: Lane, asked: Asked, out: Outgoing, overflow: Overflow
-    ) -> Outgoing | None:
+        self, lane: ModelRoute, asked: ClientRequest, out: FittedRequest, overflow: Overflow
+    ) -> FittedRequest | None:
         """What is tried after a refusal; None where nothing can leave, and the refusal stands."""
         refusal = lane.refuse(out, overflow)
         with suppress(ContextOverflowError):
@@ -191,7 +191,9 @@ class Delivery:
         self._take_down(lane, out)
         return None
 
-    async def fitted(self, lane: Lane, asked: Asked, refusal: Refusal | None = None) -> Outgoing:
+    async def fitted(
+        self, lane: ModelRoute, asked: ClientRequest, refusal: RejectedRequest | None = None
+    ) -> FittedRequest:
         """What goes to the upstream; `refusal` is what it said of a first try."""
         await lane.prepare(self._asking)
         extras, marks = lane.extras, self._wishes.cache_marks
@@ -200,7 +202,7 @@ class Delivery:
         if self._charge is not None and self._charge.is_capped:
             self._charge.check(asked.body, asked.form.wire)
             reply_key = lane.upstream.reply_key(asked.form)
-            extras = Extras(extras.cache_marks, extras.stream_usage, reply_key)
+            extras = BodyAdditions(extras.cache_marks, extras.stream_usage, reply_key)
         policy, least, reported = self._policy(lane), wire.least_reply(asked.body), None
         fitter = lane.fitter(policy, least)
         if refusal is not None:
@@ -221,27 +223,27 @@ class Delivery:
         self._take_down(lane, step)
         return step
 
-    def _take_down(self, lane: Lane, out: Outgoing) -> None:
+    def _take_down(self, lane: ModelRoute, out: FittedRequest) -> None:
         self._fitted = lane, out
         self._record.upstream = lane.upstream.name
         self._record.planned(out.plan, is_known=not lane.is_guessed, is_whole=out.is_whole)
 
-    def _asking(self, lane: Lane) -> dict[str, str]:
+    def _asking(self, lane: ModelRoute) -> dict[str, str]:
         """What a question of brim's own to an upstream carries of the client's headers."""
         own = lane.upstream.headers(self.asked.form)
         return headers.asking(self._given, own, keyless=self._is_keyless(lane))
 
-    def _is_keyless(self, lane: Lane) -> bool:
+    def _is_keyless(self, lane: ModelRoute) -> bool:
         """Whether the client's own key is not for this upstream: it has one, or only stands in."""
         is_other = lane.upstream.key is not None or self._record.fallback is not None
         return is_other or self._gateway.accounts.is_required
 
-    def _policy(self, lane: Lane) -> str:
+    def _policy(self, lane: ModelRoute) -> str:
         if self._wishes.fitting == "off":
             return OFF.name
         return self._wishes.policy or lane.policy
 
-    async def _sent(self, lane: Lane, out: Outgoing, query: str) -> Arrived:
+    async def _sent(self, lane: ModelRoute, out: FittedRequest, query: str) -> UpstreamReply:
         form = self.asked.form
         connection = lane.upstream.connection(form)
         own, keyless = lane.upstream.headers(form), self._is_keyless(lane)
@@ -263,7 +265,7 @@ class Delivery:
         self.under_way = None
         return arrived
 
-    async def _claim(self, lane: Lane, out: Outgoing) -> None:
+    async def _claim(self, lane: ModelRoute, out: FittedRequest) -> None:
         """Set aside what a request may come to, where somebody has to pay for it."""
         if self._charge is not None:
             at_once = lane.upstream.connection(self.asked.form).is_reached
@@ -276,37 +278,39 @@ class Delivery:
         elif self.under_way is not None and self._charge is not None:
             self._charge.lose()
 
-    async def _begun(self, lane: Lane, out: Outgoing, response: Response) -> Arrived:
+    async def _begun(
+        self, lane: ModelRoute, out: FittedRequest, response: Response
+    ) -> UpstreamReply:
         connection = lane.upstream.connection(self.asked.form)
         if response.status < 200:  # a switch to another protocol, for which nobody asked
             host, status = connection.endpoint.host, response.status
             raise ProviderError(f"{host} answered with status {status}, which is no answer.")
         secret = secret_of(connection.endpoint)
-        if response.status >= NO_ANSWER:
+        if response.status >= FIRST_ERROR_STATUS:
             self.under_way = None
             raw = await connection.whole(response, bound=LARGEST_ERROR, cut=True)
             overflow = overflow_of(response.status, raw)
-            return Arrived(lane, out, response, masked(raw, secret), overflow=overflow)
+            return UpstreamReply(lane, out, response, mask_secret(raw, secret), overflow=overflow)
         if response.content_type == "text/event-stream":
-            opening = await _opening(connection, response)
+            opening = await _read_opening(connection, response)
             raw, overflow, failed = opening.held, opening.overflow, opening.failed
-            return Arrived(lane, out, response, raw, None, True, overflow, failed)
+            return UpstreamReply(lane, out, response, raw, None, True, overflow, failed)
         raw = await connection.whole(response)
         is_large = len(raw) >= LARGE
-        answer = await self._gateway.apart(_answer, raw) if is_large else _answer(raw)
+        answer = await self._gateway.apart(_parse_reply, raw) if is_large else _parse_reply(raw)
         if answer is not None and error_in(answer) is None:
-            return Arrived(lane, out, response, raw, answer)
-        overflow, failed = judged(connection.endpoint, answer or {})
-        raw = masked(raw, secret)
-        return Arrived(lane, out, response, raw, answer, False, overflow, failed)
+            return UpstreamReply(lane, out, response, raw, answer)
+        overflow, failed = classify_error(connection.endpoint, answer or {})
+        raw = mask_secret(raw, secret)
+        return UpstreamReply(lane, out, response, raw, answer, False, overflow, failed)
 
 
-async def _opening(connection: Connection, response: Response) -> Opening:
+async def _read_opening(connection: Connection, response: Response) -> StreamOpening:
     """The beginning of a stream, up to where it is clear that the request was not refused.
 
     Whatever comes, its first byte is not held for longer than `HELD_SECONDS`.
     """
-    opening = Opening(connection.endpoint)
+    opening = StreamOpening(connection.endpoint)
     clock = asyncio.get_running_loop().time
     try:
         async with asyncio.timeout(None) as bound:
@@ -317,7 +321,7 @@ async def _opening(connection: Connection, response: Response) -> Opening:
                         f"{connection.endpoint.host} ended before it said anything."
                     )
                 if bound.when() is None:
-                    bound.reschedule(clock() + HELD_SECONDS)
+                    bound.reschedule(clock() + MAX_HOLD_SECONDS)
                 opening.feed(piece)
     except TimeoutError:
         if not bound.expired():
@@ -325,7 +329,7 @@ async def _opening(connection: Connection, response: Response) -> Opening:
     return opening
 
 
-def _answer(raw: bytes) -> Mapping[str, Any] | None:
+def _parse_reply(raw: bytes) -> Mapping[str, Any] | None:
     try:
         found = orjson.loads(raw)
     except orjson.JSONDecodeError:

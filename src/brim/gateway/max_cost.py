@@ -20,121 +20,143 @@ from brim.gateway.errors import FaultError
 from brim.models.pricing import LASTING_RATE, Usage
 
 if TYPE_CHECKING:
-    from brim.gateway.fit_request import Outgoing
-    from brim.gateway.routes import Lane
+    from brim.gateway.fit_request import FittedRequest
+    from brim.gateway.routes import ModelRoute
     from brim.models.pricing import Price
     from brim.wire import Format
 
-CHOICES: Final = frozenset(("n", "best_of"))
+CHOICE_FIELDS: Final = frozenset(("n", "best_of"))
 """How many answers a body asks for."""
-OWN_BOUND: Final = "n_predict"
+LLAMA_CPP_LENGTH: Final = "n_predict"
 """llama.cpp's own name for the length of an answer, which goes before all others there."""
-HOSTED: Final = (
+HOSTED_TOOL_PREFIXES: Final = (
     *("web_search", "web_fetch", "code_execution", "code_interpreter", "file_search"),
     *("image_generation", "mcp", "tool_search", "x_search", "google_search", "url_context"),
 )
 """How the types of tools begin that upstreams run themselves, as often as they like, for a fee."""
-HOSTING: Final = ("mcp_servers", "web_search_options", "plugins")
+HOSTED_TOOL_FIELDS: Final = ("mcp_servers", "web_search_options", "plugins")
 """Fields that ask for such tools."""
-CHOOSING: Final = ("models",)
+MODEL_CHOICE_FIELDS: Final = ("models",)
 """Fields by which an upstream may take another model than the one that was claimed."""
-TIER: Final = "service_tier"
-LIST_PRICED: Final = (None, "auto", "default", "flex", "standard", "standard_only")
+TIER_FIELD: Final = "service_tier"
+LIST_PRICE_TIERS: Final = (None, "auto", "default", "flex", "standard", "standard_only")
 """Kinds of service that cost no more than the list says."""
-NAMES: Final = frozenset(
+COST_FIELDS: Final = frozenset(
     (
-        *("max_tokens", "max_completion_tokens", "max_output_tokens", OWN_BOUND, *CHOICES),
-        *("model", "tools", "background", "stream", TIER, *HOSTING, *CHOOSING),
+        *(
+            "max_tokens",
+            "max_completion_tokens",
+            "max_output_tokens",
+            LLAMA_CPP_LENGTH,
+            *CHOICE_FIELDS,
+        ),
+        *(
+            "model",
+            "tools",
+            "background",
+            "stream",
+            TIER_FIELD,
+            *HOSTED_TOOL_FIELDS,
+            *MODEL_CHOICE_FIELDS,
+        ),
     )
 )
 """All fields of a body that decide what it costs."""
-UNBOUNDED: Final = frozenset(("background", "tools", *HOSTING, *CHOOSING))
+UNBOUNDED_FIELDS: Final = frozenset(
+    ("background", "tools", *HOSTED_TOOL_FIELDS, *MODEL_CHOICE_FIELDS)
+)
 """Those that may ask for what nobody can bound."""
-_WRITTEN: Final = {name: b'"%s"' % name.encode() for name in NAMES}
-_SPELLED_OUT: Final = re.compile(rb"\\u00(?:3[0-9]|5[fF]|[67])")
+_QUOTED_FIELDS: Final = {name: b'"%s"' % name.encode() for name in COST_FIELDS}
+_ESCAPED_LETTER: Final = re.compile(rb"\\u00(?:3[0-9]|5[fF]|[67])")
 """A digit, `_` or a small letter as no library writes it, so that a word hides what it is."""
-ADDED: Final = 1_000
+MAX_SERVER_OVERHEAD: Final = 1_000
 """Tokens that a server may add to a prompt by itself."""
-LONGEST: Final = 1 << 40
+MAX_OUTPUT: Final = 1 << 40
 """Tokens beyond which nobody answers; a sum of more could not be kept."""
-LASTING: Final = b'"1h"'
+HOUR_CACHE: Final = b'"1h"'
 """How a body asks for a cache that is kept for an hour, which costs twice the prompt."""
 
 
-def check_countable(body: Mapping[str, Any], form: Format) -> None:
+def check_bounded(body: Mapping[str, Any], form: Format) -> None:
     """A fault where nobody can say what a body may come to; it is for keys with caps."""
     if not "".join(body).islower():  # nearly all bodies have names in small letters only
-        _check_letters(body)
-    for name in sorted(_lengths(form.REPLY_KEYS).union(CHOICES).intersection(body)):
+        _check_letter_case(body)
+    for name in sorted(_length_fields(form.REPLY_KEYS).union(CHOICE_FIELDS).intersection(body)):
         if body[name] is not None and not _is_number(body[name]):
             said = f"this key has caps, and `{name}` is not a whole number above 0"
             raise FaultError(400, "invalid_request", said, param=name)
-    if not UNBOUNDED.isdisjoint(body):
-        _check_bounded(body)
+    if not UNBOUNDED_FIELDS.isdisjoint(body):
+        _check_unbounded_fields(body)
 
 
-def _check_letters(body: Mapping[str, Any]) -> None:
+def _check_letter_case(body: Mapping[str, Any]) -> None:
     for name in body:
-        if name not in NAMES and name.lower() in NAMES:
-            raise _unbounded(f"`{name}` would be taken for `{name.lower()}` by some servers", name)
+        if name not in COST_FIELDS and name.lower() in COST_FIELDS:
+            raise _unbounded_error(
+                f"`{name}` would be taken for `{name.lower()}` by some servers", name
+            )
 
 
-def _check_bounded(body: Mapping[str, Any]) -> None:
+def _check_unbounded_fields(body: Mapping[str, Any]) -> None:
     if body.get("background"):
-        raise _unbounded("an answer in the background tells nobody what it took", "background")
-    for name in CHOOSING:
+        raise _unbounded_error(
+            "an answer in the background tells nobody what it took", "background"
+        )
+    for name in MODEL_CHOICE_FIELDS:
         if body.get(name):
-            raise _unbounded(f"with `{name}` the upstream chooses what is asked", name)
-    for name in _hosted(body):
-        raise _unbounded(f"what `{name}` takes is up to the upstream that runs it", "tools")
+            raise _unbounded_error(f"with `{name}` the upstream chooses what is asked", name)
+    for name in _find_hosted_tools(body):
+        raise _unbounded_error(f"what `{name}` takes is up to the upstream that runs it", "tools")
 
 
 def check_tier(body: Mapping[str, Any]) -> None:
     """A fault where a body costs more than the price list says; it is for caps in dollars."""
-    if body.get(TIER) not in LIST_PRICED:
-        raise _unbounded(f"this `{TIER}` costs more than the price list says", TIER)
+    if body.get(TIER_FIELD) not in LIST_PRICE_TIERS:
+        raise _unbounded_error(
+            f"this `{TIER_FIELD}` costs more than the price list says", TIER_FIELD
+        )
 
 
-def _hosted(body: Mapping[str, Any]) -> Iterator[str]:
+def _find_hosted_tools(body: Mapping[str, Any]) -> Iterator[str]:
     """What a body lets its upstream run."""
     for tool in read_tools(body):
         kind = tool.get("type") if isinstance(tool, Mapping) else None
-        if isinstance(kind, str) and kind.startswith(HOSTED):
+        if isinstance(kind, str) and kind.startswith(HOSTED_TOOL_PREFIXES):
             yield kind
-    yield from (name for name in HOSTING if body.get(name))
+    yield from (name for name in HOSTED_TOOL_FIELDS if body.get(name))
 
 
-def _unbounded(why: str, param: str) -> FaultError:
+def _unbounded_error(why: str, param: str) -> FaultError:
     said = f"this key has caps, and {why}; leave it out, or use a key without caps"
     return FaultError(403, "uncountable", said, param=param)
 
 
-def is_doubled(raw: bytes, body: Mapping[str, Any]) -> bool:
+def has_duplicate_fields(raw: bytes, body: Mapping[str, Any]) -> bool:
     """Whether a field that costs may stand there twice: brim reads the last, others the first.
 
     So it may where words hide what they are, and `LASTING` too.
     """
-    if b"\\u00" in raw and _SPELLED_OUT.search(raw):
+    if b"\\u00" in raw and _ESCAPED_LETTER.search(raw):
         return True
-    return any(raw.count(_WRITTEN[name]) > 1 for name in NAMES.intersection(body))
+    return any(raw.count(_QUOTED_FIELDS[name]) > 1 for name in COST_FIELDS.intersection(body))
 
 
-def worst_bill(lane: Lane, out: Outgoing, *, is_capped: bool) -> Bill:
+def compute_max_cost(lane: ModelRoute, out: FittedRequest, *, is_capped: bool) -> Bill:
     """The most that a request can come to: its count, the margin, and the longest answers."""
     budget = out.plan.budget
-    output = longest_answer(out.body, out.reading.form.REPLY_KEYS, budget.reply)
-    usage = Usage(input=_longest_prompt(lane, out, is_capped), output=output)
+    output = max_output_tokens(out.body, out.reading.form.REPLY_KEYS, budget.reply)
+    usage = Usage(input=_max_prompt(lane, out, is_capped), output=output)
     price = lane.target.price_for(usage.input)
     if price is None or price.input is None or price.output is None:
         return Bill(usage, is_unpriced=True)
     # Dollars for a million tokens are micro-dollars for one.
-    rate = _dearest(price, lasting=LASTING in out.raw)
+    rate = _max_input_rate(price, lasting=HOUR_CACHE in out.raw)
     return Bill(usage, math.ceil(usage.input * rate + output * price.output))
 
 
-def _longest_prompt(lane: Lane, out: Outgoing, is_capped: bool) -> int:
+def _max_prompt(lane: ModelRoute, out: FittedRequest, is_capped: bool) -> int:
     if out.is_whole and not out.is_open_ended:
-        return out.plan.size + _doubt(lane, out)
+        return out.plan.size + _count_margin(lane, out)
     # The server adds the rest, of which nobody knows more than the window.
     if not lane.is_guessed:
         return out.plan.budget.room
@@ -149,37 +171,37 @@ def _longest_prompt(lane: Lane, out: Outgoing, is_capped: bool) -> int:
     )
 
 
-def _doubt(lane: Lane, out: Outgoing) -> int:
+def _count_margin(lane: ModelRoute, out: FittedRequest) -> int:
     """How much more than its count a prompt may take."""
     plan = out.plan
     if plan.counted is not None or plan.exact:
         return 0
     # The budget's margin is a share of the whole window; of a small request the doubt is smaller.
     counter, offset = out.reading.planner.counter, round(lane.target.calibration.offset)
-    doubt = math.ceil(plan.size * counter.uncertainty) + max(ADDED, offset)
+    doubt = math.ceil(plan.size * counter.uncertainty) + max(MAX_SERVER_OVERHEAD, offset)
     return doubt if lane.is_guessed else min(doubt, plan.budget.margin)
 
 
-def _dearest(price: Price, *, lasting: bool) -> Decimal:
+def _max_input_rate(price: Price, *, lasting: bool) -> Decimal:
     """The most that a token of the prompt can cost."""
     long = LASTING_RATE * price.input if lasting and price.input else None
     rates = (price.input, price.cached, price.written, long)
     return max(filter(None, rates), default=Decimal(0))
 
 
-def longest_answer(body: Mapping[str, Any], keys: Sequence[str], reply: int) -> int:
+def max_output_tokens(body: Mapping[str, Any], keys: Sequence[str], reply: int) -> int:
     """Tokens of all answers that a body asks for; where it sets no bound, as much as is kept."""
-    longest = _largest(body, _lengths(keys), reply)
-    return min(longest * _largest(body, CHOICES, 1), LONGEST)
+    longest = _largest_number(body, _length_fields(keys), reply)
+    return min(longest * _largest_number(body, CHOICE_FIELDS, 1), MAX_OUTPUT)
 
 
 @cache
-def _lengths(keys: Sequence[str]) -> frozenset[str]:
+def _length_fields(keys: Sequence[str]) -> frozenset[str]:
     """The names by which a body of a form says how long an answer may be."""
-    return frozenset((*keys, OWN_BOUND))
+    return frozenset((*keys, LLAMA_CPP_LENGTH))
 
 
-def _largest(body: Mapping[str, Any], names: frozenset[str], default: int) -> int:
+def _largest_number(body: Mapping[str, Any], names: frozenset[str], default: int) -> int:
     """The largest number that a body has by one of these names."""
     return max(filter(_is_number, map(body.get, names.intersection(body))), default=default)
 

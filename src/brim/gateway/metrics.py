@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from brim.gateway.records import Record
     from brim.gateway.reservations import Accounts
-    from brim.gateway.routes import Lane
+    from brim.gateway.routes import ModelRoute
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MOST_MODELS: Final = 200
@@ -233,7 +233,7 @@ class Metrics:
     """The numbers of one gateway."""
 
     def __init__(
-        self, named: Iterable[str], lanes: Iterable[Lane], running: Collection[object]
+        self, named: Iterable[str], lanes: Iterable[ModelRoute], running: Collection[object]
     ) -> None:
         """`named` are the models of the configuration; the others are read when somebody asks."""
         self._lanes = lanes

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from brim.gateway.headers import Given
-    from brim.gateway.routes import Lanes, Upstream
+    from brim.gateway.routes import ModelRoutes, Upstream
 
 FRESH: Final = 60.0
 """Seconds for which an upstream's own list is not asked for again."""
@@ -25,7 +25,7 @@ _NO_DATE: Final = "1970-01-01T00:00:00Z"
 class Listing:
     """What the upstreams offer, asked for when somebody wants to know."""
 
-    def __init__(self, lanes: Lanes) -> None:
+    def __init__(self, lanes: ModelRoutes) -> None:
         self._lanes = lanes
         self._offered: dict[str, tuple[float, list[str]]] = {}
 

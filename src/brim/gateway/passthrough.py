@@ -17,7 +17,7 @@ from brim.errors import ProviderError
 from brim.gateway import headers
 from brim.gateway.errors import FaultError
 from brim.gateway.handler import Answering, printable_name
-from brim.gateway.stream_monitor import masked, secret_of
+from brim.gateway.stream_monitor import mask_secret, secret_of
 
 if TYPE_CHECKING:
     from brim.gateway.routes import Upstream
@@ -110,7 +110,7 @@ class Passage(Answering):
         try:
             while piece := await connection.piece(response):
                 may_tell = is_error or b"error" in piece
-                await self._put(masked(piece, secret) if may_tell else piece)
+                await self._put(mask_secret(piece, secret) if may_tell else piece)
         except ProviderError:
             self.record.end = "upstream broke"
             raise

@@ -12,9 +12,9 @@ from typing import Final, Literal
 
 from brim.config import Config, UpstreamConfig
 from brim.errors import AuthenticationError, BrimError, InputError, ProviderError
-from brim.fitting.profile import Target
+from brim.fitting.profile import ModelProfile
 from brim.gateway.model_patterns import is_pattern, meaning
-from brim.gateway.routes import UNKNOWN
+from brim.gateway.routes import UNKNOWN_WINDOW
 from brim.gateway.upstreams import NOWHERE
 from brim.providers import Connection, Endpoint, Server
 
@@ -101,7 +101,7 @@ def _judged(name: str, said: str, windows: Mapping[str, int | None]) -> Check:
 async def _window(model: str, upstream: UpstreamConfig, server: Server) -> int | None:
     """The window that requests for a model would be cut to."""
     told = (await server.window_of(model)).tokens
-    target = Target(model, window=upstream.window, server_window=told, guess=UNKNOWN)
+    target = ModelProfile(model, window=upstream.window, server_window=told, guess=UNKNOWN_WINDOW)
     return None if target.is_guessed else target.budget(target.counter()).window
 
 

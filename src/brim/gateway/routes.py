@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from brim.fitting import feedback
-from brim.fitting.calibration import NOTHING, Calibration
+from brim.fitting.calibration import UNCALIBRATED, Calibration
 from brim.fitting.fitter import Fitter
 from brim.fitting.policies import OFF, POLICIES
-from brim.fitting.profile import Target
+from brim.fitting.profile import ModelProfile
 from brim.gateway import model_patterns
 from brim.gateway.errors import FaultError
-from brim.gateway.fit_request import Extras, is_sure
+from brim.gateway.fit_request import BodyAdditions, is_sure
 from brim.gateway.formats import FORMS, Form
 from brim.gateway.headers import Own
 from brim.providers.endpoint import Endpoint
@@ -32,43 +32,43 @@ from brim.providers.transport import Connection, credentials
 
 if TYPE_CHECKING:
     from brim.config import UpstreamConfig
-    from brim.fitting.flow import Ask, Reported
+    from brim.fitting.flow import CountMode, Measurement
     from brim.fitting.prefix_cache import PrefixCache
-    from brim.gateway.fit_request import Outgoing
+    from brim.gateway.fit_request import FittedRequest
     from brim.gateway.records import Count
     from brim.providers.endpoint import Format
     from brim.providers.server_info import Kind
     from brim.storage.calibration_store import Learned
     from brim.wire.overflow import Overflow
 
-MOST_LANES: Final = 1_000
+MAX_ROUTES: Final = 1_000
 """Models that are remembered; names come from clients."""
-MOST_FITTERS: Final = 64
-UNKNOWN: Final = 1 << 30
+MAX_FITTERS: Final = 64
+UNKNOWN_WINDOW: Final = 1 << 30
 """The window of a model whose window nobody knows: nothing is cut before a server refuses."""
-FRESH: Final = 300.0
+REFRESH_SECONDS: Final = 300.0
 """Seconds after which a server is asked again for its window: it may have been restarted."""
-FIRST_PATIENCE: Final = 2.0
+FIRST_RETRY_SECONDS: Final = 2.0
 """The same for one that did not tell, doubled each time: it may just not be up yet."""
-GUESSED: Final = 3_600.0
+CEILING_SECONDS: Final = 3_600.0
 """Seconds for which a limit is kept that was guessed from a refusal without numbers, and for which
 what was answered says what a server takes."""
-PLAUSIBLE: Final = 0.5
+MIN_CEILING_SHARE: Final = 0.5
 """Below that share of the window, a refusal without numbers is of something else."""
-SMALL: Final = 2_048
+MIN_CEILING: Final = 2_048
 """The same in tokens, where nobody knows the window."""
-DOWN: Final = 1.06
+RATIO_DROP: Final = 1.06
 """What was learned moves up at once, and down only by more than this."""
-WIDE_DOWN: Final = 1.5
+OFFSET_DROP: Final = 1.5
 """The same for what a server adds to each request."""
-OFTEN: Final = 8
-SELDOM: Final = 16
+INITIAL_REPORTS: Final = 8
+REPORT_INTERVAL: Final = 16
 """Each of the first reports teaches, later one in so many."""
 
 
 _OPENAI_HOSTS: Final = ("api.openai.com", ".openai.azure.com")
 
-Brought = Callable[["Lane"], Mapping[str, str]]
+HeadersFor = Callable[["ModelRoute"], Mapping[str, str]]
 """What a question of brim's own to a lane's upstream carries of its client's headers."""
 
 
@@ -138,54 +138,54 @@ def _own_headers(connection: Connection) -> Own:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RouteDefaults:
     """What holds for all upstreams that say nothing else."""
 
     policy: str = "steady"
-    count: Ask = "near"
+    count: CountMode = "near"
 
 
-class Refusal(NamedTuple):
+class RejectedRequest(NamedTuple):
     """What is known of a request that was refused, for another try of it and nothing else."""
 
-    target: Target
-    reported: Reported
+    target: ModelProfile
+    reported: Measurement
 
 
-class Lane:
+class ModelRoute:
     """One model at one upstream: its window, how it counts, and what it taught."""
 
     def __init__(
-        self, upstream: Upstream, model: str, settings: Settings, memory: PrefixCache
+        self, upstream: Upstream, model: str, settings: RouteDefaults, memory: PrefixCache
     ) -> None:
         config = upstream.config
         self.upstream = upstream
         self.model = model
-        self.target = Target(
+        self.target = ModelProfile(
             model=model or None,
             window=config.window,
             reply=config.reply,
             template=config.template or "free",
             price=config.price,
-            guess=UNKNOWN,
+            guess=UNKNOWN_WINDOW,
         )
         self.is_guessed = self.target.is_guessed
         """Whether nobody knows the window."""
-        self.ask: Ask = config.count or settings.count
+        self.ask: CountMode = config.count or settings.count
         self.policy = config.policy or settings.policy
-        self.extras = Extras(config.cache_marks, config.stream_usage)
+        self.extras = BodyAdditions(config.cache_marks, config.stream_usage)
         self.kind: Kind = "unknown"
         self.accepted = 0
         """The largest request that was answered, lately."""
         self._memory = memory
         self._fitters: dict[tuple[str, int], Fitter] = {}
         self._reports = 0
-        self._learned = self._saved = NOTHING
+        self._learned = self._saved = UNCALIBRATED
         """What was learned last; the target counts with it only where it differs by enough."""
         self._preparing: asyncio.Task[None] | None = None
         self._fresh_until = 0.0
         self._guessed_until = self._accepted_until = 0.0
-        self._patience = FIRST_PATIENCE
+        self._patience = FIRST_RETRY_SECONDS
         self._is_ready = False
 
     def fitter(self, policy: str, least_reply: int = 0) -> Fitter:
@@ -194,12 +194,12 @@ class Lane:
         fitter = self._fitters.get(key)
         if fitter is None:
             fitter = self.fitter_for(self.target, policy, least_reply)
-            if len(self._fitters) > MOST_FITTERS:
+            if len(self._fitters) > MAX_FITTERS:
                 self._fitters.clear()  # the numbers come from clients
             self._fitters[key] = fitter
         return fitter
 
-    def fitter_for(self, target: Target, policy: str, least_reply: int) -> Fitter:
+    def fitter_for(self, target: ModelProfile, policy: str, least_reply: int) -> Fitter:
         """The same for a single request, of which more is known than of others."""
         counter = target.counter()
         budget = target.budget(counter, least_reply)
@@ -212,7 +212,7 @@ class Lane:
             whole = reading.planner.whole()
             return whole.tokens, "exact" if is_sure(whole) else "estimate"
 
-    def _know(self, target: Target) -> None:
+    def _know(self, target: ModelProfile) -> None:
         if target != self.target:
             self.target = target
             self.is_guessed = target.is_guessed
@@ -220,7 +220,7 @@ class Lane:
 
     # What the server tells before anything is sent
 
-    async def prepare(self, brought: Brought) -> None:
+    async def prepare(self, brought: HeadersFor) -> None:
         """Find out what has to be known for a first request; later ones do not wait for it.
 
         `brought` gives the headers with which its client may ask, where it comes to that.
@@ -229,7 +229,7 @@ class Lane:
         if self.target.ceiling is not None and now > self._guessed_until:
             self._know(replace(self.target, ceiling=None))
         if now > self._accepted_until:
-            self.accepted, self._accepted_until = 0, now + GUESSED
+            self.accepted, self._accepted_until = 0, now + CEILING_SECONDS
         if self._is_ready and now < self._fresh_until:
             return
         if self._preparing is None or self._preparing.done():
@@ -249,7 +249,9 @@ class Lane:
         told = window.tokens or self.target.server_window
         own, least = window.kind in OWN_SERVERS, LEAST_REPLY.get(window.kind, 0)
         self._know(replace(self.target, server_window=told, least_reply=least, is_local=own))
-        self._patience = FRESH if window.tokens else min(FRESH, 2 * self._patience)
+        self._patience = (
+            REFRESH_SECONDS if window.tokens else min(REFRESH_SECONDS, 2 * self._patience)
+        )
         self._fresh_until = time.monotonic() + self._patience
         self._is_ready = True
 
@@ -259,28 +261,28 @@ class Lane:
 
     # What answers and refusals teach
 
-    def report(self, out: Outgoing, tokens: int) -> None:
+    def report(self, out: FittedRequest, tokens: int) -> None:
         """Take in what the server says that a prompt took."""
         plan, planner = out.plan, out.reading.planner
         self._accept(min(plan.size, tokens))
-        if not feedback.teaches(plan, planner.counter):
+        if not feedback.is_informative(plan, planner.counter):
             return
         known = self.target.calibration
         self._reports += 1
         is_low = tokens > plan.tokens + (0 if planner.counter.density else known.offset)
-        if self._reports > OFTEN and self._reports % SELDOM and not is_low:
+        if self._reports > INITIAL_REPORTS and self._reports % REPORT_INTERVAL and not is_low:
             return
         if not out.is_plain:
             return
         latest = self.target.learned(self._learned)
-        lesson = feedback.of_report(plan, tokens, planner, latest, known, self.accepted)
+        lesson = feedback.evaluate_report(plan, tokens, planner, latest, known, self.accepted)
         if lesson is not None:
             self._learn(lesson.calibration)
 
     @property
     def is_learning(self) -> bool:
         """Whether the next report teaches for certain."""
-        return self._reports < OFTEN
+        return self._reports < INITIAL_REPORTS
 
     def _accept(self, tokens: int) -> None:
         """What was answered disproves every smaller limit."""
@@ -291,19 +293,19 @@ class Lane:
         if ceiling is not None and ceiling < tokens:
             self._know(replace(self.target, ceiling=None))
 
-    def refuse(self, out: Outgoing, overflow: Overflow) -> Refusal:
+    def refuse(self, out: FittedRequest, overflow: Overflow) -> RejectedRequest:
         """Say what a request that was too long is to be taken for, and learn what holds for all."""
         plan = out.plan
-        target, reported = feedback.of_refusal(plan, overflow, self.target, self.accepted)
+        target, reported = feedback.evaluate_rejection(plan, overflow, self.target, self.accepted)
         calibration = target.calibration
         if calibration.window != self.target.calibration.window:
             if not out.says(calibration.window or 0):
                 self._learn(self._learned.with_window(calibration.window, calibration.told))
         elif target.ceiling is not None and self._is_telling(out, overflow):
             self._guess(target.ceiling)
-        return Refusal(target, reported)
+        return RejectedRequest(target, reported)
 
-    def _is_telling(self, out: Outgoing, overflow: Overflow) -> bool:
+    def _is_telling(self, out: FittedRequest, overflow: Overflow) -> bool:
         """Whether a refusal without numbers can be of the window, and so of other requests too."""
         is_bare = overflow.limit is None and overflow.kind == "window"
         return is_bare and out.plan.size >= self._least_window and out.is_plain
@@ -312,15 +314,15 @@ class Lane:
     def _least_window(self) -> int:
         """What no guess goes below."""
         known = self.target.proven_window
-        return SMALL if known is None else int(PLAUSIBLE * known)
+        return MIN_CEILING if known is None else int(MIN_CEILING_SHARE * known)
 
     def _guess(self, ceiling: int) -> None:
-        self._guessed_until = time.monotonic() + GUESSED
+        self._guessed_until = time.monotonic() + CEILING_SECONDS
         self._know(replace(self.target, ceiling=max(ceiling, self._least_window)))
 
     def _learn(self, learned: Calibration) -> None:
         self._learned = learned
-        if moves(self.target.calibration, learned):
+        if is_significant_change(self.target.calibration, learned):
             self._know(self.target.learned(learned))
 
     async def keep(self) -> None:
@@ -330,45 +332,45 @@ class Lane:
             await asyncio.to_thread(self.upstream.learned.save, *self._place, self._saved.to_dict())
 
 
-def moves(known: Calibration, learned: Calibration) -> bool:
+def is_significant_change(known: Calibration, learned: Calibration) -> bool:
     """Whether what was learned is worth moving the cuts: up for safety, down for a good deal."""
     if learned.window != known.window:
         return True
     doubts = known.uncertainty(1.0), learned.uncertainty(1.0)
     return (
-        _is_other(known.ratio, learned.ratio)
-        or _is_other(known.density, learned.density)
-        or _is_other(known.offset, learned.offset, WIDE_DOWN)
+        _differs(known.ratio, learned.ratio)
+        or _differs(known.density, learned.density)
+        or _differs(known.offset, learned.offset, OFFSET_DROP)
         or doubts[1] > doubts[0]
         or doubts[1] <= doubts[0] / 2
     )
 
 
-def _is_other(known: float, learned: float, down: float = DOWN) -> bool:
+def _differs(known: float, learned: float, down: float = RATIO_DROP) -> bool:
     return learned > known or learned * down < known
 
 
-class Lanes:
+class ModelRoutes:
     """All upstreams, and the lane of each model that was asked for."""
 
     def __init__(
-        self, upstreams: Sequence[Upstream], settings: Settings, memory: PrefixCache
+        self, upstreams: Sequence[Upstream], settings: RouteDefaults, memory: PrefixCache
     ) -> None:
         self.upstreams = tuple(upstreams)
         self._settings = settings
         self._memory = memory
-        self._lanes: OrderedDict[tuple[str, str], Lane] = OrderedDict()
+        self._lanes: OrderedDict[tuple[str, str], ModelRoute] = OrderedDict()
         self._found: dict[tuple[str | None, str], Upstream] = {}
         """The upstream of a model in a format, as it was found before."""
 
-    def find(self, model: object, form: Form) -> Lane:
+    def find(self, model: object, form: Form) -> ModelRoute:
         """The lane of a model that is asked for in a format; a fault says why there is none."""
         if model is not None and not isinstance(model, str):
             raise FaultError(400, "invalid_request", "`model` must be a text", param="model")
         key = (model, form.name)
         upstream = self._found.get(key)
         if upstream is None:
-            if len(self._found) > MOST_LANES:
+            if len(self._found) > MAX_ROUTES:
                 self._found.clear()
             upstream = self._found[key] = self._upstream(model, form)
         return self._lane(upstream, model or "")
@@ -402,18 +404,18 @@ class Lanes:
         served = ", ".join(name for each in self.upstreams for name in each.config.models)
         return f"no upstream serves {model[:100]!r}; there are {served or 'none'}"
 
-    def _lane(self, upstream: Upstream, model: str) -> Lane:
+    def _lane(self, upstream: Upstream, model: str) -> ModelRoute:
         key = (upstream.name, model)
         lane = self._lanes.get(key)
         if lane is not None:
             self._lanes.move_to_end(key)
         else:
-            lane = self._lanes[key] = Lane(upstream, model, self._settings, self._memory)
-            if len(self._lanes) > MOST_LANES:
+            lane = self._lanes[key] = ModelRoute(upstream, model, self._settings, self._memory)
+            if len(self._lanes) > MAX_ROUTES:
                 self._lanes.popitem(last=False)
         return lane
 
-    def __iter__(self) -> Iterator[Lane]:
+    def __iter__(self) -> Iterator[ModelRoute]:
         return iter(list(self._lanes.values()))
 
     async def close(self) -> None:

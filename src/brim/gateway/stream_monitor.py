@@ -26,27 +26,27 @@ if TYPE_CHECKING:
     from brim.wire.overflow import Overflow
     from brim.wire.reply import Reply
 
-LARGEST_EVENT: Final = 1 << 20
+MAX_EVENT_BYTES: Final = 1 << 20
 """An event that is longer goes by unread."""
-LARGEST_OPENING: Final = 1 << 16
-LARGEST_KEPT: Final = 64 << 10
+MAX_OPENING_BYTES: Final = 1 << 16
+MAX_KEPT_BYTES: Final = 64 << 10
 """Bytes of a stream that are kept, to count what was said if its end does not tell; of a whole
 answer so many characters are looked at."""
-LATEST: Final = 4
+LAST_PIECES: Final = 4
 """So many pieces are kept as well, to tell where a stream stops whether it came to its end."""
-SHORTEST_KEY: Final = 5
+MIN_SECRET_LENGTH: Final = 5
 """What is not longer is no secret, and may be a word."""
 MASK: Final = b"[key]"
 """Stands for a key that an upstream repeats."""
 
-_NEWS = re.compile(rb'"usage"\s*:\s*\{|"error"(?!\s*:\s*null)')
+_USAGE_OR_ERROR = re.compile(rb'"usage"\s*:\s*\{|"error"(?!\s*:\s*null)')
 """A usage, or an error by its key or its type."""
-_LAST = re.compile(
+_FINAL_EVENT = re.compile(
     rb'(?:^|[\r\n])data:\s*\[DONE\]|"(?:finish|stop)_reason"\s*:\s*"[^"]|'
     rb'"type"\s*:\s*"(?:message_stop|response\.(?:completed|incomplete|failed|cancelled))"'
 )
 """How streams say that no more will come. Some end without `[DONE]`, but not without a reason."""
-_PASSING: Final = frozenset(
+_TRANSIENT_CODES: Final = frozenset(
     (
         *map(str, errors.PASSING),
         *(
@@ -60,13 +60,13 @@ _PASSING: Final = frozenset(
     )
 )
 """How errors with a status of success say that another server, or a later try, may do better."""
-_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
-_MARKS: Final = (b"\n\n", b"\r\n\r\n", b"\r\r")
-SPLIT: Final = 3
+_EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n", b"\r\r")
+MAX_SPLIT: Final = 3
 """So many bytes of an event's end may have come, and still not be one."""
 
 
-class Opening:
+class StreamOpening:
     """The first events of a stream, held back while a refusal may still come."""
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -87,12 +87,12 @@ class Opening:
 
     def feed(self, piece: bytes) -> None:
         self._held += piece
-        while not self.is_over and (end := _END.search(self._held, self._searched)):
-            event = _event(bytes(self._held[self._read : end.start()]))
+        while not self.is_over and (end := _EVENT_END.search(self._held, self._searched)):
+            event = _parse_event(bytes(self._held[self._read : end.start()]))
             self._read = self._searched = end.end()
             self._judge(event)
-        self._searched = max(self._read, len(self._held) - SPLIT)
-        self.is_over = self.is_over or len(self._held) > LARGEST_OPENING
+        self._searched = max(self._read, len(self._held) - MAX_SPLIT)
+        self.is_over = self.is_over or len(self._held) > MAX_OPENING_BYTES
 
     def _judge(self, event: object) -> None:
         if event is None:
@@ -100,32 +100,32 @@ class Opening:
         if not isinstance(event, Mapping):
             self.is_over = True
             return
-        self.overflow, self.failed = judged(self._endpoint, event)
+        self.overflow, self.failed = classify_error(self._endpoint, event)
         self.is_over = self.overflow is not None or errors.says_something(event)
 
 
-def judged(endpoint: Endpoint, answer: Mapping[str, Any]) -> tuple[Overflow | None, bool]:
+def classify_error(endpoint: Endpoint, answer: Mapping[str, Any]) -> tuple[Overflow | None, bool]:
     """Whether an answer with a status of success says: too long; or: not now."""
     error = error_in(answer)
     if error is None:
         return None, False
     if (refusal := errors.refusal_in(endpoint, answer)) is not None:
         return refusal.overflow, False
-    return None, any(str(error.get(key)) in _PASSING for key in ("code", "type"))
+    return None, any(str(error.get(key)) in _TRANSIENT_CODES for key in ("code", "type"))
 
 
 def secret_of(endpoint: Endpoint) -> bytes:
     """The key that no client may see; nothing where it is no secret."""
     key = (endpoint.key or "").encode()
-    return key if len(key) > SHORTEST_KEY else b""
+    return key if len(key) > MIN_SECRET_LENGTH else b""
 
 
-def masked(raw: bytes, secret: bytes) -> bytes:
+def mask_secret(raw: bytes, secret: bytes) -> bytes:
     """An upstream's error without the key, which some repeat and which is not the client's."""
     return raw.replace(secret, MASK) if secret else raw
 
 
-class StreamWatch:
+class StreamMonitor:
     """The events of a stream, taken in and given out as bytes."""
 
     def __init__(self, *, hides_usage: bool, secret: bytes = b"") -> None:
@@ -136,7 +136,7 @@ class StreamWatch:
         self._waiting = bytearray()
         self._usage: dict[str, Any] = {}
         self._kept: list[bytes] = []
-        self._latest: deque[bytes] = deque(maxlen=LATEST)
+        self._latest: deque[bytes] = deque(maxlen=LAST_PIECES)
         self._size = 0
         self._is_unsure = False
 
@@ -144,10 +144,10 @@ class StreamWatch:
         """What is to be passed on now: all events that are whole."""
         if not self._waiting and piece.endswith(b"\n\n"):  # as it nearly always comes
             return self._seen(piece)
-        searched = max(len(self._waiting) - SPLIT, 0)
+        searched = max(len(self._waiting) - MAX_SPLIT, 0)
         self._waiting += piece
-        end = _last_end(self._waiting, searched)
-        if len(self._waiting) - end > LARGEST_EVENT:
+        end = _find_last_end(self._waiting, searched)
+        if len(self._waiting) - end > MAX_EVENT_BYTES:
             end = len(self._waiting)
             self._is_unsure = True  # what goes by unread may be the last event
         passed = bytes(self._waiting[:end])
@@ -163,57 +163,57 @@ class StreamWatch:
     def _seen(self, events: bytes) -> bytes:
         if not events:
             return events
-        if self._size < LARGEST_KEPT:
+        if self._size < MAX_KEPT_BYTES:
             self._kept.append(events)
         self._size += len(events)
         self._latest.append(events)
-        if _NEWS.search(events) is None:
+        if _USAGE_OR_ERROR.search(events) is None:
             return events
-        return b"".join(map(self._taken, _parts(events)))
+        return b"".join(map(self._taken, _split_events(events)))
 
     def _taken(self, part: bytes) -> bytes:
         """Take in what an event tells; what of it is for the client."""
-        if _NEWS.search(part) is None:
+        if _USAGE_OR_ERROR.search(part) is None:
             return part
-        event = _event(part)
+        event = _parse_event(part)
         if not isinstance(event, Mapping):
-            return masked(part, self._secret)
-        usages = list(_usages(event))
+            return mask_secret(part, self._secret)
+        usages = list(_find_usages(event))
         for usage in usages:
             self._usage |= {key: value for key, value in usage.items() if value is not None}
         if (error := error_in(event)) is not None:
             self.error = errors.words_of(error)
-            return masked(part, self._secret)
-        return b"" if self._hides and usages and _says_only_usage(event) else part
+            return mask_secret(part, self._secret)
+        return b"" if self._hides and usages and _has_only_usage(event) else part
 
     @property
     def is_ended(self) -> bool:
         """Whether the stream said that nothing more will come."""
-        return self._is_unsure or _LAST.search(b"".join(self._latest)) is not None
+        return self._is_unsure or _FINAL_EVENT.search(b"".join(self._latest)) is not None
 
     @property
     def usage(self) -> Mapping[str, Any]:
         """The counts as the server has put them, the later ones over the earlier."""
         return self._usage
 
-    def said(self) -> Said | None:
+    def said(self) -> GeneratedText | None:
         """The beginning of what was said; None where that cannot be read."""
         folds: dict[int, StreamFold] = {}
         size = 0
         with suppress(BrimError):
-            for part in _parts(b"".join(self._kept)):
-                if isinstance(event := _event(part), Mapping):
-                    for place, one in _by_choice(event):
+            for part in _split_events(b"".join(self._kept)):
+                if isinstance(event := _parse_event(part), Mapping):
+                    for place, one in _split_choices(event):
                         folds.setdefault(place, StreamFold()).add(one)
                 size += len(part)
-                if size >= LARGEST_KEPT:
+                if size >= MAX_KEPT_BYTES:
                     break
-            words = _words(fold.reply() for fold in folds.values())
-            return Said(words, self._size / max(size, 1))
+            words = _join_text(fold.reply() for fold in folds.values())
+            return GeneratedText(words, self._size / max(size, 1))
         return None
 
 
-class Said(NamedTuple):
+class GeneratedText(NamedTuple):
     """What an answer says, its thoughts and calls included, or the beginning of it."""
 
     words: str
@@ -221,15 +221,15 @@ class Said(NamedTuple):
     """How many times as much came in all."""
 
 
-def said_in(answer: Mapping[str, Any] | None) -> Said | None:
+def extract_text(answer: Mapping[str, Any] | None) -> GeneratedText | None:
     """What a whole answer says; None where it cannot be read."""
     with suppress(BrimError):
-        words = _words(reply_of(one) for _, one in _by_choice(answer or {}))
-        return Said(words[:LARGEST_KEPT], max(len(words) / LARGEST_KEPT, 1.0))
+        words = _join_text(reply_of(one) for _, one in _split_choices(answer or {}))
+        return GeneratedText(words[:MAX_KEPT_BYTES], max(len(words) / MAX_KEPT_BYTES, 1.0))
     return None
 
 
-def _words(replies: Iterable[Reply]) -> str:
+def _join_text(replies: Iterable[Reply]) -> str:
     said: list[str] = []
     for reply in replies:
         said += (reply.thinking, reply.text)
@@ -237,7 +237,7 @@ def _words(replies: Iterable[Reply]) -> str:
     return "\n".join(filter(None, said))
 
 
-def _by_choice(answer: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _split_choices(answer: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """An answer or an event, once for each choice in it: what reads it takes the first only."""
     choices = mappings(answer.get("choices"))
     if len(choices) <= 1 and not any(choice.get("index") for choice in choices):
@@ -249,28 +249,28 @@ def _by_choice(answer: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, An
         yield place if isinstance(place, int) else 0, only
 
 
-def used(fields: Mapping[str, Any]) -> Usage | None:
+def parse_usage_fields(fields: Mapping[str, Any]) -> Usage | None:
     """What the usage of an answer says."""
     return reported({"usage": fields}) if fields else None
 
 
-def _last_end(data: bytearray, start: int) -> int:
+def _find_last_end(data: bytearray, start: int) -> int:
     """Where the last event that ends after `start` does; 0 where none does."""
-    places = ((data.rfind(mark, start), len(mark)) for mark in _MARKS)
+    places = ((data.rfind(mark, start), len(mark)) for mark in _EVENT_ENDS)
     return max((place + size for place, size in places if place >= 0), default=0)
 
 
-def _parts(events: bytes) -> Iterator[bytes]:
+def _split_events(events: bytes) -> Iterator[bytes]:
     """The events one by one, each with the blank line that ends it."""
     start = 0
-    for end in _END.finditer(events):
+    for end in _EVENT_END.finditer(events):
         yield events[start : end.end()]
         start = end.end()
     if start < len(events):
         yield events[start:]
 
 
-def _event(part: bytes) -> object:
+def _parse_event(part: bytes) -> object:
     """The JSON of an event; None where it has no data, False where that is no JSON."""
     lines = [line[5:].strip() for line in part.splitlines() if line.startswith(b"data:")]
     if not lines:
@@ -282,7 +282,7 @@ def _event(part: bytes) -> object:
     return found
 
 
-def _usages(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _find_usages(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The usages in an event, wherever its format puts them."""
     holders = [event, event.get("message"), event.get("response"), event.get("x_groq")]
     for holder in mappings([*holders, *mappings(event.get("choices"))]):
@@ -290,15 +290,15 @@ def _usages(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield usage
 
 
-def _says_only_usage(event: Mapping[str, Any]) -> bool:
+def _has_only_usage(event: Mapping[str, Any]) -> bool:
     """Whether nobody would miss an event who did not ask for the usage."""
     choices = event.get("choices")
     if not isinstance(choices, list):
         return False
-    return not any(_says_more(choice) for choice in mappings(choices))
+    return not any(_has_content(choice) for choice in mappings(choices))
 
 
-def _says_more(choice: Mapping[str, Any]) -> bool:
+def _has_content(choice: Mapping[str, Any]) -> bool:
     delta = choice.get("delta")
     said = any(delta.values()) if isinstance(delta, Mapping) else delta
     return bool(said or choice.get("finish_reason"))

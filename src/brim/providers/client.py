@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, get_args
 from weakref import WeakSet
 
 from brim.errors import BudgetError, InputError, RefusedError
-from brim.fitting.calibration import NOTHING, Calibration
-from brim.fitting.flow import Ask, CountJob, SummaryJob
+from brim.fitting.calibration import UNCALIBRATED, Calibration
+from brim.fitting.flow import CountJob, CountMode, SummaryJob
 from brim.providers.endpoint import Endpoint
 from brim.providers.errors import failure_in
 from brim.providers.server_counter import ServerCounter
@@ -33,7 +33,7 @@ from brim.wire import to_anthropic, to_responses
 from brim.wire.replies import reply_of
 
 if TYPE_CHECKING:
-    from brim.fitting.flow import Job, Planning
+    from brim.fitting.flow import Flow, Job
     from brim.fitting.plan import Plan
     from brim.fitting.request import Request
     from brim.providers.endpoint import Format
@@ -66,7 +66,7 @@ class AsyncClient:
         headers: Mapping[str, str] | None = None,
         timeout: float = 600.0,
         retries: int = 2,
-        count: Ask = "near",
+        count: CountMode = "near",
         learned: Learned | None = None,
     ) -> None:
         """`count` says when the server is asked what a request takes: near, always or off.
@@ -74,13 +74,13 @@ class AsyncClient:
         `learned` is where it is kept what servers said of their limits and counts; without one
         it is the user's own file.
         """
-        if count not in get_args(Ask):
-            raise InputError(f"count is one of {', '.join(get_args(Ask))}, not {count!r}")
+        if count not in get_args(CountMode):
+            raise InputError(f"count is one of {', '.join(get_args(CountMode))}, not {count!r}")
         self.endpoint = Endpoint(url, format, key, headers or {}, timeout, retries)
         self.connection = Connection(self.endpoint)
         self.server = Server(self.connection)
         self.counter = ServerCounter(self.connection, enabled=count != "off")
-        self.count: Ask = count
+        self.count: CountMode = count
         self.learned = Learned() if learned is None else learned
         self.refusals = 0
         """How often the server said that a request was too long."""
@@ -115,7 +115,7 @@ class AsyncClient:
         """Send what a session has to say, and let it take in the answer."""
         if options.get("stream"):
             raise InputError("send waits for the whole answer; `stream` gives it piece by piece")
-        making = _Making(system, short_view, category, options)
+        making = _RequestOptions(system, short_view, category, options)
         path = self.endpoint.chat_path
         with self._alone(session):
             request, answer = await self._delivered(
@@ -133,7 +133,9 @@ class AsyncClient:
         **options: Any,
     ) -> AsyncReplyStream:
         """The same, piece by piece: the events of the server, with the `reply` at the end."""
-        making = _Making(system, short_view, category, {**options, **self._streamed(options)})
+        making = _RequestOptions(
+            system, short_view, category, {**options, **self._streamed(options)}
+        )
         with self._alone(session):
             request, events = await self._delivered(session, making, self._opened)
             return self._received(session, request, events)  # type: ignore[no-any-return]
@@ -148,7 +150,9 @@ class AsyncClient:
         **options: Any,
     ) -> Request:
         """What `send` would send, counted by the server where that decides; it is not sent."""
-        return await self._requested(session, _Making(system, short_view, category, options))
+        return await self._requested(
+            session, _RequestOptions(system, short_view, category, options)
+        )
 
     async def prepare(self, session: Session) -> None:
         """Let a session know what the server says about the model: its window above all."""
@@ -162,7 +166,7 @@ class AsyncClient:
         window = await self.server.window_of(model)
         self._kind = window.kind
         known = self._known(model)
-        if target.calibration != NOTHING:
+        if target.calibration != UNCALIBRATED:
             known = target.calibration.narrowed(known)
         target = target.learned(known)
         session.target = replace(
@@ -209,7 +213,7 @@ class AsyncClient:
 
     # How a request comes to be
 
-    async def _requested(self, session: Session, making: _Making) -> Request:
+    async def _requested(self, session: Session, making: _RequestOptions) -> Request:
         window = await self._prepared(session)
         try:
             return await self._driven(making.planning(session, self.count, self.endpoint), session)
@@ -219,7 +223,7 @@ class AsyncClient:
             await self.server.models()  # a server that cannot be reached says so here
             raise BudgetError(f"{error} ({window.source})") from None
 
-    async def _driven(self, asking: Planning[T], session: Session) -> T:
+    async def _driven(self, asking: Flow[T], session: Session) -> T:
         answer: object = None
         while True:
             try:
@@ -248,7 +252,7 @@ class AsyncClient:
             session.learn_text(text, tokens)
 
     async def _delivered(
-        self, session: Session, making: _Making, deliver: Callable[[Request], Awaitable[T]]
+        self, session: Session, making: _RequestOptions, deliver: Callable[[Request], Awaitable[T]]
     ) -> tuple[Request, T]:
         """Send a request, and once more if the server says that it is too long."""
         request = await self._requested(session, making)
@@ -344,7 +348,7 @@ class AsyncClient:
     def _keep(self, session: Session) -> None:
         """Keep what was learned, for the next session and the next run."""
         model, calibration = session.model or "", session.calibration
-        if calibration != self._saved.get(model, NOTHING):
+        if calibration != self._saved.get(model, UNCALIBRATED):
             # Another session, or another process, may have been refused meanwhile.
             found = self.learned.load(self.endpoint.url, model)
             calibration = calibration.narrowed(Calibration.from_dict(found))
@@ -352,7 +356,7 @@ class AsyncClient:
             self.learned.save(self.endpoint.url, model, calibration.to_dict())
 
 
-class _Making:
+class _RequestOptions:
     """How a request is to be made; once more, if it was refused."""
 
     def __init__(
@@ -367,7 +371,7 @@ class _Making:
         self._category = category
         self._options = options
 
-    def planning(self, session: Session, ask: Ask, endpoint: Endpoint) -> Planning[Request]:
+    def planning(self, session: Session, ask: CountMode, endpoint: Endpoint) -> Flow[Request]:
         return session.planning(
             system=self._system,
             short_view=self._short_view,

@@ -16,7 +16,7 @@ from brim.errors import ContextOverflowError, InputError
 from brim.fitting import feedback
 from brim.fitting.calibration import Calibration
 from brim.fitting.clip import truncate
-from brim.fitting.flow import Reported, SummaryJob, based, driven, planning
+from brim.fitting.flow import Measurement, SummaryJob, apply_measurement, plan_request, run_flow
 from brim.fitting.planner import Planner
 from brim.fitting.policies import OFF
 from brim.fitting.prefix_cache import copy_json
@@ -41,14 +41,14 @@ from brim.wire import openai_chat
 
 if TYPE_CHECKING:
     from brim.fitting.budget import Budget
-    from brim.fitting.flow import Ask, Planning
+    from brim.fitting.flow import CountMode, Flow
     from brim.fitting.plan import Plan
     from brim.fitting.policies import Policy
-    from brim.fitting.profile import Target
+    from brim.fitting.profile import ModelProfile
     from brim.tokens import Counter
     from brim.wire.overflow import Overflow
 
-_HEADING: Final = f"{BLOCK_SEPARATOR}{SUMMARY_HEADING}\n"
+_SUMMARY_HEADING: Final = f"{BLOCK_SEPARATOR}{SUMMARY_HEADING}\n"
 
 Turn = dict[str, Any]
 
@@ -58,7 +58,7 @@ class Composer:
 
     def __init__(
         self,
-        target: Target,
+        target: ModelProfile,
         policy: Policy,
         tools: Sequence[Mapping[str, Any]] | None,
         summary_chars: int = MAX_SUMMARY_CHARS,
@@ -81,7 +81,7 @@ class Composer:
         self._planner: Planner | None = None
         self._known = target.calibration
         """What the planner counts with; what was learned since waits for the next edit."""
-        self._reported: Reported | None = None
+        self._reported: Measurement | None = None
         self._accepted = 0
         """Tokens of the largest request that the target has answered, as it reported them."""
         self._last_system = ""
@@ -135,11 +135,11 @@ class Composer:
     # Who it is sent to
 
     @property
-    def target(self) -> Target:
+    def target(self) -> ModelProfile:
         return self._target
 
     @target.setter
-    def target(self, target: Target) -> None:
+    def target(self, target: ModelProfile) -> None:
         if target == self._target:
             return
         past = self._past
@@ -201,14 +201,14 @@ class Composer:
 
     def _fed(self, planner: Planner, edit: tuple[int, int, int] | None) -> None:
         """Give a planner all turns, and let it make an edit where it fell."""
-        views, edited = _views(self.turns), 0
+        views, edited = _read_turns(self.turns), 0
         if edit is not None:
             edited, limit, mark = edit
             planner.extend(views[:edited])
-            _compacted(planner, mark, limit)
+            _compact(planner, mark, limit)
         planner.extend(views[edited:])
 
-    def _planner_for(self, target: Target, room: int | None = None) -> Planner:
+    def _planner_for(self, target: ModelProfile, room: int | None = None) -> Planner:
         """`room` is what its edits leave free for a summary, where that is not as always."""
         counter = target.counter()
         budget = target.budget(counter)
@@ -273,8 +273,8 @@ class Composer:
         )
 
     def composing(
-        self, draw: Callable[[], RequestBuilder], ask: Ask = "off"
-    ) -> Planning[tuple[Plan, RequestBuilder]]:
+        self, draw: Callable[[], RequestBuilder], ask: CountMode = "off"
+    ) -> Flow[tuple[Plan, RequestBuilder]]:
         """Decide what is sent of all turns, with a summary of those that leave.
 
         `draw` says anew how a request is made, after the summary has changed.
@@ -298,12 +298,12 @@ class Composer:
             drawing = draw()
             return (yield from self.planning(drawing, ask)), drawing
 
-    def planning(self, drawing: RequestBuilder, ask: Ask = "off") -> Planning[Plan]:
+    def planning(self, drawing: RequestBuilder, ask: CountMode = "off") -> Flow[Plan]:
         """Decide what is sent of all turns."""
         self.measure(drawing.system)
         draw = partial(drawing.body, self.turns)
         reported, renew = self._reported, self._renewed
-        plan = yield from planning(self.planner, draw, ask=ask, reported=reported, renew=renew)
+        plan = yield from plan_request(self.planner, draw, ask=ask, reported=reported, renew=renew)
         if plan.counted is not None or plan.based is not None:
             self.base_on(plan, plan.size)  # until the answer says more
         return plan
@@ -317,7 +317,9 @@ class Composer:
         self._measure(trial, system)
         self._fed(trial, self.planner.last_edit)
         try:
-            return driven(planning(trial, lambda _: {}, reported=self._reported), lambda _: None)
+            return run_flow(
+                plan_request(trial, lambda _: {}, reported=self._reported), lambda _: None
+            )
         except ContextOverflowError as error:
             return error.plan
 
@@ -339,26 +341,26 @@ class Composer:
             room = min(compute_summary_room(planner.budget.limit, self.summary_chars), said // 4)
         trial = self._planner_for(self._target, room)
         self._measure(trial, system)
-        trial.extend(_views(self.turns))
+        trial.extend(_read_turns(self.turns))
         mark = fixed + int(share * said) + trial.summary_room
-        plan = _compacted(trial, mark)
+        plan = _compact(trial, mark)
         if plan.tokens >= now.tokens:
             raise InputError("there is nothing to compact: all that is there has to stay")
         return Compaction(plan, mark, now.tokens, room)
 
-    def compacting(self, compaction: Compaction) -> Planning[Plan]:
+    def compacting(self, compaction: Compaction) -> Flow[Plan]:
         """Make the edit, and ask for a summary of what leaves."""
         room, before = compaction.room, self._standing()
         self.forget()
         planner = self._planner_for(self._target, room)
         self._measure(planner, self._last_system)
         self._compacted = ManualTrim(len(self.turns), compaction.mark - planner.system, room)
-        planner.extend(_views(self.turns))
-        plan, self._planner = _compacted(planner, compaction.mark), planner
+        planner.extend(_read_turns(self.turns))
+        plan, self._planner = _compact(planner, compaction.mark), planner
         try:
             if evicted := self._left_by(plan) if room or self.summarizes else []:
                 yield from self._summing_up(plan, evicted)
-                plan = _compacted(planner, compaction.mark)
+                plan = _compact(planner, compaction.mark)
         except BaseException:
             self._stand(before)
             raise
@@ -385,15 +387,15 @@ class Composer:
         self.forget()
 
     def planning_of(
-        self, turns: Sequence[Mapping[str, Any]], drawing: RequestBuilder, ask: Ask = "off"
-    ) -> Planning[Plan]:
+        self, turns: Sequence[Mapping[str, Any]], drawing: RequestBuilder, ask: CountMode = "off"
+    ) -> Flow[Plan]:
         """Decide what is sent of other turns in their place, for this once."""
         full = self.planner
         planner = Planner(full.counter, full.budget, self.policy, self.tools or ())
         planner.system = _system_size(drawing.system, full.counter)
         planner.foreign = self._foreign_beside(drawing.system)
-        planner.extend(_views(turns))
-        return (yield from planning(planner, partial(drawing.body, turns), ask=ask))
+        planner.extend(_read_turns(turns))
+        return (yield from plan_request(planner, partial(drawing.body, turns), ask=ask))
 
     def measure(self, system: str) -> None:
         """Tell the planner what the system text takes; a changed one is a new beginning."""
@@ -418,7 +420,7 @@ class Composer:
         if not self.summarizes:
             return 0
         count = planner.counter.text
-        written = count(self._summary) if self._summary else -count(_HEADING)
+        written = count(self._summary) if self._summary else -count(_SUMMARY_HEADING)
         return max(0, self._summary_room(planner.budget) - written)
 
     def _foreign_beside(self, system: str) -> int:
@@ -438,7 +440,7 @@ class Composer:
             plan = self.planner.held() or self.planner.plan()
         except ContextOverflowError as error:
             plan = error.plan
-        return based(plan, self._reported)
+        return apply_measurement(plan, self._reported)
 
     # Summaries
 
@@ -482,7 +484,7 @@ class Composer:
         dropped = (index for drop in plan.drops for index in range(drop.start, drop.stop))
         return [index for index in dropped if index not in self.covered]
 
-    def _summing_up(self, plan: Plan, evicted: Sequence[int]) -> Planning[None]:
+    def _summing_up(self, plan: Plan, evicted: Sequence[int]) -> Flow[None]:
         """Ask for one summary of what leaves now; whatever is wrong with it, the turns leave."""
         count, history = self.planner.counter.text, self.planner.history
         replaced = sum(map(history.tokens, evicted)) + count(self._summary or "")
@@ -500,7 +502,7 @@ class Composer:
             self.budget.limit, self.summary_chars
         )
         if not self.tells_in_note:
-            written = count(self._summary) if self._summary else -count(_HEADING)
+            written = count(self._summary) if self._summary else -count(_SUMMARY_HEADING)
             room = min(room, plan.limit - plan.size + written)
         self._summary = truncate_to_tokens(text, room, count) or None
         if self.tells_in_note:
@@ -511,14 +513,14 @@ class Composer:
     def base_on(self, plan: Plan, tokens: int) -> None:
         """Let what the server said of a plan be the base of what comes."""
         if self._planner is not None and plan.history is self._planner.history:
-            self._reported = Reported.of(plan, tokens)
+            self._reported = Measurement.of(plan, tokens)
 
     def learn(self, plan: Plan, tokens: int) -> None:
         """Take in what a request really took; of one to another target nothing is learned."""
         planner = self._planner
         if planner is None or plan.history is not planner.history:
             return
-        lesson = feedback.of_report(plan, tokens, planner, self._target, self._known)
+        lesson = feedback.evaluate_report(plan, tokens, planner, self._target, self._known)
         if lesson is not None:
             self.changes += 1
             self._accepted = max(self._accepted, tokens)
@@ -528,11 +530,11 @@ class Composer:
 
     def learn_text(self, text: str, tokens: int) -> None:
         """Take in what a server that only counts texts says of one."""
-        self._learn(feedback.of_text(text, tokens, self._target))
+        self._learn(feedback.calibrate_from_text(text, tokens, self._target))
 
     def refused(self, plan: Plan, overflow: Overflow) -> None:
         """Believe a server that says that a request was too long: the next one is smaller."""
-        target, reported = feedback.of_refusal(plan, overflow, self._target, self._accepted)
+        target, reported = feedback.evaluate_rejection(plan, overflow, self._target, self._accepted)
         if target != self._target:
             self._target = target
             self.forget()
@@ -575,10 +577,10 @@ class Composer:
         self.pinned = set(data["pinned"])
         self._summary = data["summary"]
         self.covered = set(data["covered"])
-        self._compacted = _edit(data.get("compacted"))
+        self._compacted = _parse_trim(data.get("compacted"))
         self._before = [
             CompactionUndo(
-                one["length"], _edit(one["compacted"]), one["summary"], tuple(one["covered"])
+                one["length"], _parse_trim(one["compacted"]), one["summary"], tuple(one["covered"])
             )
             for one in data.get("before", ())
         ]
@@ -588,11 +590,11 @@ class Composer:
             self._past = PlannerSnapshot.from_dict(data["past"])
 
 
-def _edit(data: Sequence[int] | None) -> ManualTrim | None:
+def _parse_trim(data: Sequence[int] | None) -> ManualTrim | None:
     return None if data is None else ManualTrim(*data)
 
 
-def _compacted(planner: Planner, mark: int, limit: int | None = None) -> Plan:
+def _compact(planner: Planner, mark: int, limit: int | None = None) -> Plan:
     """An edit down to a mark, or as far as it goes."""
     try:
         return planner.compacted(mark, limit)
@@ -604,5 +606,5 @@ def _system_size(text: str, counter: Counter) -> int:
     return counter.message(Message("system", words=(text,))) if text else 0
 
 
-def _views(turns: Sequence[Mapping[str, Any]]) -> list[Message]:
+def _read_turns(turns: Sequence[Mapping[str, Any]]) -> list[Message]:
     return [openai_chat.read(turn, place) for place, turn in enumerate(turns)]

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 from brim.errors import BudgetError, InputError
 from brim.fitting.calibration import Calibration
 from brim.fitting.clip import clip
-from brim.fitting.flow import SummaryJob, driven
+from brim.fitting.flow import SummaryJob, run_flow
 from brim.fitting.policies import POLICIES, resolve_policy
 from brim.fitting.prefix_cache import copy_json
-from brim.fitting.profile import Target
+from brim.fitting.profile import ModelProfile
 from brim.fitting.request import Request
 from brim.session import validation
 from brim.session.composer import Composer
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from brim.fitting.budget import Budget
-    from brim.fitting.flow import Ask, Job, Planning
+    from brim.fitting.flow import CountMode, Flow, Job
     from brim.fitting.passes import Pass
     from brim.fitting.plan import Plan
     from brim.fitting.policies import Policy
@@ -69,7 +69,7 @@ class PendingRequest:
     """The request that a reply is waited for."""
 
     plan: Plan
-    target: Target
+    target: ModelProfile
     category: str
     is_short: bool
 
@@ -114,7 +114,7 @@ class Session:
         chosen = resolve_policy(
             policy, keep_recent=keep_recent, max_turns=max_turns, token_budget=token_budget
         )
-        target = Target(model, window, reply, tokenizer, template, price)
+        target = ModelProfile(model, window, reply, tokenizer, template, price)
         offered = [copy_json(tool) for tool in checked_tools(tools) or ()] or None
         self._composer = Composer(target, chosen, offered, summary_chars)
         self.memory_chars = memory_chars
@@ -293,12 +293,12 @@ class Session:
         return self.target.model
 
     @property
-    def target(self) -> Target:
+    def target(self) -> ModelProfile:
         """The model with its window, template and price, as they are known here."""
         return self._composer.target
 
     @target.setter
-    def target(self, target: Target) -> None:
+    def target(self, target: ModelProfile) -> None:
         self._composer.target = target
 
     def switch(self, model: str | None, **known: Any) -> None:
@@ -306,7 +306,7 @@ class Session:
 
         Takes what is known about it: window, reply, tokenizer, template, price.
         """
-        self.target = Target(model, **known)
+        self.target = ModelProfile(model, **known)
 
     @property
     def budget(self) -> Budget:
@@ -353,7 +353,7 @@ class Session:
             format=format,
             options=options,
         )
-        return driven(asking, self._answered)
+        return run_flow(asking, self._answered)
 
     def _answered(self, job: Job) -> object:
         """What can be answered without a connection: a summary, but no server's count."""
@@ -367,10 +367,10 @@ class Session:
         system: str | None = None,
         short_view: ShortView | bool | None = None,
         category: str = "main",
-        ask: Ask = "off",
+        ask: CountMode = "off",
         format: FormatName | None = None,
         options: Mapping[str, Any] | None = None,
-    ) -> Planning[Request]:
+    ) -> Flow[Request]:
         """Make the request, and yield what has to be asked of others on the way."""
         check_category(category)
         if own := SESSION_FIELDS.intersection(options or ()):
@@ -446,7 +446,7 @@ class Session:
             compaction or self.compaction(sums_up=writer is not None)
         )
         try:
-            return driven(making, answered)
+            return run_flow(making, answered)
         except BaseException:
             making.close()  # at once, so that nothing of it stays
             raise
@@ -552,7 +552,7 @@ class Session:
             target = replace(target, model=model, price=None, called=None)
         self._book(reply, target, category, counted)
 
-    def _book(self, reply: Reply, target: Target, category: str, counted: int) -> None:
+    def _book(self, reply: Reply, target: ModelProfile, category: str, counted: int) -> None:
         said = target.counter().message(openai_chat.read(reply.message, 0))
         self.warnings += self.ledger.book(
             target.name,

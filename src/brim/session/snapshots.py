@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from brim.fitting.calibration import Calibration
-from brim.fitting.flow import Reported
+from brim.fitting.flow import Measurement
 from brim.session.system_prompt import MAX_MEMORY_CHARS, Fact
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class PlannerSnapshot:
     system: str
     edit: tuple[int, int, int] | None
     """How many turns the last edit saw, its limit and its mark."""
-    reported: Reported | None
+    reported: Measurement | None
 
     def to_dict(self) -> dict[str, Any]:
         reported = None if self.reported is None else asdict(self.reported)
@@ -59,7 +59,7 @@ class PlannerSnapshot:
             Calibration.from_dict(data["known"]),
             data["system"],
             None if edit is None else (edit[0], edit[1], edit[2]),
-            None if reported is None else Reported(**reported),
+            None if reported is None else Measurement(**reported),
         )
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from brim.config import Config, ModelConfig
-from brim.fitting.profile import Target
+from brim.fitting.profile import ModelProfile
 from brim.providers.from_config import LOCAL, Chosen, chosen, client_for, server_name
 from brim.session.session import ASSUMED_WINDOW, Session
 
@@ -32,7 +32,7 @@ class Models:
         self._open = ExitStack()
         self._clients: dict[str, Client] = {}
         self._lock = threading.RLock()
-        self._known: dict[str, Target] = {}
+        self._known: dict[str, ModelProfile] = {}
         """What was found out about models."""
 
     @property
@@ -60,13 +60,13 @@ class Models:
         choice = self.choice(name)
         return "on this machine" if choice.is_embedded else choice.model.endpoint or ""
 
-    def target(self, name: str) -> Target:
+    def target(self, name: str) -> ModelProfile:
         """What is known about a model: what was found out, else what the configuration says."""
         if name in self._known:
             return self._known[name]
         choice = self.choice(name)
         known = choice.model
-        return Target(
+        return ModelProfile(
             server_name(choice),
             known.window,
             known.reply,
@@ -82,7 +82,7 @@ class Models:
         self.client(name).prepare(session)
         self._known[name] = session.target
 
-    def found_out(self, name: str) -> Target:
+    def found_out(self, name: str) -> ModelProfile:
         """What its server says of a model."""
         scratch = Session()
         scratch.target = self.target(name)

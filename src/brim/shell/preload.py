@@ -11,7 +11,7 @@ from brim.wire import openai_chat
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from brim.fitting.profile import Target
+    from brim.fitting.profile import ModelProfile
     from brim.shell.state import Shell
     from brim.tokens import Counter
 
@@ -20,7 +20,7 @@ def warm(shell: Shell) -> None:
     """Open the connection to the model, and let the session know what its server says."""
     name = shell.name
 
-    def know(target: Target) -> None:
+    def know(target: ModelProfile) -> None:
         session = shell.session
         if session.target.name == name and session.target.server_window is None:
             session.target = replace(target, calibration=session.target.calibration)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from brim.gateway.accounts.reservations import By, Spent
     from brim.gateway.accounts.store import Books
     from brim.gateway.app import Gateway
-    from brim.gateway.routes import Lane
+    from brim.gateway.routes import ModelRoute
 
 ASSETS: Final = "/brim/page/"
 """Where the page's files are; they are public, like the page itself."""
@@ -285,7 +285,7 @@ def _by_size(sums: Mapping[str, Any]) -> tuple[float, int]:
 # Models
 
 
-def _known(lane: Lane) -> dict[str, Any]:
+def _known(lane: ModelRoute) -> dict[str, Any]:
     """What requests for a model are fitted to now, and what taught it."""
     target, fitter = lane.target, lane.fitter(lane.policy)
     budget = fitter.budget

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from brim.fitting.plan import Plan
-    from brim.fitting.profile import Target
+    from brim.fitting.profile import ModelProfile
     from brim.shell.state import Shell
 
 SIGNS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "bad": ("✗", "red")}
@@ -151,7 +151,7 @@ def _about(shell: Shell, name: str) -> tuple[str, str, str]:
         return "", "", harmless(str(error).split(";")[0])
 
 
-def _window(target: Target, is_embedded: bool) -> str:
+def _window(target: ModelProfile, is_embedded: bool) -> str:
     try:
         return f"{target.budget(target.counter()).window:,} tokens"
     except BudgetError:
@@ -160,7 +160,7 @@ def _window(target: Target, is_embedded: bool) -> str:
     return f"window known once it is {'loaded' if is_embedded else 'talked to'}"
 
 
-def _price(target: Target, is_embedded: bool) -> str:
+def _price(target: ModelProfile, is_embedded: bool) -> str:
     price = target.price_for(0)
     if price:
         return f"${price.input}/${price.output} a million"
