@@ -68,7 +68,7 @@ def watched(watch: Stopwatch) -> Iterator[None]:
         patch.object(
             AsyncClient, "_requested", watch.around_async("compose", AsyncClient._requested)
         ),
-        patch.object(transport, "encoded", watch.around("serialise", transport.encoded)),
+        patch.object(transport, "encoded", watch.around("serialise", transport.encode_body)),
     ):
         yield
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from brim.fitting.flow import CountMode
 from brim.providers import Learned
-from brim.providers.local import LocalServer, fetch_default
+from brim.providers.local import LocalServer, download_default
 from proof import cache, shell
 from proof.counts import compared
 from proof.fitting import WINDOWS, Fitting, Tally
@@ -158,7 +158,7 @@ def main() -> None:
     given = parser.parse_args()
     if unknown := set(given.parts) - {*PARTS}:
         parser.error(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
-    model = fetch_default()
+    model = download_default()
     failed = []
     with tempfile.TemporaryDirectory() as folder:
         proof = Proof(model, Path(folder), given.small)

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from platformdirs import user_cache_path
 
 from brim.fitting.api import prefix_cache
-from brim.providers.local import LocalServer, default_model, fetch_default
+from brim.providers.local import LocalServer, default_model, download_default
 from tests.support.accounts import postgres, valkey
 
 EmptyBooks = Callable[[str], str]
@@ -84,7 +84,7 @@ def weights() -> Path:
     folder = user_cache_path("brim-tests", appauthor=False, ensure_exists=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one worker fetches, the others wait for it
-        return fetch_default(folder=folder)
+        return download_default(folder=folder)
 
 
 @pytest.fixture(scope="session")

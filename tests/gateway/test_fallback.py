@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from brim.config import Config, UpstreamConfig
-from brim.gateway.server import listening
+from brim.gateway.server import open_listener
 from brim.testing import Answer, Asked, Fault, Say, Script, Scripted
 from tests.support.gateway.clients import long_talk, openai_client
 from tests.support.gateway.process import FORMATS, Running, running
@@ -57,7 +57,7 @@ def two(first: Script, second: Script, **settings: Any) -> Iterator[tuple[Runnin
 @contextmanager
 def nobody() -> Iterator[str]:
     """An address at which nothing listens."""
-    with listening("127.0.0.1", 0) as listener:
+    with open_listener("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
     yield f"http://127.0.0.1:{port}/v1"
 

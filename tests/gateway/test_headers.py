@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from brim.gateway.headers import Own, given, onward
-from brim.providers.http_connection import Head
+from brim.providers.http_connection import Header
 
 IDENTITY = (b"accept-encoding", b"identity")
 OWN = Own.of({"Authorization": "Bearer own", "Content-Type": "application/json"})
 
 
-def sent(*heads: Head, own: Own = OWN, keyless: bool = False) -> list[Head]:
+def sent(*heads: Header, own: Own = OWN, keyless: bool = False) -> list[Header]:
     return onward(given(heads), own, keyless=keyless)
 
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from brim.config import GatewayConfig
-from brim.gateway.http_protocol import LARGEST_HEAD
+from brim.gateway.http_protocol import MAX_HEADER_BYTES
 from brim.testing import Fault, Say, Scripted
 from tests.support.gateway.process import Running, config_of, running
 from tests.support.gateway.requests import (
@@ -151,7 +151,7 @@ def test_a_client_that_asks_first_and_is_refused_gets_its_own_headers_and_the_ne
     assert b"brim-request-id" not in healthy
 
 
-ENDLESS = b"GET / HTTP/1.1\r\nX-Name: ".ljust(LARGEST_HEAD + 1, b"x")
+ENDLESS = b"GET / HTTP/1.1\r\nX-Name: ".ljust(MAX_HEADER_BYTES + 1, b"x")
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from brim.gateway.accounts.sqlite import store
 from brim.gateway.app import accounts_of, asks_for_keys
 from brim.gateway.errors import FaultError
 from brim.gateway.headers import given
-from brim.gateway.server import listening
+from brim.gateway.server import open_listener
 from brim.testing import Fault, Scripted
 from tests.support.gateway.accounts import (
     anthropic_with,
@@ -384,7 +384,7 @@ def test_other_machines_are_let_in_only_where_keys_are_asked_for(
     assert asyncio.run(asks_for_keys(replace(settings, require_keys=True), environment))
     secret_of("anna")
     assert asyncio.run(asks_for_keys(settings, environment))
-    with listening("0.0.0.0", 0, has_keys=True) as listener:
+    with open_listener("0.0.0.0", 0, has_keys=True) as listener:
         assert listener.getsockname()[1]
 
 

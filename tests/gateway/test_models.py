@@ -14,7 +14,7 @@ import pytest
 import brim
 from brim.config import Config, CountConfig, UpstreamConfig
 from brim.gateway.model_patterns import meaning
-from brim.providers.endpoint import Format
+from brim.providers.endpoint import ApiFormat
 from brim.providers.local import LocalServer
 from brim.testing import Scripted
 from tests.support.gateway.clients import anthropic_client, long_talk, openai_client
@@ -37,7 +37,7 @@ HELLO = "Hello?"
 
 
 def upstream(
-    provider: Scripted, *models: str, format: tuple[Format, ...] = FORMATS
+    provider: Scripted, *models: str, format: tuple[ApiFormat, ...] = FORMATS
 ) -> UpstreamConfig:
     return UpstreamConfig(endpoint=provider.url, models=models, format=format)
 

@@ -24,7 +24,7 @@ from click.testing import CliRunner, Result
 from brim.cli import main
 from brim.config import Config, UpstreamConfig
 from brim.gateway import preflight
-from brim.gateway.server import listening
+from brim.gateway.server import open_listener
 from brim.gateway.upstreams import Greeting
 from brim.providers.local import LocalServer
 from brim.testing import Say, Scripted
@@ -173,7 +173,7 @@ def test_a_wrong_setting_is_named_with_its_line(
 
 
 def test_a_taken_port_is_named() -> None:
-    with listening("127.0.0.1", 0) as taken:
+    with open_listener("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         ended = brim_serve(*UPSTREAM, "--port", str(port))
     assert ended.exit_code == 2

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from brim.errors import InputError
-from brim.gateway.server import listening
+from brim.gateway.server import open_listener
 
 ROOT = Path(__file__).parent.parent.parent
 LONG = 60.0
@@ -177,7 +177,7 @@ def test_who_does_not_ask_is_hung_up_on_and_who_has_asked_is_not(said: bytes) ->
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.0.0.2"])
 def test_it_listens_on_this_machine(host: str) -> None:
-    with listening(host, 0) as listener:
+    with open_listener(host, 0) as listener:
         assert listener.getsockname()[0].startswith("127.")
 
 
@@ -185,21 +185,21 @@ def test_it_listens_on_this_machine(host: str) -> None:
 def test_it_listens_nowhere_else_without_keys(host: str) -> None:
     said = f"{re.escape(host)} can be reached from other machines, .* `brim keys add NAME`"
     with pytest.raises(InputError, match=said):
-        listening(host, 0)
+        open_listener(host, 0)
 
 
 def test_with_keys_other_machines_may_reach_it() -> None:
-    with listening("0.0.0.0", 0, has_keys=True) as listener:
+    with open_listener("0.0.0.0", 0, has_keys=True) as listener:
         assert listener.getsockname()[0] == "0.0.0.0"
 
 
 def test_a_host_that_is_none_is_named() -> None:
     with pytest.raises(InputError, match=r"^no such host is no address; 127\.0\.0\.1 is "):
-        listening("no such host", 0)
+        open_listener("no such host", 0)
 
 
 def test_a_port_that_is_taken_is_named() -> None:
-    with listening("127.0.0.1", 0) as listener:
+    with open_listener("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
         with pytest.raises(InputError, match=rf"^port {port} of 127\.0\.0\.1: .*--port takes ano"):
-            listening("127.0.0.1", port)
+            open_listener("127.0.0.1", port)

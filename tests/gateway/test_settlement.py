@@ -246,7 +246,7 @@ def test_so_may_one_that_breaks_off_in_the_middle_of_a_whole_answer(anna: str) -
 def test_one_that_worked_and_died_on_a_kept_connection_is_not_asked_again(
     anna: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_connection, "QUICK", 0.05)
+    monkeypatch.setattr(http_connection, "STALE_SECONDS", 0.05)
 
     async def work() -> int:
         together, is_warm = asyncio.Barrier(3), asyncio.Event()
@@ -258,7 +258,7 @@ def test_one_that_worked_and_died_on_a_kept_connection_is_not_asked_again(
                 await together.wait()
                 raw = reporting(prompt_tokens=HI, completion_tokens=2).raw
                 return web.Response(body=raw, content_type="application/json")
-            await asyncio.sleep(2 * http_connection.QUICK)
+            await asyncio.sleep(2 * http_connection.STALE_SECONDS)
             assert request.transport is not None
             request.transport.abort()
             return web.Response()

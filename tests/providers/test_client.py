@@ -14,7 +14,7 @@ from aiohttp import web
 
 import brim
 from brim.fitting.flow import CountMode
-from brim.providers import Format, Learned
+from brim.providers import ApiFormat, Learned
 from brim.providers.local import LocalServer
 from tests.conftest import LlamaWith
 from tests.support.providers.scripted import Scripted, run, serving
@@ -38,7 +38,7 @@ def talk(session: brim.Session, turns: int, size: int = 3) -> None:
 
 @pytest.mark.parametrize("format", ["openai", "anthropic", "responses"])
 def test_a_conversation_many_times_the_window_is_answered_in_every_format(
-    format: Format, llama_with: LlamaWith, learned: Learned
+    format: ApiFormat, llama_with: LlamaWith, learned: Learned
 ) -> None:
     server = llama_with(window=512)
     options = {"max_output_tokens" if format == "responses" else "max_tokens": 4}
@@ -60,7 +60,7 @@ def test_a_conversation_many_times_the_window_is_answered_in_every_format(
 
 @pytest.mark.parametrize("format", ["openai", "anthropic", "responses"])
 def test_a_stream_passes_through_and_is_kept(
-    format: Format, llama: LocalServer, learned: Learned
+    format: ApiFormat, llama: LocalServer, learned: Learned
 ) -> None:
     options = {"max_output_tokens" if format == "responses" else "max_tokens": 6}
     with brim.Client(llama.url, key=llama.key, format=format, learned=learned) as client:

@@ -17,7 +17,7 @@ from aiohttp import web
 
 import brim
 from brim.errors import ConnectionFailedError
-from brim.providers import Format, Learned
+from brim.providers import ApiFormat, Learned
 from brim.providers.sync import Portal
 from tests.support.providers.scripted import Handler, run, serving
 
@@ -339,7 +339,7 @@ def test_a_silent_cut_is_said_once_and_nothing_is_learned_of_it(
 
 @pytest.mark.parametrize("format", ["openai", "anthropic", "responses"])
 def test_a_summary_is_asked_for_in_the_format_of_the_server(
-    format: Format, learned: Learned
+    format: ApiFormat, learned: Learned
 ) -> None:
     said = "The pilots still argue."
     text = {"type": "text", "text": said}

@@ -7,8 +7,8 @@ import pytest
 
 from brim.errors import InputError
 from brim.providers import Endpoint
-from brim.providers.network import proxy_for
-from brim.providers.transport import headers
+from brim.providers.network import find_proxy
+from brim.providers.transport import default_headers
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_an_endpoint_can_be_copied_and_compared() -> None:
 def test_the_key_goes_where_the_server_looks_for_it(
     endpoint: Endpoint, there: dict[str, str], not_there: set[str]
 ) -> None:
-    sent = headers(endpoint)
+    sent = default_headers(endpoint)
     assert there.items() <= sent.items()
     assert not not_there & set(sent)
 
@@ -121,13 +121,13 @@ def test_a_proxy_comes_from_the_environment_but_not_for_this_machine(
         monkeypatch.delenv(name.upper(), raising=False)
     monkeypatch.setenv("http_proxy", "http://me:se%40cret@proxy:3128")
     monkeypatch.setenv("no_proxy", "inside.example")
-    proxy = proxy_for(Endpoint("http://outside.example"))
+    proxy = find_proxy(Endpoint("http://outside.example"))
     assert proxy is not None
     assert proxy.url == "http://proxy:3128"
     assert proxy.headers == {"Proxy-Authorization": "Basic bWU6c2VAY3JldA=="}
     for url in ("http://inside.example", "http://127.0.0.1:8080", "http://localhost:8080"):
-        assert proxy_for(Endpoint(url)) is None
-    assert proxy_for(Endpoint("https://outside.example")) is None
+        assert find_proxy(Endpoint(url)) is None
+    assert find_proxy(Endpoint("https://outside.example")) is None
     monkeypatch.setenv("https_proxy", "socks5://proxy")
     with pytest.raises(InputError, match="socks5"):
-        proxy_for(Endpoint("https://outside.example"))
+        find_proxy(Endpoint("https://outside.example"))

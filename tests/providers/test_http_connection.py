@@ -19,8 +19,14 @@ import uvloop
 from yarl import URL
 
 from brim.errors import ConnectionFailedError, ProviderTimeoutError, UnreachableError
-from brim.providers import Connection, Endpoint
-from brim.providers.http_connection import Head, Sending, encoded_heads, head_of, host_of
+from brim.providers import Endpoint, Transport
+from brim.providers.http_connection import (
+    Header,
+    SendState,
+    encode_headers,
+    encode_request_head,
+    format_host,
+)
 
 T = TypeVar("T")
 
@@ -167,7 +173,7 @@ def secured(
 
 
 async def asked(
-    asking: Connection, body: bytes | None = b"{}", method: str = "POST"
+    asking: Transport, body: bytes | None = b"{}", method: str = "POST"
 ) -> tuple[int, bytes]:
     response = await asking.opened(method, "/x", body, [])
     try:
@@ -176,8 +182,8 @@ async def asked(
         response.close()
 
 
-def to(server: Server, **settings: Any) -> Connection:
-    return Connection(Endpoint(server.url, retries=0, **settings))
+def to(server: Server, **settings: Any) -> Transport:
+    return Transport(Endpoint(server.url, retries=0, **settings))
 
 
 # Which connections are used again
@@ -332,7 +338,7 @@ def test_what_a_server_says_unasked_is_no_answer(is_first: bool, run: Loop) -> N
 
     async def work() -> None:
         async with listening(talk) as server, to(server) as asking:
-            sending = Sending(once_said)
+            sending = SendState(once_said)
             if is_first:
                 with pytest.raises(ConnectionFailedError):
                     await asking.opened("POST", "/x", b"{}", [], sending)
@@ -576,7 +582,7 @@ def test_a_server_that_does_not_shake_hands_is_not_reached(
     async def work() -> None:
         async with listening(Call.until_gone) as server:
             secure = server.url.replace("http:", "https:")
-            async with Connection(Endpoint(secure, timeout=0.2, retries=0)) as asking:
+            async with Transport(Endpoint(secure, timeout=0.2, retries=0)) as asking:
                 with pytest.raises(UnreachableError, match="nobody answers"):
                     await asyncio.wait_for(asked(asking), SOON)
             await asyncio.wait_for(server.gone.get(), SOON)
@@ -603,7 +609,7 @@ def test_what_was_not_sent_because_the_line_broke_before_is_known(way: str, run:
                     await server.gone.get()
                     await asyncio.sleep(0.05)
 
-            sending = Sending(ready)
+            sending = SendState(ready)
             with pytest.raises(ConnectionFailedError):
                 await asking.opened("POST", "/x", b"{}", [], sending)
             return sending.is_sent
@@ -627,7 +633,7 @@ def test_a_kept_connection_that_breaks_before_anything_is_sent_costs_nothing(run
     async def work() -> int:
         async with listening(talk) as server, to(server) as asking:
             assert (await asked(asking))[0] == 200
-            response = await asking.opened("POST", "/x", b"{}", [], Sending(ready))
+            response = await asking.opened("POST", "/x", b"{}", [], SendState(ready))
             response.close()
             return server.calls
 
@@ -639,7 +645,7 @@ def test_a_kept_connection_that_breaks_before_anything_is_sent_costs_nothing(run
 def test_a_large_request_over_a_connection_that_is_closed_goes_over_another(
     taken: int, run: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("brim.providers.http_connection.QUICK", 60.0)
+    monkeypatch.setattr("brim.providers.http_connection.STALE_SECONDS", 60.0)
 
     async def talk(call: Call) -> None:
         await call.asked()
@@ -659,7 +665,7 @@ def test_a_large_request_over_a_connection_that_is_closed_goes_over_another(
 def test_who_reads_an_older_answer_does_not_make_a_stale_connection_seem_alive(
     run: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("brim.providers.http_connection.QUICK", 60.0)
+    monkeypatch.setattr("brim.providers.http_connection.STALE_SECONDS", 60.0)
 
     async def work() -> int:
         reading = asyncio.Event()
@@ -704,7 +710,7 @@ def test_a_request_that_is_cancelled_leaves_no_connection_behind(
 
     async def work() -> None:
         async with listening(talk, tls=secured) as server, to(server) as asking:
-            sending = Sending(ready if moment == "ready" else None)
+            sending = SendState(ready if moment == "ready" else None)
             task = asyncio.create_task(read(asking, sending))
             await here.wait()
             await asyncio.sleep(0.05)
@@ -717,7 +723,7 @@ def test_a_request_that_is_cancelled_leaves_no_connection_behind(
             await asyncio.wait_for(server.gone.get(), SOON)
             assert server.calls == 1
 
-    async def read(asking: Connection, sending: Sending) -> None:
+    async def read(asking: Transport, sending: SendState) -> None:
         response = await asking.opened("POST", "/x", b"{}", [], sending)
         try:
             await asking.whole(response)
@@ -736,7 +742,7 @@ def test_cancelling_while_a_server_is_reached_leaves_no_connection_behind(
     async def work() -> None:
         async with listening(Call.until_gone) as server:
             endpoint = Endpoint(server.url.replace("http:", "https:"))
-            async with Connection(endpoint) as asking:
+            async with Transport(endpoint) as asking:
                 task = asyncio.create_task(asked(asking))
                 await asyncio.sleep(0.1)
                 task.cancel()
@@ -839,7 +845,7 @@ def lines_of(head: bytes) -> list[str]:
     ],
 )
 def test_a_server_is_called_by_its_name(address: str, host: str) -> None:
-    assert host_of(URL(Endpoint(address).url)) == host
+    assert format_host(URL(Endpoint(address).url)) == host
 
 
 def written(path: str = "/x", method: str = "POST", **settings: Any) -> list[str]:
@@ -853,8 +859,8 @@ def written(path: str = "/x", method: str = "POST", **settings: Any) -> list[str
     async def work() -> None:
         async with listening(talk, host=settings.pop("host", "127.0.0.1")) as server:
             address = server.url + settings.pop("under", "")
-            body, sent = settings.pop("body", b"{}"), encoded_heads(settings.pop("sent", {}))
-            async with Connection(Endpoint(address, **settings)) as asking:
+            body, sent = settings.pop("body", b"{}"), encode_headers(settings.pop("sent", {}))
+            async with Transport(Endpoint(address, **settings)) as asking:
                 (await asking.opened(method, path, body, sent)).close()
 
     asyncio.run(asyncio.wait_for(work(), 30))
@@ -912,15 +918,15 @@ def test_headers_are_sent_in_utf_8() -> None:
 def test_nothing_can_be_slipped_into_a_head(place: str, sign: str) -> None:
     odd = f"a{sign}b: c"
     values = {"method": "GET", "path": "/", "name": "n", "value": "v", place: odd}
-    heads = encoded_heads({values["name"]: values["value"]})
+    heads = encode_headers({values["name"]: values["value"]})
     with pytest.raises(ValueError, match="one line"):
-        head_of(values["method"], values["path"], heads, 0)
+        encode_request_head(values["method"], values["path"], heads, 0)
 
 
 @pytest.mark.parametrize("head", [(b"x", b"a\r\nb: c"), (b"x\r\nb", b"c")])
-def test_a_head_that_cannot_be_written_is_not_sent(head: Head, run: Loop) -> None:
+def test_a_head_that_cannot_be_written_is_not_sent(head: Header, run: Loop) -> None:
     async def work() -> int:
-        sending = Sending()
+        sending = SendState()
         async with listening(Call.until_gone) as server, to(server) as asking:
             with pytest.raises(ConnectionFailedError):
                 await asking.opened("POST", "/x", b"{}", [head], sending)
@@ -965,7 +971,7 @@ def test_a_proxy_is_told_the_whole_address_and_its_connection_is_used_again(
     async def work() -> int:
         async with listening(talk) as proxy:
             proxied(proxy.url)
-            async with Connection(Endpoint(address, retries=0)) as asking:
+            async with Transport(Endpoint(address, retries=0)) as asking:
                 for _ in range(2):
                     (await asking.opened("POST", "/x?a=b#c", b"{}", [])).close()
                     await asyncio.sleep(0.02)
@@ -1027,7 +1033,7 @@ def test_a_tunnel_through_a_proxy_is_used_again(
 
         async with listening(talk, tls=tls[0]) as server, listening(tunnel) as proxy:
             proxied(proxy.url)
-            async with Connection(Endpoint("https://model.example", retries=0)) as asking:
+            async with Transport(Endpoint("https://model.example", retries=0)) as asking:
                 for _ in range(3):
                     assert (await asked(asking))[0] == 200
             return proxy.calls, server.calls
@@ -1048,8 +1054,8 @@ def test_a_proxy_that_says_nothing_is_not_waited_for_without_end(
         async with listening(Call.until_gone) as proxy:
             proxied(proxy.url)
             endpoint = Endpoint("https://model.example", timeout=0.2, retries=0)
-            sending = Sending()
-            async with Connection(endpoint) as asking:
+            sending = SendState()
+            async with Transport(endpoint) as asking:
                 with pytest.raises(UnreachableError, match="nobody answers"):
                     await asyncio.wait_for(asking.opened("POST", "/x", b"{}", [], sending), SOON)
             assert not sending.is_sent

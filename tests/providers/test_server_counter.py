@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim.errors import InputError
-from brim.providers import Connection, Endpoint, Format, ServerCounter
-from brim.providers.count_methods import REQUESTS, TEXTS, Method, What
-from brim.providers.server_counter import MOST_STANDINGS, REMEMBERED, Standings, sensible
+from brim.providers import ApiFormat, Endpoint, ServerCounter, Transport
+from brim.providers.count_methods import REQUESTS, TEXTS, CountMethod, CountSubject
+from brim.providers.server_counter import MAX_COUNTS, MAX_STATES, CountStates, validate_count
 from tests.support.providers.scripted import Handler, Scripted, by_path, in_turn, run, serving
 
 LLAMA = "/v1/chat/completions/input_tokens"
@@ -37,7 +37,7 @@ def json_response(status: int, body: Any) -> web.Response:
 def counting(
     answer: Handler,
     script: Callable[[ServerCounter, Scripted, Clock], Awaitable[None]],
-    format: Format = "openai",
+    format: ApiFormat = "openai",
     **settings: Any,
 ) -> None:
     """Run a script with a counter for a server that answers so."""
@@ -46,9 +46,9 @@ def counting(
         clock = Clock()
         async with (
             serving(answer) as server,
-            Connection(Endpoint(server.url, format, **settings)) as connection,
+            Transport(Endpoint(server.url, format, **settings)) as connection,
         ):
-            counter = ServerCounter(connection, clock=clock, standings=Standings())
+            counter = ServerCounter(connection, clock=clock, standings=CountStates())
             await script(counter, server, clock)
 
     run(work())
@@ -105,7 +105,7 @@ def test_a_server_is_asked_in_the_way_it_understands(
     ],
 )  # fmt: skip
 def test_only_what_the_count_needs_is_sent_with_the_key(
-    format: Format, path: str, body: dict[str, Any], sent: dict[str, Any]
+    format: ApiFormat, path: str, body: dict[str, Any], sent: dict[str, Any]
 ) -> None:
     async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
         assert await counter.count(body) == 5
@@ -219,7 +219,7 @@ def test_what_is_known_is_shared_by_all_counters_of_a_process() -> None:
         assert await counter.count(BODY) is None
         known = counter._standings
         other = Endpoint(server.url + "/v1/")
-        async with Connection(other) as connection:
+        async with Transport(other) as connection:
             assert await ServerCounter(connection, standings=known).count(BODY) is None
         assert len(server.asked) == 3
 
@@ -227,7 +227,7 @@ def test_what_is_known_is_shared_by_all_counters_of_a_process() -> None:
 
 
 def test_endpoint_and_model_are_told_apart() -> None:
-    known = Standings()
+    known = CountStates()
     one, two = Endpoint("http://e/x"), Endpoint("http://e")
     assert known.of(one, "y", "request") is not known.of(two, "x/y", "request")
     assert known.of(Endpoint("http://f"), "m", "text") is known.of(
@@ -266,8 +266,8 @@ def test_a_server_that_cannot_be_reached_is_not_condemned() -> None:
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-            async with Connection(Endpoint(url)) as connection:
-                counter = ServerCounter(connection, standings=Standings())
+            async with Transport(Endpoint(url)) as connection:
+                counter = ServerCounter(connection, standings=CountStates())
                 assert await counter.count(BODY) is None
                 assert counter.verdict("m").state == "unknown"
                 assert "cannot be reached" in counter.verdict("m").reason
@@ -316,9 +316,9 @@ def test_time_grows_with_the_text() -> None:
         return json_response(200, {"tokens": [1] * 100})
 
     async def work() -> None:
-        async with serving(answer) as server, Connection(Endpoint(server.url)) as connection:
+        async with serving(answer) as server, Transport(Endpoint(server.url)) as connection:
             for size, found in ((10, None), (50_000, 100)):
-                counter = ServerCounter(connection, standings=Standings(), patience=0.0)
+                counter = ServerCounter(connection, standings=CountStates(), patience=0.0)
                 assert await counter.count_text("m", "x" * size) == found
                 assert counter.verdict("m", text=True).state == ("yes" if found else "unknown")
 
@@ -367,11 +367,11 @@ JSON = st.recursive(
 
 @given(JSON, st.sampled_from([*REQUESTS["openai"], *REQUESTS["anthropic"], *TEXTS]), st.text())
 def test_whatever_a_server_says_a_count_is_positive_or_none(
-    answer: Any, method: Method, text: str
+    answer: Any, method: CountMethod, text: str
 ) -> None:
-    asked: list[What] = ["request", "text"]
+    asked: list[CountSubject] = ["request", "text"]
     for what in asked:
-        tokens = sensible(method.tokens(answer), text.encode(), what)
+        tokens = validate_count(method.tokens(answer), text.encode(), what)
         assert tokens is None or (type(tokens) is int and tokens > 0)
 
 
@@ -434,9 +434,9 @@ def test_many_different_requests_at_once_make_one_probe() -> None:
 
 def test_what_is_remembered_is_bounded() -> None:
     async def script(counter: ServerCounter, _: Scripted, __: Clock) -> None:
-        counter._counts.update((str(number).encode(), 1) for number in range(REMEMBERED))
+        counter._counts.update((str(number).encode(), 1) for number in range(MAX_COUNTS))
         assert await counter.count(BODY) == 7
-        assert len(counter._counts) == REMEMBERED
+        assert len(counter._counts) == MAX_COUNTS
 
     counting(by_path({LLAMA: {"input_tokens": 7}}), script)
 
@@ -462,8 +462,8 @@ def test_a_request_that_names_what_the_server_keeps_may_be_longer_than_it_looks(
 @pytest.mark.parametrize("host", ["https://api.openai.com/v1", "https://openrouter.ai/api/v1"])
 def test_who_is_known_not_to_count_is_not_asked(host: str) -> None:
     async def work() -> None:
-        async with Connection(Endpoint(host)) as connection:
-            counter = ServerCounter(connection, standings=Standings())
+        async with Transport(Endpoint(host)) as connection:
+            counter = ServerCounter(connection, standings=CountStates())
             assert counter.verdict("gpt-5").state == "no"
             assert await counter.count(BODY) is None
             assert await counter.count_text("m", "x") is None
@@ -500,9 +500,9 @@ def test_a_key_of_its_own_that_is_refused_is_not_tried_all_the_time() -> None:
 
 
 def test_only_so_many_models_are_remembered_and_those_asked_for_last() -> None:
-    standings, endpoint = Standings(), Endpoint("http://127.0.0.1:9")
+    standings, endpoint = CountStates(), Endpoint("http://127.0.0.1:9")
     first, second = (standings.of(endpoint, name, "request") for name in ("first", "second"))
-    for place in range(MOST_STANDINGS - 1):
+    for place in range(MAX_STATES - 1):
         standings.of(endpoint, str(place), "request")
         assert standings.of(endpoint, "first", "request") is first
     assert standings.of(endpoint, "second", "request") is not second

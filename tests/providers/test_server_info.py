@@ -6,7 +6,7 @@ import pytest
 from aiohttp import web
 
 from brim.errors import ProviderError
-from brim.providers import Connection, Endpoint, Server, server_info, silently_cut
+from brim.providers import Endpoint, ServerInfo, Transport, detect_truncation, server_info
 from tests.support.providers.scripted import Scripted, by_path, in_turn, run, serving
 
 
@@ -113,9 +113,9 @@ def test_a_window_is_read_where_the_server_tells_it(
     async def work() -> None:
         async with (
             serving(by_path(paths)) as scripted,
-            Connection(Endpoint(scripted.url + "/v1")) as connection,
+            Transport(Endpoint(scripted.url + "/v1")) as connection,
         ):
-            server = Server(connection)
+            server = ServerInfo(connection)
             window = await server.window_of("m")
             assert (window.tokens, window.kind) == (tokens, kind)
             assert source in window.source
@@ -127,8 +127,8 @@ def test_a_window_is_read_where_the_server_tells_it(
 def asked_after(seconds: float, answer: Any, paths: list[str]) -> None:
     async def work() -> None:
         now = 0.0
-        async with serving(answer) as scripted, Connection(Endpoint(scripted.url)) as connection:
-            server = Server(connection, clock=lambda: now)
+        async with serving(answer) as scripted, Transport(Endpoint(scripted.url)) as connection:
+            server = ServerInfo(connection, clock=lambda: now)
             await server.window_of("m")
             scripted.asked.clear()
             now += seconds
@@ -150,14 +150,14 @@ def test_a_window_is_asked_for_once_and_one_that_was_not_told_again_later() -> N
 
 
 def test_only_so_many_windows_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_info, "MOST_WINDOWS", 3)
+    monkeypatch.setattr(server_info, "MAX_WINDOWS", 3)
 
     async def ask() -> None:
         async with (
             serving(by_path({"/v1/models": LLAMA})) as away,
-            Connection(Endpoint(away.url)) as connection,
+            Transport(Endpoint(away.url)) as connection,
         ):
-            server = Server(connection)
+            server = ServerInfo(connection)
             for name in "abcd":
                 await server.window_of(name)
             number = len(away.asked)
@@ -179,8 +179,8 @@ def test_a_name_is_sent_where_a_server_has_several_models() -> None:
         return web.json_response({"default_generation_settings": {"n_ctx": size}})
 
     async def work() -> None:
-        async with serving(answer) as scripted, Connection(Endpoint(scripted.url)) as connection:
-            server = Server(connection)
+        async with serving(answer) as scripted, Transport(Endpoint(scripted.url)) as connection:
+            server = ServerInfo(connection)
             assert (await server.window_of("a/1")).tokens == 100
             assert (await server.window_of("b")).tokens == 200
             assert await server.models() == ["a/1", "b"]
@@ -190,8 +190,8 @@ def test_a_name_is_sent_where_a_server_has_several_models() -> None:
 
 def test_a_server_that_is_away_tells_nothing_and_raises_nothing() -> None:
     async def work() -> None:
-        async with Connection(Endpoint("http://127.0.0.1:1", retries=0)) as connection:
-            server = Server(connection)
+        async with Transport(Endpoint("http://127.0.0.1:1", retries=0)) as connection:
+            server = ServerInfo(connection)
             window = await server.window_of("m")
             assert window.tokens is None
             assert "cannot be reached" in window.source
@@ -205,8 +205,8 @@ def test_a_server_that_is_away_tells_nothing_and_raises_nothing() -> None:
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])
 def test_hosts_that_do_not_tell_are_not_asked(kind: str) -> None:
     async def work() -> None:
-        async with Connection(Endpoint(f"https://api.{kind}.com")) as connection:
-            server = Server(connection)
+        async with Transport(Endpoint(f"https://api.{kind}.com")) as connection:
+            server = ServerInfo(connection)
             window = await server.window_of("m")
             assert (window.tokens, window.kind) == (None, kind)
             assert await server.kind() == kind
@@ -219,9 +219,9 @@ def test_the_key_goes_along() -> None:
     async def work() -> Scripted:
         async with (
             serving(in_turn(web.json_response({}))) as scripted,
-            Connection(Endpoint(scripted.url, key="sk-1")) as connection,
+            Transport(Endpoint(scripted.url, key="sk-1")) as connection,
         ):
-            await Server(connection).window_of("m")
+            await ServerInfo(connection).window_of("m")
             return scripted
 
     for asked in run(work()).asked:
@@ -251,7 +251,7 @@ def test_the_key_goes_along() -> None:
 def test_a_prompt_that_was_cut_without_a_word_gives_itself_away(
     kind: str, window: int | None, counted: int, reported: int, cut: bool
 ) -> None:
-    sentence = silently_cut(kind, window, counted, reported)
+    sentence = detect_truncation(kind, window, counted, reported)
     assert (sentence is not None) == cut
     if sentence is not None:
         assert f"{reported:,}" in sentence

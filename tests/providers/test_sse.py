@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brim.providers.sse import Event, EventParser
+from brim.providers.sse import EventParser, ServerSentEvent
 
 
-def read(*pieces: bytes) -> list[Event]:
+def read(*pieces: bytes) -> list[ServerSentEvent]:
     parser = EventParser()
     return [event for piece in pieces for event in parser.feed(piece)] + parser.finish()
 
@@ -35,7 +35,7 @@ def read(*pieces: bytes) -> list[Event]:
     ],
 )
 def test_events_are_read_as_servers_write_them(text: str, events: list[tuple[str, str]]) -> None:
-    expected = [Event(*event) for event in events]
+    expected = [ServerSentEvent(*event) for event in events]
     assert read(text.encode()) == expected
     assert read(*(bytes([byte]) for byte in text.encode())) == expected
 
@@ -52,7 +52,7 @@ def test_where_the_network_cuts_does_not_matter(
     cuts = data.draw(st.lists(st.integers(0, len(raw))).map(sorted))
     edges = [0, *cuts, len(raw)]
     pieces = [raw[start:stop] for start, stop in pairwise(edges)]
-    assert read(*pieces) == [Event("message", line) for line in lines if line.strip()]
+    assert read(*pieces) == [ServerSentEvent("message", line) for line in lines if line.strip()]
 
 
 def test_a_long_line_in_small_pieces_is_read_in_one_go() -> None:

@@ -27,10 +27,10 @@ from brim.errors import (
     RateLimitError,
     RefusedError,
 )
-from brim.providers import Connection, Endpoint, http_connection
-from brim.providers.errors import retry_after
-from brim.providers.http_connection import Sending
-from brim.providers.network import certificates
+from brim.providers import Endpoint, Transport, http_connection
+from brim.providers.errors import parse_retry_after
+from brim.providers.http_connection import SendState
+from brim.providers.network import create_ssl_context
 from tests.support.providers.scripted import Naps, by_path, in_turn, run, serving, speaking
 
 CHAT = "/v1/chat/completions"
@@ -59,7 +59,7 @@ def posted(*answers: web.Response, naps: Naps | None = None, **settings: Any) ->
 
     async def work() -> tuple[Any, int]:
         async with serving(in_turn(*answers)) as server:
-            asking = Connection(Endpoint(server.url, **settings), sleep=naps or Naps())
+            asking = Transport(Endpoint(server.url, **settings), sleep=naps or Naps())
             async with asking:
                 try:
                     return await asking.post(CHAT, {"model": "m"}), len(server.asked)
@@ -82,12 +82,12 @@ def streamed(*events: Any, status: int = 200, **settings: Any) -> list[Any]:
 def heard(answer: web.Response, **settings: Any) -> list[Any]:
     async def work() -> list[Any]:
         async with serving(in_turn(answer)) as server:
-            return await listened(Connection(Endpoint(server.url, **settings), sleep=Naps()))
+            return await listened(Transport(Endpoint(server.url, **settings), sleep=Naps()))
 
     return run(work())
 
 
-async def listened(asking: Connection) -> list[Any]:
+async def listened(asking: Transport) -> list[Any]:
     found: list[Any] = []
     async with asking:
         try:
@@ -102,7 +102,7 @@ def test_a_request_goes_out_as_json_with_the_key_and_the_answer_comes_back() -> 
     async def work() -> None:
         async with serving(by_path({CHAT: {"id": 1}})) as server:
             endpoint = Endpoint(server.url + "/v1/", key="sk-1", headers={"x-team": "a"})
-            async with Connection(endpoint) as asking:
+            async with Transport(endpoint) as asking:
                 assert await asking.post(endpoint.chat_path, {"text": "ü\ud83d"}) == {"id": 1}
             asked = server.asked[0]
             assert asked.path == CHAT
@@ -118,7 +118,7 @@ def test_a_request_goes_out_as_json_with_the_key_and_the_answer_comes_back() -> 
 def test_a_closed_connection_opens_again_at_the_next_request() -> None:
     async def work() -> None:
         async with serving(by_path({"/x": [1]})) as server:
-            asking = Connection(Endpoint(server.url))
+            asking = Transport(Endpoint(server.url))
             for _ in range(2):
                 assert await asking.get("/x") == [1]
                 await asking.close()
@@ -211,12 +211,12 @@ def test_a_server_is_waited_for_as_long_as_it_asks() -> None:
 def test_both_notations_of_waiting_are_understood(
     headers: dict[str, str], seconds: float | None
 ) -> None:
-    assert retry_after(headers) == seconds
+    assert parse_retry_after(headers) == seconds
 
 
 def test_a_date_to_wait_for_is_understood() -> None:
     then = format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True)
-    assert 90 < (retry_after({"retry-after": then}) or 0) <= 100
+    assert 90 < (parse_retry_after({"retry-after": then}) or 0) <= 100
 
 
 def test_the_key_is_not_repeated_where_the_server_repeats_it() -> None:
@@ -242,7 +242,7 @@ def test_an_answer_without_end_is_not_read_to_its_end() -> None:
     async def work() -> None:
         async with (
             speaking(chain([begun], repeat(b"x" * 2**20)), pause=0) as server,
-            Connection(Endpoint(server.url), sleep=Naps()) as asking,
+            Transport(Endpoint(server.url), sleep=Naps()) as asking,
         ):
             with pytest.raises(ProviderError, match="more than 67,108,864 bytes"):
                 await asking.post(CHAT, {})
@@ -258,7 +258,7 @@ def test_a_server_that_is_not_there_is_named() -> None:
 
         async def work() -> None:
             naps = Naps()
-            async with Connection(Endpoint(url), sleep=naps) as asking:
+            async with Transport(Endpoint(url), sleep=naps) as asking:
                 with pytest.raises(ConnectionFailedError, match=r"127\.0\.0\.1.*cannot be reached"):
                     await asking.post(CHAT, {})
             assert len(naps.taken) == 2
@@ -272,7 +272,7 @@ def test_a_connection_that_breaks_before_the_answer_is_tried_again() -> None:
     async def work() -> None:
         async with (
             speaking([], [whole[:-3]], [whole]) as server,
-            Connection(Endpoint(server.url), sleep=Naps()) as asking,
+            Transport(Endpoint(server.url), sleep=Naps()) as asking,
         ):
             assert await asking.post(CHAT, {}) == {"id": 1}
 
@@ -339,11 +339,11 @@ def test_kept_connections_that_the_server_has_closed_cost_no_attempt(
     lines: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However slow this machine is.
-    monkeypatch.setattr("brim.providers.http_connection.QUICK", 60.0)
+    monkeypatch.setattr("brim.providers.http_connection.STALE_SECONDS", 60.0)
 
     async def work() -> tuple[int, int]:
         async with keeping(at_once, lines) as server:
-            async with Connection(Endpoint(server.url, retries=0)) as asking:
+            async with Transport(Endpoint(server.url, retries=0)) as asking:
                 await asyncio.gather(*(asking.post(CHAT, {}) for _ in range(lines)))
                 assert await asking.post(CHAT, {}) == {"id": 1}
             return server.seconds, server.opened
@@ -353,7 +353,7 @@ def test_kept_connections_that_the_server_has_closed_cost_no_attempt(
 
 async def late(_: asyncio.StreamWriter) -> None:
     """For longer than it takes to close a connection."""
-    await asyncio.sleep(2 * http_connection.QUICK)
+    await asyncio.sleep(2 * http_connection.STALE_SECONDS)
 
 
 async def in_the_answer(writer: asyncio.StreamWriter) -> None:
@@ -366,12 +366,12 @@ async def in_the_answer(writer: asyncio.StreamWriter) -> None:
 def test_a_request_that_a_server_may_have_worked_on_is_not_sent_again(
     breaking: Breaking, quick: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_connection, "QUICK", quick)
+    monkeypatch.setattr(http_connection, "STALE_SECONDS", quick)
 
     async def work() -> tuple[int, int]:
-        sending = Sending()
+        sending = SendState()
         async with keeping(breaking, 3) as server:
-            async with Connection(Endpoint(server.url, retries=0)) as asking:
+            async with Transport(Endpoint(server.url, retries=0)) as asking:
                 await asyncio.gather(*(asking.post(CHAT, {}) for _ in range(3)))
                 with pytest.raises(ConnectionFailedError, match="broke before the answer"):
                     await asking.opened("POST", CHAT, b"{}", [], sending)
@@ -400,17 +400,17 @@ def test_only_trusted_certificates_are_accepted(
     async def work() -> None:
         async with serving(in_turn(said(200, {"id": 1})), ssl=context) as server:
             naps = Naps()
-            async with Connection(Endpoint(server.url), sleep=naps) as asking:
+            async with Transport(Endpoint(server.url), sleep=naps) as asking:
                 with pytest.raises(ConnectionFailedError, match=r"not trusted.*SSL_CERT_FILE"):
                     await asking.post(CHAT, {})
             assert naps.taken == []
             for name in ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"):
                 with monkeypatch.context() as patch:
                     patch.setenv(name, str(certificate.with_name("authority.pem")))
-                    async with Connection(Endpoint(server.url)) as asking:
+                    async with Transport(Endpoint(server.url)) as asking:
                         assert await asking.post(CHAT, {}) == {"id": 1}
                     patch.setenv(name, "/nowhere.pem")
-                    async with Connection(Endpoint(server.url)) as asking:
+                    async with Transport(Endpoint(server.url)) as asking:
                         with pytest.raises(InputError, match=rf"^{name} names /nowhere\.pem"):
                             await asking.post(CHAT, {})
 
@@ -419,7 +419,7 @@ def test_only_trusted_certificates_are_accepted(
     run(work())
     monkeypatch.setenv("SSL_CERT_FILE", "/nowhere.pem")
     with pytest.raises(InputError, match=r"SSL_CERT_FILE names /nowhere\.pem"):
-        certificates()
+        create_ssl_context()
 
 
 def silent(seconds: float) -> Callable[[web.Request], Any]:
@@ -435,7 +435,7 @@ def test_silence_has_a_limit_and_is_not_tried_again(whole: float | None) -> None
     async def work() -> None:
         async with serving(silent(5)) as server:
             endpoint = Endpoint(server.url, timeout=5 if whole else 0.05)
-            async with Connection(endpoint, sleep=Naps()) as asking:
+            async with Transport(endpoint, sleep=Naps()) as asking:
                 with pytest.raises(ProviderTimeoutError, match=r"did not answer in 0\.05 s"):
                     await asking.post(CHAT, {}, timeout=whole)
             assert len(server.asked) == 1
@@ -453,7 +453,7 @@ def test_a_proxy_gets_its_password_and_the_key_only_where_it_must(
             monkeypatch.setenv(f"{scheme}_proxy", login)
             monkeypatch.setenv("no_proxy", "")
             endpoint = Endpoint(f"{scheme}://model.example", key="sk-1", retries=0)
-            async with Connection(endpoint) as asking:
+            async with Transport(endpoint) as asking:
                 with pytest.raises(ProviderError) as caught:
                     await asking.post(CHAT, {})
             assert "word" not in f"{caught.value!r}"
@@ -482,7 +482,7 @@ def test_a_stream_may_come_in_any_pieces() -> None:
 
     async def work() -> None:
         async with speaking([head, *(bytes([byte]) for byte in raw)]) as server:
-            assert await listened(Connection(Endpoint(server.url))) == [{"a": "ü"}, {"b": 1}]
+            assert await listened(Transport(Endpoint(server.url))) == [{"a": "ü"}, {"b": 1}]
 
     run(work())
 
@@ -500,7 +500,7 @@ def test_a_connection_is_used_again_after_a_stream() -> None:
         return response
 
     async def work() -> None:
-        async with serving(answer) as server, Connection(Endpoint(server.url)) as asking:
+        async with serving(answer) as server, Transport(Endpoint(server.url)) as asking:
             for _ in range(3):
                 assert [event async for event in asking.stream(CHAT, {})] == [{"a": 1}]
 
@@ -586,7 +586,7 @@ def test_a_stream_is_opened_again_until_the_first_event_and_never_after() -> Non
 
     async def work() -> None:
         async with speaking([], [busy], [head, chunk]) as server:
-            *events, error = await listened(Connection(Endpoint(server.url), sleep=Naps()))
+            *events, error = await listened(Transport(Endpoint(server.url), sleep=Naps()))
         assert type(error) is ConnectionFailedError
         assert [event["choices"][0]["delta"]["content"] for event in events] == ["a"]
 
@@ -603,7 +603,7 @@ def test_a_stream_that_falls_silent_has_a_limit() -> None:
 
     async def work() -> None:
         async with serving(answer) as server:
-            events = await listened(Connection(Endpoint(server.url, timeout=0.1)))
+            events = await listened(Transport(Endpoint(server.url, timeout=0.1)))
         assert events[0] == WORD
         assert type(events[1]) is ProviderTimeoutError
 
@@ -626,12 +626,12 @@ def test_hanging_up_reaches_the_server_at_once(way: str) -> None:
         finally:
             gone.set()
 
-    async def listen(asking: Connection, begun: asyncio.Event) -> None:
+    async def listen(asking: Transport, begun: asyncio.Event) -> None:
         async for _ in asking.stream(CHAT, {}):
             begun.set()
 
     async def work() -> None:
-        async with serving(answer) as server, Connection(Endpoint(server.url)) as asking:
+        async with serving(answer) as server, Transport(Endpoint(server.url)) as asking:
             if way == "close":
                 async with aclosing(asking.stream(CHAT, {})) as events:
                     await anext(events)
@@ -658,14 +658,14 @@ def test_nothing_is_sent_before_it_is_ready() -> None:
         seen: list[int] = []
         async with (
             serving(in_turn(said(200, {}))) as server,
-            Connection(Endpoint(server.url)) as asking,
+            Transport(Endpoint(server.url)) as asking,
         ):
 
             async def ready() -> None:
                 await asyncio.sleep(0.05)
                 seen.append(len(server.asked))
 
-            response = await asking.opened("POST", CHAT, b"{}", [], Sending(ready))
+            response = await asking.opened("POST", CHAT, b"{}", [], SendState(ready))
             response.close()
             return [*seen, len(server.asked)]
 
@@ -681,13 +681,13 @@ def test_what_is_not_ready_is_not_sent_and_says_why(error: Exception) -> None:
     async def work() -> tuple[int, bool]:
         async with (
             serving(in_turn(said(200, {}))) as server,
-            Connection(Endpoint(server.url)) as asking,
+            Transport(Endpoint(server.url)) as asking,
         ):
 
             async def ready() -> None:
                 raise error
 
-            sending = Sending(ready)
+            sending = SendState(ready)
             with pytest.raises(type(error)) as caught:
                 await asking.opened("POST", CHAT, b"{}", [], sending)
             assert caught.value is error
@@ -698,8 +698,8 @@ def test_what_is_not_ready_is_not_sent_and_says_why(error: Exception) -> None:
 
 def test_a_server_that_hangs_up_was_sent_the_request_and_one_that_is_not_there_was_not() -> None:
     async def was_sent(endpoint: Endpoint) -> bool:
-        sending = Sending()
-        async with Connection(endpoint) as asking:
+        sending = SendState()
+        async with Transport(endpoint) as asking:
             with pytest.raises(ConnectionFailedError):
                 await asking.opened("POST", CHAT, b"{}", [], sending)
         return sending.is_sent

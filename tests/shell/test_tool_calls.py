@@ -18,7 +18,7 @@ import pytest
 import brim
 from brim.config import McpConfig
 from brim.messages import Call
-from brim.providers import Connection, Endpoint, Learned, Portal
+from brim.providers import Endpoint, Learned, Portal, Transport
 from brim.providers.local import LocalServer
 from brim.shell.mcp import Result, Servers, Tool
 from brim.shell.mcp.offer import offer
@@ -99,7 +99,7 @@ def asked_to_call(
         session, tool_choice="required", stop=[ONE_CALL], temperature=0, max_tokens=max_tokens
     )
     body = {**request, "messages": [*request["messages"], BEGUN]}
-    connection = Connection(Endpoint(llama.url, "openai", llama.key))
+    connection = Transport(Endpoint(llama.url, "openai", llama.key))
     with Portal() as portal:
         answer = portal.run(connection.post(connection.endpoint.chat_path, body))
         portal.run(connection.close())

@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brim.errors import InputError, StoreError
-from brim.providers.from_config import chosen, client_for, options_for, session_for, short_view_for
+from brim.providers.from_config import (
+    choose_model,
+    create_session,
+    create_short_view,
+    open_client,
+    request_options,
+)
 from brim.session.ledger import DailyCap
 from brim.storage import Database, Spending, state_folder
 
@@ -82,15 +88,15 @@ def answering(
 ) -> Iterator[Answer]:
     """Ask; the answer comes while it is read."""
     turn = asked.turn()
-    choice = chosen(config, name, environment)
+    choice = choose_model(config, name, environment)
     if asked.window is not None:
         choice = replace(choice, model=replace(choice.model, window=asked.window))
-    session = session_for(choice, config, system=asked.system)
+    session = create_session(choice, config, system=asked.system)
     session.target = replace(session.target, called=choice.name)
     session.append(turn)
-    with _books(session, config, environment), client_for(choice, config, environment) as client:
-        options = options_for(choice, asked.max_tokens)
-        view = short_view_for(choice, config)
+    with _books(session, config, environment), open_client(choice, config, environment) as client:
+        options = request_options(choice, asked.max_tokens)
+        view = create_short_view(choice, config)
         stream = client.stream(session, short_view=view, **options)
         try:
             yield Answer(session, stream)

@@ -52,7 +52,7 @@ def _local_model(verify: bool, as_json: bool) -> None:
     if path is None:
         models.require_llama()
         path = fetched_model()
-    elif verify and not models.verify(path):
+    elif verify and not models.is_intact(path):
         raise LocalModelError(f"{path} is damaged; `brim local rm` and `brim local` get it anew")
     if as_json:
         facts = {"path": str(path), "size": weights.size, "sha256": weights.sha256}
@@ -67,7 +67,7 @@ def _local_model(verify: bool, as_json: bool) -> None:
 
 def fetched_model() -> Path:
     """The default model, fetched with a line that tells of it and that a terminal renews."""
-    from brim.providers.local import SMOLLM2, fetch_default
+    from brim.providers.local import SMOLLM2, download_default
 
     def show(done: int, total: int) -> None:
         if live:
@@ -80,7 +80,7 @@ def fetched_model() -> Path:
         err=True,
     )
     try:
-        return fetch_default(show)
+        return download_default(show)
     finally:
         if live:
             click.echo("\r\x1b[K", err=True, nl=False)

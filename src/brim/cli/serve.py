@@ -170,7 +170,7 @@ def _run(chosen: Config, environment: Mapping[str, str], log: Style | None, as_j
     """Serve until a signal comes."""
     from brim.gateway import logs
     from brim.gateway.app import asks_for_keys, create_app
-    from brim.gateway.server import listening
+    from brim.gateway.server import open_listener
     from brim.gateway.server import serve as answer
     from brim.gateway.upstreams import Greeting, require_upstreams
 
@@ -191,7 +191,7 @@ def _run(chosen: Config, environment: Mapping[str, str], log: Style | None, as_j
     require_upstreams(chosen, environment)
     app = create_app(chosen, environment)
     has_keys = asyncio.run(asks_for_keys(settings, environment))
-    with listening(settings.host, settings.port, has_keys=has_keys) as listener:
+    with open_listener(settings.host, settings.port, has_keys=has_keys) as listener:
         logs.set_up(style, sys.stderr)
         answer(
             app,

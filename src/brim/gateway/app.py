@@ -23,7 +23,7 @@ from brim.gateway.admin import Beside
 from brim.gateway.auth import Admission
 from brim.gateway.completion import CompletionHandler
 from brim.gateway.formats import CHAT, PATHS
-from brim.gateway.limits import Limits
+from brim.gateway.limits import RequestLimits
 from brim.gateway.metrics import Metrics
 from brim.gateway.passthrough import Passage, PassedPaths
 from brim.gateway.records import Records
@@ -62,7 +62,7 @@ class Gateway:
         settings = config.gateway
         learned = Learned()
         self.config = config
-        self.limits = Limits(
+        self.limits = RequestLimits(
             settings.max_body_bytes, settings.body_seconds, settings.max_requests, settings.origins
         )
         self.records = Records(settings.keep_requests)

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from brim import config
 from brim.gateway import logs
 from brim.gateway.app import create_app
-from brim.gateway.server import spare_the_collector
+from brim.gateway.server import tune_garbage_collector
 from brim.gateway.upstreams import require_upstreams
 
 
@@ -28,5 +28,5 @@ def app() -> ASGIApp:
     require_upstreams(loaded.config, os.environ)
     logs.set_up("text" if sys.stderr.isatty() else "json", sys.stderr)
     application = create_app(loaded.config, os.environ)
-    spare_the_collector()
+    tune_garbage_collector()
     return application

@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn
 import orjson
 
 from brim.gateway.errors import FaultError
-from brim.providers.transport import encoded
+from brim.providers.transport import encode_body
 
 USAGE_ASKED: Final = b'"stream_options":{"include_usage":true}'
 
@@ -64,7 +64,7 @@ def written(body: Mapping[str, Any]) -> bytes:
     try:
         return orjson.dumps(body)
     except TypeError:  # half a surrogate pair, or a number of more than 64 bits
-        return encoded(body)
+        return encode_body(body)
 
 
 def with_first(raw: bytes, field: bytes) -> bytes:

@@ -20,7 +20,7 @@ from brim.gateway.fit_request import ClientRequest
 from brim.gateway.formats import form_of, require_conversation
 from brim.gateway.forward import FIRST_ERROR_STATUS, Forwarder
 from brim.gateway.handler import JSON, Answering, printable_name
-from brim.gateway.limits import LARGE
+from brim.gateway.limits import LARGE_BODY_BYTES
 from brim.gateway.options import wishes_in
 from brim.gateway.stream_monitor import StreamMonitor, extract_text, parse_usage_fields, secret_of
 from brim.models.pricing import Usage, cost, reported_cost
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from brim.gateway.formats import Form
     from brim.gateway.forward import UpstreamReply
     from brim.gateway.routes import ModelRoute
-    from brim.providers.http_connection import Head
+    from brim.providers.http_connection import Header
 
 UNFINISHED_STATUSES: Final = ("queued", "in_progress")
 """What a response says of itself that is made in the background."""
@@ -97,7 +97,7 @@ class CompletionHandler(Answering):
             self._charge = Charge(gateway.accounts, access, record)
         raw = await self._body()
         wishes = wishes_in(given.wished)
-        is_large = len(raw) >= LARGE
+        is_large = len(raw) >= LARGE_BODY_BYTES
         body = await gateway.apart(bodies.parsed, raw) if is_large else bodies.parsed(raw)
         self.form = form_of(self.form, body)
         record.form, record.streamed = self.form.name, bodies.streams(body)
@@ -117,7 +117,7 @@ class CompletionHandler(Answering):
             record.end = "whole" if response.status < FIRST_ERROR_STATUS else "refused"
             await self._whole(response.status, given, arrived.raw)
 
-    async def _stream(self, arrived: UpstreamReply, given: list[Head]) -> None:
+    async def _stream(self, arrived: UpstreamReply, given: list[Header]) -> None:
         """Pass the events on as they come; one that says what went wrong, if they break off."""
         connection = arrived.lane.upstream.connection(self.form)
         secret = secret_of(connection.endpoint)

@@ -11,14 +11,14 @@ from brim.errors import InputError
 from brim.wire import anthropic, openai_chat, openai_responses
 
 if TYPE_CHECKING:
-    from brim.providers.endpoint import Format
+    from brim.providers.endpoint import ApiFormat
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
     """One format: where it is asked for, and how it is read."""
 
-    name: Format
+    name: ApiFormat
     path: str
     wire: wire.Format
     title: str

@@ -17,11 +17,11 @@ from brim.fitting.policies import OFF
 from brim.gateway import bodies, headers
 from brim.gateway.errors import FaultError
 from brim.gateway.fit_request import BodyAdditions, Fitting
-from brim.gateway.limits import LARGE
+from brim.gateway.limits import LARGE_BODY_BYTES
 from brim.gateway.stream_monitor import StreamOpening, classify_error, mask_secret, secret_of
-from brim.providers.errors import PASSING
-from brim.providers.http_connection import Sending
-from brim.providers.transport import LARGEST_ERROR
+from brim.providers.errors import RETRYABLE_STATUSES
+from brim.providers.http_connection import SendState
+from brim.providers.transport import MAX_ERROR_BYTES
 from brim.wire.overflow import overflow_of
 from brim.wire.replies import error_in
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from brim.gateway.records import Record
     from brim.gateway.routes import ModelRoute, RejectedRequest
     from brim.providers.http_connection import Response
-    from brim.providers.transport import Connection
+    from brim.providers.transport import Transport
     from brim.wire.overflow import Overflow
 
 FIRST_ERROR_STATUS: Final = 300
@@ -64,7 +64,9 @@ class UpstreamReply(NamedTuple):
     @property
     def failed(self) -> bool:
         """Whether another upstream may do better."""
-        return self.says_not_now or (self.response.status in PASSING and self.overflow is None)
+        return self.says_not_now or (
+            self.response.status in RETRYABLE_STATUSES and self.overflow is None
+        )
 
     @property
     def is_answer(self) -> bool:
@@ -208,7 +210,7 @@ class Forwarder:
         if refusal is not None:
             fitter, reported = lane.fitter_for(refusal.target, policy, least), refusal.reported
         fitting = Fitting(fitter, asked, extras, lane.ask, reported)
-        apart, is_large = self._gateway.apart, len(asked.raw) >= LARGE
+        apart, is_large = self._gateway.apart, len(asked.raw) >= LARGE_BODY_BYTES
         try:
             step = await apart(fitting.step) if is_large else fitting.step()
             while isinstance(step, CountJob):
@@ -250,7 +252,7 @@ class Forwarder:
         sent = headers.onward(self._given, own, keyless=keyless)
         path = connection.endpoint.chat_path
         response: Response | None = None
-        sending = Sending(None if self._charge is None else self._charge.forward)
+        sending = SendState(None if self._charge is None else self._charge.forward)
         self.under_way = lane, out
         try:
             response = await connection.opened(
@@ -271,7 +273,7 @@ class Forwarder:
             at_once = lane.upstream.connection(self.asked.form).is_reached
             await self._charge.claim(lane, out, at_once=at_once)
 
-    def _give_up(self, sending: Sending) -> None:
+    def _give_up(self, sending: SendState) -> None:
         """An upstream that was sent it may have done its work, though nobody knows of it."""
         if not sending.is_sent:
             self.under_way = None
@@ -288,7 +290,7 @@ class Forwarder:
         secret = secret_of(connection.endpoint)
         if response.status >= FIRST_ERROR_STATUS:
             self.under_way = None
-            raw = await connection.whole(response, bound=LARGEST_ERROR, cut=True)
+            raw = await connection.whole(response, bound=MAX_ERROR_BYTES, cut=True)
             overflow = overflow_of(response.status, raw)
             return UpstreamReply(lane, out, response, mask_secret(raw, secret), overflow=overflow)
         if response.content_type == "text/event-stream":
@@ -296,7 +298,7 @@ class Forwarder:
             raw, overflow, failed = opening.held, opening.overflow, opening.failed
             return UpstreamReply(lane, out, response, raw, None, True, overflow, failed)
         raw = await connection.whole(response)
-        is_large = len(raw) >= LARGE
+        is_large = len(raw) >= LARGE_BODY_BYTES
         answer = await self._gateway.apart(_parse_reply, raw) if is_large else _parse_reply(raw)
         if answer is not None and error_in(answer) is None:
             return UpstreamReply(lane, out, response, raw, answer)
@@ -305,7 +307,7 @@ class Forwarder:
         return UpstreamReply(lane, out, response, raw, answer, False, overflow, failed)
 
 
-async def _read_opening(connection: Connection, response: Response) -> StreamOpening:
+async def _read_opening(connection: Transport, response: Response) -> StreamOpening:
     """The beginning of a stream, up to where it is clear that the request was not refused.
 
     Whatever comes, its first byte is not held for longer than `HELD_SECONDS`.

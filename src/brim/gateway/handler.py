@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from brim.errors import BrimError
 from brim.gateway import bodies, errors, headers
 from brim.gateway.errors import FaultError
-from brim.gateway.limits import HANG_UP, HEADS, GoneError
+from brim.gateway.limits import ABORT_EXTENSION, HEADERS_EXTENSION, ClientDisconnectedError
 from brim.gateway.records import Record
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from brim.gateway.accounts.reservations import Settlement
     from brim.gateway.app import Gateway
     from brim.gateway.formats import Form
-    from brim.providers.http_connection import Head
+    from brim.providers.http_connection import Header
 
 JSON: Final = (b"content-type", b"application/json")
 BODILESS: Final = frozenset((204, 304))
@@ -92,7 +92,7 @@ class Answering(ABC):
             await self._say(errors.of_error(self.form, error))
         except RecursionError:
             await self._say(bodies.too_deep())
-        except GoneError:
+        except ClientDisconnectedError:
             self.record.end = "client gone"
         except asyncio.CancelledError:
             if not self._is_gone:
@@ -148,7 +148,7 @@ class Answering(ABC):
     def abandon(self) -> None:
         """Nobody takes the answer any more."""
         self._is_gone = True
-        if (hang_up := self._offered(HANG_UP)) is not None:
+        if (hang_up := self._offered(ABORT_EXTENSION)) is not None:
             hang_up()
         if self._task is not None:
             self._task.cancel()
@@ -167,7 +167,7 @@ class Answering(ABC):
     # To the client
 
     async def _whole(
-        self, status: int, given: list[Head], raw: bytes, framing: Sequence[Head] = ()
+        self, status: int, given: list[Header], raw: bytes, framing: Sequence[Header] = ()
     ) -> None:
         if status in BODILESS:
             raw = b""
@@ -179,12 +179,14 @@ class Answering(ABC):
             raw = b""  # what follows waits until the client has taken what came before
         await self._put(raw, more=False)
 
-    async def _start(self, status: int, given: list[Head], framing: Sequence[Head] = ()) -> None:
+    async def _start(
+        self, status: int, given: list[Header], framing: Sequence[Header] = ()
+    ) -> None:
         """Begin to answer; `framing` are headers that the server has to look at itself."""
         record = self.record
         record.status = status
         record.first_byte = time.perf_counter() - record.begun
-        if (add := self._offered(HEADS)) is not None:
+        if (add := self._offered(HEADERS_EXTENSION)) is not None:
             add(given)
         else:
             framing = [*given, *framing]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from brim.providers.http_connection import Head, encoded_heads
+from brim.providers.http_connection import Header, encode_headers
 
 if TYPE_CHECKING:
     from brim.gateway.records import Record
@@ -46,7 +46,7 @@ _NOT_ANSWERED: Final = _HOP | frozenset(
 class Given(NamedTuple):
     """A client's headers as they came, and by name."""
 
-    heads: Sequence[Head]
+    heads: Sequence[Header]
     named: Mapping[bytes, bytes]
     """The last of each name."""
     wished: Mapping[bytes, bytes]
@@ -60,7 +60,7 @@ class Given(NamedTuple):
         return _text(b", ".join(value for name, value in self.heads if name == b"origin"))
 
 
-def given(heads: Sequence[Head]) -> Given:
+def given(heads: Sequence[Header]) -> Given:
     named = dict(heads)
     if OWN not in b" ".join(named):  # as it is with nearly all
         return Given(heads, named, _NOTHING)
@@ -71,14 +71,14 @@ def given(heads: Sequence[Head]) -> Given:
 class Own(NamedTuple):
     """The headers that each request to an upstream carries, whatever its client sent."""
 
-    heads: Sequence[Head]
+    heads: Sequence[Header]
     hidden: frozenset[bytes]
     """Those of a client that do not go on beside them."""
     hidden_with_keys: frozenset[bytes]
 
     @classmethod
     def of(cls, values: Mapping[str, str]) -> Own:
-        heads = [head for head in encoded_heads(values) if head[0].lower() != _CODING[0]]
+        heads = [head for head in encode_headers(values) if head[0].lower() != _CODING[0]]
         hidden = _NOT_SENT.union(name.lower() for name, _ in heads)
         return cls([*heads, _CODING], hidden, hidden | _KEYS)
 
@@ -88,7 +88,7 @@ class Own(NamedTuple):
         return Own(heads, self.hidden - {name}, self.hidden_with_keys - {name})
 
 
-def onward(given: Given, own: Own, *, keyless: bool) -> list[Head]:
+def onward(given: Given, own: Own, *, keyless: bool) -> list[Header]:
     """What an upstream is sent: the client's headers, and the upstream's own over them.
 
     `keyless` keeps the client's own key from it.
@@ -110,13 +110,13 @@ def asking(given: Given, own: Own, *, keyless: bool) -> dict[str, str]:
     return told
 
 
-def back(heads: Iterable[Head]) -> list[Head]:
+def back(heads: Iterable[Header]) -> list[Header]:
     """What a client is answered of an upstream's headers."""
     answered = [(name.lower(), value) for name, value in heads]
     return [head for head in answered if head[0] not in _NOT_ANSWERED and head[0][:5] != OWN]
 
 
-def added(record: Record) -> list[Head]:
+def added(record: Record) -> list[Header]:
     """What brim says that it did."""
     heads = [(b"brim-request-id", record.id.encode())]
     if record.upstream is not None:

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from brim.gateway.limits import HANG_UP, HEADS
-from brim.providers.http_connection import Head, line_of, written
+from brim.gateway.limits import ABORT_EXTENSION, HEADERS_EXTENSION
+from brim.providers.http_connection import Header, format_header, join_header_lines
 
-LARGEST_HEAD: Final = 64 * 1024
+MAX_HEADER_BYTES: Final = 64 * 1024
 """Bytes of a request's path and headers."""
-HEAD_SECONDS: Final = 30.0
+HEADER_SECONDS: Final = 30.0
 """Seconds in which they have to come."""
 
 
@@ -34,9 +34,9 @@ class _Joining:
         self._held = b""
         self._lines = b""
 
-    def add(self, heads: Sequence[Head]) -> None:
+    def add(self, heads: Sequence[Header]) -> None:
         """Headers for the head that is written next."""
-        self._lines = written([*map(line_of, heads)])
+        self._lines = join_header_lines([*map(format_header, heads)])
 
     def write(self, data: bytes) -> None:
         if self._lines and data.startswith(b"HTTP/1.1 "):
@@ -76,8 +76,8 @@ class BoundedConnection(HttpToolsProtocol):
         joining = _Joining(transport, self.loop)
         super().connection_made(joining)  # type: ignore[arg-type]
         self._extensions: dict[str, dict[object, object]] = {
-            HANG_UP: {"call": transport.abort},
-            HEADS: {"call": joining.add},
+            ABORT_EXTENSION: {"call": transport.abort},
+            HEADERS_EXTENSION: {"call": joining.add},
         }
         self._await_head()
 
@@ -89,7 +89,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._head = self._head + len(data) if self._is_in_head else len(data)
         super().data_received(data)
         if self._is_in_head:
-            if self._head > LARGEST_HEAD:
+            if self._head > MAX_HEADER_BYTES:
                 self._end_head()
                 self.send_400_response("The head of the request is too large.")
             elif self._clock is None:
@@ -101,16 +101,16 @@ class BoundedConnection(HttpToolsProtocol):
         self._is_in_head = True
 
     def on_headers_complete(self) -> None:
-        if self._head > LARGEST_HEAD:
+        if self._head > MAX_HEADER_BYTES:
             size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
-            if size > LARGEST_HEAD:
+            if size > MAX_HEADER_BYTES:
                 raise ValueError("too large a head")  # the parser makes a 400 of it
         self._end_head()
         super().on_headers_complete()
         self.headers = []  # for the trailers of a body, which would pass for headers
 
     def _await_head(self) -> None:
-        self._clock = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+        self._clock = self.loop.call_later(HEADER_SECONDS, self.transport.close)
 
     def _end_head(self) -> None:
         self._is_in_head, self._head = False, 0

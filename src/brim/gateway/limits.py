@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from brim.gateway.headers import Given
 
 
-LARGE: Final = 64 * 1024
+LARGE_BODY_BYTES: Final = 64 * 1024
 """Bodies from so many bytes on are read and counted off the event loop."""
-TRICKLE: Final = 10
+BODY_TIME_FACTOR: Final = 10
 """A body may take so many times as long as it may be silent."""
 _HERE: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 _ELSEWHERE: Final = (b"cross-site", b"same-site")
@@ -32,15 +32,15 @@ def _is_address(host: str) -> bool:
     return True
 
 
-HANG_UP: Final = "brim.hang_up"
+ABORT_EXTENSION: Final = "brim.hang_up"
 """What a server may offer as an extension of ASGI: to end a connection at once. Where it does not,
 what was written for a client that does not read stays until the client goes."""
 
-HEADS: Final = "brim.heads"
+HEADERS_EXTENSION: Final = "brim.heads"
 """Another: to take the headers of the next answer that say nothing of the connection itself."""
 
 
-class GoneError(Exception):
+class ClientDisconnectedError(Exception):
     """The client hung up before its request was whole."""
 
 
@@ -57,7 +57,7 @@ class _Patience:
         self._loop = loop = asyncio.get_running_loop()
         self._task = asyncio.current_task(loop)
         self._seconds = seconds
-        self._end = loop.time() + TRICKLE * seconds
+        self._end = loop.time() + BODY_TIME_FACTOR * seconds
         self._timer = loop.call_later(seconds, self._lose)
 
     def renew(self) -> None:
@@ -75,7 +75,7 @@ class _Patience:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     """What a client may ask of the gateway itself."""
 
     body_bytes: int
@@ -99,7 +99,7 @@ class Limits:
                 408,
                 "body_timeout",
                 f"nothing of the body came for {self.body_seconds:g} s (gateway.body_seconds), or "
-                f"not all of it in {TRICKLE} times that; send it again",
+                f"not all of it in {BODY_TIME_FACTOR} times that; send it again",
                 headers={"connection": "close"},
             ) from None
         finally:
@@ -111,7 +111,7 @@ class Limits:
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise GoneError
+                raise ClientDisconnectedError
             piece = message.get("body", b"")
             size += len(piece)
             if size > self.body_bytes:

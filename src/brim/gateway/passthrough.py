@@ -22,7 +22,7 @@ from brim.gateway.stream_monitor import mask_secret, secret_of
 if TYPE_CHECKING:
     from brim.gateway.routes import Upstream
     from brim.providers.http_connection import Response
-    from brim.providers.transport import Connection
+    from brim.providers.transport import Transport
 
 
 _UPWARD = re.compile(r"[/\\]\.{0,2}[/\\]|[/\\]\.{1,2}(?:;|$)")
@@ -85,7 +85,7 @@ class Passage(Answering):
         self.record.upstream = meant[0].name
         return meant[0]
 
-    async def _opened(self, upstream: Upstream, connection: Connection, raw: bytes) -> Response:
+    async def _opened(self, upstream: Upstream, connection: Transport, raw: bytes) -> Response:
         endpoint = connection.endpoint
         own = upstream.headers(upstream.forms[0])
         if b"content-type" in self.given.named:  # a form or a file, not JSON
@@ -102,7 +102,7 @@ class Passage(Answering):
         written = self._scope.get("raw_path")
         return written.decode("latin-1") if written else quote(self._scope["path"])
 
-    async def _pass_on(self, connection: Connection, response: Response) -> None:
+    async def _pass_on(self, connection: Transport, response: Response) -> None:
         await self._start(
             response.status, headers.back(response.raw_headers) + headers.added(self.record)
         )

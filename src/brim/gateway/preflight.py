@@ -16,7 +16,7 @@ from brim.fitting.profile import ModelProfile
 from brim.gateway.model_patterns import is_pattern, meaning
 from brim.gateway.routes import UNKNOWN_WINDOW
 from brim.gateway.upstreams import NOWHERE
-from brim.providers import Connection, Endpoint, Server
+from brim.providers import Endpoint, ServerInfo, Transport
 
 State = Literal["ok", "warn", "bad"]
 
@@ -63,13 +63,13 @@ async def _checked(name: str, config: Config, environment: Mapping[str, str]) ->
         endpoint = Endpoint(
             upstream.endpoint, upstream.formats[0], key, upstream.headers, PATIENCE, retries=0
         )
-        async with Connection(endpoint) as connection:
-            return await _asked(name, upstream, Server(connection))
+        async with Transport(endpoint) as connection:
+            return await _asked(name, upstream, ServerInfo(connection))
     except BrimError as error:
         return Check(name, "bad", str(error), f"upstreams.{name}.endpoint is {upstream.endpoint}")
 
 
-async def _asked(name: str, upstream: UpstreamConfig, server: Server) -> Check:
+async def _asked(name: str, upstream: UpstreamConfig, server: ServerInfo) -> Check:
     host = server.connection.endpoint.host
     try:
         offered = await server.models()
@@ -98,7 +98,7 @@ def _judged(name: str, said: str, windows: Mapping[str, int | None]) -> Check:
     return Check(name, "ok", said, None, windows)
 
 
-async def _window(model: str, upstream: UpstreamConfig, server: Server) -> int | None:
+async def _window(model: str, upstream: UpstreamConfig, server: ServerInfo) -> int | None:
     """The window that requests for a model would be cut to."""
     told = (await server.window_of(model)).tokens
     target = ModelProfile(model, window=upstream.window, server_window=told, guess=UNKNOWN_WINDOW)

@@ -27,8 +27,8 @@ from brim.gateway.formats import FORMS, Form
 from brim.gateway.headers import Own
 from brim.providers.endpoint import Endpoint
 from brim.providers.server_counter import ServerCounter
-from brim.providers.server_info import LEAST_REPLY, OWN_SERVERS, Server
-from brim.providers.transport import Connection, credentials
+from brim.providers.server_info import MIN_REPLY_TOKENS, SELF_HOSTED, ServerInfo
+from brim.providers.transport import Transport, credential_headers
 
 if TYPE_CHECKING:
     from brim.config import UpstreamConfig
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from brim.fitting.prefix_cache import PrefixCache
     from brim.gateway.fit_request import FittedRequest
     from brim.gateway.records import Count
-    from brim.providers.endpoint import Format
-    from brim.providers.server_info import Kind
+    from brim.providers.endpoint import ApiFormat
+    from brim.providers.server_info import ServerKind
     from brim.storage.calibration_store import Learned
     from brim.wire.overflow import Overflow
 
@@ -90,15 +90,15 @@ class Upstream:
         self._headers = {
             format: _own_headers(connection) for format, connection in self._connections.items()
         }
-        self.server = Server(self._connections[self.formats[0]])
+        self.server = ServerInfo(self._connections[self.formats[0]])
 
-    def _connection(self, format: Format) -> Connection:
+    def _connection(self, format: ApiFormat) -> Transport:
         config = self.config
-        return Connection(
+        return Transport(
             Endpoint(config.endpoint, format, self.key, config.headers, config.timeout, retries=0)
         )
 
-    def connection(self, form: Form) -> Connection:
+    def connection(self, form: Form) -> Transport:
         return self._connections[form.name]
 
     def headers(self, form: Form) -> Own:
@@ -131,10 +131,10 @@ class Upstream:
             await connection.close()
 
 
-def _own_headers(connection: Connection) -> Own:
+def _own_headers(connection: Transport) -> Own:
     endpoint = connection.endpoint
     json = {"content-type": "application/json"}
-    return Own.of({**credentials(endpoint), **endpoint.headers, **json})
+    return Own.of({**credential_headers(endpoint), **endpoint.headers, **json})
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class ModelRoute:
         self.ask: CountMode = config.count or settings.count
         self.policy = config.policy or settings.policy
         self.extras = BodyAdditions(config.cache_marks, config.stream_usage)
-        self.kind: Kind = "unknown"
+        self.kind: ServerKind = "unknown"
         self.accepted = 0
         """The largest request that was answered, lately."""
         self._memory = memory
@@ -247,7 +247,7 @@ class ModelRoute:
         window = await server.window_of(self.model, brought)
         self.kind = window.kind
         told = window.tokens or self.target.server_window
-        own, least = window.kind in OWN_SERVERS, LEAST_REPLY.get(window.kind, 0)
+        own, least = window.kind in SELF_HOSTED, MIN_REPLY_TOKENS.get(window.kind, 0)
         self._know(replace(self.target, server_window=told, least_reply=least, is_local=own))
         self._patience = (
             REFRESH_SECONDS if window.tokens else min(REFRESH_SECONDS, 2 * self._patience)

@@ -30,7 +30,7 @@ from brim.gateway.http_protocol import BoundedConnection
 BACKLOG: Final = 2048
 KEEP_ALIVE_SECONDS: Final = 75
 """Longer than clients and proxies keep an idle connection, so that it is they who close it."""
-ARRIVING_SECONDS: Final = 0.2
+ACCEPT_GRACE_SECONDS: Final = 0.2
 """In which those who have connected when it closes can still say what they came for."""
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -54,15 +54,15 @@ def serve(
     at once.
     """
     settings = _settings(app, stop_seconds)
-    server = _Server(settings, _url(listener), announce, stopping, drain_seconds)
-    _calm(logging.getLogger("uvicorn.error"))
-    spare_the_collector()
+    server = _GatewayServer(settings, _url(listener), announce, stopping, drain_seconds)
+    _ignore_cancellations(logging.getLogger("uvicorn.error"))
+    tune_garbage_collector()
     server.run(sockets=[listener])
     if server.force_exit:
         raise KeyboardInterrupt
 
 
-def spare_the_collector() -> None:
+def tune_garbage_collector() -> None:
     """Let Python look for cycles less often, and not in what was there before the first request.
 
     A gateway holds many small objects for long: what was said lately, and running requests.
@@ -72,7 +72,7 @@ def spare_the_collector() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
-def listening(host: str, port: int, *, has_keys: bool = False) -> socket.socket:
+def open_listener(host: str, port: int, *, has_keys: bool = False) -> socket.socket:
     """A socket that is bound to an address; port 0 takes a free one.
 
     One that other machines can reach is only for a gateway that asks for keys.
@@ -127,7 +127,7 @@ def _settings(app: ASGIApp, stop_seconds: float) -> uvicorn.Config:
     )
 
 
-class _Server(uvicorn.Server):
+class _GatewayServer(uvicorn.Server):
     """Says when it is ready and when it stops, and does not die of the signal that stopped it."""
 
     def __init__(
@@ -161,7 +161,7 @@ class _Server(uvicorn.Server):
             server.close()
         # uvicorn hangs up on those who were let in and were not heard yet: their request may be
         # on its way, and a balancer could not send it to anybody else.
-        await asyncio.sleep(ARRIVING_SECONDS)
+        await asyncio.sleep(ACCEPT_GRACE_SECONDS)
         await super().shutdown(sockets)
         if self.force_exit:  # uvicorn would leave at once, and nobody would book what was cut off
             await self.lifespan.shutdown()
@@ -189,7 +189,7 @@ def _url(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _calm(logger: logging.Logger) -> None:
+def _ignore_cancellations(logger: logging.Logger) -> None:
     """An answer that is cut because the time to stop is over is no error of the application."""
 
     def is_news(record: logging.LogRecord) -> bool:

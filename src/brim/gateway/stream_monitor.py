@@ -48,7 +48,7 @@ _FINAL_EVENT = re.compile(
 """How streams say that no more will come. Some end without `[DONE]`, but not without a reason."""
 _TRANSIENT_CODES: Final = frozenset(
     (
-        *map(str, errors.PASSING),
+        *map(str, errors.RETRYABLE_STATUSES),
         *(
             "api_error",
             "internal_server_error",
@@ -101,7 +101,7 @@ class StreamOpening:
             self.is_over = True
             return
         self.overflow, self.failed = classify_error(self._endpoint, event)
-        self.is_over = self.overflow is not None or errors.says_something(event)
+        self.is_over = self.overflow is not None or errors.has_content(event)
 
 
 def classify_error(endpoint: Endpoint, answer: Mapping[str, Any]) -> tuple[Overflow | None, bool]:
@@ -109,7 +109,7 @@ def classify_error(endpoint: Endpoint, answer: Mapping[str, Any]) -> tuple[Overf
     error = error_in(answer)
     if error is None:
         return None, False
-    if (refusal := errors.refusal_in(endpoint, answer)) is not None:
+    if (refusal := errors.find_context_length_error(endpoint, answer)) is not None:
         return refusal.overflow, False
     return None, any(str(error.get(key)) in _TRANSIENT_CODES for key in ("code", "type"))
 
@@ -182,7 +182,7 @@ class StreamMonitor:
         for usage in usages:
             self._usage |= {key: value for key, value in usage.items() if value is not None}
         if (error := error_in(event)) is not None:
-            self.error = errors.words_of(error)
+            self.error = errors.error_message(error)
             return mask_secret(part, self._secret)
         return b"" if self._hides and usages and _has_only_usage(event) else part
 

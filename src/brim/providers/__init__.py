@@ -15,23 +15,23 @@ try:
 except ImportError as missing:
     raise ImportError('talking to a server needs aiohttp: pip install "brim[client]"') from missing
 
-from brim.providers.endpoint import Endpoint, Format
-from brim.providers.server_counter import ServerCounter, Verdict
-from brim.providers.server_info import Kind, Server, Window, silently_cut
+from brim.providers.endpoint import ApiFormat, Endpoint
+from brim.providers.server_counter import CountSupport, ServerCounter
+from brim.providers.server_info import ServerInfo, ServerKind, Window, detect_truncation
 from brim.providers.sync import Portal
-from brim.providers.transport import Connection
+from brim.providers.transport import Transport
 from brim.storage.calibration_store import Learned
 
 __all__ = [
-    "Connection",
+    "ApiFormat",
+    "CountSupport",
     "Endpoint",
-    "Format",
-    "Kind",
     "Learned",
     "Portal",
-    "Server",
     "ServerCounter",
-    "Verdict",
+    "ServerInfo",
+    "ServerKind",
+    "Transport",
     "Window",
-    "silently_cut",
+    "detect_truncation",
 ]

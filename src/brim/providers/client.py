@@ -17,11 +17,11 @@ from brim.errors import BudgetError, InputError, RefusedError
 from brim.fitting.calibration import UNCALIBRATED, Calibration
 from brim.fitting.flow import CountJob, CountMode, SummaryJob
 from brim.providers.endpoint import Endpoint
-from brim.providers.errors import failure_in
+from brim.providers.errors import find_error
 from brim.providers.server_counter import ServerCounter
-from brim.providers.server_info import LEAST_REPLY, OWN_SERVERS, Server, silently_cut
+from brim.providers.server_info import MIN_REPLY_TOKENS, SELF_HOSTED, ServerInfo, detect_truncation
 from brim.providers.sync import Portal
-from brim.providers.transport import Connection
+from brim.providers.transport import Transport
 from brim.session.summaries import (
     MAX_SUMMARY_CHARS,
     SUMMARY_TIMEOUT,
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from brim.fitting.flow import Flow, Job
     from brim.fitting.plan import Plan
     from brim.fitting.request import Request
-    from brim.providers.endpoint import Format
-    from brim.providers.server_info import Kind, Window
+    from brim.providers.endpoint import ApiFormat
+    from brim.providers.server_info import ServerKind, Window
     from brim.session.reply_stream import AsyncReplyStream
     from brim.session.request_builder import FormatName
     from brim.session.session import Session
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_FORMATS: Final[Mapping[Format, FormatName]] = {
+_FORMATS: Final[Mapping[ApiFormat, FormatName]] = {
     "openai": "chat",
     "anthropic": "anthropic",
     "responses": "responses",
@@ -62,7 +62,7 @@ class AsyncClient:
         url: str,
         *,
         key: str | None = None,
-        format: Format = "openai",
+        format: ApiFormat = "openai",
         headers: Mapping[str, str] | None = None,
         timeout: float = 600.0,
         retries: int = 2,
@@ -77,15 +77,15 @@ class AsyncClient:
         if count not in get_args(CountMode):
             raise InputError(f"count is one of {', '.join(get_args(CountMode))}, not {count!r}")
         self.endpoint = Endpoint(url, format, key, headers or {}, timeout, retries)
-        self.connection = Connection(self.endpoint)
-        self.server = Server(self.connection)
+        self.connection = Transport(self.endpoint)
+        self.server = ServerInfo(self.connection)
         self.counter = ServerCounter(self.connection, enabled=count != "off")
         self.count: CountMode = count
         self.learned = Learned() if learned is None else learned
         self.refusals = 0
         """How often the server said that a request was too long."""
         self._saved: dict[str, Calibration] = {}
-        self._kind: Kind = "unknown"
+        self._kind: ServerKind = "unknown"
         self._busy: WeakSet[Session] = WeakSet()
         self._told: WeakSet[Session] = WeakSet()
         """Sessions that know that the server cuts their requests."""
@@ -172,8 +172,8 @@ class AsyncClient:
         session.target = replace(
             target,
             server_window=window.tokens,
-            least_reply=LEAST_REPLY.get(window.kind, 0),
-            is_local=window.kind in OWN_SERVERS,
+            least_reply=MIN_REPLY_TOKENS.get(window.kind, 0),
+            is_local=window.kind in SELF_HOSTED,
         )
         return window
 
@@ -303,7 +303,7 @@ class AsyncClient:
         """A stream that has begun; a refusal is raised before."""
         events = self.connection.stream(self.endpoint.chat_path, request)
         first = await anext(events)
-        if (failure := failure_in(self.endpoint, self.endpoint.chat_path, first)) is not None:
+        if (failure := find_error(self.endpoint, self.endpoint.chat_path, first)) is not None:
             await events.aclose()
             raise failure
 
@@ -311,7 +311,7 @@ class AsyncClient:
             try:
                 yield first
                 async for event in events:
-                    failure = failure_in(self.endpoint, self.endpoint.chat_path, event)
+                    failure = find_error(self.endpoint, self.endpoint.chat_path, event)
                     if failure is not None:
                         raise failure
                     yield event
@@ -334,7 +334,7 @@ class AsyncClient:
         if reply.usage is None:
             return
         window = session.target.server_window
-        said = silently_cut(self._kind, window, plan.size, reply.usage.input)
+        said = detect_truncation(self._kind, window, plan.size, reply.usage.input)
         if said and session not in self._told:
             self._told.add(session)
             session.warnings.append(said)
@@ -383,7 +383,7 @@ class _RequestOptions:
 
 
 def _summary_body(
-    format: Format, model: str, asked: Sequence[Mapping[str, str]], reply: int
+    format: ApiFormat, model: str, asked: Sequence[Mapping[str, str]], reply: int
 ) -> dict[str, Any]:
     if format == "anthropic":
         return to_anthropic.build(asked, model=model, max_tokens=reply)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
-    from brim.providers.endpoint import Endpoint, Format
+    from brim.providers.endpoint import ApiFormat, Endpoint
 
-What = Literal["request", "text"]
+CountSubject = Literal["request", "text"]
 
 
 @dataclass(frozen=True, slots=True)
-class Method:
+class CountMethod:
     """One way of asking: where, what is sent of a request, and how the answer is read."""
 
     name: str
@@ -51,16 +51,16 @@ def _length(name: str) -> Callable[[Any], object]:
 
 _unstreamed = _without("stream", "stream_options")
 
-REQUESTS: Final[Mapping[Format, Sequence[Method]]] = {
+REQUESTS: Final[Mapping[ApiFormat, Sequence[CountMethod]]] = {
     "openai": (
-        Method(
+        CountMethod(
             "llama.cpp",
             "/chat/completions/input_tokens",
             under=True,
             question=_unstreamed,
             tokens=_field("input_tokens"),
         ),
-        Method(
+        CountMethod(
             "vLLM",
             "/tokenize",
             under=False,
@@ -71,7 +71,7 @@ REQUESTS: Final[Mapping[Format, Sequence[Method]]] = {
             ),
             tokens=_field("count"),
         ),
-        Method(
+        CountMethod(
             "TGI",
             "/chat_tokenize",
             under=False,
@@ -80,7 +80,7 @@ REQUESTS: Final[Mapping[Format, Sequence[Method]]] = {
         ),
     ),
     "anthropic": (
-        Method(
+        CountMethod(
             "Anthropic",
             "/messages/count_tokens",
             under=True,
@@ -92,7 +92,7 @@ REQUESTS: Final[Mapping[Format, Sequence[Method]]] = {
         ),
     ),
     "responses": (
-        Method(
+        CountMethod(
             "OpenAI responses",
             "/responses/input_tokens",
             under=True,
@@ -106,15 +106,15 @@ REQUESTS: Final[Mapping[Format, Sequence[Method]]] = {
 }
 """Ways to count a whole request, in the order in which they are tried."""
 
-TEXTS: Final[Sequence[Method]] = (
-    Method(
+TEXTS: Final[Sequence[CountMethod]] = (
+    CountMethod(
         "llama.cpp",
         "/tokenize",
         under=False,
         question=lambda text: {"model": text["model"], "content": text["text"]},
         tokens=_length("tokens"),
     ),
-    Method(
+    CountMethod(
         "vLLM",
         "/tokenize",
         under=False,
@@ -128,10 +128,10 @@ TEXTS: Final[Sequence[Method]] = (
 )
 """Ways to count a plain text."""
 
-HOSTED: Final = frozenset(("api.openai.com", "api.anthropic.com", "openrouter.ai"))
+HOSTS_WITHOUT_COUNTS: Final = frozenset(("api.openai.com", "api.anthropic.com", "openrouter.ai"))
 """Hosts that are known to count no texts, and no requests of the chat format."""
 
-NEUTRAL: Final = frozenset(
+UNCOUNTED_FIELDS: Final = frozenset(
     [
         *("stream", "stream_options", "temperature", "top_p", "seed", "stop", "n", "user"),
         *("metadata", "max_tokens", "max_completion_tokens", "max_output_tokens"),
@@ -140,8 +140,8 @@ NEUTRAL: Final = frozenset(
 """Fields that no server counts: requests that differ only here are the same."""
 
 
-def methods(endpoint: Endpoint, what: What) -> Sequence[Method]:
+def find_methods(endpoint: Endpoint, what: CountSubject) -> Sequence[CountMethod]:
     """What may work at an endpoint, in the order in which it is tried."""
-    if endpoint.host in HOSTED and (what == "text" or endpoint.format == "openai"):
+    if endpoint.host in HOSTS_WITHOUT_COUNTS and (what == "text" or endpoint.format == "openai"):
         return ()
     return REQUESTS[endpoint.format] if what == "request" else TEXTS

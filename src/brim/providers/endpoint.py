@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from brim.errors import InputError
 
-Format = Literal["openai", "anthropic", "responses"]
+ApiFormat = Literal["openai", "anthropic", "responses"]
 
 _CHAT: Final[Mapping[str, str]] = {
     "openai": "/chat/completions",
@@ -35,7 +35,7 @@ class Endpoint:
 
     url: str
     """Without `/v1` and without a slash at the end."""
-    format: Format = "openai"
+    format: ApiFormat = "openai"
     key: str | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(
         default_factory=lambda: MappingProxyType({}), repr=False, hash=False
@@ -47,20 +47,22 @@ class Endpoint:
     """`/v1`, or nothing where the address names another version."""
 
     def __post_init__(self) -> None:
-        if self.format not in get_args(Format):
-            raise InputError(f"format is one of {', '.join(get_args(Format))}, not {self.format!r}")
+        if self.format not in get_args(ApiFormat):
+            raise InputError(
+                f"format is one of {', '.join(get_args(ApiFormat))}, not {self.format!r}"
+            )
         if not _is_number(self.timeout) or not self.timeout > 0:
             raise InputError(f"an endpoint's timeout is seconds above 0, not {self.timeout!r}")
         if not isinstance(self.retries, int) or self.retries < 0:
             raise InputError(
                 f"an endpoint's retries are a whole number from 0, not {self.retries!r}"
             )
-        url, prefix = _normal(self.url)
+        url, prefix = _normalize(self.url)
         for name, value in {
             "url": url,
             "prefix": prefix,
-            "key": _clean(self.key),
-            "headers": MappingProxyType(_carried(self.headers)),
+            "key": _clean_key(self.key),
+            "headers": MappingProxyType(_check_headers(self.headers)),
         }.items():
             object.__setattr__(self, name, value)
 
@@ -98,7 +100,7 @@ class Endpoint:
         return Endpoint, (*settings, self.timeout, self.retries)
 
 
-def _normal(url: str) -> tuple[str, str]:
+def _normalize(url: str) -> tuple[str, str]:
     """The address without its version, and the version's part of the path."""
     if not isinstance(url, str):
         raise InputError(f"an endpoint's address is text, not {type(url).__name__}")
@@ -136,7 +138,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _carried(headers: Mapping[str, str]) -> dict[str, str]:
+def _check_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """The extra headers, if they can be any; what stands in them is not repeated."""
     if not isinstance(headers, Mapping):
         raise InputError(f"an endpoint's headers are a mapping, not {type(headers).__name__}")
@@ -146,7 +148,7 @@ def _carried(headers: Mapping[str, str]) -> dict[str, str]:
     return dict(headers)
 
 
-def _clean(key: str | None) -> str | None:
+def _clean_key(key: str | None) -> str | None:
     """The key as a header can carry it: one read from a file brings its line end along."""
     if key is not None and not isinstance(key, str):
         raise InputError(f"the endpoint's key is text, not {type(key).__name__}")

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from brim.providers.endpoint import Endpoint
     from brim.wire.overflow import Overflow
 
-WORDS = 300
+MESSAGE_CHARS = 300
 """Characters of a server's own words that an error repeats."""
-KEPT = 4_000
+BODY_CHARS = 4_000
 """Characters of a body that is not JSON that an error keeps."""
 
-PASSING: Final = frozenset((408, 409, 429, 500, 502, 503, 504, 529))
+RETRYABLE_STATUSES: Final = frozenset((408, 409, 429, 500, 502, 503, 504, 529))
 """Statuses after which the same request may go well."""
 
 _OBJECTIONS = re.compile(
@@ -41,16 +41,16 @@ _OPENINGS: Final = frozenset(
 """Events that come before the server has looked at the prompt's length."""
 
 
-def fault(
+def error_from_response(
     endpoint: Endpoint, path: str, status: int, headers: Mapping[str, str], raw: bytes
 ) -> ProviderError:
     """The error for an answer that is not a success."""
     body = _body(endpoint, raw)
     if (overflow := overflow_of(status, body)) is not None:
-        return refusal(endpoint, overflow, status, body)
-    wait = retry_after(headers)
-    kind, sentence = _sentence(endpoint, path, status, headers)
-    words = words_of(body)
+        return context_length_error(endpoint, overflow, status, body)
+    wait = parse_retry_after(headers)
+    kind, sentence = _describe(endpoint, path, status, headers)
+    words = error_message(body)
     if wait is not None and kind is RateLimitError:
         sentence += f"; it asks to wait {wait:,.0f} s"
     return kind(
@@ -61,7 +61,7 @@ def fault(
     )
 
 
-def refusal(
+def context_length_error(
     endpoint: Endpoint, overflow: Overflow, status: int | None, body: object
 ) -> RefusedError:
     """The error for a request that is too long."""
@@ -71,31 +71,35 @@ def refusal(
         numbers = f" ({sent}the limit is {overflow.limit:,})"
     return RefusedError(
         f"{endpoint.host} says that the request is too long{numbers}: "
-        f"{overflow.text or words_of(body)}",
+        f"{overflow.text or error_message(body)}",
         overflow,
         status=status,
         body=body,
     )
 
 
-def refusal_in(endpoint: Endpoint, answer: Mapping[str, Any]) -> RefusedError | None:
+def find_context_length_error(endpoint: Endpoint, answer: Mapping[str, Any]) -> RefusedError | None:
     """The refusal that an answer or an event with status 200 holds."""
     error = error_in(answer)
     if error is None:
         return None
     status = _status_in(error)
     overflow = overflow_of(status, {"error": error})
-    return None if overflow is None else refusal(endpoint, overflow, status, dict(answer))
+    return (
+        None if overflow is None else context_length_error(endpoint, overflow, status, dict(answer))
+    )
 
 
-def failure_in(endpoint: Endpoint, path: str, answer: Mapping[str, Any]) -> ProviderError | None:
+def find_error(endpoint: Endpoint, path: str, answer: Mapping[str, Any]) -> ProviderError | None:
     """The error that came with status 200 in the place of an answer."""
-    refused, error = refusal_in(endpoint, answer), error_in(answer)
+    refused, error = find_context_length_error(endpoint, answer), error_in(answer)
     if refused is not None or error is None:
         return refused
     if any(answer.get(key) is not None for key in ("choices", "content", "output")):
         return None
-    return fault(endpoint, path, _status_in(error) or 200, {}, json.dumps(answer).encode())
+    return error_from_response(
+        endpoint, path, _status_in(error) or 200, {}, json.dumps(answer).encode()
+    )
 
 
 def _status_in(error: Mapping[str, Any]) -> int | None:
@@ -104,17 +108,17 @@ def _status_in(error: Mapping[str, Any]) -> int | None:
     return code if isinstance(code, int) and 400 <= code < 600 else None
 
 
-def says_something(event: Mapping[str, Any]) -> bool:
+def has_content(event: Mapping[str, Any]) -> bool:
     """Whether an event is more than the opening of a stream."""
     if error_in(event) is not None or "prompt_progress" in event:
         return True
     if isinstance(choices := event.get("choices"), list):
-        return any(map(_has_content, choices))
+        return any(map(_has_delta, choices))
     kind = event.get("type")
     return not isinstance(kind, str) or kind not in _OPENINGS
 
 
-def _has_content(choice: object) -> bool:
+def _has_delta(choice: object) -> bool:
     if not isinstance(choice, Mapping) or choice.get("finish_reason"):
         return True
     delta = choice.get("delta")
@@ -123,11 +127,11 @@ def _has_content(choice: object) -> bool:
     return any(value for key, value in delta.items() if key not in _BARE)
 
 
-def may_pass(error: ProviderError) -> bool:
+def is_retryable(error: ProviderError) -> bool:
     """Whether the same request may go well a moment later."""
-    if isinstance(error, RefusedError) or error.status not in PASSING:
+    if isinstance(error, RefusedError) or error.status not in RETRYABLE_STATUSES:
         return False
-    if is_objection(error):
+    if is_invalid_request(error):
         return False
     body = error.body if isinstance(error.body, Mapping) else {}
     inner = body.get("error")
@@ -135,7 +139,7 @@ def may_pass(error: ProviderError) -> bool:
     return not any(isinstance(code, str) and code in _FINAL_CODES for code in codes)
 
 
-def is_objection(error: ProviderError) -> bool:
+def is_invalid_request(error: ProviderError) -> bool:
     """The server objects to the request itself, such as its order of roles, and calls it a 500."""
     if error.status != 500:
         return False
@@ -144,7 +148,7 @@ def is_objection(error: ProviderError) -> bool:
     return _OBJECTIONS.search(text) is not None
 
 
-def retry_after(headers: Mapping[str, str]) -> float | None:
+def parse_retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds that a server asks to wait, from either header and either notation."""
     if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
         return milliseconds / 1_000
@@ -167,34 +171,34 @@ def _number(value: str | None) -> float | None:
     return number if 0 <= number < 10**9 else None
 
 
-def words_of(body: object) -> str:
+def error_message(body: object) -> str:
     """What a server said, as one short line."""
     for key in ("error", "message", "detail", "error_description"):
         if isinstance(body, Mapping) and body.get(key):
-            return words_of(body[key])
+            return error_message(body[key])
     text = body if isinstance(body, str) else "" if body is None else json.dumps(body, default=str)
     if text.lstrip().lower().startswith(("<!doctype", "<html")):
         return "a web page, not an answer"
     text = " ".join(text.split())
-    return text if len(text) <= WORDS else text[: WORDS - 1] + "…"
+    return text if len(text) <= MESSAGE_CHARS else text[: MESSAGE_CHARS - 1] + "…"
 
 
 def _body(endpoint: Endpoint, raw: bytes) -> Any:
-    text = masked(endpoint, raw.decode("utf-8", "replace"))
+    text = redact_key(endpoint, raw.decode("utf-8", "replace"))
     try:
         return json.loads(text)
     except ValueError:
-        return text[:KEPT]
+        return text[:BODY_CHARS]
 
 
-def masked(endpoint: Endpoint, text: str) -> str:
+def redact_key(endpoint: Endpoint, text: str) -> str:
     """A server's text without the key, which some of them repeat."""
     if endpoint.key is None or len(endpoint.key) <= 5:
         return text
     return text.replace(endpoint.key, "[key]")
 
 
-def _sentence(
+def _describe(
     endpoint: Endpoint, path: str, status: int, headers: Mapping[str, str]
 ) -> tuple[type[ProviderError], str]:
     host = endpoint.host

@@ -20,7 +20,7 @@ OPENAI: Final = "https://api.openai.com/v1"
 ANTHROPIC: Final = "https://api.anthropic.com"
 LOCAL: Final = "local"
 """The name of the embedded model."""
-NOBODY: Final = (
+NO_MODEL: Final = (
     "there is no model to ask. Name one in the configuration (`brim config --example` shows how), "
     "set OPENAI_API_KEY or ANTHROPIC_API_KEY and give -m, or get a small one for this machine with "
     "`brim local`."
@@ -28,7 +28,7 @@ NOBODY: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ModelChoice:
     """A model to talk to, under the user's name for it."""
 
     name: str
@@ -36,7 +36,7 @@ class Chosen:
     is_embedded: bool = False
 
 
-def chosen(config: Config, name: str | None, environment: Mapping[str, str]) -> Chosen:
+def choose_model(config: Config, name: str | None, environment: Mapping[str, str]) -> ModelChoice:
     """The model of that name; without one the first that is configured, or that can be had.
 
     A name that is not configured is taken for a model of the provider whose key is there.
@@ -47,21 +47,21 @@ def chosen(config: Config, name: str | None, environment: Mapping[str, str]) -> 
         model = config.models[name]
         if name == LOCAL and model.endpoint is None:
             return _embedded(model)
-        return Chosen(name, model)
+        return ModelChoice(name, model)
     if name == LOCAL or (name is None and _provider(environment) is None):
         return _embedded()
     provider = _provider(environment)
     if name is None or provider is None:
-        raise InputError(_unknown(name, config) if name else NOBODY)
-    return Chosen(name, replace(provider, model=name))
+        raise InputError(_unknown(name, config) if name else NO_MODEL)
+    return ModelChoice(name, replace(provider, model=name))
 
 
-def _embedded(model: ModelConfig | None = None) -> Chosen:
+def _embedded(model: ModelConfig | None = None) -> ModelChoice:
     from brim.providers.local import default_model
 
     if default_model() is None:
-        raise InputError(NOBODY)
-    return Chosen(LOCAL, model or ModelConfig(), is_embedded=True)
+        raise InputError(NO_MODEL)
+    return ModelChoice(LOCAL, model or ModelConfig(), is_embedded=True)
 
 
 def _provider(environment: Mapping[str, str]) -> ModelConfig | None:
@@ -80,11 +80,13 @@ def _unknown(name: str, config: Config) -> str:
         return f"no model is called {name}; did you mean {near[0]}?"
     if config.models:
         return f"no model is called {name}; there are {', '.join(config.models)}"
-    return f"no model is called {name}: {NOBODY}"
+    return f"no model is called {name}: {NO_MODEL}"
 
 
 @contextmanager
-def client_for(choice: Chosen, config: Config, environment: Mapping[str, str]) -> Iterator[Client]:
+def open_client(
+    choice: ModelChoice, config: Config, environment: Mapping[str, str]
+) -> Iterator[Client]:
     """A client for as long as it is needed; with it ends what had to be started for it."""
     if choice.is_embedded:
         from brim.providers.local import LocalServer
@@ -116,17 +118,17 @@ def _client(model: ModelConfig, config: Config, url: str, key: str | None) -> Cl
     )
 
 
-def server_name(choice: Chosen) -> str | None:
+def server_name(choice: ModelChoice) -> str | None:
     """What its server calls a model; None asks for whichever it has."""
     return choice.model.model or (None if choice.is_embedded else choice.name)
 
 
-def session_for(choice: Chosen, config: Config, *, system: str | None = None) -> Session:
+def create_session(choice: ModelChoice, config: Config, *, system: str | None = None) -> Session:
     """A session as the configuration wants it."""
-    return Session(**settings_for(choice, config), system=system)
+    return Session(**session_settings(choice, config), system=system)
 
 
-def settings_for(choice: Chosen, config: Config) -> dict[str, Any]:
+def session_settings(choice: ModelChoice, config: Config) -> dict[str, Any]:
     """What the configuration says of a session with a model."""
     context, cost = config.context, config.cost
     slides = context.policy in ("sliding", "rolling")
@@ -148,7 +150,7 @@ def settings_for(choice: Chosen, config: Config) -> dict[str, Any]:
     }
 
 
-def options_for(choice: Chosen, max_tokens: int | None = None) -> dict[str, Any]:
+def request_options(choice: ModelChoice, max_tokens: int | None = None) -> dict[str, Any]:
     """What goes into each request to a model: how long its answer may be."""
     longest = choice.model.max_tokens if max_tokens is None else max_tokens
     if longest is None:
@@ -156,6 +158,6 @@ def options_for(choice: Chosen, max_tokens: int | None = None) -> dict[str, Any]
     return {"max_output_tokens" if choice.model.format == "responses" else "max_tokens": longest}
 
 
-def short_view_for(choice: Chosen, config: Config) -> ShortView | None:
+def create_short_view(choice: ModelChoice, config: Config) -> ShortView | None:
     view = config.short_view
     return ShortView(view.keep_turns, view.max_turn_chars) if choice.model.short_view else None

@@ -22,24 +22,24 @@ from yarl import URL
 if TYPE_CHECKING:
     from brim.providers.network import Proxy
 
-Head = tuple[bytes, bytes]
-line_of: Final[Callable[[Head], bytes]] = b"%b: %b".__mod__
+Header = tuple[bytes, bytes]
+format_header: Final[Callable[[Header], bytes]] = b"%b: %b".__mod__
 """A header as a line of a head."""
 
-QUICK = 0.25
+STALE_SECONDS = 0.25
 """Seconds in which a connection that was kept from before may break for no more than its age.
 
 A server that closes an idle connection does so at once, and has not read what came over it, which
 is then sent again over another. One that broke later, or after the first byte of its answer, may
 have worked on the request and be paid for it: that is raised, and only `retries` ask once more.
 """
-READ_AHEAD: Final = 64 * 1024
+READ_AHEAD_BYTES: Final = 64 * 1024
 """Bytes of an answer that are taken from a server before somebody wants them."""
 SWITCHING: Final = 101
 _BROKEN: Final = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
 
 
-class Sending:
+class SendState:
     """A request on its way: what it waits for once its server is reached, and whether it went."""
 
     __slots__ = ("_ready", "is_sent", "objection")
@@ -102,7 +102,7 @@ class Response:
             held.release()
 
 
-class Line(ResponseHandler):
+class HttpConnection(ResponseHandler):
     """A connection that knows what a request over it met with until now."""
 
     _requests = 0
@@ -115,7 +115,7 @@ class Line(ResponseHandler):
     _told = -1
     """Bytes of the answer that were there then."""
 
-    def send(self, head: bytes, body: bytes | None, sending: Sending) -> None:
+    def send(self, head: bytes, body: bytes | None, sending: SendState) -> None:
         self._requests += 1
         self._unsent, self._told = 0, -1
         self._sent_at = time.monotonic()
@@ -195,25 +195,25 @@ class Line(ResponseHandler):
 
     def was_stale(self) -> bool:
         """Whether the server had closed it before it read the request that breaks now."""
-        is_quick = time.monotonic() - self._sent_at < QUICK
+        is_quick = time.monotonic() - self._sent_at < STALE_SECONDS
         return self._requests > 1 and not self._is_heard and is_quick
 
 
-class Lines(aiohttp.TCPConnector):
+class ConnectionPool(aiohttp.TCPConnector):
     """The connections to one server."""
 
     def __init__(
         self, address: URL, proxy: Proxy | None, timeout: aiohttp.ClientTimeout, **settings: Any
     ) -> None:
         super().__init__(limit=0, **settings)
-        made_of: type[ResponseHandler] = Line
+        made_of: type[ResponseHandler] = HttpConnection
         self._factory = partial(made_of, loop=self._loop)
         self._timeout = timeout
         through: dict[str, Any] = {}
         if proxy is not None:
             through["proxy"] = URL(proxy.url)
             if address.scheme == "https":
-                through["proxy_headers"] = CIMultiDict(proxy.headers, Host=host_of(address))
+                through["proxy_headers"] = CIMultiDict(proxy.headers, Host=format_host(address))
         self._way: Final = aiohttp.ClientRequest("GET", address, loop=self._loop, **through)
         """Only tells the library whom to reach, and how."""
 
@@ -223,21 +223,21 @@ class Lines(aiohttp.TCPConnector):
         return self._way.connection_key in self._conns
 
     async def ask(
-        self, head: bytes, body: bytes | None, sending: Sending, *, is_bodiless: bool = False
+        self, head: bytes, body: bytes | None, sending: SendState, *, is_bodiless: bool = False
     ) -> Response:
         """The answer to a request that is written already; `is_bodiless` where none has a body."""
         while True:
             sending.is_sent = False
             held = await self._reached()
             line = held.protocol
-            assert isinstance(line, Line)
+            assert isinstance(line, HttpConnection)
             try:
                 await sending.ready()
                 line.set_response_params(
                     skip_payload=is_bodiless,
                     read_until_eof=True,
                     read_timeout=self._timeout.sock_read,
-                    read_bufsize=READ_AHEAD,
+                    read_bufsize=READ_AHEAD_BYTES,
                 )
                 line.send(head, body, sending)
                 return await line.answer(held)
@@ -264,19 +264,21 @@ def _break_off(content: aiohttp.StreamReader | None, error: Exception) -> None:
         content.set_exception(error)
 
 
-def encoded_heads(headers: Mapping[str, str]) -> list[Head]:
+def encode_headers(headers: Mapping[str, str]) -> list[Header]:
     return [(name.encode(), value.encode()) for name, value in headers.items()]
 
 
-def head_of(method: str, target: str, heads: Iterable[Head], size: int | None) -> bytes:
+def encode_request_head(
+    method: str, target: str, heads: Iterable[Header], size: int | None
+) -> bytes:
     """A request as it is written, up to its body."""
-    lines = [f"{method} {target} HTTP/1.1".encode(), *map(line_of, heads)]
+    lines = [f"{method} {target} HTTP/1.1".encode(), *map(format_header, heads)]
     if size is not None:
         lines.append(b"Content-Length: %d" % size)
-    return written(lines) + b"\r\n"
+    return join_header_lines(lines) + b"\r\n"
 
 
-def written(lines: Sequence[bytes]) -> bytes:
+def join_header_lines(lines: Sequence[bytes]) -> bytes:
     """Lines of a head with their ends, if each of them is one."""
     text, number = b"\r\n".join((*lines, b"")), len(lines)
     if text.count(b"\n") != number or text.count(b"\r") != number or b"\0" in text:
@@ -284,6 +286,6 @@ def written(lines: Sequence[bytes]) -> bytes:
     return text
 
 
-def host_of(address: URL) -> str:
+def format_host(address: URL) -> str:
     """Host and port, as a server is to be told them."""
     return address.host_port_subcomponent or ""

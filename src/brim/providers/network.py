@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
-def certificates() -> ssl.SSLContext:
+def create_ssl_context() -> ssl.SSLContext:
     """Whom to trust: the bundle that the environment names, else the system's, else certifi's."""
     for name in _BUNDLES:
         if path := os.environ.get(name):
@@ -52,7 +52,7 @@ class Proxy:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-def proxy_for(endpoint: Endpoint) -> Proxy | None:
+def find_proxy(endpoint: Endpoint) -> Proxy | None:
     """The proxy that the environment names for this server; none leads back to this machine.
 
     aiohttp's own reading of the environment also takes passwords from `.netrc`, and then refuses

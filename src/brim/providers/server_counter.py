@@ -24,48 +24,48 @@ from brim.errors import (
     RefusedError,
 )
 from brim.providers import errors
-from brim.providers.count_methods import NEUTRAL, Method, What, methods
-from brim.providers.transport import encoded
+from brim.providers.count_methods import UNCOUNTED_FIELDS, CountMethod, CountSubject, find_methods
+from brim.providers.transport import encode_body
 
 if TYPE_CHECKING:
     from brim.providers.endpoint import Endpoint
-    from brim.providers.transport import Connection
+    from brim.providers.transport import Transport
 
-State = Literal["yes", "no", "unknown"]
+SupportState = Literal["yes", "no", "unknown"]
 
-REMEMBERED = 4_096
+MAX_COUNTS = 4_096
 """Counts that are kept."""
-MOST_STANDINGS = 1_000
+MAX_STATES = 1_000
 """Models of which it is known who counts them; their names may come from anybody."""
-PATIENCE = 2.0
+BASE_TIMEOUT = 2.0
 """Seconds for a small request; a large one gets more."""
-BYTES_A_SECOND = 100_000
+BYTES_PER_SECOND = 100_000
 FIRST_PAUSE, LONGEST_PAUSE = 30.0, 600.0
-ABSENT: Final = frozenset((404, 405, 501))
+NOT_FOUND_STATUSES: Final = frozenset((404, 405, 501))
 """Statuses that say that there is no such thing here."""
-OBJECTIONS: Final = frozenset((400, 413, 422))
+INVALID_REQUEST_STATUSES: Final = frozenset((400, 413, 422))
 """Statuses that speak about this one request."""
-UNWELCOME: Final = frozenset((401, 403))
+AUTH_STATUSES: Final = frozenset((401, 403))
 """Statuses that speak about a key."""
-ROOM = 20_000
+EXTRA_TOKENS = 20_000
 """Tokens that a server may add to a request of its own: templates, hidden prompts, images."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CountSupport:
     """Whether a server counts, by which method, and how that is known."""
 
-    state: State
+    state: SupportState
     method: str | None
     reason: str
 
 
 @dataclass(slots=True)
-class Standing:
+class CountState:
     """What is known of one way of counting at one (endpoint, model)."""
 
-    untried: list[Method]
-    proven: Method | None = None
+    untried: list[CountMethod]
+    proven: CountMethod | None = None
     reason: str = "not asked yet"
     failures: int = 0
     """In a row."""
@@ -73,16 +73,16 @@ class Standing:
     """When it may be asked again."""
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> CountSupport:
         if self.proven is not None:
-            return Verdict("yes", self.proven.name, self.reason)
-        return Verdict("unknown" if self.untried else "no", None, self.reason)
+            return CountSupport("yes", self.proven.name, self.reason)
+        return CountSupport("unknown" if self.untried else "no", None, self.reason)
 
-    def succeed(self, method: Method) -> None:
+    def succeed(self, method: CountMethod) -> None:
         self.proven, self.failures, self.until = method, 0, 0.0
         self.reason = f"{method.path} has counted"
 
-    def rule_out(self, method: Method, reason: str, now: float) -> None:
+    def rule_out(self, method: CountMethod, reason: str, now: float) -> None:
         """This method is not understood here; one that has counted is only left alone a while."""
         if self.proven is not None:
             self.pause(reason, now)
@@ -100,20 +100,20 @@ class Standing:
             self.reason = reason
 
 
-class Standings:
+class CountStates:
     """What is known of all servers."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, str, str, str], Standing] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str, str, str], CountState] = OrderedDict()
 
-    def of(self, endpoint: Endpoint, model: str, what: What) -> Standing:
+    def of(self, endpoint: Endpoint, model: str, what: CountSubject) -> CountState:
         key = (endpoint.url + endpoint.prefix, endpoint.format, model, what)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = Standing(list(methods(endpoint, what)))
+            found = self._known[key] = CountState(list(find_methods(endpoint, what)))
             if not found.untried:
                 found.reason = f"{endpoint.host} is known to count none of these"
-            if len(self._known) > MOST_STANDINGS:
+            if len(self._known) > MAX_STATES:
                 self._known.popitem(last=False)
         self._known.move_to_end(key)
         return found
@@ -123,29 +123,29 @@ class Standings:
         self._known.clear()
 
 
-PROCESS = Standings()
+SHARED_STATES = CountStates()
 """Shared by all counters, so that a server is found out once."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
+class _CountRequest:
     """What is to be counted, and whose headers go with it."""
 
     body: Mapping[str, Any]
     model: str
-    what: What
+    what: CountSubject
     headers: Mapping[str, str] | None = None
 
     def digest(self) -> bytes:
         """What tells it from others: what servers count, and who asks."""
-        counted = {key: value for key, value in self.body.items() if key not in NEUTRAL}
+        counted = {key: value for key, value in self.body.items() if key not in UNCOUNTED_FIELDS}
         asked = [self.what, counted, dict(self.headers or {})]
         text = json.dumps(asked, sort_keys=True, separators=(",", ":"))
         return blake2b(text.encode(), digest_size=16).digest()
 
 
 @dataclass(slots=True)
-class _Flight:
+class _PendingCount:
     """A question under way, and how many wait for its answer."""
 
     task: asyncio.Task[int | None]
@@ -157,12 +157,12 @@ class ServerCounter:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Transport,
         *,
         enabled: bool = True,
         clock: Callable[[], float] = time.monotonic,
-        standings: Standings = PROCESS,
-        patience: float = PATIENCE,
+        standings: CountStates = SHARED_STATES,
+        patience: float = BASE_TIMEOUT,
     ) -> None:
         self.connection = connection
         self.enabled = enabled
@@ -171,13 +171,13 @@ class ServerCounter:
         self._standings = standings
         self._patience = patience
         self._counts: OrderedDict[bytes, int] = OrderedDict()
-        self._flights: dict[bytes, _Flight] = {}
+        self._flights: dict[bytes, _PendingCount] = {}
         self._probing: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
-    def verdict(self, model: str, *, text: bool = False) -> Verdict:
+    def verdict(self, model: str, *, text: bool = False) -> CountSupport:
         """Whether the server counts whole requests (or plain texts) for this model."""
         if not self.enabled:
-            return Verdict("unknown", None, "counting with the server is switched off")
+            return CountSupport("unknown", None, "counting with the server is switched off")
         return self._standing(model, "text" if text else "request").verdict
 
     async def count(
@@ -189,7 +189,7 @@ class ServerCounter:
         """
         model = body.get("model")
         named = model if isinstance(model, str) else ""
-        return await self._counted(_Question(body, named, "request", headers))
+        return await self._counted(_CountRequest(body, named, "request", headers))
 
     async def count_text(self, model: str, text: str) -> int | None:
         """The tokens of a plain text, without any structure around it."""
@@ -197,12 +197,12 @@ class ServerCounter:
             raise InputError(f"only text can be counted, not {type(text).__name__}")
         if not text:
             return 0
-        return await self._counted(_Question({"model": model, "text": text}, model, "text"))
+        return await self._counted(_CountRequest({"model": model, "text": text}, model, "text"))
 
-    def _standing(self, model: str, what: What) -> Standing:
+    def _standing(self, model: str, what: CountSubject) -> CountState:
         return self._standings.of(self.connection.endpoint, model, what)
 
-    async def _counted(self, question: _Question) -> int | None:
+    async def _counted(self, question: _CountRequest) -> int | None:
         if not self.enabled:
             return None
         standing = self._standing(question.model, question.what)
@@ -221,7 +221,7 @@ class ServerCounter:
         """Equal questions at the same time are one; it is dropped when nobody waits any more."""
         flight = self._flights.get(digest)
         if flight is None:
-            flight = _Flight(asyncio.ensure_future(ask()))
+            flight = _PendingCount(asyncio.ensure_future(ask()))
             self._flights[digest] = flight
         flight.waiting += 1
         try:
@@ -232,7 +232,9 @@ class ServerCounter:
                 self._flights.pop(digest, None)
                 flight.task.cancel()
 
-    async def _found(self, standing: Standing, question: _Question, digest: bytes) -> int | None:
+    async def _found(
+        self, standing: CountState, question: _CountRequest, digest: bytes
+    ) -> int | None:
         if standing.proven is not None:
             tokens = await self._asked(standing, standing.proven, question)
         else:
@@ -242,11 +244,11 @@ class ServerCounter:
                 tokens = await self._probed(standing, question)
         if tokens is not None:
             self._counts[digest] = tokens
-            if len(self._counts) > REMEMBERED:
+            if len(self._counts) > MAX_COUNTS:
                 self._counts.popitem(last=False)
         return tokens
 
-    async def _probed(self, standing: Standing, question: _Question) -> int | None:
+    async def _probed(self, standing: CountState, question: _CountRequest) -> int | None:
         for method in (standing.proven,) if standing.proven else tuple(standing.untried):
             tokens = await self._asked(standing, method, question)
             if tokens is not None or standing.until > self._clock():
@@ -255,16 +257,18 @@ class ServerCounter:
             standing.reason = "not yet known: the server objected to what it was asked to count"
         return None
 
-    async def _asked(self, standing: Standing, method: Method, question: _Question) -> int | None:
+    async def _asked(
+        self, standing: CountState, method: CountMethod, question: _CountRequest
+    ) -> int | None:
         if standing.until > self._clock():
             return None
-        raw = encoded(method.question(question.body))
+        raw = encode_body(method.question(question.body))
         try:
             answer = await self.connection.answer(
                 "POST",
                 method.address(self.connection.endpoint),
                 raw,
-                timeout=self._patience + len(raw) / BYTES_A_SECOND,
+                timeout=self._patience + len(raw) / BYTES_PER_SECOND,
                 retries=0,
                 more=question.headers,
             )
@@ -274,7 +278,7 @@ class ServerCounter:
         except InputError as error:
             standing.pause(f"not yet known: {error}", self._clock())
             return None
-        tokens = sensible(method.tokens(answer.body), raw, question.what)
+        tokens = validate_count(method.tokens(answer.body), raw, question.what)
         if tokens is None:
             self._ruled_out(standing, method, "answered with something that is no count")
         else:
@@ -282,37 +286,41 @@ class ServerCounter:
         return tokens
 
     def _failed(
-        self, standing: Standing, method: Method, error: ProviderError, question: _Question
+        self,
+        standing: CountState,
+        method: CountMethod,
+        error: ProviderError,
+        question: _CountRequest,
     ) -> None:
         status = error.status
-        if status in ABSENT or status == 200:
+        if status in NOT_FOUND_STATUSES or status == 200:
             self._ruled_out(
                 standing, method, "gave no count" if status == 200 else f"said {status}"
             )
-        elif _is_objection(error):
+        elif _is_invalid_request(error):
             # A text has no order or template that could be wrong: the question was not understood.
             if question.what == "text" and standing.proven is None:
                 self._ruled_out(standing, method, f"said {status}")
         elif not self._is_about_asker(status, question):
-            standing.pause(f"not yet known: {_why(error)}", self._clock())
+            standing.pause(f"not yet known: {_describe_failure(error)}", self._clock())
 
-    def _is_about_asker(self, status: int | None, question: _Question) -> bool:
+    def _is_about_asker(self, status: int | None, question: _CountRequest) -> bool:
         """Whether a key is refused that is not the endpoint's: the next one may have a better."""
         brings_key = question.headers is not None and self.connection.endpoint.key is None
-        return brings_key and status in UNWELCOME
+        return brings_key and status in AUTH_STATUSES
 
-    def _ruled_out(self, standing: Standing, method: Method, what: str) -> None:
+    def _ruled_out(self, standing: CountState, method: CountMethod, what: str) -> None:
         where = self.connection.endpoint.host + method.address(self.connection.endpoint)
         standing.rule_out(method, f"{where} {what}", self._clock())
 
 
-def _is_objection(error: ProviderError) -> bool:
-    if isinstance(error, RefusedError) or error.status in OBJECTIONS:
+def _is_invalid_request(error: ProviderError) -> bool:
+    if isinstance(error, RefusedError) or error.status in INVALID_REQUEST_STATUSES:
         return True
-    return errors.is_objection(error)
+    return errors.is_invalid_request(error)
 
 
-def _why(error: ProviderError) -> str:
+def _describe_failure(error: ProviderError) -> str:
     if isinstance(error, ProviderTimeoutError):
         return "the server did not answer in time"
     if isinstance(error, ConnectionFailedError):
@@ -324,13 +332,13 @@ _ELSEWHERE: Final = (b'"previous_response_id"', b'"conversation"', b'"file_id"',
 """Signs that a request is longer than its bytes."""
 
 
-def sensible(tokens: object, raw: bytes, what: What) -> int | None:
+def validate_count(tokens: object, raw: bytes, what: CountSubject) -> int | None:
     """The count, unless it cannot be one."""
     if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 1:
         return None
     bound = 4 * len(raw)
     if what == "request":
-        bound += ROOM
+        bound += EXTRA_TOKENS
         if any(sign in raw for sign in _ELSEWHERE):
             return tokens
     return tokens if tokens <= bound else None

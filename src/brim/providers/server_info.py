@@ -22,9 +22,9 @@ from brim.errors import (
 
 if TYPE_CHECKING:
     from brim.providers.endpoint import Endpoint
-    from brim.providers.transport import Connection
+    from brim.providers.transport import Transport
 
-Kind = Literal[
+ServerKind = Literal[
     "llama.cpp",
     "vllm",
     "sglang",
@@ -37,27 +37,27 @@ Kind = Literal[
     "unknown",
 ]
 
-OWN_SERVERS: Final[frozenset[Kind]] = frozenset(
+SELF_HOSTED: Final[frozenset[ServerKind]] = frozenset(
     ("llama.cpp", "ollama", "lmstudio", "vllm", "sglang", "tgi")
 )
 """Servers that people run themselves, for nothing a token."""
-LEAST_REPLY: Final[Mapping[Kind, int]] = {"llama.cpp": 1}
+MIN_REPLY_TOKENS: Final[Mapping[ServerKind, int]] = {"llama.cpp": 1}
 """What a server keeps free for the answer whatever is asked for."""
 
-ASK_AGAIN = 30.0
+RETRY_SECONDS = 30.0
 """Seconds after which a server is asked again for a window that it did not give."""
-PATIENCE = 5.0
-MOST_WINDOWS = 1_000
+TIMEOUT_SECONDS = 5.0
+MAX_WINDOWS = 1_000
 """Models whose windows are remembered; their names may come from anybody."""
 
-_HOSTS: Final[Mapping[str, Kind]] = {
+_HOSTS: Final[Mapping[str, ServerKind]] = {
     "api.openai.com": "openai",
     "api.anthropic.com": "anthropic",
     "openrouter.ai": "openrouter",
 }
 _SILENT: Final = frozenset(("api.openai.com", "api.anthropic.com"))
 """Hosts that do not tell a window, so they are not asked."""
-_OWNERS: Final[Mapping[str, Kind]] = {
+_OWNERS: Final[Mapping[str, ServerKind]] = {
     "llamacpp": "llama.cpp",
     "vllm": "vllm",
     "sglang": "sglang",
@@ -75,24 +75,24 @@ class Window:
 
     tokens: int | None
     source: str
-    kind: Kind = "unknown"
+    kind: ServerKind = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class _Listing:
-    kind: Kind
+class _ModelList:
+    kind: ServerKind
     models: tuple[Mapping[str, Any], ...]
 
 
-class Server:
+class ServerInfo:
     """Asks the server behind a connection; what it does not tell is None, not an error."""
 
     def __init__(
-        self, connection: Connection, *, clock: Callable[[], float] = time.monotonic
+        self, connection: Transport, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.connection = connection
         self._clock = clock
-        self._kind: Kind | None = None
+        self._kind: ServerKind | None = None
         self._windows: OrderedDict[str, tuple[Window, float]] = OrderedDict()
 
     async def models(self, headers: Mapping[str, str] | None = None) -> list[str]:
@@ -103,7 +103,7 @@ class Server:
         listing = await self._listed(retries=None, timeout=None, headers=headers)
         return [str(model["id"]) for model in listing.models if model.get("id")]
 
-    async def kind(self) -> Kind:
+    async def kind(self) -> ServerKind:
         """Which server this is; other parts apply its rules by it."""
         if self._kind is None:
             await self.window_of("")
@@ -115,8 +115,8 @@ class Server:
         if known is not None and (known[0].tokens is not None or self._clock() < known[1]):
             return known[0]
         window = await self._asked(model, headers)
-        self._windows[model] = (window, self._clock() + ASK_AGAIN)
-        if len(self._windows) > MOST_WINDOWS:
+        self._windows[model] = (window, self._clock() + RETRY_SECONDS)
+        if len(self._windows) > MAX_WINDOWS:
             self._windows.popitem(last=False)
         return window
 
@@ -134,14 +134,14 @@ class Server:
             self._kind = _HOSTS[host]
             return Window(None, f"{host} does not tell windows", self._kind)
         try:
-            listing = await self._listed(retries=0, timeout=PATIENCE, headers=headers)
+            listing = await self._listed(retries=0, timeout=TIMEOUT_SECONDS, headers=headers)
         except (ConnectionFailedError, ProviderTimeoutError):
             return Window(None, f"{host} cannot be reached", self._kind or "unknown")
         except AuthenticationError as error:
             return Window(None, str(error), self._kind or _HOSTS.get(host, "unknown"))
         except ProviderError:
-            listing = _Listing(_HOSTS.get(host, "unknown"), ())
-        for ask in _QUESTIONS.get(listing.kind, (_listed_window,)):
+            listing = _ModelList(_HOSTS.get(host, "unknown"), ())
+        for ask in _PROBES.get(listing.kind, (_probe_model_list,)):
             if (window := await ask(self.connection, model, listing)) is not None:
                 self._kind = window.kind
                 return window
@@ -154,34 +154,34 @@ class Server:
         retries: int | None,
         timeout: float | None,
         headers: Mapping[str, str] | None = None,
-    ) -> _Listing:
+    ) -> _ModelList:
         endpoint = self.connection.endpoint
         answer = await self.connection.answer(
             "GET", endpoint.under("/models"), retries=retries, timeout=timeout, more=headers
         )
         found = answer.body.get("data") if isinstance(answer.body, Mapping) else answer.body
         models = tuple(row for row in _list(found) if isinstance(row, Mapping))
-        return _Listing(_kind(endpoint, answer.headers, models), models)
+        return _ModelList(_detect_kind(endpoint, answer.headers, models), models)
 
 
-Question = Callable[["Connection", str, _Listing], Awaitable[Window | None]]
+WindowProbe = Callable[["Transport", str, _ModelList], Awaitable[Window | None]]
 
 
-async def _listed_window(_: Connection, model: str, listing: _Listing) -> Window | None:
+async def _probe_model_list(_: Transport, model: str, listing: _ModelList) -> Window | None:
     """vLLM, SGLang, OpenRouter and others print the window in their list of models."""
-    row = _row(listing, model)
+    row = _find_model(listing, model)
     top = row.get("top_provider")
     rows = (row, top) if isinstance(top, Mapping) else (row,)
     sizes = [size for each in rows for name in _FIELDS if (size := _size(each.get(name)))]
     return Window(min(sizes), "/v1/models", listing.kind) if sizes else None
 
 
-async def _llama_cpp(connection: Connection, model: str, listing: _Listing) -> Window | None:
+async def _probe_llama_cpp(connection: Transport, model: str, listing: _ModelList) -> Window | None:
     """The window of one slot; the model's own (`n_ctx_train`) may be larger."""
-    meta = _row(listing, model).get("meta")
+    meta = _find_model(listing, model).get("meta")
     listed = _size(meta.get("n_ctx")) if isinstance(meta, Mapping) else None
     several = f"?model={quote(model, safe='')}" if len(listing.models) > 1 and model else ""
-    props = await _look(connection, f"/props{several}")
+    props = await _get_object(connection, f"/props{several}")
     settings = props.get("default_generation_settings")
     told = _size(settings.get("n_ctx")) if isinstance(settings, Mapping) else None
     if told and (listed is None or told <= listed):
@@ -191,25 +191,27 @@ async def _llama_cpp(connection: Connection, model: str, listing: _Listing) -> W
     return None
 
 
-async def _ollama(connection: Connection, model: str, _: _Listing) -> Window | None:
+async def _probe_ollama(connection: Transport, model: str, _: _ModelList) -> Window | None:
     """The window with which the model is loaded, else the one that its author has set."""
-    loaded = (await _look(connection, "/api/ps")).get("models")
+    loaded = (await _get_object(connection, "/api/ps")).get("models")
     if not isinstance(loaded, list):
         return None
     for row in loaded:
-        if not isinstance(row, Mapping) or not _same(row.get("model") or row.get("name"), model):
+        if not isinstance(row, Mapping) or not _is_same_model(
+            row.get("model") or row.get("name"), model
+        ):
             continue
         if size := _size(row.get("context_length")):
             return Window(size, "/api/ps", "ollama")
     if model:
-        shown = await _look(connection, "/api/show", {"model": model})
+        shown = await _get_object(connection, "/api/show", {"model": model})
         if set_to := _NUM_CTX.search(str(shown.get("parameters") or "")):
             return Window(_size(int(set_to[1])), "/api/show", "ollama")
     return Window(None, "Ollama has not loaded the model yet", "ollama")
 
 
-async def _lm_studio(connection: Connection, model: str, _: _Listing) -> Window | None:
-    rows = (await _look(connection, "/api/v0/models")).get("data")
+async def _probe_lm_studio(connection: Transport, model: str, _: _ModelList) -> Window | None:
+    rows = (await _get_object(connection, "/api/v0/models")).get("data")
     if not isinstance(rows, list):
         return None
     for row in rows:
@@ -223,37 +225,37 @@ async def _lm_studio(connection: Connection, model: str, _: _Listing) -> Window 
     return Window(None, "LM Studio has not loaded the model yet", "lmstudio")
 
 
-async def _tgi(connection: Connection, _: str, __: _Listing) -> Window | None:
-    size = _size((await _look(connection, "/info")).get("max_total_tokens"))
+async def _probe_tgi(connection: Transport, _: str, __: _ModelList) -> Window | None:
+    size = _size((await _get_object(connection, "/info")).get("max_total_tokens"))
     return Window(size, "/info", "tgi") if size else None
 
 
-_QUESTIONS: Final[Mapping[Kind, Sequence[Question]]] = {
-    "llama.cpp": (_llama_cpp,),
-    "ollama": (_ollama,),
-    "lmstudio": (_lm_studio,),
-    "tgi": (_tgi,),
-    "unknown": (_listed_window, _llama_cpp, _ollama, _lm_studio, _tgi),
+_PROBES: Final[Mapping[ServerKind, Sequence[WindowProbe]]] = {
+    "llama.cpp": (_probe_llama_cpp,),
+    "ollama": (_probe_ollama,),
+    "lmstudio": (_probe_lm_studio,),
+    "tgi": (_probe_tgi,),
+    "unknown": (_probe_model_list, _probe_llama_cpp, _probe_ollama, _probe_lm_studio, _probe_tgi),
 }
 """What to ask, by the kind of server; one that nobody knows is asked everything."""
 
 
-async def _look(
-    connection: Connection, path: str, body: Mapping[str, Any] | None = None
+async def _get_object(
+    connection: Transport, path: str, body: Mapping[str, Any] | None = None
 ) -> Mapping[str, Any]:
     """The object at a path; empty where there is none."""
     try:
         answer = await connection.answer(
-            "GET" if body is None else "POST", path, body, timeout=PATIENCE, retries=0
+            "GET" if body is None else "POST", path, body, timeout=TIMEOUT_SECONDS, retries=0
         )
     except ProviderError:
         return {}
     return answer.body if isinstance(answer.body, Mapping) else {}
 
 
-def _kind(
+def _detect_kind(
     endpoint: Endpoint, headers: Mapping[str, str], models: Sequence[Mapping[str, Any]]
-) -> Kind:
+) -> ServerKind:
     if (known := _HOSTS.get(endpoint.host)) is not None:
         return known
     if "llama.cpp" in headers.get("Server", "").lower():
@@ -263,15 +265,15 @@ def _kind(
     return found.pop() if len(found) == 1 else "unknown"
 
 
-def _row(listing: _Listing, model: str) -> Mapping[str, Any]:
+def _find_model(listing: _ModelList, model: str) -> Mapping[str, Any]:
     """The model's entry; a server with a single model answers to any name."""
     for row in listing.models:
-        if _same(row.get("id"), model):
+        if _is_same_model(row.get("id"), model):
             return row
     return listing.models[0] if len(listing.models) == 1 else {}
 
 
-def _same(one: object, other: str) -> bool:
+def _is_same_model(one: object, other: str) -> bool:
     """Whether two names mean the same model; `:latest` goes without saying."""
     return isinstance(one, str) and one.removesuffix(":latest") == other.removesuffix(":latest")
 
@@ -284,7 +286,7 @@ def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def silently_cut(kind: str, window: int | None, counted: int, reported: int) -> str | None:
+def detect_truncation(kind: str, window: int | None, counted: int, reported: int) -> str | None:
     """A sentence where a server seems to have left out a part of the prompt without a word.
 
     Ollama does: it drops the oldest messages, and what is still too long it cuts to about half of

@@ -11,7 +11,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ServerSentEvent:
     """One event: its name (`message` unless it says otherwise) and its data, lines joined."""
 
     name: str
@@ -33,7 +33,7 @@ class EventParser:
         self.waiting = 0
         """About how many bytes the event has that is not whole yet."""
 
-    def feed(self, piece: bytes) -> list[Event]:
+    def feed(self, piece: bytes) -> list[ServerSentEvent]:
         """The events that this piece completes."""
         self._pieces.append(piece)
         self.waiting += len(piece)
@@ -55,18 +55,18 @@ class EventParser:
         before = self._pieces[-2] if len(self._pieces) > 1 else b""
         return b"\n" in piece or b"\r" in piece or before.endswith(b"\r")
 
-    def _events(self, lines: list[bytes]) -> list[Event]:
+    def _events(self, lines: list[bytes]) -> list[ServerSentEvent]:
         events = [event for line in lines if (event := self._line(line)) is not None]
         if lines:
             self.waiting = len(self._pieces[0]) + sum(map(len, self._data))
         return events
 
-    def finish(self) -> list[Event]:
+    def finish(self) -> list[ServerSentEvent]:
         """What the last bytes hold where the stream ends without a blank line."""
         rest, self._pieces = b"".join(self._pieces).removesuffix(b"\r"), [b""]
         return self._events([rest, b""])
 
-    def _line(self, line: bytes) -> Event | None:
+    def _line(self, line: bytes) -> ServerSentEvent | None:
         if not line:
             return self._dispatch()
         field, _, value = line.decode("utf-8", "replace").partition(":")
@@ -81,7 +81,7 @@ class EventParser:
             self._data.append(value)
         return None
 
-    def _dispatch(self) -> Event | None:
+    def _dispatch(self) -> ServerSentEvent | None:
         name, data = self._name or "message", "\n".join(self._data)
         self._name, self._data = "", []
-        return Event(name, data) if data.strip() else None
+        return ServerSentEvent(name, data) if data.strip() else None

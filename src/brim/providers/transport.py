@@ -25,55 +25,55 @@ from brim.errors import (
 )
 from brim.providers import errors
 from brim.providers.http_connection import (
-    Head,
-    Lines,
+    ConnectionPool,
+    Header,
     Response,
-    Sending,
-    encoded_heads,
-    head_of,
-    host_of,
+    SendState,
+    encode_headers,
+    encode_request_head,
+    format_host,
 )
-from brim.providers.network import certificates, proxy_for
-from brim.providers.sse import Event, EventParser
+from brim.providers.network import create_ssl_context, find_proxy
+from brim.providers.sse import EventParser, ServerSentEvent
 from brim.wire.replies import error_in
 
 if TYPE_CHECKING:
     from brim.providers.endpoint import Endpoint
 
 T = TypeVar("T")
-Body = Mapping[str, Any] | bytes
+RequestBody = Mapping[str, Any] | bytes
 Events = AsyncGenerator[dict[str, Any], None]
 
-LARGEST_ANSWER = 64 * 1024 * 1024
+MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 """Bytes of an answer that is not streamed, or of one event of a stream."""
-LARGEST_ERROR = 256 * 1024
+MAX_ERROR_BYTES = 256 * 1024
 FIRST_WAIT, LONGEST_WAIT = 0.5, 8.0
-LONGEST_RETRY_AFTER = 60.0
+MAX_RETRY_AFTER = 60.0
 """A server that asks for more than this is not waited for."""
-CONNECT = 10.0
+CONNECT_SECONDS = 10.0
 """Seconds to reach a server at all."""
-LINGER = 0.2
+DRAIN_SECONDS = 0.2
 """Seconds to wait for the end behind the last event, so that the connection can be used again."""
-CLOSING = 2.0
+CLOSE_SECONDS = 2.0
 """Seconds to hang up when the interpreter ends."""
 ANTHROPIC_VERSION = "2023-06-01"
 _WITH_BODY: Final = ("POST", "PUT", "PATCH")
 """What says how long its body is, and be there none."""
 
-_INHERITED: Final[list[Lines]] = []
+_INHERITED: Final[list[ConnectionPool]] = []
 """Lines of the process that this one was forked from: to close them would hang up for both."""
 _CERTIFICATE: Final = (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class JsonResponse:
     """A whole answer, with the headers that tell one server from another."""
 
     body: Any
     headers: Mapping[str, str]
 
 
-class Connection:
+class Transport:
     """Sends requests to an endpoint; what goes wrong is one of `brim.errors`, without the key.
 
     Paths stand beside the endpoint's `url`: `endpoint.chat_path`, `/tokenize`. Use it as
@@ -85,14 +85,14 @@ class Connection:
     ) -> None:
         self.endpoint = endpoint
         self._sleep = sleep
-        self._lines: Lines | None = None
+        self._lines: ConnectionPool | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process = 0
-        self._first: Sequence[Head] = ()
+        self._first: Sequence[Header] = ()
         """The headers that each request begins with: whom it is for."""
         self._root = ""
         """What stands before a path, where a proxy has to be told."""
-        self._abandoned: weakref.finalize[..., Connection] | None = None
+        self._abandoned: weakref.finalize[..., Transport] | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -115,7 +115,12 @@ class Connection:
         return (await self.answer("GET", path, timeout=timeout, retries=retries)).body
 
     async def post(
-        self, path: str, body: Body, *, timeout: float | None = None, retries: int | None = None
+        self,
+        path: str,
+        body: RequestBody,
+        *,
+        timeout: float | None = None,
+        retries: int | None = None,
     ) -> dict[str, Any]:
         """The whole answer to a request; an error that came with status 200 is raised as well."""
         answer = await self.answer("POST", path, body, timeout=timeout, retries=retries)
@@ -127,18 +132,18 @@ class Connection:
         self,
         method: str,
         path: str,
-        body: Body | None = None,
+        body: RequestBody | None = None,
         *,
         timeout: float | None = None,
         retries: int | None = None,
         more: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> JsonResponse:
         """Any JSON answer. `timeout` bounds one attempt as a whole, beside the endpoint's own.
 
         `more` are headers of this one request, over those that each of them carries.
         """
 
-        async def once() -> Answer:
+        async def once() -> JsonResponse:
             try:
                 async with asyncio.timeout(timeout) as bound:
                     return await self._exchange(method, path, body, more or {})
@@ -154,15 +159,15 @@ class Connection:
         method: str,
         path: str,
         data: bytes | None,
-        heads: Sequence[Head],
-        sending: Sending | None = None,
+        heads: Sequence[Header],
+        sending: SendState | None = None,
     ) -> Response:
         """A response as it comes, whatever its status, for those who pass it on.
 
         What is sent are these headers alone; who gets the response closes it. `sending` knows
         whether the request went out, whatever comes of it.
         """
-        sending = sending or Sending()
+        sending = sending or SendState()
         try:
             return await self._sent(method, path, data, heads, sending)
         except InputError:
@@ -177,7 +182,7 @@ class Connection:
         """Whether a request can go out at once, as it seems: nobody has to be called first."""
         return self._lines is not None and self._lines.has_idle
 
-    async def stream(self, path: str, body: Body) -> Events:
+    async def stream(self, path: str, body: RequestBody) -> Events:
         """The events of a streamed answer, as they come.
 
         A request that is too long raises `RefusedError` before anything is yielded: events that
@@ -191,17 +196,17 @@ class Connection:
                 yield event
             async for event in events:
                 yield event
-            await _linger(response)
+            await _drain(response)
         finally:
             response.close()
             await events.aclose()
 
     async def _exchange(
-        self, method: str, path: str, body: Body | None, more: Mapping[str, str]
-    ) -> Answer:
+        self, method: str, path: str, body: RequestBody | None, more: Mapping[str, str]
+    ) -> JsonResponse:
         response = await self._accepted(method, path, body, more)
         try:
-            answer = _parsed(await self.whole(response))
+            answer = _parse_json(await self.whole(response))
         except _NotJsonError as error:
             raise self._nonsense(
                 path, f"what is not JSON ({response.content_type})", error.text
@@ -209,12 +214,14 @@ class Connection:
         finally:
             response.close()
         if isinstance(answer, dict):
-            failure = errors.failure_in(self.endpoint, path, answer)
+            failure = errors.find_error(self.endpoint, path, answer)
             if failure is not None:
                 raise failure
-        return Answer(answer, response.headers)
+        return JsonResponse(answer, response.headers)
 
-    async def _begin(self, path: str, body: Body) -> tuple[Response, list[dict[str, Any]], Events]:
+    async def _begin(
+        self, path: str, body: RequestBody
+    ) -> tuple[Response, list[dict[str, Any]], Events]:
         """Open a stream and read on until it is clear that the request was not refused."""
         response = await self._accepted("POST", path, body, {})
         events = self._events(response, path)
@@ -231,10 +238,10 @@ class Connection:
         """The events up to the first that says something."""
         held: list[dict[str, Any]] = []
         async for event in events:
-            if (refused := errors.refusal_in(self.endpoint, event)) is not None:
+            if (refused := errors.find_context_length_error(self.endpoint, event)) is not None:
                 raise refused
             held.append(event)
-            if errors.says_something(event):
+            if errors.has_content(event):
                 break
         if not held:
             raise self._nonsense(path, f"no event at all ({response.content_type})", None)
@@ -253,22 +260,22 @@ class Connection:
                 if event.data.strip() == "[DONE]":
                     return
                 yield self._event(path, event)
-            if parser.waiting > LARGEST_ANSWER:
-                raise self._nonsense(path, f"an event of over {LARGEST_ANSWER:,} bytes", None)
+            if parser.waiting > MAX_RESPONSE_BYTES:
+                raise self._nonsense(path, f"an event of over {MAX_RESPONSE_BYTES:,} bytes", None)
         for event in parser.finish():
             if event.data.strip() != "[DONE]":
                 yield self._event(path, event)
 
     async def _unstreamed(self, response: Response, path: str, begun: bytes) -> dict[str, Any]:
         try:
-            answer = _parsed(await self.whole(response, begun))
+            answer = _parse_json(await self.whole(response, begun))
         except _NotJsonError as error:
             raise self._nonsense(path, "what is neither JSON nor events", error.text) from None
         return answer if isinstance(answer, dict) else {}
 
-    def _event(self, path: str, event: Event) -> dict[str, Any]:
+    def _event(self, path: str, event: ServerSentEvent) -> dict[str, Any]:
         try:
-            found = _parsed(event.data)
+            found = _parse_json(event.data)
         except _NotJsonError as error:
             if event.name == "error":
                 return {"type": "error", "error": {"message": event.data}}
@@ -280,35 +287,37 @@ class Connection:
         return found
 
     async def _accepted(
-        self, method: str, path: str, body: Body | None, more: Mapping[str, str]
+        self, method: str, path: str, body: RequestBody | None, more: Mapping[str, str]
     ) -> Response:
         """A response whose status is a success; any other is raised."""
-        data = body if isinstance(body, bytes) or body is None else encoded(body)
-        sent = headers(self.endpoint) | dict(more)
+        data = body if isinstance(body, bytes) or body is None else encode_body(body)
+        sent = default_headers(self.endpoint) | dict(more)
         if data is not None:
             sent["Content-Type"] = "application/json"
-        response = await self.opened(method, path, data, encoded_heads(sent))
+        response = await self.opened(method, path, data, encode_headers(sent))
         if 200 <= response.status < 300:
             return response
         try:
-            raw = await self.whole(response, bound=LARGEST_ERROR, cut=True)
+            raw = await self.whole(response, bound=MAX_ERROR_BYTES, cut=True)
         except ProviderError:
             raw = b""
         finally:
             response.close()
-        raise errors.fault(self.endpoint, path, response.status, response.headers, raw)
+        raise errors.error_from_response(
+            self.endpoint, path, response.status, response.headers, raw
+        )
 
     async def _sent(
         self,
         method: str,
         path: str,
         data: bytes | None,
-        heads: Sequence[Head],
-        sending: Sending,
+        heads: Sequence[Header],
+        sending: SendState,
     ) -> Response:
         lines = await self._lines_here()
         size = len(data or b"") if data is not None or method in _WITH_BODY else None
-        head = head_of(method, self._target(path), [*self._first, *heads], size)
+        head = encode_request_head(method, self._target(path), [*self._first, *heads], size)
         return await lines.ask(head, data, sending, is_bodiless=method == "HEAD")
 
     def _target(self, path: str) -> str:
@@ -316,7 +325,7 @@ class Connection:
         address = URL(self.endpoint.beside(path), encoded=path.isascii())
         return f"{self._root}{address.raw_path_qs}"
 
-    async def _lines_here(self) -> Lines:
+    async def _lines_here(self) -> ConnectionPool:
         """The lines of this event loop; those of a loop that has ended are left behind."""
         lines, loop = self._lines, asyncio.get_running_loop()
         if lines is None:
@@ -333,23 +342,23 @@ class Connection:
             self._abandoned.detach()
         return self._open_lines()
 
-    def _open_lines(self) -> Lines:
+    def _open_lines(self) -> ConnectionPool:
         endpoint = self.endpoint
-        address, proxy = URL(endpoint.url), proxy_for(endpoint)
-        first, self._root = {} if _names_host(endpoint) else {"Host": host_of(address)}, ""
+        address, proxy = URL(endpoint.url), find_proxy(endpoint)
+        first, self._root = {} if _names_host(endpoint) else {"Host": format_host(address)}, ""
         if proxy is not None and address.scheme == "http":
             first |= proxy.headers
             self._root = str(address.origin())
-        self._first = encoded_heads(first)
-        self._lines = Lines(
+        self._first = encode_headers(first)
+        self._lines = ConnectionPool(
             address,
             proxy,
             aiohttp.ClientTimeout(
                 total=None,
-                connect=min(CONNECT, endpoint.timeout),
+                connect=min(CONNECT_SECONDS, endpoint.timeout),
                 sock_read=endpoint.timeout,
             ),
-            ssl=certificates() if address.scheme == "https" else True,
+            ssl=create_ssl_context() if address.scheme == "https" else True,
         )
         self._loop = loop = asyncio.get_running_loop()
         self._process = os.getpid()
@@ -361,7 +370,7 @@ class Connection:
         response: Response,
         begun: bytes = b"",
         *,
-        bound: int = LARGEST_ANSWER,
+        bound: int = MAX_RESPONSE_BYTES,
         cut: bool = False,
     ) -> bytes:
         pieces, size = [begun], len(begun)
@@ -388,7 +397,7 @@ class Connection:
             try:
                 return await once()
             except ProviderError as error:
-                wait = patience(error, attempt)
+                wait = retry_delay(error, attempt)
                 if attempt == retries or wait is None:
                     raise
             await self._sleep(wait)
@@ -437,11 +446,11 @@ class Connection:
             f"{self.endpoint.host} answered{where} with {what}. "
             "Check that the address is that of a model server.",
             status=200,
-            body=errors.masked(self.endpoint, body) if isinstance(body, str) else body,
+            body=errors.redact_key(self.endpoint, body) if isinstance(body, str) else body,
         )
 
 
-def headers(endpoint: Endpoint) -> dict[str, str]:
+def default_headers(endpoint: Endpoint) -> dict[str, str]:
     """What every request carries; the endpoint's own headers go before ours."""
     from brim import __version__
 
@@ -452,7 +461,7 @@ def headers(endpoint: Endpoint) -> dict[str, str]:
     }
     if endpoint.format == "anthropic":
         found["anthropic-version"] = ANTHROPIC_VERSION
-    found |= credentials(endpoint)
+    found |= credential_headers(endpoint)
     given = {name.lower() for name in endpoint.headers}
     kept = {name: value for name, value in found.items() if name.lower() not in given}
     return kept | dict(endpoint.headers)
@@ -463,7 +472,7 @@ def _names_host(endpoint: Endpoint) -> bool:
     return any(name.lower() == "host" for name in endpoint.headers)
 
 
-def credentials(endpoint: Endpoint) -> dict[str, str]:
+def credential_headers(endpoint: Endpoint) -> dict[str, str]:
     """The headers that carry the endpoint's key."""
     if endpoint.key is None:
         return {}
@@ -476,7 +485,7 @@ def credentials(endpoint: Endpoint) -> dict[str, str]:
     return found
 
 
-def encoded(body: Mapping[str, Any]) -> bytes:
+def encode_body(body: Mapping[str, Any]) -> bytes:
     """A body as it goes out; half a surrogate pair, which UTF-8 cannot hold, goes as an escape."""
     compact = (",", ":")
     try:
@@ -487,34 +496,34 @@ def encoded(body: Mapping[str, Any]) -> bytes:
         raise InputError(f"the request cannot be written as JSON: {error}") from None
 
 
-def patience(error: ProviderError, attempt: int) -> float | None:
+def retry_delay(error: ProviderError, attempt: int) -> float | None:
     """Seconds to wait before the same request is sent again; None where that would not help."""
     if isinstance(error, ConnectionFailedError):
         if isinstance(error.__cause__, _CERTIFICATE):
             return None
-    elif isinstance(error, ProviderTimeoutError) or not errors.may_pass(error):
+    elif isinstance(error, ProviderTimeoutError) or not errors.is_retryable(error):
         return None
     if error.retry_after is not None:
-        return error.retry_after if error.retry_after <= LONGEST_RETRY_AFTER else None
+        return error.retry_after if error.retry_after <= MAX_RETRY_AFTER else None
     wait: float = min(LONGEST_WAIT, FIRST_WAIT * 2**attempt)
     return wait * random.uniform(0.75, 1.25)
 
 
-def _abandon(lines: Lines, loop: asyncio.AbstractEventLoop) -> None:
+def _abandon(lines: ConnectionPool, loop: asyncio.AbstractEventLoop) -> None:
     """Hang up for an owner without `async` who did not; its loop runs in another thread."""
     if lines.closed or not loop.is_running():
         return
-    closing = asyncio.run_coroutine_threadsafe(_closed(lines), loop)
+    closing = asyncio.run_coroutine_threadsafe(_close_pool(lines), loop)
     try:
         inside = asyncio.get_running_loop() is loop
     except RuntimeError:
         inside = False
     if not inside:
         with suppress(TimeoutError):
-            closing.result(CLOSING)
+            closing.result(CLOSE_SECONDS)
 
 
-async def _closed(lines: Lines) -> None:
+async def _close_pool(lines: ConnectionPool) -> None:
     await lines.close()
 
 
@@ -530,19 +539,21 @@ class _NotJsonError(Exception):
         self.text = text
 
 
-def _parsed(text: str | bytes) -> Any:
+def _parse_json(text: str | bytes) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         shown = (
-            text if isinstance(text, str) else text[: errors.KEPT * 4].decode("utf-8", "replace")
+            text
+            if isinstance(text, str)
+            else text[: errors.BODY_CHARS * 4].decode("utf-8", "replace")
         )
-        raise _NotJsonError(shown[: errors.KEPT]) from None
+        raise _NotJsonError(shown[: errors.BODY_CHARS]) from None
 
 
-async def _linger(response: Response) -> None:
+async def _drain(response: Response) -> None:
     try:
-        async with asyncio.timeout(LINGER):
+        async with asyncio.timeout(DRAIN_SECONDS):
             while await response.content.readany():
                 pass
     except (aiohttp.ClientError, OSError):

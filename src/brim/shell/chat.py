@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from brim.errors import BrimError, StoreError
-from brim.providers.from_config import options_for, short_view_for
+from brim.providers.from_config import create_short_view, request_options
 from brim.shell import routing
 from brim.shell.context_blocks import fit_blocks
 from brim.shell.proposals import offer_commands
@@ -136,9 +136,9 @@ def _answer_of(shell: Shell, name: str, route: Route, category: str) -> Reply:
         stream = client.stream(
             session,
             system=shell.base_prompt(route.system) if route.system else None,
-            short_view=short_view_for(choice, shell.config),
+            short_view=create_short_view(choice, shell.config),
             category=category,
-            **options_for(choice),
+            **request_options(choice),
         )
         pieces = stream.pieces()
         first = next(pieces, None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from brim.config import Config, ModelConfig
 from brim.fitting.profile import ModelProfile
-from brim.providers.from_config import LOCAL, Chosen, chosen, client_for, server_name
+from brim.providers.from_config import LOCAL, ModelChoice, choose_model, open_client, server_name
 from brim.session.session import ASSUMED_WINDOW, Session
 
 if TYPE_CHECKING:
@@ -44,14 +44,14 @@ class Models:
         model = replace(self.choice(name).model, **known)
         self.config = replace(self.config, models={**self.config.models, name: model})
 
-    def choice(self, name: str | None) -> Chosen:
-        return chosen(self.config, name, self._environment)
+    def choice(self, name: str | None) -> ModelChoice:
+        return choose_model(self.config, name, self._environment)
 
     def client(self, name: str) -> Client:
         """A connection to a model; what it needs is started at the first use."""
         with self._lock:
             if name not in self._clients:
-                opened = client_for(self.choice(name), self.config, self._environment)
+                opened = open_client(self.choice(name), self.config, self._environment)
                 self._clients[name] = self._open.enter_context(opened)
             return self._clients[name]
 

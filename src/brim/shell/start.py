@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import InputError, StoreError
-from brim.providers.from_config import settings_for
+from brim.providers.from_config import session_settings
 from brim.session.ledger import DailyCap
 from brim.session.session import Session
 from brim.shell.approval.secrets import Masker
@@ -144,7 +144,7 @@ def _conversation(
 
 def _session(models: Models, name: str, data: dict[str, Any] | None = None) -> Session:
     """A new session with a model, or one as it was written down."""
-    settings = settings_for(models.choice(name), models.config)
+    settings = session_settings(models.choice(name), models.config)
     if data is None:
         session = Session(**settings)
     else:

@@ -25,10 +25,10 @@ import uvicorn
 from brim.config import Config, UpstreamConfig
 from brim.gateway.app import Gateway, create_app
 from brim.gateway.http_protocol import BoundedConnection
-from brim.gateway.server import listening
-from brim.providers.endpoint import Format
+from brim.gateway.server import open_listener
+from brim.providers.endpoint import ApiFormat
 
-FORMATS: Final[tuple[Format, ...]] = ("openai", "anthropic", "responses")
+FORMATS: Final[tuple[ApiFormat, ...]] = ("openai", "anthropic", "responses")
 SECRET: Final = "sk-upstream-d41d8cd98f"
 """A key of an upstream, which nobody else is shown."""
 
@@ -57,7 +57,7 @@ def running(config: Config, environment: Mapping[str, str] | None = None) -> Ite
     """A gateway that serves until the block ends, and then lets running answers end."""
     state = {name: value for name, value in os.environ.items() if name == "BRIM_STATE"}
     app = create_app(config, {**state, **(environment or {})})
-    with listening("127.0.0.1", 0) as listener:
+    with open_listener("127.0.0.1", 0) as listener:
         server = _Server(
             uvicorn.Config(
                 app,

@@ -13,7 +13,7 @@ import threading
 from starlette.types import Receive, Scope, Send
 
 from brim.gateway import http_protocol
-from brim.gateway.server import listening, serve
+from brim.gateway.server import open_listener, serve
 
 told = asyncio.Event()
 
@@ -49,8 +49,8 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    http_protocol.HEAD_SECONDS = float(sys.argv[2])  # type: ignore[misc]
-    with listening("127.0.0.1", 0) as listener:
+    http_protocol.HEADER_SECONDS = float(sys.argv[2])  # type: ignore[misc]
+    with open_listener("127.0.0.1", 0) as listener:
         try:
             serve(
                 app,

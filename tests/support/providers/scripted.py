@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
-from brim.providers import Connection, Endpoint
+from brim.providers import Endpoint, Transport
 
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -154,8 +154,8 @@ class Naps:
         self.taken.append(seconds)
 
 
-def connection(url: str, **settings: Any) -> Connection:
-    return Connection(Endpoint(url, **settings), sleep=Naps())
+def connection(url: str, **settings: Any) -> Transport:
+    return Transport(Endpoint(url, **settings), sleep=Naps())
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

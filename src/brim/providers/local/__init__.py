@@ -13,11 +13,11 @@ from brim.providers.local.weights import (
     Progress,
     Weights,
     default_model,
-    fetch,
-    fetch_default,
+    download,
+    download_default,
+    is_intact,
     models_folder,
     remove_default,
-    verify,
 )
 
 __all__ = [
@@ -26,10 +26,10 @@ __all__ = [
     "Progress",
     "Weights",
     "default_model",
-    "fetch",
-    "fetch_default",
+    "download",
+    "download_default",
+    "is_intact",
     "models_folder",
     "remove_default",
     "require_llama",
-    "verify",
 ]

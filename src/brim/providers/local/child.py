@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Any, NoReturn
 
-LOOK_AFTER = 0.5
+POLL_SECONDS = 0.5
 """Seconds between two looks at whether the parent is still there."""
 
 
@@ -39,7 +39,7 @@ def main() -> None:
 def _leave_with(parent: int) -> NoReturn:
     """A process that the parent forked may keep our input open longer than the parent lives."""
     while os.getppid() == parent:
-        time.sleep(LOOK_AFTER)
+        time.sleep(POLL_SECONDS)
     os._exit(0)
 
 

@@ -86,7 +86,7 @@ class LocalServer:
                 raise InputError(f"{name} must be at least 1, not {number}")
         if template is not None and not template.strip():
             raise InputError("the chat template is empty")
-        path = _gguf(_chosen(model))
+        path = _gguf(_choose_model(model))
         key = secrets.token_urlsafe(24) if key is None else key
         settings = {
             "path": str(path),
@@ -149,7 +149,7 @@ def require_llama() -> None:
         raise LocalModelError(f"the embedded model needs llama.cpp: {INSTALL}")
 
 
-def _chosen(model: str | os.PathLike[str] | None) -> Path:
+def _choose_model(model: str | os.PathLike[str] | None) -> Path:
     path = default_model() if model is None else Path(model)
     if path is None:
         raise LocalModelError(

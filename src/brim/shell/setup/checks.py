@@ -17,8 +17,8 @@ from brim.errors import (
     ProviderError,
     ProviderTimeoutError,
 )
-from brim.providers import Connection, Endpoint, Portal, Server, ServerCounter, Verdict
-from brim.providers.server_counter import Standings
+from brim.providers import CountSupport, Endpoint, Portal, ServerCounter, ServerInfo, Transport
+from brim.providers.server_counter import CountStates
 
 if TYPE_CHECKING:
     from brim.config import Config, ModelConfig
@@ -40,7 +40,7 @@ class Seen:
     window: int | None = None
     source: str = ""
     kind: str = "unknown"
-    verdict: Verdict | None = None
+    verdict: CountSupport | None = None
 
 
 def examined(
@@ -79,8 +79,8 @@ def _seen(endpoint: Endpoint, called: str, patience: float, *, counts: bool) -> 
 
 
 async def _asked(endpoint: Endpoint, called: str, patience: float, *, counts: bool) -> Seen:
-    async with Connection(endpoint) as connection, asyncio.timeout(3 * patience):
-        server = Server(connection)
+    async with Transport(endpoint) as connection, asyncio.timeout(3 * patience):
+        server = ServerInfo(connection)
         models: list[str] = []
         try:
             async with asyncio.timeout(patience):
@@ -92,7 +92,7 @@ async def _asked(endpoint: Endpoint, called: str, patience: float, *, counts: bo
                 raise
         window = await server.window_of(called)
         counter = ServerCounter(
-            connection, enabled=counts, standings=Standings(), patience=patience
+            connection, enabled=counts, standings=CountStates(), patience=patience
         )
         await counter.count(_question(endpoint.format, called))
         verdict = counter.verdict(called)

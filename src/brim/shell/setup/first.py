@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from brim.config import ModelConfig
 from brim.errors import InputError
-from brim.providers.from_config import LOCAL, NOBODY
-from brim.providers.local import SMOLLM2, default_model, fetch_default, require_llama
+from brim.providers.from_config import LOCAL, NO_MODEL
+from brim.providers.local import SMOLLM2, default_model, download_default, require_llama
 from brim.shell.setup.discovery import find
 
 if TYPE_CHECKING:
@@ -39,6 +39,6 @@ def embed(screen: Screen) -> None:
         "It is good for trying things out, not for good answers."
     )
     if screen.ask("get it? [y]es, [n]o: ").lower() not in ("y", "yes"):
-        raise InputError(NOBODY)
+        raise InputError(NO_MODEL)
     with screen.waiting("getting it …"):
-        fetch_default()
+        download_default()
