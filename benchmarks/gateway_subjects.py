@@ -16,9 +16,9 @@ from tempfile import TemporaryDirectory
 
 from benchmarks import environment
 from benchmarks.gateway_processes import Server, free_port, serving
-from brim.gateway.accounts import books_at
+from brim.gateway.accounts import create_store
 from brim.gateway.accounts.caps import Cap, project_scope
-from brim.gateway.accounts.keys import hashed, new_key
+from brim.gateway.accounts.keys import create_key, hash_secret
 from tests.support.accounts import postgres, valkey
 
 RELAY, BRIM, LITELLM = "bare relay", "brim", "LiteLLM"
@@ -80,10 +80,10 @@ def capped(upstream: str) -> Iterator[list[Server]]:
 
 
 async def _add_key(store: str) -> None:
-    books = books_at(store, Path())
+    books = create_store(store, Path())
     await books.open()
-    key, _ = new_key("bench", "benchmarks")
-    await books.add_key(key, hashed(KEY), [Cap.parsed("1000000/day")])
+    key, _ = create_key("bench", "benchmarks")
+    await books.add_key(key, hash_secret(KEY), [Cap.parsed("1000000/day")])
     await books.set_caps(project_scope("benchmarks"), [Cap.parsed("1000000/month")])
     await books.close()
 

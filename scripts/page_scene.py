@@ -20,9 +20,9 @@ import httpx
 
 from brim.config import Config, GatewayConfig, UpstreamConfig
 from brim.gateway.accounts.caps import ALL, Cap, key_scope, project_scope
-from brim.gateway.accounts.keys import Key, hashed, new_key
-from brim.gateway.accounts.reservations import Bill, Claim, Settlement
-from brim.gateway.accounts.sqlite.store import SqliteBooks
+from brim.gateway.accounts.keys import ApiKey, create_key, hash_secret
+from brim.gateway.accounts.reservations import Charge, Reservation, Settlement
+from brim.gateway.accounts.sqlite.store import SqliteAccountStore
 from brim.models.pricing import Price, Usage
 from brim.testing import Fault, Say, Scripted
 from tests.support.gateway.process import Running, running
@@ -74,13 +74,13 @@ def scene(folder: Path) -> Iterator[tuple[str, str]]:
 async def _booked(path: Path, random: Random) -> dict[str, str]:
     """Fill books with a month; gives the secret of each key by its name."""
     at = time.time() - 30 * DAY
-    books = SqliteBooks(path, lambda: at)
+    books = SqliteAccountStore(path, lambda: at)
     secrets: dict[str, str] = {}
-    keys: list[Key] = []
+    keys: list[ApiKey] = []
     for name, (project, caps) in {**KEYS, OPERATOR: ("", ())}.items():
-        key, secrets[name] = new_key(name, project, is_operator=name == OPERATOR)
+        key, secrets[name] = create_key(name, project, is_operator=name == OPERATOR)
         keys.append(replace(key, created=at))
-        await books.add_key(keys[-1], hashed(secrets[name]), list(map(Cap.parsed, caps)))
+        await books.add_key(keys[-1], hash_secret(secrets[name]), list(map(Cap.parsed, caps)))
     for scope, cap in SHARED.items():
         await books.set_caps(scope, [Cap.parsed(cap)])
     for days in range(30, -1, -1):
@@ -89,29 +89,29 @@ async def _booked(path: Path, random: Random) -> dict[str, str]:
         for number in range(int(busy * random.randint(16, 30))):
             await _spend(books, keys[number % len(KEYS)], random, f"{days}-{number}")
     for key, micro_dollars in zip(keys, (240_000, 310_000), strict=False):
-        await books.reserve(_claim(key, CLAUDE, Bill(micro_dollars=micro_dollars)), LEASE)
+        await books.reserve(_claim(key, CLAUDE, Charge(micro_dollars=micro_dollars)), LEASE)
     await books.close()
     return secrets
 
 
-async def _spend(books: SqliteBooks, key: Key, random: Random, id: str) -> None:
+async def _spend(books: SqliteAccountStore, key: ApiKey, random: Random, id: str) -> None:
     (model,) = random.choices(list(COSTS), (5, 4, 2))
     read = random.randint(10_000, 90_000)
     usage = Usage(read, int(read * random.uniform(0.2, 0.9)), random.randint(300, 4_000))
-    bill = Bill(usage, int(COSTS[model] * read))
+    bill = Charge(usage, int(COSTS[model] * read))
     claim = _claim(key, model, bill, id)
     if await books.reserve(claim, LEASE) is None and await books.forward(claim.id, LEASE):
         await books.settle([Settlement(claim.id, bill)])
 
 
-def _claim(key: Key, model: str, worst: Bill, id: str = "open") -> Claim:
+def _claim(key: ApiKey, model: str, worst: Charge, id: str = "open") -> Reservation:
     own = [(key_scope(key.id), cap) for cap in KEYS[key.name][1]]
     shared = [
         (scope, cap) for scope, cap in SHARED.items() if scope in (ALL, f"project:{key.project}")
     ]
     caps = tuple((scope, Cap.parsed(cap)) for scope, cap in own + shared)
     name, upstream = f"{key.name}-{id}", SERVED[model]
-    return Claim(name, key.id, key.name, key.project, model, upstream, worst, caps)
+    return Reservation(name, key.id, key.name, key.project, model, upstream, worst, caps)
 
 
 # The gateway

@@ -137,11 +137,11 @@ class StoreError(BrimError):
     """What is kept between runs cannot be read or written; names the file, or what is missing."""
 
 
-class BooksError(StoreError):
+class AccountStoreError(StoreError):
     """The store of keys, caps and spending cannot be used, and waiting does not mend it."""
 
 
-class BooksAwayError(BooksError):
+class AccountStoreUnavailableError(AccountStoreError):
     """The store of keys, caps and spending cannot be reached now; a later try may do better."""
 
 

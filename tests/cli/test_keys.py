@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from brim.cli.accounts import Place
-from brim.gateway.accounts import books_at
+from brim.gateway.accounts import create_store
 from brim.gateway.accounts.caps import ALL, Cap, key_scope, project_scope
-from brim.gateway.accounts.keys import PREFIX, Key, hashed
+from brim.gateway.accounts.keys import KEY_PREFIX, ApiKey, hash_secret
 from tests.conftest import EmptyBooks
 from tests.support.accounts.reservations import LONG, bill, claim, settled
 from tests.support.cli.office import Office
@@ -27,11 +27,11 @@ def test_the_key_alone_is_on_standard_output(office: Office, quiet: tuple[str, .
     made = office.brim("keys", "add", "alice", "--cap", "5/day", *quiet)
     assert made.exit_code == 0
     secret = made.stdout.removesuffix("\n")
-    assert secret.startswith(PREFIX)
+    assert secret.startswith(KEY_PREFIX)
     assert secret.split() == [secret]
     assert secret not in made.stderr
     assert bool(made.stderr) == (not quiet)
-    access = office.ask(lambda books: books.access(hashed(secret)))
+    access = office.ask(lambda books: books.access(hash_secret(secret)))
     assert access is not None
     assert access.key.name == "alice"
     assert access.caps == ((key_scope(access.key.id), DAILY),)
@@ -41,7 +41,7 @@ def test_a_key_is_nowhere_on_disk(office: Office) -> None:
     secret = office.brim("keys", "add", "alice", "-q").stdout.strip()
     for file in office.folder.rglob("*"):
         if file.is_file():
-            assert secret.removeprefix(PREFIX).encode() not in file.read_bytes()
+            assert secret.removeprefix(KEY_PREFIX).encode() not in file.read_bytes()
 
 
 def test_it_is_said_what_to_set_for_which_client(office: Office) -> None:
@@ -66,7 +66,7 @@ def test_a_key_for_programs(office: Office) -> None:
     assert facts["caps"] == [
         {"unit": "tokens", "period": "day", "cap": 2_000_000, "spent": 0, "reserved": 0}
     ]
-    access = office.ask(lambda books: books.access(hashed(facts["key"])))
+    access = office.ask(lambda books: books.access(hash_secret(facts["key"])))
     assert access is not None
     assert access.key.id == facts["id"]
 
@@ -246,9 +246,9 @@ def store(request: pytest.FixtureRequest, empty_books: EmptyBooks) -> str:
 
 async def spent(store: str, id: str) -> None:
     """A dollar and a quarter, against the cap of a day."""
-    books = books_at(store, Path())
+    books = create_store(store, Path())
     await books.open()
-    key = Key(id, "alice", "web")
+    key = ApiKey(id, "alice", "web")
     assert (
         await books.reserve(claim("r1", 2_000_000, (key_scope(id), DAILY), key=key), LONG) is None
     )

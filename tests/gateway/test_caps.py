@@ -13,8 +13,8 @@ import pytest
 
 from brim.gateway import auth
 from brim.gateway.accounts.caps import ALL, Cap, project_scope
-from brim.gateway.accounts.reservations import Full
-from brim.gateway.denials import no_room
+from brim.gateway.accounts.reservations import CapReached
+from brim.gateway.denials import cap_error
 from brim.testing import Fault, Say, Scripted
 from tests.support.gateway.accounts import (
     COST,
@@ -83,7 +83,7 @@ def test_it_is_said_with_numbers_and_the_upstream_sees_nothing(path: str) -> Non
     ],
 )
 def test_numbers_are_as_long_as_they_say_something(cap: Cap, amount: int, shown: str) -> None:
-    said = no_room(Full(ALL, cap, 12_345_678_901, 0, None), amount, "anna").message
+    said = cap_error(CapReached(ALL, cap, 12_345_678_901, 0, None), amount, "anna").message
     assert shown in said
     assert ("12,345,678,901 spent" if cap.unit == "tokens" else "$12,345.68 spent") in said
 

@@ -12,10 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
-from brim.gateway.accounts.reservations import By, Spent
-from brim.gateway.accounts.sqlite.store import SqliteBooks
+from brim.gateway.accounts.reservations import GroupBy, LedgerTotal
+from brim.gateway.accounts.sqlite.store import SqliteAccountStore
 from brim.gateway.dashboard import routes as dashboard
-from brim.gateway.dashboard.routes import MOST_ROWS, Sums
+from brim.gateway.dashboard.routes import MAX_ROWS, SpendingCache
 from brim.gateway.formats import CHAT as CHAT_FORM
 from brim.testing import Scripted
 from tests.support.gateway.accounts import (
@@ -81,7 +81,7 @@ def test_no_other_file_can_be_asked_for(name: str) -> None:
 
 
 def test_no_file_of_the_page_names_another_place_or_makes_markup_of_text() -> None:
-    for name, asset in dashboard.assets().items():
+    for name, asset in dashboard.load_assets().items():
         addresses = set(re.findall(rb"https?://[^\s\"'`)]+", asset.raw))
         assert addresses <= {b"http://www.w3.org/2000/svg"}, name
         assert not re.search(rb"innerHTML|insertAdjacentHTML|document\.write|eval\(", asset.raw)
@@ -160,14 +160,14 @@ def test_days_that_are_none_are_refused(days: str) -> None:
         assert "1 to 366" in answer.text
 
 
-class _Slow(SqliteBooks):
+class _Slow(SqliteAccountStore):
     """Books that take their time, and count how often they are read."""
 
     read = 0
 
     async def spent(
-        self, by: Sequence[By], since: date | None = None, until: date | None = None
-    ) -> list[Spent]:
+        self, by: Sequence[GroupBy], since: date | None = None, until: date | None = None
+    ) -> list[LedgerTotal]:
         self.read += 1
         await asyncio.sleep(0.05)
         return await super().spent(by, since, until)
@@ -176,7 +176,7 @@ class _Slow(SqliteBooks):
 def test_a_ledger_that_is_slow_to_read_is_read_once_for_all_who_look() -> None:
     async def looked() -> int:
         books = _Slow(books_file())
-        sums = Sums(books)
+        sums = SpendingCache(books)
         today = date(2026, 11, 15)
         found = await asyncio.gather(*(sums.since(today) for _ in range(20)))
         assert all(each == found[0] for each in found)
@@ -184,7 +184,7 @@ def test_a_ledger_that_is_slow_to_read_is_read_once_for_all_who_look() -> None:
         await books.close()
         return books.read
 
-    assert asyncio.run(looked()) == 2 * len(dashboard.SUMS)
+    assert asyncio.run(looked()) == 2 * len(dashboard.GROUPINGS)
 
 
 # Models
@@ -212,8 +212,8 @@ def test_a_window_that_nobody_knows_is_null() -> None:
 
 def test_of_many_models_those_asked_for_last_are_told() -> None:
     with running(config_of("http://127.0.0.1:9")) as server:
-        for number in range(MOST_ROWS + 3):
+        for number in range(MAX_ROWS + 3):
             server.gateway.lanes.find(f"m-{number}", CHAT_FORM)
         found = told(server, "/brim/lanes")
-        assert (len(found["data"]), found["left_out"]) == (MOST_ROWS, 3)
-        assert found["data"][0]["model"] == f"m-{MOST_ROWS + 2}"
+        assert (len(found["data"]), found["left_out"]) == (MAX_ROWS, 3)
+        assert found["data"][0]["model"] == f"m-{MAX_ROWS + 2}"

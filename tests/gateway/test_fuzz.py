@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from brim.gateway import bodies
 from brim.gateway import headers as heads
-from brim.gateway.errors import FaultError
-from brim.gateway.formats import FORMS, PATHS, form_of
-from brim.gateway.options import Wishes, wishes_in
+from brim.gateway.errors import GatewayError
+from brim.gateway.formats import FORMATS, PATHS, detect_format
+from brim.gateway.options import RequestOptions, parse_options
 from brim.testing import Fault, Scripted
 from tests.support.gateway.fuzz import WINDOW, ask, client_of_a_gateway
 from tests.support.gateway.process import config_of, running
@@ -115,8 +115,8 @@ def test_any_stream_comes_back(behind: httpx.Client, odd: Upstream, raw: bytes, 
 @given(objects)
 def test_what_is_json_is_read_as_it_is(body: dict[str, Any]) -> None:
     raw = json.dumps(body).encode()
-    assert _read(json.dumps(bodies.parsed(raw))) == _read(raw)
-    assert _read(bodies.written(body)) == _read(raw)
+    assert _read(json.dumps(bodies.parse_body(raw))) == _read(raw)
+    assert _read(bodies.serialize(body)) == _read(raw)
 
 
 def _read(raw: bytes | str) -> Any:
@@ -128,8 +128,8 @@ def _read(raw: bytes | str) -> Any:
 def test_whatever_comes_is_an_object_or_a_fault(raw: bytes, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(raw)))
     broken = raw[:place] + data.draw(st.binary(max_size=2)) + raw[place:]
-    with contextlib.suppress(FaultError):
-        assert isinstance(bodies.parsed(broken), dict)
+    with contextlib.suppress(GatewayError):
+        assert isinstance(bodies.parse_body(broken), dict)
 
 
 @given(objects, st.sampled_from([None, 1, "\t"]), st.text(" \n\r\t", max_size=3))
@@ -138,16 +138,19 @@ def test_a_field_is_put_in_front_and_nothing_else_changes(
 ) -> None:
     body.pop("stream_options", None)
     raw = (blanks + json.dumps(body, indent=indent) + blanks).encode()
-    asked, sent = bodies.with_usage(bodies.parsed(raw), raw)
-    assert bodies.parsed(sent) == {"stream_options": {"include_usage": True}, **bodies.parsed(raw)}
+    asked, sent = bodies.add_usage_option(bodies.parse_body(raw), raw)
+    assert bodies.parse_body(sent) == {
+        "stream_options": {"include_usage": True},
+        **bodies.parse_body(raw),
+    }
     assert sent.endswith(raw[raw.index(b"{") + 1 :])
-    assert asked == bodies.parsed(raw)
+    assert asked == bodies.parse_body(raw)
 
 
-@given(st.sampled_from([*FORMS.values()]), objects | st.sampled_from([*BODIES.values()]).flatmap(
+@given(st.sampled_from([*FORMATS.values()]), objects | st.sampled_from([*BODIES.values()]).flatmap(
     mutated))  # fmt: skip
 def test_every_body_has_a_form_or_is_refused_in_words(asked: Any, body: dict[str, Any]) -> None:
-    assert form_of(asked, body) in FORMS.values()
+    assert detect_format(asked, body) in FORMATS.values()
 
 
 # Headers
@@ -165,8 +168,8 @@ _given = st.lists(
 
 @given(_given, st.booleans())
 def test_any_headers_can_be_sent_on(given_: list[tuple[bytes, bytes]], keyless: bool) -> None:
-    own = heads.Own.of({"Authorization": "Bearer own"})
-    sent = heads.onward(heads.given(given_), own, keyless=keyless)
+    own = heads.UpstreamHeaders.of({"Authorization": "Bearer own"})
+    sent = heads.build_forwarded_headers(heads.read_headers(given_), own, keyless=keyless)
     names = [name for name, _ in sent]
     assert not any(name.startswith(b"brim-") for name in names)
     assert (b"Authorization", b"Bearer own") in sent
@@ -175,7 +178,7 @@ def test_any_headers_can_be_sent_on(given_: list[tuple[bytes, bytes]], keyless: 
 
 @given(st.lists(st.tuples(_names, st.binary(max_size=20))))
 def test_any_headers_can_come_back(given_: list[tuple[str, bytes]]) -> None:
-    answered = heads.back([(name.encode(), value) for name, value in given_])
+    answered = heads.filter_response_headers([(name.encode(), value) for name, value in given_])
     known = {(name.lower().encode(), value) for name, value in given_}
     assert set(answered) <= known
     assert not {name for name, _ in answered} & {b"set-cookie", b"content-length", b"brim-cut"}
@@ -190,5 +193,5 @@ _wishes = st.dictionaries(
 @given(_wishes)
 def test_a_wish_is_understood_or_refused_in_words(headers: dict[str, str]) -> None:
     raw = {name.encode(): value.encode() for name, value in headers.items()}
-    with contextlib.suppress(FaultError):
-        assert isinstance(wishes_in(raw), Wishes)
+    with contextlib.suppress(GatewayError):
+        assert isinstance(parse_options(raw), RequestOptions)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from brim.gateway.headers import Own, given, onward
+from brim.gateway.headers import UpstreamHeaders, build_forwarded_headers, read_headers
 from brim.providers.http_connection import Header
 
 IDENTITY = (b"accept-encoding", b"identity")
-OWN = Own.of({"Authorization": "Bearer own", "Content-Type": "application/json"})
+OWN = UpstreamHeaders.of({"Authorization": "Bearer own", "Content-Type": "application/json"})
 
 
-def sent(*heads: Header, own: Own = OWN, keyless: bool = False) -> list[Header]:
-    return onward(given(heads), own, keyless=keyless)
+def sent(*heads: Header, own: UpstreamHeaders = OWN, keyless: bool = False) -> list[Header]:
+    return build_forwarded_headers(read_headers(heads), own, keyless=keyless)
 
 
 @pytest.mark.parametrize("name", ["accept-encoding", "Accept-Encoding"])
 def test_answers_are_never_asked_for_packed(name: str) -> None:
-    own = Own.of({name: "br"})
+    own = UpstreamHeaders.of({name: "br"})
     assert sent((b"accept-encoding", b"gzip"), own=own) == [IDENTITY]
 
 
@@ -35,7 +35,7 @@ def test_the_client_may_choose_one_that_is_taken_out() -> None:
 
 def test_those_that_come_several_times_go_on_in_their_order() -> None:
     heads = (b"x-a", b"1"), (b"x-b", b"2"), (b"x-a", b"3"), (b"x-a", b"1")
-    assert sent(*heads, own=Own.of({})) == [*heads, IDENTITY]
+    assert sent(*heads, own=UpstreamHeaders.of({})) == [*heads, IDENTITY]
 
 
 @pytest.mark.parametrize(
@@ -47,11 +47,11 @@ def test_those_that_come_several_times_go_on_in_their_order() -> None:
 )
 def test_what_is_not_for_the_upstream_does_not_reach_it(name: bytes) -> None:
     kept = b"x-a", b"1"
-    assert sent((name, b"1"), kept, (name, b"2"), own=Own.of({})) == [kept, IDENTITY]
+    assert sent((name, b"1"), kept, (name, b"2"), own=UpstreamHeaders.of({})) == [kept, IDENTITY]
 
 
 @pytest.mark.parametrize("name", [b"authorization", b"x-api-key", b"openai-project"])
 def test_who_pays_goes_on_unless_the_upstream_has_a_key(name: bytes) -> None:
-    payer, own = (name, b"client"), Own.of({})
+    payer, own = (name, b"client"), UpstreamHeaders.of({})
     assert sent(payer, own=own) == [payer, IDENTITY]
     assert sent(payer, own=own, keyless=True) == [IDENTITY]

@@ -23,13 +23,13 @@ from click.testing import CliRunner
 
 from brim.cli import main
 from brim.config import Config, UpstreamConfig
-from brim.errors import BooksAwayError, BooksError
+from brim.errors import AccountStoreError, AccountStoreUnavailableError
 from brim.gateway import auth as gateway_admission
 from brim.gateway import reservations as gateway_accounts
 from brim.gateway.accounts.sqlite import store
-from brim.gateway.app import accounts_of, asks_for_keys
-from brim.gateway.errors import FaultError
-from brim.gateway.headers import given
+from brim.gateway.app import create_account_service, requires_keys
+from brim.gateway.errors import GatewayError
+from brim.gateway.headers import read_headers
 from brim.gateway.server import open_listener
 from brim.testing import Fault, Scripted
 from tests.support.gateway.accounts import (
@@ -307,10 +307,10 @@ def test_keys_can_be_asked_for_before_there_is_one(provider: Scripted) -> None:
 def test_books_that_cannot_be_read_end_the_gateway_before_it_serves(content: bytes) -> None:
     books_file().parent.mkdir(parents=True)
     books_file().write_bytes(content)
-    accounts = accounts_of(config_of().gateway, {"BRIM_STATE": str(books_file().parent)})
-    with pytest.raises(BooksError, match="bring back a copy") as told:
+    accounts = create_account_service(config_of().gateway, {"BRIM_STATE": str(books_file().parent)})
+    with pytest.raises(AccountStoreError, match="bring back a copy") as told:
         asyncio.run(accounts.start())
-    assert not isinstance(told.value, BooksAwayError)
+    assert not isinstance(told.value, AccountStoreUnavailableError)
     assert "new" not in str(told.value)
 
 
@@ -380,10 +380,10 @@ def test_other_machines_are_let_in_only_where_keys_are_asked_for(
     assert "brim keys add" in refused.stderr
     settings = config_of(provider.url).gateway
     environment = {"BRIM_STATE": str(books_file().parent)}
-    assert not asyncio.run(asks_for_keys(settings, environment))
-    assert asyncio.run(asks_for_keys(replace(settings, require_keys=True), environment))
+    assert not asyncio.run(requires_keys(settings, environment))
+    assert asyncio.run(requires_keys(replace(settings, require_keys=True), environment))
     secret_of("anna")
-    assert asyncio.run(asks_for_keys(settings, environment))
+    assert asyncio.run(requires_keys(settings, environment))
     with open_listener("0.0.0.0", 0, has_keys=True) as listener:
         assert listener.getsockname()[1]
 
@@ -398,11 +398,11 @@ def test_many_wrong_keys_are_not_remembered_without_bound(
     environment = {"BRIM_STATE": str(books_file().parent)}
 
     async def known() -> int:
-        accounts = accounts_of(config_of().gateway, environment)
-        admission = gateway_admission.Admission(accounts)
+        accounts = create_account_service(config_of().gateway, environment)
+        admission = gateway_admission.Authenticator(accounts)
         await accounts.start()
         for number in range(100):
-            with pytest.raises(FaultError):
+            with pytest.raises(GatewayError):
                 await admission.client(_shown(f"brim-{number}"))
         assert (await admission.client(_shown(anna))).key.name == "anna"
         await accounts.stop()
@@ -412,7 +412,7 @@ def test_many_wrong_keys_are_not_remembered_without_bound(
 
 
 def _shown(secret: str) -> Any:
-    return given([(b"authorization", f"Bearer {secret}".encode())])
+    return read_headers([(b"authorization", f"Bearer {secret}".encode())])
 
 
 def test_many_at_once_with_their_own_keys_are_told_apart(keyed: Running) -> None:

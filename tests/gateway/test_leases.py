@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from brim.gateway.accounts.sqlite.store import SqliteBooks
+from brim.gateway.accounts.sqlite.store import SqliteAccountStore
 from brim.testing import Say, Scripted
 from tests.support.gateway.accounts import (
     COST,
@@ -90,13 +90,13 @@ def test_a_gateway_that_is_killed_leaves_one_row_that_is_presumed(
 def test_a_stream_that_outlives_its_lease_is_not_presumed(
     anna: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    goes_on, renew, swept = threading.Event(), SqliteBooks.renew, threading.Semaphore(0)
+    goes_on, renew, swept = threading.Event(), SqliteAccountStore.renew, threading.Semaphore(0)
 
-    async def renewed(books: SqliteBooks, ids: Sequence[str], lease: float) -> None:
+    async def renewed(books: SqliteAccountStore, ids: Sequence[str], lease: float) -> None:
         await renew(books, ids, lease)
         swept.release()
 
-    monkeypatch.setattr(SqliteBooks, "renew", renewed)
+    monkeypatch.setattr(SqliteAccountStore, "renew", renewed)
     with Scripted(Say(WORDS, hold=goes_on)) as provider:
         config = with_gateway(priced(provider.url), lease_seconds=2)
         with running(config) as gateway, listening_to(gateway.url, anna):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from brim.gateway import logs
-from brim.gateway.records import Record
+from brim.gateway.records import RequestRecord
 from brim.testing import Fault, Scripted
 from tests.support.gateway.process import config_of, running
 from tests.support.gateway.requests import CHAT, PATHS, ask, told
@@ -23,7 +23,7 @@ LOG = logging.getLogger("brim.gateway")
 @contextmanager
 def loggers_kept() -> Iterator[None]:
     """Afterwards all loggers are as they were."""
-    loggers = [logging.getLogger(name) for name in (*logs.LOGGERS, *logs.QUIET)]
+    loggers = [logging.getLogger(name) for name in (*logs.LOGGERS, *logs.SILENCED_LOGGERS)]
     before = [(each.handlers, each.propagate, each.level) for each in loggers]
     try:
         yield
@@ -41,7 +41,7 @@ def stream() -> Iterator[io.StringIO]:
 
 
 def test_a_line_of_json_has_what_stands_beside_the_words(stream: io.StringIO) -> None:
-    logs.set_up("json", stream)
+    logs.configure_logging("json", stream)
     LOG.info("answered", extra={"told": {"id": "brim_1", "status": 200, "cut": {"dropped": 3}}})
     told = json.loads(stream.getvalue())
     assert told.pop("time").endswith("+00:00")
@@ -55,7 +55,7 @@ def test_a_line_of_json_has_what_stands_beside_the_words(stream: io.StringIO) ->
 
 
 def test_a_line_of_text_leaves_out_what_is_not_known(stream: io.StringIO) -> None:
-    logs.set_up("text", stream)
+    logs.configure_logging("text", stream)
     LOG.warning("answered", extra={"told": {"status": 200, "code": None}})
     assert stream.getvalue().partition(" ")[2] == "warning: answered status=200\n"
 
@@ -64,7 +64,7 @@ def test_a_line_of_text_leaves_out_what_is_not_known(stream: io.StringIO) -> Non
 def test_a_name_from_a_client_cannot_end_the_line_or_move_the_cursor(
     stream: io.StringIO, style: logs.Style
 ) -> None:
-    logs.set_up(style, stream)
+    logs.configure_logging(style, stream)
     LOG.info("answered", extra={"model": "x\nfaked line\x1b[2J\u2028"})
     assert len(stream.getvalue().splitlines()) == 1
     assert "\x1b" not in stream.getvalue()
@@ -74,7 +74,7 @@ def test_a_name_from_a_client_cannot_end_the_line_or_move_the_cursor(
 def test_an_exception_is_told_by_its_kind_and_place_not_by_its_words(
     stream: io.StringIO, style: logs.Style
 ) -> None:
-    logs.set_up(style, stream)
+    logs.configure_logging(style, stream)
     try:
         int("what somebody said")
     except ValueError:
@@ -95,7 +95,7 @@ def lines_of(stream: io.StringIO) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_request_is_one_line_with_what_is_recorded_of_it(path: str, stream: io.StringIO) -> None:
-    logs.set_up("json", stream)
+    logs.configure_logging("json", stream)
     with Scripted("Hello.") as provider, running(config_of(provider.url, window=3_000)) as server:
         request = told(server, ask(server, path, *TURNS))
     (line,) = lines_of(stream)
@@ -118,7 +118,7 @@ def test_a_request_is_one_line_with_what_is_recorded_of_it(path: str, stream: io
 def test_what_an_upstream_is_to_blame_for_is_a_warning(
     answer: Fault, level: str, stream: io.StringIO
 ) -> None:
-    logs.set_up("json", stream)
+    logs.configure_logging("json", stream)
     with Scripted(answer) as provider, running(config_of(provider.url)) as server:
         ask(server, CHAT, "hi")
     (line,) = lines_of(stream)
@@ -126,7 +126,7 @@ def test_what_an_upstream_is_to_blame_for_is_a_warning(
 
 
 def test_an_upstream_that_is_not_there_is_a_warning_with_its_code(stream: io.StringIO) -> None:
-    logs.set_up("json", stream)
+    logs.configure_logging("json", stream)
     with running(config_of("http://127.0.0.1:9")) as server:
         ask(server, CHAT, "hi")
     (line,) = lines_of(stream)
@@ -136,7 +136,7 @@ def test_an_upstream_that_is_not_there_is_a_warning_with_its_code(stream: io.Str
 def test_a_model_name_of_any_length_and_of_any_signs_is_one_short_line(
     stream: io.StringIO,
 ) -> None:
-    logs.set_up("text", stream)
+    logs.configure_logging("text", stream)
     with Scripted("Hello.") as provider, running(config_of(provider.url)) as server:
         ask(server, CHAT, "hi", model="\nfaked status=200 \u2028\x9b" + "x" * 5_000)
     (line,) = stream.getvalue().splitlines()
@@ -147,16 +147,16 @@ def test_a_model_name_of_any_length_and_of_any_signs_is_one_short_line(
 def test_no_line_is_made_where_nobody_listens(
     stream: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    logs.set_up("json", stream)
+    logs.configure_logging("json", stream)
     LOG.parent.setLevel(logging.ERROR)  # type: ignore[union-attr]
-    monkeypatch.delattr(Record, "to_dict")
-    logs.tell(Record("/v1/messages", "anthropic"))
+    monkeypatch.delattr(RequestRecord, "to_dict")
+    logs.log_request(RequestRecord("/v1/messages", "anthropic"))
     assert stream.getvalue() == ""
 
 
 def test_what_a_driver_of_the_store_complains_about_is_not_logged(
     stream: io.StringIO, caplog: pytest.LogCaptureFixture
 ) -> None:
-    logs.set_up("json", stream)
+    logs.configure_logging("json", stream)
     logging.getLogger("asyncpg.pool").warning("restore failed", exc_info=OSError("gone"))
     assert not caplog.records

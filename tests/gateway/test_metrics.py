@@ -13,8 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from brim.config import Config
 from brim.gateway import formats
-from brim.gateway.metrics import BOUNDS, MOST_MODELS, Metrics, text
-from brim.gateway.records import Record
+from brim.gateway.metrics import BOUNDS, MAX_MODELS, Metrics, render_metrics
+from brim.gateway.records import RequestRecord
 from brim.models.pricing import Price, Usage
 from brim.testing import Fault, Say, Scripted
 from tests.support.gateway.process import Running, config_of, running
@@ -54,12 +54,12 @@ def read(server: Running) -> Numbers:
 
 
 def of(metrics: Metrics) -> Numbers:
-    return Numbers(text(metrics.collect()).decode())
+    return Numbers(render_metrics(metrics.collect()).decode())
 
 
-def finished(model: str, **more: Any) -> Record:
+def finished(model: str, **more: Any) -> RequestRecord:
     """A request that an upstream answered."""
-    record = Record("/v1/chat/completions", "openai")
+    record = RequestRecord("/v1/chat/completions", "openai")
     settled = {"upstream": "up", "status": 200, "end": "whole", "usage": Usage(5, 0, 1)}
     for name, value in {"model": model, **settled, **more}.items():
         setattr(record, name, value)
@@ -205,12 +205,12 @@ def test_a_model_that_the_configuration_names_has_its_name_from_the_first_failur
 
 def test_so_many_models_are_told_apart_and_no_more() -> None:
     metrics = Metrics(["ours"], [], [])
-    for place in range(MOST_MODELS + 50):
+    for place in range(MAX_MODELS + 50):
         metrics.add(finished(f"model-{place}"))
     metrics.add(finished("model-0"))
     metrics.add(finished("ours"))
     numbers = of(metrics)
-    assert len(numbers.labels("brim_requests_total", "model")) == MOST_MODELS + 2
+    assert len(numbers.labels("brim_requests_total", "model")) == MAX_MODELS + 2
     assert numbers("brim_requests_total", model="other") == 50
     assert numbers("brim_requests_total", model="model-0") == 2
     assert numbers("brim_requests_total", model="ours") == 1

@@ -13,7 +13,7 @@ import pytest
 
 import brim
 from brim.config import Config, CountConfig, UpstreamConfig
-from brim.gateway.model_patterns import meaning
+from brim.gateway.model_patterns import match_rank
 from brim.providers.endpoint import ApiFormat
 from brim.providers.local import LocalServer
 from brim.testing import Scripted
@@ -198,7 +198,7 @@ def test_what_is_asked_beside_is_known_without_its_version() -> None:
     ],
 )
 def test_only_a_star_stands_for_anything(names: Sequence[str], model: str, means: int) -> None:
-    assert meaning(names, model) == means
+    assert match_rank(names, model) == means
 
 
 @pytest.mark.parametrize("path", PATHS)

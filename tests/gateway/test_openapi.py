@@ -15,7 +15,7 @@ from schemathesis.specs.openapi import checks
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from brim.gateway.admin import Beside
+from brim.gateway.admin import AdminRoutes
 from brim.gateway.app import create_app
 from brim.gateway.formats import PATHS
 from brim.gateway.openapi import description
@@ -43,7 +43,7 @@ def described() -> set[tuple[str, str]]:
 
 def test_every_path_is_described_and_no_other() -> None:
     app = create_app(config_of("http://127.0.0.1:9"), {})
-    beside: Starlette = Beside(app.gateway).app()
+    beside: Starlette = AdminRoutes(app.gateway).app()
     routes = {
         (method, route.path.replace(":path}", "}"))
         for route in beside.routes

@@ -14,7 +14,7 @@ import pytest
 
 from brim.config import GatewayConfig
 from brim.gateway import records
-from brim.gateway.records import Record, Records
+from brim.gateway.records import RecentRequests, RequestRecord
 from brim.models.pricing import Price, Usage
 from brim.testing import Call, Fault, Say, Scripted
 from tests.support.gateway.process import config_of, running
@@ -322,8 +322,8 @@ def test_requests_that_run_are_listed_too() -> None:
 
 
 def test_records_hold_no_more_than_they_should() -> None:
-    kept = Records(2)
-    requests = [Record("/v1/messages", "anthropic") for _ in range(5)]
+    kept = RecentRequests(2)
+    requests = [RequestRecord("/v1/messages", "anthropic") for _ in range(5)]
     for record in requests:
         kept.add(record)
     assert kept.newest(9) == requests[:2:-1]

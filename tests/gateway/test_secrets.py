@@ -116,7 +116,7 @@ def watched(answers: Script, **settings: Any) -> Iterator[tuple[Running, Scripte
     lines = io.StringIO()
     gateway = GatewayConfig(**settings.pop("gateway", {}))
     with Scripted(answers, **settings.pop("scripted", {})) as provider, loggers_kept():
-        logs.set_up("json", lines)
+        logs.configure_logging("json", lines)
         given = {"key_env": "KEY", "headers": {"x-team": f"{MARK}team"}, **settings}
         config = replace(config_of(provider.url, **given), gateway=gateway)
         with running(config, {"KEY": UPSTREAM_KEY}) as server:

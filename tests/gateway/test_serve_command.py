@@ -25,7 +25,7 @@ from brim.cli import main
 from brim.config import Config, UpstreamConfig
 from brim.gateway import preflight
 from brim.gateway.server import open_listener
-from brim.gateway.upstreams import Greeting
+from brim.gateway.upstreams import StartupMessage
 from brim.providers.local import LocalServer
 from brim.testing import Say, Scripted
 from tests.support.gateway.accounts import books_file, only_row, secret_of, standing
@@ -193,7 +193,7 @@ def test_what_is_not_installed_is_named_with_the_line_that_installs_it(
 
 
 def told(upstreams: Mapping[str, UpstreamConfig]) -> str:
-    return "\n".join(Greeting("http://127.0.0.1:8484", upstreams).lines(None))
+    return "\n".join(StartupMessage("http://127.0.0.1:8484", upstreams).lines(None))
 
 
 def test_people_are_told_what_to_set_for_which_client() -> None:
@@ -368,7 +368,7 @@ def test_an_upstream_that_can_be_used_is_checked_with_the_windows_of_its_models(
 def test_a_window_that_is_configured_goes_before_the_server_s() -> None:
     with Scripted("never asked", window=8_000, model="own") as provider:
         windows = {
-            name: preflight.checked(Config(upstreams={"one": upstream}), {})[0].windows
+            name: preflight.check_upstreams(Config(upstreams={"one": upstream}), {})[0].windows
             for name, upstream in {
                 "set": UpstreamConfig(endpoint=provider.url, models=("own",), window=2_000),
                 "told": UpstreamConfig(endpoint=provider.url),

@@ -18,11 +18,17 @@ import httpx
 import pytest
 from aiohttp import web
 
-from brim.errors import BooksAwayError
+from brim.errors import AccountStoreUnavailableError
 from brim.gateway import app
-from brim.gateway.accounts.reservations import Claim, Full, Row, Settlement, Unknown
-from brim.gateway.accounts.sqlite.store import SqliteBooks
-from brim.gateway.reservations import Accounts
+from brim.gateway.accounts.reservations import (
+    CapReached,
+    LedgerRow,
+    Reservation,
+    ReservationInvalid,
+    Settlement,
+)
+from brim.gateway.accounts.sqlite.store import SqliteAccountStore
+from brim.gateway.reservations import AccountService
 from brim.models.pricing import Price
 from brim.providers import http_connection
 from brim.testing import Answer, Fault, Say, Scripted
@@ -67,7 +73,7 @@ def goes_on() -> Iterator[threading.Event]:
     event.set()
 
 
-def settled(row: Row) -> int:
+def settled(row: LedgerRow) -> int:
     """What a row that was settled came to; nothing of it is set aside any more."""
     assert row.state == "settled"
     assert standing() == {"key dollars": (row.bill.micro_dollars, 0)}
@@ -131,16 +137,16 @@ def test_a_report_that_cannot_be_is_not_believed(
 def test_one_that_cannot_be_booked_does_not_keep_others_from_it(
     anna: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settle = SqliteBooks.settle
+    settle = SqliteAccountStore.settle
     wrong: list[str] = []
 
-    async def settling(books: SqliteBooks, settlements: Sequence[Settlement]) -> None:
+    async def settling(books: SqliteAccountStore, settlements: Sequence[Settlement]) -> None:
         wrong.extend([settlements[0].id] if not wrong else [])
         if wrong[0] in [each.id for each in settlements]:
             raise OverflowError
         await settle(books, settlements)
 
-    monkeypatch.setattr(SqliteBooks, "settle", settling)
+    monkeypatch.setattr(SqliteAccountStore, "settle", settling)
     with before() as (gateway, _), ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(say_hi, gateway, anna) for _ in range(8)]:
             assert done.result().status_code == 200
@@ -280,13 +286,15 @@ def test_one_that_worked_and_died_on_a_kept_connection_is_not_asked_again(
 def test_what_goes_out_again_because_a_kept_connection_was_closed_counts_once(
     anna: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reserve, claimed = SqliteBooks.reserve, []
+    reserve, claimed = SqliteAccountStore.reserve, []
 
-    async def reserving(books: SqliteBooks, claim: Claim, lease: float) -> Full | Unknown | None:
+    async def reserving(
+        books: SqliteAccountStore, claim: Reservation, lease: float
+    ) -> CapReached | ReservationInvalid | None:
         claimed.append(claim.id)
         return await reserve(books, claim, lease)
 
-    monkeypatch.setattr(SqliteBooks, "reserve", reserving)
+    monkeypatch.setattr(SqliteAccountStore, "reserve", reserving)
 
     async def work() -> None:
         async def answer(request: web.Request) -> web.StreamResponse:
@@ -341,9 +349,11 @@ def test_a_full_cap_is_told_before_anybody_is_called() -> None:
 def test_only_what_can_go_out_at_once_is_claimed_and_forwarded_in_one_step(
     anna: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reserve, at_once = SqliteBooks.reserve, []
+    reserve, at_once = SqliteAccountStore.reserve, []
 
-    async def reserving(books: SqliteBooks, claim: Claim, lease: float) -> Full | Unknown | None:
+    async def reserving(
+        books: SqliteAccountStore, claim: Reservation, lease: float
+    ) -> CapReached | ReservationInvalid | None:
         at_once.append(claim.is_forwarded)
         return await reserve(books, claim, lease)
 
@@ -357,7 +367,7 @@ def test_only_what_can_go_out_at_once_is_claimed_and_forwarded_in_one_step(
                 for _ in range(3):
                     await asyncio.to_thread(say_hi, gateway, anna)
 
-    monkeypatch.setattr(SqliteBooks, "reserve", reserving)
+    monkeypatch.setattr(SqliteAccountStore, "reserve", reserving)
     asyncio.run(work())
     assert at_once[1:] == [True, True]
 
@@ -365,14 +375,14 @@ def test_only_what_can_go_out_at_once_is_claimed_and_forwarded_in_one_step(
 def test_who_hangs_up_before_it_was_sent_pays_nothing(
     anna: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reserve, is_claimed = SqliteBooks.reserve, threading.Event()
+    reserve, is_claimed = SqliteAccountStore.reserve, threading.Event()
 
-    async def for_ever(books: SqliteBooks, claim: Claim, lease: float) -> None:
+    async def for_ever(books: SqliteAccountStore, claim: Reservation, lease: float) -> None:
         await reserve(books, claim, lease)
         is_claimed.set()
         await asyncio.get_running_loop().create_future()
 
-    monkeypatch.setattr(SqliteBooks, "reserve", for_ever)
+    monkeypatch.setattr(SqliteAccountStore, "reserve", for_ever)
     with before() as (gateway, provider):
         with asking(gateway, anna):
             assert is_claimed.wait(LONG)
@@ -385,13 +395,13 @@ def test_who_hangs_up_before_it_was_sent_pays_nothing(
 @pytest.fixture
 def _unheard(monkeypatch: pytest.MonkeyPatch) -> None:
     """Books that take claims, and go away before they can say so."""
-    reserve = SqliteBooks.reserve
+    reserve = SqliteAccountStore.reserve
 
-    async def unheard(books: SqliteBooks, claim: Claim, lease: float) -> None:
+    async def unheard(books: SqliteAccountStore, claim: Reservation, lease: float) -> None:
         await reserve(books, claim, lease)
-        raise BooksAwayError("the line broke")
+        raise AccountStoreUnavailableError("the line broke")
 
-    monkeypatch.setattr(SqliteBooks, "reserve", unheard)
+    monkeypatch.setattr(SqliteAccountStore, "reserve", unheard)
 
 
 @pytest.mark.usefixtures("_unheard")
@@ -414,7 +424,7 @@ def test_who_is_let_pass_because_they_did_not_pays_what_it_came_to(anna: str) ->
 
 async def sweep_later() -> None:
     """All leases are over."""
-    books = SqliteBooks(books_file(), lambda: time.time() + 3_600)
+    books = SqliteAccountStore(books_file(), lambda: time.time() + 3_600)
     await books.open()
     await books.sweep()
     await books.close()
@@ -442,18 +452,18 @@ def test_nothing_is_presumed_of_one_that_they_forward_and_cannot_tell(
     anna: str, away: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "SWEEP", LONG)
-    unheard, forward = SqliteBooks.reserve, SqliteBooks.forward
+    unheard, forward = SqliteAccountStore.reserve, SqliteAccountStore.forward
 
-    async def reserving(books: SqliteBooks, claim: Claim, lease: float) -> None:
-        with suppress(BooksAwayError) if not claim.is_forwarded else nullcontext():
+    async def reserving(books: SqliteAccountStore, claim: Reservation, lease: float) -> None:
+        with suppress(AccountStoreUnavailableError) if not claim.is_forwarded else nullcontext():
             await unheard(books, claim, lease)
 
-    async def forwarding(books: SqliteBooks, id: str, lease: float) -> bool:
+    async def forwarding(books: SqliteAccountStore, id: str, lease: float) -> bool:
         await forward(books, id, lease)
-        raise BooksAwayError("the line broke")
+        raise AccountStoreUnavailableError("the line broke")
 
-    monkeypatch.setattr(SqliteBooks, "reserve", reserving)
-    monkeypatch.setattr(SqliteBooks, "forward", forwarding)
+    monkeypatch.setattr(SqliteAccountStore, "reserve", reserving)
+    monkeypatch.setattr(SqliteAccountStore, "forward", forwarding)
     with (
         Scripted("Hello.") as provider,
         running(with_gateway(priced(provider.url), store_away=away)) as gateway,
@@ -468,15 +478,17 @@ def test_nothing_is_presumed_of_one_that_they_forward_and_cannot_tell(
 def test_the_first_that_they_answer_again_is_counted(
     anna: str, away: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reserve, claimed = SqliteBooks.reserve, []
+    reserve, claimed = SqliteAccountStore.reserve, []
 
-    async def reserving(books: SqliteBooks, claim: Claim, lease: float) -> Full | Unknown | None:
+    async def reserving(
+        books: SqliteAccountStore, claim: Reservation, lease: float
+    ) -> CapReached | ReservationInvalid | None:
         claimed.append(claim.id)
         if len(claimed) == 1:
-            raise BooksAwayError("the line broke")
+            raise AccountStoreUnavailableError("the line broke")
         return await reserve(books, claim, lease)
 
-    monkeypatch.setattr(SqliteBooks, "reserve", reserving)
+    monkeypatch.setattr(SqliteAccountStore, "reserve", reserving)
     with (
         Scripted("Hello.") as provider,
         running(with_gateway(priced(provider.url), store_away=away)) as gateway,
@@ -491,10 +503,10 @@ def test_who_is_refused_while_they_are_away_leaves_nothing_to_settle(
     anna: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away(*_: object) -> None:
-        raise BooksAwayError("the disk is full")
+        raise AccountStoreUnavailableError("the disk is full")
 
-    monkeypatch.setattr(SqliteBooks, "reserve", away)
-    monkeypatch.setattr(SqliteBooks, "settle", away)
+    monkeypatch.setattr(SqliteAccountStore, "reserve", away)
+    monkeypatch.setattr(SqliteAccountStore, "settle", away)
     with before() as (gateway, provider):
         assert {say_hi(gateway, anna).status_code for _ in range(50)} == {503}
         assert not provider.requests
@@ -505,7 +517,9 @@ def test_what_a_cap_has_no_room_for_leaves_nothing_to_settle(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     secret, settled = secret_of("anna", dollars(WORST - 1)), []
-    monkeypatch.setattr(Accounts, "settle", lambda _, settlements: settled.extend(settlements))
+    monkeypatch.setattr(
+        AccountService, "settle", lambda _, settlements: settled.extend(settlements)
+    )
     with before() as (gateway, provider):
         assert say_hi(gateway, secret).status_code == 429
         assert not provider.requests
@@ -559,13 +573,13 @@ def test_who_was_silent_and_who_stood_in_are_paid_in_one_row(
 def test_books_that_go_away_before_a_fallback_keep_the_first_claim(
     anna: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    claim, claimed = Accounts.claim, []
+    claim, claimed = AccountService.claim, []
 
-    async def claiming(accounts: Accounts, one: Claim) -> bool:
+    async def claiming(accounts: AccountService, one: Reservation) -> bool:
         claimed.append(one.model)
         return len(claimed) == 1 and await claim(accounts, one)
 
-    monkeypatch.setattr(Accounts, "claim", claiming)
+    monkeypatch.setattr(AccountService, "claim", claiming)
     with (
         Scripted(Fault(503)) as first,
         Scripted("Hello.") as second,

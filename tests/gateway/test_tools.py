@@ -24,7 +24,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from brim.gateway.formats import FORMS
+from brim.gateway.formats import FORMATS
 from brim.testing import Answer, Asked, Call, Scripted
 from brim.wire import view
 from tests.fitting.test_promises import pairs_are_whole
@@ -307,7 +307,7 @@ def test_a_thread_that_anthropic_keeps_is_relayed(is_streamed: bool) -> None:
 def steps_in(asked: Asked) -> tuple[dict[str, Any], dict[str, str]]:
     """The calls that were sent and their results, by id; every call has its own."""
     assert not faults_in(asked)
-    form = next(form for form in FORMS.values() if form.path == asked.path)
+    form = next(form for form in FORMATS.values() if form.path == asked.path)
     turns = view(asked.body, form.wire)
     calls = {call.id: json.loads(call.arguments) for turn in turns for call in turn.calls}
     results = {turn.answers: "".join(turn.outputs) for turn in turns if turn.answers}

@@ -16,11 +16,11 @@ from typing import Any, Final
 import aiohttp
 import pytest
 
-from brim.gateway.accounts import books_at
+from brim.gateway.accounts import create_store
 from brim.gateway.accounts.caps import Cap, key_scope
-from brim.gateway.accounts.keys import hashed, new_key
-from brim.gateway.accounts.reservations import Row
-from brim.gateway.accounts.store import Books
+from brim.gateway.accounts.keys import create_key, hash_secret
+from brim.gateway.accounts.reservations import LedgerRow
+from brim.gateway.accounts.store import AccountStore
 from tests.conftest import EmptyBooks
 from tests.support.services import upstream
 from tests.support.services.load import Load
@@ -44,7 +44,7 @@ class Team:
     gateways: Sequence[Replica]
     secrets: Mapping[str, str]
     """Of the keys, by their names."""
-    books: Books
+    books: AccountStore
     scopes: Mapping[str, str]
 
     async def bill(self) -> list[tuple[str, int]]:
@@ -65,7 +65,7 @@ class Team:
             found: list[list[Any]] = await got.json()
             return found
 
-    async def rows_at_rest(self) -> list[Row]:
+    async def rows_at_rest(self) -> list[LedgerRow]:
         """The ledger once nothing is set aside any more, which gateways see to themselves."""
         async with asyncio.timeout(PATIENCE):
             while any(counter.reserved for counter in await self.books.counters()):
@@ -88,11 +88,11 @@ def store(request: pytest.FixtureRequest, empty_books: EmptyBooks) -> str:
 async def team(
     request: pytest.FixtureRequest, store: str, before: str, tmp_path: Path
 ) -> AsyncIterator[Team]:
-    books = books_at(store, tmp_path)
+    books = create_store(store, tmp_path)
     await books.open()
-    made = {name: new_key(name) for name in CAPS}
+    made = {name: create_key(name) for name in CAPS}
     for name, (key, secret) in made.items():
-        await books.add_key(key, hashed(secret), [CAPS[name]])
+        await books.add_key(key, hash_secret(secret), [CAPS[name]])
     with ExitStack() as stack:
         models = stack.enter_context(model_server())
         gateways = stack.enter_context(replicas(tmp_path, _settings(store, models)))

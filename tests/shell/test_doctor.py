@@ -16,8 +16,8 @@ import pytest
 
 from brim.config import Loaded, load
 from brim.errors import ConfigError
-from brim.gateway.accounts.keys import hashed, new_key
-from brim.gateway.accounts.sqlite.store import SqliteBooks
+from brim.gateway.accounts.keys import create_key, hash_secret
+from brim.gateway.accounts.sqlite.store import SqliteAccountStore
 from brim.providers.local import LocalServer
 from brim.shell.setup.doctor import Check, is_well, lines, run
 from tests.shell.test_discovery import VLLM, free_port, serving
@@ -252,11 +252,11 @@ def test_the_gateways_books_are_told_and_not_made(checked: Checked, tmp_path: Pa
     later = named(checked(), "gateway's books")
     assert (later.state, later.said) == ("ok", f"{path} will be made with the first key")
     assert not path.parent.exists()
-    key, secret = new_key("anna")
+    key, secret = create_key("anna")
 
     async def added() -> None:
-        books = SqliteBooks(path)
-        await books.add_key(key, hashed(secret))
+        books = SqliteAccountStore(path)
+        await books.add_key(key, hash_secret(secret))
         await books.close()
 
     asyncio.run(added())

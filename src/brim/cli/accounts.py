@@ -14,7 +14,7 @@ import click
 from brim.errors import InputError
 
 if TYPE_CHECKING:
-    from brim.gateway.accounts.store import Books
+    from brim.gateway.accounts.store import AccountStore
 
 Result = TypeVar("Result")
 
@@ -41,30 +41,30 @@ class Place:
     """By a flag. Only the configuration may name a file that is not there yet."""
 
     def __str__(self) -> str:
-        from brim.gateway.accounts.addresses import shown
+        from brim.gateway.accounts.addresses import redact_address
 
-        return shown(self.address, self.folder)
+        return redact_address(self.address, self.folder)
 
-    def write(self, work: Callable[[Books], Awaitable[Result]]) -> Result:
+    def write(self, work: Callable[[AccountStore], Awaitable[Result]]) -> Result:
         """Open the books, made where there are none yet, do something with them, and close them."""
-        from brim.gateway.accounts import books_at
+        from brim.gateway.accounts import create_store
 
-        return _done(books_at(self.address, self.folder), work)
+        return _done(create_store(self.address, self.folder), work)
 
-    def look(self, work: Callable[[Books], Awaitable[Result]]) -> Result:
+    def look(self, work: Callable[[AccountStore], Awaitable[Result]]) -> Result:
         """The same with nothing made: books that are not there yet are as blank as new ones."""
-        from brim.gateway.accounts import books_at, file_at
+        from brim.gateway.accounts import create_store, file_path
 
-        file = file_at(self.address, self.folder)
+        file = file_path(self.address, self.folder)
         if file is None or file.exists():
             return self.write(work)
         if self.is_given:
             raise InputError(f"there are no books in {self}; `brim keys add` makes new ones")
         with TemporaryDirectory() as elsewhere:
-            return _done(books_at("", Path(elsewhere)), work)
+            return _done(create_store("", Path(elsewhere)), work)
 
 
-def _done(books: Books, work: Callable[[Books], Awaitable[Result]]) -> Result:
+def _done(books: AccountStore, work: Callable[[AccountStore], Awaitable[Result]]) -> Result:
     import asyncio
 
     async def done() -> Result:

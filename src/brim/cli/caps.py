@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from brim.errors import InputError
-from brim.gateway.accounts.cap_usage import standings
-from brim.gateway.accounts.caps import ALL, Cap, dollars, key_scope, scope_parts
-from brim.gateway.accounts.keys import no_living_key
+from brim.gateway.accounts.cap_usage import read_cap_usage
+from brim.gateway.accounts.caps import ALL, Cap, key_scope, scope_parts, to_dollars
+from brim.gateway.accounts.keys import no_active_key_error
 from brim.session.ledger import format_dollars
 
 if TYPE_CHECKING:
-    from brim.gateway.accounts.keys import Key
-    from brim.gateway.accounts.store import Books
+    from brim.gateway.accounts.keys import ApiKey
+    from brim.gateway.accounts.store import AccountStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Standing:
         """For programs; dollars are text, as no other number holds them exactly."""
         numbers = {"cap": self.cap.most, "spent": self.spent, "reserved": self.reserved}
         if self.cap.unit == "dollars":
-            return _kind(self.cap) | {name: str(dollars(n)) for name, n in numbers.items()}
+            return _kind(self.cap) | {name: str(to_dollars(n)) for name, n in numbers.items()}
         return _kind(self.cap) | numbers
 
 
@@ -42,19 +42,19 @@ class Standing:
 class Snapshot:
     """All keys, and the caps of every scope with what stands against them."""
 
-    keys: Sequence[Key]
+    keys: Sequence[ApiKey]
     standings: Mapping[str, Sequence[Standing]]
 
     @classmethod
-    async def of(cls, books: Books) -> Snapshot:
+    async def of(cls, books: AccountStore) -> Snapshot:
         found: dict[str, list[Standing]] = {}
-        for each in await standings(books):
+        for each in await read_cap_usage(books):
             standing = Standing(each.cap, each.spent, each.reserved)
             found.setdefault(each.scope, []).append(standing)
         return cls(await books.keys(), found)
 
     @property
-    def living(self) -> list[Key]:
+    def living(self) -> list[ApiKey]:
         return [key for key in self.keys if key.revoked is None]
 
     def against(self, scope: str) -> Sequence[Standing]:
@@ -79,7 +79,7 @@ class Snapshot:
                 if key.is_operator:
                     raise InputError(f"{name} is an operator's key, which spends nothing")
                 return key_scope(key.id)
-        raise no_living_key(name)
+        raise no_active_key_error(name)
 
     def named(self, scope: str) -> str:
         """A scope in words."""
@@ -113,4 +113,4 @@ def _kind(cap: Cap) -> dict[str, Any]:
 
 
 def _amount(number: int, cap: Cap) -> str:
-    return format_dollars(dollars(number)) if cap.unit == "dollars" else f"{number:,}"
+    return format_dollars(to_dollars(number)) if cap.unit == "dollars" else f"{number:,}"

@@ -20,8 +20,8 @@ from brim.errors import InputError
 
 if TYPE_CHECKING:
     from brim.cli.bill import Bill, Source
-    from brim.gateway.accounts.reservations import Spent
-    from brim.gateway.accounts.store import Books
+    from brim.gateway.accounts.reservations import LedgerTotal
+    from brim.gateway.accounts.store import AccountStore
     from brim.session.ledger import SpendingTotal
     from brim.storage import Spending
 
@@ -171,11 +171,11 @@ def _of_shell(question: Question) -> Bill:
 
 def _of_gateway(question: Question) -> Bill:
     from brim.cli.bill import Bill, Line
-    from brim.gateway.accounts.keys import names_apart
+    from brim.gateway.accounts.keys import unique_names
 
-    async def lines(books: Books) -> list[Line]:
+    async def lines(books: AccountStore) -> list[Line]:
         spent = await books.spent(question.by, question.since, question.until)
-        names = {"key": names_apart(await books.keys())} if "key" in question.by else {}
+        names = {"key": unique_names(await books.keys())} if "key" in question.by else {}
 
         def named(on: Sequence[str]) -> tuple[str, ...]:
             pairs = zip(question.by, on, strict=True)
@@ -187,11 +187,11 @@ def _of_gateway(question: Question) -> Bill:
     return Bill("gateway", question.by, place_of(question.store).look(lines))
 
 
-def _slot(spent: Spent) -> SpendingTotal:
-    from brim.gateway.accounts.caps import dollars
+def _slot(spent: LedgerTotal) -> SpendingTotal:
+    from brim.gateway.accounts.caps import to_dollars
     from brim.session.ledger import SpendingTotal
 
-    cost, is_unpriced = dollars(spent.bill.micro_dollars), spent.bill.is_unpriced
+    cost, is_unpriced = to_dollars(spent.bill.micro_dollars), spent.bill.is_unpriced
     return SpendingTotal(spent.requests, spent.bill.usage, cost, unknown=is_unpriced)
 
 
@@ -205,7 +205,7 @@ def _export(question: Question, as_json: bool) -> None:
                 write(rows.of_call(dict(call)))
         return
 
-    async def printed(books: Books) -> None:
+    async def printed(books: AccountStore) -> None:
         write = rows.writer(rows.GATEWAY, as_json)
         async for row in books.rows(question.since, question.until):
             write(rows.of_request(row))

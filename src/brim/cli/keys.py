@@ -17,8 +17,8 @@ from brim.cli.rows import moment
 if TYPE_CHECKING:
     from brim.cli.caps import Snapshot, Standing
     from brim.gateway.accounts.caps import Cap
-    from brim.gateway.accounts.keys import Key
-    from brim.gateway.accounts.store import Books
+    from brim.gateway.accounts.keys import ApiKey
+    from brim.gateway.accounts.store import AccountStore
 
 
 @main.group(invoke_without_command=True)
@@ -74,14 +74,14 @@ def add(
     brim keys add boss --operator
     """
     from brim.cli.caps import Standing, parsed_caps
-    from brim.gateway.accounts.keys import hashed, new_key
+    from brim.gateway.accounts.keys import create_key, hash_secret
 
     if operator and (caps or project):
         raise click.UsageError("an operator's key spends nothing: it has no caps and no project")
     own = parsed_caps(caps)
-    key, secret = new_key(name, project, is_operator=operator)
+    key, secret = create_key(name, project, is_operator=operator)
     place = place_of(store)
-    place.write(lambda books: books.add_key(key, hashed(secret), own))
+    place.write(lambda books: books.add_key(key, hash_secret(secret), own))
     if as_json:
         made = {**_as_dict(key, map(Standing, own)), "key": secret, "gateway": place.gateway}
         click.echo(json.dumps(made, indent=2))
@@ -91,7 +91,7 @@ def add(
         click.echo("\n".join(["", *_directions(key, own, place)]), err=True)
 
 
-def _directions(key: Key, caps: Sequence[Cap], place: Place) -> list[str]:
+def _directions(key: ApiKey, caps: Sequence[Cap], place: Place) -> list[str]:
     """What a key is good for, and how it is used; the key itself is not in it."""
     lines = [f"This is the key of {key.name}. It is not shown again.", f"Its hash is in {place}."]
     if key.is_operator:
@@ -134,7 +134,7 @@ def list_(everything: bool = False, as_json: bool = False, store: str | None = N
         click.echo("\n".join(_table(shown, snapshot, everything)))
 
 
-def _table(shown: Sequence[Key], snapshot: Snapshot, with_ended: bool) -> list[str]:
+def _table(shown: Sequence[ApiKey], snapshot: Snapshot, with_ended: bool) -> list[str]:
     from brim.cli.caps import said
     from brim.fitting.explain import format_columns
     from brim.gateway.accounts.caps import key_scope
@@ -200,7 +200,7 @@ def cap(
         raise click.UsageError("--none goes with whose caps are meant, and without caps")
     new = parsed_caps(given)
 
-    async def done(books: Books) -> tuple[list[str], Snapshot]:
+    async def done(books: AccountStore) -> tuple[list[str], Snapshot]:
         snapshot = await Snapshot.of(books)
         if whose is None:
             return snapshot.scopes, snapshot
@@ -262,7 +262,7 @@ def _listed(snapshot: Snapshot, scopes: Iterable[str]) -> list[dict[str, Any]]:
     ]
 
 
-def _as_dict(key: Key, standings: Iterable[Standing]) -> dict[str, Any]:
+def _as_dict(key: ApiKey, standings: Iterable[Standing]) -> dict[str, Any]:
     return {
         "name": key.name,
         "id": key.id,

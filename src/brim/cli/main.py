@@ -14,7 +14,7 @@ import click
 
 from brim import __version__
 from brim.errors import (
-    BooksError,
+    AccountStoreError,
     BrimError,
     BudgetError,
     ContextOverflowError,
@@ -28,7 +28,7 @@ EXIT_CODES: Final[Mapping[type[BaseException], int]] = {
     SpendingCapError: 3,
     ProviderError: 4,
     ReplyError: 4,
-    BooksError: 4,
+    AccountStoreError: 4,
     BrimError: 2,
     KeyboardInterrupt: 130,
     BrokenPipeError: 141,

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from brim.gateway.accounts.reservations import Row
+    from brim.gateway.accounts.reservations import LedgerRow
 
 USAGE: Final = ("input", "cached", "written", "output")
 SHELL: Final = (
@@ -44,9 +44,9 @@ def of_call(call: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def of_request(row: Row) -> dict[str, Any]:
+def of_request(row: LedgerRow) -> dict[str, Any]:
     """A line of the gateway's ledger; a cost that nobody knows is None."""
-    from brim.gateway.accounts.caps import dollars
+    from brim.gateway.accounts.caps import to_dollars
 
     bill = row.bill
     return {
@@ -59,7 +59,7 @@ def of_request(row: Row) -> dict[str, Any]:
         "model": row.model,
         "upstream": row.upstream,
         **{name: getattr(bill.usage, name) for name in USAGE},
-        "cost": None if bill.is_unpriced else f"{dollars(bill.micro_dollars):f}",
+        "cost": None if bill.is_unpriced else f"{to_dollars(bill.micro_dollars):f}",
         "state": row.state,
         "counted": row.is_counted,
     }

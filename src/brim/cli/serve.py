@@ -131,19 +131,22 @@ def _meant(
     configured: Config, described: Mapping[str, Any], is_local: bool
 ) -> Iterator[tuple[Config, Mapping[str, str]]]:
     """The configuration with the upstreams that are meant, and the environment with their keys."""
-    from brim.gateway.upstreams import LOCAL, upstream_of
+    from brim.gateway.upstreams import LOCAL_UPSTREAM, parse_upstream
 
     if is_local:
         if described.keys() - {"window", "reply", "price"}:
             raise click.UsageError("--local goes with --window, --reply and --price only")
         with _embedded(**described) as (upstream, key):
-            yield replace(configured, upstreams={LOCAL: upstream}), {**os.environ, LOCAL_KEY: key}
+            yield (
+                replace(configured, upstreams={LOCAL_UPSTREAM: upstream}),
+                {**os.environ, LOCAL_KEY: key},
+            )
     elif described and "endpoint" not in described:
         raise click.UsageError(
             "--format, --key-env, --window, --reply and --price go with --upstream"
         )
     elif described:
-        yield replace(configured, upstreams=upstream_of(described)), os.environ
+        yield replace(configured, upstreams=parse_upstream(described)), os.environ
     else:
         yield configured, os.environ
 
@@ -169,20 +172,20 @@ def _embedded(
 def _run(chosen: Config, environment: Mapping[str, str], log: Style | None, as_json: bool) -> None:
     """Serve until a signal comes."""
     from brim.gateway import logs
-    from brim.gateway.app import asks_for_keys, create_app
+    from brim.gateway.app import create_app, requires_keys
     from brim.gateway.server import open_listener
     from brim.gateway.server import serve as answer
-    from brim.gateway.upstreams import Greeting, require_upstreams
+    from brim.gateway.upstreams import StartupMessage, require_upstreams
 
     def stopping() -> None:
         app.gateway.is_stopping = True
 
     def announce(address: str) -> None:
-        greeting = Greeting(address, chosen.upstreams, has_keys)
+        greeting = StartupMessage(address, chosen.upstreams, has_keys)
         if as_json:
             click.echo(json.dumps(greeting.to_dict()))
         elif style == "json":
-            logs.say("serving", greeting.to_dict())
+            logs.log_event("serving", greeting.to_dict())
         else:
             click.echo("\n".join(greeting.lines(width(sys.stderr))), err=True)
 
@@ -190,9 +193,9 @@ def _run(chosen: Config, environment: Mapping[str, str], log: Style | None, as_j
     style: Style = log or ("text" if sys.stderr.isatty() else "json")
     require_upstreams(chosen, environment)
     app = create_app(chosen, environment)
-    has_keys = asyncio.run(asks_for_keys(settings, environment))
+    has_keys = asyncio.run(requires_keys(settings, environment))
     with open_listener(settings.host, settings.port, has_keys=has_keys) as listener:
-        logs.set_up(style, sys.stderr)
+        logs.configure_logging(style, sys.stderr)
         answer(
             app,
             listener,
@@ -205,12 +208,12 @@ def _run(chosen: Config, environment: Mapping[str, str], log: Style | None, as_j
 
 def _check(chosen: Config, environment: Mapping[str, str], as_json: bool) -> bool:
     """Say how each upstream is; whether all can be used."""
-    from brim.gateway.preflight import checked, lines
+    from brim.gateway.preflight import check_upstreams, format_check
 
-    checks = checked(chosen, environment)
+    checks = check_upstreams(chosen, environment)
     is_well = all(check.state != "bad" for check in checks)
     if as_json:
         click.echo(json.dumps({"ok": is_well, "upstreams": list(map(asdict, checks))}, indent=2))
     else:
-        click.echo("\n".join(line for check in checks for line in lines(check)))
+        click.echo("\n".join(line for check in checks for line in format_check(check)))
     return is_well

@@ -15,9 +15,9 @@ from starlette.routing import Route
 from brim.errors import BrimError
 from brim.gateway import bodies, errors, headers, metrics, model_list, openapi
 from brim.gateway.dashboard import routes as dashboard
-from brim.gateway.errors import FaultError
-from brim.gateway.formats import MESSAGES, PATHS, RESPONSES, Form, require_conversation
-from brim.gateway.model_list import Listing
+from brim.gateway.errors import GatewayError
+from brim.gateway.formats import MESSAGES, PATHS, RESPONSES, BodyFormat, check_conversation
+from brim.gateway.model_list import ModelList
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -25,26 +25,26 @@ if TYPE_CHECKING:
     from brim.gateway.app import Gateway
     from brim.gateway.routes import Upstream
 
-Way = Callable[["Request"], Awaitable[Response]]
+View = Callable[["Request"], Awaitable[Response]]
 
 COUNT_TOKENS: Final = "/messages/count_tokens"
 INPUT_TOKENS: Final = "/responses/input_tokens"
-MOST_LISTED: Final = 1_000
-OPEN: Final = ("/", "/healthz", "/readyz", "/openapi.json")
+MAX_LISTED: Final = 1_000
+PUBLIC_PATHS: Final = ("/", "/healthz", "/readyz", "/openapi.json")
 """What anybody may see: it tells nothing of anybody."""
-OPERATORS: Final = ("/brim/", "/metrics")
+OPERATOR_PATHS: Final = ("/brim/", "/metrics")
 """What only the operator may see, and no page of another site."""
 
 
-class Beside:
+class AdminRoutes:
     """The quiet paths of the gateway, each a small function of the request."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._listing = Listing(gateway.lanes)
+        self._listing = ModelList(gateway.lanes)
 
     def app(self) -> Starlette:
-        ways: list[tuple[str, str, Way]] = [
+        ways: list[tuple[str, str, View]] = [
             *(
                 (method, version + path, way)
                 for version in ("/v1", "")  # some clients leave it out
@@ -59,13 +59,15 @@ class Beside:
         ]
         routes = [Route(path, way, methods=[method]) for method, path, way in ways]
         app = Starlette(
-            routes=[self._guarded(route) for route in routes + dashboard.routes(self._gateway)],
+            routes=[
+                self._guarded(route) for route in routes + dashboard.create_routes(self._gateway)
+            ],
             exception_handlers={
-                FaultError: _fault,
-                BrimError: _error,
-                RecursionError: _too_deep,
-                HTTPException: _not_here,
-                Exception: _failure,
+                GatewayError: _send_error,
+                BrimError: _send_brim_error,
+                RecursionError: _send_nesting_error,
+                HTTPException: _send_not_found,
+                Exception: _send_internal_error,
             },
             lifespan=self._lifespan,
         )
@@ -75,12 +77,12 @@ class Beside:
 
     def _guarded(self, route: Route) -> Route:
         """A way that is only for those who show the right key, where keys are asked for."""
-        if route.path in OPEN or route.path.startswith(dashboard.ASSETS):
+        if route.path in PUBLIC_PATHS or route.path.startswith(dashboard.ASSETS):
             return route
-        way, is_operators = route.endpoint, route.path.startswith(OPERATORS)
+        way, is_operators = route.endpoint, route.path.startswith(OPERATOR_PATHS)
 
         async def guarded(request: Request) -> Response:
-            gateway, given = self._gateway, headers.given(request.headers.raw)
+            gateway, given = self._gateway, headers.read_headers(request.headers.raw)
             if is_operators:
                 gateway.limits.check_site(given)
             if not gateway.accounts.is_required:
@@ -95,7 +97,7 @@ class Beside:
 
         return Route(route.path, guarded, methods=list(route.methods or ()))
 
-    def _versioned(self) -> list[tuple[str, str, Way]]:
+    def _versioned(self) -> list[tuple[str, str, View]]:
         return [
             ("GET", "/models", self.models),
             ("GET", "/models/{name:path}", self.model),
@@ -116,21 +118,21 @@ class Beside:
     async def models(self, request: Request) -> Response:
         """The models, as the client's own provider would list them."""
         models = await self._listed(request)
-        if _speaks_anthropic(request):
-            return _json(model_list.anthropic_list(models))
-        return _json(model_list.openai_list(models))
+        if _is_anthropic_client(request):
+            return _json(model_list.to_anthropic_list(models))
+        return _json(model_list.to_openai_list(models))
 
     async def model(self, request: Request) -> Response:
         wanted = request.path_params["name"]
         for name, upstream in await self._listed(request):
             if name == wanted:
-                if _speaks_anthropic(request):
-                    return _json(model_list.anthropic_model(name, upstream))
-                return _json(model_list.openai_model(name, upstream))
-        raise FaultError(404, "model_not_found", f"no model {wanted[:100]!r}", param="model")
+                if _is_anthropic_client(request):
+                    return _json(model_list.to_anthropic_model(name, upstream))
+                return _json(model_list.to_openai_model(name, upstream))
+        raise GatewayError(404, "model_not_found", f"no model {wanted[:100]!r}", param="model")
 
     async def _listed(self, request: Request) -> list[tuple[str, Upstream]]:
-        given = headers.given(request.headers.raw)
+        given = headers.read_headers(request.headers.raw)
         self._gateway.limits.check_origin(given)
         return await self._listing.models(None if self._gateway.accounts.is_required else given)
 
@@ -144,18 +146,18 @@ class Beside:
         tokens, how = await self._counted(request, RESPONSES)
         return _json({"object": "response.input_tokens", "input_tokens": tokens}, how)
 
-    async def _counted(self, request: Request, form: Form) -> tuple[int, str]:
+    async def _counted(self, request: Request, form: BodyFormat) -> tuple[int, str]:
         """The tokens of a body as it came in: by its server, else by brim."""
-        gateway, given = self._gateway, headers.given(request.headers.raw)
+        gateway, given = self._gateway, headers.read_headers(request.headers.raw)
         gateway.limits.check_room(len(gateway.running))
         gateway.limits.check_origin(given)
         raw = await gateway.limits.body(given, request.receive)
-        body = await gateway.apart(bodies.parsed, raw)
-        require_conversation(form, body)
+        body = await gateway.apart(bodies.parse_body, raw)
+        check_conversation(form, body)
         lane = gateway.lanes.find(body.get("model"), form)
         own = lane.upstream.headers(form)
         keyless = lane.upstream.key is not None or gateway.accounts.is_required
-        brought = headers.asking(given, own, keyless=keyless)
+        brought = headers.build_query_headers(given, own, keyless=keyless)
         await lane.prepare(lambda _: brought)
         if lane.ask != "off":
             tokens = await lane.upstream.counter(form).count(body, brought)
@@ -169,8 +171,8 @@ class Beside:
         """The last requests, the newest first."""
         asked = request.query_params.get("last", "100")
         number = int(asked) if asked.isascii() and asked.isdigit() else 0
-        if not 0 < number <= MOST_LISTED:
-            raise FaultError(400, "invalid_request", f"last is a number from 1 to {MOST_LISTED:,}")
+        if not 0 < number <= MAX_LISTED:
+            raise GatewayError(400, "invalid_request", f"last is a number from 1 to {MAX_LISTED:,}")
         self._gateway.book()
         newest = self._gateway.records.newest(number)
         return _json({"object": "list", "data": [record.to_dict() for record in newest]})
@@ -180,7 +182,7 @@ class Beside:
         self._gateway.book()
         record = self._gateway.records.find(request.path_params["id"])
         if record is None:
-            raise FaultError(404, "request_not_found", "no such request among the last ones")
+            raise GatewayError(404, "request_not_found", "no such request among the last ones")
         return _json({"object": "brim.request", **record.to_dict(), **record.decisions()})
 
     # How it is
@@ -189,8 +191,8 @@ class Beside:
         """What was done, in numbers; the text of them is long."""
         gateway = self._gateway
         gateway.book()
-        families = [*gateway.metrics.collect(), *metrics.of_books(gateway.accounts)]
-        raw = await asyncio.to_thread(metrics.text, families)
+        families = [*gateway.metrics.collect(), *metrics.collect_account_metrics(gateway.accounts)]
+        raw = await asyncio.to_thread(metrics.render_metrics, families)
         return Response(raw, media_type=metrics.CONTENT_TYPE)
 
     async def description(self, _: Request) -> Response:
@@ -211,51 +213,55 @@ class Beside:
         return _json({"status": "ready", "running": running})
 
 
-def _speaks_anthropic(request: Request) -> bool:
+def _is_anthropic_client(request: Request) -> bool:
     return "anthropic-version" in request.headers
 
 
 def _json(content: Any, how: str | None = None, *, status: int = 200) -> Response:
     told = {} if how is None else {"brim-count": how}
-    raw = bodies.written(content)
+    raw = bodies.serialize(content)
     return Response(raw, status, told, media_type="application/json")
 
 
-def _form(request: Request) -> Form | None:
+def _error_format(request: Request) -> BodyFormat | None:
     """Whose errors the client reads."""
     path = request.url.path
     is_anthropic = path.endswith(COUNT_TOKENS) or PATHS.get(path) is MESSAGES
-    return MESSAGES if is_anthropic or _speaks_anthropic(request) else None
+    return MESSAGES if is_anthropic or _is_anthropic_client(request) else None
 
 
-async def _fault(request: Request, fault: Exception) -> Response:
-    assert isinstance(fault, FaultError)
-    raw = fault.body(_form(request), "")
+async def _send_error(request: Request, fault: Exception) -> Response:
+    assert isinstance(fault, GatewayError)
+    raw = fault.body(_error_format(request), "")
     return Response(raw, fault.status, fault.headers, media_type="application/json")
 
 
-async def _error(request: Request, error: Exception) -> Response:
+async def _send_brim_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, BrimError)
-    return await _fault(request, errors.of_error(_form(request) or RESPONSES, error))
+    return await _send_error(
+        request, errors.to_gateway_error(_error_format(request) or RESPONSES, error)
+    )
 
 
-async def _too_deep(request: Request, _: Exception) -> Response:
-    return await _fault(request, bodies.too_deep())
+async def _send_nesting_error(request: Request, _: Exception) -> Response:
+    return await _send_error(request, bodies.nesting_error())
 
 
-async def _not_here(request: Request, error: Exception) -> Response:
+async def _send_not_found(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405 or request.url.path in PATHS:
         said = f"{request.url.path} is not asked with {request.method}"
         allowed = error.headers or {"allow": "POST"}
-        return await _fault(request, FaultError(405, "method_not_allowed", said, headers=allowed))
+        return await _send_error(
+            request, GatewayError(405, "method_not_allowed", said, headers=allowed)
+        )
     said = (
         f"there is nothing at {request.url.path[:100]}; requests go to /v1/chat/completions, "
         "/v1/messages or /v1/responses"
     )
-    return await _fault(request, FaultError(404, "not_found", said))
+    return await _send_error(request, GatewayError(404, "not_found", said))
 
 
-async def _failure(request: Request, _: Exception) -> Response:
+async def _send_internal_error(request: Request, _: Exception) -> Response:
     said = "brim failed; its log says why"
-    return await _fault(request, FaultError(500, "internal_error", said))
+    return await _send_error(request, GatewayError(500, "internal_error", said))

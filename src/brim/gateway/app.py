@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
 
 from starlette.routing import Route
 
-from brim.errors import BooksAwayError
+from brim.errors import AccountStoreUnavailableError
 from brim.fitting.prefix_cache import PrefixCache
 from brim.gateway import logs
-from brim.gateway.accounts import FILE, books_at
-from brim.gateway.accounts.key_marker import Reminder
-from brim.gateway.admin import Beside
-from brim.gateway.auth import Admission
+from brim.gateway.accounts import DEFAULT_FILE, create_store
+from brim.gateway.accounts.key_marker import KeyMarker
+from brim.gateway.admin import AdminRoutes
+from brim.gateway.auth import Authenticator
 from brim.gateway.completion import CompletionHandler
 from brim.gateway.formats import CHAT, PATHS
 from brim.gateway.limits import RequestLimits
 from brim.gateway.metrics import Metrics
-from brim.gateway.passthrough import Passage, PassedPaths
-from brim.gateway.records import Records
-from brim.gateway.reservations import Accounts
+from brim.gateway.passthrough import PassthroughHandler, PassthroughPaths
+from brim.gateway.records import RecentRequests
+from brim.gateway.reservations import AccountService
 from brim.gateway.routes import ModelRoutes, RouteDefaults, Upstream
 from brim.storage.calibration_store import Learned
 from brim.storage.database import state_folder
@@ -37,21 +37,21 @@ if TYPE_CHECKING:
 
     from brim.config import Config, GatewayConfig
     from brim.gateway.accounts.reservations import Settlement
-    from brim.gateway.handler import Answering
+    from brim.gateway.handler import RequestHandler
 
 log = logging.getLogger("brim.gateway")
 
 T = TypeVar("T")
-Given = TypeVarTuple("Given")
+Args = TypeVarTuple("Args")
 
-SWEEP: Final = 5.0
+SWEEP_SECONDS: Final = 5.0
 """The most seconds between looks at what waits and what was learned."""
-SOON: Final = 0.1
+RECORD_DELAY: Final = 0.1
 """Seconds in which what is over is taken down."""
-LEAVING: Final = 2.0
+STOP_SECONDS: Final = 2.0
 """Seconds that what is cut off at the end has to leave."""
-MOST_OVER: Final = 64
-WEIGHT: Final = 96_000_000
+MAX_UNRECORDED: Final = 64
+PREFIX_CACHE_BYTES: Final = 96_000_000
 """Bytes of conversations that are remembered for speed."""
 
 
@@ -65,32 +65,32 @@ class Gateway:
         self.limits = RequestLimits(
             settings.max_body_bytes, settings.body_seconds, settings.max_requests, settings.origins
         )
-        self.records = Records(settings.keep_requests)
-        self.running: set[Answering] = set()
-        self._over: list[Answering] = []
+        self.records = RecentRequests(settings.keep_requests)
+        self.running: set[RequestHandler] = set()
+        self._over: list[RequestHandler] = []
         """Those that are over and not taken down yet."""
         self.is_stopping = False
         self._send_seconds = settings.send_seconds
         self._threads = ThreadPoolExecutor(2, "brim-count")
         self._sweeping: asyncio.Task[None] | None = None
-        memory = PrefixCache(settings.conversations, WEIGHT)
+        memory = PrefixCache(settings.conversations, PREFIX_CACHE_BYTES)
         self.lanes = ModelRoutes(
             [
-                Upstream(name, upstream, _key(upstream.key_env, environment), learned)
+                Upstream(name, upstream, _read_key(upstream.key_env, environment), learned)
                 for name, upstream in config.upstreams.items()
             ],
             RouteDefaults(settings.policy, config.count.server),
             memory,
         )
         named = {name for upstream in config.upstreams.values() for name in upstream.models}
-        self.accounts = accounts_of(settings, environment)
-        self.admission = Admission(self.accounts)
+        self.accounts = create_account_service(settings, environment)
+        self.admission = Authenticator(self.accounts)
         self.metrics = Metrics(named, self.lanes, self.running)
         self.accounts.take_down = self.book
-        self._pause = min(SWEEP, settings.lease_seconds / 3)
+        self._pause = min(SWEEP_SECONDS, settings.lease_seconds / 3)
         """Seconds between two sweeps: the leases of what runs are renewed in time."""
 
-    async def apart(self, work: Callable[[*Given], T], *given: *Given) -> T:
+    async def apart(self, work: Callable[[*Args], T], *given: *Args) -> T:
         """Do some work on a large body off the event loop."""
         running = asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
         try:
@@ -100,7 +100,7 @@ class Gateway:
             await asyncio.wait([running])
             raise
 
-    async def run(self, answering: Answering) -> None:
+    async def run(self, answering: RequestHandler) -> None:
         """Answer a request, and take down what came of it."""
         self.records.add(answering.record)
         self.running.add(answering)
@@ -109,10 +109,10 @@ class Gateway:
         finally:
             self.running.discard(answering)
             self._over.append(answering)
-            if answering.is_urgent or len(self._over) >= MOST_OVER:
+            if answering.is_urgent or len(self._over) >= MAX_UNRECORDED:
                 self.book()
             elif len(self._over) == 1:
-                asyncio.get_running_loop().call_later(SOON, self.book)
+                asyncio.get_running_loop().call_later(RECORD_DELAY, self.book)
 
     def book(self) -> None:
         """Take down all requests that are over: many at once take a third of the time of each."""
@@ -128,7 +128,7 @@ class Gateway:
                 log.exception("not settled", extra={"told": {"id": answering.record.id}})
             self.records.sketched(answering.record)
             self.metrics.add(answering.record)
-            logs.tell(answering.record)
+            logs.log_request(answering.record)
         if settlements:
             self.accounts.settle(settlements)
 
@@ -154,7 +154,7 @@ class Gateway:
     async def _cut_off(self) -> None:
         """End what still runs, so that it is booked as far as it came."""
         if tasks := [task for each in list(self.running) if (task := each.cut()) is not None]:
-            await asyncio.wait(tasks, timeout=LEAVING)
+            await asyncio.wait(tasks, timeout=STOP_SECONDS)
 
     async def _sweep(self) -> None:
         """Let go of clients that do not read, and keep what was learned."""
@@ -175,13 +175,15 @@ class Gateway:
             await lane.keep()
 
 
-def accounts_of(settings: GatewayConfig, environment: Mapping[str, str]) -> Accounts:
+def create_account_service(
+    settings: GatewayConfig, environment: Mapping[str, str]
+) -> AccountService:
     """The books that the settings name; those in a file count once there is one."""
     folder, is_shared = state_folder(environment), "://" in settings.store
-    books = books_at(settings.store, folder)
-    path = Path(settings.store).expanduser() if settings.store else folder / FILE
-    reminder = Reminder(folder, path)
-    return Accounts(
+    books = create_store(settings.store, folder)
+    path = Path(settings.store).expanduser() if settings.store else folder / DEFAULT_FILE
+    reminder = KeyMarker(folder, path)
+    return AccountService(
         books,
         lease=settings.lease_seconds,
         is_required=settings.require_keys or is_shared or reminder.is_set(),
@@ -191,19 +193,19 @@ def accounts_of(settings: GatewayConfig, environment: Mapping[str, str]) -> Acco
     )
 
 
-async def asks_for_keys(settings: GatewayConfig, environment: Mapping[str, str]) -> bool:
+async def requires_keys(settings: GatewayConfig, environment: Mapping[str, str]) -> bool:
     """Whether a gateway with these settings would let in only those who show a key.
 
     Raises where its books cannot be used, and waiting does not mend that.
     """
-    accounts = accounts_of(settings, environment)
-    with suppress(BooksAwayError):
+    accounts = create_account_service(settings, environment)
+    with suppress(AccountStoreUnavailableError):
         await accounts.find_keys()
     await accounts.stop()
     return accounts.is_required
 
 
-def _key(name: str | None, environment: Mapping[str, str]) -> str | None:
+def _read_key(name: str | None, environment: Mapping[str, str]) -> str | None:
     return None if name is None else environment.get(name)
 
 
@@ -212,10 +214,10 @@ class App:
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
-        self._beside = Beside(gateway).app()
+        self._beside = AdminRoutes(gateway).app()
         quiet = [each.path_regex for each in self._beside.routes if isinstance(each, Route)]
         own = [*map(re.escape, PATHS), *(regex.pattern for regex in quiet)]
-        self._passed = PassedPaths(gateway.config.gateway.passed_paths, own)
+        self._passed = PassthroughPaths(gateway.config.gateway.passed_paths, own)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -225,7 +227,7 @@ class App:
                 await gateway.run(CompletionHandler(gateway, form, scope, receive, send))
                 return
             if path in self._passed:
-                await gateway.run(Passage(gateway, CHAT, scope, receive, send))
+                await gateway.run(PassthroughHandler(gateway, CHAT, scope, receive, send))
                 return
         await self._beside(scope, receive, send)
 

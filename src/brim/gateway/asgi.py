@@ -26,7 +26,7 @@ def app() -> ASGIApp:
     """A gateway with the upstreams of the configuration."""
     loaded = config.discover(folder=Path.cwd(), environment=os.environ)
     require_upstreams(loaded.config, os.environ)
-    logs.set_up("text" if sys.stderr.isatty() else "json", sys.stderr)
+    logs.configure_logging("text" if sys.stderr.isatty() else "json", sys.stderr)
     application = create_app(loaded.config, os.environ)
     tune_garbage_collector()
     return application

@@ -11,83 +11,88 @@ import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
-from brim.errors import BooksAwayError
+from brim.errors import AccountStoreUnavailableError
 from brim.gateway import denials
-from brim.gateway.accounts.keys import PREFIX, hashed
-from brim.gateway.denials import REVOKED
-from brim.gateway.errors import FaultError
+from brim.gateway.accounts.keys import KEY_PREFIX, hash_secret
+from brim.gateway.denials import INVALID_KEY_MESSAGE
+from brim.gateway.errors import GatewayError
 
 if TYPE_CHECKING:
     from brim.gateway.accounts.keys import Access
-    from brim.gateway.headers import Given
-    from brim.gateway.reservations import Accounts
+    from brim.gateway.headers import ClientHeaders
+    from brim.gateway.reservations import AccountService
 
-FRESH: Final = 5.0
+KNOWN_KEY_SECONDS: Final = 5.0
 """Seconds for which a key and its caps are taken as they were found."""
-UNKNOWN: Final = 1.0
+UNKNOWN_KEY_SECONDS: Final = 1.0
 """The same for one that nobody knows."""
-MOST_KNOWN: Final = 10_000
-SHOWN: Final = frozenset((b"x-api-key", b"authorization", b"api-key"))
+MAX_CACHED_KEYS: Final = 10_000
+KEY_HEADERS: Final = frozenset((b"x-api-key", b"authorization", b"api-key"))
 """Where clients put their key."""
-_UNSEEN: Final = (0.0, None)
+_NOT_CACHED: Final = (0.0, None)
 
 
-class Admission:
+class Authenticator:
     """Lets those in who show a key that lives."""
 
-    def __init__(self, accounts: Accounts) -> None:
+    def __init__(self, accounts: AccountService) -> None:
         self._accounts = accounts
         self._known: OrderedDict[str, tuple[float, Access | None]] = OrderedDict()
 
-    async def client(self, given: Given, *, anew: bool = False) -> Access:
+    async def client(self, given: ClientHeaders, *, anew: bool = False) -> Access:
         """Who asks; a fault says why nobody does. `anew` looks the key up in any case."""
         access = await self._access(given, anew)
         if access.key.is_operator:
             said = "this is the operator's key, which answers no requests"
-            raise FaultError(403, "operator_key", said)
+            raise GatewayError(403, "operator_key", said)
         return access
 
-    async def operator(self, given: Given) -> None:
+    async def operator(self, given: ClientHeaders) -> None:
         """Let nobody but the operator pass."""
         if not (await self._access(given, anew=True)).key.is_operator:
             said = "this is for the operator's key; `brim keys add NAME --operator` makes one"
-            raise FaultError(403, "not_the_operator", said)
+            raise GatewayError(403, "not_the_operator", said)
 
-    async def _access(self, given: Given, anew: bool) -> Access:
-        secret = secret_in(given)
+    async def _access(self, given: ClientHeaders, anew: bool) -> Access:
+        secret = find_secret(given)
         if secret is None:
-            raise denials.stranger("show a key of this gateway, as `Authorization: Bearer brim-…`")
-        name = hashed(secret)
-        until, access = self._known.get(name, _UNSEEN)
+            raise denials.invalid_key_error(
+                "show a key of this gateway, as `Authorization: Bearer brim-…`"
+            )
+        name = hash_secret(secret)
+        until, access = self._known.get(name, _NOT_CACHED)
         if time.monotonic() >= until or (anew and access is not None):
             access = await self._looked_up(name, access)
         if access is None:
-            raise denials.stranger(REVOKED)
+            raise denials.invalid_key_error(INVALID_KEY_MESSAGE)
         return access
 
     async def _looked_up(self, name: str, before: Access | None) -> Access | None:
         try:
             access = await self._accounts.access(name)
-        except BooksAwayError:
+        except AccountStoreUnavailableError:
             if before is None or self._accounts.refuses:
-                raise denials.away() from None
+                raise denials.store_unavailable_error() from None
             return before
-        self._known[name] = (time.monotonic() + (FRESH if access else UNKNOWN), access)
+        self._known[name] = (
+            time.monotonic() + (KNOWN_KEY_SECONDS if access else UNKNOWN_KEY_SECONDS),
+            access,
+        )
         self._known.move_to_end(name)
-        if len(self._known) > MOST_KNOWN:
+        if len(self._known) > MAX_CACHED_KEYS:
             self._known.popitem(last=False)
         return access
 
 
-def secret_in(given: Given) -> str | None:
+def find_secret(given: ClientHeaders) -> str | None:
     """The key that a client shows; one of this gateway, where it shows several."""
     found: str | None = None
     for name, value in given.heads:
-        if name in SHOWN and value:
+        if name in KEY_HEADERS and value:
             shown = value.decode("latin-1").strip()
             scheme, _, rest = shown.partition(" ")
             secret = rest.strip() if scheme.lower() == "bearer" else shown
-            if secret.startswith(PREFIX):
+            if secret.startswith(KEY_PREFIX):
                 return secret
             found = found or secret
     return found

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 from brim.errors import ProviderError
 from brim.fitting import feedback
 from brim.gateway import bodies, errors, headers
-from brim.gateway.billing import Charge
+from brim.gateway.billing import RequestBilling
 from brim.gateway.fit_request import ClientRequest
-from brim.gateway.formats import form_of, require_conversation
+from brim.gateway.formats import check_conversation, detect_format
 from brim.gateway.forward import FIRST_ERROR_STATUS, Forwarder
-from brim.gateway.handler import JSON, Answering, printable_name
+from brim.gateway.handler import JSON, RequestHandler, printable_name
 from brim.gateway.limits import LARGE_BODY_BYTES
-from brim.gateway.options import wishes_in
+from brim.gateway.options import parse_options
 from brim.gateway.stream_monitor import StreamMonitor, extract_text, parse_usage_fields, secret_of
 from brim.models.pricing import Usage, cost, reported_cost
 from brim.wire.replies import error_in
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from brim.gateway.accounts.reservations import Settlement
     from brim.gateway.app import Gateway
-    from brim.gateway.billing import Taken
-    from brim.gateway.formats import Form
+    from brim.gateway.billing import ChargeStatus
+    from brim.gateway.formats import BodyFormat
     from brim.gateway.forward import UpstreamReply
     from brim.gateway.routes import ModelRoute
     from brim.providers.http_connection import Header
@@ -41,17 +41,17 @@ UNFINISHED_STATUSES: Final = ("queued", "in_progress")
 """What a response says of itself that is made in the background."""
 
 
-class CompletionHandler(Answering):
+class CompletionHandler(RequestHandler):
     """A request for an answer, fitted on its way."""
 
     def __init__(
-        self, gateway: Gateway, asked: Form, scope: Scope, receive: Receive, send: Send
+        self, gateway: Gateway, asked: BodyFormat, scope: Scope, receive: Receive, send: Send
     ) -> None:
         super().__init__(gateway, asked, scope, receive, send)
         self._delivery: Forwarder | None = None
         self._arrived: UpstreamReply | None = None
         self._watch: StreamMonitor | None = None
-        self._charge: Charge | None = None
+        self._charge: RequestBilling | None = None
 
     def close(self) -> None:
         super().close()
@@ -62,7 +62,7 @@ class CompletionHandler(Answering):
             self._arrived.response.close()
 
     def settle(self) -> Settlement | None:
-        taken: Taken = "nothing"
+        taken: ChargeStatus = "nothing"
         if self._arrived is not None:
             taken = self._settle(self._arrived)
         elif self._delivery is not None and self._delivery.under_way is not None:
@@ -94,15 +94,15 @@ class CompletionHandler(Answering):
         gateway, record, given = self.gateway, self.record, self.given
         access = await self._admitted()
         if access is not None:
-            self._charge = Charge(gateway.accounts, access, record)
+            self._charge = RequestBilling(gateway.accounts, access, record)
         raw = await self._body()
-        wishes = wishes_in(given.wished)
+        wishes = parse_options(given.wished)
         is_large = len(raw) >= LARGE_BODY_BYTES
-        body = await gateway.apart(bodies.parsed, raw) if is_large else bodies.parsed(raw)
-        self.form = form_of(self.form, body)
-        record.form, record.streamed = self.form.name, bodies.streams(body)
+        body = await gateway.apart(bodies.parse_body, raw) if is_large else bodies.parse_body(raw)
+        self.form = detect_format(self.form, body)
+        record.form, record.streamed = self.form.name, bodies.is_stream(body)
         record.model = printable_name(body.get("model"))
-        require_conversation(self.form, body)
+        check_conversation(self.form, body)
         asked = ClientRequest(body, raw, self.form)
         return Forwarder(gateway, record, asked, wishes, given, self._charge)
 
@@ -110,7 +110,9 @@ class CompletionHandler(Answering):
 
     async def _pass_on(self, arrived: UpstreamReply) -> None:
         response, record = arrived.response, self.record
-        given = headers.back(response.raw_headers) + headers.added(record)
+        given = headers.filter_response_headers(response.raw_headers) + headers.build_brim_headers(
+            record
+        )
         if arrived.is_stream:
             await self._stream(arrived, given)
         else:
@@ -143,7 +145,7 @@ class CompletionHandler(Answering):
         await self._put(rest, more=False)
 
     async def _break_off(self, error: ProviderError) -> None:
-        fault = errors.of_error(self.form, error)
+        fault = errors.to_gateway_error(self.form, error)
         self.record.end, self.record.code = "upstream broke", fault.code
         await self._put(fault.event(self.form), more=False)
 
@@ -154,11 +156,11 @@ class CompletionHandler(Answering):
         out = await delivery.fitted(delivery.lane(), delivery.asked)
         record.end = "whole"
         shown = {"object": "brim.plan", **record.to_dict(), **record.decisions(), "body": out.body}
-        await self._whole(200, [JSON, *headers.added(record)], bodies.written(shown))
+        await self._whole(200, [JSON, *headers.build_brim_headers(record)], bodies.serialize(shown))
 
     # What it came to
 
-    def _settle(self, arrived: UpstreamReply) -> Taken:
+    def _settle(self, arrived: UpstreamReply) -> ChargeStatus:
         """Take down what the answer took, by the upstream's report or else by brim's own count."""
         if not arrived.is_answer:
             return "nothing"
@@ -168,7 +170,7 @@ class CompletionHandler(Answering):
             return "nothing"  # a refusal, though its status is of success
         if usage is not None and out.is_whole:
             lane.report(out, usage.input)
-        taken: Taken = "unknown" if self._goes_on(arrived) else "known"
+        taken: ChargeStatus = "unknown" if self._goes_on(arrived) else "known"
         if usage is None or not usage.output or self._is_part:
             counted = self._counted(usage, arrived)
             taken = "unknown" if counted is None else taken

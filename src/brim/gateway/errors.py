@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from brim.errors import (
-    BooksAwayError,
+    AccountStoreUnavailableError,
     BrimError,
     BudgetError,
     ConnectionFailedError,
@@ -20,7 +20,7 @@ from brim.errors import (
 from brim.gateway.formats import MESSAGES, RESPONSES
 
 if TYPE_CHECKING:
-    from brim.gateway.formats import Form
+    from brim.gateway.formats import BodyFormat
 
 _ANTHROPIC_TYPES: Final[Mapping[int, str]] = {
     401: "authentication_error",
@@ -34,7 +34,7 @@ _ANTHROPIC_TYPES: Final[Mapping[int, str]] = {
 }
 
 
-class FaultError(Exception):
+class GatewayError(Exception):
     """A request ends here: the status, the code that programs look at, and the sentence."""
 
     def __init__(
@@ -53,7 +53,7 @@ class FaultError(Exception):
         self.param = param
         self.headers = dict(headers or {})
 
-    def body(self, form: Form | None, request_id: str) -> bytes:
+    def body(self, form: BodyFormat | None, request_id: str) -> bytes:
         """What goes out. Without a form, as OpenAI's clients read it."""
         if form is MESSAGES:
             kind = "invalid_request_error" if self.status < 500 else "api_error"
@@ -66,7 +66,7 @@ class FaultError(Exception):
         error_ = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
         return orjson.dumps({"error": error_})
 
-    def event(self, form: Form) -> bytes:
+    def event(self, form: BodyFormat) -> bytes:
         """The same in the middle of a stream."""
         if form is RESPONSES:
             error = {"type": "error", "code": self.code, "message": self.message, "param": None}
@@ -75,7 +75,7 @@ class FaultError(Exception):
         return named + b"data: " + self.body(form, "") + b"\n\n"
 
 
-def overflow(form: Form, error: ContextOverflowError) -> FaultError:
+def context_length_error(form: BodyFormat, error: ContextOverflowError) -> GatewayError:
     """What cannot fit, in the words that the client's library knows, with the numbers."""
     if form is MESSAGES:
         said = f"prompt is too long: {error.tokens} tokens > {error.limit} maximum"
@@ -84,25 +84,25 @@ def overflow(form: Form, error: ContextOverflowError) -> FaultError:
             f"This model's maximum context length is {error.limit} tokens. However, your messages "
             f"resulted in {error.tokens} tokens"
         )
-    return FaultError(400, "context_length_exceeded", f"{said}. {error}", param=form.param)
+    return GatewayError(400, "context_length_exceeded", f"{said}. {error}", param=form.param)
 
 
-def of_error(form: Form, error: BrimError) -> FaultError:
+def to_gateway_error(form: BodyFormat, error: BrimError) -> GatewayError:
     """The fault that an error of brim's own is to a client."""
     match error:
         case ContextOverflowError():
-            return overflow(form, error)
+            return context_length_error(form, error)
         case BudgetError():
-            return FaultError(400, "window_unknown", str(error))
+            return GatewayError(400, "window_unknown", str(error))
         case InputError():
-            return FaultError(400, "invalid_request", str(error), param=form.param)
-        case BooksAwayError():
-            return FaultError(503, "books_away", str(error), headers={"retry-after": "2"})
+            return GatewayError(400, "invalid_request", str(error), param=form.param)
+        case AccountStoreUnavailableError():
+            return GatewayError(503, "books_away", str(error), headers={"retry-after": "2"})
         case ProviderTimeoutError():
-            return FaultError(504, "upstream_timeout", str(error))
+            return GatewayError(504, "upstream_timeout", str(error))
         case ConnectionFailedError():
-            return FaultError(502, "upstream_unreachable", str(error))
+            return GatewayError(502, "upstream_unreachable", str(error))
         case ProviderError():
-            return FaultError(502, "upstream_error", str(error))
+            return GatewayError(502, "upstream_error", str(error))
         case _:
-            return FaultError(500, "internal_error", str(error))
+            return GatewayError(500, "internal_error", str(error))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from brim.fitting.fitter import Fitter, ParsedBody
     from brim.fitting.flow import CountMode
     from brim.fitting.plan import Plan
-    from brim.gateway.formats import Form
+    from brim.gateway.formats import BodyFormat
 
 Deciding = Generator[CountJob, "int | None", "Plan"]
 
@@ -155,7 +155,7 @@ class ClientRequest(NamedTuple):
 
     body: Mapping[str, Any]
     raw: bytes
-    form: Form
+    form: BodyFormat
 
 
 class BodyAdditions(NamedTuple):
@@ -199,7 +199,7 @@ class FittedRequest(NamedTuple):
         digits = "[,_]?".join(str(number))
         # What stands behind a key is a setting, and no words; within words a quote is escaped.
         pattern = rf'(?<![^\\]":)(?<![0-9]){digits}(?![0-9])'
-        return re.search(pattern.encode(), bodies.written(self.body)) is not None
+        return re.search(pattern.encode(), bodies.serialize(self.body)) is not None
 
     @property
     def may_shrink(self) -> bool:
@@ -235,17 +235,17 @@ def outgoing(
         and has_duplicate_fields(unchanged, body)
     ):
         unchanged = None
-    hides = form is CHAT and extras.stream_usage and bodies.streams(body)
-    hides = hides and not bodies.asks_for_usage(body)
+    hides = form is CHAT and extras.stream_usage and bodies.is_stream(body)
+    hides = hides and not bodies.has_usage_option(body)
     if hides:
-        body, unchanged = bodies.with_usage(body, unchanged)
+        body, unchanged = bodies.add_usage_option(body, unchanged)
     if extras.reply_key is not None and not _limits_reply(body, form):
-        body, unchanged = bodies.with_number(body, unchanged, extras.reply_key, plan.budget.reply)
-    raw = bodies.written(body) if unchanged is None else unchanged
+        body, unchanged = bodies.set_number(body, unchanged, extras.reply_key, plan.budget.reply)
+    raw = bodies.serialize(body) if unchanged is None else unchanged
     return FittedRequest(raw, body, plan, reading, hides)
 
 
-def _limits_reply(body: Mapping[str, Any], form: Form) -> bool:
+def _limits_reply(body: Mapping[str, Any], form: BodyFormat) -> bool:
     return any(isinstance(body.get(key), int) for key in form.wire.REPLY_KEYS)
 
 

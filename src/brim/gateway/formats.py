@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class BodyFormat:
     """One format: where it is asked for, and how it is read."""
 
     name: ApiFormat
@@ -30,19 +30,19 @@ class Form:
         return self.wire.MESSAGES
 
 
-CHAT: Final = Form("openai", "/v1/chat/completions", openai_chat, "OpenAI chat completions")
-MESSAGES: Final = Form("anthropic", "/v1/messages", anthropic, "Anthropic messages")
-RESPONSES: Final = Form("responses", "/v1/responses", openai_responses, "OpenAI responses")
-FORMS: Final[Mapping[str, Form]] = {form.name: form for form in (CHAT, MESSAGES, RESPONSES)}
-PATHS: Final[Mapping[str, Form]] = {
-    path: form for form in FORMS.values() for path in (form.path, form.path.removeprefix("/v1"))
+CHAT: Final = BodyFormat("openai", "/v1/chat/completions", openai_chat, "OpenAI chat completions")
+MESSAGES: Final = BodyFormat("anthropic", "/v1/messages", anthropic, "Anthropic messages")
+RESPONSES: Final = BodyFormat("responses", "/v1/responses", openai_responses, "OpenAI responses")
+FORMATS: Final[Mapping[str, BodyFormat]] = {form.name: form for form in (CHAT, MESSAGES, RESPONSES)}
+PATHS: Final[Mapping[str, BodyFormat]] = {
+    path: form for form in FORMATS.values() for path in (form.path, form.path.removeprefix("/v1"))
 }
 """Where each is asked for; some clients leave the version out."""
-LONGEST_MODEL: Final = 256
+MAX_MODEL_LENGTH: Final = 256
 """Characters of a model's name; much is remembered by it."""
 
 
-def form_of(asked: Form, body: Mapping[str, Any]) -> Form:
+def detect_format(asked: BodyFormat, body: Mapping[str, Any]) -> BodyFormat:
     """What a body is: what its path says, unless its shape can only be another.
 
     Some clients post the body of one format to the path of another. A body that both could be is
@@ -51,18 +51,18 @@ def form_of(asked: Form, body: Mapping[str, Any]) -> Form:
     if "messages" not in body and "input" in body:
         return RESPONSES
     if asked is RESPONSES and "messages" in body and "input" not in body:
-        return FORMS["anthropic" if wire.format_of(body) is anthropic else "openai"]
+        return FORMATS["anthropic" if wire.format_of(body) is anthropic else "openai"]
     if asked is CHAT and "system" in body and isinstance(body["system"], str | list):
         return MESSAGES
-    if asked is MESSAGES and _only_chat(body):
+    if asked is MESSAGES and _is_chat_only(body):
         return CHAT
     return asked
 
 
-def require_conversation(form: Form, body: Mapping[str, Any]) -> None:
+def check_conversation(form: BodyFormat, body: Mapping[str, Any]) -> None:
     """Raise where the messages of a body are no list; of responses its reader knows more kinds."""
-    if isinstance(model := body.get("model"), str) and len(model) > LONGEST_MODEL:
-        raise InputError(f"`model` has more than {LONGEST_MODEL} characters, which no name has")
+    if isinstance(model := body.get("model"), str) and len(model) > MAX_MODEL_LENGTH:
+        raise InputError(f"`model` has more than {MAX_MODEL_LENGTH} characters, which no name has")
     if form is not RESPONSES and not isinstance(body.get(form.wire.MESSAGES), list):
         raise InputError(f"`{form.param}` must be a list of messages")
 
@@ -70,7 +70,7 @@ def require_conversation(form: Form, body: Mapping[str, Any]) -> None:
 _CHAT_ROLES: Final = ("developer", "tool", "function")
 
 
-def _only_chat(body: Mapping[str, Any]) -> bool:
+def _is_chat_only(body: Mapping[str, Any]) -> bool:
     messages = body.get("messages")
     for message in messages if isinstance(messages, list) else ():
         if isinstance(message, dict) and (

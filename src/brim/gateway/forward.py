@@ -15,7 +15,7 @@ from brim.errors import BrimError, ContextOverflowError, ProviderError
 from brim.fitting.flow import CountJob
 from brim.fitting.policies import OFF
 from brim.gateway import bodies, headers
-from brim.gateway.errors import FaultError
+from brim.gateway.errors import GatewayError
 from brim.gateway.fit_request import BodyAdditions, Fitting
 from brim.gateway.limits import LARGE_BODY_BYTES
 from brim.gateway.stream_monitor import StreamOpening, classify_error, mask_secret, secret_of
@@ -27,11 +27,11 @@ from brim.wire.replies import error_in
 
 if TYPE_CHECKING:
     from brim.gateway.app import Gateway
-    from brim.gateway.billing import Charge
+    from brim.gateway.billing import RequestBilling
     from brim.gateway.fit_request import ClientRequest, FittedRequest
-    from brim.gateway.headers import Given
-    from brim.gateway.options import Wishes
-    from brim.gateway.records import Record
+    from brim.gateway.headers import ClientHeaders
+    from brim.gateway.options import RequestOptions
+    from brim.gateway.records import RequestRecord
     from brim.gateway.routes import ModelRoute, RejectedRequest
     from brim.providers.http_connection import Response
     from brim.providers.transport import Transport
@@ -82,11 +82,11 @@ class Forwarder:
     def __init__(
         self,
         gateway: Gateway,
-        record: Record,
+        record: RequestRecord,
         asked: ClientRequest,
-        wishes: Wishes,
-        given: Given,
-        charge: Charge | None,
+        wishes: RequestOptions,
+        given: ClientHeaders,
+        charge: RequestBilling | None,
     ) -> None:
         self._gateway = gateway
         self._record = record
@@ -138,8 +138,8 @@ class Forwarder:
         before = record.resent, self.under_way
         record.fallback = other.model
         body = {**self.asked.body, "model": other.model}
-        asked = self.asked._replace(body=body, raw=bodies.written(body))
-        with suppress(BrimError, FaultError):
+        asked = self.asked._replace(body=body, raw=bodies.serialize(body))
+        with suppress(BrimError, GatewayError):
             arrived = await self._attempt(other, asked, query)
             if arrived.is_answer:
                 return arrived
@@ -154,7 +154,7 @@ class Forwarder:
         name = lane.upstream.config.fallback
         if name is None or name == lane.model:
             return None
-        with suppress(FaultError):
+        with suppress(GatewayError):
             return self._gateway.lanes.find(name, self.asked.form)
         return None
 
@@ -233,7 +233,7 @@ class Forwarder:
     def _asking(self, lane: ModelRoute) -> dict[str, str]:
         """What a question of brim's own to an upstream carries of the client's headers."""
         own = lane.upstream.headers(self.asked.form)
-        return headers.asking(self._given, own, keyless=self._is_keyless(lane))
+        return headers.build_query_headers(self._given, own, keyless=self._is_keyless(lane))
 
     def _is_keyless(self, lane: ModelRoute) -> bool:
         """Whether the client's own key is not for this upstream: it has one, or only stands in."""
@@ -249,7 +249,7 @@ class Forwarder:
         form = self.asked.form
         connection = lane.upstream.connection(form)
         own, keyless = lane.upstream.headers(form), self._is_keyless(lane)
-        sent = headers.onward(self._given, own, keyless=keyless)
+        sent = headers.build_forwarded_headers(self._given, own, keyless=keyless)
         path = connection.endpoint.chat_path
         response: Response | None = None
         sending = SendState(None if self._charge is None else self._charge.forward)

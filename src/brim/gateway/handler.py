@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import BrimError
 from brim.gateway import bodies, errors, headers
-from brim.gateway.errors import FaultError
+from brim.gateway.errors import GatewayError
 from brim.gateway.limits import ABORT_EXTENSION, HEADERS_EXTENSION, ClientDisconnectedError
-from brim.gateway.records import Record
+from brim.gateway.records import RequestRecord
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -25,35 +25,35 @@ if TYPE_CHECKING:
     from brim.gateway.accounts.keys import Access
     from brim.gateway.accounts.reservations import Settlement
     from brim.gateway.app import Gateway
-    from brim.gateway.formats import Form
+    from brim.gateway.formats import BodyFormat
     from brim.providers.http_connection import Header
 
 JSON: Final = (b"content-type", b"application/json")
-BODILESS: Final = frozenset((204, 304))
-BUFFERED: Final = 64 * 1024
+STATUSES_WITHOUT_BODY: Final = frozenset((204, 304))
+SEND_BUFFER_BYTES: Final = 64 * 1024
 """Bytes that a server takes for a client that does not read; then it waits for it."""
-SOON: Final = 0.05
+DISCONNECT_CHECK_DELAY: Final = 0.05
 """Seconds in which nobody hangs up."""
-LONGEST_NAME: Final = 200
+MAX_SHOWN_NAME: Final = 200
 """Characters of a model's name that are repeated."""
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 log = logging.getLogger("brim.gateway")
 
 
-class Answering(ABC):
+class RequestHandler(ABC):
     """One request and its answer; those that derive from it say what is answered."""
 
     def __init__(
-        self, gateway: Gateway, form: Form, scope: Scope, receive: Receive, send: Send
+        self, gateway: Gateway, form: BodyFormat, scope: Scope, receive: Receive, send: Send
     ) -> None:
         self.gateway = gateway
         self.form = form
         """Whose errors the client reads."""
-        self.record = Record(scope["path"], form.name)
+        self.record = RequestRecord(scope["path"], form.name)
         self.waiting_since: float | None = None
         """Since when the client does not take what is sent to it."""
-        self.given = headers.given(scope["headers"])
+        self.given = headers.read_headers(scope["headers"])
         self._scope = scope
         self._receive = receive
         self._send = send
@@ -86,12 +86,12 @@ class Answering(ABC):
                 await self.answer()
             finally:
                 self._stop_listening()
-        except FaultError as fault:
+        except GatewayError as fault:
             await self._say(fault)
         except BrimError as error:
-            await self._say(errors.of_error(self.form, error))
+            await self._say(errors.to_gateway_error(self.form, error))
         except RecursionError:
-            await self._say(bodies.too_deep())
+            await self._say(bodies.nesting_error())
         except ClientDisconnectedError:
             self.record.end = "client gone"
         except asyncio.CancelledError:
@@ -101,7 +101,7 @@ class Answering(ABC):
             self.record.end = "client gone"
         except Exception:
             log.exception("request failed", extra={"told": {"id": self.record.id}})
-            await self._say(FaultError(500, "internal_error", "brim failed; its log says why"))
+            await self._say(GatewayError(500, "internal_error", "brim failed; its log says why"))
         finally:
             self.close()
 
@@ -128,7 +128,9 @@ class Answering(ABC):
 
     def _listen_soon(self) -> None:
         """Stop everything when the client hangs up, unless the answer is there at once."""
-        self._timer = asyncio.get_running_loop().call_later(SOON, self._listen_now)
+        self._timer = asyncio.get_running_loop().call_later(
+            DISCONNECT_CHECK_DELAY, self._listen_now
+        )
 
     def _listen_now(self) -> None:
         self._listener = asyncio.ensure_future(self._listen())
@@ -169,12 +171,12 @@ class Answering(ABC):
     async def _whole(
         self, status: int, given: list[Header], raw: bytes, framing: Sequence[Header] = ()
     ) -> None:
-        if status in BODILESS:
+        if status in STATUSES_WITHOUT_BODY:
             raw = b""
         else:
             framing = [*framing, (b"content-length", b"%d" % len(raw))]
         await self._start(status, given, framing)
-        if len(raw) > BUFFERED:
+        if len(raw) > SEND_BUFFER_BYTES:
             await self._put(raw)
             raw = b""  # what follows waits until the client has taken what came before
         await self._put(raw, more=False)
@@ -197,7 +199,7 @@ class Answering(ABC):
         await self._send({"type": "http.response.body", "body": raw, "more_body": more})
         self.waiting_since = None
 
-    async def _say(self, fault: FaultError) -> None:
+    async def _say(self, fault: GatewayError) -> None:
         """An error in place of an answer; nothing, where that has begun."""
         record = self.record
         record.code = fault.code
@@ -207,10 +209,10 @@ class Answering(ABC):
             return
         raw = fault.body(self.form, record.id)
         said = [(name.encode(), value.encode()) for name, value in fault.headers.items()]
-        await self._whole(fault.status, [JSON, *headers.added(record)], raw, said)
+        await self._whole(fault.status, [JSON, *headers.build_brim_headers(record)], raw, said)
 
 
 def printable_name(model: object) -> str:
     """A model's name as it can stand in any line: short, and in signs that are seen."""
-    name = model[:LONGEST_NAME] if isinstance(model, str) else ""
-    return name if name.isprintable() else ascii(name)[1:-1][:LONGEST_NAME]
+    name = model[:MAX_SHOWN_NAME] if isinstance(model, str) else ""
+    return name if name.isprintable() else ascii(name)[1:-1][:MAX_SHOWN_NAME]

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from brim.providers.http_connection import Header, encode_headers
 
 if TYPE_CHECKING:
-    from brim.gateway.records import Record
+    from brim.gateway.records import RequestRecord
 
-OWN: Final = b"brim-"
-_CODING: Final = (b"accept-encoding", b"identity")
+BRIM_PREFIX: Final = b"brim-"
+_NO_COMPRESSION: Final = (b"accept-encoding", b"identity")
 """Answers have to be read as they go by."""
 _NOTHING: Final[Mapping[bytes, bytes]] = {}
-_HOP: Final = frozenset(
+_HOP_BY_HOP: Final = frozenset(
     (
         *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te"),
         *(b"trailer", b"trailers", b"transfer-encoding", b"upgrade", b"proxy-connection"),
     )
 )
 """What concerns only two neighbours, and not those behind them."""
-_NOT_SENT: Final = _HOP | frozenset(
+_NOT_SENT: Final = _HOP_BY_HOP | frozenset(
     (
         *(b"host", b"content-length", b"accept-encoding", b"content-encoding", b"cookie"),
         *(b"expect", b"forwarded", b"x-forwarded-for", b"x-forwarded-host"),
@@ -36,14 +36,14 @@ _KEYS: Final = frozenset(
     )
 )
 """What says who pays."""
-_PROVIDERS: Final = (b"anthropic-", b"openai-")
+_PROVIDER_PREFIXES: Final = (b"anthropic-", b"openai-")
 """How the headers begin that say what a provider is to do."""
-_NOT_ANSWERED: Final = _HOP | frozenset(
+_NOT_RETURNED: Final = _HOP_BY_HOP | frozenset(
     (b"content-length", b"content-encoding", b"set-cookie", b"server", b"date", b"alt-svc")
 )
 
 
-class Given(NamedTuple):
+class ClientHeaders(NamedTuple):
     """A client's headers as they came, and by name."""
 
     heads: Sequence[Header]
@@ -57,18 +57,18 @@ class Given(NamedTuple):
         """The web page that asks; all that are named, if one tries to pass for another."""
         if b"origin" not in self.named:
             return None
-        return _text(b", ".join(value for name, value in self.heads if name == b"origin"))
+        return _decode(b", ".join(value for name, value in self.heads if name == b"origin"))
 
 
-def given(heads: Sequence[Header]) -> Given:
+def read_headers(heads: Sequence[Header]) -> ClientHeaders:
     named = dict(heads)
-    if OWN not in b" ".join(named):  # as it is with nearly all
-        return Given(heads, named, _NOTHING)
-    wished = {name: value for name, value in named.items() if name.startswith(OWN)}
-    return Given(heads, named, wished)
+    if BRIM_PREFIX not in b" ".join(named):  # as it is with nearly all
+        return ClientHeaders(heads, named, _NOTHING)
+    wished = {name: value for name, value in named.items() if name.startswith(BRIM_PREFIX)}
+    return ClientHeaders(heads, named, wished)
 
 
-class Own(NamedTuple):
+class UpstreamHeaders(NamedTuple):
     """The headers that each request to an upstream carries, whatever its client sent."""
 
     heads: Sequence[Header]
@@ -77,18 +77,20 @@ class Own(NamedTuple):
     hidden_with_keys: frozenset[bytes]
 
     @classmethod
-    def of(cls, values: Mapping[str, str]) -> Own:
-        heads = [head for head in encode_headers(values) if head[0].lower() != _CODING[0]]
+    def of(cls, values: Mapping[str, str]) -> UpstreamHeaders:
+        heads = [head for head in encode_headers(values) if head[0].lower() != _NO_COMPRESSION[0]]
         hidden = _NOT_SENT.union(name.lower() for name, _ in heads)
-        return cls([*heads, _CODING], hidden, hidden | _KEYS)
+        return cls([*heads, _NO_COMPRESSION], hidden, hidden | _KEYS)
 
-    def without(self, name: bytes) -> Own:
+    def without(self, name: bytes) -> UpstreamHeaders:
         """The same, but for one that the client may choose."""
         heads = [head for head in self.heads if head[0].lower() != name]
-        return Own(heads, self.hidden - {name}, self.hidden_with_keys - {name})
+        return UpstreamHeaders(heads, self.hidden - {name}, self.hidden_with_keys - {name})
 
 
-def onward(given: Given, own: Own, *, keyless: bool) -> list[Header]:
+def build_forwarded_headers(
+    given: ClientHeaders, own: UpstreamHeaders, *, keyless: bool
+) -> list[Header]:
     """What an upstream is sent: the client's headers, and the upstream's own over them.
 
     `keyless` keeps the client's own key from it.
@@ -99,51 +101,55 @@ def onward(given: Given, own: Own, *, keyless: bool) -> list[Header]:
     return [*[head for head in given.heads if head[0] not in hidden], *own.heads]
 
 
-def asking(given: Given, own: Own, *, keyless: bool) -> dict[str, str]:
+def build_query_headers(
+    given: ClientHeaders, own: UpstreamHeaders, *, keyless: bool
+) -> dict[str, str]:
     """What a question of brim's own carries of a client's headers: its key, and its features."""
     hidden = own.hidden_with_keys if keyless else own.hidden
     told: dict[str, str] = {}
     for name, value in given.heads:
-        if name not in hidden and (name in _KEYS or name.startswith(_PROVIDERS)):
-            known, said = _text(name), _text(value)
+        if name not in hidden and (name in _KEYS or name.startswith(_PROVIDER_PREFIXES)):
+            known, said = _decode(name), _decode(value)
             told[known] = f"{told[known]}, {said}" if known in told else said
     return told
 
 
-def back(heads: Iterable[Header]) -> list[Header]:
+def filter_response_headers(heads: Iterable[Header]) -> list[Header]:
     """What a client is answered of an upstream's headers."""
     answered = [(name.lower(), value) for name, value in heads]
-    return [head for head in answered if head[0] not in _NOT_ANSWERED and head[0][:5] != OWN]
+    return [
+        head for head in answered if head[0] not in _NOT_RETURNED and head[0][:5] != BRIM_PREFIX
+    ]
 
 
-def added(record: Record) -> list[Header]:
+def build_brim_headers(record: RequestRecord) -> list[Header]:
     """What brim says that it did."""
     heads = [(b"brim-request-id", record.id.encode())]
     if record.upstream is not None:
-        heads.append((b"brim-upstream", _signs(record.upstream)))
+        heads.append((b"brim-upstream", _encode(record.upstream)))
     if record.before is not None and record.tokens is not None:
         heads += (
             (b"brim-tokens-before", b"%d" % record.before),
             (b"brim-tokens", b"%d" % record.tokens),
-            (b"brim-count", _signs(record.count or "")),
-            (b"brim-cut", _signs(record.cut_in_words)),
-            (b"brim-policy", _signs(record.policy or "")),
+            (b"brim-count", _encode(record.count or "")),
+            (b"brim-cut", _encode(record.cut_in_words)),
+            (b"brim-policy", _encode(record.policy or "")),
         )
     if record.limit is not None:
         heads.append((b"brim-limit", b"%d" % record.limit))
     if record.resent:
         heads.append((b"brim-resent", b"%d" % record.resent))
     if record.fallback is not None:
-        heads.append((b"brim-fallback", _signs(record.fallback)))
+        heads.append((b"brim-fallback", _encode(record.fallback)))
     return heads
 
 
 @lru_cache(maxsize=256)
-def _signs(text: str) -> bytes:
+def _encode(text: str) -> bytes:
     return text.encode("latin-1", "replace")
 
 
-def _text(raw: bytes) -> str:
+def _decode(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError:

@@ -8,12 +8,12 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from brim.gateway.errors import FaultError
+from brim.gateway.errors import GatewayError
 
 if TYPE_CHECKING:
     from starlette.types import Receive
 
-    from brim.gateway.headers import Given
+    from brim.gateway.headers import ClientHeaders
 
 
 LARGE_BODY_BYTES: Final = 64 * 1024
@@ -84,7 +84,7 @@ class RequestLimits:
     origins: tuple[str, ...] = ()
     """Web pages that may send requests."""
 
-    async def body(self, given: Given, receive: Receive) -> bytes:
+    async def body(self, given: ClientHeaders, receive: Receive) -> bytes:
         """The whole body of a request."""
         length = given.named.get(b"content-length", b"")
         if length.isdigit() and int(length) > self.body_bytes:
@@ -95,7 +95,7 @@ class RequestLimits:
         except asyncio.CancelledError:
             if not patience.is_over:
                 raise
-            raise FaultError(
+            raise GatewayError(
                 408,
                 "body_timeout",
                 f"nothing of the body came for {self.body_seconds:g} s (gateway.body_seconds), or "
@@ -121,31 +121,31 @@ class RequestLimits:
                 return b"".join(pieces)  # of one piece, that very piece
             patience.renew()
 
-    def _too_large(self) -> FaultError:
-        return FaultError(
+    def _too_large(self) -> GatewayError:
+        return GatewayError(
             413,
             "request_too_large",
             f"the body has more than {self.body_bytes:,} bytes (gateway.max_body_bytes)",
             headers={"connection": "close"},
         )
 
-    def check_origin(self, given: Given) -> None:
+    def check_origin(self, given: ClientHeaders) -> None:
         """Refuse what a web page sends: any page that somebody looks at could spend their money."""
         if (origin := given.origin) is not None and not self._is_welcome(origin):
-            raise FaultError(
+            raise GatewayError(
                 403,
                 "origin_refused",
                 "requests from web pages are refused, but for those of this machine and of "
                 "gateway.origins",
             )
 
-    def check_site(self, given: Given) -> None:
+    def check_site(self, given: ClientHeaders) -> None:
         """Refuse what a page of another site asks: it is not to know what was done here."""
         self.check_origin(given)
         if given.named.get(b"sec-fetch-site") in _ELSEWHERE:
-            raise FaultError(403, "origin_refused", "a page of another site asks for this")
+            raise GatewayError(403, "origin_refused", "a page of another site asks for this")
 
-    def check_host(self, given: Given) -> None:
+    def check_host(self, given: ClientHeaders) -> None:
         """Refuse to answer to a name that is not this gateway's.
 
         A page whose name was made to mean this machine would pass for a page of this gateway; a
@@ -156,7 +156,7 @@ class RequestLimits:
         known = {urlsplit(origin).hostname for origin in self.origins}
         if not called or called in _HERE or called in known or _is_address(called):
             return
-        raise FaultError(
+        raise GatewayError(
             403,
             "host_refused",
             f"this gateway is not called {called[:100]!r}; ask by its address, make a key with "
@@ -177,7 +177,7 @@ class RequestLimits:
     def check_room(self, running: int) -> None:
         """Refuse where as many requests run as may."""
         if running >= self.requests:
-            raise FaultError(
+            raise GatewayError(
                 503,
                 "too_many_requests_at_once",
                 f"{running:,} requests run already (gateway.max_requests); try again in a second",

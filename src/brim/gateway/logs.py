@@ -20,35 +20,35 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 import orjson
 
 if TYPE_CHECKING:
-    from brim.gateway.records import Record
+    from brim.gateway.records import RequestRecord
 
 Style = Literal["json", "text"]
 
 LOGGERS: Final = ("brim", "uvicorn.error")
-QUIET: Final = ("asyncpg",)
+SILENCED_LOGGERS: Final = ("asyncpg",)
 """Those whose troubles the gateway tells in its own words."""
-BROKEN: Final = ("failed", "upstream broke")
+FAILED_ENDS: Final = ("failed", "upstream broke")
 """How a request ends for which brim or its upstream is to blame."""
-_all: Final = logging.getLogger(LOGGERS[0])
-_requests: Final = logging.getLogger("brim.gateway")
-SOON: Final = 0.2
+_root_logger: Final = logging.getLogger(LOGGERS[0])
+_request_logger: Final = logging.getLogger("brim.gateway")
+FLUSH_DELAY: Final = 0.2
 """Seconds that a line may wait for others to be written with."""
-MOST_LINES: Final = 64
-REQUEST: Final = "request"
+MAX_BUFFERED_LINES: Final = 64
+REQUEST_MESSAGE: Final = "request"
 """What the line of a request says."""
 
 
-def set_up(style: Style, stream: TextIO) -> None:
+def configure_logging(style: Style, stream: TextIO) -> None:
     """Let all that the gateway logs go to a stream."""
     handler = _Batches(stream) if style == "json" else logging.StreamHandler(stream)
-    handler.setFormatter(_Json() if style == "json" else _Text())
+    handler.setFormatter(_JsonFormatter() if style == "json" else _TextFormatter())
     for name in LOGGERS:
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.propagate = False
-    for name in QUIET:
+    for name in SILENCED_LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    _all.setLevel(logging.INFO)
+    _root_logger.setLevel(logging.INFO)
 
 
 class _Batches(logging.StreamHandler[TextIO]):
@@ -59,22 +59,22 @@ class _Batches(logging.StreamHandler[TextIO]):
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
-        self._waiting: list[logging.LogRecord | tuple[float, int, Record]] = []
+        self._waiting: list[logging.LogRecord | tuple[float, int, RequestRecord]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         self._wait(record, record.levelno)
 
-    def tell(self, level: int, request: Record) -> None:
+    def tell(self, level: int, request: RequestRecord) -> None:
         """The line of a request, without the detour by a record of the library."""
         self._wait((time.time(), level, request), level)
 
-    def _wait(self, line: logging.LogRecord | tuple[float, int, Record], level: int) -> None:
+    def _wait(self, line: logging.LogRecord | tuple[float, int, RequestRecord], level: int) -> None:
         self._waiting.append(line)
-        if level > logging.INFO or len(self._waiting) >= MOST_LINES:
+        if level > logging.INFO or len(self._waiting) >= MAX_BUFFERED_LINES:
             self.flush()
         elif len(self._waiting) == 1:
             try:
-                asyncio.get_running_loop().call_later(SOON, self.flush)
+                asyncio.get_running_loop().call_later(FLUSH_DELAY, self.flush)
             except RuntimeError:  # nobody would come back to it
                 self.flush()
 
@@ -85,14 +85,14 @@ class _Batches(logging.StreamHandler[TextIO]):
                 self.stream.write("\n".join(map(self._line, waiting)) + "\n")
             super().flush()
 
-    def _line(self, line: logging.LogRecord | tuple[float, int, Record]) -> str:
+    def _line(self, line: logging.LogRecord | tuple[float, int, RequestRecord]) -> str:
         if isinstance(line, logging.LogRecord):
             return self.format(line)
         when, level, request = line
-        return _in_ascii(_headed(when, level, REQUEST) | _told(request))
+        return _dump_ascii(_common_fields(when, level, REQUEST_MESSAGE) | _request_fields(request))
 
 
-def _headed(when: float, level: int, words: str) -> dict[str, Any]:
+def _common_fields(when: float, level: int, words: str) -> dict[str, Any]:
     """What every line begins with."""
     at = datetime.fromtimestamp(when, UTC).isoformat(timespec="milliseconds")
     return {"time": at, "level": logging.getLevelName(level).lower(), "message": words}
@@ -100,29 +100,29 @@ def _headed(when: float, level: int, words: str) -> dict[str, Any]:
 
 def flush() -> None:
     """Write what still waits."""
-    for handler in _all.handlers:
+    for handler in _root_logger.handlers:
         handler.flush()
 
 
-def say(words: str, beside: dict[str, Any]) -> None:
+def log_event(words: str, beside: dict[str, Any]) -> None:
     """Log something of the gateway as a whole."""
-    _all.info(words, extra={"told": beside})
+    _root_logger.info(words, extra={"told": beside})
 
 
-def tell(record: Record) -> None:
+def log_request(record: RequestRecord) -> None:
     """Log a request that is over: what became of it, and nothing of what it said."""
-    is_bad = record.status >= 500 or record.end in BROKEN
+    is_bad = record.status >= 500 or record.end in FAILED_ENDS
     level = logging.WARNING if is_bad else logging.INFO
-    if not _requests.isEnabledFor(level):
+    if not _request_logger.isEnabledFor(level):
         return
-    for handler in _all.handlers:
+    for handler in _root_logger.handlers:
         if isinstance(handler, _Batches):
             handler.tell(level, record)
             return
-    _requests.log(level, REQUEST, extra={"told": _told(record)})
+    _request_logger.log(level, REQUEST_MESSAGE, extra={"told": _request_fields(record)})
 
 
-def _told(record: Record) -> dict[str, Any]:
+def _request_fields(record: RequestRecord) -> dict[str, Any]:
     """The request by the names that /brim/requests has for it, without what is not known."""
     told = record.known()
     del told["time"]  # of its arrival; each line has one of its own
@@ -132,22 +132,22 @@ def _told(record: Record) -> dict[str, Any]:
     return told
 
 
-class _Json(logging.Formatter):
+class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        head = _headed(record.created, record.levelno, record.getMessage())
-        return _in_ascii(head | _beside(record))
+        head = _common_fields(record.created, record.levelno, record.getMessage())
+        return _dump_ascii(head | _extra_fields(record))
 
 
-class _Text(logging.Formatter):
+class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created).astimezone()
         level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
-        told = {name: value for name, value in _beside(record).items() if value is not None}
-        beside = "".join(f" {name}={_in_line(value)}" for name, value in told.items())
+        told = {name: value for name, value in _extra_fields(record).items() if value is not None}
+        beside = "".join(f" {name}={_format_value(value)}" for name, value in told.items())
         return f"{time:%H:%M:%S} {level}{record.getMessage()}{beside}"
 
 
-def _beside(record: logging.LogRecord) -> dict[str, Any]:
+def _extra_fields(record: logging.LogRecord) -> dict[str, Any]:
     told: dict[str, Any] = {**getattr(record, "told", {})}
     if record.exc_info and (error := record.exc_info[1]) is not None:
         told["error"] = type(error).__name__
@@ -158,7 +158,7 @@ def _beside(record: logging.LogRecord) -> dict[str, Any]:
     return told
 
 
-def _in_ascii(told: dict[str, Any]) -> str:
+def _dump_ascii(told: dict[str, Any]) -> str:
     """JSON in which no sign of a client's gets through as it is."""
     with suppress(TypeError):  # half a surrogate pair, or a number of more than 64 bits
         raw = orjson.dumps(told, default=str)
@@ -167,7 +167,7 @@ def _in_ascii(told: dict[str, Any]) -> str:
     return json.dumps(told, default=str)
 
 
-def _in_line(value: object) -> str:
+def _format_value(value: object) -> str:
     """A value that can neither end the line nor move the cursor: names come from clients."""
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     is_plain = text.isprintable() and " " not in text

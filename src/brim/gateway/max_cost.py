@@ -15,8 +15,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from brim.fitting.fitter import read_tools
-from brim.gateway.accounts.reservations import Bill
-from brim.gateway.errors import FaultError
+from brim.gateway.accounts.reservations import Charge
+from brim.gateway.errors import GatewayError
 from brim.models.pricing import LASTING_RATE, Usage
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def check_bounded(body: Mapping[str, Any], form: Format) -> None:
     for name in sorted(_length_fields(form.REPLY_KEYS).union(CHOICE_FIELDS).intersection(body)):
         if body[name] is not None and not _is_number(body[name]):
             said = f"this key has caps, and `{name}` is not a whole number above 0"
-            raise FaultError(400, "invalid_request", said, param=name)
+            raise GatewayError(400, "invalid_request", said, param=name)
     if not UNBOUNDED_FIELDS.isdisjoint(body):
         _check_unbounded_fields(body)
 
@@ -126,9 +126,9 @@ def _find_hosted_tools(body: Mapping[str, Any]) -> Iterator[str]:
     yield from (name for name in HOSTED_TOOL_FIELDS if body.get(name))
 
 
-def _unbounded_error(why: str, param: str) -> FaultError:
+def _unbounded_error(why: str, param: str) -> GatewayError:
     said = f"this key has caps, and {why}; leave it out, or use a key without caps"
-    return FaultError(403, "uncountable", said, param=param)
+    return GatewayError(403, "uncountable", said, param=param)
 
 
 def has_duplicate_fields(raw: bytes, body: Mapping[str, Any]) -> bool:
@@ -141,17 +141,17 @@ def has_duplicate_fields(raw: bytes, body: Mapping[str, Any]) -> bool:
     return any(raw.count(_QUOTED_FIELDS[name]) > 1 for name in COST_FIELDS.intersection(body))
 
 
-def compute_max_cost(lane: ModelRoute, out: FittedRequest, *, is_capped: bool) -> Bill:
+def compute_max_cost(lane: ModelRoute, out: FittedRequest, *, is_capped: bool) -> Charge:
     """The most that a request can come to: its count, the margin, and the longest answers."""
     budget = out.plan.budget
     output = max_output_tokens(out.body, out.reading.form.REPLY_KEYS, budget.reply)
     usage = Usage(input=_max_prompt(lane, out, is_capped), output=output)
     price = lane.target.price_for(usage.input)
     if price is None or price.input is None or price.output is None:
-        return Bill(usage, is_unpriced=True)
+        return Charge(usage, is_unpriced=True)
     # Dollars for a million tokens are micro-dollars for one.
     rate = _max_input_rate(price, lasting=HOUR_CACHE in out.raw)
-    return Bill(usage, math.ceil(usage.input * rate + output * price.output))
+    return Charge(usage, math.ceil(usage.input * rate + output * price.output))
 
 
 def _max_prompt(lane: ModelRoute, out: FittedRequest, is_capped: bool) -> int:
@@ -162,7 +162,7 @@ def _max_prompt(lane: ModelRoute, out: FittedRequest, is_capped: bool) -> int:
         return out.plan.budget.room
     if not is_capped:
         return out.plan.size
-    raise FaultError(
+    raise GatewayError(
         403,
         "uncountable",
         "the server keeps or adds a part of this conversation, and nobody knows the model's "

@@ -28,16 +28,16 @@ from brim import __version__
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
-    from brim.gateway.records import Record
-    from brim.gateway.reservations import Accounts
+    from brim.gateway.records import RequestRecord
+    from brim.gateway.reservations import AccountService
     from brim.gateway.routes import ModelRoute
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-MOST_MODELS: Final = 200
+MAX_MODELS: Final = 200
 """So many models are told apart, beside those that the configuration names: names come from
 clients, and each is a set of series in somebody's database."""
-OTHER: Final = "other"
-NOWHERE: Final = "none"
+OTHER_MODELS: Final = "other"
+NO_UPSTREAM: Final = "none"
 """The upstream of a request that went to none."""
 LABELS: Final = ("upstream", "model")
 BOUNDS: Final = (
@@ -90,9 +90,9 @@ class Sums:
     first_byte: Times = field(default_factory=Times)
     whole: Times = field(default_factory=Times)
 
-    def add(self, record: Record) -> None:
+    def add(self, record: RequestRecord) -> None:
         """Take in a request that is over."""
-        status = _CLASSES.get(record.status // 100, OTHER)
+        status = _CLASSES.get(record.status // 100, OTHER_MODELS)
         self.ends[record.form, status, record.end] += 1
         if record.code is not None:
             self.faults[record.code] += 1
@@ -104,7 +104,7 @@ class Sums:
         self._add_fit(record)
         self._add_usage(record)
 
-    def _add_fit(self, record: Record) -> None:
+    def _add_fit(self, record: RequestRecord) -> None:
         if record.before is None or record.tokens is None:
             return
         self.before += record.before
@@ -115,7 +115,7 @@ class Sums:
                 self.cut[fate] += 1
                 self.cut_messages[fate] += messages
 
-    def _add_usage(self, record: Record) -> None:
+    def _add_usage(self, record: RequestRecord) -> None:
         usage = record.usage
         if usage is None:
             return
@@ -239,24 +239,24 @@ class Metrics:
         self._lanes = lanes
         self._running = running
         self._models = set(named)
-        self._most = len(self._models) + MOST_MODELS
+        self._most = len(self._models) + MAX_MODELS
         self._sums: dict[tuple[str, str], Sums] = {}
 
-    def add(self, record: Record) -> None:
+    def add(self, record: RequestRecord) -> None:
         """Take in a request that is over."""
-        key = (record.upstream or NOWHERE, self._label(record))
+        key = (record.upstream or NO_UPSTREAM, self._label(record))
         sums = self._sums.get(key)
         if sums is None:
             sums = self._sums[key] = Sums()
         sums.add(record)
 
-    def _label(self, record: Record) -> str:
+    def _label(self, record: RequestRecord) -> str:
         """The model that was asked, by its name once an upstream has answered to it."""
         model = record.fallback or record.model
         if model in self._models:
             return model
         if record.usage is None or len(self._models) >= self._most:
-            return OTHER
+            return OTHER_MODELS
         self._models.add(model)
         return model
 
@@ -328,7 +328,7 @@ class Metrics:
         yield from (windows, ratios)
 
 
-def of_books(accounts: Accounts) -> Iterator[Metric]:
+def collect_account_metrics(accounts: AccountService) -> Iterator[Metric]:
     """How the books are, where keys are asked for."""
     if accounts.is_required:
         yield GaugeMetricFamily(
@@ -343,7 +343,7 @@ def of_books(accounts: Accounts) -> Iterator[Metric]:
         )
 
 
-def text(families: Iterable[Metric]) -> bytes:
+def render_metrics(families: Iterable[Metric]) -> bytes:
     """Numbers as Prometheus reads them, with those of the process."""
     return generate_latest(_Together(families))
 

@@ -14,22 +14,22 @@ from brim.gateway.model_patterns import is_pattern
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from brim.gateway.headers import Given
+    from brim.gateway.headers import ClientHeaders
     from brim.gateway.routes import ModelRoutes, Upstream
 
-FRESH: Final = 60.0
+LIST_CACHE_SECONDS: Final = 60.0
 """Seconds for which an upstream's own list is not asked for again."""
 _NO_DATE: Final = "1970-01-01T00:00:00Z"
 
 
-class Listing:
+class ModelList:
     """What the upstreams offer, asked for when somebody wants to know."""
 
     def __init__(self, lanes: ModelRoutes) -> None:
         self._lanes = lanes
         self._offered: dict[str, tuple[float, list[str]]] = {}
 
-    async def models(self, given: Given | None) -> list[tuple[str, Upstream]]:
+    async def models(self, given: ClientHeaders | None) -> list[tuple[str, Upstream]]:
         """The names that a client can use, each with the upstream that it leads to.
 
         `given` are its headers, where its key is one of an upstream.
@@ -43,7 +43,7 @@ class Listing:
                     found.setdefault(name, upstream)
         return sorted(found.items())
 
-    async def _offer(self, upstream: Upstream, given: Given | None) -> list[str]:
+    async def _offer(self, upstream: Upstream, given: ClientHeaders | None) -> list[str]:
         """The models that an upstream names; where it has patterns or no list, its server does."""
         named = [name for name in upstream.config.models if not is_pattern(name)]
         if named and len(named) == len(upstream.config.models):
@@ -51,9 +51,9 @@ class Listing:
         own = upstream.headers(upstream.forms[0])
         brought: Mapping[str, str] = {}
         if given is not None and upstream.key is None:
-            brought = headers.asking(given, own, keyless=False)
+            brought = headers.build_query_headers(given, own, keyless=False)
         if brought:
-            offered = await _asked(upstream, brought) or []
+            offered = await _query_models(upstream, brought) or []
         else:
             offered = await self._known(upstream)
         return named + [name for name in offered if upstream.names(name)]
@@ -62,35 +62,35 @@ class Listing:
         """What anybody is offered."""
         until, offered = self._offered.get(upstream.name, (0.0, []))
         if time.monotonic() >= until:
-            offered = await _asked(upstream, None) or offered
-            self._offered[upstream.name] = (time.monotonic() + FRESH, offered)
+            offered = await _query_models(upstream, None) or offered
+            self._offered[upstream.name] = (time.monotonic() + LIST_CACHE_SECONDS, offered)
         return offered
 
 
-async def _asked(upstream: Upstream, brought: Mapping[str, str] | None) -> list[str] | None:
+async def _query_models(upstream: Upstream, brought: Mapping[str, str] | None) -> list[str] | None:
     """What an upstream lists. What it does for a client's own key is that client's alone."""
     with suppress(BrimError):
         return await upstream.server.models(brought)
     return None
 
 
-def openai_list(models: Sequence[tuple[str, Upstream]]) -> dict[str, Any]:
-    return {"object": "list", "data": [openai_model(*model) for model in models]}
+def to_openai_list(models: Sequence[tuple[str, Upstream]]) -> dict[str, Any]:
+    return {"object": "list", "data": [to_openai_model(*model) for model in models]}
 
 
-def openai_model(name: str, upstream: Upstream) -> dict[str, Any]:
+def to_openai_model(name: str, upstream: Upstream) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": upstream.name}
 
 
-def anthropic_list(models: Sequence[tuple[str, Upstream]]) -> dict[str, Any]:
+def to_anthropic_list(models: Sequence[tuple[str, Upstream]]) -> dict[str, Any]:
     names = [name for name, _ in models]
     return {
-        "data": [anthropic_model(*model) for model in models],
+        "data": [to_anthropic_model(*model) for model in models],
         "has_more": False,
         "first_id": names[0] if names else None,
         "last_id": names[-1] if names else None,
     }
 
 
-def anthropic_model(name: str, _: Upstream) -> dict[str, Any]:
+def to_anthropic_model(name: str, _: Upstream) -> dict[str, Any]:
     return {"type": "model", "id": name, "display_name": name, "created_at": _NO_DATE}

@@ -7,24 +7,24 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-ANY: Final = "*"
+WILDCARD: Final = "*"
 
 
 def is_pattern(name: str) -> bool:
     """Whether it may mean several models."""
-    return ANY in name
+    return WILDCARD in name
 
 
-def meaning(names: Sequence[str], model: str) -> int:
+def match_rank(names: Sequence[str], model: str) -> int:
     """How well a list means a model: 3 by name, 2 by pattern, 1 as it means all, 0 not at all."""
     if not names:
         return 1
     if model in names:
         return 3
     patterns = filter(is_pattern, names)
-    return 2 if any(_expression(name).fullmatch(model) for name in patterns) else 0
+    return 2 if any(_compile_pattern(name).fullmatch(model) for name in patterns) else 0
 
 
 @lru_cache
-def _expression(pattern: str) -> re.Pattern[str]:
-    return re.compile(".*".join(map(re.escape, pattern.split(ANY))), re.DOTALL)
+def _compile_pattern(pattern: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, pattern.split(WILDCARD))), re.DOTALL)

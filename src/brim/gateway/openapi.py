@@ -13,8 +13,8 @@ from typing import Any, Final, get_args
 from brim import __version__
 from brim.fitting.policies import OFF, POLICIES
 from brim.gateway import options
-from brim.gateway.formats import CHAT, MESSAGES, PATHS, RESPONSES, Form
-from brim.gateway.records import Count, End
+from brim.gateway.formats import CHAT, MESSAGES, PATHS, RESPONSES, BodyFormat
+from brim.gateway.records import CountSource, RequestEnd
 
 Schema = dict[str, Any]
 
@@ -64,7 +64,7 @@ def _answering() -> Schema:
     return {path: {"post": _asked_for(form, path)} for path, form in PATHS.items()}
 
 
-def _asked_for(form: Form, path: str) -> Schema:
+def _asked_for(form: BodyFormat, path: str) -> Schema:
     whole = {"anyOf": [{"type": "object"}, _of("schemas", "Plan")]}
     passed = "What the upstream answers, as a whole or as a stream; for a dry run, the plan."
     return {
@@ -132,7 +132,7 @@ def _got(
     return {"get": {"summary": summary, "parameters": [*parameters], "responses": responses}}
 
 
-def _counted(form: Form) -> Schema:
+def _counted(form: BodyFormat) -> Schema:
     summary = "The tokens of a body, by its server's count or else by brim's"
     found = _told(summary, _json(_of("schemas", "Tokens")), ("brim-count",))
     responses = {"200": found, **_faults(_OF_BODIES)}
@@ -151,7 +151,7 @@ def _faults(statuses: Iterable[int]) -> Schema:
     return {str(status): _told(FAULTS[status], fault) for status in statuses}
 
 
-def _body(form: Form) -> Schema:
+def _body(form: BodyFormat) -> Schema:
     names = {CHAT.name: "ChatBody", MESSAGES.name: "MessagesBody", RESPONSES.name: "ResponsesBody"}
     return {"required": True, "content": _json(_of("schemas", names[form.name]))}
 
@@ -160,7 +160,7 @@ def _wishes() -> Iterable[Schema]:
     for name, (choices, said) in {
         options.POLICY: ([*POLICIES], "What is left out of a conversation that is too long."),
         options.FITTING: (
-            [*get_args(options.Fitting)],
+            [*get_args(options.FittingMode)],
             "Off: the body goes on as it is. Dry run: nothing is sent, the plan is the answer.",
         ),
         options.CACHE_MARKS: (["on", "off"], "Whether Anthropic's cache marks are set."),
@@ -207,7 +207,7 @@ _HEADS: Final[Mapping[str, tuple[str, Schema]]] = {
     "brim-limit": ("The most that may go out, where that is known.", {"type": "integer"}),
     "brim-count": (
         "How sure the tokens are.",
-        {"type": "string", "enum": [*get_args(Count)]},
+        {"type": "string", "enum": [*get_args(CountSource)]},
     ),
     "brim-cut": ("How many messages were cut, by what became of them.", {"type": "string"}),
     "brim-policy": (
@@ -328,8 +328,8 @@ def _record() -> Schema:
         **dict.fromkeys(("cost", "first_byte"), _MAYBE_DECIMAL),
         **dict.fromkeys(("time", "seconds"), _DECIMAL),
         **dict.fromkeys(("streamed", "dry_run"), _FLAG),
-        "end": {"enum": [*get_args(End)]},
-        "count": {"enum": [*get_args(Count), None]},
+        "end": {"enum": [*get_args(RequestEnd)]},
+        "count": {"enum": [*get_args(CountSource), None]},
         "cut": {"type": "object", "additionalProperties": _NUMBER},
         "usage": {"anyOf": [usage, {"type": "null"}]},
     }

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from brim.fitting.policies import POLICIES
-from brim.gateway.errors import FaultError
+from brim.gateway.errors import GatewayError
 
-Fitting = Literal["on", "off", "dry-run"]
+FittingMode = Literal["on", "off", "dry-run"]
 
 POLICY: Final = "brim-policy"
 FITTING: Final = "brim-fitting"
@@ -18,15 +18,15 @@ _SWITCH: Final = {"on": True, "off": False}
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class RequestOptions:
     """How this one request is to be dealt with; None: as the upstream's settings say."""
 
     policy: str | None = None
-    fitting: Fitting = "on"
+    fitting: FittingMode = "on"
     cache_marks: bool | None = None
 
 
-NONE: Final = Wishes()
+DEFAULT_OPTIONS: Final = RequestOptions()
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     POLICY: tuple(POLICIES),
     FITTING: ("on", "off", "dry-run"),
@@ -34,28 +34,28 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def wishes_in(headers: Mapping[bytes, bytes]) -> Wishes:
+def parse_options(headers: Mapping[bytes, bytes]) -> RequestOptions:
     """The wishes of a request, by its `brim-` headers; one that means nothing is a fault."""
     if not headers:
-        return NONE
+        return DEFAULT_OPTIONS
     said: dict[str, str] = {}
     for raw_name, raw_value in headers.items():
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
         if name not in _CHOICES:
             known = f"no header {name[:40]!r}; a request may say {', '.join(_CHOICES)}"
-            raise FaultError(400, "unknown_header", known)
-        said[name] = _chosen(name, value)
+            raise GatewayError(400, "unknown_header", known)
+        said[name] = _parse_choice(name, value)
     marks = said.get(CACHE_MARKS)
-    return Wishes(
+    return RequestOptions(
         said.get(POLICY),
         said.get(FITTING, "on"),  # type: ignore[arg-type]
         None if marks is None else _SWITCH[marks],
     )
 
 
-def _chosen(name: str, value: str) -> str:
+def _parse_choice(name: str, value: str) -> str:
     chosen = value.strip().lower()
     if chosen not in _CHOICES[name]:
         choices = ", ".join(_CHOICES[name])
-        raise FaultError(400, "bad_header", f"{name} is one of {choices}, not {value[:40]!r}")
+        raise GatewayError(400, "bad_header", f"{name} is one of {choices}, not {value[:40]!r}")
     return chosen

@@ -15,8 +15,8 @@ import orjson
 
 from brim.errors import ProviderError
 from brim.gateway import headers
-from brim.gateway.errors import FaultError
-from brim.gateway.handler import Answering, printable_name
+from brim.gateway.errors import GatewayError
+from brim.gateway.handler import RequestHandler, printable_name
 from brim.gateway.stream_monitor import mask_secret, secret_of
 
 if TYPE_CHECKING:
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from brim.providers.transport import Transport
 
 
-_UPWARD = re.compile(r"[/\\]\.{0,2}[/\\]|[/\\]\.{1,2}(?:;|$)")
+_DOT_SEGMENTS = re.compile(r"[/\\]\.{0,2}[/\\]|[/\\]\.{1,2}(?:;|$)")
 """What some servers take for another path than it seems to be."""
 _PARAMETERS = re.compile(r";[^/]*")
-_ENDS = "/ \t\r\n\0"
+_TRAILING = "/ \t\r\n\0"
 
 
-class PassedPaths:
+class PassthroughPaths:
     """Which paths are listed: one by one, or all below one but for the gateway's own.
 
     `own` are patterns. Some servers see no difference between cases, or read over what stands
@@ -47,13 +47,13 @@ class PassedPaths:
     def __contains__(self, path: str) -> bool:
         if path in self._single:
             return True
-        if not path.startswith(self._below) or _UPWARD.search(path):
+        if not path.startswith(self._below) or _DOT_SEGMENTS.search(path):
             return False
-        spelled = _PARAMETERS.sub("", path.replace("\\", "/")).rstrip(_ENDS) or "/"
+        spelled = _PARAMETERS.sub("", path.replace("\\", "/")).rstrip(_TRAILING) or "/"
         return not any(own.fullmatch(spelled) for own in self._own)
 
 
-class Passage(Answering):
+class PassthroughHandler(RequestHandler):
     """A request that goes to its upstream as it came, and its answer."""
 
     _response: Response | None = None
@@ -62,7 +62,7 @@ class Passage(Answering):
         access = await self._admitted(anew=True)  # no claim looks at its key
         if access is not None and access.caps:
             said = "what goes to this path is not counted, and this key has caps"
-            raise FaultError(403, "uncounted_path", said)
+            raise GatewayError(403, "uncounted_path", said)
         raw = await self._body()
         upstream = self._upstream(raw)
         connection = upstream.connection(upstream.forms[0])
@@ -81,7 +81,7 @@ class Passage(Answering):
         meant = self.gateway.lanes.meant(model if isinstance(model, str) else "")
         if not meant:
             said = "no upstream is meant: the body names no model that one of them serves"
-            raise FaultError(404, "model_not_found", said, param="model")
+            raise GatewayError(404, "model_not_found", said, param="model")
         self.record.upstream = meant[0].name
         return meant[0]
 
@@ -91,7 +91,7 @@ class Passage(Answering):
         if b"content-type" in self.given.named:  # a form or a file, not JSON
             own = own.without(b"content-type")
         is_keyless = endpoint.key is not None or self.gateway.accounts.is_required
-        sent = headers.onward(self.given, own, keyless=is_keyless)
+        sent = headers.build_forwarded_headers(self.given, own, keyless=is_keyless)
         path = endpoint.under(self._path.removeprefix("/v1"))
         path = f"{path}?{self._query}" if self._query else path
         return await connection.opened(self._scope["method"], path, raw or None, sent)
@@ -104,7 +104,9 @@ class Passage(Answering):
 
     async def _pass_on(self, connection: Transport, response: Response) -> None:
         await self._start(
-            response.status, headers.back(response.raw_headers) + headers.added(self.record)
+            response.status,
+            headers.filter_response_headers(response.raw_headers)
+            + headers.build_brim_headers(self.record),
         )
         secret, is_error = secret_of(connection.endpoint), response.status >= 300
         try:

@@ -18,15 +18,17 @@ if TYPE_CHECKING:
     from brim.fitting.plan import Changed, DroppedRun, Plan
     from brim.messages import Role
 
-Count = Literal["exact", "server", "estimate", "unknown"]
+CountSource = Literal["exact", "server", "estimate", "unknown"]
 """How sure the tokens are: brim's own exact count, the server's, or an estimate."""
-End = Literal["open", "whole", "refused", "failed", "client gone", "upstream broke", "stopped"]
+RequestEnd = Literal[
+    "open", "whole", "refused", "failed", "client gone", "upstream broke", "stopped"
+]
 
-MOST_MESSAGES: Final = 500_000
+MAX_DECISIONS: Final = 500_000
 """Of so many messages, all requests together, the decisions are kept."""
 
 
-_UNKNOWN: Final[Mapping[str, Any]] = dict.fromkeys(
+_ALL_UNKNOWN: Final[Mapping[str, Any]] = dict.fromkeys(
     (
         *("id", "time", "path", "format", "model", "key", "project", "upstream", "streamed"),
         *("dry_run", "status", "code", "end", "tokens_before", "tokens", "limit", "count", "cut"),
@@ -39,7 +41,7 @@ _random: Final = Random()
 _NOTHING: Final[Mapping[str, int]] = {}
 
 
-class Sketch(NamedTuple):
+class PlanSummary(NamedTuple):
     """A plan without what was said: enough to tell what became of each message."""
 
     roles: Sequence[Role]
@@ -54,7 +56,7 @@ class Sketch(NamedTuple):
     margin: int
 
     @classmethod
-    def of(cls, plan: Plan) -> Sketch:
+    def of(cls, plan: Plan) -> PlanSummary:
         history, budget = plan.history, plan.budget
         edits = {at: (edit.fate, edit.tokens, edit.reason) for at, edit in plan.edits.items()}
         return cls(
@@ -89,7 +91,7 @@ class Sketch(NamedTuple):
             yield Decision.on(index, role, before, self.edits.get(index), dropped.get(index))
 
 
-class Record:
+class RequestRecord:
     """One request, from its arrival to what it came to."""
 
     model: str = ""
@@ -103,11 +105,11 @@ class Record:
     status: int = 0
     code: str | None = None
     """What went wrong, in the word that the client was told."""
-    end: End = "open"
+    end: RequestEnd = "open"
     before: int | None = None
     tokens: int | None = None
     limit: int | None = None
-    count: Count | None = None
+    count: CountSource | None = None
     cut: Mapping[str, int] = _NOTHING
     policy: str | None = None
     resent: int = 0
@@ -121,7 +123,7 @@ class Record:
     seconds: float = 0.0
     plan: Plan | None = None
     """What was decided, until it is sketched."""
-    sketch: Sketch | None = None
+    sketch: PlanSummary | None = None
 
     def __init__(self, path: str, form: str) -> None:
         self.id = f"brim_{_random.getrandbits(96):024x}"
@@ -146,7 +148,7 @@ class Record:
         """
         self.before, self.tokens = plan.before, plan.size
         self.limit = plan.limit if is_known else None
-        self.count = _count(plan) if is_whole else "unknown"
+        self.count = _count_source(plan) if is_whole else "unknown"
         self.cut = dict(plan.tally().items()) if plan.cut else _NOTHING
         self.policy = plan.policy
         self.plan = plan
@@ -154,12 +156,12 @@ class Record:
     def decisions(self) -> dict[str, Any]:
         """What became of each message, as long as that is remembered."""
         if self.plan is not None:
-            return {"plan": Sketch.of(self.plan).to_dict()}
+            return {"plan": PlanSummary.of(self.plan).to_dict()}
         return {"plan": None if self.sketch is None else self.sketch.to_dict()}
 
     def to_dict(self) -> dict[str, Any]:
         """Everything about it but the decisions, ready for JSON."""
-        return {**_UNKNOWN, **self.known()}
+        return {**_ALL_UNKNOWN, **self.known()}
 
     def known(self) -> dict[str, Any]:
         """The same without what is not known."""
@@ -209,44 +211,44 @@ class Record:
         return known
 
 
-def _count(plan: Plan) -> Count:
+def _count_source(plan: Plan) -> CountSource:
     if plan.counted is not None:
         return "server"
     return "exact" if plan.exact else "estimate"
 
 
-class Records:
+class RecentRequests:
     """The last requests by their id, the newest last."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._records: OrderedDict[str, Record] = OrderedDict()
+        self._records: OrderedDict[str, RequestRecord] = OrderedDict()
         self._sketched: OrderedDict[str, int] = OrderedDict()
         self._messages = 0
 
-    def add(self, record: Record) -> None:
+    def add(self, record: RequestRecord) -> None:
         self._records[record.id] = record
         while len(self._records) > self._most:
             self._forget(self._records.popitem(last=False)[1])
 
-    def sketched(self, record: Record) -> None:
+    def sketched(self, record: RequestRecord) -> None:
         """Hold the decisions of a request, and let go of the oldest ones that are too many."""
         plan, record.plan = record.plan, None
         if plan is None or record.id not in self._records:
             return
-        record.sketch = Sketch.of(plan)
+        record.sketch = PlanSummary.of(plan)
         self._messages += plan.length - self._sketched.get(record.id, 0)
         self._sketched[record.id] = plan.length
-        while self._messages > MOST_MESSAGES and len(self._sketched) > 1:
+        while self._messages > MAX_DECISIONS and len(self._sketched) > 1:
             self._forget(self._records[next(iter(self._sketched))])
 
-    def _forget(self, record: Record) -> None:
+    def _forget(self, record: RequestRecord) -> None:
         self._messages -= self._sketched.pop(record.id, 0)
         record.sketch = None
 
-    def find(self, id: str) -> Record | None:
+    def find(self, id: str) -> RequestRecord | None:
         return self._records.get(id)
 
-    def newest(self, number: int) -> list[Record]:
+    def newest(self, number: int) -> list[RequestRecord]:
         records = list(self._records.values())
         return records[: -number - 1 : -1]

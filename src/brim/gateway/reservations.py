@@ -14,30 +14,30 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from brim.errors import BooksAwayError, BooksError
+from brim.errors import AccountStoreError, AccountStoreUnavailableError
 from brim.gateway import denials
-from brim.gateway.accounts.reservations import Full, Unknown
-from brim.gateway.denials import OVER, REVOKED
+from brim.gateway.accounts.reservations import CapReached, ReservationInvalid
+from brim.gateway.denials import INVALID_KEY_MESSAGE, RESERVATION_EXPIRED_MESSAGE
 
 if TYPE_CHECKING:
     from brim.gateway.accounts.keys import Access
-    from brim.gateway.accounts.reservations import Claim, Settlement
-    from brim.gateway.accounts.store import Books
+    from brim.gateway.accounts.reservations import Reservation, Settlement
+    from brim.gateway.accounts.store import AccountStore
 
-RETRY: Final = 1.0
+RETRY_SECONDS: Final = 1.0
 """Seconds between tries to reach books that are away."""
-MOST_SETTLED: Final = 500
+MAX_SETTLEMENTS: Final = 500
 """Settlements that are booked together."""
 
 log = logging.getLogger("brim.gateway")
 
 
-class Accounts:
+class AccountService:
     """The books, what runs against them, and what waits to be booked."""
 
     def __init__(
         self,
-        books: Books,
+        books: AccountStore,
         *,
         lease: float,
         is_required: bool,
@@ -80,7 +80,7 @@ class Accounts:
         """
         try:
             await self.find_keys()
-        except BooksAwayError as error:
+        except AccountStoreUnavailableError as error:
             self._note_away(error)
 
     async def stop(self) -> None:
@@ -90,7 +90,7 @@ class Accounts:
             return
         try:
             await self._settle_all()
-        except BooksError as error:  # their leases run out, and they count in full
+        except AccountStoreError as error:  # their leases run out, and they count in full
             told = {"requests": len(self._waiting), "why": str(error)}
             log.exception("not settled", extra={"told": told})
         await self.books.close()
@@ -110,7 +110,7 @@ class Accounts:
             await self._settle_all()
             await self.books.sweep()
             self._note_back()
-        except BooksError as error:
+        except AccountStoreError as error:
             self._note_away(error)
 
     async def _look(self) -> None:
@@ -118,7 +118,7 @@ class Accounts:
         if not self._is_open:
             try:
                 await self.find_keys()
-            except BooksError as error:
+            except AccountStoreError as error:
                 self._note_away(error)
 
     async def find_keys(self) -> None:
@@ -130,7 +130,7 @@ class Accounts:
             if not self.is_required and await self.books.keys():
                 self.is_required = True
                 self._remember()
-        except BooksError:  # whether there are keys cannot be known
+        except AccountStoreError:  # whether there are keys cannot be known
             self.is_required = True
             raise
         if not self.is_required:
@@ -147,7 +147,7 @@ class Accounts:
             log.warning("books are back")
         self.is_away = False
 
-    def _note_away(self, error: BooksError) -> None:
+    def _note_away(self, error: AccountStoreError) -> None:
         if not self.is_away:
             log.error("books away", extra={"told": {"why": str(error)}})
         self.is_away = True
@@ -156,8 +156,8 @@ class Accounts:
 
     async def _keep_opening(self) -> None:
         while not self._is_open:
-            await asyncio.sleep(RETRY)
-            with suppress(BooksError):
+            await asyncio.sleep(RETRY_SECONDS)
+            with suppress(AccountStoreError):
                 await self._open()
 
     # What is claimed and settled
@@ -166,16 +166,16 @@ class Accounts:
         """Who shows a secret with this hash; raises while the books are away."""
         try:
             return await self._opened().access(hashed)
-        except BooksError as error:
+        except AccountStoreError as error:
             self._note_away(error)
-            raise BooksAwayError(str(error)) from None
+            raise AccountStoreUnavailableError(str(error)) from None
 
-    def _opened(self) -> Books:
+    def _opened(self) -> AccountStore:
         if not self._is_open:
-            raise BooksAwayError("the books have not been opened yet")
+            raise AccountStoreUnavailableError("the books have not been opened yet")
         return self.books
 
-    async def claim(self, claim: Claim) -> bool:
+    async def claim(self, claim: Reservation) -> bool:
         """Set aside what a request may cost. A fault where a cap has no room.
 
         False where the books are away and it goes out uncounted. One that is forwarded with its
@@ -185,7 +185,7 @@ class Accounts:
             refused = await self._opened().reserve(claim, self._lease)
             if refused is not None:
                 await self._insist(claim, refused)
-        except BooksError as error:
+        except AccountStoreError as error:
             self._let_pass(error, claim.id, may_stand=claim.is_forwarded)
             return claim.is_forwarded
         if self.is_away:
@@ -197,32 +197,42 @@ class Accounts:
         """Note that a request goes out now: from here on it counts. A fault where it must not."""
         try:
             if not await self.books.forward(id, self._lease):
-                raise denials.away(OVER)
-        except BooksError as error:
+                raise denials.store_unavailable_error(RESERVATION_EXPIRED_MESSAGE)
+        except AccountStoreError as error:
             self._let_pass(error, id, may_stand=True)
 
-    def _let_pass(self, error: BooksError, id: str, *, may_stand: bool) -> None:
+    def _let_pass(self, error: AccountStoreError, id: str, *, may_stand: bool) -> None:
         """Let a request go out uncounted while the books are away, if the settings say so."""
         self._note_away(error)
-        if self.refuses or not isinstance(error, BooksAwayError):
-            raise (denials.unheard() if may_stand else denials.away()) from None
+        if self.refuses or not isinstance(error, AccountStoreUnavailableError):
+            raise (
+                denials.store_outcome_unknown_error()
+                if may_stand
+                else denials.store_unavailable_error()
+            ) from None
         log.warning("uncounted", extra={"told": {"id": id}})
 
-    async def _insist(self, claim: Claim, refused: Full | Unknown | None) -> None:
+    async def _insist(
+        self, claim: Reservation, refused: CapReached | ReservationInvalid | None
+    ) -> None:
         """Claim once more, where that may help. A fault where it does not."""
-        if isinstance(refused, Full):
+        if isinstance(refused, CapReached):
             # What is over but not booked yet still holds what it claimed.
             self.take_down()
             if self._waiting or self._booking.locked():
                 await self._settle_all()
                 refused = await self.books.reserve(claim, self._lease)
-        if isinstance(refused, Full):
+        if isinstance(refused, CapReached):
             amount = claim.worst.amount(refused.cap.unit)
-            raise denials.no_room(refused, amount, claim.key_name)
-        if isinstance(refused, Unknown):
+            raise denials.cap_error(refused, amount, claim.key_name)
+        if isinstance(refused, ReservationInvalid):
             keys = await self.books.keys()
             lives = any(key.id == claim.key and key.revoked is None for key in keys)
-            raise denials.away(OVER) if lives else denials.stranger(REVOKED)
+            raise (
+                denials.store_unavailable_error(RESERVATION_EXPIRED_MESSAGE)
+                if lives
+                else denials.invalid_key_error(INVALID_KEY_MESSAGE)
+            )
 
     def settle(self, settlements: Iterable[Settlement]) -> None:
         """Book what requests came to, soon."""
@@ -239,7 +249,7 @@ class Accounts:
     async def _settle_quietly(self) -> None:
         try:
             await self._settle_all()
-        except BooksError as error:
+        except AccountStoreError as error:
             self._note_away(error)
         except Exception:
             log.exception("settling failed")
@@ -250,13 +260,13 @@ class Accounts:
         """All that was over when this was called is booked."""
         async with self._booking:
             while self._waiting:
-                await self._settle_some(MOST_SETTLED)
+                await self._settle_some(MAX_SETTLEMENTS)
 
     async def _settle_some(self, most: int) -> None:
         batch, self._waiting = self._waiting[:most], self._waiting[most:]
         try:
             await self._opened().settle(batch)
-        except (BooksError, asyncio.CancelledError):
+        except (AccountStoreError, asyncio.CancelledError):
             self._waiting[:0] = batch  # it may have been booked after all: that counts once
             raise
         except Exception:

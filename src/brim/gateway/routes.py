@@ -21,10 +21,10 @@ from brim.fitting.fitter import Fitter
 from brim.fitting.policies import OFF, POLICIES
 from brim.fitting.profile import ModelProfile
 from brim.gateway import model_patterns
-from brim.gateway.errors import FaultError
+from brim.gateway.errors import GatewayError
 from brim.gateway.fit_request import BodyAdditions, is_sure
-from brim.gateway.formats import FORMS, Form
-from brim.gateway.headers import Own
+from brim.gateway.formats import FORMATS, BodyFormat
+from brim.gateway.headers import UpstreamHeaders
 from brim.providers.endpoint import Endpoint
 from brim.providers.server_counter import ServerCounter
 from brim.providers.server_info import MIN_REPLY_TOKENS, SELF_HOSTED, ServerInfo
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from brim.fitting.flow import CountMode, Measurement
     from brim.fitting.prefix_cache import PrefixCache
     from brim.gateway.fit_request import FittedRequest
-    from brim.gateway.records import Count
+    from brim.gateway.records import CountSource
     from brim.providers.endpoint import ApiFormat
     from brim.providers.server_info import ServerKind
     from brim.storage.calibration_store import Learned
@@ -98,13 +98,13 @@ class Upstream:
             Endpoint(config.endpoint, format, self.key, config.headers, config.timeout, retries=0)
         )
 
-    def connection(self, form: Form) -> Transport:
+    def connection(self, form: BodyFormat) -> Transport:
         return self._connections[form.name]
 
-    def headers(self, form: Form) -> Own:
+    def headers(self, form: BodyFormat) -> UpstreamHeaders:
         return self._headers[form.name]
 
-    def reply_key(self, form: Form) -> str:
+    def reply_key(self, form: BodyFormat) -> str:
         """Where a request says how long its answer may be."""
         if form.name != "openai":
             return form.wire.REPLY_KEYS[0]
@@ -112,29 +112,29 @@ class Upstream:
         is_theirs = self._connections[form.name].endpoint.host.endswith(_OPENAI_HOSTS)
         return "max_completion_tokens" if is_theirs else "max_tokens"
 
-    def counter(self, form: Form) -> ServerCounter:
+    def counter(self, form: BodyFormat) -> ServerCounter:
         return self._counters[form.name]
 
-    def speaks(self, form: Form) -> bool:
+    def speaks(self, form: BodyFormat) -> bool:
         return form.name in self._connections
 
     @property
-    def forms(self) -> list[Form]:
-        return [FORMS[format] for format in self.formats]
+    def forms(self) -> list[BodyFormat]:
+        return [FORMATS[format] for format in self.formats]
 
     def names(self, model: str) -> int:
         """How well its list of models means this one: 3 by name, 2 by pattern, 1 all, 0 not."""
-        return model_patterns.meaning(self.config.models, model)
+        return model_patterns.match_rank(self.config.models, model)
 
     async def close(self) -> None:
         for connection in self._connections.values():
             await connection.close()
 
 
-def _own_headers(connection: Transport) -> Own:
+def _own_headers(connection: Transport) -> UpstreamHeaders:
     endpoint = connection.endpoint
     json = {"content-type": "application/json"}
-    return Own.of({**credential_headers(endpoint), **endpoint.headers, **json})
+    return UpstreamHeaders.of({**credential_headers(endpoint), **endpoint.headers, **json})
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class ModelRoute:
         chosen = OFF if policy == OFF.name else POLICIES[policy]
         return Fitter(counter, budget, chosen, self._memory, target.rules())
 
-    def count(self, body: Mapping[str, Any], form: Form) -> tuple[int, Count]:
+    def count(self, body: Mapping[str, Any], form: BodyFormat) -> tuple[int, CountSource]:
         """The tokens of a body as it is, by brim's own count."""
         with self.fitter(OFF.name).reading(body, form.wire) as reading:
             whole = reading.planner.whole()
@@ -363,10 +363,10 @@ class ModelRoutes:
         self._found: dict[tuple[str | None, str], Upstream] = {}
         """The upstream of a model in a format, as it was found before."""
 
-    def find(self, model: object, form: Form) -> ModelRoute:
+    def find(self, model: object, form: BodyFormat) -> ModelRoute:
         """The lane of a model that is asked for in a format; a fault says why there is none."""
         if model is not None and not isinstance(model, str):
-            raise FaultError(400, "invalid_request", "`model` must be a text", param="model")
+            raise GatewayError(400, "invalid_request", "`model` must be a text", param="model")
         key = (model, form.name)
         upstream = self._found.get(key)
         if upstream is None:
@@ -375,15 +375,15 @@ class ModelRoutes:
             upstream = self._found[key] = self._upstream(model, form)
         return self._lane(upstream, model or "")
 
-    def _upstream(self, model: str | None, form: Form) -> Upstream:
+    def _upstream(self, model: str | None, form: BodyFormat) -> Upstream:
         meant = self.meant(model or "")
         if not meant:
-            raise FaultError(404, "model_not_found", self._unknown(model), param="model")
+            raise GatewayError(404, "model_not_found", self._unknown(model), param="model")
         for upstream in meant:
             if upstream.speaks(form):
                 return upstream
         paths = " or ".join(other.path for upstream in meant for other in upstream.forms)
-        raise FaultError(
+        raise GatewayError(
             400,
             "wrong_format",
             f"{model} is not served as {form.title}: its upstream speaks another format, and "

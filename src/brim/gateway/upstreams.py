@@ -11,13 +11,13 @@ from brim.config import Config, UpstreamConfig
 from brim.errors import InputError
 from brim.fitting.explain import format_columns
 
-GIVEN: Final = "default"
+FLAG_UPSTREAM: Final = "default"
 """The name of an upstream that the command line describes."""
-LOCAL: Final = "local"
+LOCAL_UPSTREAM: Final = "local"
 """The name of the embedded model, where that is the upstream."""
-DESCRIBED: Final = (GIVEN, LOCAL)
+UNCONFIGURED_UPSTREAMS: Final = (FLAG_UPSTREAM, LOCAL_UPSTREAM)
 """Those that no file has settings for."""
-NOWHERE: Final = (
+NO_UPSTREAM_MESSAGE: Final = (
     "there is no upstream that requests could go to. Give one with --upstream "
     "https://api.openai.com/v1, name it in the configuration ([upstreams.NAME] with an endpoint, "
     "as `brim config --example` shows), or take the embedded model with --local."
@@ -25,13 +25,13 @@ NOWHERE: Final = (
 HEADINGS: Final = ("upstream", "address", "speaks", "key", "models")
 
 
-def upstream_of(flags: Mapping[str, object]) -> Mapping[str, UpstreamConfig]:
+def parse_upstream(flags: Mapping[str, object]) -> Mapping[str, UpstreamConfig]:
     """The upstream that flags describe, checked as one of a file would be."""
     loaded = config.load(
         user=None,
         project=None,
         environment={},
-        flags={f"upstreams.{GIVEN}.{key}": value for key, value in flags.items()},
+        flags={f"upstreams.{FLAG_UPSTREAM}.{key}": value for key, value in flags.items()},
         trusted=lambda *_: False,
     )
     return loaded.config.upstreams
@@ -40,7 +40,7 @@ def upstream_of(flags: Mapping[str, object]) -> Mapping[str, UpstreamConfig]:
 def require_upstreams(config: Config, environment: Mapping[str, str]) -> None:
     """Raise where there is nowhere to go, or no key to go with."""
     if not config.upstreams:
-        raise InputError(NOWHERE)
+        raise InputError(NO_UPSTREAM_MESSAGE)
     unset = [
         f"the key of upstreams.{name} is to stand in {upstream.key_env}, which is not set"
         for name, upstream in config.upstreams.items()
@@ -51,7 +51,7 @@ def require_upstreams(config: Config, environment: Mapping[str, str]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Greeting:
+class StartupMessage:
     """What is told once requests can come."""
 
     address: str

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from brim.gateway.accounts import books_at
-from brim.gateway.accounts.store import Books
+from brim.gateway.accounts import create_store
+from brim.gateway.accounts.store import AccountStore
 from tests.conftest import EmptyBooks
 from tests.support.accounts import postgres, valkey
 from tests.support.accounts.postgres import Postgres
 from tests.support.accounts.reservations import KEY, SECRET, check_counters
 from tests.support.accounts.valkey import Valkey
 
-Replica = Callable[[], Books]
+Replica = Callable[[], AccountStore]
 Service = Postgres | Valkey
 
 
@@ -29,8 +29,8 @@ async def replica(address: str, tmp_path: Path) -> AsyncIterator[Replica]:
     """Makes one more view of the same books, as another gateway has it."""
     async with AsyncExitStack() as stack:
 
-        def made() -> Books:
-            books = books_at(address, tmp_path)
+        def made() -> AccountStore:
+            books = create_store(address, tmp_path)
             stack.push_async_callback(books.close)
             return books
 
@@ -38,7 +38,7 @@ async def replica(address: str, tmp_path: Path) -> AsyncIterator[Replica]:
 
 
 @pytest.fixture
-async def blank(replica: Replica) -> AsyncIterator[Books]:
+async def blank(replica: Replica) -> AsyncIterator[AccountStore]:
     """Books in which nothing is written yet; whatever a test does, they are right after it."""
     books = replica()
     await books.open()
@@ -47,7 +47,7 @@ async def blank(replica: Replica) -> AsyncIterator[Books]:
 
 
 @pytest.fixture
-async def books(blank: Books) -> Books:
+async def books(blank: AccountStore) -> AccountStore:
     """Books that know one key."""
     await blank.add_key(KEY, SECRET)
     return blank

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from brim.errors import InputError
-from brim.gateway.accounts import books_at
-from brim.gateway.accounts.addresses import shown
+from brim.gateway.accounts import create_store
+from brim.gateway.accounts.addresses import redact_address
 
 NO_PORTS = [
     "postgresql://brim:hush@host:99999/db",
@@ -30,7 +30,7 @@ CUT = [
 @pytest.mark.parametrize("address", NO_PORTS)
 def test_a_port_that_is_none_is_named(address: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is no port: they go from 1 to 65535") as refused:
-        books_at(address, tmp_path)
+        create_store(address, tmp_path)
     assert "hush" not in str(refused.value)
 
 
@@ -39,10 +39,10 @@ def test_a_password_that_cuts_a_url_is_explained_and_not_shown(
     address: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match="%5B") as refused:
-        books_at(address, tmp_path)
+        create_store(address, tmp_path)
     assert "hush" not in str(refused.value)
     assert refused.value.__cause__ is None
 
 
 def test_an_address_that_cannot_be_read_is_still_shown_without_its_password(tmp_path: Path) -> None:
-    assert shown("postgresql://brim:hush[ss@host/db", tmp_path) == "postgresql://…"
+    assert redact_address("postgresql://brim:hush[ss@host/db", tmp_path) == "postgresql://…"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from brim.gateway.accounts.cap_usage import Standing, standings
+from brim.gateway.accounts.cap_usage import CapUsage, read_cap_usage
 from brim.gateway.accounts.caps import ALL, Cap, project_scope
-from brim.gateway.accounts.reservations import Bill, Settlement
-from brim.gateway.accounts.store import Books
+from brim.gateway.accounts.reservations import Charge, Settlement
+from brim.gateway.accounts.store import AccountStore
 from brim.models.pricing import Usage
 from tests.support.accounts.reservations import KEY, LONG, OWN, claim
 
@@ -18,26 +18,28 @@ MONTH = Cap(1_000, "tokens", "month")
 GOOD = Cap(20, "dollars", "total")
 
 
-async def test_a_cap_shows_what_is_spent_and_what_is_under_way(books: Books) -> None:
+async def test_a_cap_shows_what_is_spent_and_what_is_under_way(books: AccountStore) -> None:
     await books.set_caps(OWN, [DAY])
     assert await books.reserve(claim("first", 4, (OWN, DAY)), LONG) is None
     assert await books.reserve(claim("second", 5, (OWN, DAY)), LONG) is None
-    await books.settle([Settlement("first", Bill(Usage(1, 0, 1), 3))])
-    assert await standings(books) == [Standing(OWN, DAY, 3, 5)]
+    await books.settle([Settlement("first", Charge(Usage(1, 0, 1), 3))])
+    assert await read_cap_usage(books) == [CapUsage(OWN, DAY, 3, 5)]
 
 
-async def test_one_that_nobody_has_claimed_under_shows_what_the_ledger_says(books: Books) -> None:
+async def test_one_that_nobody_has_claimed_under_shows_what_the_ledger_says(
+    books: AccountStore,
+) -> None:
     assert await books.reserve(claim("first", 4), LONG) is None
-    await books.settle([Settlement("first", Bill(Usage(7, 0, 2), 3))])
+    await books.settle([Settlement("first", Charge(Usage(7, 0, 2), 3))])
     blue = project_scope(KEY.project)
     await books.set_caps(OWN, [DAY])
     await books.set_caps(blue, [MONTH])
     await books.set_caps(ALL, [GOOD])
     await books.set_caps(project_scope("idle"), [GOOD])
-    found = {standing.scope: standing for standing in await standings(books)}
+    found = {standing.scope: standing for standing in await read_cap_usage(books)}
     assert found == {
-        OWN: Standing(OWN, DAY, 3),
-        blue: Standing(blue, MONTH, 9),
-        ALL: Standing(ALL, GOOD, 3),
-        project_scope("idle"): Standing(project_scope("idle"), GOOD),
+        OWN: CapUsage(OWN, DAY, 3),
+        blue: CapUsage(blue, MONTH, 9),
+        ALL: CapUsage(ALL, GOOD, 3),
+        project_scope("idle"): CapUsage(project_scope("idle"), GOOD),
     }

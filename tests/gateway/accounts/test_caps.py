@@ -8,9 +8,9 @@ from brim.errors import InputError
 from brim.gateway.accounts.caps import (
     ALL,
     Cap,
-    caps_of,
-    caps_text,
+    dump_caps,
     key_scope,
+    load_caps,
     project_scope,
     scope_parts,
 )
@@ -71,8 +71,8 @@ def test_thousands_of_dollars_are_written_out(words: str, tokens: str, money: st
 
 def test_what_a_store_keeps_of_caps_is_read_back() -> None:
     caps = (Cap(5), Cap(7, "tokens", "day"), Cap(9, "dollars", "month"))
-    assert caps_of(caps_text(caps)) == caps
-    assert caps_of(None) == ()
+    assert load_caps(dump_caps(caps)) == caps
+    assert load_caps(None) == ()
 
 
 def test_a_scope_says_whose_it_is() -> None:

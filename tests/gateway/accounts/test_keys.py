@@ -7,24 +7,24 @@ from dataclasses import replace
 import pytest
 
 from brim.errors import InputError
-from brim.gateway.accounts.caps import ALL, LARGEST, Cap, project_scope
-from brim.gateway.accounts.keys import Access, Key, hashed, new_key
-from brim.gateway.accounts.reservations import Unknown
-from brim.gateway.accounts.store import Books
+from brim.gateway.accounts.caps import ALL, MAX_AMOUNT, Cap, project_scope
+from brim.gateway.accounts.keys import Access, ApiKey, create_key, hash_secret
+from brim.gateway.accounts.reservations import ReservationInvalid
+from brim.gateway.accounts.store import AccountStore
 from tests.support.accounts.reservations import KEY, LONG, OWN, SECRET, TEN, booked, claim, settled
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_key_is_known_by_the_hash_of_its_secret(blank: Books) -> None:
-    key, secret = new_key("anna", "blue")
-    await blank.add_key(key, hashed(secret))
-    assert await blank.access(hashed(secret)) == Access(key)
-    assert await blank.access(hashed("another")) is None
+async def test_a_key_is_known_by_the_hash_of_its_secret(blank: AccountStore) -> None:
+    key, secret = create_key("anna", "blue")
+    await blank.add_key(key, hash_secret(secret))
+    assert await blank.access(hash_secret(secret)) == Access(key)
+    assert await blank.access(hash_secret("another")) is None
     assert await blank.access(secret) is None
 
 
-async def test_a_key_comes_with_the_caps_of_itself_its_project_and_all(blank: Books) -> None:
+async def test_a_key_comes_with_the_caps_of_itself_its_project_and_all(blank: AccountStore) -> None:
     await blank.set_caps(ALL, [Cap(3, "dollars", "month")])
     await blank.set_caps(project_scope("blue"), [Cap(2, "tokens", "day")])
     await blank.set_caps(project_scope("red"), [Cap(9)])
@@ -40,34 +40,36 @@ async def test_a_key_comes_with_the_caps_of_itself_its_project_and_all(blank: Bo
     )
 
 
-async def test_a_key_without_a_project_has_no_caps_of_one(blank: Books) -> None:
+async def test_a_key_without_a_project_has_no_caps_of_one(blank: AccountStore) -> None:
     await blank.set_caps(project_scope(""), [Cap(1)])
     await blank.add_key(replace(KEY, project=""), SECRET)
     assert await blank.access(SECRET) == Access(replace(KEY, project=""))
 
 
-async def test_two_living_keys_cannot_have_one_name(books: Books) -> None:
+async def test_two_living_keys_cannot_have_one_name(books: AccountStore) -> None:
     with pytest.raises(InputError, match="anna"):
-        await books.add_key(replace(KEY, id="k_2"), hashed("other"), [Cap(1)])
+        await books.add_key(replace(KEY, id="k_2"), hash_secret("other"), [Cap(1)])
     assert await books.keys() == [KEY]
-    assert await books.access(hashed("other")) is None
+    assert await books.access(hash_secret("other")) is None
     assert await books.caps() == {}
 
 
-async def test_the_name_of_a_revoked_key_can_be_used_again(books: Books) -> None:
+async def test_the_name_of_a_revoked_key_can_be_used_again(books: AccountStore) -> None:
     await books.revoke("anna")
     again = replace(KEY, id="k_2", created=KEY.created + 1)
-    await books.add_key(again, hashed("other"))
+    await books.add_key(again, hash_secret("other"))
     first, second = await books.keys()
     assert first.revoked is not None
     assert second == again
     assert (await books.revoke("anna")).id == "k_2"
 
 
-async def test_keys_are_listed_the_oldest_first_and_stay_listed(blank: Books) -> None:
+async def test_keys_are_listed_the_oldest_first_and_stay_listed(blank: AccountStore) -> None:
     for number, name in enumerate(["c", "a", "b"]):
         is_operator = name == "a"
-        await blank.add_key(Key(f"k_{name}", name, "", is_operator, 100.0 + number), hashed(name))
+        await blank.add_key(
+            ApiKey(f"k_{name}", name, "", is_operator, 100.0 + number), hash_secret(name)
+        )
     await blank.revoke("a")
     found = await blank.keys()
     assert [(key.name, key.is_operator, key.revoked is None) for key in found] == [
@@ -76,17 +78,17 @@ async def test_keys_are_listed_the_oldest_first_and_stay_listed(blank: Books) ->
 
 
 @pytest.mark.parametrize("by", ["anna", "k_1"])
-async def test_a_revoked_key_opens_nothing(books: Books, by: str) -> None:
+async def test_a_revoked_key_opens_nothing(books: AccountStore, by: str) -> None:
     revoked = await books.revoke(by)
     assert revoked == replace(KEY, revoked=revoked.revoked)
     assert revoked.revoked is not None
     assert await books.access(SECRET) is None
-    assert await books.reserve(claim("r"), LONG) == Unknown()
+    assert await books.reserve(claim("r"), LONG) == ReservationInvalid()
     with pytest.raises(InputError, match=by):
         await books.revoke(by)
 
 
-async def test_nothing_that_is_read_shows_a_secret_or_its_hash(books: Books) -> None:
+async def test_nothing_that_is_read_shows_a_secret_or_its_hash(books: AccountStore) -> None:
     await books.reserve(claim("r", 1, TEN), LONG)
     await books.settle([settled("r", 1)])
     read = repr(
@@ -99,13 +101,13 @@ async def test_nothing_that_is_read_shows_a_secret_or_its_hash(books: Books) -> 
     assert "brim-secret" not in read
 
 
-async def test_caps_are_replaced_as_a_whole_and_lifted(blank: Books) -> None:
+async def test_caps_are_replaced_as_a_whole_and_lifted(blank: AccountStore) -> None:
     await blank.set_caps("all", [Cap(1), Cap(2, "tokens", "day")])
-    await blank.set_caps("project:blue", [Cap(LARGEST, "tokens", "month")])
+    await blank.set_caps("project:blue", [Cap(MAX_AMOUNT, "tokens", "month")])
     await blank.set_caps("all", [Cap(3, "dollars", "month")])
     assert await blank.caps() == {
         "all": (Cap(3, "dollars", "month"),),
-        "project:blue": (Cap(LARGEST, "tokens", "month"),),
+        "project:blue": (Cap(MAX_AMOUNT, "tokens", "month"),),
     }
     await blank.set_caps("all", [])
     await blank.set_caps("project:never", [])

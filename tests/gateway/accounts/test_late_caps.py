@@ -11,12 +11,12 @@ from typing import Final
 import pytest
 
 from brim.errors import InputError
-from brim.gateway.accounts.bounds import BEYOND, LONGEST
-from brim.gateway.accounts.caps import ALL, LARGEST, Cap, Period, key_scope, project_scope
-from brim.gateway.accounts.keys import Key, hashed
-from brim.gateway.accounts.reservations import Bill, Full, Settlement
-from brim.gateway.accounts.sqlite.store import SqliteBooks
-from brim.gateway.accounts.store import Books
+from brim.gateway.accounts.bounds import MAX_NAME_LENGTH, OVER_ANY_CAP
+from brim.gateway.accounts.caps import ALL, MAX_AMOUNT, Cap, Period, key_scope, project_scope
+from brim.gateway.accounts.keys import ApiKey, hash_secret
+from brim.gateway.accounts.reservations import CapReached, Charge, Settlement
+from brim.gateway.accounts.sqlite.store import SqliteAccountStore
+from brim.gateway.accounts.store import AccountStore
 from brim.models.pricing import Usage
 from tests.gateway.accounts.conftest import Replica
 from tests.support.accounts.reservations import (
@@ -37,10 +37,12 @@ pytestmark = pytest.mark.anyio
 
 BLUE: Final = project_scope(KEY.project)
 DAY: Final = 86_400
-OTHER: Final = Key("k_2", "ben", "red")
+OTHER: Final = ApiKey("k_2", "ben", "red")
 
 
-async def spend(books: Books, id: str, cost: int, tokens: int = 0, key: Key = KEY) -> None:
+async def spend(
+    books: AccountStore, id: str, cost: int, tokens: int = 0, key: ApiKey = KEY
+) -> None:
     """A request that no cap knows of, from its beginning to its end."""
     assert await books.reserve(claim(id, cost + 1, tokens=tokens, key=key), LONG) is None
     assert await books.forward(id, LONG)
@@ -53,48 +55,50 @@ async def spend(books: Books, id: str, cost: int, tokens: int = 0, key: Key = KE
 @pytest.mark.parametrize("period", ["day", "month", "total"])
 @pytest.mark.parametrize(("scope", "spent"), [(OWN, 4), (BLUE, 7), (ALL, 12)])
 async def test_a_cap_that_is_set_late_counts_what_was_spent_before(
-    books: Books, scope: str, spent: int, period: Period
+    books: AccountStore, scope: str, spent: int, period: Period
 ) -> None:
     mate = replace(KEY, id="k_3", name="carl")
     for key in (mate, OTHER):
-        await books.add_key(key, hashed(key.id))
+        await books.add_key(key, hash_secret(key.id))
     for key, cost in ((KEY, 4), (mate, 3), (OTHER, 5)):
         await spend(books, key.id, cost, key=key)
     cap = Cap(20, "dollars", period)
     full = await books.reserve(claim("r", 21 - spent, (scope, cap)), LONG)
-    assert isinstance(full, Full)
+    assert isinstance(full, CapReached)
     assert (full.scope, full.spent, full.reserved) == (scope, spent, 0)
     assert await books.reserve(claim("r", 20 - spent, (scope, cap)), LONG) is None
     assert await standing(books, scope) == (spent, 20 - spent)
 
 
-async def test_tokens_that_were_used_before_count_as_well(books: Books) -> None:
+async def test_tokens_that_were_used_before_count_as_well(books: AccountStore) -> None:
     await spend(books, "before", 4, 30)
     cap = (OWN, Cap(100, "tokens"))
-    assert await books.reserve(claim("r", 0, cap, tokens=71), LONG) == Full(*cap, 30, 0, None)
+    assert await books.reserve(claim("r", 0, cap, tokens=71), LONG) == CapReached(*cap, 30, 0, None)
     assert await books.reserve(claim("r", 0, cap, tokens=70), LONG) is None
     assert await standing(books, unit="tokens") == (30, 70)
 
 
-async def test_a_key_whose_name_begins_like_another_has_spent_nothing(books: Books) -> None:
-    longer = Key(f"{KEY.id}0", "longer", f"{KEY.project}s")
-    await books.add_key(longer, hashed(longer.id))
+async def test_a_key_whose_name_begins_like_another_has_spent_nothing(books: AccountStore) -> None:
+    longer = ApiKey(f"{KEY.id}0", "longer", f"{KEY.project}s")
+    await books.add_key(longer, hash_secret(longer.id))
     await spend(books, "before", 4, key=longer)
     assert await books.reserve(claim("r", 1, TEN, (BLUE, Cap(10))), LONG) is None
     assert [await standing(books, scope) for scope in (OWN, BLUE)] == [(0, 1), (0, 1)]
 
 
-async def test_requests_under_way_when_a_cap_is_set_are_held_against_it(books: Books) -> None:
+async def test_requests_under_way_when_a_cap_is_set_are_held_against_it(
+    books: AccountStore,
+) -> None:
     await books.reserve(claim("runs", 6), LONG)
     await books.forward("runs", LONG)
     await books.reserve(claim("waits", 1), LONG)
-    assert await books.reserve(claim("r", 4, TEN), LONG) == Full(OWN, Cap(10), 0, 7, None)
+    assert await books.reserve(claim("r", 4, TEN), LONG) == CapReached(OWN, Cap(10), 0, 7, None)
     assert await books.reserve(claim("r", 3, TEN), LONG) is None
     await books.settle([settled("runs", 2), settled("waits", 1)])
     assert await standing(books) == (3, 3)
 
 
-async def test_their_leases_may_end_under_the_new_cap(books: Books) -> None:
+async def test_their_leases_may_end_under_the_new_cap(books: AccountStore) -> None:
     for id in ("sent", "unsent"):
         await books.reserve(claim(id, 3), LONG)
     await books.reserve(claim("r", 1, TEN), LONG)
@@ -105,17 +109,19 @@ async def test_their_leases_may_end_under_the_new_cap(books: Books) -> None:
     assert await standing(books) == (3, 1)
 
 
-async def test_what_was_presumed_before_a_cap_is_put_right_under_it(books: Books) -> None:
+async def test_what_was_presumed_before_a_cap_is_put_right_under_it(books: AccountStore) -> None:
     await books.reserve(claim("late", 9), LONG)
     await books.forward("late", OVER)
     await books.sweep()
-    assert await books.reserve(claim("r", 2, TEN), LONG) == Full(OWN, Cap(10), 9, 0, None)
+    assert await books.reserve(claim("r", 2, TEN), LONG) == CapReached(OWN, Cap(10), 9, 0, None)
     await books.settle([settled("late", 3)])
     assert await books.reserve(claim("r", 7, TEN), LONG) is None
     assert await standing(books) == (3, 7)
 
 
-async def test_a_lease_that_is_over_is_dealt_with_before_a_new_cap_refuses(books: Books) -> None:
+async def test_a_lease_that_is_over_is_dealt_with_before_a_new_cap_refuses(
+    books: AccountStore,
+) -> None:
     await books.reserve(claim("gone", 9), OVER)
     assert await books.reserve(claim("r", 10, TEN), LONG) is None
     assert await standing(books) == (0, 10)
@@ -123,7 +129,7 @@ async def test_a_lease_that_is_over_is_dealt_with_before_a_new_cap_refuses(books
 
 async def test_only_what_was_spent_in_its_period_counts(tmp_path: Path) -> None:
     now = datetime(2026, 11, 30, 23, 59, tzinfo=UTC).timestamp()
-    books = SqliteBooks(tmp_path / "accounts.sqlite3", lambda: now)
+    books = SqliteAccountStore(tmp_path / "accounts.sqlite3", lambda: now)
     await books.add_key(KEY, SECRET)
     await books.reserve(claim("over midnight", 100), 9 * DAY)
     for day in range(3):  # the last day of a month, and the first two of the next
@@ -142,24 +148,28 @@ async def test_only_what_was_spent_in_its_period_counts(tmp_path: Path) -> None:
 # Caps that come and go
 
 
-async def test_what_is_spent_while_a_cap_is_lifted_counts_when_it_is_back(books: Books) -> None:
+async def test_what_is_spent_while_a_cap_is_lifted_counts_when_it_is_back(
+    books: AccountStore,
+) -> None:
     await books.reserve(claim("under it", 4, TEN), LONG)
     await books.settle([settled("under it", 4)])
     await spend(books, "without", 5)
-    assert await books.reserve(claim("r", 2, TEN), LONG) == Full(OWN, Cap(10), 9, 0, None)
+    assert await books.reserve(claim("r", 2, TEN), LONG) == CapReached(OWN, Cap(10), 9, 0, None)
     assert await standing(books) == (9, 0)
 
 
-async def test_a_second_cap_over_the_same_time_has_the_same_counter(books: Books) -> None:
+async def test_a_second_cap_over_the_same_time_has_the_same_counter(books: AccountStore) -> None:
     await books.reserve(claim("r", 4, TEN), LONG)
     await books.settle([settled("r", 4)])
     both = (TEN, (OWN, Cap(5)))
-    assert await books.reserve(claim("s", 2, *both), LONG) == Full(OWN, Cap(5), 4, 0, None)
+    assert await books.reserve(claim("s", 2, *both), LONG) == CapReached(OWN, Cap(5), 4, 0, None)
     assert await books.reserve(claim("s", 1, *both), LONG) is None
     assert await standing(books) == (4, 1)
 
 
-async def test_a_new_period_of_a_scope_begins_beside_one_that_is_counted(books: Books) -> None:
+async def test_a_new_period_of_a_scope_begins_beside_one_that_is_counted(
+    books: AccountStore,
+) -> None:
     await books.reserve(claim("before", 4, TEN), LONG)
     await books.settle([settled("before", 4)])
     await books.reserve(claim("runs", 2, TEN), LONG)
@@ -170,15 +180,15 @@ async def test_a_new_period_of_a_scope_begins_beside_one_that_is_counted(books: 
     assert {(spent, reserved) for _, spent, reserved in found} == {(4, 5)}
 
 
-async def test_a_refused_claim_begins_no_wrong_counter(books: Books) -> None:
+async def test_a_refused_claim_begins_no_wrong_counter(books: AccountStore) -> None:
     await spend(books, "before", 4)
     assert await books.reserve(claim("r", 7, TEN, (ALL, Cap(3))), LONG) is not None
     await spend(books, "after", 2)
     await check_counters(books)
-    assert await books.reserve(claim("r", 5, TEN), LONG) == Full(OWN, Cap(10), 6, 0, None)
+    assert await books.reserve(claim("r", 5, TEN), LONG) == CapReached(OWN, Cap(10), 6, 0, None)
 
 
-async def test_a_cap_of_another_key_is_no_cap_of_a_claim(books: Books) -> None:
+async def test_a_cap_of_another_key_is_no_cap_of_a_claim(books: AccountStore) -> None:
     for scope in (key_scope(OTHER.id), project_scope(OTHER.project), "model:gpt"):
         with pytest.raises(InputError, match=f"cannot count against {scope}"):
             await books.reserve(claim("r", 1, (scope, Cap(10))), LONG)
@@ -216,12 +226,14 @@ async def test_a_cap_that_is_set_while_many_spend_misses_nothing(replica: Replic
         ("gpt\0-5", "gpt\ufffd-5"),
         ("\ud83d", "\ufffd"),
         ("a\udfffb\ud800", "a\ufffdb\ufffd"),
-        ("x" * 10_000, "x" * LONGEST),
-        ("é" * 10_000, "é" * LONGEST),
+        ("x" * 10_000, "x" * MAX_NAME_LENGTH),
+        ("é" * 10_000, "é" * MAX_NAME_LENGTH),
     ],
     ids=["zero byte", "half a pair", "halves", "long", "long and wide"],
 )
-async def test_text_that_cannot_be_stored_is_replaced(books: Books, odd: str, kept: str) -> None:
+async def test_text_that_cannot_be_stored_is_replaced(
+    books: AccountStore, odd: str, kept: str
+) -> None:
     asked = claim("r", 6, TEN, model=odd, upstream=odd)._replace(key_name=odd)
     assert await books.reserve(asked, LONG) is None
     assert await books.forward("r", LONG)
@@ -232,7 +244,7 @@ async def test_text_that_cannot_be_stored_is_replaced(books: Books, odd: str, ke
 
 
 @pytest.mark.parametrize("odd", ["\0", "r\ud800"])
-async def test_odd_text_in_any_name_is_no_reason_to_fail(books: Books, odd: str) -> None:
+async def test_odd_text_in_any_name_is_no_reason_to_fail(books: AccountStore, odd: str) -> None:
     stranger = replace(KEY, project=odd)
     cap = (project_scope(odd), Cap(10))
     assert await books.reserve(claim(odd, 6, cap, key=stranger), LONG) is None
@@ -244,21 +256,23 @@ async def test_odd_text_in_any_name_is_no_reason_to_fail(books: Books, odd: str)
     assert await standing(books, project_scope(row.project)) == (5, 0)
 
 
-async def test_a_claim_of_a_number_that_nobody_means_fits_no_cap(books: Books) -> None:
+async def test_a_claim_of_a_number_that_nobody_means_fits_no_cap(books: AccountStore) -> None:
     for unit in ("dollars", "tokens"):
-        cap = (OWN, Cap(LARGEST, unit))
-        for number in (LARGEST + 1, 2**53 + 1, 2**63, 10**40):
-            worst = Bill(Usage(output=number), number)
+        cap = (OWN, Cap(MAX_AMOUNT, unit))
+        for number in (MAX_AMOUNT + 1, 2**53 + 1, 2**63, 10**40):
+            worst = Charge(Usage(output=number), number)
             asked = claim("r", 0, cap)._replace(worst=worst)
-            assert await books.reserve(asked, LONG) == Full(*cap, 0, 0, None)
+            assert await books.reserve(asked, LONG) == CapReached(*cap, 0, 0, None)
 
 
-async def test_numbers_that_nobody_means_are_booked_as_the_highest(books: Books) -> None:
+async def test_numbers_that_nobody_means_are_booked_as_the_highest(books: AccountStore) -> None:
     for id, number in (("negative", -5), ("large", 10**40)):
         await books.reserve(claim(id, 6, TEN), LONG)
-        settlement = Settlement(id, Bill(Usage(number, number, number, number), number))
+        settlement = Settlement(id, Charge(Usage(number, number, number, number), number))
         await books.settle([settlement])
     rows = await booked(books)
-    assert rows["large"].bill == Bill(Usage(BEYOND, BEYOND, BEYOND, BEYOND), BEYOND)
-    assert rows["negative"].bill == Bill()
-    assert await standing(books) == (BEYOND, 0)
+    assert rows["large"].bill == Charge(
+        Usage(OVER_ANY_CAP, OVER_ANY_CAP, OVER_ANY_CAP, OVER_ANY_CAP), OVER_ANY_CAP
+    )
+    assert rows["negative"].bill == Charge()
+    assert await standing(books) == (OVER_ANY_CAP, 0)

@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 import asyncpg  # type: ignore[import-untyped]
 import pytest
 
-from brim.errors import BooksAwayError, InputError, StoreError
-from brim.gateway.accounts import books_at
+from brim.errors import AccountStoreUnavailableError, InputError, StoreError
+from brim.gateway.accounts import create_store
 from brim.gateway.accounts.caps import ALL, Cap, project_scope
-from brim.gateway.accounts.postgres.store import PostgresBooks
-from brim.gateway.accounts.reservations import Full
+from brim.gateway.accounts.postgres.store import PostgresAccountStore
+from brim.gateway.accounts.reservations import CapReached
 from tests.support.accounts.postgres import GUEST, Postgres, fresh, serving, tell
 from tests.support.accounts.reservations import (
     KEY,
@@ -36,7 +36,7 @@ from tests.support.accounts.reservations import (
 pytestmark = pytest.mark.anyio
 
 TOTAL = (OWN, Cap(1_000))
-At = Callable[[str], PostgresBooks]
+At = Callable[[str], PostgresAccountStore]
 _guests = count()
 
 
@@ -50,8 +50,8 @@ async def books_in() -> AsyncIterator[At]:
     """Makes books at a URL, and closes them at the end."""
     async with AsyncExitStack() as stack:
 
-        def made(url: str) -> PostgresBooks:
-            books = PostgresBooks(url)
+        def made(url: str) -> PostgresAccountStore:
+            books = PostgresAccountStore(url)
             stack.push_async_callback(books.close)
             return books
 
@@ -59,7 +59,7 @@ async def books_in() -> AsyncIterator[At]:
 
 
 @pytest.fixture
-async def books(books_in: At, url: str) -> PostgresBooks:
+async def books(books_in: At, url: str) -> PostgresAccountStore:
     books = books_in(url)
     await books.add_key(KEY, SECRET)
     return books
@@ -128,11 +128,11 @@ async def test_books_of_a_newer_brim_are_left_alone(books_in: At, url: str) -> N
     tell(url, "INSERT INTO brim.migrations VALUES (99)")
     with pytest.raises(StoreError, match=r"newer brim \(version 99.*upgrade") as refusal:
         await books_in(url).open()
-    assert not isinstance(refusal.value, BooksAwayError)
+    assert not isinstance(refusal.value, AccountStoreUnavailableError)
 
 
 async def test_a_role_that_may_change_no_schema_can_use_one(
-    books: PostgresBooks, books_in: At, url: str, guest: str
+    books: PostgresAccountStore, books_in: At, url: str, guest: str
 ) -> None:
     role = urlsplit(guest).username
     tell(url, f"ALTER DATABASE {urlsplit(url).path[1:]} OWNER TO brim")
@@ -151,7 +151,7 @@ def test_a_missing_driver_is_named_with_what_to_install(
     for module in ("postgres_books", "postgres_server"):
         monkeypatch.delitem(sys.modules, f"brim.gateway.accounts.{module}")
     with pytest.raises(InputError, match=r"pip install 'brim\[postgres\]'"):
-        books_at("postgresql://localhost/brim", tmp_path)
+        create_store("postgresql://localhost/brim", tmp_path)
 
 
 # The server
@@ -160,9 +160,9 @@ def test_a_missing_driver_is_named_with_what_to_install(
 async def test_a_server_that_comes_late_is_found(books_in: At, server: Postgres) -> None:
     server.stop()
     books = books_in(server.url)
-    with pytest.raises(BooksAwayError, match="is away"):
+    with pytest.raises(AccountStoreUnavailableError, match="is away"):
         await books.open()
-    with pytest.raises(BooksAwayError):
+    with pytest.raises(AccountStoreUnavailableError):
         await books.keys()
     server.start()
     assert await books.keys() == []
@@ -180,7 +180,7 @@ async def test_a_restart_of_the_server_loses_nothing(books_in: At, server: Postg
         books.settle([settled("r1", 7)]),
         books.sweep(),
     ):
-        with pytest.raises(BooksAwayError):
+        with pytest.raises(AccountStoreUnavailableError):
             await step
     server.start()
     assert await books.reserve(claim("r2", 10, TOTAL), LONG) is None
@@ -190,20 +190,20 @@ async def test_a_restart_of_the_server_loses_nothing(books_in: At, server: Postg
 
 
 async def test_a_claim_whose_connection_broke_can_be_made_again(
-    books: PostgresBooks, url: str
+    books: PostgresAccountStore, url: str
 ) -> None:
     async with locked(url, f"{OWN}/total/dollars") as operator:
         broken = asyncio.create_task(books.reserve(claim("r1", 10, TOTAL), LONG))
         [process] = await waiting(operator, 1)
         await operator.execute("SELECT pg_terminate_backend($1)", process)
-        with pytest.raises(BooksAwayError):
+        with pytest.raises(AccountStoreUnavailableError):
             await broken
     assert await books.reserve(claim("r1", 10, TOTAL), LONG) is None
     assert await standing(books) == (0, 10)
 
 
 async def test_a_claim_that_comes_again_while_the_first_is_at_work_counts_once(
-    books: PostgresBooks, books_in: At, url: str
+    books: PostgresAccountStore, books_in: At, url: str
 ) -> None:
     other = books_in(url)
     async with locked(url, f"{OWN}/total/dollars") as operator:
@@ -216,13 +216,13 @@ async def test_a_claim_that_comes_again_while_the_first_is_at_work_counts_once(
 
 
 async def test_a_server_that_takes_no_writes_is_away_until_it_does(
-    books: PostgresBooks, books_in: At, url: str, postgres_url: str
+    books: PostgresAccountStore, books_in: At, url: str, postgres_url: str
 ) -> None:
     database = urlsplit(url).path[1:]
     assert await books.reserve(claim("r1", 10, TOTAL), LONG) is None
     tell(url, f"ALTER DATABASE {database} SET default_transaction_read_only = on")
     replica = books_in(url)
-    with pytest.raises(BooksAwayError, match="read-only"):
+    with pytest.raises(AccountStoreUnavailableError, match="read-only"):
         await replica.reserve(claim("r2", 10, TOTAL), LONG)
     tell(postgres_url, f"ALTER DATABASE {database} RESET ALL")
     assert await replica.reserve(claim("r2", 10, TOTAL), LONG) is None
@@ -235,7 +235,7 @@ async def test_a_server_without_a_free_connection_is_away(
     role = urlsplit(guest).username
     tell(url, f"ALTER ROLE {role} CONNECTION LIMIT 0")
     books = books_in(guest)
-    with pytest.raises(BooksAwayError, match="too many connections"):
+    with pytest.raises(AccountStoreUnavailableError, match="too many connections"):
         await books.keys()
     tell(url, f"ALTER ROLE {role} CONNECTION LIMIT 5")
     assert await books.keys() == []
@@ -248,7 +248,7 @@ async def test_a_wrong_password_is_said_and_not_shown(books_in: At, guest: str) 
     books = books_in(guest.replace("s3cret", "t0psecret"))
     with pytest.raises(StoreError, match="password authentication failed") as refusal:
         await books.open()
-    assert not isinstance(refusal.value, BooksAwayError)
+    assert not isinstance(refusal.value, AccountStoreUnavailableError)
     for text in (str(refusal.value), repr(books), repr(vars(books))):
         assert "t0psecret" not in text
     assert refusal.value.__cause__ is None
@@ -270,7 +270,7 @@ async def test_a_wrong_password_is_said_and_not_shown(books_in: At, guest: str) 
 )
 async def test_a_url_that_cannot_be_read_is_not_shown(url: str) -> None:
     with pytest.raises(InputError) as refusal:
-        await PostgresBooks(url).open()
+        await PostgresAccountStore(url).open()
     assert "t0p" not in str(refusal.value)
     assert "secret" not in str(refusal.value)
 
@@ -279,7 +279,7 @@ async def test_a_url_that_cannot_be_read_is_not_shown(url: str) -> None:
 
 
 async def test_caps_that_cross_never_wait_in_a_circle(
-    books: PostgresBooks, books_in: At, url: str
+    books: PostgresAccountStore, books_in: At, url: str
 ) -> None:
     project = project_scope(KEY.project)
     scopes = [(ALL, Cap(10**9)), (OWN, Cap(10**9)), (project, Cap(10**9, "tokens"))]
@@ -308,14 +308,14 @@ async def test_caps_that_cross_never_wait_in_a_circle(
 
 
 async def test_days_are_those_of_utc_on_the_clock_of_the_server(
-    books: PostgresBooks, url: str
+    books: PostgresAccountStore, url: str
 ) -> None:
     daily = (OWN, Cap(10, period="day"))
     set_clock(url, "2026-12-31 23:59:59+00")
     assert await books.reserve(claim("old", 10, daily), LONG) is None
     full = await books.reserve(claim("next", 10, daily), LONG)
     midnight = datetime(2027, 1, 1, tzinfo=UTC).timestamp()
-    assert full == Full(*daily, spent=0, reserved=10, opens=midnight)
+    assert full == CapReached(*daily, spent=0, reserved=10, opens=midnight)
     set_clock(url, "2027-01-01 00:00:01+00")
     assert await books.reserve(claim("next", 10, daily), LONG) is None
     await books.settle([settled("old", 9), settled("next", 8)])
@@ -325,7 +325,7 @@ async def test_days_are_those_of_utc_on_the_clock_of_the_server(
 
 
 async def test_a_cap_that_is_set_late_counts_its_period_on_the_clock_of_the_server(
-    books: PostgresBooks, url: str
+    books: PostgresAccountStore, url: str
 ) -> None:
     for day, cost in (("2026-11-30", 1), ("2026-12-01", 2), ("2026-12-02", 4)):
         set_clock(url, f"{day} 00:00:00+00")
@@ -339,7 +339,7 @@ async def test_a_cap_that_is_set_late_counts_its_period_on_the_clock_of_the_serv
 
 
 @pytest.mark.parametrize("model", ["gpt\0", "half \ud83d of one", "größer"])
-async def test_a_model_may_have_any_name(books: PostgresBooks, model: str) -> None:
+async def test_a_model_may_have_any_name(books: PostgresAccountStore, model: str) -> None:
     assert await books.reserve(claim("r1", 10, TOTAL, model=model), LONG) is None
     await books.settle([settled("r1", 7)])
     assert list(await booked(books)) == ["r1"]

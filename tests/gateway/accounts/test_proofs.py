@@ -22,20 +22,20 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from brim.errors import BooksAwayError
-from brim.gateway.accounts import books_at
+from brim.errors import AccountStoreUnavailableError
+from brim.gateway.accounts import create_store
 from brim.gateway.accounts.caps import (
     Cap,
     counter_name,
     key_scope,
-    opens_at,
     period_name,
     project_scope,
+    reset_time,
 )
-from brim.gateway.accounts.keys import Key, hashed
-from brim.gateway.accounts.reservations import Claim, Full, Unknown
-from brim.gateway.accounts.sqlite.store import SqliteBooks
-from brim.gateway.accounts.store import Books
+from brim.gateway.accounts.keys import ApiKey, hash_secret
+from brim.gateway.accounts.reservations import CapReached, Reservation, ReservationInvalid
+from brim.gateway.accounts.sqlite.store import SqliteAccountStore
+from brim.gateway.accounts.store import AccountStore
 from tests.gateway.accounts.conftest import Replica, Service
 from tests.support.accounts.histories import overlap, recorded
 from tests.support.accounts.linearizability import Step, order
@@ -68,7 +68,7 @@ def names(done: Sequence[Done], step: str) -> set[str]:
     return {one.id for one in done if one.step == step}
 
 
-async def ledger_total(books: Books) -> int:
+async def ledger_total(books: AccountStore) -> int:
     return sum(row.bill.micro_dollars for row in (await booked(books)).values())
 
 
@@ -76,7 +76,7 @@ async def ledger_total(books: Books) -> int:
 
 
 async def test_many_processes_spend_up_to_the_cap_and_not_past_it(
-    blank: Books, address: str, tmp_path: Path
+    blank: AccountStore, address: str, tmp_path: Path
 ) -> None:
     await blank.add_key(KEY, SECRET, [Cap(CAP), Cap(CAP * 2, "dollars", "month")])
     orders = Orders(address, str(tmp_path), PROCESSES, requests=10, at_once=2)
@@ -92,7 +92,7 @@ async def test_many_processes_spend_up_to_the_cap_and_not_past_it(
 
 
 async def test_what_processes_leave_behind_that_are_killed_is_recovered_after_a_lease(
-    blank: Books, address: str, tmp_path: Path
+    blank: AccountStore, address: str, tmp_path: Path
 ) -> None:
     lease = 1.0
     cap = 10**9  # nobody comes to the end of it
@@ -114,18 +114,20 @@ async def test_what_processes_leave_behind_that_are_killed_is_recovered_after_a_
     await the_whole_rest_can_be_spent(blank, cap)
 
 
-async def until_nothing_is_reserved(books: Books, lease: float) -> None:
+async def until_nothing_is_reserved(books: AccountStore, lease: float) -> None:
     async with asyncio.timeout(lease + 10):
         while (await standing(books))[1]:
             await asyncio.sleep(0.05)
             await books.sweep()
 
 
-async def the_whole_rest_can_be_spent(books: Books, cap: int) -> None:
+async def the_whole_rest_can_be_spent(books: AccountStore, cap: int) -> None:
     spent, _ = await standing(books)
     assert spent < cap, "there is no rest to look for"
     rest = cap - spent
-    assert isinstance(await books.reserve(claim("more", rest + 1, (OWN, Cap(cap))), LONG), Full)
+    assert isinstance(
+        await books.reserve(claim("more", rest + 1, (OWN, Cap(cap))), LONG), CapReached
+    )
     assert await books.reserve(claim("rest", rest, (OWN, Cap(cap))), LONG) is None
 
 
@@ -157,7 +159,7 @@ async def test_settlements_that_come_twice_and_in_any_order_count_once(replica: 
 async def test_a_server_that_goes_away_and_comes_back_in_the_middle_loses_nothing(
     service: Service, tmp_path: Path
 ) -> None:
-    books = books_at(service.url, tmp_path)
+    books = create_store(service.url, tmp_path)
     cap = 5 * CAP  # so that there is something left to do after each time
     await books.add_key(KEY, SECRET, [Cap(cap)])
     orders = Orders(service.url, str(tmp_path), 4, requests=180, at_once=2, waits=True)
@@ -165,7 +167,7 @@ async def test_a_server_that_goes_away_and_comes_back_in_the_middle_loses_nothin
     for _ in range(2):
         await until_more_is_spent(books)
         await asyncio.to_thread(service.stop)
-        with pytest.raises(BooksAwayError):
+        with pytest.raises(AccountStoreUnavailableError):
             await books.reserve(claim("away", 1, (OWN, Cap(cap))), LONG)
         await asyncio.to_thread(service.start)
     done = await hammering
@@ -177,7 +179,7 @@ async def test_a_server_that_goes_away_and_comes_back_in_the_middle_loses_nothin
     await books.close()
 
 
-async def until_more_is_spent(books: Books) -> None:
+async def until_more_is_spent(books: AccountStore) -> None:
     before = None
     async with asyncio.timeout(20):
         while before is None or await standing(books) <= before:
@@ -189,11 +191,11 @@ async def test_books_whose_server_comes_after_them_refuse_until_it_is_there(
     service: Service, tmp_path: Path
 ) -> None:
     await asyncio.to_thread(service.stop)
-    books = books_at(service.url, tmp_path)
+    books = create_store(service.url, tmp_path)
     for _ in range(2):
-        with pytest.raises(BooksAwayError):
+        with pytest.raises(AccountStoreUnavailableError):
             await books.open()
-        with pytest.raises(BooksAwayError):
+        with pytest.raises(AccountStoreUnavailableError):
             await books.reserve(claim("r", 1, (OWN, Cap(CAP))), LONG)
     await asyncio.to_thread(service.start)
     await books.add_key(KEY, SECRET)
@@ -215,7 +217,7 @@ class Steps(RuleBasedStateMachine):
     A lease runs for ever or is over at once, so that no clock decides.
     """
 
-    both: tuple[Books, Books]
+    both: tuple[AccountStore, AccountStore]
     runner: asyncio.Runner
     numbers = count()
 
@@ -231,9 +233,9 @@ class Steps(RuleBasedStateMachine):
         self.scopes: set[str] = set()
         self.key = self.new_key()
 
-    def new_key(self) -> Key:
-        key = Key(f"k_{next(self.numbers)}", f"name-{self.number}", f"project-{self.number}")
-        self.runner.run(self.both[0].add_key(key, hashed(key.id)))
+    def new_key(self) -> ApiKey:
+        key = ApiKey(f"k_{next(self.numbers)}", f"name-{self.number}", f"project-{self.number}")
+        self.runner.run(self.both[0].add_key(key, hash_secret(key.id)))
         self.model.keys.add(key.id)
         own, shared = key_scope(key.id), project_scope(key.project)
         self.caps = [
@@ -290,7 +292,11 @@ class Steps(RuleBasedStateMachine):
         self.runner.run(books.revoke(old.name))
         self.model.keys.remove(old.id)
         asked = claim(self.name(id), key=old)
-        assert self.runner.run(books.reserve(asked, LONG)) == self.model.reserve(asked) == Unknown()
+        assert (
+            self.runner.run(books.reserve(asked, LONG))
+            == self.model.reserve(asked)
+            == ReservationInvalid()
+        )
         self.key = self.new_key()
 
     @rule(view=views)
@@ -301,7 +307,7 @@ class Steps(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.runner.run(self.compare(self.both[0]))
 
-    async def compare(self, books: Books) -> None:
+    async def compare(self, books: AccountStore) -> None:
         await books.sweep()
         found = [one for one in await books.counters() if one.scope in self.scopes]
         for one in found:
@@ -320,7 +326,7 @@ def test_any_steps_leave_the_books_as_a_plain_model_has_them(address: str, tmp_p
     with asyncio.Runner() as started:
 
         class OnThisStore(Steps):
-            both = books_at(address, tmp_path), books_at(address, tmp_path)
+            both = create_store(address, tmp_path), create_store(address, tmp_path)
             runner = started
 
         run_state_machine_as_test(OnThisStore, settings=STEPS)
@@ -332,7 +338,7 @@ def test_any_steps_leave_the_books_as_a_plain_model_has_them(address: str, tmp_p
 
 
 async def test_what_clients_see_at_once_could_have_happened_one_after_the_other(
-    books: Books, address: str, tmp_path: Path
+    books: AccountStore, address: str, tmp_path: Path
 ) -> None:
     assert await books.keys() == [KEY]
     histories = await asyncio.to_thread(recorded, address, tmp_path, rounds=25)
@@ -345,18 +351,18 @@ def test_what_cannot_have_happened_in_any_order_is_found_out() -> None:
     cap = (OWN, Cap(10))
     first, second = claim("a", 6, cap), claim("b", 6, cap)
 
-    def seen(asked: Claim, begun: float, ended: float, answer: object) -> Step:
+    def seen(asked: Reservation, begun: float, ended: float, answer: object) -> Step:
         return Step(asked.id, begun, ended, answer, lambda model: model.reserve(asked))
 
     def possible(*steps: Step) -> bool:
         return order(steps, Model({KEY.id})) is not None
 
-    refused = Full(*cap, 0, 6, None)
+    refused = CapReached(*cap, 0, 6, None)
     assert possible(seen(first, 0, 2, refused), seen(second, 1, 3, None))
     assert possible(seen(first, 0, 1, None), seen(second, 2, 3, refused))
     assert not possible(seen(first, 0, 1, refused), seen(second, 2, 3, None))
     assert not possible(seen(first, 0, 2, None), seen(second, 1, 3, None))
-    assert not possible(seen(first, 0, 2, Unknown()))
+    assert not possible(seen(first, 0, 2, ReservationInvalid()))
 
 
 # The edge of a period
@@ -368,12 +374,12 @@ NEW_YEAR = 1_798_761_600.0
 
 async def test_at_the_edge_of_a_period_the_books_own_clock_decides(tmp_path: Path) -> None:
     now = NEW_YEAR - 0.5
-    books = SqliteBooks(tmp_path / "accounts.sqlite3", lambda: now)
+    books = SqliteAccountStore(tmp_path / "accounts.sqlite3", lambda: now)
     await books.add_key(KEY, SECRET)
     caps = [(OWN, Cap(10, "dollars", period)) for period in ("day", "month")]
     assert await books.reserve(claim("old", 9, *caps), LONG) is None
     refused = await books.reserve(claim("new", 9, *caps), LONG)
-    assert refused == Full(OWN, caps[0][1], 0, 9, NEW_YEAR)
+    assert refused == CapReached(OWN, caps[0][1], 0, 9, NEW_YEAR)
     now = NEW_YEAR
     assert await books.reserve(claim("new", 9, *caps), LONG) is None
     await books.forward("old", LONG)
@@ -400,8 +406,8 @@ async def test_a_gateway_whose_clock_is_wrong_counts_in_the_same_period(
         refused = await wrong.reserve(claim("b", 6, cap), LONG)
         assert await wrong.reserve(claim("c", 4, cap), LONG) is None
         await wrong.sweep()
-    assert isinstance(refused, Full)
-    assert refused.opens in {opens_at("day", began), opens_at("day", time.time())}
+    assert isinstance(refused, CapReached)
+    assert refused.opens in {reset_time("day", began), reset_time("day", time.time())}
     (counter,) = await right.counters()
     assert counter.period in {period_name("day", began), period_name("day", time.time())}
     assert (counter.spent, counter.reserved) == (0, 10)

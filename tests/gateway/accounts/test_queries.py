@@ -10,21 +10,21 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from brim.gateway.accounts.caps import period_name
-from brim.gateway.accounts.keys import Key, hashed
-from brim.gateway.accounts.reservations import Bill, Settlement
-from brim.gateway.accounts.store import Books
+from brim.gateway.accounts.keys import ApiKey, hash_secret
+from brim.gateway.accounts.reservations import Charge, Settlement
+from brim.gateway.accounts.store import AccountStore
 from brim.models.pricing import Usage
 from tests.support.accounts.reservations import KEY, LONG, OVER, TEN, bill, booked, claim, settled
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_row_says_who_asked_what_and_what_it_came_to(books: Books) -> None:
+async def test_a_row_says_who_asked_what_and_what_it_came_to(books: AccountStore) -> None:
     before = datetime.now(UTC)
     await books.reserve(claim("r", 9, TEN, model="gpt", upstream="west", tokens=50), LONG)
     after = datetime.now(UTC)
     await books.forward("r", LONG)
-    came_to = Bill(Usage(input=40, cached=30, output=5, written=6), 0, is_unpriced=True)
+    came_to = Charge(Usage(input=40, cached=30, output=5, written=6), 0, is_unpriced=True)
     await books.settle([Settlement("r", came_to, is_counted=True)])
     row = (await booked(books))["r"]
     assert (row.key, row.key_name, row.project) == (KEY.id, "anna", "blue")
@@ -35,9 +35,9 @@ async def test_a_row_says_who_asked_what_and_what_it_came_to(books: Books) -> No
     assert row.day == period_name("day", row.time)
 
 
-async def test_the_ledger_is_summed_up_by_whatever_is_asked_for(books: Books) -> None:
-    other = Key("k_2", "ben", "red", created=KEY.created + 1)
-    await books.add_key(other, hashed("other"))
+async def test_the_ledger_is_summed_up_by_whatever_is_asked_for(books: AccountStore) -> None:
+    other = ApiKey("k_2", "ben", "red", created=KEY.created + 1)
+    await books.add_key(other, hash_secret("other"))
     asked = [("a", KEY, "gpt", 3), ("b", KEY, "gpt", 4), ("c", KEY, "o1", 5), ("d", other, "o1", 6)]
     for id, whose, model, cost in asked:
         await books.reserve(claim(id, cost, key=whose, model=model), LONG)
@@ -58,19 +58,19 @@ async def test_the_ledger_is_summed_up_by_whatever_is_asked_for(books: Books) ->
     assert [one.on for one in await books.spent(["upstream", "state"])] == [("main", "settled")]
 
 
-def _sum(cost: int, requests: int) -> Bill:
+def _sum(cost: int, requests: int) -> Charge:
     one = bill(0, 10).usage
-    return Bill(Usage(one.input * requests, 0, one.output * requests), cost)
+    return Charge(Usage(one.input * requests, 0, one.output * requests), cost)
 
 
-async def test_a_sum_says_what_in_it_is_unpriced_or_presumed(books: Books) -> None:
+async def test_a_sum_says_what_in_it_is_unpriced_or_presumed(books: AccountStore) -> None:
     for id in ("priced", "unpriced", "presumed", "refunded"):
         await books.reserve(claim(id, 5), OVER if id == "refunded" else LONG)
         await books.forward(id, OVER if id == "presumed" else LONG)
-    await books.settle([settled("priced", 2), Settlement("unpriced", Bill(is_unpriced=True))])
+    await books.settle([settled("priced", 2), Settlement("unpriced", Charge(is_unpriced=True))])
     await books.sweep()
     (total,) = await books.spent(["day"])
-    assert (total.requests, total.bill, total.presumed) == (4, Bill(Usage(), 7, True), 1)
+    assert (total.requests, total.bill, total.presumed) == (4, Charge(Usage(), 7, True), 1)
     by_state = {one.on[0]: one for one in await books.spent(["state"])}
     assert {state: one.requests for state, one in by_state.items()} == {
         "presumed": 1,
@@ -80,7 +80,7 @@ async def test_a_sum_says_what_in_it_is_unpriced_or_presumed(books: Books) -> No
     assert [by_state[state].bill.is_unpriced for state in ("presumed", "settled")] == [False, True]
 
 
-async def test_empty_books_have_nothing_to_read(blank: Books) -> None:
+async def test_empty_books_have_nothing_to_read(blank: AccountStore) -> None:
     assert await blank.keys() == []
     assert await blank.caps() == {}
     assert await blank.counters() == []
@@ -89,7 +89,7 @@ async def test_empty_books_have_nothing_to_read(blank: Books) -> None:
     assert await blank.sweep() == 0
 
 
-async def test_both_days_that_are_asked_for_count(books: Books) -> None:
+async def test_both_days_that_are_asked_for_count(books: AccountStore) -> None:
     await books.reserve(claim("r", 5), LONG)
     await books.settle([settled("r", 5)])
     (day,) = {date.fromisoformat(row.day) for row in (await booked(books)).values()}
@@ -101,7 +101,7 @@ async def test_both_days_that_are_asked_for_count(books: Books) -> None:
     assert rows == seen
 
 
-async def test_a_long_ledger_is_read_whole(books: Books) -> None:
+async def test_a_long_ledger_is_read_whole(books: AccountStore) -> None:
     names = [f"r{number}" for number in range(1_200)]
     for part in range(0, len(names), 200):
         some = names[part : part + 200]
@@ -112,7 +112,7 @@ async def test_a_long_ledger_is_read_whole(books: Books) -> None:
     assert sum(one.requests for one in await books.spent(["day"])) == 1_200
 
 
-async def test_what_is_read_can_be_written_as_json(books: Books) -> None:
+async def test_what_is_read_can_be_written_as_json(books: AccountStore) -> None:
     await books.reserve(claim("r", 5, TEN), LONG)
     await books.settle([settled("r", 5)])
     rows = (await booked(books)).values()

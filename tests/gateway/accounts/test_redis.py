@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 
-from brim.errors import BooksAwayError, BooksError, InputError, StoreError
-from brim.gateway.accounts import books_at
+from brim.errors import AccountStoreError, AccountStoreUnavailableError, InputError, StoreError
+from brim.gateway.accounts import create_store
 from brim.gateway.accounts.caps import ALL, Cap
-from brim.gateway.accounts.redis.store import RedisBooks
-from brim.gateway.accounts.reservations import Full, Unknown
+from brim.gateway.accounts.redis.store import RedisAccountStore
+from brim.gateway.accounts.reservations import CapReached, ReservationInvalid
 from tests.support.accounts import valkey
 from tests.support.accounts.reservations import (
     KEY,
@@ -54,8 +54,8 @@ def server(_server: Valkey) -> Valkey:
 
 
 @asynccontextmanager
-async def opened(url: str) -> AsyncIterator[RedisBooks]:
-    books = RedisBooks(url)
+async def opened(url: str) -> AsyncIterator[RedisAccountStore]:
+    books = RedisAccountStore(url)
     try:
         await books.open()
         yield books
@@ -69,7 +69,7 @@ async def _open_once(url: str) -> None:
 
 
 @pytest.fixture
-async def books(server: Valkey) -> AsyncIterator[RedisBooks]:
+async def books(server: Valkey) -> AsyncIterator[RedisAccountStore]:
     async with opened(server.url) as books:
         await books.add_key(KEY, SECRET)
         yield books
@@ -88,12 +88,12 @@ def forget(server: Valkey, *patterns: str) -> None:
 
 
 async def test_a_flushed_server_has_no_keys_so_nothing_is_spent(
-    server: Valkey, books: RedisBooks
+    server: Valkey, books: RedisAccountStore
 ) -> None:
     await books.reserve(claim("r", 6, TEN), LONG)
     await books.forward("r", LONG)
     server.flush()
-    assert await books.reserve(claim("s", 1, TEN), LONG) == Unknown()
+    assert await books.reserve(claim("s", 1, TEN), LONG) == ReservationInvalid()
     assert await books.forward("r", LONG) is False
     await books.settle([settled("r", 5)])
     assert await booked(books) == {}
@@ -104,20 +104,20 @@ async def test_a_flushed_server_has_no_keys_so_nothing_is_spent(
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 async def test_what_was_written_outlives_the_server(
-    server: Valkey, books: RedisBooks, how: signal.Signals
+    server: Valkey, books: RedisAccountStore, how: signal.Signals
 ) -> None:
     await books.reserve(claim("booked", 3, TEN), LONG)
     await books.settle([settled("booked", 2)])
     await books.reserve(claim("under way", 6, TEN), LONG)
     server.stop(how)
     try:
-        with pytest.raises(BooksAwayError, match="cannot be reached"):
+        with pytest.raises(AccountStoreUnavailableError, match="cannot be reached"):
             await books.reserve(claim("r", 1, TEN), LONG)
-        with pytest.raises(BooksAwayError, match="cannot be reached"):
+        with pytest.raises(AccountStoreUnavailableError, match="cannot be reached"):
             await books.settle([settled("under way", 5)])
     finally:
         server.start()
-    assert await books.reserve(claim("r", 3, TEN), LONG) == Full(OWN, Cap(10), 2, 6, None)
+    assert await books.reserve(claim("r", 3, TEN), LONG) == CapReached(OWN, Cap(10), 2, 6, None)
     await books.settle([settled("under way", 5)])
     assert await standing(books) == (7, 0)
     assert set(await booked(books)) == {"booked", "under way"}
@@ -125,11 +125,11 @@ async def test_what_was_written_outlives_the_server(
 
 async def test_books_wait_for_a_server_that_comes_later(server: Valkey) -> None:
     server.stop()
-    late = RedisBooks(server.url)
+    late = RedisAccountStore(server.url)
     try:
-        with pytest.raises(BooksAwayError):
+        with pytest.raises(AccountStoreUnavailableError):
             await late.open()
-        with pytest.raises(BooksAwayError):
+        with pytest.raises(AccountStoreUnavailableError):
             await late.access(SECRET)
     finally:
         server.start()
@@ -139,7 +139,7 @@ async def test_books_wait_for_a_server_that_comes_later(server: Valkey) -> None:
 
 
 async def test_a_counter_that_is_gone_is_summed_up_once_by_whoever_comes_first(
-    server: Valkey, books: RedisBooks
+    server: Valkey, books: RedisAccountStore
 ) -> None:
     for id, cost in (("settled", 4), ("sent", 3), ("runs", 2), ("given back", 1)):
         await books.reserve(claim(id, cost, TEN, DAILY, tokens=100), LONG)
@@ -155,21 +155,21 @@ async def test_a_counter_that_is_gone_is_summed_up_once_by_whoever_comes_first(
         found = await asyncio.gather(
             *(one.reserve(asked, LONG) for one, asked in zip(both, claims, strict=True))
         )
-    assert [one for one in found if one is not None] == [Full(OWN, Cap(10), 4, 6, None)] * 12
+    assert [one for one in found if one is not None] == [CapReached(OWN, Cap(10), 4, 6, None)] * 12
     assert await standing(books) == (4, 6)
     assert await standing(books, ALL, "tokens") == (140, 104)
 
 
-async def test_a_refused_claim_sums_up_as_well(server: Valkey, books: RedisBooks) -> None:
+async def test_a_refused_claim_sums_up_as_well(server: Valkey, books: RedisAccountStore) -> None:
     await books.reserve(claim("r", 9, TEN), LONG)
     await books.settle([settled("r", 9)])
     forget(server, "{brim}:counters:*")
     for _ in range(2):
-        assert await books.reserve(claim("s", 2, TEN), LONG) == Full(OWN, Cap(10), 9, 0, None)
+        assert await books.reserve(claim("s", 2, TEN), LONG) == CapReached(OWN, Cap(10), 9, 0, None)
 
 
 async def test_a_cap_that_is_set_late_counts_the_days_of_its_period(
-    server: Valkey, books: RedisBooks
+    server: Valkey, books: RedisAccountStore
 ) -> None:
     today = datetime.now(UTC).date()
     other = today.replace(day=2 if today.day == 1 else 1)
@@ -185,7 +185,7 @@ async def test_a_cap_that_is_set_late_counts_the_days_of_its_period(
 
 
 async def test_a_row_is_put_right_though_its_counter_is_gone(
-    server: Valkey, books: RedisBooks
+    server: Valkey, books: RedisAccountStore
 ) -> None:
     await books.reserve(claim("r", 9, TEN), LONG)
     await books.forward("r", OVER)
@@ -197,7 +197,7 @@ async def test_a_row_is_put_right_though_its_counter_is_gone(
 
 
 async def test_sums_of_the_ledger_that_are_gone_are_made_anew(
-    server: Valkey, books: RedisBooks
+    server: Valkey, books: RedisAccountStore
 ) -> None:
     for number in range(5):
         await books.reserve(claim(f"r{number}", 5, model=f"m{number % 2}"), LONG)
@@ -211,7 +211,9 @@ async def test_sums_of_the_ledger_that_are_gone_are_made_anew(
     assert [one.requests for one in await books.spent(["model"])] == [4, 2]
 
 
-async def test_scripts_that_a_server_lost_are_given_anew(server: Valkey, books: RedisBooks) -> None:
+async def test_scripts_that_a_server_lost_are_given_anew(
+    server: Valkey, books: RedisAccountStore
+) -> None:
     server.tell("SCRIPT", "FLUSH")
     asked = [books.reserve(claim(f"r{number}", 1, TEN), LONG) for number in range(12)]
     taken = [one is None for one in await asyncio.gather(*asked)]
@@ -232,7 +234,7 @@ async def test_a_server_that_forgets_what_was_spent_is_refused(server: Valkey) -
         server.tell("CONFIG", "SET", "maxmemory-policy", "noeviction")
 
 
-async def test_only_counters_have_an_end(server: Valkey, books: RedisBooks) -> None:
+async def test_only_counters_have_an_end(server: Valkey, books: RedisAccountStore) -> None:
     await books.reserve(claim("settled", 1, TEN, DAILY), LONG)
     await books.settle([settled("settled", 1)])
     await books.reserve(claim("presumed", 1, TEN, DAILY), LONG)
@@ -258,12 +260,12 @@ async def test_books_of_a_newer_brim_are_left_alone(server: Valkey) -> None:
 
 
 async def test_where_memory_is_short_claims_wait_and_settlements_do_not(
-    server: Valkey, books: RedisBooks
+    server: Valkey, books: RedisAccountStore
 ) -> None:
     await books.reserve(claim("r", 6, TEN), LONG)
     server.tell("CONFIG", "SET", "maxmemory", "1")
     try:
-        with pytest.raises(BooksAwayError, match="cannot keep books now"):
+        with pytest.raises(AccountStoreUnavailableError, match="cannot keep books now"):
             await books.reserve(claim("s", 1, TEN), LONG)
         await books.settle([settled("r", 5)])
     finally:
@@ -273,12 +275,12 @@ async def test_where_memory_is_short_claims_wait_and_settlements_do_not(
 
 
 async def test_a_server_that_became_a_copy_of_another_is_away(
-    server: Valkey, books: RedisBooks
+    server: Valkey, books: RedisAccountStore
 ) -> None:
     server.tell("CONFIG", "SET", "replica-serve-stale-data", "yes")
     server.tell("REPLICAOF", "127.0.0.1", "1")
     try:
-        with pytest.raises(BooksAwayError, match="cannot keep books now"):
+        with pytest.raises(AccountStoreUnavailableError, match="cannot keep books now"):
             await books.reserve(claim("r", 1, TEN), LONG)
     finally:
         server.tell("REPLICAOF", "NO", "ONE")
@@ -311,7 +313,7 @@ class Cutting:
 
 
 @asynccontextmanager
-async def cutting(server: Valkey) -> AsyncIterator[tuple[Cutting, RedisBooks]]:
+async def cutting(server: Valkey) -> AsyncIterator[tuple[Cutting, RedisAccountStore]]:
     way = Cutting(server)
     listener = await asyncio.start_server(way.carry, "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
@@ -340,7 +342,7 @@ async def test_answers_that_stay_lost_mean_that_the_books_are_away(server: Valke
     async with cutting(server) as (way, books):
         await books.add_key(KEY, SECRET)
         way.losing = 2
-        with pytest.raises(BooksAwayError):
+        with pytest.raises(AccountStoreUnavailableError):
             await books.reserve(claim("r", 6, TEN), LONG)
         assert await books.reserve(claim("r", 6, TEN), LONG) is None
         assert await standing(books) == (0, 6)
@@ -348,11 +350,11 @@ async def test_answers_that_stay_lost_mean_that_the_books_are_away(server: Valke
 
 @pytest.mark.usefixtures("books")
 async def test_a_server_that_is_silent_is_away(server: Valkey) -> None:
-    impatient = RedisBooks(f"{server.url}?socket_timeout=0.2")
+    impatient = RedisAccountStore(f"{server.url}?socket_timeout=0.2")
     assert await impatient.keys() == [KEY]
     server.signal(signal.SIGSTOP)
     try:
-        with pytest.raises(BooksAwayError, match=r"no answer in 0\.2 s"):
+        with pytest.raises(AccountStoreUnavailableError, match=r"no answer in 0\.2 s"):
             await impatient.keys()
     finally:
         server.signal(signal.SIGCONT)
@@ -360,7 +362,7 @@ async def test_a_server_that_is_silent_is_away(server: Valkey) -> None:
     await impatient.close()
 
 
-async def test_a_caller_who_leaves_takes_nobody_along(books: RedisBooks) -> None:
+async def test_a_caller_who_leaves_takes_nobody_along(books: RedisAccountStore) -> None:
     asked = [
         asyncio.create_task(books.reserve(claim(f"r{number}", 1, TEN), LONG)) for number in range(4)
     ]
@@ -375,7 +377,9 @@ async def test_a_caller_who_leaves_takes_nobody_along(books: RedisBooks) -> None
 # Addresses
 
 
-async def test_a_prefix_sets_books_apart_on_one_server(server: Valkey, books: RedisBooks) -> None:
+async def test_a_prefix_sets_books_apart_on_one_server(
+    server: Valkey, books: RedisAccountStore
+) -> None:
     async with opened(f"{server.url}?prefix=staging") as staging:
         assert await staging.keys() == []
         await staging.add_key(KEY, SECRET)
@@ -388,11 +392,11 @@ async def test_a_prefix_sets_books_apart_on_one_server(server: Valkey, books: Re
 async def test_a_password_is_never_repeated(server: Valkey) -> None:
     where = urlsplit(server.url)
     for address, kind in (
-        ("127.0.0.1:1", BooksAwayError),
-        (f"{where.hostname}:{where.port}", BooksError),  # waiting does not mend it
+        ("127.0.0.1:1", AccountStoreUnavailableError),
+        (f"{where.hostname}:{where.port}", AccountStoreError),  # waiting does not mend it
     ):
-        books = RedisBooks(f"redis://ops:hunter2@{address}/0")
-        with pytest.raises(BooksError) as raised:
+        books = RedisAccountStore(f"redis://ops:hunter2@{address}/0")
+        with pytest.raises(AccountStoreError) as raised:
             await books.open()
         assert type(raised.value) is kind
         assert "hunter2" not in f"{raised.value!r}{books!r}"
@@ -402,7 +406,7 @@ async def test_a_password_is_never_repeated(server: Valkey) -> None:
 @pytest.mark.parametrize("url", ["redis://ops:hun#ter2@host:6379", "redis://ops:hun/ter2@host"])
 def test_a_url_that_cannot_be_read_is_explained_without_its_password(url: str) -> None:
     with pytest.raises(InputError, match="%2F") as raised:
-        RedisBooks(url)
+        RedisAccountStore(url)
     assert "hun" not in str(raised.value)
     assert raised.value.__cause__ is None
 
@@ -410,7 +414,7 @@ def test_a_url_that_cannot_be_read_is_explained_without_its_password(url: str) -
 @pytest.mark.parametrize("option", ["colour=red", "socket_timeout=soon"])
 def test_an_option_that_is_none_is_refused_at_once(option: str) -> None:
     with pytest.raises(InputError, match="cannot be read"):
-        RedisBooks(f"redis://localhost/0?{option}")
+        RedisAccountStore(f"redis://localhost/0?{option}")
 
 
 @pytest.mark.usefixtures("books")
@@ -424,7 +428,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     for name in ("brim.gateway.accounts.redis.store", "brim.gateway.accounts.redis.scripts"):
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(InputError, match=r"pip install 'brim\[redis\]'"):
-        books_at("redis://localhost/0", tmp_path)
+        create_store("redis://localhost/0", tmp_path)
 
 
 # What scripts work out by themselves

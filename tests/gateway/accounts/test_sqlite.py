@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from brim.errors import BooksAwayError, BooksError, InputError, StoreError
+from brim.errors import AccountStoreError, AccountStoreUnavailableError, InputError, StoreError
 from brim.gateway.accounts.caps import Cap
 from brim.gateway.accounts.sqlite import writer
-from brim.gateway.accounts.sqlite.store import SqliteBooks
+from brim.gateway.accounts.sqlite.store import SqliteAccountStore
 from tests.support.accounts.reservations import (
     KEY,
     LONG,
@@ -39,8 +39,8 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def books(path: Path) -> SqliteBooks:
-    books = SqliteBooks(path)
+async def books(path: Path) -> SqliteAccountStore:
+    books = SqliteAccountStore(path)
     await books.add_key(KEY, SECRET)
     return books
 
@@ -53,14 +53,14 @@ def written_by_another(path: Path) -> Iterator[sqlite3.Connection]:
         yield other
 
 
-async def test_nobody_else_can_read_the_file(books: SqliteBooks, path: Path) -> None:
+async def test_nobody_else_can_read_the_file(books: SqliteAccountStore, path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     await books.close()
 
 
 async def test_while_another_program_writes_the_loop_goes_on_and_then_all_is_done(
-    books: SqliteBooks, path: Path
+    books: SqliteAccountStore, path: Path
 ) -> None:
     with written_by_another(path) as other:
         waiting = [asyncio.ensure_future(books.reserve(claim(id, 1, CAP), LONG)) for id in "abc"]
@@ -75,12 +75,12 @@ async def test_while_another_program_writes_the_loop_goes_on_and_then_all_is_don
 
 
 async def test_a_file_that_stays_locked_is_away_and_later_it_is_there_again(
-    books: SqliteBooks, path: Path, monkeypatch: pytest.MonkeyPatch
+    books: SqliteAccountStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "PATIENCE", 0.05)
     with (
         written_by_another(path),
-        pytest.raises(BooksAwayError, match=r"accounts\.sqlite3.*in use"),
+        pytest.raises(AccountStoreUnavailableError, match=r"accounts\.sqlite3.*in use"),
     ):
         await books.reserve(claim("r", 1, CAP), LONG)
     assert await books.reserve(claim("r", 1, CAP), LONG) is None
@@ -88,7 +88,7 @@ async def test_a_file_that_stays_locked_is_away_and_later_it_is_there_again(
 
 
 async def test_what_is_asked_for_in_one_turn_is_written_at_once(
-    books: SqliteBooks, path: Path
+    books: SqliteAccountStore, path: Path
 ) -> None:
     log = path.with_name(f"{path.name}-wal")
 
@@ -106,11 +106,11 @@ async def test_what_is_asked_for_in_one_turn_is_written_at_once(
     await books.close()
 
 
-async def test_a_step_that_cannot_be_written_fails_alone(books: SqliteBooks) -> None:
+async def test_a_step_that_cannot_be_written_fails_alone(books: SqliteAccountStore) -> None:
     leases = {"a": LONG, "never": float("nan"), "b": LONG}
     steps = [books.reserve(claim(id, 1, CAP), lease) for id, lease in leases.items()]
     found = await asyncio.gather(*steps, return_exceptions=True)
-    assert [type(one) for one in found] == [type(None), BooksError, type(None)]
+    assert [type(one) for one in found] == [type(None), AccountStoreError, type(None)]
     assert await standing(books) == (0, 2)
     assert await books.forward("a", LONG)
     assert await books.forward("b", LONG)
@@ -118,7 +118,7 @@ async def test_a_step_that_cannot_be_written_fails_alone(books: SqliteBooks) -> 
 
 
 async def test_a_settlement_is_booked_though_nobody_waits_for_it_any_more(
-    books: SqliteBooks,
+    books: SqliteAccountStore,
 ) -> None:
     await books.reserve(claim("r", 5, CAP), LONG)
     waiting = asyncio.ensure_future(books.settle([settled("r", 3)]))
@@ -144,10 +144,10 @@ def full_disk(path: Path) -> Iterator[None]:
 
 
 async def test_on_a_full_disk_the_books_are_away_and_nothing_is_half_done(
-    books: SqliteBooks, path: Path
+    books: SqliteAccountStore, path: Path
 ) -> None:
     await books.reserve(claim("before", 1, CAP), LONG)
-    with full_disk(path), pytest.raises(BooksAwayError, match="disk"):
+    with full_disk(path), pytest.raises(AccountStoreUnavailableError, match="disk"):
         await books.reserve(claim("r", 1, CAP), LONG)
     assert await standing(books) == (0, 1)
     assert await books.reserve(claim("r", 1, CAP), LONG) is None
@@ -159,26 +159,26 @@ async def test_a_broken_file_is_named_with_what_to_do(path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(b"no books at all" * 100)
     with pytest.raises(StoreError, match=r"accounts\.sqlite3 cannot be used.*copy") as told:
-        await SqliteBooks(path).open()
-    assert not isinstance(told.value, BooksAwayError)
+        await SqliteAccountStore(path).open()
+    assert not isinstance(told.value, AccountStoreUnavailableError)
 
 
 async def test_a_place_where_no_file_can_be_is_named(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file where a folder should be")
     with pytest.raises(StoreError, match=r"accounts\.sqlite3 cannot be made.*gateway\.store"):
-        await SqliteBooks(tmp_path / "state" / "accounts.sqlite3").keys()
+        await SqliteAccountStore(tmp_path / "state" / "accounts.sqlite3").keys()
 
 
-async def test_books_of_a_newer_brim_are_left_alone(books: SqliteBooks, path: Path) -> None:
+async def test_books_of_a_newer_brim_are_left_alone(books: SqliteAccountStore, path: Path) -> None:
     await books.close()
     with closing(sqlite3.connect(path)) as base:
         base.execute("PRAGMA user_version = 99")
-    with pytest.raises(BooksError, match=r"newer brim \(version 99.*upgrade this brim"):
+    with pytest.raises(AccountStoreError, match=r"newer brim \(version 99.*upgrade this brim"):
         await books.keys()
 
 
 async def test_the_log_beside_the_file_is_begun_anew_though_others_write(
-    books: SqliteBooks, path: Path, monkeypatch: pytest.MonkeyPatch
+    books: SqliteAccountStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("brim.gateway.accounts.sqlite.store._LONG", 100)
     written = itertools.count()
@@ -197,13 +197,13 @@ async def test_the_log_beside_the_file_is_begun_anew_though_others_write(
     await books.close()
 
 
-async def test_a_secret_is_nowhere_in_the_file(books: SqliteBooks, path: Path) -> None:
+async def test_a_secret_is_nowhere_in_the_file(books: SqliteAccountStore, path: Path) -> None:
     await books.close()
     assert SECRET.encode() in path.read_bytes()
     assert b"brim-secret" not in path.read_bytes()
 
 
-async def test_a_taken_name_is_said_with_what_to_do(books: SqliteBooks) -> None:
+async def test_a_taken_name_is_said_with_what_to_do(books: SqliteAccountStore) -> None:
     with pytest.raises(InputError, match="anna already; revoke it, or choose another"):
         await books.add_key(KEY, SECRET)
     await books.close()

@@ -9,19 +9,19 @@ from datetime import UTC, datetime
 import pytest
 
 from brim.errors import InputError
-from brim.gateway.accounts.bounds import LONGEST
+from brim.gateway.accounts.bounds import MAX_NAME_LENGTH
 from brim.gateway.accounts.caps import (
     ALL,
-    LARGEST,
+    MAX_AMOUNT,
     Cap,
     key_scope,
-    opens_at,
     period_name,
     project_scope,
+    reset_time,
 )
-from brim.gateway.accounts.keys import Key, hashed
-from brim.gateway.accounts.reservations import Bill, Counter, Full, Unknown
-from brim.gateway.accounts.store import Books
+from brim.gateway.accounts.keys import ApiKey, hash_secret
+from brim.gateway.accounts.reservations import CapCounter, CapReached, Charge, ReservationInvalid
+from brim.gateway.accounts.store import AccountStore
 from tests.gateway.accounts.conftest import Replica
 from tests.support.accounts.reservations import (
     KEY,
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.anyio
 # Reserving
 
 
-async def test_what_is_reserved_is_set_aside_until_it_is_settled(books: Books) -> None:
+async def test_what_is_reserved_is_set_aside_until_it_is_settled(books: AccountStore) -> None:
     assert await books.reserve(claim("r", 6, TEN), LONG) is None
     assert await standing(books) == (0, 6)
     assert await books.forward("r", LONG)
@@ -52,83 +52,84 @@ async def test_what_is_reserved_is_set_aside_until_it_is_settled(books: Books) -
     assert await standing(books) == (4, 0)
 
 
-async def test_a_cap_can_be_used_up_to_its_last_bit_and_no_further(books: Books) -> None:
+async def test_a_cap_can_be_used_up_to_its_last_bit_and_no_further(books: AccountStore) -> None:
     await books.reserve(claim("a", 4, TEN), LONG)
     await books.settle([settled("a", 3)])
     await books.reserve(claim("b", 5, TEN), LONG)
-    assert await books.reserve(claim("c", 3, TEN), LONG) == Full(OWN, Cap(10), 3, 5, None)
+    assert await books.reserve(claim("c", 3, TEN), LONG) == CapReached(OWN, Cap(10), 3, 5, None)
     assert await books.reserve(claim("d", 2, TEN), LONG) is None
     assert await standing(books) == (3, 7)
     assert await books.forward("c", LONG) is False
 
 
-async def test_a_claim_larger_than_the_cap_is_refused_at_once(books: Books) -> None:
-    assert await books.reserve(claim("r", 11, TEN), LONG) == Full(OWN, Cap(10), 0, 0, None)
+async def test_a_claim_larger_than_the_cap_is_refused_at_once(books: AccountStore) -> None:
+    assert await books.reserve(claim("r", 11, TEN), LONG) == CapReached(OWN, Cap(10), 0, 0, None)
     assert await standing(books) == (0, 0)
     await books.settle([settled("r", 11)])
     assert await booked(books) == {}
 
 
-async def test_a_cap_of_nothing_lets_only_free_requests_through(books: Books) -> None:
+async def test_a_cap_of_nothing_lets_only_free_requests_through(books: AccountStore) -> None:
     nothing = (OWN, Cap(0))
-    assert await books.reserve(claim("r", 1, nothing), LONG) == Full(OWN, Cap(0), 0, 0, None)
+    assert await books.reserve(claim("r", 1, nothing), LONG) == CapReached(OWN, Cap(0), 0, 0, None)
     assert await books.reserve(claim("r", 0, nothing), LONG) is None
 
 
 @pytest.mark.parametrize("period", ["day", "month"])
-async def test_a_full_cap_says_when_it_opens(books: Books, period: str) -> None:
+async def test_a_full_cap_says_when_it_opens(books: AccountStore, period: str) -> None:
     cap = Cap.parsed(f"5/{period}")
     before = datetime.now(UTC).timestamp()
     full = await books.reserve(claim("r", cap.most + 1, (OWN, cap)), LONG)
     after = datetime.now(UTC).timestamp()
-    assert isinstance(full, Full)
-    assert full.opens in {opens_at(cap.period, before), opens_at(cap.period, after)}
+    assert isinstance(full, CapReached)
+    assert full.opens in {reset_time(cap.period, before), reset_time(cap.period, after)}
 
 
-async def test_the_period_is_a_part_of_the_name_of_what_is_counted(books: Books) -> None:
+async def test_the_period_is_a_part_of_the_name_of_what_is_counted(books: AccountStore) -> None:
     before = datetime.now(UTC).timestamp()
     caps = [(OWN, Cap(90, "dollars", period)) for period in ("day", "month", "total")]
     assert await books.reserve(claim("r", 7, *caps), LONG) is None
     names = [period_name(period, before) for period in ("day", "month", "total")]
     found = await books.counters()
     assert found == [
-        Counter(OWN, "dollars", name, 0, 7) for name in sorted(names, key=lambda name: name + "/")
+        CapCounter(OWN, "dollars", name, 0, 7)
+        for name in sorted(names, key=lambda name: name + "/")
     ]
 
 
-async def test_tokens_and_dollars_are_counted_each_by_itself(books: Books) -> None:
+async def test_tokens_and_dollars_are_counted_each_by_itself(books: AccountStore) -> None:
     caps = (OWN, Cap(100)), (OWN, Cap(1_000, "tokens"))
     await books.reserve(claim("a", 60, *caps, tokens=400), LONG)
     assert (await standing(books), await standing(books, unit="tokens")) == ((0, 60), (0, 400))
     await books.settle([settled("a", 50, 300)])
     assert (await standing(books), await standing(books, unit="tokens")) == ((50, 0), (300, 0))
     refused = await books.reserve(claim("b", 1, *caps, tokens=701), LONG)
-    assert refused == Full(OWN, Cap(1_000, "tokens"), 300, 0, None)
+    assert refused == CapReached(OWN, Cap(1_000, "tokens"), 300, 0, None)
 
 
 @pytest.mark.parametrize("turned", [False, True])
 async def test_of_several_caps_all_have_room_or_nothing_is_taken(
-    books: Books, turned: bool
+    books: AccountStore, turned: bool
 ) -> None:
     caps = [(OWN, Cap(100)), (project_scope("blue"), Cap(5)), (ALL, Cap(100))]
     caps = caps[::-1] if turned else caps
     refused = await books.reserve(claim("r", 6, *caps), LONG)
-    assert refused == Full(project_scope("blue"), Cap(5), 0, 0, None)
+    assert refused == CapReached(project_scope("blue"), Cap(5), 0, 0, None)
     assert [await standing(books, scope) for scope, _ in caps] == [(0, 0)] * 3
     assert await books.reserve(claim("r", 5, *caps), LONG) is None
     assert [await standing(books, scope) for scope, _ in caps] == [(0, 5)] * 3
 
 
-async def test_two_caps_over_the_same_time_count_it_once(books: Books) -> None:
+async def test_two_caps_over_the_same_time_count_it_once(books: AccountStore) -> None:
     caps = (OWN, Cap(100)), (OWN, Cap(8))
     assert await books.reserve(claim("a", 6, *caps), LONG) is None
     assert await standing(books) == (0, 6)
-    assert await books.reserve(claim("b", 3, *caps), LONG) == Full(OWN, Cap(8), 0, 6, None)
+    assert await books.reserve(claim("b", 3, *caps), LONG) == CapReached(OWN, Cap(8), 0, 6, None)
     await books.settle([settled("a", 6)])
     assert await standing(books) == (6, 0)
 
 
-async def test_a_claim_without_caps_is_booked_all_the_same(books: Books) -> None:
+async def test_a_claim_without_caps_is_booked_all_the_same(books: AccountStore) -> None:
     assert await books.reserve(claim("r", 6), LONG) is None
     assert await books.forward("r", LONG)
     await books.settle([settled("r", 5)])
@@ -136,14 +137,17 @@ async def test_a_claim_without_caps_is_booked_all_the_same(books: Books) -> None
     assert await books.counters() == []
 
 
-async def test_an_unknown_key_can_claim_nothing(books: Books) -> None:
+async def test_an_unknown_key_can_claim_nothing(books: AccountStore) -> None:
     stranger = replace(KEY, id="k_none")
-    assert await books.reserve(claim("r", 1, (ALL, Cap(10)), key=stranger), LONG) == Unknown()
+    assert (
+        await books.reserve(claim("r", 1, (ALL, Cap(10)), key=stranger), LONG)
+        == ReservationInvalid()
+    )
     assert await books.counters() == []
     assert await books.forward("r", LONG) is False
 
 
-async def test_a_key_that_is_revoked_meanwhile_still_settles(books: Books) -> None:
+async def test_a_key_that_is_revoked_meanwhile_still_settles(books: AccountStore) -> None:
     await books.reserve(claim("r", 6, TEN), LONG)
     await books.revoke(KEY.name)
     assert await books.forward("r", LONG)
@@ -152,14 +156,16 @@ async def test_a_key_that_is_revoked_meanwhile_still_settles(books: Books) -> No
     assert list(await booked(books)) == ["r"]
 
 
-async def test_the_largest_amounts_are_counted_exactly(books: Books) -> None:
-    cap = (OWN, Cap(LARGEST)), (OWN, Cap(LARGEST, "tokens"))
-    assert await books.reserve(claim("a", LARGEST - 1, *cap, tokens=LARGEST - 3), LONG) is None
-    await books.settle([settled("a", LARGEST - 2, LARGEST - 4)])
-    assert await standing(books) == (LARGEST - 2, 0)
-    assert await standing(books, unit="tokens") == (LARGEST - 4, 0)
-    assert (await booked(books))["a"].bill == bill(LARGEST - 2, LARGEST - 4)
-    assert isinstance(await books.reserve(claim("b", 3, *cap), LONG), Full)
+async def test_the_largest_amounts_are_counted_exactly(books: AccountStore) -> None:
+    cap = (OWN, Cap(MAX_AMOUNT)), (OWN, Cap(MAX_AMOUNT, "tokens"))
+    assert (
+        await books.reserve(claim("a", MAX_AMOUNT - 1, *cap, tokens=MAX_AMOUNT - 3), LONG) is None
+    )
+    await books.settle([settled("a", MAX_AMOUNT - 2, MAX_AMOUNT - 4)])
+    assert await standing(books) == (MAX_AMOUNT - 2, 0)
+    assert await standing(books, unit="tokens") == (MAX_AMOUNT - 4, 0)
+    assert (await booked(books))["a"].bill == bill(MAX_AMOUNT - 2, MAX_AMOUNT - 4)
+    assert isinstance(await books.reserve(claim("b", 3, *cap), LONG), CapReached)
     assert await books.reserve(claim("c", 2, *cap), LONG) is None
 
 
@@ -167,7 +173,7 @@ async def test_the_largest_amounts_are_counted_exactly(books: Books) -> None:
 
 
 @pytest.mark.parametrize("other", [2, 8, 10])
-async def test_a_second_claim_takes_the_place_of_the_first(books: Books, other: int) -> None:
+async def test_a_second_claim_takes_the_place_of_the_first(books: AccountStore, other: int) -> None:
     await books.reserve(claim("r", 6, TEN, model="a"), LONG)
     await books.forward("r", LONG)
     assert await books.reserve(claim("r", other, TEN, model="b"), LONG) is None
@@ -178,11 +184,11 @@ async def test_a_second_claim_takes_the_place_of_the_first(books: Books, other: 
     assert (await booked(books))["r"].model == "b"
 
 
-async def test_a_second_claim_without_room_leaves_the_first_as_it_is(books: Books) -> None:
+async def test_a_second_claim_without_room_leaves_the_first_as_it_is(books: AccountStore) -> None:
     await books.reserve(claim("other", 3, TEN), LONG)
     await books.reserve(claim("r", 6, TEN, model="a"), LONG)
     await books.forward("r", LONG)
-    assert await books.reserve(claim("r", 8, TEN, model="b"), LONG) == Full(
+    assert await books.reserve(claim("r", 8, TEN, model="b"), LONG) == CapReached(
         OWN, Cap(10), 0, 3, None
     )
     assert await standing(books) == (0, 9)
@@ -191,16 +197,16 @@ async def test_a_second_claim_without_room_leaves_the_first_as_it_is(books: Book
     assert (await booked(books))["r"].model == "a"
 
 
-async def test_a_second_claim_may_name_other_caps_and_counts_in_all(books: Books) -> None:
+async def test_a_second_claim_may_name_other_caps_and_counts_in_all(books: AccountStore) -> None:
     project = project_scope(KEY.project)
     await books.reserve(claim("r", 6, TEN, (ALL, Cap(50))), LONG)
     assert await books.reserve(claim("r", 7, (ALL, Cap(50)), (project, Cap(50))), LONG) is None
     assert [await standing(books, scope) for scope in (OWN, ALL, project)] == [(0, 7)] * 3
 
 
-async def test_a_second_claim_may_come_from_another_key(books: Books) -> None:
-    other = Key("k_2", "ben", "red")
-    await books.add_key(other, hashed("other"))
+async def test_a_second_claim_may_come_from_another_key(books: AccountStore) -> None:
+    other = ApiKey("k_2", "ben", "red")
+    await books.add_key(other, hash_secret("other"))
     await books.reserve(claim("r", 6, TEN, (ALL, Cap(50))), LONG)
     second = claim("r", 7, (key_scope(other.id), Cap(7)), (ALL, Cap(7)), key=other)
     assert await books.reserve(second, LONG) is None
@@ -209,7 +215,7 @@ async def test_a_second_claim_may_come_from_another_key(books: Books) -> None:
 
 
 async def test_once_a_request_was_sent_a_second_claim_by_its_name_is_never_given_back(
-    books: Books,
+    books: AccountStore,
 ) -> None:
     await books.reserve(claim("r", 6, TEN), LONG)
     await books.forward("r", LONG)
@@ -223,7 +229,9 @@ async def test_once_a_request_was_sent_a_second_claim_by_its_name_is_never_given
     assert await standing(books) == (3, 0)
 
 
-async def test_what_is_sent_as_soon_as_it_is_claimed_is_never_given_back(books: Books) -> None:
+async def test_what_is_sent_as_soon_as_it_is_claimed_is_never_given_back(
+    books: AccountStore,
+) -> None:
     assert await books.reserve(claim("r", 6, TEN, is_forwarded=True), OVER) is None
     await books.reserve(claim("s", 3, TEN), LONG)
     assert await books.reserve(claim("s", 4, TEN, is_forwarded=True), LONG) is None
@@ -237,36 +245,36 @@ async def test_what_is_sent_as_soon_as_it_is_claimed_is_never_given_back(books: 
     assert await standing(books) == (8, 0)
 
 
-async def test_a_claim_that_is_refused_is_not_sent_either(books: Books) -> None:
+async def test_a_claim_that_is_refused_is_not_sent_either(books: AccountStore) -> None:
     await books.reserve(claim("r", 6, TEN), LONG)
-    full = Full(OWN, Cap(10), 0, 0, None)
+    full = CapReached(OWN, Cap(10), 0, 0, None)
     assert await books.reserve(claim("r", 11, TEN, is_forwarded=True), LONG) == full
     await books.reserve(claim("r", 6, TEN), OVER)
     await books.sweep()
     assert (await booked(books))["r"].state == "refunded"
 
 
-async def test_a_second_claim_is_given_back_where_nothing_was_sent(books: Books) -> None:
+async def test_a_second_claim_is_given_back_where_nothing_was_sent(books: AccountStore) -> None:
     await books.reserve(claim("r", 6, TEN), LONG)
     await books.reserve(claim("r", 6, TEN), OVER)
     await books.sweep()
     assert (await booked(books))["r"].state == "refunded"
 
 
-async def test_the_same_claim_twice_is_taken_once(books: Books) -> None:
+async def test_the_same_claim_twice_is_taken_once(books: AccountStore) -> None:
     for _ in range(3):
         assert await books.reserve(claim("r", 6, TEN), LONG) is None
     assert await standing(books) == (0, 6)
 
 
-async def test_a_request_that_is_over_cannot_be_claimed_again(books: Books) -> None:
+async def test_a_request_that_is_over_cannot_be_claimed_again(books: AccountStore) -> None:
     await books.reserve(claim("settled", 1, TEN), LONG)
     await books.settle([settled("settled", 1)])
     await books.reserve(claim("refunded", 1, TEN), OVER)
     await books.sweep()
     await books.reserve(claim("over", 1, TEN), OVER)
     for id in ("settled", "refunded", "over"):
-        assert await books.reserve(claim(id, 1, TEN), LONG) == Unknown()
+        assert await books.reserve(claim(id, 1, TEN), LONG) == ReservationInvalid()
     await books.sweep()
     assert await standing(books) == (1, 0)
     assert len(await booked(books)) == 3
@@ -275,7 +283,9 @@ async def test_a_request_that_is_over_cannot_be_claimed_again(books: Books) -> N
 # Leases
 
 
-async def test_a_request_may_be_announced_twice_and_not_after_its_lease(books: Books) -> None:
+async def test_a_request_may_be_announced_twice_and_not_after_its_lease(
+    books: AccountStore,
+) -> None:
     await books.reserve(claim("runs", 1, TEN), LONG)
     assert [await books.forward("runs", LONG) for _ in range(2)] == [True, True]
     await books.reserve(claim("over", 1, TEN), OVER)
@@ -285,15 +295,15 @@ async def test_a_request_may_be_announced_twice_and_not_after_its_lease(books: B
     assert await books.forward("runs", LONG) is False
 
 
-async def test_what_was_never_sent_is_given_back(books: Books) -> None:
+async def test_what_was_never_sent_is_given_back(books: AccountStore) -> None:
     await books.reserve(claim("r", 6, TEN, tokens=40), OVER)
     await books.sweep()
     assert await standing(books) == (0, 0)
     row = (await booked(books))["r"]
-    assert (row.state, row.bill, row.is_counted) == ("refunded", Bill(), False)
+    assert (row.state, row.bill, row.is_counted) == ("refunded", Charge(), False)
 
 
-async def test_what_was_sent_is_charged_in_full(books: Books) -> None:
+async def test_what_was_sent_is_charged_in_full(books: AccountStore) -> None:
     tokens = (OWN, Cap(1_000, "tokens"))
     await books.reserve(claim("r", 6, TEN, tokens, tokens=400), LONG)
     await books.forward("r", OVER)
@@ -303,7 +313,7 @@ async def test_what_was_sent_is_charged_in_full(books: Books) -> None:
     assert (row.state, row.bill, row.is_counted) == ("presumed", bill(6, 400), False)
 
 
-async def test_sweeping_leaves_alone_what_runs(books: Books) -> None:
+async def test_sweeping_leaves_alone_what_runs(books: AccountStore) -> None:
     for number in range(6):
         lease = OVER if number % 2 else LONG
         await books.reserve(claim(f"r{number}", 1, TEN), LONG)
@@ -314,7 +324,7 @@ async def test_sweeping_leaves_alone_what_runs(books: Books) -> None:
     assert await standing(books) == (3, 3)
 
 
-async def test_many_leases_can_be_over_at_once(books: Books) -> None:
+async def test_many_leases_can_be_over_at_once(books: AccountStore) -> None:
     cap = (OWN, Cap(10_000))
     claims = [claim(f"r{number}", 2, cap) for number in range(700)]
     for part in range(0, 700, 100):
@@ -326,17 +336,19 @@ async def test_many_leases_can_be_over_at_once(books: Books) -> None:
 
 
 async def test_room_that_leases_left_behind_is_found_before_a_claim_is_refused(
-    books: Books,
+    books: AccountStore,
 ) -> None:
     await books.reserve(claim("gone", 6, TEN), OVER)
     await books.reserve(claim("sent", 3, TEN), LONG)
     await books.forward("sent", OVER)
-    assert await books.reserve(claim("r", 8, TEN), LONG) == Full(OWN, Cap(10), 3, 0, None)
+    assert await books.reserve(claim("r", 8, TEN), LONG) == CapReached(OWN, Cap(10), 3, 0, None)
     assert await books.reserve(claim("r", 7, TEN), LONG) is None
     assert await standing(books) == (3, 7)
 
 
-async def test_a_running_request_gets_more_time_and_one_that_is_over_does_not(books: Books) -> None:
+async def test_a_running_request_gets_more_time_and_one_that_is_over_does_not(
+    books: AccountStore,
+) -> None:
     await books.reserve(claim("runs", 1, TEN), LONG)
     await books.forward("runs", 0.5)
     await books.reserve(claim("over", 1, TEN), OVER)
@@ -351,7 +363,7 @@ async def test_a_running_request_gets_more_time_and_one_that_is_over_does_not(bo
 # Settling
 
 
-async def test_a_settlement_that_comes_twice_counts_once(books: Books) -> None:
+async def test_a_settlement_that_comes_twice_counts_once(books: AccountStore) -> None:
     await books.reserve(claim("r", 6, TEN), LONG)
     await books.forward("r", LONG)
     await books.settle([settled("r", 4), settled("r", 5)])
@@ -360,7 +372,7 @@ async def test_a_settlement_that_comes_twice_counts_once(books: Books) -> None:
     assert (await booked(books))["r"].bill == bill(4)
 
 
-async def test_settlements_may_come_in_any_order_and_many_at_once(books: Books) -> None:
+async def test_settlements_may_come_in_any_order_and_many_at_once(books: AccountStore) -> None:
     cap = (OWN, Cap(1_000))
     names = [f"r{number}" for number in range(20)]
     for name in names:
@@ -374,14 +386,14 @@ async def test_settlements_may_come_in_any_order_and_many_at_once(books: Books) 
     assert sorted(await booked(books)) == sorted(names)
 
 
-async def test_a_settlement_of_nothing_that_was_claimed_is_left(books: Books) -> None:
+async def test_a_settlement_of_nothing_that_was_claimed_is_left(books: AccountStore) -> None:
     await books.settle([settled("never", 4)])
     await books.settle([])
     assert await booked(books) == {}
     assert await books.reserve(claim("never", 1, TEN), LONG) is None
 
 
-async def test_a_late_settlement_puts_right_what_was_presumed_once(books: Books) -> None:
+async def test_a_late_settlement_puts_right_what_was_presumed_once(books: AccountStore) -> None:
     tokens = (OWN, Cap(1_000, "tokens"))
     await books.reserve(claim("r", 6, TEN, tokens, tokens=400), LONG)
     await books.forward("r", OVER)
@@ -393,7 +405,9 @@ async def test_a_late_settlement_puts_right_what_was_presumed_once(books: Books)
     assert (row.state, row.bill) == ("settled", bill(2, 300))
 
 
-async def test_a_settlement_before_the_sweep_is_as_good_as_one_after_it(books: Books) -> None:
+async def test_a_settlement_before_the_sweep_is_as_good_as_one_after_it(
+    books: AccountStore,
+) -> None:
     await books.reserve(claim("r", 6, TEN), LONG)
     await books.forward("r", OVER)
     await books.settle([settled("r", 2)])
@@ -402,7 +416,7 @@ async def test_a_settlement_before_the_sweep_is_as_good_as_one_after_it(books: B
     assert (await booked(books))["r"].state == "settled"
 
 
-async def test_what_was_given_back_stays_so(books: Books) -> None:
+async def test_what_was_given_back_stays_so(books: AccountStore) -> None:
     await books.reserve(claim("r", 6, TEN), OVER)
     await books.sweep()
     await books.settle([settled("r", 2)])
@@ -411,22 +425,22 @@ async def test_what_was_given_back_stays_so(books: Books) -> None:
 
 
 async def test_a_request_that_came_to_more_than_was_thought_is_booked_as_it_was(
-    books: Books,
+    books: AccountStore,
 ) -> None:
     await books.reserve(claim("r", 6, TEN), LONG)
     await books.settle([settled("r", 14)])
     assert await standing(books) == (14, 0)
-    assert await books.reserve(claim("s", 0, TEN), LONG) == Full(OWN, Cap(10), 14, 0, None)
+    assert await books.reserve(claim("s", 0, TEN), LONG) == CapReached(OWN, Cap(10), 14, 0, None)
 
 
 # Names, and others who look at the same books
 
 
 @pytest.mark.parametrize(
-    "name", ["Zoë-東京-🦊", "a b/c:d{e}", "x" * LONGEST, "o'hara; --", '"\\\n\t'], ids=ascii
+    "name", ["Zoë-東京-🦊", "a b/c:d{e}", "x" * MAX_NAME_LENGTH, "o'hara; --", '"\\\n\t'], ids=ascii
 )
-async def test_any_name_is_kept_as_it_is(blank: Books, name: str) -> None:
-    key = Key(f"k_{name}", name, name, created=KEY.created)
+async def test_any_name_is_kept_as_it_is(blank: AccountStore, name: str) -> None:
+    key = ApiKey(f"k_{name}", name, name, created=KEY.created)
     caps = [Cap(50)]
     await blank.add_key(key, SECRET, caps)
     await blank.set_caps(project_scope(name), caps)
@@ -454,7 +468,9 @@ async def test_two_replicas_see_one_truth(replica: Replica) -> None:
     access = await there.access(SECRET)
     assert access is not None
     assert await here.reserve(claim("r", 6, *access.caps), LONG) is None
-    assert await there.reserve(claim("s", 6, *access.caps), LONG) == Full(OWN, Cap(10), 0, 6, None)
+    assert await there.reserve(claim("s", 6, *access.caps), LONG) == CapReached(
+        OWN, Cap(10), 0, 6, None
+    )
     assert await there.forward("r", LONG)
     await there.settle([settled("r", 2)])
     assert await here.reserve(claim("s", 8, *access.caps), LONG) is None
@@ -483,13 +499,13 @@ async def test_of_claims_made_at_once_as_many_are_taken_as_there_is_room_for(
         *(both[number % 2].reserve(one, LONG) for number, one in enumerate(claims))
     )
     assert sum(one is None for one in found) == 3
-    assert all(one == Full(OWN, Cap(10), 0, 9, None) for one in found if one is not None)
+    assert all(one == CapReached(OWN, Cap(10), 0, 9, None) for one in found if one is not None)
 
 
-async def test_one_bad_request_does_not_take_others_along(books: Books) -> None:
+async def test_one_bad_request_does_not_take_others_along(books: AccountStore) -> None:
     asked = [
         books.reserve(claim("a", 1, TEN), LONG),
-        books.add_key(replace(KEY, id="k_2"), hashed("other")),
+        books.add_key(replace(KEY, id="k_2"), hash_secret("other")),
         books.revoke("nobody"),
         books.reserve(claim("b", 1, TEN), LONG),
     ]

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
-from brim.gateway.accounts import books_at
+from brim.gateway.accounts import create_store
 from brim.gateway.accounts.caps import Cap, project_scope
-from brim.gateway.accounts.reservations import Claim
-from brim.gateway.accounts.store import Books
+from brim.gateway.accounts.reservations import Reservation
+from brim.gateway.accounts.store import AccountStore
 from tests.support.accounts.linearizability import Step
 from tests.support.accounts.model import Model
 from tests.support.accounts.reservations import KEY, LONG, claim, settled
@@ -46,10 +46,10 @@ class _Wish:
     """A step that a client is to do."""
 
     kind: Literal["reserve", "forward", "settle"]
-    claim: Claim
+    claim: Reservation
     cost: int
 
-    async def on_books(self, books: Books) -> object:
+    async def on_books(self, books: AccountStore) -> object:
         match self.kind:
             case "reserve":
                 return await books.reserve(self.claim, LONG)
@@ -97,7 +97,7 @@ class _Client(threading.Thread):
     ) -> None:
         super().__init__(daemon=True)
         self.seen: list[list[Step]] = []
-        self._books = books_at(address, folder)
+        self._books = create_store(address, folder)
         self._plans = [_wishes(round, number) for round in range(rounds)]
         self._start_together: Callable[[float], int] = start.wait
 

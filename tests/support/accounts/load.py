@@ -20,11 +20,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TextIO, TypeVar
 
-from brim.errors import BooksAwayError
-from brim.gateway.accounts import books_at
+from brim.errors import AccountStoreUnavailableError
+from brim.gateway.accounts import create_store
 from brim.gateway.accounts.caps import Cap
-from brim.gateway.accounts.reservations import Full
-from brim.gateway.accounts.store import Books
+from brim.gateway.accounts.reservations import CapReached
+from brim.gateway.accounts.store import AccountStore
 from tests.support.accounts.reservations import SECRET, claim, settled
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ def said(folder: Path) -> Iterator[Done]:
 
 def main() -> None:
     orders = Orders(**json.loads(sys.argv[1]))
-    books_at(orders.address, Path(orders.folder))  # so that what it needs is imported once
+    create_store(orders.address, Path(orders.folder))  # so that what it needs is imported once
     children = [_started(orders, number) for number in range(orders.processes)]
     fates = [os.waitpid(child, 0)[1] for child in children]
     wanted = {0} if orders.lives is None else {0, signal.SIGKILL}
@@ -106,7 +106,7 @@ def _kill_after(seconds: float) -> None:
 
 
 async def _hammer(orders: Orders, number: int, chance: random.Random, notes: TextIO) -> None:
-    books = books_at(orders.address, Path(orders.folder))
+    books = create_store(orders.address, Path(orders.folder))
     spender = _Spender(books, orders, chance, notes)
     caps = await spender.caps()
     if orders.lives is not None:
@@ -124,7 +124,9 @@ async def _hammer(orders: Orders, number: int, chance: random.Random, notes: Tex
 class _Spender:
     """A gateway's part: reserve, announce, send, settle."""
 
-    def __init__(self, books: Books, orders: Orders, chance: random.Random, notes: TextIO) -> None:
+    def __init__(
+        self, books: AccountStore, orders: Orders, chance: random.Random, notes: TextIO
+    ) -> None:
         self._books = books
         self._orders = orders
         self._chance = chance
@@ -142,7 +144,7 @@ class _Spender:
         asked = claim(id, worst, *caps, is_forwarded=is_forwarded)
         refused = await self._patiently(lambda: self._books.reserve(asked, lease))
         if refused is not None:
-            self._note("full" if isinstance(refused, Full) else "unknown", id, worst)
+            self._note("full" if isinstance(refused, CapReached) else "unknown", id, worst)
             return
         self._note("reserved", id, worst)
         if not (is_forwarded or await self._patiently(lambda: self._books.forward(id, lease))):
@@ -156,7 +158,7 @@ class _Spender:
         while True:
             try:
                 return await ask()
-            except BooksAwayError:
+            except AccountStoreUnavailableError:
                 if not self._orders.waits:
                     raise
                 await asyncio.sleep(0.02)

@@ -5,14 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from brim.gateway.accounts.caps import ALL, Unit, counter_name, key_scope, project_scope
-from brim.gateway.accounts.reservations import Bill, Claim, Full, Settlement, State, Unknown
+from brim.gateway.accounts.reservations import (
+    CapReached,
+    Charge,
+    LedgerState,
+    Reservation,
+    ReservationInvalid,
+    Settlement,
+)
 
-Outcome = tuple[State, Bill]
+Outcome = tuple[LedgerState, Charge]
 
 
 @dataclass(frozen=True)
 class Lease:
-    claim: Claim
+    claim: Reservation
     is_forwarded: bool = False
 
 
@@ -23,7 +30,7 @@ class Model:
     keys: set[str] = field(default_factory=set)
     leases: dict[str, Lease] = field(default_factory=dict)
     ledger: dict[str, Outcome] = field(default_factory=dict)
-    claims: dict[str, Claim] = field(default_factory=dict)
+    claims: dict[str, Reservation] = field(default_factory=dict)
     """What each row of the ledger was claimed as."""
     named: set[str] = field(default_factory=set)
     """The counters of the caps that claims were taken under."""
@@ -32,14 +39,16 @@ class Model:
         parts = (self.leases.copy(), self.ledger.copy(), self.claims.copy(), self.named.copy())
         return Model(self.keys.copy(), *parts)
 
-    def reserve(self, claim: Claim, *, is_over: bool = False) -> Full | Unknown | None:
+    def reserve(
+        self, claim: Reservation, *, is_over: bool = False
+    ) -> CapReached | ReservationInvalid | None:
         if claim.key not in self.keys or claim.id in self.ledger:
-            return Unknown()
+            return ReservationInvalid()
         for scope, cap in claim.caps:
             spent = self.spent(scope, cap.unit)
             reserved = self.reserved(scope, cap.unit, beside=claim)
             if spent + reserved + claim.worst.amount(cap.unit) > cap.most:
-                return Full(scope, cap, spent, reserved, None)
+                return CapReached(scope, cap, spent, reserved, None)
         former = self.leases.get(claim.id)
         is_forwarded = claim.is_forwarded or (former is not None and former.is_forwarded)
         self.leases[claim.id] = Lease(claim, is_forwarded)
@@ -55,7 +64,7 @@ class Model:
             if scope in _scopes(self.claims[id])
         )
 
-    def reserved(self, scope: str, unit: Unit, beside: Claim | None = None) -> int:
+    def reserved(self, scope: str, unit: Unit, beside: Reservation | None = None) -> int:
         """What is set aside, but for one claim."""
         return sum(
             lease.claim.worst.amount(unit)
@@ -83,12 +92,12 @@ class Model:
         if lease.is_forwarded:
             self._book(lease.claim, "presumed", lease.claim.worst)
         else:
-            self._book(lease.claim, "refunded", Bill())
+            self._book(lease.claim, "refunded", Charge())
 
-    def _book(self, claim: Claim, state: State, bill: Bill) -> None:
+    def _book(self, claim: Reservation, state: LedgerState, bill: Charge) -> None:
         self.ledger[claim.id] = state, bill
         self.claims[claim.id] = claim
 
 
-def _scopes(claim: Claim) -> tuple[str, ...]:
+def _scopes(claim: Reservation) -> tuple[str, ...]:
     return key_scope(claim.key), project_scope(claim.project), ALL

@@ -14,11 +14,11 @@ from typing import Any, Final, TypeVar
 from click.testing import CliRunner, Result
 
 from brim.cli import main
-from brim.gateway.accounts import FILE
+from brim.gateway.accounts import DEFAULT_FILE
 from brim.gateway.accounts.caps import Cap
-from brim.gateway.accounts.keys import Key
-from brim.gateway.accounts.reservations import Bill, Claim, Settlement
-from brim.gateway.accounts.sqlite.store import SqliteBooks
+from brim.gateway.accounts.keys import ApiKey
+from brim.gateway.accounts.reservations import Charge, Reservation, Settlement
+from brim.gateway.accounts.sqlite.store import SqliteAccountStore
 from tests.support.accounts.reservations import LONG
 from tests.support.terminal import shown_on
 
@@ -31,7 +31,7 @@ NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 class Office:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.file = folder / FILE
+        self.file = folder / DEFAULT_FILE
         self.environment = {
             "BRIM_STATE": str(folder),
             "XDG_CONFIG_HOME": str(folder),
@@ -51,13 +51,13 @@ class Office:
 
     def ask(
         self,
-        work: Callable[[SqliteBooks], Awaitable[Answer]],
+        work: Callable[[SqliteAccountStore], Awaitable[Answer]],
         clock: Callable[[], float] | None = None,
     ) -> Answer:
         """What the books say to somebody else."""
 
         async def asked() -> Answer:
-            books = SqliteBooks(self.file, clock) if clock else SqliteBooks(self.file)
+            books = SqliteAccountStore(self.file, clock) if clock else SqliteAccountStore(self.file)
             await books.open()
             try:
                 return await work(books)
@@ -66,28 +66,30 @@ class Office:
 
         return asyncio.run(asked())
 
-    def key(self, name: str, *more: str) -> Key:
+    def key(self, name: str, *more: str) -> ApiKey:
         """A new key."""
         assert self.brim("keys", "add", name, *more, "-q").exit_code == 0
         return self.ask(lambda books: books.keys())[-1]
 
-    def spend(self, key: Key, bill: Bill, day: str | None = None, **more: Any) -> None:
+    def spend(self, key: ApiKey, bill: Charge, day: str | None = None, **more: Any) -> None:
         """A request that came to its end, at noon of a day or now."""
         self._request(key, bill, day, is_settled=True, **more)
 
-    def die(self, key: Key, bill: Bill, day: str | None = None, **more: Any) -> None:
+    def die(self, key: ApiKey, bill: Charge, day: str | None = None, **more: Any) -> None:
         """A request whose gateway died, and was swept up after."""
         self._request(key, bill, day, is_settled=False, **more)
 
-    def begin(self, key: Key, bill: Bill, cap: tuple[str, Cap]) -> None:
+    def begin(self, key: ApiKey, bill: Charge, cap: tuple[str, Cap]) -> None:
         """A request that is still under way."""
-        claim = Claim("begun", key.id, key.name, key.project, "gpt-5-mini", "main", bill, (cap,))
+        claim = Reservation(
+            "begun", key.id, key.name, key.project, "gpt-5-mini", "main", bill, (cap,)
+        )
         self.ask(lambda books: books.reserve(claim, LONG))
 
     def _request(
         self,
-        key: Key,
-        bill: Bill,
+        key: ApiKey,
+        bill: Charge,
         day: str | None,
         *,
         is_settled: bool,
@@ -98,9 +100,9 @@ class Office:
         now = noon.timestamp()
         self._requests += 1
         name = f"request-{self._requests}"
-        claim = Claim(name, key.id, key.name, key.project, model, "main", bill, caps)
+        claim = Reservation(name, key.id, key.name, key.project, model, "main", bill, caps)
 
-        async def done(books: SqliteBooks) -> None:
+        async def done(books: SqliteAccountStore) -> None:
             nonlocal now
             assert await books.reserve(claim, LONG) is None
             assert await books.forward(name, LONG)

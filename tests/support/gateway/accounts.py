@@ -24,11 +24,11 @@ import httpx
 import openai
 
 from brim.config import Config, UpstreamConfig
-from brim.gateway.accounts import FILE, books_at
+from brim.gateway.accounts import DEFAULT_FILE, create_store
 from brim.gateway.accounts.caps import Cap
-from brim.gateway.accounts.keys import hashed, new_key
-from brim.gateway.accounts.reservations import Row
-from brim.gateway.accounts.store import Books
+from brim.gateway.accounts.keys import create_key, hash_secret
+from brim.gateway.accounts.reservations import LedgerRow
+from brim.gateway.accounts.store import AccountStore
 from brim.models.pricing import Price
 from brim.testing import Script, Scripted
 from tests.support.gateway.process import FORMATS, Running, config_of, running
@@ -50,14 +50,14 @@ COST: Final = 2 * HI + 10 * 2
 
 
 def books_file() -> Path:
-    return Path(os.environ["BRIM_STATE"]) / FILE
+    return Path(os.environ["BRIM_STATE"]) / DEFAULT_FILE
 
 
-def in_books(work: Callable[[Books], Awaitable[T]], at: str = "") -> T:
+def in_books(work: Callable[[AccountStore], Awaitable[T]], at: str = "") -> T:
     """Do something in the books, as a command does that runs beside the gateway."""
 
     async def worked() -> T:
-        books = books_at(at, Path(os.environ["BRIM_STATE"]))
+        books = create_store(at, Path(os.environ["BRIM_STATE"]))
         await books.open()
         try:
             return await work(books)
@@ -71,9 +71,9 @@ def secret_of(
     name: str, *caps: str, project: str = "", is_operator: bool = False, at: str = ""
 ) -> str:
     """The secret of a key that is made now."""
-    key, secret = new_key(name, project, is_operator=is_operator)
+    key, secret = create_key(name, project, is_operator=is_operator)
     limits = [Cap.parsed(cap) for cap in caps]
-    in_books(lambda books: books.add_key(key, hashed(secret), limits), at)
+    in_books(lambda books: books.add_key(key, hash_secret(secret), limits), at)
     return secret
 
 
@@ -85,14 +85,14 @@ def revoke(name: str, at: str = "") -> None:
     in_books(lambda books: books.revoke(name), at)
 
 
-def ledger(at: str = "") -> list[Row]:
-    async def rows(books: Books) -> list[Row]:
+def ledger(at: str = "") -> list[LedgerRow]:
+    async def rows(books: AccountStore) -> list[LedgerRow]:
         return [row async for row in books.rows()]
 
     return in_books(rows, at)
 
 
-def only_row(at: str = "") -> Row:
+def only_row(at: str = "") -> LedgerRow:
     (row,) = ledger(at)
     return row
 

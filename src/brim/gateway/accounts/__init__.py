@@ -21,35 +21,35 @@ from typing import TYPE_CHECKING, Final
 from brim.errors import InputError
 
 if TYPE_CHECKING:
-    from brim.gateway.accounts.store import Books
+    from brim.gateway.accounts.store import AccountStore
 
-FILE: Final = "accounts.sqlite3"
+DEFAULT_FILE: Final = "accounts.sqlite3"
 _POSTGRES: Final = ("postgresql", "postgres")
 _REDIS: Final = ("redis", "rediss", "valkey", "valkeys", "unix")
 
 
-def file_at(address: str, folder: Path) -> Path | None:
+def file_path(address: str, folder: Path) -> Path | None:
     """The file that an address means; None where it is a server's."""
     if "://" in address:
         return None
-    return Path(address).expanduser() if address else folder / FILE
+    return Path(address).expanduser() if address else folder / DEFAULT_FILE
 
 
-def books_at(address: str, folder: Path) -> Books:
+def create_store(address: str, folder: Path) -> AccountStore:
     """The books at a PostgreSQL or Redis address or in a file; by default in one of `folder`."""
-    if (file := file_at(address, folder)) is not None:
-        from brim.gateway.accounts.sqlite.store import SqliteBooks
+    if (file := file_path(address, folder)) is not None:
+        from brim.gateway.accounts.sqlite.store import SqliteAccountStore
 
-        return SqliteBooks(file)
+        return SqliteAccountStore(file)
     scheme = address.partition("://")[0].lower()
     if scheme in _POSTGRES:
-        from brim.gateway.accounts.postgres.store import PostgresBooks
+        from brim.gateway.accounts.postgres.store import PostgresAccountStore
 
-        return PostgresBooks(address)
+        return PostgresAccountStore(address)
     if scheme in _REDIS:
-        from brim.gateway.accounts.redis.store import RedisBooks
+        from brim.gateway.accounts.redis.store import RedisAccountStore
 
-        return RedisBooks(address)
+        return RedisAccountStore(address)
     raise InputError(
         f"{scheme}:// is no store that brim knows; there are postgresql://, redis://, or the path "
         "of a file"

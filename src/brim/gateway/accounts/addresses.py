@@ -11,15 +11,17 @@ from urllib.parse import SplitResult, urlsplit
 
 from brim.config import home_as_tilde
 from brim.errors import InputError
-from brim.gateway.accounts import file_at
+from brim.gateway.accounts import file_path
 
-ESCAPES: Final = "what is not a letter or digit in a password as %XX: / is %2F, @ is %40, [ is %5B"
-LAST_PORT: Final = 65_535
+ESCAPING_HINT: Final = (
+    "what is not a letter or digit in a password as %XX: / is %2F, @ is %40, [ is %5B"
+)
+MAX_PORT: Final = 65_535
 
 
-def shown(address: str, folder: Path) -> str:
+def redact_address(address: str, folder: Path) -> str:
     """Where books are, without the name and the password that may stand in an address."""
-    if (file := file_at(address, folder)) is not None:
+    if (file := file_path(address, folder)) is not None:
         return home_as_tilde(file)
     try:
         parts = urlsplit(address)
@@ -28,14 +30,14 @@ def shown(address: str, folder: Path) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def is_cut(parts: SplitResult) -> bool:
+def has_unescaped_delimiter(parts: SplitResult) -> bool:
     """Whether a bare / ? or # in a password ended the host too early: the @ comes after it."""
     return "@" in parts.path + parts.query + parts.fragment or parts.netloc.count("@") > 1
 
 
 def check_port(digits: str) -> None:
     """Raise where a port is none; what is no number at all may be a password, and is not shown."""
-    if digits.isdecimal() and not 0 < int(digits[:9]) <= LAST_PORT:
+    if digits.isdecimal() and not 0 < int(digits[:9]) <= MAX_PORT:
         raise InputError(
-            f"{digits[:9]} in the URL of the store is no port: they go from 1 to {LAST_PORT}"
+            f"{digits[:9]} in the URL of the store is no port: they go from 1 to {MAX_PORT}"
         )

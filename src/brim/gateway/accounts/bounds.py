@@ -12,64 +12,64 @@ from collections.abc import Sequence
 from typing import Final
 
 from brim.errors import InputError
-from brim.gateway.accounts.caps import ALL, LARGEST, key_scope, project_scope
-from brim.gateway.accounts.reservations import Bill, Claim, Settlement
+from brim.gateway.accounts.caps import ALL, MAX_AMOUNT, key_scope, project_scope
+from brim.gateway.accounts.reservations import Charge, Reservation, Settlement
 from brim.models.pricing import Usage
 
-LONGEST: Final = 256
+MAX_NAME_LENGTH: Final = 256
 """Characters of a name that is kept."""
-BEYOND: Final = LARGEST + 1
+OVER_ANY_CAP: Final = MAX_AMOUNT + 1
 """The highest number in a bill; no cap has room for it."""
 
 _UNSTORABLE: Final = re.compile("[\0\ud800-\udfff]")
 
 
-def bounded(claim: Claim) -> Claim:
+def clean_reservation(claim: Reservation) -> Reservation:
     """The claim itself, if it can be kept as it is. `InputError` where a cap is not one of its."""
     id, key, key_name, project, model, upstream, worst, caps, is_forwarded = claim
     own = (ALL, key_scope(key), project_scope(project))
     for scope, _ in caps:
         if scope not in own:
             raise InputError(f"a claim of {key} cannot count against {scope}")
-    most = bounded_bill(worst)
+    most = clamp_charge(worst)
     names = f"{id}{key}{key_name}{project}{model}{upstream}"
-    if most is worst and len(names) <= LONGEST and _is_plain(names):
+    if most is worst and len(names) <= MAX_NAME_LENGTH and _is_storable(names):
         return claim
     # What belongs together by its name is not cut: it is brim's own, and short.
-    return Claim(
-        plain(id),
-        plain(key),
-        plain(key_name)[:LONGEST],
-        plain(project),
-        plain(model)[:LONGEST],
-        plain(upstream)[:LONGEST],
+    return Reservation(
+        clean_text(id),
+        clean_text(key),
+        clean_text(key_name)[:MAX_NAME_LENGTH],
+        clean_text(project),
+        clean_text(model)[:MAX_NAME_LENGTH],
+        clean_text(upstream)[:MAX_NAME_LENGTH],
         most,
-        tuple((plain(scope), cap) for scope, cap in caps),
+        tuple((clean_text(scope), cap) for scope, cap in caps),
         is_forwarded,
     )
 
 
-def bounded_settlements(settlements: Sequence[Settlement]) -> list[Settlement]:
+def clean_settlements(settlements: Sequence[Settlement]) -> list[Settlement]:
     return [
-        one._replace(id=plain(one.id), bill=bill)
-        if (bill := bounded_bill(one.bill)) is not one.bill or not _is_plain(one.id)
+        one._replace(id=clean_text(one.id), bill=bill)
+        if (bill := clamp_charge(one.bill)) is not one.bill or not _is_storable(one.id)
         else one
         for one in settlements
     ]
 
 
-def bounded_bill(bill: Bill) -> Bill:
+def clamp_charge(bill: Charge) -> Charge:
     used, cost, is_unpriced = bill
     numbers = (used.input, used.cached, used.output, used.written, cost)
-    if min(numbers) >= 0 and max(numbers) <= BEYOND:
+    if min(numbers) >= 0 and max(numbers) <= OVER_ANY_CAP:
         return bill
-    *tokens, cost = (min(max(number, 0), BEYOND) for number in numbers)
-    return Bill(Usage(*tokens), cost, is_unpriced)
+    *tokens, cost = (min(max(number, 0), OVER_ANY_CAP) for number in numbers)
+    return Charge(Usage(*tokens), cost, is_unpriced)
 
 
-def plain(text: str) -> str:
-    return text if _is_plain(text) else _UNSTORABLE.sub("\ufffd", text)
+def clean_text(text: str) -> str:
+    return text if _is_storable(text) else _UNSTORABLE.sub("\ufffd", text)
 
 
-def _is_plain(text: str) -> bool:
+def _is_storable(text: str) -> bool:
     return text.isascii() and "\0" not in text

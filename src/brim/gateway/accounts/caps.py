@@ -20,8 +20,8 @@ from brim.errors import InputError
 Period = Literal["day", "month", "total"]
 Unit = Literal["dollars", "tokens"]
 
-MICRO: Final = 1_000_000
-LARGEST: Final = 10**15
+MICRO_DOLLARS_PER_DOLLAR: Final = 1_000_000
+MAX_AMOUNT: Final = 10**15
 """No cap is higher: all sums stay far below what a 64-bit number holds."""
 ALL: Final = "all"
 """The scope of everything together."""
@@ -53,7 +53,7 @@ class Cap:
                 f"{words!r} is no cap; write dollars or tokens and a period: 5/day, 100/month, "
                 "2M tokens/day, or 250 for all time"
             )
-        number = _number(match["number"], words) * _FACTORS[match["factor"].lower()]
+        number = _parse_number(match["number"], words) * _FACTORS[match["factor"].lower()]
         unit: Unit = "tokens" if (match["unit"] or "").lower().startswith("token") else "dollars"
         period = (match["period"] or "total").lower()
         if match["factor"] and unit == "dollars":
@@ -62,17 +62,19 @@ class Cap:
                 f"{words!r} is no cap: k, M and G are for tokens. Did you mean {match['number']}"
                 f"{match['factor']} tokens{time}? In dollars it is {number:f}{time}."
             )
-        most = int(number) if unit == "tokens" else micro_dollars(number)
-        if most > LARGEST:
+        most = int(number) if unit == "tokens" else to_micro_dollars(number)
+        if most > MAX_AMOUNT:
             raise InputError(f"{words!r} is more than can be counted")
-        return cls(most, unit, "total" if period == "all" else _period(period))
+        return cls(most, unit, "total" if period == "all" else _parse_period(period))
 
     def __str__(self) -> str:
-        amount = f"${dollars(self.most):,}" if self.unit == "dollars" else f"{self.most:,} tokens"
+        amount = (
+            f"${to_dollars(self.most):,}" if self.unit == "dollars" else f"{self.most:,} tokens"
+        )
         return amount if self.period == "total" else f"{amount}/{self.period}"
 
 
-def _number(text: str, words: str) -> Decimal:
+def _parse_number(text: str, words: str) -> Decimal:
     """A number in which a comma parts thousands; one that parts cents would make it a larger."""
     if not _NUMBER.fullmatch(text):
         meant = words.replace(",", "." if text.count(",") == 1 and "." not in text else "")
@@ -83,33 +85,33 @@ def _number(text: str, words: str) -> Decimal:
     return Decimal(text.replace(",", "").replace("_", ""))
 
 
-def caps_text(caps: Iterable[Cap]) -> str:
+def dump_caps(caps: Iterable[Cap]) -> str:
     """Caps as stores keep them; `caps_of` reads it back."""
     return json.dumps([(cap.most, cap.unit, cap.period) for cap in caps])
 
 
-def caps_of(text: str | None) -> tuple[Cap, ...]:
+def load_caps(text: str | None) -> tuple[Cap, ...]:
     """The caps in a text of `caps_text`; without one there are none."""
     return tuple(
-        Cap(int(most), "tokens" if unit == "tokens" else "dollars", _period(period))
+        Cap(int(most), "tokens" if unit == "tokens" else "dollars", _parse_period(period))
         for most, unit, period in json.loads(text or "[]")
     )
 
 
-def _period(name: str) -> Period:
+def _parse_period(name: str) -> Period:
     for period in get_args(Period):
         if period == name:
             return period  # type: ignore[no-any-return]
     raise InputError(f"{name!r} is no period; there are {', '.join(get_args(Period))}")
 
 
-def micro_dollars(amount: Decimal) -> int:
+def to_micro_dollars(amount: Decimal) -> int:
     """Dollars as whole micro-dollars; what is between is rounded up, so nothing goes uncounted."""
-    return int((amount * MICRO).to_integral_value(ROUND_CEILING))
+    return int((amount * MICRO_DOLLARS_PER_DOLLAR).to_integral_value(ROUND_CEILING))
 
 
-def dollars(micro: int) -> Decimal:
-    return Decimal(micro) / MICRO
+def to_dollars(micro: int) -> Decimal:
+    return Decimal(micro) / MICRO_DOLLARS_PER_DOLLAR
 
 
 def period_name(period: Period, now: float) -> str:
@@ -120,7 +122,7 @@ def period_name(period: Period, now: float) -> str:
     return at.strftime("%Y-%m") if period == "month" else "total"
 
 
-def opens_at(period: Period, now: float) -> float | None:
+def reset_time(period: Period, now: float) -> float | None:
     """When a cap that is reached begins anew; None where it never does."""
     at = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     if period == "day":

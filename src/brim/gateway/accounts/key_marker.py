@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-NAME: Final = "accounts.required"
+MARKER_FILE: Final = "accounts.required"
 
 log = logging.getLogger("brim.gateway")
 
 
 @dataclass(frozen=True, slots=True)
-class Reminder:
+class KeyMarker:
     """Knows of one file whether it ever had keys; whoever means to go back removes the reminder."""
 
     folder: Path
@@ -26,7 +26,7 @@ class Reminder:
 
     @property
     def path(self) -> Path:
-        return self.folder / NAME
+        return self.folder / MARKER_FILE
 
     def is_set(self) -> bool:
         try:

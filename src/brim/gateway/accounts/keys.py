@@ -14,12 +14,12 @@ from typing import Final
 from brim.errors import InputError
 from brim.gateway.accounts.caps import Cap
 
-PREFIX: Final = "brim-"
+KEY_PREFIX: Final = "brim-"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class ApiKey:
     """A key as it is listed; the secret itself is nowhere."""
 
     id: str
@@ -35,7 +35,7 @@ class Key:
 class Access:
     """A living key, and every cap that what it spends counts against."""
 
-    key: Key
+    key: ApiKey
     caps: tuple[tuple[str, Cap], ...] = ()
     """Each with its scope: the key's own, its project's, and those of all together."""
 
@@ -43,13 +43,13 @@ class Access:
         return any(cap.unit == unit for _, cap in self.caps)
 
 
-def new_key(name: str, project: str = "", *, is_operator: bool = False) -> tuple[Key, str]:
+def create_key(name: str, project: str = "", *, is_operator: bool = False) -> tuple[ApiKey, str]:
     """A key and its secret, which nobody can ask for again."""
     check_name("key", name)
     if project:
         check_name("project", project)
-    key = Key(f"k_{secrets.token_hex(6)}", name, project, is_operator, time.time())
-    return key, PREFIX + secrets.token_urlsafe(32)
+    key = ApiKey(f"k_{secrets.token_hex(6)}", name, project, is_operator, time.time())
+    return key, KEY_PREFIX + secrets.token_urlsafe(32)
 
 
 def check_name(what: str, name: str) -> None:
@@ -59,20 +59,20 @@ def check_name(what: str, name: str) -> None:
         )
 
 
-def hashed(secret: str) -> str:
+def hash_secret(secret: str) -> str:
     """What is stored of a secret. It is random and long, so a plain hash tells nobody anything."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def names_apart(keys: Sequence[Key]) -> dict[str, str]:
+def unique_names(keys: Sequence[ApiKey]) -> dict[str, str]:
     """What keys are called, by their ids; with the id where several had the same name."""
     times = Counter(key.name for key in keys)
     return {k.id: k.name if times[k.name] == 1 else f"{k.name} ({k.id})" for k in keys}
 
 
-def named_already(name: str) -> InputError:
+def duplicate_name_error(name: str) -> InputError:
     return InputError(f"there is a key named {name} already; revoke it, or choose another")
 
 
-def no_living_key(name: str) -> InputError:
+def no_active_key_error(name: str) -> InputError:
     return InputError(f"there is no living key {name}; `brim keys list` shows them")

@@ -20,14 +20,14 @@ from typing import Final, Literal, NamedTuple
 from brim.gateway.accounts.caps import Cap, Unit
 from brim.models.pricing import Usage
 
-State = Literal["settled", "presumed", "refunded"]
-By = Literal["day", "key", "project", "model", "upstream", "state"]
+LedgerState = Literal["settled", "presumed", "refunded"]
+GroupBy = Literal["day", "key", "project", "model", "upstream", "state"]
 
 
 _NOTHING: Final = Usage()
 
 
-class Bill(NamedTuple):
+class Charge(NamedTuple):
     """What a request takes: at most, or in the end. Bills add with `+`."""
 
     usage: Usage = _NOTHING
@@ -35,8 +35,8 @@ class Bill(NamedTuple):
     is_unpriced: bool = False
     """Nobody knows what it costs; then the micro-dollars are 0, and no cap in dollars holds."""
 
-    def __add__(self, other: Bill) -> Bill:  # type: ignore[override]  # not as tuples do
-        return Bill(
+    def __add__(self, other: Charge) -> Charge:  # type: ignore[override]  # not as tuples do
+        return Charge(
             self.usage + other.usage,
             self.micro_dollars + other.micro_dollars,
             self.is_unpriced or other.is_unpriced,
@@ -50,7 +50,7 @@ class Bill(NamedTuple):
         return self.micro_dollars if unit == "dollars" else self.tokens
 
 
-class Claim(NamedTuple):
+class Reservation(NamedTuple):
     """A request that wants to be sent, and what it may come to."""
 
     id: str
@@ -61,7 +61,7 @@ class Claim(NamedTuple):
     project: str
     model: str
     upstream: str
-    worst: Bill
+    worst: Charge
     caps: tuple[tuple[str, Cap], ...] = ()
     """What has to have room for it, each with its scope: its key's, its project's or that of all.
     All of them have room, or nothing is taken."""
@@ -70,7 +70,7 @@ class Claim(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Full:
+class CapReached:
     """Why a claim was not taken: this cap has no room for it."""
 
     scope: str
@@ -83,7 +83,7 @@ class Full:
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class ReservationInvalid:
     """Why a claim was not taken: its key was revoked, or the books do not know it."""
 
 
@@ -91,13 +91,13 @@ class Settlement(NamedTuple):
     """What a request came to in the end."""
 
     id: str
-    bill: Bill
+    bill: Charge
     is_counted: bool = False
     """By brim's own count, because the upstream's report did not come."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LedgerRow:
     """A line of the ledger. There is one for every claim that was taken and is over."""
 
     id: str
@@ -110,13 +110,13 @@ class Row:
     project: str
     model: str
     upstream: str
-    bill: Bill
-    state: State
+    bill: Charge
+    state: LedgerState
     is_counted: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Counter:
+class CapCounter:
     """What stands against a cap, in one period.
 
     There is one from the first claim on that names such a cap. It is always the sum of the ledger's
@@ -132,13 +132,13 @@ class Counter:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class LedgerTotal:
     """Rows of the ledger, summed up."""
 
     on: tuple[str, ...]
     """The day, key and so on that it was spent on, in the order that was asked for."""
     requests: int
-    bill: Bill
+    bill: Charge
     """Its mark says that some of it has no price."""
     presumed: int = 0
     """How many of them were charged in full because nobody came back to settle them."""

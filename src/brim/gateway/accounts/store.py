@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from brim.gateway.accounts.caps import Cap
-    from brim.gateway.accounts.keys import Access, Key
+    from brim.gateway.accounts.keys import Access, ApiKey
     from brim.gateway.accounts.reservations import (
-        By,
-        Claim,
-        Counter,
-        Full,
-        Row,
+        CapCounter,
+        CapReached,
+        GroupBy,
+        LedgerRow,
+        LedgerTotal,
+        Reservation,
+        ReservationInvalid,
         Settlement,
-        Spent,
-        Unknown,
     )
 
 
-class Books(Protocol):
+class AccountStore(Protocol):
     """Keys, caps, counters, leases and the ledger.
 
     Whatever the store is, a step is done whole or not at all, for all processes that use it. All
@@ -36,16 +36,16 @@ class Books(Protocol):
 
     # Keys and caps
 
-    async def add_key(self, key: Key, hashed: str, caps: Sequence[Cap] = ()) -> None:
+    async def add_key(self, key: ApiKey, hashed: str, caps: Sequence[Cap] = ()) -> None:
         """Take in a new key. `InputError` where a living one has its name."""
 
-    async def keys(self) -> list[Key]:
+    async def keys(self) -> list[ApiKey]:
         """All keys that ever were, the oldest first."""
 
     async def access(self, hashed: str) -> Access | None:
         """Who shows a secret with this hash, with all caps that apply; None for nobody."""
 
-    async def revoke(self, name: str) -> Key:
+    async def revoke(self, name: str) -> ApiKey:
         """End a key, by its name or its id, for good. `InputError` where none lives."""
 
     async def set_caps(self, scope: str, caps: Sequence[Cap]) -> None:
@@ -56,7 +56,9 @@ class Books(Protocol):
 
     # Claims
 
-    async def reserve(self, claim: Claim, lease: float) -> Full | Unknown | None:
+    async def reserve(
+        self, claim: Reservation, lease: float
+    ) -> CapReached | ReservationInvalid | None:
         """Set aside what a request may come to, for so many seconds; None where that is done.
 
         A cap counts all that its scope spent in its period, also before it was set. Leases that
@@ -83,13 +85,15 @@ class Books(Protocol):
 
     # Reading
 
-    async def counters(self) -> list[Counter]:
+    async def counters(self) -> list[CapCounter]:
         """The counters of the periods that run now, in the order of their names."""
 
     async def spent(
-        self, by: Sequence[By], since: date | None = None, until: date | None = None
-    ) -> list[Spent]:
+        self, by: Sequence[GroupBy], since: date | None = None, until: date | None = None
+    ) -> list[LedgerTotal]:
         """The ledger, summed up, in the order of what it is summed up by; both days count."""
 
-    def rows(self, since: date | None = None, until: date | None = None) -> AsyncIterator[Row]:
+    def rows(
+        self, since: date | None = None, until: date | None = None
+    ) -> AsyncIterator[LedgerRow]:
         """The ledger itself, the oldest day first."""

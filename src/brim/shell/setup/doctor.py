@@ -26,7 +26,7 @@ from brim.shell.setup.discovery import PORTS, find
 
 if TYPE_CHECKING:
     from brim.config import Config, Loaded, Looked
-    from brim.gateway.accounts.store import Books
+    from brim.gateway.accounts.store import AccountStore
 
 State = Literal["ok", "warn", "bad"]
 
@@ -234,22 +234,22 @@ def _state_folder(environment: Mapping[str, str]) -> Check:
 
 def _books(config: Config, environment: Mapping[str, str]) -> Check:
     """Where the gateway keeps keys and caps, and whether they open; no file is made for that."""
-    from brim.gateway.accounts import books_at, file_at
-    from brim.gateway.accounts.addresses import shown
+    from brim.gateway.accounts import create_store, file_path
+    from brim.gateway.accounts.addresses import redact_address
     from brim.storage import state_folder
 
     name, store, folder = "gateway's books", config.gateway.store, state_folder(environment)
-    place, file = shown(store, folder), file_at(store, folder)
+    place, file = redact_address(store, folder), file_path(store, folder)
     try:
         if file is not None and not file.exists():
             return Check(name, "ok", f"{place} will be made with the first key")
-        living = asyncio.run(_living_keys(books_at(store, folder)))
+        living = asyncio.run(_living_keys(create_store(store, folder)))
     except (BrimError, OSError) as error:
         return Check(name, "bad", str(error), "gateway.store names where they are")
     return Check(name, "ok", f"{place} opens; living keys: {living:,}")
 
 
-async def _living_keys(books: Books) -> int:
+async def _living_keys(books: AccountStore) -> int:
     await books.open()
     try:
         return sum(key.revoked is None for key in await books.keys())

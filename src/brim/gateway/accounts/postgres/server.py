@@ -18,8 +18,8 @@ from importlib.resources import files
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from brim.errors import BooksAwayError, BooksError, InputError
-from brim.gateway.accounts.addresses import ESCAPES, check_port, is_cut
+from brim.errors import AccountStoreError, AccountStoreUnavailableError, InputError
+from brim.gateway.accounts.addresses import ESCAPING_HINT, check_port, has_unescaped_delimiter
 
 try:
     import asyncpg  # type: ignore[import-untyped]
@@ -27,52 +27,52 @@ except ImportError:
     raise InputError("PostgreSQL needs a driver: pip install 'brim[postgres]'") from None
 
 T = TypeVar("T")
-Line = Mapping[str, Any]
+ResultRow = Mapping[str, Any]
 
-VERSION: Final = 1
+SCHEMA_VERSION: Final = 1
 """The newest schema that is known here; each has its file, `postgres_1.sql` and so on."""
-CONNECTIONS: Final = 10
-PATIENCE: Final = 5.0
+MAX_CONNECTIONS: Final = 10
+CONNECT_SECONDS: Final = 5.0
 """Seconds for a connection to be made or to become free."""
-LONGEST: Final = 15.0
+STATEMENT_SECONDS: Final = 15.0
 """Seconds for one statement; a step takes a thousandth of one."""
-REPORT: Final = 120.0
+REPORT_SECONDS: Final = 120.0
 """Seconds for summing up a ledger."""
 _LOCK: Final = 0x6272696D
 """The name of the lock under which one replica changes the schema and the others wait."""
-_CACHE: Final = "statement_cache_size"
+_CACHE_OPTION: Final = "statement_cache_size"
 
-_LOST: Final = (
+_CONNECTION_LOST: Final = (
     OSError,
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,  # shutting down, starting up, a statement was ended
     asyncpg.ReadOnlySQLTransactionError,  # a standby, or a primary until a moment ago
 )
-_AWAY: Final = (
-    *_LOST,
+_UNAVAILABLE: Final = (
+    *_CONNECTION_LOST,
     asyncpg.InterfaceError,  # closed in the middle
     asyncpg.InternalClientError,
     asyncpg.InsufficientResourcesError,  # too many connections, a full disk
     asyncpg.TransactionRollbackError,
     asyncpg.LockNotAvailableError,
 )
-_REFUSED: Final = (
+_ACCESS_DENIED: Final = (
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
     asyncpg.InsufficientPrivilegeError,
 )
-_MIXED_UP: Final = (
+_PREPARED_STATEMENT_ERRORS: Final = (
     asyncpg.DuplicatePreparedStatementError,
     asyncpg.InvalidSQLStatementNameError,
 )
 
 
-class Server:
+class PostgresPool:
     """A pool of connections that is made when it is first needed, and again after a failure."""
 
     def __init__(self, url: str) -> None:
-        self.place = _place(url)
-        self._url, self._cache = _without_cache(url)
+        self.place = _parse_location(url)
+        self._url, self._cache = _split_cache_option(url)
         self._pool: Any = None
         self._opening: asyncio.Task[Any] | None = None
 
@@ -89,17 +89,19 @@ class Server:
         if pool is None:
             return
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(CONNECT_SECONDS):
                 await pool.close()
-        except (*_AWAY, asyncpg.PostgresError):
+        except (*_UNAVAILABLE, asyncpg.PostgresError):
             pool.terminate()
 
-    async def lines(self, statement: str, *values: object, timeout: float = LONGEST) -> list[Line]:
+    async def lines(
+        self, statement: str, *values: object, timeout: float = STATEMENT_SECONDS
+    ) -> list[ResultRow]:
         return await self._ask(
             lambda connection: connection.fetch(statement, *values, timeout=timeout)
         )
 
-    async def line(self, statement: str, *values: object) -> Line | None:
+    async def line(self, statement: str, *values: object) -> ResultRow | None:
         return await self._ask(lambda connection: connection.fetchrow(statement, *values))
 
     async def value(self, statement: str, *values: object) -> Any:
@@ -108,10 +110,10 @@ class Server:
     async def _ask(self, question: Callable[[Any], Awaitable[T]]) -> T:
         async with self._telling():
             pool = await self._ready()
-            async with pool.acquire(timeout=PATIENCE) as connection:
+            async with pool.acquire(timeout=CONNECT_SECONDS) as connection:
                 try:
                     return await question(connection)
-                except _LOST:
+                except _CONNECTION_LOST:
                     # The others may be just as dead, or lead to the wrong server.
                     await pool.expire_connections()
                     raise
@@ -134,7 +136,7 @@ class Server:
         async with self._telling():
             pool = await self._pooled()
         try:
-            async with self._telling(), pool.acquire(timeout=PATIENCE) as connection:
+            async with self._telling(), pool.acquire(timeout=CONNECT_SECONDS) as connection:
                 await _migrate(connection, self.place)
         except BaseException:
             pool.terminate()
@@ -146,14 +148,14 @@ class Server:
             return await asyncpg.create_pool(
                 self._url,
                 min_size=1,
-                max_size=CONNECTIONS,
-                timeout=PATIENCE,
-                command_timeout=LONGEST,
+                max_size=MAX_CONNECTIONS,
+                timeout=CONNECT_SECONDS,
+                command_timeout=STATEMENT_SECONDS,
                 statement_cache_size=self._cache,
-                reset=_as_it_is,
+                reset=_skip_reset,
             )
         except ValueError:
-            raise InputError(_UNREADABLE) from None
+            raise InputError(_INVALID_URL) from None
 
     @asynccontextmanager
     async def _telling(self) -> AsyncIterator[None]:
@@ -162,25 +164,27 @@ class Server:
             yield
         except asyncpg.DataError:
             raise
-        except _AWAY as error:
-            raise BooksAwayError(f"PostgreSQL at {self.place} is away ({_reason(error)})") from None
-        except _REFUSED as error:
-            raise BooksError(
-                f"PostgreSQL at {self.place} refuses: {_reason(error)}. Look at the user, the "
-                "password and the database in the URL of the store."
+        except _UNAVAILABLE as error:
+            raise AccountStoreUnavailableError(
+                f"PostgreSQL at {self.place} is away ({_describe_error(error)})"
             ) from None
-        except _MIXED_UP:
-            raise BooksError(
+        except _ACCESS_DENIED as error:
+            raise AccountStoreError(
+                f"PostgreSQL at {self.place} denied access: {_describe_error(error)}. "
+                "Check the user, password and database in the URL of the account store."
+            ) from None
+        except _PREPARED_STATEMENT_ERRORS:
+            raise AccountStoreError(
                 f"what stands before PostgreSQL at {self.place} mixes up prepared statements, as "
-                f"PgBouncer before 1.21 does; add ?{_CACHE}=0 to the URL of the store"
+                f"PgBouncer before 1.21 does; add ?{_CACHE_OPTION}=0 to the URL of the store"
             ) from None
         except asyncpg.PostgresError as error:
-            raise BooksError(
-                f"PostgreSQL at {self.place} cannot be used: {_reason(error)}"
+            raise AccountStoreError(
+                f"PostgreSQL at {self.place} cannot be used: {_describe_error(error)}"
             ) from None
 
 
-def _reason(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, OSError):
@@ -188,29 +192,29 @@ def _reason(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
-async def _as_it_is(_: object) -> None:
+async def _skip_reset(_: object) -> None:
     """Nothing was changed on a connection, so nothing is set back: that saves a round trip."""
 
 
 # The address
 
-_UNREADABLE: Final = (
+_INVALID_URL: Final = (
     "the PostgreSQL URL of the store cannot be read; write "
-    f"postgresql://user:password@host/database, and {ESCAPES}"
+    f"postgresql://user:password@host/database, and {ESCAPING_HINT}"
 )
 _HOST: Final = re.compile(r"(?:\[[0-9a-fA-F:.%]+\]|[^:\[\]]*)(?::[0-9]+)?")
 
 
-def _place(url: str) -> str:
+def _parse_location(url: str) -> str:
     """The host and the database, which can be shown; the rest may hold a password."""
     try:
         parts = urlsplit(url)
         queried = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
     except ValueError:
-        raise InputError(_UNREADABLE) from None
+        raise InputError(_INVALID_URL) from None
     _, _, hosts = parts.netloc.rpartition("@")
-    if is_cut(parts) or not all(map(_HOST.fullmatch, hosts.split(","))):
-        raise InputError(_UNREADABLE)
+    if has_unescaped_delimiter(parts) or not all(map(_HOST.fullmatch, hosts.split(","))):
+        raise InputError(_INVALID_URL)
     ports = [host.rpartition(":")[2] for host in hosts.split(",") if not host.endswith("]")]
     for port in [*ports, *queried.get("port", "").split(",")]:
         check_port(port)
@@ -218,14 +222,14 @@ def _place(url: str) -> str:
     return hosts + (parts.path if len(parts.path) > 1 else "")
 
 
-def _without_cache(url: str) -> tuple[str, int]:
+def _split_cache_option(url: str) -> tuple[str, int]:
     """A URL without the one setting that is brim's, and that setting."""
     parts = urlsplit(url)
     settings = parse_qsl(parts.query, keep_blank_values=True)
-    size = dict(settings).get(_CACHE, "100")
+    size = dict(settings).get(_CACHE_OPTION, "100")
     if not size.isdecimal():
-        raise InputError(f"{_CACHE} in the URL of the store is a number; 0 prepares nothing")
-    rest = urlencode([(name, value) for name, value in settings if name != _CACHE])
+        raise InputError(f"{_CACHE_OPTION} in the URL of the store is a number; 0 prepares nothing")
+    rest = urlencode([(name, value) for name, value in settings if name != _CACHE_OPTION])
     return parts._replace(query=rest).geturl(), int(size)
 
 
@@ -240,23 +244,23 @@ _HAS_SCHEMA: Final = (
 
 async def _migrate(connection: Any, place: str) -> None:
     # Looked at without the lock: a role without the right to change a schema may use one.
-    if await _version(connection, place) == VERSION:
+    if await _read_version(connection, place) == SCHEMA_VERSION:
         return
     async with connection.transaction():
         await connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
-        for number in range(await _version(connection, place) + 1, VERSION + 1):
+        for number in range(await _read_version(connection, place) + 1, SCHEMA_VERSION + 1):
             script = files("brim.gateway.accounts.postgres").joinpath(f"schema_{number}.sql")
             await connection.execute(script.read_text(encoding="utf-8"))
             await connection.execute("INSERT INTO brim.migrations VALUES ($1)", number)
 
 
-async def _version(connection: Any, place: str) -> int:
+async def _read_version(connection: Any, place: str) -> int:
     if not await connection.fetchval(_HAS_SCHEMA):
         return 0
     version = int(await connection.fetchval("SELECT max(version) FROM brim.migrations") or 0)
-    if version > VERSION:
-        raise BooksError(
+    if version > SCHEMA_VERSION:
+        raise AccountStoreError(
             f"the books in PostgreSQL at {place} were written by a newer brim (version {version}, "
-            f"this one knows {VERSION}); upgrade this brim"
+            f"this one knows {SCHEMA_VERSION}); upgrade this brim"
         )
     return version

@@ -10,32 +10,32 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import date
 from typing import Final
 
-from brim.gateway.accounts.bounds import bounded, bounded_settlements, plain
+from brim.gateway.accounts.bounds import clean_reservation, clean_settlements, clean_text
 from brim.gateway.accounts.caps import (
     ALL,
     Cap,
-    caps_of,
-    caps_text,
+    dump_caps,
     key_scope,
-    opens_at,
+    load_caps,
     project_scope,
+    reset_time,
 )
-from brim.gateway.accounts.keys import Access, Key, named_already, no_living_key
-from brim.gateway.accounts.postgres.server import REPORT, Line, Server
+from brim.gateway.accounts.keys import Access, ApiKey, duplicate_name_error, no_active_key_error
+from brim.gateway.accounts.postgres.server import REPORT_SECONDS, PostgresPool, ResultRow
 from brim.gateway.accounts.reservations import (
-    Bill,
-    By,
-    Claim,
-    Counter,
-    Full,
-    Row,
+    CapCounter,
+    CapReached,
+    Charge,
+    GroupBy,
+    LedgerRow,
+    LedgerTotal,
+    Reservation,
+    ReservationInvalid,
     Settlement,
-    Spent,
-    Unknown,
 )
 from brim.models.pricing import Usage
 
-_AT_ONCE: Final = 1_000
+_BATCH: Final = 1_000
 """Leases that one sweep deals with, and rows of the ledger that are read at once."""
 
 _KEY: Final = "id, name, project, is_operator, created, revoked"
@@ -60,12 +60,12 @@ _REVOKE: Final = (
 _SET_CAPS: Final = (
     "INSERT INTO brim.caps VALUES ($1, $2::json) ON CONFLICT (scope) DO UPDATE SET list = $2::json"
 )
-_CLAIM: Final = "($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)::brim.claim"
-_RESERVE: Final = f"SELECT * FROM brim.reserve({_CLAIM}, $13, $14, $15, $16, $17)"
+_RESERVATION: Final = "($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)::brim.claim"
+_RESERVE: Final = f"SELECT * FROM brim.reserve({_RESERVATION}, $13, $14, $15, $16, $17)"
 # Both in one transaction: how long the lease is, the second one says.
-_RESERVE_AND_FORWARD: Final = (
+_RESERVE_AS_SENT: Final = (
     "SELECT r.*, r.refusal IS NULL AND brim.forward($1, $17) AS is_forwarded "
-    f"FROM brim.reserve({_CLAIM}, $13, $14, $15, $16, 60) AS r"
+    f"FROM brim.reserve({_RESERVATION}, $13, $14, $15, $16, 60) AS r"
 )
 _COUNTERS: Final = (
     "SELECT c.* FROM brim.counters c, (SELECT brim.clock() AS now) AS t "
@@ -82,15 +82,15 @@ _WITHIN: Final = "day BETWEEN coalesce($1, '-infinity'::date) AND coalesce($2, '
 _ROWS: Final = (
     "SELECT *, extract(epoch FROM taken)::double precision AS time FROM brim.ledger "
     f"WHERE {_WITHIN} AND ($3::text IS NULL OR (day, taken, id) > ($4, $5, $3)) "
-    f"ORDER BY day, taken, id LIMIT {_AT_ONCE}"
+    f"ORDER BY day, taken, id LIMIT {_BATCH}"
 )
 
 
-class PostgresBooks:
+class PostgresAccountStore:
     """Books in the schema `brim` of a PostgreSQL database, 14 or newer."""
 
     def __init__(self, url: str) -> None:
-        self._server = Server(url)
+        self._server = PostgresPool(url)
 
     def __repr__(self) -> str:
         return f"PostgresBooks({self._server.place!r})"
@@ -103,41 +103,43 @@ class PostgresBooks:
 
     # Keys and caps
 
-    async def add_key(self, key: Key, hashed: str, caps: Sequence[Cap] = ()) -> None:
+    async def add_key(self, key: ApiKey, hashed: str, caps: Sequence[Cap] = ()) -> None:
         facts = (key.id, key.name, key.project, key.is_operator, key.created, key.revoked)
-        written = caps_text(caps) if caps else None
+        written = dump_caps(caps) if caps else None
         if await self._server.value(_ADD_KEY, *facts, hashed, key_scope(key.id), written) is None:
-            raise named_already(key.name)
+            raise duplicate_name_error(key.name)
 
-    async def keys(self) -> list[Key]:
+    async def keys(self) -> list[ApiKey]:
         lines = await self._server.lines(f"SELECT {_KEY} FROM brim.keys ORDER BY created, id")
-        return [_key(line) for line in lines]
+        return [_to_key(line) for line in lines]
 
     async def access(self, hashed: str) -> Access | None:
         line = await self._server.line(_ACCESS, hashed)
-        return None if line is None else _access(line)
+        return None if line is None else _to_access(line)
 
-    async def revoke(self, name: str) -> Key:
+    async def revoke(self, name: str) -> ApiKey:
         line = await self._server.line(_REVOKE, name)
         if line is None:
-            raise no_living_key(name)
-        return _key(line)
+            raise no_active_key_error(name)
+        return _to_key(line)
 
     async def set_caps(self, scope: str, caps: Sequence[Cap]) -> None:
         if caps:
-            await self._server.value(_SET_CAPS, scope, caps_text(caps))
+            await self._server.value(_SET_CAPS, scope, dump_caps(caps))
         else:
             await self._server.value("DELETE FROM brim.caps WHERE scope = $1", scope)
 
     async def caps(self) -> dict[str, tuple[Cap, ...]]:
         lines = await self._server.lines("SELECT scope, list FROM brim.caps ORDER BY scope")
-        return {line["scope"]: caps_of(line["list"]) for line in lines}
+        return {line["scope"]: load_caps(line["list"]) for line in lines}
 
     # Claims
 
-    async def reserve(self, claim: Claim, lease: float) -> Full | Unknown | None:
-        who, caps = _who(bounded(claim)), _columns(claim)
-        step = _RESERVE_AND_FORWARD if claim.is_forwarded else _RESERVE
+    async def reserve(
+        self, claim: Reservation, lease: float
+    ) -> CapReached | ReservationInvalid | None:
+        who, caps = _reservation_values(clean_reservation(claim)), _cap_columns(claim)
+        step = _RESERVE_AS_SENT if claim.is_forwarded else _RESERVE
         while True:
             line = await self._server.line(step, *who, *caps, lease)
             assert line is not None
@@ -147,22 +149,22 @@ class PostgresBooks:
             elif line["is_overdue"]:
                 await self._sweep(waits=True)
             else:
-                return _refusal(claim, line)
+                return _to_rejection(claim, line)
 
     async def forward(self, id: str, lease: float) -> bool:
-        return bool(await self._server.value("SELECT brim.forward($1, $2)", plain(id), lease))
+        return bool(await self._server.value("SELECT brim.forward($1, $2)", clean_text(id), lease))
 
     async def renew(self, ids: Sequence[str], lease: float) -> None:
         if ids:
-            names = [plain(id) for id in ids]
+            names = [clean_text(id) for id in ids]
             await self._server.value("SELECT brim.renew($1, $2)", names, lease)
 
     async def settle(self, settlements: Sequence[Settlement]) -> None:
         # The first of two by one name counts, as if they had come one after the other.
-        kept = bounded_settlements(settlements)
+        kept = clean_settlements(settlements)
         once = {settlement.id: settlement for settlement in reversed(kept)}
         if once:
-            lines = [(id, *_figures(s.bill), s.is_counted) for id, s in once.items()]
+            lines = [(id, *_charge_values(s.bill), s.is_counted) for id, s in once.items()]
             await self._server.value(
                 "SELECT brim.settle($1, $2, $3, $4, $5, $6, $7, $8)", *zip(*lines, strict=True)
             )
@@ -173,103 +175,103 @@ class PostgresBooks:
     async def _sweep(self, *, waits: bool) -> int:
         over = 0
         while True:
-            some: int = await self._server.value("SELECT brim.sweep($1, $2)", waits, _AT_ONCE)
+            some: int = await self._server.value("SELECT brim.sweep($1, $2)", waits, _BATCH)
             over += some
-            if some < _AT_ONCE:
+            if some < _BATCH:
                 return over
 
     # Reading
 
-    async def counters(self) -> list[Counter]:
-        return [_counter(line) for line in await self._server.lines(_COUNTERS)]
+    async def counters(self) -> list[CapCounter]:
+        return [_to_counter(line) for line in await self._server.lines(_COUNTERS)]
 
     async def spent(
-        self, by: Sequence[By], since: date | None = None, until: date | None = None
-    ) -> list[Spent]:
+        self, by: Sequence[GroupBy], since: date | None = None, until: date | None = None
+    ) -> list[LedgerTotal]:
         columns = [f"{name}::text" if name == "day" else name for name in by]
         lines = await self._server.lines(
             f"SELECT {', '.join([*columns, _SUMS])} FROM brim.ledger WHERE {_WITHIN} "
             f"GROUP BY {', '.join(by) or '()'} HAVING count(*) > 0 "
             + (f"ORDER BY {', '.join(by)}" if by else ""),
             *(since, until),
-            timeout=REPORT,
+            timeout=REPORT_SECONDS,
         )
-        return [_spent(line, by) for line in lines]
+        return [_to_total(line, by) for line in lines]
 
     async def rows(
         self, since: date | None = None, until: date | None = None
-    ) -> AsyncIterator[Row]:
+    ) -> AsyncIterator[LedgerRow]:
         last: tuple[object, ...] = (None, None, None)
         while True:
             page = await self._server.lines(_ROWS, since, until, *last)
             for line in page:
-                yield _row(line)
-            if len(page) < _AT_ONCE:
+                yield _to_row(line)
+            if len(page) < _BATCH:
                 return
             last = tuple(page[-1][name] for name in ("id", "day", "taken"))
 
 
-def _who(claim: Claim) -> tuple[object, ...]:
+def _reservation_values(claim: Reservation) -> tuple[object, ...]:
     names = (claim.id, claim.key, claim.key_name, claim.project, claim.model, claim.upstream)
-    return (*names, *_figures(claim.worst))
+    return (*names, *_charge_values(claim.worst))
 
 
-def _columns(claim: Claim) -> tuple[list[str], list[str], list[str], list[int]]:
+def _cap_columns(claim: Reservation) -> tuple[list[str], list[str], list[str], list[int]]:
     """The caps of a claim: their scopes, units, periods, and how much each of them is."""
     return (
-        [plain(scope) for scope, _ in claim.caps],
+        [clean_text(scope) for scope, _ in claim.caps],
         [cap.unit for _, cap in claim.caps],
         [cap.period for _, cap in claim.caps],
         [cap.most for _, cap in claim.caps],
     )
 
 
-def _figures(bill: Bill) -> tuple[int, int, int, int, int, bool]:
+def _charge_values(bill: Charge) -> tuple[int, int, int, int, int, bool]:
     used = bill.usage
     tokens = (used.input, used.cached, used.output, used.written)
     return (*tokens, bill.micro_dollars, bill.is_unpriced)
 
 
-def _refusal(claim: Claim, line: Line) -> Full | Unknown | None:
+def _to_rejection(claim: Reservation, line: ResultRow) -> CapReached | ReservationInvalid | None:
     if line["refusal"] is None:
         return None
     if line["refusal"] == "unknown":
-        return Unknown()
+        return ReservationInvalid()
     scope, cap = claim.caps[line["place"] - 1]
-    opens = opens_at(cap.period, line["at"])
-    return Full(scope, cap, line["spent"], line["reserved"], opens)
+    opens = reset_time(cap.period, line["at"])
+    return CapReached(scope, cap, line["spent"], line["reserved"], opens)
 
 
-def _key(line: Line) -> Key:
-    return Key(*(line[name] for name in _KEY.split(", ")))
+def _to_key(line: ResultRow) -> ApiKey:
+    return ApiKey(*(line[name] for name in _KEY.split(", ")))
 
 
-def _access(line: Line) -> Access:
-    key = _key(line)
+def _to_access(line: ResultRow) -> Access:
+    key = _to_key(line)
     held = (
         (key_scope(key.id), line["own"]),
         (project_scope(key.project), line["shared"]),
         (ALL, line["everyones"]),
     )
-    return Access(key, tuple((scope, cap) for scope, text in held for cap in caps_of(text)))
+    return Access(key, tuple((scope, cap) for scope, text in held for cap in load_caps(text)))
 
 
-def _counter(line: Line) -> Counter:
-    return Counter(*(line[name] for name in ("scope", "unit", "period", "spent", "reserved")))
+def _to_counter(line: ResultRow) -> CapCounter:
+    return CapCounter(*(line[name] for name in ("scope", "unit", "period", "spent", "reserved")))
 
 
-def _bill(line: Line) -> Bill:
+def _to_charge(line: ResultRow) -> Charge:
     usage = Usage(line["input"], line["cached"], line["output"], line["written"])
-    return Bill(usage, line["micro_dollars"], line["is_unpriced"])
+    return Charge(usage, line["micro_dollars"], line["is_unpriced"])
 
 
-def _spent(line: Line, by: Sequence[By]) -> Spent:
+def _to_total(line: ResultRow, by: Sequence[GroupBy]) -> LedgerTotal:
     on = tuple(line[name] for name in by)
-    return Spent(on, line["requests"], _bill(line), line["presumed"])
+    return LedgerTotal(on, line["requests"], _to_charge(line), line["presumed"])
 
 
-def _row(line: Line) -> Row:
-    return Row(
+def _to_row(line: ResultRow) -> LedgerRow:
+    return LedgerRow(
         id=line["id"],
         time=line["time"],
         day=line["day"].isoformat(),
@@ -278,7 +280,7 @@ def _row(line: Line) -> Row:
         project=line["project"],
         model=line["model"],
         upstream=line["upstream"],
-        bill=_bill(line),
+        bill=_to_charge(line),
         state=line["state"],
         is_counted=line["is_counted"],
     )

@@ -21,8 +21,8 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from brim.errors import BooksAwayError, BooksError, InputError
-from brim.gateway.accounts.addresses import ESCAPES, check_port, is_cut
+from brim.errors import AccountStoreError, AccountStoreUnavailableError, InputError
+from brim.gateway.accounts.addresses import ESCAPING_HINT, check_port, has_unescaped_delimiter
 
 try:
     from redis import exceptions
@@ -35,54 +35,54 @@ except ImportError as missing:
 if TYPE_CHECKING:
     from redis.asyncio.connection import AbstractConnection
 
-PREFIX: Final = "brim"
-SECONDS: Final = 5
+DEFAULT_PREFIX: Final = "brim"
+TIMEOUT_SECONDS: Final = 5
 """How long an answer is waited for; `?socket_timeout=` in the URL changes it."""
 _SCHEMES: Final = {"valkey": "redis", "valkeys": "rediss"}
-_PASSING: Final = re.compile(
+_TRANSIENT: Final = re.compile(
     r"\b(LOADING|READONLY|CLUSTERDOWN|MASTERDOWN|OOM|BUSY|MISCONF|NOREPLICAS|TRYAGAIN)\b"
 )
 """Answers that a later try may not get. A script's errors have them somewhere in their middle."""
-_PASSING_ERRORS: Final = (
+_TRANSIENT_ERRORS: Final = (
     exceptions.ReadOnlyError,
     exceptions.ClusterDownError,
     exceptions.OutOfMemoryError,
     exceptions.TryAgainError,
 )
-_REFUSING: Final = (
+_ACCESS_DENIED: Final = (
     exceptions.AuthenticationError,
     exceptions.AuthenticationWrongNumberOfArgsError,
     exceptions.AuthorizationError,
 )
-_BROKEN: Final = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
+_CONNECTION_LOST: Final = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class _Command:
     words: tuple[str, ...]
     script: str = ""
     """The step that it runs, if it runs one."""
     answer: asyncio.Future[Any] = field(default_factory=asyncio.Future)
 
 
-class RedisCalls:
+class ScriptRunner:
     """One server, by its URL. `?prefix=` in it sets its names apart from those of another brim."""
 
     def __init__(self, url: str) -> None:
         try:
             address = _Address.read(url)
-            self._connection = _connection(address.url)
+            self._connection = _create_connection(address.url)
         except InputError:
             raise
         except (ValueError, TypeError):
             # What Python says of it may hold a part of the password, so it is not repeated.
             raise InputError(
                 "the Redis URL, or an option after its ?, cannot be read; write "
-                f"redis://user:password@host:6379/0, and {ESCAPES}"
+                f"redis://user:password@host:6379/0, and {ESCAPING_HINT}"
             ) from None
         self.place, self.prefix = address.place, address.prefix
         self._patience = address.patience
-        self._waiting: list[_Call] = []
+        self._waiting: list[_Command] = []
         self._sender: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -90,20 +90,20 @@ class RedisCalls:
 
     async def run(self, script: str, *words: str) -> Any:
         """Run a step, whole or not at all."""
-        sha, _ = _script(script)
-        return await self._answer(_Call(("EVALSHA", sha, "1", self.prefix, *words), script))
+        sha, _ = _load_script(script)
+        return await self._answer(_Command(("EVALSHA", sha, "1", self.prefix, *words), script))
 
     async def ask(self, command: str, name: str, *words: str) -> Any:
         """Give a plain command about one of brim's names."""
-        return await self._answer(_Call((command, f"{self.prefix}:{name}", *words)))
+        return await self._answer(_Command((command, f"{self.prefix}:{name}", *words)))
 
     async def setting(self, name: str) -> str | None:
         """A setting of the server; None where it does not tell."""
         try:
-            found = await self._answer(_Call(("CONFIG", "GET", name)))
-        except BooksAwayError:
+            found = await self._answer(_Command(("CONFIG", "GET", name)))
+        except AccountStoreUnavailableError:
             raise
-        except BooksError:
+        except AccountStoreError:
             return None
         return str(found[1]) if len(found) == 2 else None
 
@@ -114,7 +114,7 @@ class RedisCalls:
 
     # Sending
 
-    async def _answer(self, call: _Call) -> Any:
+    async def _answer(self, call: _Command) -> Any:
         self._waiting.append(call)
         if self._sender is None:
             self._sender = asyncio.create_task(self._send_waiting())
@@ -128,7 +128,7 @@ class RedisCalls:
         finally:
             self._sender = None
 
-    async def _send(self, calls: list[_Call]) -> None:
+    async def _send(self, calls: list[_Command]) -> None:
         answers: list[Any] = [exceptions.ConnectionError("brim stops")] * len(calls)
         try:
             found = await self._exchange_twice([call.words for call in calls])
@@ -139,7 +139,7 @@ class RedisCalls:
         finally:
             self._give(calls, answers)
 
-    def _give(self, calls: list[_Call], answers: list[Any]) -> None:
+    def _give(self, calls: list[_Command], answers: list[Any]) -> None:
         for call, answer in zip(calls, answers, strict=True):
             if call.answer.done():
                 continue
@@ -148,7 +148,7 @@ class RedisCalls:
             else:
                 call.answer.set_result(answer)
 
-    async def _with_scripts(self, calls: list[_Call], answers: list[Any]) -> list[Any]:
+    async def _with_scripts(self, calls: list[_Command], answers: list[Any]) -> list[Any]:
         """The answers, once the server was given the texts of scripts that it does not have."""
         missing = [
             number
@@ -156,7 +156,7 @@ class RedisCalls:
             if isinstance(answer, exceptions.NoScriptError)
         ]
         if missing:
-            texts = [_with_text(calls[number]) for number in missing]
+            texts = [_as_eval(calls[number]) for number in missing]
             for number, answer in zip(missing, await self._exchange_twice(texts), strict=True):
                 answers[number] = answer
         return answers
@@ -185,18 +185,20 @@ class RedisCalls:
                 answers.append(refused)
         return answers
 
-    def _error(self, problem: Exception) -> BooksError:
+    def _error(self, problem: Exception) -> AccountStoreError:
         """What a server's error, or its silence, means for the books."""
         said = str(problem) or type(problem).__name__
-        if isinstance(problem, _REFUSING):
-            return BooksError(
+        if isinstance(problem, _ACCESS_DENIED):
+            return AccountStoreError(
                 f"Redis at {self.place} refuses the user or the password in its URL: {said}"
             )
-        if isinstance(problem, _BROKEN):
-            return BooksAwayError(f"Redis at {self.place} cannot be reached: {said}")
-        if isinstance(problem, _PASSING_ERRORS) or _PASSING.search(said):
-            return BooksAwayError(f"Redis at {self.place} cannot keep books now: {said}")
-        return BooksError(f"Redis at {self.place} refuses what brim needs: {said}")
+        if isinstance(problem, _CONNECTION_LOST):
+            return AccountStoreUnavailableError(f"Redis at {self.place} cannot be reached: {said}")
+        if isinstance(problem, _TRANSIENT_ERRORS) or _TRANSIENT.search(said):
+            return AccountStoreUnavailableError(
+                f"Redis at {self.place} cannot keep books now: {said}"
+            )
+        return AccountStoreError(f"Redis at {self.place} refuses what brim needs: {said}")
 
 
 # Addresses
@@ -215,27 +217,27 @@ class _Address:
     def read(cls, url: str) -> _Address:
         parts = urlsplit(url)
         if parts.scheme != "unix":
-            if is_cut(parts):
+            if has_unescaped_delimiter(parts):
                 raise ValueError
             check_port(parts.netloc.rpartition(":")[2])
         port = f":{parts.port}" if parts.port else ""
         place = parts.path if parts.scheme == "unix" else f"{parts.hostname or 'localhost'}{port}"
         options = dict(parse_qsl(parts.query))
         # In braces: a cluster keeps all names with the same word in braces on one server.
-        prefix = "{" + options.pop("prefix", PREFIX) + "}"
-        patience = float(options.pop("socket_timeout", SECONDS))
+        prefix = "{" + options.pop("prefix", DEFAULT_PREFIX) + "}"
+        patience = float(options.pop("socket_timeout", TIMEOUT_SECONDS))
         scheme = _SCHEMES.get(parts.scheme, parts.scheme)
         plain = urlunsplit(parts._replace(scheme=scheme, query=urlencode(options)))
         return cls(place, prefix, patience, plain)
 
 
-def _connection(url: str) -> AbstractConnection:
+def _create_connection(url: str) -> AbstractConnection:
     pool = ConnectionPool.from_url(
         url,
         decode_responses=True,
         encoding_errors="replace",
         protocol=2,
-        socket_connect_timeout=SECONDS,
+        socket_connect_timeout=TIMEOUT_SECONDS,
         # One clock over a whole exchange costs a fraction of one over each part of it.
         socket_timeout=None,
     )
@@ -246,7 +248,7 @@ def _connection(url: str) -> AbstractConnection:
 
 
 @cache
-def _script(name: str) -> tuple[str, str]:
+def _load_script(name: str) -> tuple[str, str]:
     """A step's script: its hash, by which a server knows it, and its text."""
     folder = resources.files("brim.gateway.accounts.redis").joinpath("lua")
     text = "\n".join(
@@ -255,6 +257,6 @@ def _script(name: str) -> tuple[str, str]:
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest(), text
 
 
-def _with_text(call: _Call) -> tuple[str, ...]:
-    _, text = _script(call.script)
+def _as_eval(call: _Command) -> tuple[str, ...]:
+    _, text = _load_script(call.script)
     return ("EVAL", text, *call.words[2:])

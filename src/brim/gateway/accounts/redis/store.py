@@ -17,21 +17,21 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from datetime import date
 from typing import Any, Final
 
-from brim.errors import BooksError
-from brim.gateway.accounts.bounds import bounded, bounded_settlements, plain
-from brim.gateway.accounts.caps import Cap, caps_of, caps_text, counter_name, opens_at
-from brim.gateway.accounts.keys import Access, Key, named_already, no_living_key
-from brim.gateway.accounts.redis.scripts import RedisCalls
+from brim.errors import AccountStoreError
+from brim.gateway.accounts.bounds import clean_reservation, clean_settlements, clean_text
+from brim.gateway.accounts.caps import Cap, counter_name, dump_caps, load_caps, reset_time
+from brim.gateway.accounts.keys import Access, ApiKey, duplicate_name_error, no_active_key_error
+from brim.gateway.accounts.redis.scripts import ScriptRunner
 from brim.gateway.accounts.reservations import (
-    Bill,
-    By,
-    Claim,
-    Counter,
-    Full,
-    Row,
+    CapCounter,
+    CapReached,
+    Charge,
+    GroupBy,
+    LedgerRow,
+    LedgerTotal,
+    Reservation,
+    ReservationInvalid,
     Settlement,
-    Spent,
-    Unknown,
 )
 from brim.models.pricing import Usage
 
@@ -39,11 +39,11 @@ _PAGE: Final = 500
 """Rows of the ledger, or days of it, that are read at once."""
 
 
-class RedisBooks:
+class RedisAccountStore:
     """Books at a URL: `redis://user:password@host:6379/0`, also rediss, valkey, valkeys, unix."""
 
     def __init__(self, url: str) -> None:
-        self._calls = RedisCalls(url)
+        self._calls = ScriptRunner(url)
         self._is_ready = False
         self._opening = asyncio.Lock()
 
@@ -63,15 +63,15 @@ class RedisBooks:
 
     # Keys and caps
 
-    async def add_key(self, key: Key, hashed: str, caps: Sequence[Cap] = ()) -> None:
+    async def add_key(self, key: ApiKey, hashed: str, caps: Sequence[Cap] = ()) -> None:
         # The last word tells a call that is made twice from a second one.
         facts = [key.name, key.project, key.is_operator, key.created, secrets.token_hex(8)]
-        held = caps_text(caps) if caps else ""
+        held = dump_caps(caps) if caps else ""
         if not await self._run("add_key", key.id, key.name, hashed, json.dumps(facts), held):
-            raise named_already(key.name)
+            raise duplicate_name_error(key.name)
 
-    async def keys(self) -> list[Key]:
-        found = [_key(*one) for one in await self._run("keys")]
+    async def keys(self) -> list[ApiKey]:
+        found = [_to_key(*one) for one in await self._run("keys")]
         return sorted(found, key=lambda key: (key.created, key.id))
 
     async def access(self, hashed: str) -> Access | None:
@@ -79,49 +79,51 @@ class RedisBooks:
         if found is None:
             return None
         id, facts, *scopes = found
-        held = ((scope, cap) for scope, text in scopes for cap in caps_of(text))
-        return Access(_key(id, facts), tuple(held))
+        held = ((scope, cap) for scope, text in scopes for cap in load_caps(text))
+        return Access(_to_key(id, facts), tuple(held))
 
-    async def revoke(self, name: str) -> Key:
+    async def revoke(self, name: str) -> ApiKey:
         id = await self._ask("HGET", "names", name) or name
         found = await self._run("revoke", id, secrets.token_hex(8))
         if found is None:
-            raise no_living_key(name)
-        return _key(*found)
+            raise no_active_key_error(name)
+        return _to_key(*found)
 
     async def set_caps(self, scope: str, caps: Sequence[Cap]) -> None:
         if caps:
-            await self._ask("HSET", "caps", scope, caps_text(caps))
+            await self._ask("HSET", "caps", scope, dump_caps(caps))
         else:
             await self._ask("HDEL", "caps", scope)
 
     async def caps(self) -> dict[str, tuple[Cap, ...]]:
         found = _pairs(await self._ask("HGETALL", "caps"))
-        return {scope: caps_of(text) for scope, text in sorted(found)}
+        return {scope: load_caps(text) for scope, text in sorted(found)}
 
     # Claims
 
-    async def reserve(self, claim: Claim, lease: float) -> Full | Unknown | None:
-        words = tuple(_claim_words(bounded(claim), lease))
+    async def reserve(
+        self, claim: Reservation, lease: float
+    ) -> CapReached | ReservationInvalid | None:
+        words = tuple(_reservation_arguments(clean_reservation(claim), lease))
         verdict, *numbers = await self._run("reserve", *words)
         while verdict == "again":
             verdict, *numbers = await self._run("reserve", *words)
         if verdict == "full":
-            return _full(claim, *numbers)
-        return Unknown() if verdict == "unknown" else None
+            return _to_cap_reached(claim, *numbers)
+        return ReservationInvalid() if verdict == "unknown" else None
 
     async def forward(self, id: str, lease: float) -> bool:
-        return bool(await self._run("forward", plain(id), str(lease)))
+        return bool(await self._run("forward", clean_text(id), str(lease)))
 
     async def renew(self, ids: Sequence[str], lease: float) -> None:
         if ids:
-            await self._run("renew", str(lease), *map(plain, ids))
+            await self._run("renew", str(lease), *map(clean_text, ids))
 
     async def settle(self, settlements: Sequence[Settlement]) -> None:
         words = [
             word
-            for one in bounded_settlements(settlements)
-            for word in (one.id, _bill_text(one.bill), json.dumps(one.is_counted))
+            for one in clean_settlements(settlements)
+            for word in (one.id, _dump_charge(one.bill), json.dumps(one.is_counted))
         ]
         if words:
             await self._run("settle", *words)
@@ -134,31 +136,31 @@ class RedisBooks:
 
     # Reading
 
-    async def counters(self) -> list[Counter]:
+    async def counters(self) -> list[CapCounter]:
         found = [
-            _counter(period, field, text)
+            _to_counter(period, field, text)
             for period, fields in await self._run("counters")
             for field, text in _pairs(fields)
         ]
         return sorted(found, key=lambda one: counter_name(one.scope, one.unit, one.period))
 
     async def spent(
-        self, by: Sequence[By], since: date | None = None, until: date | None = None
-    ) -> list[Spent]:
-        sums: dict[tuple[str, ...], Spent] = {}
+        self, by: Sequence[GroupBy], since: date | None = None, until: date | None = None
+    ) -> list[LedgerTotal]:
+        sums: dict[tuple[str, ...], LedgerTotal] = {}
         for days in _pages(await self._days(since, until)):
             for day, groups in await self._run("totals", *days):
                 for group, text in _pairs(groups):
-                    _add(sums, _spent(by, day, group, text))
+                    _add(sums, _to_total(by, day, group, text))
         return [sums[on] for on in sorted(sums)]
 
     async def rows(
         self, since: date | None = None, until: date | None = None
-    ) -> AsyncIterator[Row]:
+    ) -> AsyncIterator[LedgerRow]:
         for day in await self._days(since, until):
             # The time stands first in a row, and has the same length in all of them.
             for text, id in sorted(await self._rows_of(day)):
-                yield _row(id, day, text)
+                yield _to_row(id, day, text)
 
     async def _days(self, since: date | None, until: date | None) -> list[str]:
         first = since.isoformat() if since else ""
@@ -193,7 +195,7 @@ class RedisBooks:
         """
         policy = await self._calls.setting("maxmemory-policy") or ""
         if policy.startswith("allkeys"):
-            raise BooksError(
+            raise AccountStoreError(
                 f"Redis at {self._calls.place} drops entries when its memory is full: its setting "
                 f"maxmemory-policy is {policy}, and books need noeviction"
             )
@@ -201,7 +203,7 @@ class RedisBooks:
     async def _bring_up_to_date(self) -> None:
         layout, known = await self._calls.run("layout")
         if layout > known:
-            raise BooksError(
+            raise AccountStoreError(
                 f"the books in Redis at {self._calls.place} were written by a newer brim (layout "
                 f"{layout}, this one knows {known}); upgrade this brim"
             )
@@ -210,7 +212,7 @@ class RedisBooks:
 # Words that scripts are given
 
 
-def _bill_text(bill: Bill) -> str:
+def _dump_charge(bill: Charge) -> str:
     used = bill.usage
     unpriced = "true" if bill.is_unpriced else "false"
     return (
@@ -218,15 +220,15 @@ def _bill_text(bill: Bill) -> str:
     )
 
 
-def _claim_words(claim: Claim, lease: float) -> Iterator[str]:
+def _reservation_arguments(claim: Reservation, lease: float) -> Iterator[str]:
     who = (claim.key, claim.key_name, claim.project, claim.model, claim.upstream)
     state = "forwarded" if claim.is_forwarded else "reserved"
-    yield from (claim.id, str(lease), state, claim.key, _bill_text(claim.worst), _list_text(who))
+    yield from (claim.id, str(lease), state, claim.key, _dump_charge(claim.worst), _dump_list(who))
     for scope, cap in claim.caps:
         yield from (f"{cap.period}/{cap.unit}/{scope}", str(cap.most))
 
 
-def _list_text(names: Iterable[str]) -> str:
+def _dump_list(names: Iterable[str]) -> str:
     """Names as JSON whose only brackets are the first and the last: scripts look for these."""
     inner = json.dumps(tuple(names), ensure_ascii=False, separators=(",", ":"))[1:-1]
     return "[" + inner.replace("[", "\\u005b").replace("]", "\\u005d") + "]"
@@ -235,53 +237,55 @@ def _list_text(names: Iterable[str]) -> str:
 # Answers that they give
 
 
-def _full(claim: Claim, index: int, spent: str, reserved: str, now: str) -> Full:
+def _to_cap_reached(
+    claim: Reservation, index: int, spent: str, reserved: str, now: str
+) -> CapReached:
     scope, cap = claim.caps[index]
-    return Full(scope, cap, int(spent), int(reserved), opens_at(cap.period, float(now)))
+    return CapReached(scope, cap, int(spent), int(reserved), reset_time(cap.period, float(now)))
 
 
-def _key(id: str, facts: str, revoked: str | None = None) -> Key:
+def _to_key(id: str, facts: str, revoked: str | None = None) -> ApiKey:
     name, project, is_operator, created, _ = json.loads(facts)
     ended = None if revoked is None else float(revoked.split()[0])
-    return Key(id, name, project, is_operator, created, ended)
+    return ApiKey(id, name, project, is_operator, created, ended)
 
 
-def _counter(period: str, field: str, text: str) -> Counter:
+def _to_counter(period: str, field: str, text: str) -> CapCounter:
     unit, _, scope = field.partition("/")
     spent, reserved = text.split()
-    return Counter(
+    return CapCounter(
         scope, "tokens" if unit == "tokens" else "dollars", period, int(spent), int(reserved)
     )
 
 
-def _row(id: str, day: str, text: str) -> Row:
+def _to_row(id: str, day: str, text: str) -> LedgerRow:
     time, state, is_counted, bill, (key, key_name, project, model, upstream) = json.loads(text)
     who = (key, key_name, project, model, upstream)
-    return Row(id, time, day, *who, _bill(*bill), state, is_counted)
+    return LedgerRow(id, time, day, *who, _to_charge(*bill), state, is_counted)
 
 
-def _bill(*figures: Any) -> Bill:
+def _to_charge(*figures: Any) -> Charge:
     *tokens, cost, is_unpriced = figures
-    return Bill(Usage(*tokens), cost, bool(is_unpriced))
+    return Charge(Usage(*tokens), cost, bool(is_unpriced))
 
 
-def _spent(by: Sequence[By], day: str, group: str, text: str) -> Spent:
+def _to_total(by: Sequence[GroupBy], day: str, group: str, text: str) -> LedgerTotal:
     """A part of a day's totals: what is the same in all of its rows is in the name of the group."""
     state = group[: group.index("[")]
     key, _, project, model, upstream = json.loads(group[len(state) :])
-    facts: dict[By, str] = {"day": day, "key": key, "project": project, "model": model}
+    facts: dict[GroupBy, str] = {"day": day, "key": key, "project": project, "model": model}
     facts |= {"upstream": upstream, "state": state}
     requests, *figures = json.loads(text)
     presumed = requests if state == "presumed" else 0
-    return Spent(tuple(facts[one] for one in by), requests, _bill(*figures), presumed)
+    return LedgerTotal(tuple(facts[one] for one in by), requests, _to_charge(*figures), presumed)
 
 
-def _add(sums: dict[tuple[str, ...], Spent], part: Spent) -> None:
+def _add(sums: dict[tuple[str, ...], LedgerTotal], part: LedgerTotal) -> None:
     whole = sums.get(part.on)
     if whole is None:
         sums[part.on] = part
         return
-    sums[part.on] = Spent(
+    sums[part.on] = LedgerTotal(
         part.on,
         whole.requests + part.requests,
         whole.bill + part.bill,

@@ -13,38 +13,45 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from brim.errors import BooksAwayError, BooksError
-from brim.gateway.accounts.bounds import bounded, bounded_settlements, plain
-from brim.gateway.accounts.caps import ALL, Cap, caps_of, caps_text, key_scope, project_scope
-from brim.gateway.accounts.keys import Access, Key, named_already, no_living_key
+from brim.errors import AccountStoreError, AccountStoreUnavailableError
+from brim.gateway.accounts.bounds import clean_reservation, clean_settlements, clean_text
+from brim.gateway.accounts.caps import ALL, Cap, dump_caps, key_scope, load_caps, project_scope
+from brim.gateway.accounts.keys import Access, ApiKey, duplicate_name_error, no_active_key_error
 from brim.gateway.accounts.reservations import (
-    Bill,
-    By,
-    Claim,
-    Counter,
-    Full,
-    Row,
+    CapCounter,
+    CapReached,
+    Charge,
+    GroupBy,
+    LedgerRow,
+    LedgerTotal,
+    Reservation,
+    ReservationInvalid,
     Settlement,
-    Spent,
-    Unknown,
 )
 from brim.gateway.accounts.sqlite import transactions as steps
-from brim.gateway.accounts.sqlite.writer import PATIENCE, Turns, Work, is_busy
+from brim.gateway.accounts.sqlite.writer import BUSY_SECONDS, Operation, WriteQueue, is_busy
 from brim.models.pricing import Usage
 from brim.storage.sqlite import NewerError, opened
 
 T = TypeVar("T")
 
-OLDEST: Final = (3, 37)
+MIN_SQLITE: Final = (3, 37)
 """The first SQLite whose tables hold columns to their types."""
-SEEN: Final = 0.5
+FILE_CHECK_SECONDS: Final = 0.5
 """Seconds for which a file that was seen in its place is taken to be there."""
 _PAGE: Final = 500
 """Rows of the ledger that are read at once."""
-_LONG: Final = 4_000
+_LONG_WAL_PAGES: Final = 4_000
 """Pages of SQLite's log from which on it is begun anew, which holds up writers for a moment."""
-_AWAY: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
-_NO_DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.EROFS)
+_UNAVAILABLE: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+_DISK_ERRORS: Final = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EIO,
+    errno.ESTALE,
+    errno.ENOTCONN,
+    errno.EROFS,
+)
 
 _KEY: Final = "id, name, project, operator, created, revoked"
 _ACCESS: Final = (
@@ -63,14 +70,14 @@ _SUMS: Final = (
 )
 
 
-class SqliteBooks:
+class SqliteAccountStore:
     """Books in a file. What is short is done on the event loop, what may be long in a thread."""
 
     def __init__(self, path: Path | str, clock: Callable[[], float] = time.time) -> None:
         self.path = Path(path)
         self._clock = clock
         self._base: sqlite3.Connection | None = None
-        self._turns: Turns | None = None
+        self._turns: WriteQueue | None = None
         self._opening = asyncio.Lock()
         self._inode: tuple[int, int] | None = None
         """Which file was opened: another one may come to its place."""
@@ -81,7 +88,7 @@ class SqliteBooks:
         async with self._opening:
             if self._base is None:
                 self._base = await asyncio.to_thread(self._opened)
-                self._turns = Turns(self._base, self._said)
+                self._turns = WriteQueue(self._base, self._said)
                 self._inode = self._inode_there()
 
     async def close(self) -> None:
@@ -92,12 +99,12 @@ class SqliteBooks:
 
     # Keys and caps
 
-    async def add_key(self, key: Key, hashed: str, caps: Sequence[Cap] = ()) -> None:
+    async def add_key(self, key: ApiKey, hashed: str, caps: Sequence[Cap] = ()) -> None:
         await self._write(partial(_add_key, key, hashed, caps))
 
-    async def keys(self) -> list[Key]:
+    async def keys(self) -> list[ApiKey]:
         rows = await self._read(f"SELECT {_KEY} FROM keys ORDER BY created, id")
-        return [_key(row) for row in rows]
+        return [_to_key(row) for row in rows]
 
     async def access(self, hashed: str) -> Access | None:
         base = await self._ready()
@@ -107,9 +114,9 @@ class SqliteBooks:
             if not is_busy(error):
                 raise self._said(error) from None
             rows = await self._read(_ACCESS, hashed)
-        return _access(rows[0]) if rows else None
+        return _to_access(rows[0]) if rows else None
 
-    async def revoke(self, name: str) -> Key:
+    async def revoke(self, name: str) -> ApiKey:
         return await self._write(lambda base: _revoke(base, name, self._clock()))
 
     async def set_caps(self, scope: str, caps: Sequence[Cap]) -> None:
@@ -117,24 +124,26 @@ class SqliteBooks:
 
     async def caps(self) -> dict[str, tuple[Cap, ...]]:
         rows = await self._read("SELECT scope, list FROM caps ORDER BY scope")
-        return {scope: caps_of(text) for scope, text in rows}
+        return {scope: load_caps(text) for scope, text in rows}
 
     # Claims
 
-    async def reserve(self, claim: Claim, lease: float) -> Full | Unknown | None:
-        kept = bounded(claim)
+    async def reserve(
+        self, claim: Reservation, lease: float
+    ) -> CapReached | ReservationInvalid | None:
+        kept = clean_reservation(claim)
         return await self._write(lambda base: steps.reserve(base, kept, lease, self._clock()))
 
     async def forward(self, id: str, lease: float) -> bool:
-        name = plain(id)
-        return await self._write(lambda base: steps.forward(base, name, lease, self._clock()))
+        name = clean_text(id)
+        return await self._write(lambda base: steps.mark_sent(base, name, lease, self._clock()))
 
     async def renew(self, ids: Sequence[str], lease: float) -> None:
-        names = [plain(id) for id in ids]
+        names = [clean_text(id) for id in ids]
         await self._write(lambda base: steps.renew(base, names, lease, self._clock()))
 
     async def settle(self, settlements: Sequence[Settlement]) -> None:
-        kept = bounded_settlements(settlements)
+        kept = clean_settlements(settlements)
         await self._write(lambda base: steps.settle(base, kept, self._clock()))
 
     async def sweep(self) -> int:
@@ -144,29 +153,29 @@ class SqliteBooks:
 
     # Reading
 
-    async def counters(self) -> list[Counter]:
-        periods = steps.running_periods(self._clock())
+    async def counters(self) -> list[CapCounter]:
+        periods = steps.current_periods(self._clock())
         rows = await self._read(
             "SELECT scope, unit, period, spent, reserved FROM counters "
             "WHERE period IN (?, ?, ?) ORDER BY scope || '/' || period || '/' || unit",
             *periods,
         )
-        return [Counter(*row) for row in rows]
+        return [CapCounter(*row) for row in rows]
 
     async def spent(
-        self, by: Sequence[By], since: date | None = None, until: date | None = None
-    ) -> list[Spent]:
+        self, by: Sequence[GroupBy], since: date | None = None, until: date | None = None
+    ) -> list[LedgerTotal]:
         grouped = f"GROUP BY {', '.join(by)} ORDER BY {', '.join(by)}" if by else ""
         rows = await self._read(
             f"SELECT {', '.join([*by, _SUMS])} FROM ledger WHERE time >= ? AND time < ? {grouped}",
-            *_between(since, until),
+            *_time_range(since, until),
         )
-        return [_spent(row, len(by)) for row in rows if row[len(by)]]
+        return [_to_total(row, len(by)) for row in rows if row[len(by)]]
 
     async def rows(
         self, since: date | None = None, until: date | None = None
-    ) -> AsyncIterator[Row]:
-        first, end = _between(since, until)
+    ) -> AsyncIterator[LedgerRow]:
+        first, end = _time_range(since, until)
         last = ""
         while True:
             page = await self._read(
@@ -175,14 +184,14 @@ class SqliteBooks:
                 *(first, last, end),
             )
             for values in page:
-                yield _row(values)
+                yield _to_row(values)
             if len(page) < _PAGE:
                 return
             last, first = page[-1][:2]
 
     # The file
 
-    async def _write(self, work: Work[T]) -> T:
+    async def _write(self, work: Operation[T]) -> T:
         if self._turns is None:
             await self.open()
         self._look()
@@ -192,16 +201,16 @@ class SqliteBooks:
     async def _read(self, statement: str, *values: object) -> list[Any]:
         return await self._in_thread(lambda base: base.execute(statement, values).fetchall())
 
-    async def _in_thread(self, work: Work[T]) -> T:
+    async def _in_thread(self, work: Operation[T]) -> T:
         """Do what may take long on a connection of its own, beside the event loop."""
         await self._ready()
         return await asyncio.to_thread(self._beside, work)
 
-    def _beside(self, work: Work[T]) -> T:
+    def _beside(self, work: Operation[T]) -> T:
         try:
             # A file that is gone is not made anew.
             there = f"{self.path.absolute().as_uri()}?mode=rw"
-            own = sqlite3.connect(there, uri=True, timeout=PATIENCE, isolation_level=None)
+            own = sqlite3.connect(there, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
             with closing(own):
                 return work(own)
         except sqlite3.Error as error:
@@ -217,10 +226,10 @@ class SqliteBooks:
     def _look(self) -> None:
         """See every now and then whether the file is still in its place."""
         now = time.monotonic()
-        if now - self._seen_at <= SEEN:
+        if now - self._seen_at <= FILE_CHECK_SECONDS:
             return
         if self._inode_there() != self._inode:
-            raise BooksAwayError(
+            raise AccountStoreUnavailableError(
                 f"{self.path} is gone, or another file has come to its place. Bring it back; only "
                 "a restart takes another."
             )
@@ -234,113 +243,117 @@ class SqliteBooks:
         return there.st_dev, there.st_ino
 
     def _opened(self) -> sqlite3.Connection:
-        if sqlite3.sqlite_version_info < OLDEST:
-            raise BooksError(
-                f"the books need SQLite {'.'.join(map(str, OLDEST))} or newer, and this Python has "
-                f"{sqlite3.sqlite_version}; use another Python, PostgreSQL or Redis"
+        if sqlite3.sqlite_version_info < MIN_SQLITE:
+            raise AccountStoreError(
+                f"The account store needs SQLite {'.'.join(map(str, MIN_SQLITE))} or newer, and "
+                f"Python has {sqlite3.sqlite_version}. Use another Python, PostgreSQL or Redis."
             )
         try:
-            base = opened(self.path, steps.MIGRATIONS, timeout=PATIENCE, shared=True)
+            base = opened(self.path, steps.MIGRATIONS, timeout=BUSY_SECONDS, shared=True)
             base.execute("PRAGMA busy_timeout = 0")
             # Copying the log into the file takes long; `sweep` does it, in a thread.
             base.execute("PRAGMA wal_autocheckpoint = 0")
         except sqlite3.Error as error:
             raise self._said(error) from None
         except OSError as error:
-            away = BooksAwayError if error.errno in _NO_DISK else BooksError
+            away = (
+                AccountStoreUnavailableError if error.errno in _DISK_ERRORS else AccountStoreError
+            )
             raise away(
                 f"{self.path} cannot be made: {error.strerror or error}. Name another file in "
                 "gateway.store."
             ) from None
         return base
 
-    def _said(self, error: sqlite3.Error) -> BooksError:
+    def _said(self, error: sqlite3.Error) -> AccountStoreError:
         """What is wrong with the file, told with its name and what to do."""
         if is_busy(error):
-            return BooksAwayError(f"{self.path} is in use by another program for too long")
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _AWAY:
-            return BooksAwayError(
+            return AccountStoreUnavailableError(
+                f"{self.path} is in use by another program for too long"
+            )
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _UNAVAILABLE:
+            return AccountStoreUnavailableError(
                 f"{self.path} cannot be reached: {error}. Look whether its disk is full or gone."
             )
         if isinstance(error, NewerError):
-            return BooksError(f"{self.path} cannot be used: {error}; upgrade this brim")
+            return AccountStoreError(f"{self.path} cannot be used: {error}; upgrade this brim")
         # Never advise to begin with a new one: it would lift all caps.
-        return BooksError(
+        return AccountStoreError(
             f"{self.path} cannot be used: {error}. Stop all gateways that use it, and bring back a "
             "copy."
         )
 
 
-def _add_key(key: Key, hashed: str, caps: Sequence[Cap], base: sqlite3.Connection) -> None:
+def _add_key(key: ApiKey, hashed: str, caps: Sequence[Cap], base: sqlite3.Connection) -> None:
     same = base.execute(
         "SELECT 1 FROM keys WHERE name = ? AND revoked IS NULL OR id = ? OR hash = ?",
         (key.name, key.id, hashed),
     )
     if same.fetchone() is not None:
-        raise named_already(key.name)
+        raise duplicate_name_error(key.name)
     values = (key.id, key.name, key.project, key.is_operator, hashed, key.created, key.revoked)
     base.execute("INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?)", values)
     if caps:
         _set_caps(key_scope(key.id), caps, base)
 
 
-def _revoke(base: sqlite3.Connection, name: str, now: float) -> Key:
+def _revoke(base: sqlite3.Connection, name: str, now: float) -> ApiKey:
     found = base.execute(
         f"SELECT {_KEY} FROM keys WHERE (name = ?1 OR id = ?1) AND revoked IS NULL "
         "ORDER BY name <> ?1",
         (name,),
     ).fetchone()
     if found is None:
-        raise no_living_key(name)
+        raise no_active_key_error(name)
     base.execute("UPDATE keys SET revoked = ? WHERE id = ?", (now, found[0]))
-    return _key((*found[:-1], now))
+    return _to_key((*found[:-1], now))
 
 
 def _set_caps(scope: str, caps: Sequence[Cap], base: sqlite3.Connection) -> None:
     if caps:
-        base.execute("INSERT OR REPLACE INTO caps VALUES (?, ?)", (scope, caps_text(caps)))
+        base.execute("INSERT OR REPLACE INTO caps VALUES (?, ?)", (scope, dump_caps(caps)))
     else:
         base.execute("DELETE FROM caps WHERE scope = ?", (scope,))
 
 
 def _checkpoint(base: sqlite3.Connection) -> None:
     _, pages, _ = base.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-    if pages > _LONG:
+    if pages > _LONG_WAL_PAGES:
         # While others write it would grow for ever. Nearly all of it is copied by now, so this is
         # short; somebody who reads for long is not waited for, because writers wait meanwhile.
         base.execute("PRAGMA busy_timeout = 100")
         base.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
 
 
-def _key(row: Sequence[Any]) -> Key:
+def _to_key(row: Sequence[Any]) -> ApiKey:
     id, name, project, is_operator, created, revoked = row
-    return Key(id, name, project, bool(is_operator), created, revoked)
+    return ApiKey(id, name, project, bool(is_operator), created, revoked)
 
 
-def _access(row: Sequence[Any]) -> Access:
-    key = _key(row[:6])
+def _to_access(row: Sequence[Any]) -> Access:
+    key = _to_key(row[:6])
     scopes = (key_scope(key.id), project_scope(key.project), ALL)
     held = zip(scopes, row[6:], strict=True)
-    return Access(key, tuple((scope, cap) for scope, text in held for cap in caps_of(text)))
+    return Access(key, tuple((scope, cap) for scope, text in held for cap in load_caps(text)))
 
 
-def _row(values: Sequence[Any]) -> Row:
+def _to_row(values: Sequence[Any]) -> LedgerRow:
     id, time, day, key, key_name, project, model, upstream, *figures, state, is_counted = values
     who = (key, key_name, project, model, upstream)
-    return Row(id, time, day, *who, _bill(figures), state, bool(is_counted))
+    return LedgerRow(id, time, day, *who, _to_charge(figures), state, bool(is_counted))
 
 
-def _bill(figures: Sequence[Any]) -> Bill:
+def _to_charge(figures: Sequence[Any]) -> Charge:
     *tokens, cost, is_unpriced = figures
-    return Bill(Usage(*tokens), cost, bool(is_unpriced))
+    return Charge(Usage(*tokens), cost, bool(is_unpriced))
 
 
-def _spent(row: Sequence[Any], groups: int) -> Spent:
+def _to_total(row: Sequence[Any], groups: int) -> LedgerTotal:
     requests, *figures, presumed = row[groups:]
-    return Spent(tuple(row[:groups]), requests, _bill(figures), presumed)
+    return LedgerTotal(tuple(row[:groups]), requests, _to_charge(figures), presumed)
 
 
-def _between(since: date | None, until: date | None) -> tuple[float, float]:
+def _time_range(since: date | None, until: date | None) -> tuple[float, float]:
     """The first moment of the one day, and the first one after the other."""
     begin = 0.0 if since is None else _midnight(since)
     if until is None or until == date.max:

@@ -23,12 +23,18 @@ from brim.gateway.accounts.caps import (
     Period,
     Unit,
     key_scope,
-    opens_at,
     period_name,
     project_scope,
+    reset_time,
     scope_parts,
 )
-from brim.gateway.accounts.reservations import Bill, Claim, Full, Settlement, Unknown
+from brim.gateway.accounts.reservations import (
+    CapReached,
+    Charge,
+    Reservation,
+    ReservationInvalid,
+    Settlement,
+)
 from brim.storage.sqlite import Migration
 
 DAY: Final = 86_400
@@ -63,58 +69,56 @@ _TABLES: Final = (
 )
 
 
-def _first(base: sqlite3.Connection) -> None:
+def _create_tables(base: sqlite3.Connection) -> None:
     for table in _TABLES:
         base.execute(table)
 
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (_first,)
+MIGRATIONS: Final[tuple[Migration, ...]] = (_create_tables,)
 
 _KNOWN: Final = (
     "SELECT EXISTS (SELECT 1 FROM keys WHERE id = ?1 AND revoked IS NULL), "
     "EXISTS (SELECT 1 FROM ledger WHERE id = ?2), (SELECT expires FROM leases WHERE id = ?2)"
 )
-_STANDING: Final = (
-    "SELECT spent, reserved FROM counters WHERE scope = ? AND period = ? AND unit = ?"
-)
-_BEGIN: Final = "INSERT INTO counters VALUES (?, ?, ?, ?, ?)"
-_MOVE: Final = (
+_COUNTER: Final = "SELECT spent, reserved FROM counters WHERE scope = ? AND period = ? AND unit = ?"
+_INSERT_COUNTER: Final = "INSERT INTO counters VALUES (?, ?, ?, ?, ?)"
+_UPDATE_COUNTERS: Final = (
     "UPDATE counters SET spent = spent + iif(unit = 'dollars', ?4, ?5), "
     "reserved = reserved + iif(unit = 'dollars', ?6, ?7) "
     "WHERE scope IN ('key:' || ?1, 'project:' || ?2, 'all') "
     "AND period IN (?3, substr(?3, 1, 7), 'total')"
 )
-_LEASE: Final = (
+_INSERT_LEASE: Final = (
     "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-_HOLDER: Final = "key, project, day, cost, input + output, forwarded"
-_HELD: Final = f"SELECT {_HOLDER} FROM leases WHERE id = ?"
-_FORWARD: Final = "UPDATE leases SET forwarded = 1, expires = ? WHERE id = ? AND expires > ?"
+_LEASE_COLUMNS: Final = "key, project, day, cost, input + output, forwarded"
+_LEASE: Final = f"SELECT {_LEASE_COLUMNS} FROM leases WHERE id = ?"
+_MARK_SENT: Final = "UPDATE leases SET forwarded = 1, expires = ? WHERE id = ? AND expires > ?"
 _RENEW: Final = "UPDATE leases SET expires = ? WHERE id = ? AND expires > ?"
 
-_FACTS: Final = "time, id, day, key, key_name, project, model, upstream"
-_BOOK: Final = (
-    f"INSERT INTO ledger SELECT {_FACTS}, ?, ?, ?, ?, ?, ?, 'settled', ? FROM leases "
+_LEDGER_COLUMNS: Final = "time, id, day, key, key_name, project, model, upstream"
+_RECORD_LEASE: Final = (
+    f"INSERT INTO ledger SELECT {_LEDGER_COLUMNS}, ?, ?, ?, ?, ?, ?, 'settled', ? FROM leases "
     "WHERE id = ? AND (forwarded OR expires > ?)"
 )
-_END: Final = f"DELETE FROM leases WHERE id = ? RETURNING {_HOLDER}"
-_BOOK_OVER: Final = (
-    f"INSERT INTO ledger SELECT {_FACTS}, input * forwarded, cached * forwarded, "
+_DELETE_LEASE: Final = f"DELETE FROM leases WHERE id = ? RETURNING {_LEASE_COLUMNS}"
+_RECORD_EXPIRED: Final = (
+    f"INSERT INTO ledger SELECT {_LEDGER_COLUMNS}, input * forwarded, cached * forwarded, "
     "output * forwarded, written * forwarded, cost * forwarded, unpriced * forwarded, "
     "CASE WHEN forwarded THEN 'presumed' ELSE 'refunded' END, 0 FROM leases WHERE expires <= ?"
 )
-_END_OVER: Final = f"DELETE FROM leases WHERE expires <= ? RETURNING {_HOLDER}"
+_DELETE_EXPIRED: Final = f"DELETE FROM leases WHERE expires <= ? RETURNING {_LEASE_COLUMNS}"
 _PRESUMED: Final = (
     "SELECT time, key, project, day, cost, input + output, 1 FROM ledger "
     "WHERE id = ? AND state = 'presumed'"
 )
-_PUT_RIGHT: Final = (
+_CORRECT_ROW: Final = (
     "UPDATE ledger SET input = ?, cached = ?, output = ?, written = ?, cost = ?, unpriced = ?, "
     "state = 'settled', counted = ? WHERE time = ? AND id = ?"
 )
 
 
-class Held(NamedTuple):
+class ReservedAmount(NamedTuple):
     """What a claim has set aside, and where it counts."""
 
     key: str
@@ -133,47 +137,49 @@ class Held(NamedTuple):
         return self.cost if unit == "dollars" else self.tokens
 
 
-class Moves:
+class CounterChanges:
     """What is to change in the counters; what concerns the same ones is written once."""
 
     def __init__(self) -> None:
         self._amounts: defaultdict[tuple[str, str, str], list[tuple[int, int, int, int]]]
         self._amounts = defaultdict(list)
 
-    def book(self, held: Held, cost: int, tokens: int) -> None:
+    def book(self, held: ReservedAmount, cost: int, tokens: int) -> None:
         """A claim came to this, and what it held is free."""
         self._amounts[held[:3]].append((cost, tokens, -held.cost, -held.tokens))
 
-    def put_right(self, held: Held, cost: int, tokens: int) -> None:
+    def put_right(self, held: ReservedAmount, cost: int, tokens: int) -> None:
         """It came to this, and not to what it held, which was booked."""
         self._amounts[held[:3]].append((cost - held.cost, tokens - held.tokens, 0, 0))
 
     def write(self, base: sqlite3.Connection) -> None:
         moves = self._amounts.items()
         sums = [(*where, *map(sum, zip(*amounts, strict=True))) for where, amounts in moves]
-        base.executemany(_MOVE, sums)
+        base.executemany(_UPDATE_COUNTERS, sums)
 
 
 def reserve(
-    base: sqlite3.Connection, claim: Claim, lease: float, now: float
-) -> Full | Unknown | None:
+    base: sqlite3.Connection, claim: Reservation, lease: float, now: float
+) -> CapReached | ReservationInvalid | None:
     lives, is_booked, expires = base.execute(_KNOWN, (claim.key, claim.id)).fetchone()
     if not lives or is_booked:
-        return Unknown()
+        return ReservationInvalid()
     if expires is not None and expires <= now:
         sweep(base, now)
-        return Unknown()
-    before = None if expires is None else Held(*base.execute(_HELD, (claim.id,)).fetchone())
-    full = _full(base, claim, before, now)
+        return ReservationInvalid()
+    before = (
+        None if expires is None else ReservedAmount(*base.execute(_LEASE, (claim.id,)).fetchone())
+    )
+    full = _find_cap_reached(base, claim, before, now)
     if full is not None and sweep(base, now):
-        full = _full(base, claim, before, now)
+        full = _find_cap_reached(base, claim, before, now)
     if full is None:
-        _take(base, claim, before, now + lease, now)
+        _insert_lease(base, claim, before, now + lease, now)
     return full
 
 
-def forward(base: sqlite3.Connection, id: str, lease: float, now: float) -> bool:
-    return base.execute(_FORWARD, (now + lease, id, now)).rowcount == 1
+def mark_sent(base: sqlite3.Connection, id: str, lease: float, now: float) -> bool:
+    return base.execute(_MARK_SENT, (now + lease, id, now)).rowcount == 1
 
 
 def renew(base: sqlite3.Connection, ids: Sequence[str], lease: float, now: float) -> None:
@@ -181,46 +187,50 @@ def renew(base: sqlite3.Connection, ids: Sequence[str], lease: float, now: float
 
 
 def settle(base: sqlite3.Connection, settlements: Sequence[Settlement], now: float) -> None:
-    moves = Moves()
+    moves = CounterChanges()
     for settlement in settlements:
         id, bill, is_counted = settlement
-        if base.execute(_BOOK, (*_figures(bill), is_counted, id, now)).rowcount:
-            [ended] = base.execute(_END, (id,)).fetchall()
-            moves.book(Held(*ended), bill.micro_dollars, bill.tokens)
+        if base.execute(_RECORD_LEASE, (*_charge_values(bill), is_counted, id, now)).rowcount:
+            [ended] = base.execute(_DELETE_LEASE, (id,)).fetchall()
+            moves.book(ReservedAmount(*ended), bill.micro_dollars, bill.tokens)
         else:
-            _put_right(base, settlement, moves)
+            _correct_presumed(base, settlement, moves)
     moves.write(base)
 
 
 def sweep(base: sqlite3.Connection, now: float) -> int:
     """Give back what was never sent, and charge in full what was; says how many were over."""
-    over: int = base.execute(_BOOK_OVER, (now,)).rowcount
+    over: int = base.execute(_RECORD_EXPIRED, (now,)).rowcount
     if over:
-        moves = Moves()
-        for ended in base.execute(_END_OVER, (now,)).fetchall():
-            held = Held(*ended)
+        moves = CounterChanges()
+        for ended in base.execute(_DELETE_EXPIRED, (now,)).fetchall():
+            held = ReservedAmount(*ended)
             moves.book(held, held.forwarded * held.cost, held.forwarded * held.tokens)
         moves.write(base)
     return over
 
 
-def _full(base: sqlite3.Connection, claim: Claim, before: Held | None, now: float) -> Full | None:
+def _find_cap_reached(
+    base: sqlite3.Connection, claim: Reservation, before: ReservedAmount | None, now: float
+) -> CapReached | None:
     """The first cap without room for a claim, if what it held before were given back."""
     periods, worst = _periods(int(now // DAY)), claim.worst
     for scope, cap in claim.caps:
         where = scope, periods[cap.period], cap.unit
-        spent, reserved = base.execute(_STANDING, where).fetchone() or _begun(base, *where)
+        spent, reserved = base.execute(_COUNTER, where).fetchone() or _create_counter(base, *where)
         if before is not None:
             reserved -= before.within(*where)
         if spent + reserved + worst.amount(cap.unit) > cap.most:
-            return Full(scope, cap, spent, reserved, opens_at(cap.period, now))
+            return CapReached(scope, cap, spent, reserved, reset_time(cap.period, now))
     return None
 
 
-def _begun(base: sqlite3.Connection, scope: str, period: str, unit: Unit) -> tuple[int, int]:
+def _create_counter(
+    base: sqlite3.Connection, scope: str, period: str, unit: Unit
+) -> tuple[int, int]:
     """A counter that nobody asked for before, with all that it would have counted."""
     found = _sum(base, "ledger", scope, period, unit), _sum(base, "leases", scope, period, unit)
-    base.execute(_BEGIN, (scope, period, unit, *found))
+    base.execute(_INSERT_COUNTER, (scope, period, unit, *found))
     return found
 
 
@@ -236,31 +246,37 @@ def _sum(base: sqlite3.Connection, table: str, scope: str, period: str, unit: Un
     return total
 
 
-def _take(
-    base: sqlite3.Connection, claim: Claim, before: Held | None, expires: float, now: float
+def _insert_lease(
+    base: sqlite3.Connection,
+    claim: Reservation,
+    before: ReservedAmount | None,
+    expires: float,
+    now: float,
 ) -> None:
     id, key, key_name, project, model, upstream, worst, _, forwarded = claim
     day = _periods(int(now // DAY))["day"]
     if before is not None:
-        base.execute(_MOVE, (*before[:3], 0, 0, -before.cost, -before.tokens))
+        base.execute(_UPDATE_COUNTERS, (*before[:3], 0, 0, -before.cost, -before.tokens))
         # What a first upstream was sent may have been charged, though a second one is asked now.
         forwarded = forwarded or bool(before.forwarded)
-    base.execute(_MOVE, (key, project, day, 0, 0, worst.micro_dollars, worst.tokens))
+    base.execute(_UPDATE_COUNTERS, (key, project, day, 0, 0, worst.micro_dollars, worst.tokens))
     who = (key, key_name, project, model, upstream)
-    base.execute(_LEASE, (id, expires, forwarded, now, day, *who, *_figures(worst)))
+    base.execute(_INSERT_LEASE, (id, expires, forwarded, now, day, *who, *_charge_values(worst)))
 
 
-def _put_right(base: sqlite3.Connection, settlement: Settlement, moves: Moves) -> None:
+def _correct_presumed(
+    base: sqlite3.Connection, settlement: Settlement, moves: CounterChanges
+) -> None:
     found = base.execute(_PRESUMED, (settlement.id,)).fetchone()
     if found is None:
         return
     time, *charged = found
     id, bill, is_counted = settlement
-    base.execute(_PUT_RIGHT, (*_figures(bill), is_counted, time, id))
-    moves.put_right(Held(*charged), bill.micro_dollars, bill.tokens)
+    base.execute(_CORRECT_ROW, (*_charge_values(bill), is_counted, time, id))
+    moves.put_right(ReservedAmount(*charged), bill.micro_dollars, bill.tokens)
 
 
-def _figures(bill: Bill) -> tuple[int, int, int, int, int, bool]:
+def _charge_values(bill: Charge) -> tuple[int, int, int, int, int, bool]:
     used, cost, is_unpriced = bill
     return used.input, used.cached, used.output, used.written, cost, is_unpriced
 
@@ -278,8 +294,8 @@ def _span(period: str) -> tuple[float, float]:
     kind: Period = "month" if len(period) == len("2026-11") else "day"
     begin = datetime.fromisoformat(period if kind == "day" else f"{period}-01")
     first = begin.replace(tzinfo=UTC).timestamp()
-    return first, opens_at(kind, first) or float("inf")
+    return first, reset_time(kind, first) or float("inf")
 
 
-def running_periods(now: float) -> tuple[str, ...]:
+def current_periods(now: float) -> tuple[str, ...]:
     return tuple(_periods(int(now // DAY)).values())

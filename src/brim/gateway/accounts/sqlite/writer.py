@@ -13,24 +13,24 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 T = TypeVar("T")
-Work = Callable[[sqlite3.Connection], T]
+Operation = Callable[[sqlite3.Connection], T]
 
-PATIENCE: Final = 10.0
+BUSY_SECONDS: Final = 10.0
 """Seconds that a step waits for other processes that write."""
-_MOST: Final = 64
+_MAX_BATCH: Final = 64
 """Steps in one transaction; more would hold up everything else on the loop."""
-_SHORTEST: Final = 0.0005
-_LONGEST: Final = 0.02
+_MIN_PAUSE: Final = 0.0005
+_MAX_PAUSE: Final = 0.02
 """Seconds between two tries; from the first to the last they grow."""
 
 
-class _Job(NamedTuple):
-    work: Work[Any]
+class _QueuedWrite(NamedTuple):
+    work: Operation[Any]
     done: asyncio.Future[Any]
     until: float
 
 
-class Turns:
+class WriteQueue:
     """The one place from which a connection is written. `said` makes brim's errors of SQLite's."""
 
     def __init__(
@@ -38,17 +38,17 @@ class Turns:
     ) -> None:
         self._base = base
         self._said = said
-        self._jobs: list[_Job] = []
+        self._jobs: list[_QueuedWrite] = []
         self._is_due = False
         self._singly = 0
         """How many of the next jobs are done one by one, because one of them failed."""
-        self._pause = _SHORTEST
+        self._pause = _MIN_PAUSE
 
-    def ask(self, work: Work[T]) -> asyncio.Future[T]:
+    def ask(self, work: Operation[T]) -> asyncio.Future[T]:
         """Do this in the next transaction, even if nobody waits for it any more by then."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
-        self._jobs.append(_Job(work, done, loop.time() + PATIENCE))
+        self._jobs.append(_QueuedWrite(work, done, loop.time() + BUSY_SECONDS))
         if not self._is_due:
             self._is_due = True
             loop.call_soon(self._turn, loop)
@@ -64,19 +64,19 @@ class Turns:
         self._is_due = False
         pause = 0.0
         if (busy := self._some()) is None:
-            self._pause = _SHORTEST
+            self._pause = _MIN_PAUSE
         else:
             self._give_up(loop.time(), busy)
             # Not all at once: whoever waits, waits for a time of its own.
             pause = self._pause * random.uniform(0.5, 1.5)
-            self._pause = min(self._pause * 1.5, _LONGEST)
+            self._pause = min(self._pause * 1.5, _MAX_PAUSE)
         if self._jobs:
             self._is_due = True
             loop.call_later(pause, self._turn, loop)
 
     def _some(self) -> sqlite3.Error | None:
         """Do the first jobs in one transaction; gives the error where another process writes."""
-        jobs = self._jobs[: 1 if self._singly else _MOST]
+        jobs = self._jobs[: 1 if self._singly else _MAX_BATCH]
         if not jobs:
             return None
         try:
@@ -92,7 +92,7 @@ class Turns:
                 job.done.set_result(result)
         return None
 
-    def _together(self, jobs: Sequence[_Job]) -> list[Any]:
+    def _together(self, jobs: Sequence[_QueuedWrite]) -> list[Any]:
         base = self._base
         base.execute("BEGIN IMMEDIATE")
         try:
@@ -104,7 +104,7 @@ class Turns:
             raise
         return found
 
-    def _part(self, jobs: Sequence[_Job], error: Exception) -> None:
+    def _part(self, jobs: Sequence[_QueuedWrite], error: Exception) -> None:
         """One job failed and nothing is written: it fails alone, and the others are done again."""
         if len(jobs) > 1:
             self._singly = len(jobs)
@@ -112,7 +112,7 @@ class Turns:
         self._leave(jobs)
         self._fail(jobs[0], error)
 
-    def _leave(self, jobs: Sequence[_Job]) -> None:
+    def _leave(self, jobs: Sequence[_QueuedWrite]) -> None:
         del self._jobs[: len(jobs)]
         self._singly = max(0, self._singly - len(jobs))
 
@@ -123,7 +123,7 @@ class Turns:
                 self._fail(job, busy)
         self._jobs = [job for job in self._jobs if job.until > now]
 
-    def _fail(self, job: _Job, error: Exception) -> None:
+    def _fail(self, job: _QueuedWrite, error: Exception) -> None:
         if not job.done.done():
             job.done.set_exception(self._said(error) if isinstance(error, sqlite3.Error) else error)
 
