@@ -304,7 +304,7 @@ def test_a_ledger_survives_being_saved() -> None:
 def test_what_was_not_saved_by_brim_is_refused(saved: Any) -> None:
     with pytest.raises(InputError, match="saved costs"):
         Ledger.from_dict(saved)
-    with pytest.raises(InputError, match="saved log"):
+    with pytest.raises(InputError, match="saved request log"):
         RequestLog.from_dict(saved)
 
 
