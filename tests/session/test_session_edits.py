@@ -75,7 +75,7 @@ def test_a_compaction_can_be_taken_back(policy: str) -> None:
     session = talk(policy)
     before = dict(session.request())
     session.compact(session.compaction(sums_up=True), summarize=summarize)
-    session.uncompact()
+    session.undo_compaction()
     assert session.summary is None
     assert dict(session.request()) == before
 
@@ -104,7 +104,7 @@ def test_turns_are_taken_back(policy: str) -> None:
     session.pin(0)
     session.user("no, wait")
     session.assistant("yes?")
-    taken = session.take_back(6)
+    taken = session.rewind(6)
     assert [turn["content"] for turn in taken] == ["no, wait", "yes?"]
     assert len(session) == 6
     assert session.pins == [0]
@@ -120,7 +120,7 @@ def test_an_edit_outlives_what_is_taken_back_after_it() -> None:
     length = len(session)
     session.user("three")
     session.request()
-    session.take_back(length)
+    session.rewind(length)
     session.user("four")
     assert session.request()["messages"][: len(prefix)] == prefix
 
@@ -128,15 +128,15 @@ def test_an_edit_outlives_what_is_taken_back_after_it() -> None:
 def test_a_compaction_is_gone_with_the_turns_that_it_saw() -> None:
     session = talk(exchanges=20)
     session.compact()
-    session.take_back(38)
-    assert session.outlook().drops == ()
+    session.rewind(38)
+    assert session.current_plan.drops == ()
 
 
 @pytest.mark.parametrize("length", [-1, 7, "2"])
 def test_no_more_is_taken_back_than_there_is(length: Any) -> None:
     session = talk(exchanges=3)
     with pytest.raises(InputError, match="6 turns"):
-        session.take_back(length)
+        session.rewind(length)
     assert len(session) == 6
 
 
@@ -145,7 +145,7 @@ def test_an_answer_to_what_was_taken_back_is_paid_but_not_kept() -> None:
     session.user("no, wait")
     session.request()
     stream = session.receive(iter([{"choices": [{"delta": {"content": "late"}}]}]))
-    session.take_back(2)
+    session.rewind(2)
     list(stream)
     assert len(session) == 2
     assert session.ledger.total.calls == 1
@@ -155,12 +155,12 @@ def test_without_fitting_nothing_is_left_out() -> None:
     session = talk(exchanges=60)
     session.user("now")
     assert session.request().plan.cut
-    session.fitting = False
+    session.trim = False
     with pytest.raises(ContextOverflowError):
         session.request()
     with pytest.raises(InputError, match="fitting is off"):
         session.compaction()
-    session.fitting = True
+    session.trim = True
     assert session.request().plan.cut
 
 

@@ -198,7 +198,7 @@ def test_two_user_turns_after_a_failed_call_are_valid() -> None:
 
 def test_a_failed_append_leaves_the_waiting_output_waiting() -> None:
     chat = session()
-    chat.exec_output("listing")
+    chat.add_output("listing")
     with pytest.raises(brim.MessageError):
         chat.user("")
     assert chat.waiting == "listing"
@@ -251,7 +251,7 @@ def test_what_is_given_is_never_changed_nor_shared() -> None:
 def test_nothing_of_brims_own_reaches_the_wire_in_any_format(format_: Any) -> None:
     chat = brim.Session("claude-sonnet-4-5", window=4_000, format=format_)
     chat.append({"role": "user", "content": "hi", "_pin": True, "_priority": 2, "_mine": 1})
-    chat.exec_output("listing")
+    chat.add_output("listing")
     thinking = {"type": "thinking", "thinking": "hm", "signature": "abc"}
     chat.receive(anthropic_message(thinking, {"type": "text", "text": "Hello."}))
     chat.user("and?")
@@ -293,9 +293,9 @@ def _spoil(value: Any) -> None:
 
 def test_output_waits_for_the_users_words_and_goes_out_before_them() -> None:
     chat = session()
-    chat.exec_output("a.py")
-    chat.exec_output("b.py\n")
-    chat.exec_output("  \n")
+    chat.add_output("a.py")
+    chat.add_output("b.py\n")
+    chat.add_output("  \n")
     assert len(chat) == 0
     counted = chat.tokens
     chat.user("which one?")
@@ -310,7 +310,7 @@ def test_output_waits_for_the_users_words_and_goes_out_before_them() -> None:
 
 def test_output_beside_parts_is_a_part_of_its_own() -> None:
     chat = session()
-    chat.exec_output("a.py")
+    chat.add_output("a.py")
     chat.user([{"type": "text", "text": "which one?"}])
     assert chat.request().messages[0]["content"] == [
         {"type": "text", "text": "[exec output]\na.py"},
@@ -321,7 +321,7 @@ def test_output_beside_parts_is_a_part_of_its_own() -> None:
 @pytest.mark.parametrize("limit", [0, 10, 60, 2_000])
 def test_a_long_output_is_clipped_to_a_fifth_of_the_limit(limit: int) -> None:
     chat = session(window=limit + 1)
-    text_ = chat.exec_output("line of output\n" * 5_000, path="/tmp/whole.txt")
+    text_ = chat.add_output("line of output\n" * 5_000, path="/tmp/whole.txt")
     assert chat.count(text_) <= max(limit * 0.2, chat.count("[the whole output: /tmp/whole.txt]"))
     assert "/tmp/whole.txt" in text_
     assert chat.waiting == text_
@@ -334,7 +334,7 @@ def test_old_output_is_cut_like_a_result_and_the_words_stay() -> None:
     chat = session()
     chat.user("begin")
     for number in range(12):
-        chat.exec_output(text(200, number))
+        chat.add_output(text(200, number))
         chat.user(f"what about {number}?")
         chat.assistant("fine")
         plan = chat.request().plan
@@ -347,7 +347,7 @@ def test_old_output_is_cut_like_a_result_and_the_words_stay() -> None:
 
 def test_an_output_is_text() -> None:
     with pytest.raises(brim.InputError, match="text"):
-        session().exec_output(b"bytes")  # type: ignore[arg-type]
+        session().add_output(b"bytes")  # type: ignore[arg-type]
 
 
 # What comes back
@@ -783,7 +783,7 @@ def test_a_reset_keeps_prompt_memory_project_totals_and_warnings() -> None:
         chat.append(turn)
     chat.request()
     chat.receive(completion("a", 100))
-    chat.exec_output("waiting")
+    chat.add_output("waiting")
     chat.pin(0)
     chat.goal = "be done"
     before = chat.system_text()
@@ -957,7 +957,7 @@ def test_a_session_goes_on_alike_after_being_written_down(
         kind = (seed >> number) % 3
         for one in (chat, other):
             if kind == 0:
-                one.exec_output(text(150, number))
+                one.add_output(text(150, number))
             elif kind == 1:
                 one.assistant(None, [CALL])
                 one.tool("call_1", text(120, number + seed))
@@ -996,7 +996,7 @@ def test_everything_of_a_session_is_written_down() -> None:
     chat.append({"role": "developer", "content": "Be brief."})
     chat.memory, chat.project, chat.goal = [Fact("user", "likes tabs")], "src/", "be done"
     chat.user("hi")
-    chat.exec_output("waiting")
+    chat.add_output("waiting")
     chat.pin(0)
     again = resumed(chat)
     assert again.to_dict() == chat.to_dict()

@@ -35,7 +35,7 @@ def tool(name: str, words: int = 20) -> dict[str, Any]:
 def talk(session: Session, exchanges: int, words: int = 60) -> Session:
     call = {"id": "a", "type": "function", "function": {"name": "run", "arguments": "{}"}}
     for number in range(exchanges):
-        session.exec_output(text(words, number))
+        session.add_output(text(words, number))
         session.user(text(10, number))
         session.assistant(None, [call])
         session.tool("a", text(words, number + 50))
@@ -72,7 +72,7 @@ def recipes(draw: st.DrawFn) -> Recipe:
         if draw(st.integers(0, 5)) == 0:
             done.append(partial(answered, tokens=draw(st.integers(1, 5_000))))
     if draw(st.booleans()):
-        done.append(lambda session: session.exec_output(text(30)))
+        done.append(lambda session: session.add_output(text(30)))
     return given, done
 
 
@@ -161,7 +161,7 @@ def full() -> Session:
     session.memory = [Fact("user", "likes it short")]
     session.project = "src/\n  a.py"
     talk(session, 3)
-    session.exec_output("still waiting")
+    session.add_output("still waiting")
     return session
 
 
@@ -222,7 +222,7 @@ def test_after_a_compaction_it_shows_what_is_left() -> None:
 
 def test_where_nothing_is_left_out_it_says_what_is_over() -> None:
     session = talk(Session("gpt-4o", window=1_000, reply=200), 12)
-    session.fitting = False
+    session.trim = False
     found = picture(session)
     assert found.over == found.used - 800 > 0
     assert rows(found)["free"] == 0
@@ -232,7 +232,7 @@ def test_where_nothing_is_left_out_it_says_what_is_over() -> None:
 def test_output_that_waits_may_push_something_out() -> None:
     session = talk(Session("gpt-4o", window=1_700, reply=200), 5)
     for number in range(6):
-        session.exec_output(text(40, number))
+        session.add_output(text(40, number))
     found = picture(session)
     assert found.can_be_sent
     assert f"over by {found.over:,} tokens: the next request leaves" in drawn(found)

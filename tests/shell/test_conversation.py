@@ -228,7 +228,7 @@ def test_a_compaction_that_is_stopped_leaves_nothing(log: Log) -> None:
     making.close()
     assert not first.session.is_compacted
     assert first.session.to_dict()["composer"]["compacted"] == before["composer"]["compacted"]
-    assert first.session.outlook().drops == ()
+    assert first.session.current_plan.drops == ()
 
 
 def test_what_brim_says_itself_is_no_exchange(log: Log) -> None:

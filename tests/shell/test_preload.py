@@ -23,13 +23,13 @@ def test_a_long_conversation_is_counted_ahead() -> None:
     tokenizer = Slow()
     session = Session("mine", system="Be brief.", window=10_000, tokenizer=tokenizer)
     for number in range(50):
-        session.exec_output(f"output {number}")
+        session.add_output(f"output {number}")
         session.user(f"question {number}")
         session.assistant(f"answer {number}")
     counted(session.target.counter(), session.system_text(), session.since(0))
     before = set(tokenizer.asked)
     tokenizer.asked.clear()
-    assert session.outlook().size > 200
+    assert session.current_plan.size > 200
     said = {f"{what} {number}" for what in ("question", "answer", "output") for number in range(50)}
     assert said | {"Be brief."} <= before
     assert said.isdisjoint(tokenizer.asked)

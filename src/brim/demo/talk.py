@@ -147,7 +147,7 @@ class Talk:
     def _say(self, line: Line) -> tuple[int, int] | None:
         session, clipped, whole = self.session, None, line.words
         if line.output:
-            kept = session.exec_output(line.output)
+            kept = session.add_output(line.output)
             clipped = session.count(line.output), session.count(kept)
             whole = f"{MARK}{line.output}\n\n{line.words}"
         session.user(line.words)

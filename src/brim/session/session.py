@@ -202,7 +202,7 @@ class Session:
         self._said.append(turn)
         self._composer.append(turn, view)
 
-    def exec_output(self, text: str, path: str | None = None) -> str:
+    def add_output(self, text: str, path: str | None = None) -> str:
         """What a command printed: it waits for the user's next words and goes out before them.
 
         What is too long is clipped here; `path` is where the whole of it can be read. Returns the
@@ -271,7 +271,7 @@ class Session:
     def pins(self) -> list[int]:
         return sorted(self._said.places[place] for place in self._composer.pinned)
 
-    def take_back(self, length: int) -> list[dict[str, Any]]:
+    def rewind(self, length: int) -> list[dict[str, Any]]:
         """Go on as if only the first turns had been said; gives those that were taken back."""
         taken = self._said.take_back(length)
         self._composer.take_back(len(self._said.places))
@@ -322,13 +322,13 @@ class Session:
         self._composer.offer([copy_json(tool) for tool in checked_tools(tools) or ()])
 
     @property
-    def fitting(self) -> bool:
+    def trim(self) -> bool:
         """Whether what is too long is cut; without, it is an error."""
         return self._composer.fitting
 
-    @fitting.setter
-    def fitting(self, fitting: bool) -> None:
-        self._composer.fitting = fitting
+    @trim.setter
+    def trim(self, trim: bool) -> None:
+        self._composer.fitting = trim
 
     # What is sent
 
@@ -398,7 +398,8 @@ class Session:
         self._log(self._sent)
         return Request(body, plan, drawing.messages_key)
 
-    def outlook(self) -> Plan:
+    @property
+    def current_plan(self) -> Plan:
         """What of the conversation goes out as it stands; nothing is decided."""
         return self._composer.outlook(self.system_text())
 
@@ -451,7 +452,7 @@ class Session:
             making.close()  # at once, so that nothing of it stays
             raise
 
-    def uncompact(self) -> None:
+    def undo_compaction(self) -> None:
         """Take the last such edit back: what is sent is decided anew."""
         self._composer.uncompact()
 
@@ -602,12 +603,12 @@ class Session:
     @property
     def tokens(self) -> int:
         """What the conversation takes as it stands, with the outputs that wait."""
-        return self.outlook().size + (self.count(self.waiting) if self._said.waiting else 0)
+        return self.current_plan.size + (self.count(self.waiting) if self._said.waiting else 0)
 
     @property
     def room(self) -> int:
         """What may still be said before something has to leave."""
-        return max(0, self.outlook().limit - self.tokens)
+        return max(0, self.current_plan.limit - self.tokens)
 
     # What is kept between runs
 

@@ -48,7 +48,7 @@ class Conversation:
 
     def output(self, text: str, path: str | None = None) -> str:
         """What a command printed; it waits for the user's next words."""
-        kept = self.session.exec_output(text, path)
+        kept = self.session.add_output(text, path)
         if kept:
             self.keep(Event.output(kept))
         return kept
@@ -97,7 +97,7 @@ class Conversation:
 
         What a user's turn took along waits again.
         """
-        taken = self.session.take_back(length)
+        taken = self.session.rewind(length)
         outputs = [turn["_output"] for turn in taken if turn.get("_output")]
         self.session.outputs = [*outputs, *self.session.outputs]
         self.recorded = min(self.recorded, length)
@@ -134,7 +134,7 @@ class Conversation:
         self.keep(Event("compact", {"before": compaction.before}))
 
     def uncompact(self) -> None:
-        self.session.uncompact()
+        self.session.undo_compaction()
         self.keep(Event("uncompact", {}))
 
 

@@ -185,7 +185,7 @@ def _attach(shell: Shell) -> None:
     session.ledger.on_call = book
     if (cap := shell.config.cost.cap_per_day_dollars) is not None:
         session.ledger.day = DailyCap(cap, lambda: spending.today().cost)
-    session.fitting = shell.facts.choice(FITTING, True)
+    session.trim = shell.facts.choice(FITTING, True)
     session.goal = None  # a shell that was killed on the way to one does not go on by itself
     session.system = shell.base_prompt()
     session.memory = list(shell.facts.all().values())

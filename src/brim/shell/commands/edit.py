@@ -142,9 +142,9 @@ def rolling(shell: Shell, words: str) -> RenderableType:
     """
     if words:
         wanted = words == "on"
-        shell.session.fitting = wanted
+        shell.session.trim = wanted
         shell.facts.choose(FITTING, wanted)
-    if shell.session.fitting:
+    if shell.session.trim:
         return f"fitting is on (policy {shell.config.context.policy})"
     return "fitting is off: what does not fit is an error"
 

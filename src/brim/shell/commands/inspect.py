@@ -72,7 +72,7 @@ def request(shell: Shell, words: str) -> RenderableType:
     chosen = shell.models.choice(route.model or shell.name)
     trial, target = Session.from_dict(shell.session.to_dict()), shell.session.target
     trial.target = target if target.name == chosen.name else shell.models.target(chosen.name)
-    trial.fitting = shell.session.fitting
+    trial.trim = shell.session.trim
     if words or trial.waiting or not trial.history or trial.history[-1]["role"] == "assistant":
         trial.user(words or WORDS)
     spoken = chosen.model.format
