@@ -27,7 +27,7 @@ def encoding() -> Encoding:
     """The o200k vocabulary, from brim's package, as tiktoken runs it."""
     from brim.tokens import packed
 
-    return packed.load("o200k_base")
+    return packed.load_encoding("o200k_base")
 
 
 @lru_cache(maxsize=200_000)

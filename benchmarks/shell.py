@@ -30,7 +30,7 @@ from benchmarks.arrivals import MODEL
 from benchmarks.report import Cell, Options, Table
 from brim.session.session import Session
 from brim.shell.conversation import Conversation
-from brim.storage import Database, Log
+from brim.storage import ConversationStore, Database
 from tests.support.terminal import Terminal
 
 TURNS = 5_000
@@ -72,7 +72,7 @@ class Place:
     def save(self, turns: int) -> str:
         """Put a conversation there; gives its name."""
         database = Database(self.state)
-        log = Log(database)
+        log = ConversationStore(database)
         conversation = Conversation(Session(MODEL), log, log.begin(self.folder, MODEL))
         for turn in _talk(turns):
             conversation.session.append(turn)

@@ -18,7 +18,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from brim.fitting.flow import CountMode
-from brim.providers import Learned
+from brim.providers import CalibrationStore
 from brim.providers.local import LocalServer, download_default
 from proof import cache, shell
 from proof.counts import compared
@@ -128,8 +128,8 @@ class Proof:
         real = recorded()
         return list(chain.from_iterable(zip(made(4 * len(real)), real * 4, strict=True)))
 
-    def _learned(self) -> Learned:
-        return Learned(self._folder / f"learned-{time.monotonic_ns()}.sqlite3")
+    def _learned(self) -> CalibrationStore:
+        return CalibrationStore(self._folder / f"learned-{time.monotonic_ns()}.sqlite3")
 
     def _few(self, few: int, many: int = 1) -> int:
         return few if self._small else many

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 import brim
-from brim.providers import Learned
+from brim.providers import CalibrationStore
 from brim.providers.client import Client
 from brim.providers.local import LocalServer
 from proof.judge import Judge
@@ -35,7 +35,7 @@ SMALL = 512
 
 
 def compared(
-    server: LocalServer, conversations: Iterable[Conversation], learned: Learned
+    server: LocalServer, conversations: Iterable[Conversation], learned: CalibrationStore
 ) -> Generator[Compared, None, None]:
     """Requests of growing conversations, counted and then sent."""
     client = Client(server.url, key=server.key, count="always", learned=learned)

@@ -15,10 +15,10 @@ from typing import Any
 import brim
 from brim.fitting.flow import CountMode
 from brim.fitting.request import Request
-from brim.providers import Learned
+from brim.providers import CalibrationStore
 from brim.providers.client import Client
 from brim.providers.local import LocalServer
-from brim.wire.overflow import overflow_of
+from brim.wire.overflow import parse_overflow
 from proof.judge import Judge, ObjectionError
 from proof.material import Conversation
 from proof.progress import progress
@@ -60,7 +60,11 @@ class Fitting:
     """One server for each window, all with the same small model."""
 
     def __init__(
-        self, model: Any, learned: Learned, ask: CountMode, windows: Sequence[int] = WINDOWS
+        self,
+        model: Any,
+        learned: CalibrationStore,
+        ask: CountMode,
+        windows: Sequence[int] = WINDOWS,
     ) -> None:
         self._stack = ExitStack()
         self._learned = learned
@@ -117,7 +121,7 @@ class Fitting:
     def _send(self, request: Request, tally: Tally, judge: Judge) -> None:
         tally.sent += 1
         status, answer = judge.send(request)
-        too_long = overflow_of(status, answer) is not None
+        too_long = parse_overflow(status, answer) is not None
         tally.refused += too_long
         tally.objected += status != 200 and not too_long
 
@@ -152,7 +156,7 @@ class Fitting:
     def _believed(self, request: Request, session: brim.Session, judge: Judge) -> Request | None:
         """Be refused by the real server and make it smaller; None where the rest is too long."""
         status, answer = judge.send(request)
-        overflow = overflow_of(status, answer)
+        overflow = parse_overflow(status, answer)
         assert overflow is not None, answer
         session.refused(overflow)
         try:

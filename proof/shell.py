@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from brim.providers.local import LocalServer
-from brim.testing import Scripted
-from brim.testing.formats import Body, Say
+from brim.testing import ScriptedServer
+from brim.testing.formats import Body, TextReply
 from proof.material import PROSE
 from proof.relay import Relay
 from proof.talk import MODEL, SLOWLY, Figures, Talk
@@ -37,20 +37,20 @@ def brief(body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def with_script(folder: Path, *, turns: int, kills: int, seed: int = LARGER) -> Figures:
     """With a scripted model, in a window of 2,000 tokens."""
-    with Scripted(answer, window=LARGER, model=MODEL) as server, Relay(server.url) as relay:
+    with ScriptedServer(answer, window=LARGER, model=MODEL) as server, Relay(server.url) as relay:
         talk = Talk(folder, relay, window=LARGER, reply=200, seed=seed)
         return talk.run(turns, kills)
 
 
-def answer(body: Body) -> Say:
+def answer(body: Body) -> TextReply:
     """Something of any length, every seventh time with a command; slowly, where that is asked."""
     words = str(body["messages"][-1]["content"])
     if words.endswith(SLOWLY):
-        return Say(" ".join(PROSE), pause=0.03)
+        return TextReply(" ".join(PROSE), pause=0.03)
     number = int(re.findall(r"number (\d+):", words)[-1])
     chance = random.Random(number)
     text = " ".join(chance.choices(" ".join(PROSE).split(), k=chance.choice((3, 20, 80))))
-    return Say(text if number % 7 else f"{text}\nCMD: echo proposed-{number}")
+    return TextReply(text if number % 7 else f"{text}\nCMD: echo proposed-{number}")
 
 
 def told(name: str, figures: Figures, window: int, seed: int) -> str:

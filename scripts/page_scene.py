@@ -24,7 +24,7 @@ from brim.gateway.accounts.keys import ApiKey, create_key, hash_secret
 from brim.gateway.accounts.reservations import Charge, Reservation, Settlement
 from brim.gateway.accounts.sqlite.store import SqliteAccountStore
 from brim.models.pricing import Price, Usage
-from brim.testing import Fault, Say, Scripted
+from brim.testing import ErrorReply, ScriptedServer, TextReply
 from tests.support.gateway.process import Running, running
 from tests.support.gateway.requests import CHAT, eventually
 
@@ -117,15 +117,15 @@ def _claim(key: ApiKey, model: str, worst: Charge, id: str = "open") -> Reservat
 # The gateway
 
 
-def _providers(held: threading.Event) -> dict[str, Scripted]:
-    def answer(body: Mapping[str, Any]) -> Say:
-        return Say(SAID, hold=held if body.get("stream") else None)
+def _providers(held: threading.Event) -> dict[str, ScriptedServer]:
+    def answer(body: Mapping[str, Any]) -> TextReply:
+        return TextReply(SAID, hold=held if body.get("stream") else None)
 
-    busy: list[str | Fault] = [*[SAID] * 5, Fault(503, "overloaded"), *[SAID] * 20]
+    busy: list[str | ErrorReply] = [*[SAID] * 5, ErrorReply(503, "overloaded"), *[SAID] * 20]
     return {
-        CLAUDE: Scripted(answer, model=CLAUDE, counted_as=QWEN),
-        GPT: Scripted(busy, model=GPT),
-        QWEN: Scripted(SAID, model=QWEN, window=12_000, tells_window=False),
+        CLAUDE: ScriptedServer(answer, model=CLAUDE, counted_as=QWEN),
+        GPT: ScriptedServer(busy, model=GPT),
+        QWEN: ScriptedServer(SAID, model=QWEN, window=12_000, tells_window=False),
     }
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from brim.testing import Say, Scripted
+from brim.testing import ScriptedServer, TextReply
 from scripts import shop, shop_talk
 from tests.support.terminal import Terminal
 
@@ -38,11 +38,11 @@ class Model:
         self._otherwise = otherwise
         self._last: dict[str, Sequence[Any]] = {}
 
-    def __call__(self, body: Mapping[str, Any]) -> Say:
+    def __call__(self, body: Mapping[str, Any]) -> TextReply:
         messages = body["messages"]
         words = str(messages[-1]["content"])
         found = (answer for key, answer in self._answers.items() if words.endswith(key))
-        return Say(next(found, self._otherwise), cached=self._cached(body["model"], messages))
+        return TextReply(next(found, self._otherwise), cached=self._cached(body["model"], messages))
 
     def _cached(self, model: str, messages: Sequence[Any]) -> int:
         """Tokens of what is the same as in the last request, from the beginning on."""
@@ -80,7 +80,7 @@ def at_work(*, tools: bool = False) -> Iterator[Typist]:
     """A shell in the folder of the shop."""
     with (
         TemporaryDirectory() as made,
-        Scripted(Model(shop_talk.ANSWERS, shop_talk.SUMMARY), model="gpt-5-mini") as provider,
+        ScriptedServer(Model(shop_talk.ANSWERS, shop_talk.SUMMARY), model="gpt-5-mini") as provider,
     ):
         home = Path(made).resolve()
         folder = home / "shop"

@@ -94,7 +94,7 @@ class ProviderError(BrimError):
         """Seconds that the server asked to wait."""
 
 
-class RefusedError(ProviderError):
+class ContextLengthError(ProviderError):
     """The server says that the request is too long; `overflow` holds the numbers it gave."""
 
     def __init__(
@@ -149,7 +149,7 @@ class LocalModelError(BrimError):
     """The embedded model cannot be fetched or started; says what is missing."""
 
 
-class ReplyError(BrimError):
+class InvalidResponseError(BrimError):
     """An answer that is none; `error` is what the provider put in its place, if it said so."""
 
     def __init__(self, reason: str, error: Mapping[str, object] | None = None) -> None:

@@ -63,7 +63,7 @@ class Message(NamedTuple):
     @property
     def is_words(self) -> bool:
         """Whether it is nothing but what somebody said, as most turns are."""
-        return self[2:8] == _NOTHING
+        return self[2:8] == _NO_PARTS
 
     def with_outputs(self, outputs: tuple[str, ...]) -> Message:
         return self._replace(outputs=outputs)
@@ -78,7 +78,7 @@ class Message(NamedTuple):
         return self._replace(words=_add_paragraph(self.words, text))
 
 
-_NOTHING: Final = ((), (), (), None, (), ())
+_NO_PARTS: Final = ((), (), (), None, (), ())
 """No outputs, no thinking, no calls, no answer to one, no media, no extras."""
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from brim.providers.local import LocalServer
-from brim.storage import Database, Spending
+from brim.storage import Database, SpendLog
 
 Ask = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -104,7 +104,7 @@ def test_with_nothing_configured_the_embedded_model_answers(
 
 def test_what_it_cost_is_in_the_books_of_all_runs(ask: Ask, tmp_path: Path) -> None:
     assert ask("Say something.", "--max-tokens", "2").returncode == 0
-    spending = Spending(Database(tmp_path / "state"))
+    spending = SpendLog(Database(tmp_path / "state"))
     (spent,) = spending.by("model", "category", "project")
     assert spent.on == ("small", "main", str(tmp_path))
     assert spent.slot.usage.output > 0
@@ -118,4 +118,4 @@ def test_the_cap_of_a_day_refuses_before_anything_is_sent(ask: Ask, tmp_path: Pa
     done = ask("Say something.")
     assert done.returncode == 3
     assert "cap_per_day_dollars" in done.stderr
-    assert Spending(Database(tmp_path / "state")).by("model") == []
+    assert SpendLog(Database(tmp_path / "state")).by("model") == []

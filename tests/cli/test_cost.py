@@ -15,7 +15,7 @@ from brim.cli.bars import Bar, drawn, every_day
 from brim.cli.cost import day_of
 from brim.models.pricing import Usage
 from brim.session.ledger import SpendingTotal
-from brim.storage import Database, Spending
+from brim.storage import Database, SpendLog
 from tests.support.accounts.reservations import bill
 from tests.support.cli.office import Office
 
@@ -39,7 +39,7 @@ def booked(office: Office) -> Office:
     """Two calls of the shell."""
     database = Database(office.folder)
     noon = datetime.fromisoformat(f"{MONDAY}T12:00:00").astimezone().timestamp()
-    spending = Spending(database, clock=lambda: noon)
+    spending = SpendLog(database, clock=lambda: noon)
     where = {"session": "s1", "project": "/home/me", "category": "main"}
     spending.add(SpendingTotal(1, Usage(100, 20, 10), Decimal("0.25")), model="fast", **where)
     spending.add(

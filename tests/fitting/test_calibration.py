@@ -22,7 +22,7 @@ from brim.fitting.calibration import (
 from brim.fitting.profile import ModelProfile
 from brim.messages import Call, Message
 from brim.tokens import counter_for
-from brim.tokens.calibrated import CalibratedCounter, foreign_size
+from brim.tokens.calibrated import CalibratedCounter, measure_non_latin
 from brim.tokens.counter import RequestCounter
 from tests.support.strategies import Raw, text
 
@@ -188,7 +188,7 @@ def test_latin_text_is_scaled_up_to_the_next_token(ratio: float) -> None:
 def test_at_first_no_vocabulary_of_bytes_takes_more_than_is_counted_of_other_scripts(
     given_: str,
 ) -> None:
-    foreign = foreign_size([Message("user", words=(given_,))])
+    foreign = measure_non_latin([Message("user", words=(given_,))])
     assert counter().text(given_) >= foreign
     assert counter().text(given_) <= max(1, len(given_.encode("utf-8", "surrogatepass")) + 1)
 
@@ -214,7 +214,7 @@ def test_a_higher_ratio_or_density_never_counts_less(
     ],
 )
 def test_what_is_not_latin_is_measured_in_bytes(given_: str, bytes_: int) -> None:
-    assert foreign_size([Message("user", words=(given_,))]) == bytes_
+    assert measure_non_latin([Message("user", words=(given_,))]) == bytes_
     assert counter(density=0.5).text(given_) <= counter(density=1.0).text(given_)
 
 
@@ -227,7 +227,7 @@ def test_all_texts_of_a_turn_are_looked_at() -> None:
         calls=(Call("1", "f", '{"a": "日"}'),),
         extras=("本",),
     )
-    assert foreign_size([turn]) == 15
+    assert measure_non_latin([turn]) == 15
 
 
 def test_two_counters_of_one_name_count_alike() -> None:

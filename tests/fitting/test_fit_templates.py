@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import brim
-from brim.wire.templates import accepts, rules_named
+from brim.wire.templates import find_rules, find_violation
 from tests.support.strategies import Raw, histories, history
 
 NAMES = ("mistral", "mistral-nemo", "gemma", "llama-3", "qwen3.5", "gpt-oss", "phi-3", "strict")
@@ -19,7 +19,7 @@ def test_what_goes_out_is_accepted_and_fits(messages: list[Raw], name: str, wind
         request = brim.fit(messages, model="gpt-4o", window=window, reply=10, template=name)
     except brim.ContextOverflowError:
         return
-    assert accepts(request.messages, rules_named(name)) is None
+    assert find_violation(request.messages, find_rules(name)) is None
     assert brim.count(request.messages, model="gpt-4o") <= request.plan.limit
 
 

@@ -13,13 +13,13 @@ from brim.errors import InputError
 from brim.fitting.history import ORPHAN, UNANSWERED, History
 from brim.messages import Message
 from brim.tokens import counter_for
-from brim.wire import openai_chat, view
+from brim.wire import openai_chat, read_messages
 from tests.support.strategies import Raw, histories, history
 
 
 def grown(messages: list[Raw]) -> History:
     grown = History(counter_for("gpt-4o"))
-    grown.extend(view({"messages": messages}, openai_chat))
+    grown.extend(read_messages({"messages": messages}, openai_chat))
     grown.group()
     return grown
 
@@ -109,7 +109,11 @@ def grouped(h: History) -> dict[str, Any]:
 def test_it_does_not_matter_when_a_history_is_grouped(
     messages: list[Raw], parts: list[tuple[int, bool]]
 ) -> None:
-    turns, h, done = view({"messages": messages}, openai_chat), History(counter_for("gpt-4o")), 0
+    turns, h, done = (
+        read_messages({"messages": messages}, openai_chat),
+        History(counter_for("gpt-4o")),
+        0,
+    )
     for size, is_grouped in parts:
         h.extend(turns[done : done + size])
         done += size

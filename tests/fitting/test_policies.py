@@ -14,7 +14,7 @@ from brim.fitting.history import History
 from brim.fitting.passes import clip_large, drop_oldest
 from brim.fitting.replay import compute_low_water_mark, steady_share, thrift_share
 from brim.tokens import counter_for
-from brim.wire import openai_chat, view
+from brim.wire import openai_chat, read_messages
 from tests.support.strategies import Raw, history, text
 
 MODEL = "gpt-4o"
@@ -76,7 +76,7 @@ def test_the_low_mark_is_high_in_small_windows_and_lower_in_large_ones(
 def test_no_more_than_half_of_what_can_move_is_cut_at_once() -> None:
     messages = history("s600 u100")
     grown = History(counter_for(MODEL))
-    grown.extend(view({"messages": messages}, openai_chat))
+    grown.extend(read_messages({"messages": messages}, openai_chat))
     grown.group()
     scope = HistoryView(grown, 1, 2, 3, 1_400, 0)
     room = 1_400 - size(messages)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from brim.testing import Scripted
+from brim.testing import ScriptedServer
 from tests.support.gateway.process import SECRET, Running, config_of, running
 
 
@@ -26,13 +26,13 @@ def shared_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def upstream() -> Iterator[Scripted]:
-    with Scripted("Hello.", window=4_000) as provider:
+def upstream() -> Iterator[ScriptedServer]:
+    with ScriptedServer("Hello.", window=4_000) as provider:
         yield provider
 
 
 @pytest.fixture(scope="module")
-def served(upstream: Scripted) -> Iterator[Running]:
+def served(upstream: ScriptedServer) -> Iterator[Running]:
     """A gateway before that upstream, which all tests of a module ask."""
     with running(config_of(upstream.url, key_env="KEY"), {"KEY": SECRET}) as served:
         yield served

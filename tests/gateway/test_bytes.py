@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from brim.providers.local import LocalServer
-from brim.testing import Answer, Call, Fault, Say, Scripted
+from brim.testing import ErrorReply, ScriptedReply, ScriptedServer, TextReply, ToolCallReply
 from tests.support.gateway.process import config_of, running
 from tests.support.gateway.requests import (
     CHAT,
@@ -69,20 +69,23 @@ def assert_same(through: httpx.Response, direct: httpx.Response) -> None:
     assert all(name.startswith("brim-") for name in new)
 
 
-ANSWERS: Mapping[str, Answer] = {
+ANSWERS: Mapping[str, ScriptedReply] = {
     "text": TEXT,
     "nothing": "",
-    "calls": Say(TEXT, [Call("read", {"path": "ä.py"}), Call("list")]),
-    "cut short": Say(TEXT, finish="length"),
+    "calls": TextReply(TEXT, [ToolCallReply("read", {"path": "ä.py"}), ToolCallReply("list")]),
+    "cut short": TextReply(TEXT, finish="length"),
 }
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
 @pytest.mark.parametrize("path", BODIES)
-def test_the_same_bytes_come_back(path: str, answer: Answer, is_streamed: bool) -> None:
+def test_the_same_bytes_come_back(path: str, answer: ScriptedReply, is_streamed: bool) -> None:
     raw = streamed(BODIES[path]) if is_streamed else BODIES[path]
-    with Scripted(answer, window=4_096) as upstream, running(config_of(upstream.url)) as gateway:
+    with (
+        ScriptedServer(answer, window=4_096) as upstream,
+        running(config_of(upstream.url)) as gateway,
+    ):
         assert_same(posted(gateway.url, path, raw), posted(upstream.url, path, raw))
         through, direct = upstream.requests
         if is_streamed and path == CHAT:
@@ -94,7 +97,7 @@ def test_the_same_bytes_come_back(path: str, answer: Answer, is_streamed: bool) 
 
 def test_who_asks_for_the_usage_of_a_stream_gets_it() -> None:
     raw = streamed(BODIES[CHAT], b'"stream_options":{"include_usage" : true}, ')
-    with Scripted(TEXT) as upstream, running(config_of(upstream.url)) as gateway:
+    with ScriptedServer(TEXT) as upstream, running(config_of(upstream.url)) as gateway:
         through = posted(gateway.url, CHAT, raw)
         assert_same(through, posted(upstream.url, CHAT, raw))
         assert b'"usage"' in through.content
@@ -104,7 +107,7 @@ def test_who_asks_for_the_usage_of_a_stream_gets_it() -> None:
 @pytest.mark.parametrize("options", [b"null", b"{}", b'{"include_usage":false}', b'{"other":1}'])
 def test_who_does_not_ask_for_it_does_not_see_it(options: bytes) -> None:
     raw = streamed(BODIES[CHAT], b'"stream_options":' + options + b",")
-    with Scripted(TEXT) as upstream, running(config_of(upstream.url)) as gateway:
+    with ScriptedServer(TEXT) as upstream, running(config_of(upstream.url)) as gateway:
         through = posted(gateway.url, CHAT, raw)
         assert_same(through, posted(upstream.url, CHAT, raw))
         assert b'"usage"' not in through.content
@@ -119,7 +122,7 @@ def test_who_does_not_ask_for_it_does_not_see_it(options: bytes) -> None:
 
 def test_an_upstream_without_stream_options_is_not_asked_for_usage() -> None:
     raw = streamed(BODIES[CHAT])
-    with Scripted(TEXT) as upstream:
+    with ScriptedServer(TEXT) as upstream:
         with running(config_of(upstream.url, stream_usage=False)) as gateway:
             assert_same(posted(gateway.url, CHAT, raw), posted(upstream.url, CHAT, raw))
         assert [each.raw for each in upstream.requests] == [raw, raw]
@@ -134,8 +137,8 @@ def test_an_upstream_without_stream_options_is_not_asked_for_usage() -> None:
 @pytest.mark.parametrize("path", BODIES)
 def test_errors_come_back_as_they_are(path: str, status: int, is_streamed: bool) -> None:
     raw = streamed(BODIES[path]) if is_streamed else BODIES[path]
-    fault = Fault(status, "no, because: ü", retry_after=7)
-    with Scripted(fault) as upstream, running(config_of(upstream.url)) as gateway:
+    fault = ErrorReply(status, "no, because: ü", retry_after=7)
+    with ScriptedServer(fault) as upstream, running(config_of(upstream.url)) as gateway:
         through = posted(gateway.url, path, raw)
         assert_same(through, posted(upstream.url, path, raw))
         assert through.status_code == status
@@ -145,8 +148,8 @@ def test_errors_come_back_as_they_are(path: str, status: int, is_streamed: bool)
 
 @pytest.mark.parametrize("path", BODIES)
 def test_an_error_inside_of_a_stream_comes_back_as_it_is(path: str) -> None:
-    raw, fault = streamed(BODIES[path]), Fault(500, "broken", in_stream=True)
-    with Scripted(fault) as upstream, running(config_of(upstream.url)) as gateway:
+    raw, fault = streamed(BODIES[path]), ErrorReply(500, "broken", in_stream=True)
+    with ScriptedServer(fault) as upstream, running(config_of(upstream.url)) as gateway:
         through = posted(gateway.url, path, raw)
         assert_same(through, posted(upstream.url, path, raw))
         assert through.status_code == 200
@@ -228,7 +231,7 @@ def test_beta_headers_and_query_strings_go_up(path: str) -> None:
 
 
 def test_without_a_key_of_its_own_the_upstream_gets_the_client_s() -> None:
-    with Scripted("ok") as upstream, running(config_of(upstream.url)) as gateway:
+    with ScriptedServer("ok") as upstream, running(config_of(upstream.url)) as gateway:
         posted(gateway.url, CHAT, BODIES[CHAT], {"authorization": "Bearer mine"})
         posted(gateway.url, MESSAGES, BODIES[MESSAGES], {"x-api-key": "mine"})
         first, second = (
@@ -253,7 +256,10 @@ def test_what_stays_is_untouched(path: str) -> None:
         for role in ("user", "assistant")
     ]
     body[key] = [*filler, *first[path == CHAT :], last]
-    with Scripted("ok", window=1_000) as upstream, running(config_of(upstream.url)) as gateway:
+    with (
+        ScriptedServer("ok", window=1_000) as upstream,
+        running(config_of(upstream.url)) as gateway,
+    ):
         answer = posted(gateway.url, path, json.dumps(body).encode())
         assert answer.status_code == 200
         assert "dropped=" in answer.headers["brim-cut"]

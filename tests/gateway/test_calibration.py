@@ -23,15 +23,15 @@ from brim.gateway import formats
 from brim.gateway.fit_request import BodyAdditions, ClientRequest, FittedRequest, Fitting
 from brim.gateway.routes import ModelRoute, RouteDefaults, Upstream
 from brim.models.pricing import Usage
-from brim.storage.calibration_store import Learned
-from brim.testing import Fault, Scripted
-from brim.testing.formats import Asked as Request
-from brim.testing.formats import Body, Say
+from brim.storage.calibration_store import CalibrationStore
+from brim.testing import ErrorReply, ScriptedServer
+from brim.testing.formats import Body, TextReply
+from brim.testing.formats import ReceivedRequest as Request
 from brim.wire.overflow import Overflow
 from tests.support.gateway.process import Running, config_of, running
 from tests.support.gateway.requests import CHAT, MESSAGES, RESPONSES, ask, body_of, posted
 
-BARE = Fault(
+BARE = ErrorReply(
     400,
     error={
         "message": "Your input exceeds the context window of this model.",
@@ -44,7 +44,7 @@ TALK += [("assistant", "yes"), ("user", "and?")]
 
 
 @contextmanager
-def gateway_before(upstream: Scripted, **more: Any) -> Iterator[Running]:
+def gateway_before(upstream: ScriptedServer, **more: Any) -> Iterator[Running]:
     with running(config_of(upstream.url, **more)) as gateway:
         yield gateway
 
@@ -72,7 +72,7 @@ PICTURE = {
         "data": base64.b64encode(b"\x89PNG" + bytes(2_000)).decode(),
     },
 }
-TOO_LARGE = Fault(
+TOO_LARGE = ErrorReply(
     413, error={"type": "request_too_large", "message": "Request exceeds the maximum size"}
 )
 ODD = {
@@ -84,12 +84,12 @@ ODD = {
 
 @pytest.mark.parametrize(("path", "part", "fault"), ODD.values(), ids=ODD)
 def test_a_small_request_that_is_too_long_says_nothing_of_others(
-    path: str, part: Any, fault: Fault
+    path: str, part: Any, fault: ErrorReply
 ) -> None:
-    def answer(body: Body) -> str | Fault:
+    def answer(body: Body) -> str | ErrorReply:
         return fault if part in body_parts(body) else "Blue."
 
-    with Scripted(answer) as upstream, gateway_before(upstream) as gateway:
+    with ScriptedServer(answer) as upstream, gateway_before(upstream) as gateway:
         before = limit(gateway, path)
         for _ in range(6):
             told = asked(gateway, path, {"role": "user", "content": [part]})
@@ -107,16 +107,16 @@ def body_parts(body: Body) -> list[Any]:
     return [part for turn in turns if isinstance(turn["content"], list) for part in turn["content"]]
 
 
-class Tiered(Scripted):
+class Tiered(ScriptedServer):
     """Allows one key less in a minute."""
 
-    def answer(self, asked: Request) -> Say | Fault:
+    def answer(self, asked: Request) -> TextReply | ErrorReply:
         if asked.headers.get("authorization") != "Bearer low" or asked.tokens <= 30_000:
             return super().answer(asked)
         self.requests.append(asked)
         said = "Request too large for gpt-4o in organization org-1 on tokens per min (TPM): "
         said += f"Limit 30000, Requested {asked.tokens}. The input or output tokens must be reduced"
-        return Fault(429, said)
+        return ErrorReply(429, said)
 
 
 def test_what_one_key_may_send_is_not_what_others_may() -> None:
@@ -131,11 +131,11 @@ def test_what_one_key_may_send_is_not_what_others_may() -> None:
 
 
 def test_a_limit_that_a_client_put_into_the_upstream_s_mouth_is_only_its_own() -> None:
-    def answer(body: Body) -> str | Fault:
+    def answer(body: Body) -> str | ErrorReply:
         name = body.get("user")
-        return Fault(400, f"Invalid value for user: '{name}'") if name else "Blue."
+        return ErrorReply(400, f"Invalid value for user: '{name}'") if name else "Blue."
 
-    with Scripted(answer) as upstream, gateway_before(upstream) as gateway:
+    with ScriptedServer(answer) as upstream, gateway_before(upstream) as gateway:
         before = limit(gateway, CHAT)
         words = "maximum context length is 70 tokens"
         told = asked(gateway, CHAT, ("user", "word " * 200), user=words)
@@ -148,10 +148,10 @@ def test_a_limit_that_a_client_put_into_the_upstream_s_mouth_is_only_its_own() -
 # Reports of more than was sent
 
 
-class Searching(Scripted):
+class Searching(ScriptedServer):
     """Reports what its own tools and files brought in as a part of the prompt."""
 
-    def usage(self, asked: Request, said: Say) -> Usage:
+    def usage(self, asked: Request, said: TextReply) -> Usage:
         usage, raw = super().usage(asked, said), asked.raw
         brings = b"web_search" in raw or b'"document"' in raw
         return replace(usage, input=usage.input + 40_000) if brings else usage
@@ -190,7 +190,7 @@ def test_what_a_server_brings_in_by_itself_does_not_scale_what_is_counted(
 # What a server adds to each request
 
 
-class Hidden(Scripted):
+class Hidden(ScriptedServer):
     """Puts a prompt of its own before each."""
 
     def prompt_tokens(self, path: str, body: Body) -> int:
@@ -205,7 +205,7 @@ def grown(gateway: Running, turns: int) -> Iterator[httpx.Response]:
         yield asked(gateway, CHAT, *said, reply=300)
 
 
-def moved(upstream: Scripted) -> int:
+def moved(upstream: ScriptedServer) -> int:
     """How often a request does not begin with the one before."""
     sent = [asked.body["messages"] for asked in upstream.requests]
     return sum(after[: len(before)] != before for before, after in pairwise(sent))
@@ -244,7 +244,7 @@ def test_it_is_known_after_a_restart() -> None:
 
 
 def test_a_server_that_said_no_is_not_asked_again_about_what_grew_since() -> None:
-    with Scripted("Blue.", window=4_000, counted_as="gpt-4o", like="llama.cpp") as upstream:
+    with ScriptedServer("Blue.", window=4_000, counted_as="gpt-4o", like="llama.cpp") as upstream:
         with gateway_before(upstream, reply=500) as gateway:
             said = [("user", "start here")]
             for n in range(62):
@@ -274,7 +274,7 @@ happenings = st.lists(
 
 def lane_at(folder: Path, model: str) -> ModelRoute:
     config = UpstreamConfig(endpoint="http://127.0.0.1:9/v1", window=8_000, reply=500)
-    upstream = Upstream("one", config, None, Learned(folder / "learned"))
+    upstream = Upstream("one", config, None, CalibrationStore(folder / "learned"))
     return ModelRoute(upstream, model, RouteDefaults(), PrefixCache())
 
 

@@ -15,7 +15,7 @@ from brim.gateway import auth
 from brim.gateway.accounts.caps import ALL, Cap, project_scope
 from brim.gateway.accounts.reservations import CapReached
 from brim.gateway.denials import cap_error
-from brim.testing import Fault, Say, Scripted
+from brim.testing import ErrorReply, ScriptedServer, TextReply
 from tests.support.gateway.accounts import (
     COST,
     MODEL,
@@ -129,7 +129,7 @@ def test_the_libraries_do_not_try_again() -> None:
 def test_what_only_runs_now_is_in_the_way_for_a_moment() -> None:
     secret, goes_on = secret_of("anna", dollars(2 * WORST - 1, "day")), threading.Event()
     with (
-        before([Say("Hello.", hold=goes_on), "Hello."]) as (gateway, provider),
+        before([TextReply("Hello.", hold=goes_on), "Hello."]) as (gateway, provider),
         ThreadPoolExecutor(1) as pool,
     ):
         first = pool.submit(say_hi, gateway, secret, stream=True)
@@ -165,7 +165,7 @@ def test_sixty_at_once_do_not_pass_it() -> None:
         return status
 
     with (
-        before(lambda _: Say("Hello.", hold=goes_on)) as (gateway, provider),
+        before(lambda _: TextReply("Hello.", hold=goes_on)) as (gateway, provider),
         ThreadPoolExecutor(60) as pool,
     ):
         asking = [pool.submit(asks, gateway) for _ in range(60)]
@@ -219,7 +219,7 @@ def test_a_cap_that_is_changed_counts_soon(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_what_is_not_counted_is_not_passed_on_for_a_capped_key() -> None:
     secret = secret_of("anna", "5/day")
-    with Scripted("Hello.") as provider:
+    with ScriptedServer("Hello.") as provider:
         config = with_gateway(priced(provider.url), passed_paths=("/v1/embeddings",))
         with running(config) as gateway:
             refused = posted(gateway.url, "/v1/embeddings", {"model": "m"}, bearing(secret))
@@ -231,8 +231,8 @@ def test_what_is_not_counted_is_not_passed_on_for_a_capped_key() -> None:
 def test_who_stands_in_is_claimed_anew_by_its_own_price(path: str, room: int) -> None:
     secret = secret_of("anna", dollars(room))
     with (
-        Scripted(Fault(503, "come later")) as first,
-        Scripted("Hello.") as second,
+        ScriptedServer(ErrorReply(503, "come later")) as first,
+        ScriptedServer("Hello.") as second,
         running(standing_in(first.url, second.url)) as gateway,
     ):
         answer = say_hi(gateway, secret, path)

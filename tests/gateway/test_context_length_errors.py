@@ -11,8 +11,8 @@ import pytest
 
 import brim
 from brim.gateway import routes
-from brim.testing import Answer, Fault, Script, Scripted
-from brim.wire.overflow import overflow_of
+from brim.testing import ErrorReply, Script, ScriptedReply, ScriptedServer
+from brim.wire.overflow import parse_overflow
 from tests.support.gateway.clients import anthropic_client, long_talk, openai_client
 from tests.support.gateway.process import Running, config_of, running
 from tests.support.gateway.requests import CHAT, MESSAGES, PATHS, RESPONSES, body_of, posted, spoken
@@ -24,7 +24,7 @@ TRUE = 3_800
 BELIEVED = 7_000
 
 
-def before(upstream: Scripted, window: int = BELIEVED, **settings: Any) -> Any:
+def before(upstream: ScriptedServer, window: int = BELIEVED, **settings: Any) -> Any:
     """A gateway that takes an upstream's window for larger than it is."""
     config = config_of(upstream.url, window=window, reply=20, **settings)
     return running(config)
@@ -38,7 +38,7 @@ def ask(gateway: Running, path: str, *, is_streamed: bool = False, **more: Any) 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_refusal_is_learned_from(path: str, refuses: Any) -> None:
     with (
-        Scripted("Blue.", window=TRUE, tells_window=False, refuses=refuses) as upstream,
+        ScriptedServer("Blue.", window=TRUE, tells_window=False, refuses=refuses) as upstream,
         before(upstream) as gateway,
     ):
         first = ask(gateway, path, is_streamed=True)
@@ -56,7 +56,7 @@ def test_a_refusal_is_learned_from(path: str, refuses: Any) -> None:
 
 @pytest.mark.parametrize("path", [CHAT, MESSAGES])
 def test_a_limit_that_was_told_is_known_after_a_restart(path: str) -> None:
-    with Scripted("Blue.", window=TRUE, tells_window=False) as upstream:
+    with ScriptedServer("Blue.", window=TRUE, tells_window=False) as upstream:
         with before(upstream) as gateway:
             assert spoken(ask(gateway, path)) == "Blue."
         with before(upstream) as gateway:
@@ -66,10 +66,10 @@ def test_a_limit_that_was_told_is_known_after_a_restart(path: str) -> None:
         assert len(upstream.refused) == 1
 
 
-def limited(limit: int, fault: Fault) -> Script:
+def limited(limit: int, fault: ErrorReply) -> Script:
     """Refuses what is longer, each time."""
 
-    def answer(body: Any) -> Answer:
+    def answer(body: Any) -> ScriptedReply:
         return fault if brim.count({**body, "model": None}) > limit else "Blue."
 
     return answer
@@ -80,24 +80,24 @@ TPM = (
     "Requested 4310. The input or output tokens must be reduced in order to run successfully."
 )
 OF_ONE_CLIENT = {
-    "tokens per minute": Fault(
+    "tokens per minute": ErrorReply(
         429, error={"message": TPM, "type": "tokens", "code": "rate_limit_exceeded"}
     ),
-    "tokens per minute, 413": Fault(
+    "tokens per minute, 413": ErrorReply(
         413, error={"message": TPM, "type": "tokens", "code": "rate_limit_exceeded"}
     ),
-    "size": Fault(
+    "size": ErrorReply(
         413,
         error={"type": "request_too_large", "message": "Request exceeds the maximum size"},
     ),
 }
 OF_THE_MODEL = {
-    "a flat body": Fault(
+    "a flat body": ErrorReply(
         400,
         raw=b'{"object":"error","message":"The input (4310 tokens) is longer than the model\'s '
         b'context length (3800 tokens).","type":"BadRequestError","code":400}',
     ),
-    "a whole answer with status 200": Fault(
+    "a whole answer with status 200": ErrorReply(
         200, error={"message": "prompt is too long: 4310 tokens > 3800 maximum", "code": 400}
     ),
 }
@@ -105,8 +105,8 @@ OF_THE_MODEL = {
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("fault", OF_THE_MODEL.values(), ids=OF_THE_MODEL)
-def test_however_it_is_said(path: str, fault: Fault) -> None:
-    with Scripted(limited(TRUE, fault)) as upstream, before(upstream) as gateway:
+def test_however_it_is_said(path: str, fault: ErrorReply) -> None:
+    with ScriptedServer(limited(TRUE, fault)) as upstream, before(upstream) as gateway:
         first = ask(gateway, path)
         assert (first.status_code, spoken(first)) == (200, "Blue.")
         assert first.headers["brim-resent"] == "1"
@@ -116,8 +116,8 @@ def test_however_it_is_said(path: str, fault: Fault) -> None:
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("fault", OF_ONE_CLIENT.values(), ids=OF_ONE_CLIENT)
-def test_what_only_one_client_meets_is_not_learned(path: str, fault: Fault) -> None:
-    with Scripted(limited(TRUE, fault)) as upstream, before(upstream) as gateway:
+def test_what_only_one_client_meets_is_not_learned(path: str, fault: ErrorReply) -> None:
+    with ScriptedServer(limited(TRUE, fault)) as upstream, before(upstream) as gateway:
         for _ in range(2):
             answer = ask(gateway, path)
             assert (answer.status_code, spoken(answer)) == (200, "Blue.")
@@ -128,7 +128,7 @@ def test_what_only_one_client_meets_is_not_learned(path: str, fault: Fault) -> N
 def test_a_rate_limit_is_none_that_a_shorter_request_would_help() -> None:
     said = "Rate limit reached for m on tokens per min (TPM): Limit 30000, Used 29000, Requested 4"
     error = {"message": f"{said}310.", "type": "tokens", "code": "rate_limit_exceeded"}
-    with Scripted(Fault(429, error=error)) as upstream, before(upstream) as gateway:
+    with ScriptedServer(ErrorReply(429, error=error)) as upstream, before(upstream) as gateway:
         assert ask(gateway, CHAT).json() == {"error": error}
         assert len(upstream.requests) == 1
 
@@ -137,8 +137,8 @@ def test_a_rate_limit_is_none_that_a_shorter_request_would_help() -> None:
 @pytest.mark.parametrize("path", PATHS)
 def test_who_refuses_twice_is_heard(path: str, is_streamed: bool) -> None:
     error = {"type": "invalid_request_error", "message": "prompt is too long: 9 tokens > 8 maximum"}
-    fault = Fault(400, error=error, in_stream=is_streamed)
-    with Scripted(fault) as upstream:
+    fault = ErrorReply(400, error=error, in_stream=is_streamed)
+    with ScriptedServer(fault) as upstream:
         with before(upstream) as gateway:
             through = ask(gateway, path, is_streamed=is_streamed)
         assert len(upstream.requests) == 2
@@ -151,7 +151,7 @@ def test_who_refuses_twice_is_heard(path: str, is_streamed: bool) -> None:
 
 def test_a_history_that_the_server_keeps_is_relayed() -> None:
     with (
-        Scripted("Blue.", window=TRUE, tells_window=False) as upstream,
+        ScriptedServer("Blue.", window=TRUE, tells_window=False) as upstream,
         before(upstream) as gateway,
     ):
         answer = ask(gateway, RESPONSES, previous_response_id="resp_1")
@@ -165,7 +165,7 @@ def test_a_history_that_the_server_keeps_is_relayed() -> None:
 def test_a_thread_that_the_server_keeps_is_relayed() -> None:
     thread = {"type": "continue", "previous_message_id": "msg_1"}
     with (
-        Scripted("Blue.", window=TRUE, tells_window=False) as upstream,
+        ScriptedServer("Blue.", window=TRUE, tells_window=False) as upstream,
         before(upstream) as gateway,
     ):
         answer = ask(gateway, MESSAGES, thread=thread)
@@ -181,7 +181,7 @@ def test_a_shorter_answer_may_be_enough() -> None:
     )
     error = {"type": "invalid_request_error", "message": f"{said}length or `max_tokens`"}
     with (
-        Scripted([Fault(400, error=error), "Blue."]) as upstream,
+        ScriptedServer([ErrorReply(400, error=error), "Blue."]) as upstream,
         before(upstream, window=16_000) as gateway,
     ):
         answer = posted(gateway.url, MESSAGES, body_of(MESSAGES, *TURNS, reply=8_000))
@@ -197,7 +197,7 @@ def test_a_shorter_answer_may_be_enough() -> None:
 @pytest.mark.parametrize("path", PATHS)
 def test_without_fitting_all_is_relayed(path: str, reply: int) -> None:
     body = body_of(path, *TURNS, reply=reply)
-    with Scripted("Blue.", window=TRUE) as upstream:
+    with ScriptedServer("Blue.", window=TRUE) as upstream:
         with running(config_of(upstream.url)) as gateway:
             by_header = posted(gateway.url, path, body, {"brim-fitting": "off"})
         with running(config_of(upstream.url, policy="off")) as gateway:
@@ -219,7 +219,7 @@ HUGE: Any = [{"role": "user", "content": "word " * 5_000}]
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_what_cannot_fit_is_an_error_that_openai_s_client_knows(is_streamed: bool) -> None:
-    with Scripted("Blue.", window=1_000) as upstream:
+    with ScriptedServer("Blue.", window=1_000) as upstream:
         with (
             running(config_of(upstream.url, reply=20)) as gateway,
             openai_client(gateway.url) as client,
@@ -234,7 +234,7 @@ def test_what_cannot_fit_is_an_error_that_openai_s_client_knows(is_streamed: boo
         assert error.code == "context_length_exceeded"
         assert error.param == param
         assert error.type == "invalid_request_error"
-        overflow = overflow_of(400, error.response.content)
+        overflow = parse_overflow(400, error.response.content)
         assert overflow is not None
         assert overflow.limit == 980
         assert overflow.sent == brim.count({"messages": HUGE}, model="gpt-4o")
@@ -243,7 +243,7 @@ def test_what_cannot_fit_is_an_error_that_openai_s_client_knows(is_streamed: boo
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_what_cannot_fit_is_an_error_that_anthropic_s_client_knows(is_streamed: bool) -> None:
-    with Scripted("Blue.", window=1_000) as upstream:
+    with ScriptedServer("Blue.", window=1_000) as upstream:
         with (
             running(config_of(upstream.url, reply=20)) as gateway,
             anthropic_client(gateway.url) as client,
@@ -255,7 +255,7 @@ def test_what_cannot_fit_is_an_error_that_anthropic_s_client_knows(is_streamed: 
     sent = brim.count({"messages": HUGE}, model="gpt-4o")
     assert f"prompt is too long: {sent} tokens > 980 maximum" in error.message
     assert error.type == "invalid_request_error"
-    overflow = overflow_of(400, error.response.content)
+    overflow = parse_overflow(400, error.response.content)
     assert overflow is not None
     assert (overflow.sent, overflow.limit) == (sent, 980)
 
@@ -263,10 +263,10 @@ def test_what_cannot_fit_is_an_error_that_anthropic_s_client_knows(is_streamed: 
 def test_a_limit_that_was_only_guessed_is_tried_again_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    bare = Fault(400, error={"code": "context_length_exceeded", "message": "too long"})
+    bare = ErrorReply(400, error={"code": "context_length_exceeded", "message": "too long"})
     for seconds, is_whole in ((routes.CEILING_SECONDS, False), (0.0, True)):
         monkeypatch.setattr(routes, "GUESSED", seconds)
-        with Scripted([bare, "Blue.", "Blue."]) as upstream, before(upstream) as gateway:
+        with ScriptedServer([bare, "Blue.", "Blue."]) as upstream, before(upstream) as gateway:
             assert ask(gateway, CHAT).headers["brim-resent"] == "1"
             later = ask(gateway, CHAT)
         assert (later.headers["brim-cut"] == "none") is is_whole

@@ -17,7 +17,7 @@ from brim.gateway.accounts.sqlite.store import SqliteAccountStore
 from brim.gateway.dashboard import routes as dashboard
 from brim.gateway.dashboard.routes import MAX_ROWS, SpendingCache
 from brim.gateway.formats import CHAT as CHAT_FORM
-from brim.testing import Scripted
+from brim.testing import ScriptedServer
 from tests.support.gateway.accounts import (
     COST,
     HI,
@@ -192,7 +192,7 @@ def test_a_ledger_that_is_slow_to_read_is_read_once_for_all_who_look() -> None:
 
 def test_a_model_is_told_with_its_window_and_where_that_is_known_from() -> None:
     with (
-        Scripted("Hello.", window=2_000) as provider,
+        ScriptedServer("Hello.", window=2_000) as provider,
         running(config_of(provider.url, reply=100)) as server,
     ):
         assert told(server, "/brim/lanes")["data"] == []
@@ -204,7 +204,7 @@ def test_a_model_is_told_with_its_window_and_where_that_is_known_from() -> None:
 
 
 def test_a_window_that_nobody_knows_is_null() -> None:
-    with Scripted("Hello.") as provider, running(config_of(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, running(config_of(provider.url)) as server:
         ask(server, CHAT, "hi")
         (lane,) = told(server, "/brim/lanes")["data"]
         assert (lane["window"], lane["limit"], lane["source"]) == (None, None, "a guess")

@@ -11,7 +11,14 @@ import pytest
 
 from brim.config import Config, UpstreamConfig
 from brim.gateway.server import open_listener
-from brim.testing import Answer, Asked, Fault, Say, Script, Scripted
+from brim.testing import (
+    ErrorReply,
+    ReceivedRequest,
+    Script,
+    ScriptedReply,
+    ScriptedServer,
+    TextReply,
+)
 from tests.support.gateway.clients import long_talk, openai_client
 from tests.support.gateway.process import FORMATS, Running, running
 from tests.support.gateway.requests import (
@@ -44,11 +51,13 @@ def config(first: str, second: str, **settings: Any) -> Config:
 
 
 @contextmanager
-def two(first: Script, second: Script, **settings: Any) -> Iterator[tuple[Running, list[Asked]]]:
+def two(
+    first: Script, second: Script, **settings: Any
+) -> Iterator[tuple[Running, list[ReceivedRequest]]]:
     """A gateway before two scripted upstreams, and what the second was asked."""
     with (
-        Scripted(first, window=LARGE) as large,
-        Scripted(second, window=SMALL) as small,
+        ScriptedServer(first, window=LARGE) as large,
+        ScriptedServer(second, window=SMALL) as small,
         running(config(large.url, small.url, **settings)) as gateway,
     ):
         yield gateway, small.requests
@@ -67,19 +76,19 @@ def for_large(path: str, *turns: Turn, **more: Any) -> dict[str, Any]:
     return body_of(path, *turns, model="large", reply=20, **more)
 
 
-FAILURES: dict[str, Answer] = {
-    "500": Fault(500),
-    "503": Fault(503),
-    "529": Fault(529, error={"type": "overloaded_error", "message": "Overloaded"}),
-    "429": Fault(429, "slow down", retry_after=30),
-    "an answer that breaks off": Say("It is", cut_after=0),
+FAILURES: dict[str, ScriptedReply] = {
+    "500": ErrorReply(500),
+    "503": ErrorReply(503),
+    "529": ErrorReply(529, error={"type": "overloaded_error", "message": "Overloaded"}),
+    "429": ErrorReply(429, "slow down", retry_after=30),
+    "an answer that breaks off": TextReply("It is", cut_after=0),
 }
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
 @pytest.mark.parametrize("path", PATHS)
-def test_another_upstream_stands_in(path: str, failure: Answer, is_streamed: bool) -> None:
+def test_another_upstream_stands_in(path: str, failure: ScriptedReply, is_streamed: bool) -> None:
     body = for_large(path, *TURNS, stream=is_streamed, unknown={"a": 1})
     with two(failure, "Blue.") as (gateway, asked):
         answer = posted(gateway.url, path, body)
@@ -97,7 +106,7 @@ def test_another_upstream_stands_in(path: str, failure: Answer, is_streamed: boo
 def test_an_upstream_that_cannot_be_reached() -> None:
     with (
         nobody() as first,
-        Scripted("Blue.", window=SMALL) as small,
+        ScriptedServer("Blue.", window=SMALL) as small,
         running(config(first, small.url)) as gateway,
         openai_client(gateway.url) as client,
     ):
@@ -108,7 +117,7 @@ def test_an_upstream_that_cannot_be_reached() -> None:
 
 def test_what_has_begun_is_not_begun_anew() -> None:
     body = for_large(CHAT, *TURNS, stream=True)
-    with two(Say("It is blue.", cut_after=2), "Green.") as (gateway, asked):
+    with two(TextReply("It is blue.", cut_after=2), "Green.") as (gateway, asked):
         answer = posted(gateway.url, CHAT, body)
         assert b'"content": "It"' in answer.content
         assert b"Green" not in answer.content
@@ -120,19 +129,19 @@ def test_what_has_begun_is_not_begun_anew() -> None:
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
 def test_what_another_would_not_do_better_is_told(status: int) -> None:
     body = for_large(CHAT, *TURNS)
-    with two(Fault(status, "no"), "Blue.") as (gateway, asked):
+    with two(ErrorReply(status, "no"), "Blue.") as (gateway, asked):
         answer = posted(gateway.url, CHAT, body)
         assert answer.status_code == status
         assert answer.json()["error"]["message"] == "no"
         assert not asked
 
 
-LATER = Fault(429, "slow down", retry_after=30)
-CANNOT: dict[str, Answer] = {
-    "it fails too": Fault(503, "second", retry_after=3),
-    "it has no key": Fault(401, "second"),
-    "it breaks off": Say("It is", cut_after=0),
-    "it is too busy, in the stream": Fault(
+LATER = ErrorReply(429, "slow down", retry_after=30)
+CANNOT: dict[str, ScriptedReply] = {
+    "it fails too": ErrorReply(503, "second", retry_after=3),
+    "it has no key": ErrorReply(401, "second"),
+    "it breaks off": TextReply("It is", cut_after=0),
+    "it is too busy, in the stream": ErrorReply(
         529, error={"type": "overloaded_error", "message": "second"}, in_stream=True
     ),
 }
@@ -142,7 +151,7 @@ CANNOT: dict[str, Answer] = {
 @pytest.mark.parametrize("second", CANNOT.values(), ids=CANNOT)
 @pytest.mark.parametrize("path", PATHS)
 def test_the_first_word_holds_where_nobody_can_stand_in(
-    path: str, second: Answer, is_streamed: bool
+    path: str, second: ScriptedReply, is_streamed: bool
 ) -> None:
     body = for_large(path, *TURNS, stream=is_streamed)
     with two(LATER, second) as (gateway, asked):
@@ -157,7 +166,7 @@ def test_the_first_word_holds_where_nobody_can_stand_in(
 
 def test_the_first_word_holds_where_the_other_cannot_be_reached() -> None:
     with (
-        Scripted(LATER, window=LARGE) as large,
+        ScriptedServer(LATER, window=LARGE) as large,
         nobody() as second,
         running(config(large.url, second)) as gateway,
     ):
@@ -178,7 +187,7 @@ BUSY: dict[str, dict[str, Any]] = {
 def test_another_stands_in_for_one_that_is_busy_before_the_first_token(
     path: str, error: dict[str, Any]
 ) -> None:
-    busy = Fault(529, error=error, in_stream=True)
+    busy = ErrorReply(529, error=error, in_stream=True)
     body = for_large(path, *TURNS, stream=True)
     with two(busy, "Blue.") as (gateway, asked):
         answer = posted(gateway.url, path, body)
@@ -189,16 +198,16 @@ def test_another_stands_in_for_one_that_is_busy_before_the_first_token(
 
 @pytest.mark.parametrize("path", PATHS)
 def test_another_stands_in_for_one_that_is_busy_with_a_status_of_success(path: str) -> None:
-    busy = Fault(200, error={"code": 503, "message": "Provider returned error"})
+    busy = ErrorReply(200, error={"code": 503, "message": "Provider returned error"})
     with two(busy, "Blue.") as (gateway, _):
         answer = posted(gateway.url, path, for_large(path, *TURNS))
         assert (answer.status_code, spoken(answer)) == (200, "Blue.")
 
 
 def test_what_the_first_said_in_a_stream_comes_whole_where_nobody_can_stand_in() -> None:
-    busy = Fault(529, error={"type": "overloaded_error", "message": "first"}, in_stream=True)
+    busy = ErrorReply(529, error={"type": "overloaded_error", "message": "first"}, in_stream=True)
     body = for_large(MESSAGES, *TURNS, stream=True)
-    with two(busy, Fault(500)) as (gateway, asked):
+    with two(busy, ErrorReply(500)) as (gateway, asked):
         answer = posted(gateway.url, MESSAGES, body)
         assert len(asked) == 1
     assert answer.status_code == 200
@@ -224,7 +233,7 @@ def test_none_of_them_can_be_reached(path: str) -> None:
 
 def test_one_that_speaks_another_format_cannot_stand_in() -> None:
     body = for_large(CHAT, *TURNS)
-    with two(Fault(500, "first"), "Blue.", format=("anthropic",)) as (gateway, asked):
+    with two(ErrorReply(500, "first"), "Blue.", format=("anthropic",)) as (gateway, asked):
         answer = posted(gateway.url, CHAT, body)
         assert (answer.status_code, answer.json()["error"]["message"]) == (500, "first")
         assert "brim-fallback" not in answer.headers
@@ -242,7 +251,7 @@ def test_what_cannot_fit_the_one_that_stands_in(path: str) -> None:
 
 def test_each_is_sent_its_own_key() -> None:
     upstreams = config("http://first", "http://second").upstreams
-    with Scripted(Fault(500)) as large, Scripted("Blue.") as small:
+    with ScriptedServer(ErrorReply(500)) as large, ScriptedServer("Blue.") as small:
         settings = Config(
             upstreams={
                 name: UpstreamConfig(url, FORMATS, models=each.models, fallback=each.fallback,
@@ -261,7 +270,7 @@ def test_each_is_sent_its_own_key() -> None:
 def test_the_clients_own_key_is_not_shown_to_the_one_that_stands_in(path: str) -> None:
     names = ("x-api-key", "api-key", "x-goog-api-key", "openai-organization", "openai-project")
     keys = {"authorization": "Bearer of-the-client"} | dict.fromkeys(names, "of-the-client")
-    with two(Fault(500), "Blue.") as (gateway, asked):
+    with two(ErrorReply(500), "Blue.") as (gateway, asked):
         answer = posted(gateway.url, path, for_large(path, *TURNS), keys)
     assert answer.headers["brim-fallback"] == "small"
     assert "of-the-client" not in str(asked[0].headers)

@@ -20,7 +20,7 @@ from brim.gateway import headers as heads
 from brim.gateway.errors import GatewayError
 from brim.gateway.formats import FORMATS, PATHS, detect_format
 from brim.gateway.options import RequestOptions, parse_options
-from brim.testing import Fault, Scripted
+from brim.testing import ErrorReply, ScriptedServer
 from tests.support.gateway.fuzz import WINDOW, ask, client_of_a_gateway
 from tests.support.gateway.process import config_of, running
 from tests.support.gateway.requests import MESSAGES, body_of
@@ -59,9 +59,9 @@ class Upstream:
     """Answers each request with the bytes that were put here last."""
 
     def __init__(self) -> None:
-        self.fault = Fault()
+        self.fault = ErrorReply()
 
-    def __call__(self, _: Any) -> Fault:
+    def __call__(self, _: Any) -> ErrorReply:
         return self.fault
 
 
@@ -74,7 +74,7 @@ def odd() -> Upstream:
 def behind(odd: Upstream) -> Iterator[httpx.Client]:
     """A client of a gateway in front of that upstream."""
     with (
-        Scripted(odd) as upstream,
+        ScriptedServer(odd) as upstream,
         running(config_of(upstream.url, window=WINDOW, reply=50)) as served,
         httpx.Client(base_url=served.url, timeout=60) as client,
     ):
@@ -88,7 +88,7 @@ answers = events.map(lambda answer: json.dumps(answer).encode()) | st.binary(max
 def test_any_answer_comes_back_as_it_is(
     behind: httpx.Client, odd: Upstream, raw: bytes, status: int, path: str
 ) -> None:
-    odd.fault = Fault(status, raw=raw)
+    odd.fault = ErrorReply(status, raw=raw)
     answer = behind.post(path, json=HELLO, headers=AS_IT_IS)
     assert (answer.status_code, answer.content) == (status, raw)
     told = behind.get(f"/brim/requests/{answer.headers['brim-request-id']}")
@@ -97,7 +97,7 @@ def test_any_answer_comes_back_as_it_is(
 
 @given(streams().filter(bool), st.sampled_from([*PATHS]))
 def test_any_stream_comes_back(behind: httpx.Client, odd: Upstream, raw: bytes, path: str) -> None:
-    odd.fault = Fault(raw=raw, in_stream=True)
+    odd.fault = ErrorReply(raw=raw, in_stream=True)
     answer = behind.post(path, json={**HELLO, "stream": True}, headers=AS_IT_IS)
     assert behind.get("/healthz").status_code == 200
     (record,) = behind.get("/brim/requests?last=1").json()["data"]

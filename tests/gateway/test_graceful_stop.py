@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from brim.testing import Scripted
+from brim.testing import ScriptedServer
 
 PATIENCE = 30.0
 
@@ -24,7 +24,7 @@ def gateway(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """`brim serve` with an hour to drain, and its address."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("BRIM_")}
     with (
-        Scripted("Hello.") as provider,
+        ScriptedServer("Hello.") as provider,
         subprocess.Popen(
             [sys.executable, "-m", "brim.cli", "serve", "--port", "0", "--json"],
             env={

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from brim.config import GatewayConfig
-from brim.testing import Scripted
+from brim.testing import ScriptedServer
 from tests.support.gateway.process import SECRET, Running, config_of, running
 from tests.support.gateway.requests import (
     CHAT,
@@ -189,7 +189,7 @@ PASSED_ON: Mapping[str, Mapping[str, Any]] = {
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("fields", PASSED_ON.values(), ids=PASSED_ON)
 def test_what_only_the_upstream_can_judge_reaches_it_byte_for_byte(
-    client: httpx.Client, upstream: Scripted, path: str, fields: Mapping[str, Any]
+    client: httpx.Client, upstream: ScriptedServer, path: str, fields: Mapping[str, Any]
 ) -> None:
     raw = json.dumps(body_for(path, **fields)).encode()
     assert posted(client, path, raw).status_code == 200
@@ -202,7 +202,7 @@ def test_what_only_the_upstream_can_judge_reaches_it_byte_for_byte(
     ids=["half an emoji", "three halves", "a zero", "a byte order mark"],
 )  # fmt: skip
 def test_odd_characters_reach_the_upstream_as_they_are(
-    client: httpx.Client, upstream: Scripted, path: str, text: bytes
+    client: httpx.Client, upstream: ScriptedServer, path: str, text: bytes
 ) -> None:
     """Agents cut texts in the middle of an emoji."""
     raw = json.dumps(body_for(path)).encode().replace(b'"Hello?"', text)
@@ -211,7 +211,9 @@ def test_odd_characters_reach_the_upstream_as_they_are(
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_half_an_emoji_survives_a_cut(client: httpx.Client, upstream: Scripted, path: str) -> None:
+def test_half_an_emoji_survives_a_cut(
+    client: httpx.Client, upstream: ScriptedServer, path: str
+) -> None:
     said: list[Any] = [{"role": "user", "content": f"{n} {'word ' * 100}\ud83d"} for n in range(99)]
     for turn in said[1::2]:
         turn["role"] = "assistant"
@@ -291,7 +293,7 @@ def test_a_body_of_200000_messages_stops_nobody_else(client: httpx.Client, serve
 
 
 @pytest.mark.parametrize("path", ALL_PATHS)
-def test_a_body_that_is_too_large_is_refused(upstream: Scripted, path: str) -> None:
+def test_a_body_that_is_too_large_is_refused(upstream: ScriptedServer, path: str) -> None:
     config = config_of(upstream.url)
     small = GatewayConfig(max_body_bytes=10_000)
     with running(replace(config, gateway=small)) as served, httpx.Client() as client:

@@ -14,7 +14,7 @@ import pytest
 
 from brim.config import GatewayConfig
 from brim.gateway.http_protocol import MAX_HEADER_BYTES
-from brim.testing import Fault, Say, Scripted
+from brim.testing import ErrorReply, ScriptedServer, TextReply
 from tests.support.gateway.process import Running, config_of, running
 from tests.support.gateway.requests import (
     CHAT,
@@ -98,7 +98,7 @@ NO_REQUESTS: Mapping[str, bytes] = {
 
 @pytest.mark.parametrize("raw", NO_REQUESTS.values(), ids=NO_REQUESTS)
 def test_what_is_no_request_is_refused_and_goes_nowhere(
-    served: Running, upstream: Scripted, raw: bytes
+    served: Running, upstream: ScriptedServer, raw: bytes
 ) -> None:
     before = len(upstream.requests)
     answer = told(served, raw)
@@ -108,7 +108,7 @@ def test_what_is_no_request_is_refused_and_goes_nowhere(
 
 
 def test_what_follows_a_body_that_is_too_short_is_no_request(
-    served: Running, upstream: Scripted
+    served: Running, upstream: ScriptedServer
 ) -> None:
     before = len(upstream.requests)
     answer = told(served, request(f"Content-Length: {len(BODY) - 10}"))
@@ -116,7 +116,7 @@ def test_what_follows_a_body_that_is_too_short_is_no_request(
     assert len(upstream.requests) == before
 
 
-def test_a_body_may_come_in_chunks(served: Running, upstream: Scripted) -> None:
+def test_a_body_may_come_in_chunks(served: Running, upstream: ScriptedServer) -> None:
     halves = b"".join(b"%x;a=b\r\n%b\r\n" % (len(half), half) for half in (BODY[:9], BODY[9:]))
     trailer = b"0\r\nbrim-policy: nonsense\r\n\r\n"
     assert status(told(served, request(CHUNKED, body=halves + trailer))) == 200
@@ -174,7 +174,7 @@ def test_what_the_server_itself_refuses_is_told_whole(
 # Headers and paths
 
 
-def test_headers_reach_the_upstream_as_they_are(served: Running, upstream: Scripted) -> None:
+def test_headers_reach_the_upstream_as_they_are(served: Running, upstream: ScriptedServer) -> None:
     beta = ("anthropic-beta: one", "anthropic-beta: two")
     odd = "X-Name: ü \t 世界".encode().decode("latin-1")
     assert status(told(served, request(SIZED, *beta, odd, "Cookie: a=b", "TE: trailers"))) == 200
@@ -276,7 +276,7 @@ CUT_AT: Mapping[str, bytes] = {
 @pytest.mark.parametrize("raw", CUT_AT.values(), ids=CUT_AT)
 @pytest.mark.parametrize("abruptly", [False, True])
 def test_a_client_that_goes_before_it_has_asked_leaves_nothing_behind(
-    served: Running, upstream: Scripted, raw: bytes, abruptly: bool
+    served: Running, upstream: ScriptedServer, raw: bytes, abruptly: bool
 ) -> None:
     before = len(upstream.requests)
     with connected(served) as connection:
@@ -290,8 +290,8 @@ def test_a_client_that_goes_before_it_has_asked_leaves_nothing_behind(
 @pytest.mark.parametrize("is_begun", [False, True])
 def test_a_client_that_goes_while_it_is_answered_is_not_worked_for(is_begun: bool) -> None:
     never = threading.Event()
-    said = Say("Hello to you.", hold=never) if is_begun else Say("Hello.", pause=LONG)
-    with Scripted(said) as slow, running(config_of(slow.url)) as served:
+    said = TextReply("Hello to you.", hold=never) if is_begun else TextReply("Hello.", pause=LONG)
+    with ScriptedServer(said) as slow, running(config_of(slow.url)) as served:
         sized = f"Content-Length: {len(STREAMED)}"
         with connected(served) as connection:
             connection.sendall(request(sized, body=STREAMED))
@@ -304,7 +304,7 @@ def test_a_client_that_goes_while_it_is_answered_is_not_worked_for(is_begun: boo
         assert record.end == "client gone"
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(upstream: Scripted) -> None:
+def test_a_body_that_does_not_come_is_not_waited_for(upstream: ScriptedServer) -> None:
     config = replace(config_of(upstream.url), gateway=GatewayConfig(body_seconds=0.2))
     with running(config) as served:
         for path in (CHAT, MESSAGES, COUNT_TOKENS):
@@ -314,8 +314,8 @@ def test_a_body_that_does_not_come_is_not_waited_for(upstream: Scripted) -> None
 
 
 def test_an_answer_may_be_an_error_of_any_size() -> None:
-    faults = [Fault(500, raw=b"x" * 10_000_000), Fault(400, raw=b"\xff" * 100_000)]
-    with Scripted(faults) as failing, running(config_of(failing.url)) as served:
+    faults = [ErrorReply(500, raw=b"x" * 10_000_000), ErrorReply(400, raw=b"\xff" * 100_000)]
+    with ScriptedServer(faults) as failing, running(config_of(failing.url)) as served:
         for expected in (500, 400):
             answer = httpx.post(served.url + CHAT, content=BODY, timeout=LONG)
             assert answer.status_code == expected

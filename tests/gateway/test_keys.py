@@ -31,7 +31,7 @@ from brim.gateway.app import create_account_service, requires_keys
 from brim.gateway.errors import GatewayError
 from brim.gateway.headers import read_headers
 from brim.gateway.server import open_listener
-from brim.testing import Fault, Scripted
+from brim.testing import ErrorReply, ScriptedServer
 from tests.support.gateway.accounts import (
     anthropic_with,
     bearing,
@@ -63,8 +63,8 @@ HELLO: Any = [{"role": "user", "content": "hi"}]
 
 
 @pytest.fixture
-def provider() -> Iterator[Scripted]:
-    with Scripted("Hello.", window=4_000, counts=True) as provider:
+def provider() -> Iterator[ScriptedServer]:
+    with ScriptedServer("Hello.", window=4_000, counts=True) as provider:
         yield provider
 
 
@@ -75,7 +75,7 @@ def anna() -> str:
 
 
 @pytest.fixture
-def keyed(provider: Scripted, anna: str) -> Iterator[Running]:  # noqa: ARG001 - it is made
+def keyed(provider: ScriptedServer, anna: str) -> Iterator[Running]:  # noqa: ARG001 - it is made
     """A gateway in whose books there is a key."""
     with running(config_of(provider.url)) as gateway:
         yield gateway
@@ -84,7 +84,7 @@ def keyed(provider: Scripted, anna: str) -> Iterator[Running]:  # noqa: ARG001 -
 # Who is let in
 
 
-def test_without_keys_all_is_open_and_no_file_is_made(provider: Scripted) -> None:
+def test_without_keys_all_is_open_and_no_file_is_made(provider: ScriptedServer) -> None:
     with running(config_of(provider.url)) as gateway:
         asyncio.run(_swept(gateway))
         assert ask(gateway, CHAT, "hi", headers=bearing("sk-own")).status_code == 200
@@ -95,7 +95,7 @@ def test_without_keys_all_is_open_and_no_file_is_made(provider: Scripted) -> Non
 
 @pytest.mark.parametrize("secret", ["brim-wrong", "brim-", "sk-own"])
 def test_who_shows_no_key_of_this_gateway_gets_the_error_that_a_library_knows(
-    keyed: Running, provider: Scripted, secret: str
+    keyed: Running, provider: ScriptedServer, secret: str
 ) -> None:
     with openai_with(keyed, secret) as client:
         with pytest.raises(openai.AuthenticationError):
@@ -144,7 +144,7 @@ def test_a_key_that_lives_is_enough_for_each_library(keyed: Running, anna: str) 
     ],
 )
 def test_a_key_is_found_wherever_clients_put_it(
-    keyed: Running, provider: Scripted, anna: str, shown: dict[str, str]
+    keyed: Running, provider: ScriptedServer, anna: str, shown: dict[str, str]
 ) -> None:
     headers = {name: value.format(anna) for name, value in shown.items()}
     assert ask(keyed, CHAT, "hi", headers=headers).status_code == 200
@@ -153,7 +153,7 @@ def test_a_key_is_found_wherever_clients_put_it(
 
 
 def test_a_revoked_key_is_refused_at_once_though_it_is_remembered(
-    keyed: Running, provider: Scripted, anna: str
+    keyed: Running, provider: ScriptedServer, anna: str
 ) -> None:
     bob = secret_of("bob")
     assert ask(keyed, CHAT, "hi", headers=bearing(anna)).status_code == 200
@@ -164,7 +164,7 @@ def test_a_revoked_key_is_refused_at_once_though_it_is_remembered(
     assert len(provider.requests) == 2
 
 
-def test_a_revoked_key_leaves_the_gateway_closed(provider: Scripted, anna: str) -> None:
+def test_a_revoked_key_leaves_the_gateway_closed(provider: ScriptedServer, anna: str) -> None:
     revoke("anna")
     with running(config_of(provider.url)) as gateway:
         assert ask(gateway, CHAT, "hi", headers=bearing(anna)).status_code == 401
@@ -180,7 +180,7 @@ def test_what_tells_nothing_of_anybody_is_open(keyed: Running, path: str) -> Non
 
 
 def test_the_operator_s_key_opens_what_is_the_operator_s_and_nothing_else(
-    keyed: Running, anna: str, provider: Scripted
+    keyed: Running, anna: str, provider: ScriptedServer
 ) -> None:
     operator = secret_of("olga", is_operator=True)
     for path in OPERATORS:
@@ -203,8 +203,8 @@ def test_no_upstream_sees_a_key_of_the_gateway(anna: str) -> None:
     """Not the first, not the one that stands in, and not for counts, models or passed paths."""
     given = {"format": FORMATS, "window": 400, "reply": 50, "count": "always"}
     with (
-        Scripted(Fault(503), window=400, counts=True) as first,
-        Scripted("Hello.", window=400, counts=True) as second,
+        ScriptedServer(ErrorReply(503), window=400, counts=True) as first,
+        ScriptedServer("Hello.", window=400, counts=True) as second,
     ):
         upstreams = {
             "first": UpstreamConfig(first.url, models=("one",), fallback="two", **given),  # type: ignore[arg-type]
@@ -277,7 +277,7 @@ async def _swept(gateway: Running) -> None:
 
 
 def test_a_gateway_that_runs_asks_for_keys_soon_after_the_first_is_made(
-    provider: Scripted,
+    provider: ScriptedServer,
 ) -> None:
     with running(config_of(provider.url)) as gateway:
         assert ask(gateway, CHAT, "hi").status_code == 200
@@ -288,7 +288,7 @@ def test_a_gateway_that_runs_asks_for_keys_soon_after_the_first_is_made(
     assert len(ledger()) == 1
 
 
-def test_books_without_a_key_leave_the_gateway_open(provider: Scripted) -> None:
+def test_books_without_a_key_leave_the_gateway_open(provider: ScriptedServer) -> None:
     in_books(lambda books: books.keys())
     assert books_file().exists()
     with running(config_of(provider.url)) as gateway:
@@ -296,7 +296,7 @@ def test_books_without_a_key_leave_the_gateway_open(provider: Scripted) -> None:
         assert ask(gateway, CHAT, "hi").status_code == 200
 
 
-def test_keys_can_be_asked_for_before_there_is_one(provider: Scripted) -> None:
+def test_keys_can_be_asked_for_before_there_is_one(provider: ScriptedServer) -> None:
     with running(with_gateway(config_of(provider.url), require_keys=True)) as gateway:
         assert ask(gateway, CHAT, "hi").status_code == 401
         anna = secret_of("anna")
@@ -315,7 +315,7 @@ def test_books_that_cannot_be_read_end_the_gateway_before_it_serves(content: byt
 
 
 def test_books_that_are_away_close_the_gateway_and_are_looked_for(
-    provider: Scripted, monkeypatch: pytest.MonkeyPatch
+    provider: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway_accounts, "RETRY", 0.02)
     monkeypatch.setattr(store, "PATIENCE", 0.02)
@@ -336,7 +336,7 @@ def test_books_that_are_away_close_the_gateway_and_are_looked_for(
 
 
 def test_nothing_is_sent_while_the_file_is_gone_or_is_another(
-    keyed: Running, provider: Scripted, anna: str, monkeypatch: pytest.MonkeyPatch
+    keyed: Running, provider: ScriptedServer, anna: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("brim.gateway.accounts.sqlite.store.SEEN", -1.0)
     assert ask(keyed, CHAT, "hi", headers=bearing(anna)).status_code == 200
@@ -350,7 +350,7 @@ def test_nothing_is_sent_while_the_file_is_gone_or_is_another(
     assert len(provider.requests) == 2
 
 
-def test_a_file_that_is_lost_does_not_open_the_gateway(provider: Scripted, anna: str) -> None:
+def test_a_file_that_is_lost_does_not_open_the_gateway(provider: ScriptedServer, anna: str) -> None:
     with running(config_of(provider.url)) as gateway:
         assert ask(gateway, CHAT, "hi", headers=bearing(anna)).status_code == 200
     books_file().unlink()
@@ -370,7 +370,7 @@ def test_a_file_that_is_lost_does_not_open_the_gateway(provider: Scripted, anna:
 
 
 def test_other_machines_are_let_in_only_where_keys_are_asked_for(
-    provider: Scripted, monkeypatch: pytest.MonkeyPatch
+    provider: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(books_file().parent))
     command = ["serve", "--upstream", provider.url, "--host", "0.0.0.0", "--port", "0"]

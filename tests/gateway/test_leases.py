@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from brim.gateway.accounts.sqlite.store import SqliteAccountStore
-from brim.testing import Say, Scripted
+from brim.testing import ScriptedServer, TextReply
 from tests.support.gateway.accounts import (
     COST,
     HI,
@@ -44,7 +44,7 @@ def anna() -> str:
 
 
 @contextmanager
-def serving(provider: Scripted, place: Path, **settings: float) -> Iterator[tuple[str, Any]]:
+def serving(provider: ScriptedServer, place: Path, **settings: float) -> Iterator[tuple[str, Any]]:
     """The address of `brim serve`, and its process."""
     file = place / "brim.toml"
     lines = [f"{name} = {value}" for name, value in settings.items()]
@@ -71,7 +71,7 @@ def listening_to(address: str, secret: str) -> Iterator[None]:
 def test_a_gateway_that_is_killed_leaves_one_row_that_is_presumed(
     anna: str, tmp_path: Path
 ) -> None:
-    with Scripted(Say(WORDS, hold=threading.Event())) as provider:
+    with ScriptedServer(TextReply(WORDS, hold=threading.Event())) as provider:
         with (
             serving(provider, tmp_path, lease_seconds=2) as (address, process),
             listening_to(address, anna),
@@ -97,7 +97,7 @@ def test_a_stream_that_outlives_its_lease_is_not_presumed(
         swept.release()
 
     monkeypatch.setattr(SqliteAccountStore, "renew", renewed)
-    with Scripted(Say(WORDS, hold=goes_on)) as provider:
+    with ScriptedServer(TextReply(WORDS, hold=goes_on)) as provider:
         config = with_gateway(priced(provider.url), lease_seconds=2)
         with running(config) as gateway, listening_to(gateway.url, anna):
             for _ in range(4):  # at least a third of a lease apart
@@ -110,7 +110,7 @@ def test_a_stream_that_outlives_its_lease_is_not_presumed(
 
 def test_a_gateway_that_is_stopped_books_what_it_cuts_off(anna: str, tmp_path: Path) -> None:
     with (
-        Scripted(Say(WORDS, hold=threading.Event())) as provider,
+        ScriptedServer(TextReply(WORDS, hold=threading.Event())) as provider,
         serving(provider, tmp_path, stop_seconds=0.1) as (address, process),
         listening_to(address, anna),
     ):

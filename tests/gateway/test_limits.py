@@ -17,7 +17,7 @@ import pytest
 from brim.config import GatewayConfig
 from brim.gateway import app
 from brim.gateway.routes import ModelRoute
-from brim.testing import Say, Scripted
+from brim.testing import ScriptedServer, TextReply
 from tests.support.gateway.process import Running, config_of, running
 from tests.support.gateway.requests import (
     CHAT,
@@ -40,7 +40,7 @@ each_format = pytest.mark.parametrize("path", PATHS)
 
 
 @contextmanager
-def bounded(provider: Scripted, **limits: Any) -> Iterator[Running]:
+def bounded(provider: ScriptedServer, **limits: Any) -> Iterator[Running]:
     config = replace(config_of(provider.url), gateway=GatewayConfig(**limits))
     with running(config) as server:
         yield server
@@ -67,7 +67,7 @@ def rest_of(client: socket.socket) -> bytes:
 @each_format
 @pytest.mark.parametrize("announced", [True, False], ids=["announced", "chunked"])
 def test_a_body_that_is_too_large_is_refused(path: str, announced: bool) -> None:
-    with Scripted("Hello.") as provider, bounded(provider, max_body_bytes=10_000) as server:
+    with ScriptedServer("Hello.") as provider, bounded(provider, max_body_bytes=10_000) as server:
         raw = json.dumps(body_of(path, "word " * 3_000)).encode()
         pieces = (raw[start : start + 1_000] for start in range(0, len(raw), 1_000))
         answer = httpx.post(server.url + path, content=raw if announced else pieces)
@@ -81,7 +81,7 @@ def test_a_body_that_is_too_large_is_refused(path: str, announced: bool) -> None
 @each_format
 def test_a_body_that_is_announced_as_too_large_is_not_waited_for(path: str) -> None:
     with (
-        Scripted("Hello.") as provider,
+        ScriptedServer("Hello.") as provider,
         bounded(provider, max_body_bytes=10_000) as server,
         connected(server) as client,
     ):
@@ -92,7 +92,7 @@ def test_a_body_that_is_announced_as_too_large_is_not_waited_for(path: str) -> N
 @each_format
 def test_a_body_that_does_not_come_is_not_waited_for_forever(path: str) -> None:
     with (
-        Scripted("Hello.") as provider,
+        ScriptedServer("Hello.") as provider,
         bounded(provider, body_seconds=0.1) as server,
         connected(server) as client,
     ):
@@ -106,7 +106,7 @@ def test_a_body_that_does_not_come_is_not_waited_for_forever(path: str) -> None:
 
 def test_a_body_that_trickles_is_not_waited_for_forever() -> None:
     with (
-        Scripted("Hello.") as provider,
+        ScriptedServer("Hello.") as provider,
         bounded(provider, body_seconds=0.2) as server,
         connected(server) as client,
     ):
@@ -126,7 +126,7 @@ def test_a_body_that_trickles_is_not_waited_for_forever() -> None:
 def test_one_request_too_many_is_told_to_come_again(path: str) -> None:
     goes_on = threading.Event()
     with (
-        Scripted(Say("one two three", hold=goes_on)) as provider,
+        ScriptedServer(TextReply("one two three", hold=goes_on)) as provider,
         bounded(provider, max_requests=1) as server,
     ):
         with begun(server, path, goes_on) as running_one:
@@ -143,7 +143,7 @@ def test_one_request_too_many_is_told_to_come_again(path: str) -> None:
 def test_what_costs_little_is_answered_while_no_more_requests_are() -> None:
     goes_on = threading.Event()
     with (
-        Scripted(Say("one two three", hold=goes_on)) as provider,
+        ScriptedServer(TextReply("one two three", hold=goes_on)) as provider,
         bounded(provider, max_requests=1) as server,
         begun(server, CHAT, goes_on),
     ):
@@ -162,7 +162,7 @@ def test_what_cannot_be_kept_does_not_end_the_sweep(
         tries.release()
         raise OSError("the disk is full")
 
-    with Scripted("Hello.") as provider, bounded(provider) as server:
+    with ScriptedServer("Hello.") as provider, bounded(provider) as server:
         ask(server, CHAT, "hi")
         with monkeypatch.context() as patch:
             patch.setattr(ModelRoute, "keep", fail)
@@ -178,7 +178,7 @@ def test_a_client_that_does_not_read_is_let_go(
     monkeypatch.setattr(app, "SWEEP", 0.02)
     caplog.set_level(logging.INFO, "brim.gateway")
     with (
-        Scripted("word " * 1_000_000) as provider,
+        ScriptedServer("word " * 1_000_000) as provider,
         bounded(provider, send_seconds=0.2) as server,
         sent(server, path, body_of(path, "hi", stream=streamed)) as client,
     ):

@@ -13,7 +13,7 @@ import pytest
 
 from brim.gateway import logs
 from brim.gateway.records import RequestRecord
-from brim.testing import Fault, Scripted
+from brim.testing import ErrorReply, ScriptedServer
 from tests.support.gateway.process import config_of, running
 from tests.support.gateway.requests import CHAT, PATHS, ask, told
 
@@ -96,7 +96,10 @@ def lines_of(stream: io.StringIO) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("path", PATHS)
 def test_a_request_is_one_line_with_what_is_recorded_of_it(path: str, stream: io.StringIO) -> None:
     logs.configure_logging("json", stream)
-    with Scripted("Hello.") as provider, running(config_of(provider.url, window=3_000)) as server:
+    with (
+        ScriptedServer("Hello.") as provider,
+        running(config_of(provider.url, window=3_000)) as server,
+    ):
         request = told(server, ask(server, path, *TURNS))
     (line,) = lines_of(stream)
     assert (line.pop("level"), line.pop("message")) == ("info", "request")
@@ -112,14 +115,19 @@ def test_a_request_is_one_line_with_what_is_recorded_of_it(path: str, stream: io
 
 @pytest.mark.parametrize(
     ("answer", "level"),
-    [(Fault(400), "info"), (Fault(429), "info"), (Fault(500), "warning"), (Fault(529), "warning")],
+    [
+        (ErrorReply(400), "info"),
+        (ErrorReply(429), "info"),
+        (ErrorReply(500), "warning"),
+        (ErrorReply(529), "warning"),
+    ],
     ids=str,
 )
 def test_what_an_upstream_is_to_blame_for_is_a_warning(
-    answer: Fault, level: str, stream: io.StringIO
+    answer: ErrorReply, level: str, stream: io.StringIO
 ) -> None:
     logs.configure_logging("json", stream)
-    with Scripted(answer) as provider, running(config_of(provider.url)) as server:
+    with ScriptedServer(answer) as provider, running(config_of(provider.url)) as server:
         ask(server, CHAT, "hi")
     (line,) = lines_of(stream)
     assert (line["level"], line["status"]) == (level, answer.status)
@@ -137,7 +145,7 @@ def test_a_model_name_of_any_length_and_of_any_signs_is_one_short_line(
     stream: io.StringIO,
 ) -> None:
     logs.configure_logging("text", stream)
-    with Scripted("Hello.") as provider, running(config_of(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, running(config_of(provider.url)) as server:
         ask(server, CHAT, "hi", model="\nfaked status=200 \u2028\x9b" + "x" * 5_000)
     (line,) = stream.getvalue().splitlines()
     assert line.isprintable()

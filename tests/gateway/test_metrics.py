@@ -16,7 +16,7 @@ from brim.gateway import formats
 from brim.gateway.metrics import BOUNDS, MAX_MODELS, Metrics, render_metrics
 from brim.gateway.records import RequestRecord
 from brim.models.pricing import Price, Usage
-from brim.testing import Fault, Say, Scripted
+from brim.testing import ErrorReply, ScriptedServer, TextReply
 from tests.support.gateway.process import Running, config_of, running
 from tests.support.gateway.requests import CHAT, PATHS, ask, begun, told
 
@@ -72,9 +72,9 @@ def finished(model: str, **more: Any) -> RequestRecord:
 @each_format
 def test_a_request_is_counted_as_it_is_recorded(path: str) -> None:
     price = Price(Decimal(1), Decimal("0.5"), Decimal(10))
-    said = Say("one two three", cached=5)
+    said = TextReply("one two three", cached=5)
     with (
-        Scripted(said) as provider,
+        ScriptedServer(said) as provider,
         running(config_of(provider.url, window=3_000, price=price)) as server,
     ):
         request = told(server, ask(server, path, *TURNS))
@@ -98,7 +98,7 @@ def test_a_request_is_counted_as_it_is_recorded(path: str) -> None:
 
 
 def test_requests_add_up() -> None:
-    with Scripted("Hello.") as provider, running(config_of(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, running(config_of(provider.url)) as server:
         for path in PATHS:
             for _ in range(3):
                 ask(server, path, "hi")
@@ -125,7 +125,7 @@ def test_times_are_counted_under_the_bounds_that_they_keep() -> None:
 def test_what_runs_is_counted_while_it_runs() -> None:
     goes_on = threading.Event()
     with (
-        Scripted(Say("one two three", hold=goes_on)) as provider,
+        ScriptedServer(TextReply("one two three", hold=goes_on)) as provider,
         running(config_of(provider.url)) as server,
     ):
         with begun(server, CHAT, goes_on):
@@ -135,7 +135,7 @@ def test_what_runs_is_counted_while_it_runs() -> None:
 
 @each_format
 def test_errors_are_counted_by_their_code(path: str) -> None:
-    with Scripted(Fault(404, "no")) as provider:
+    with ScriptedServer(ErrorReply(404, "no")) as provider:
         config = config_of(provider.url, window=500, reply=100, models=("scripted",))
         with running(config) as server:
             ask(server, path, "hi", model="unheard-of")
@@ -151,7 +151,7 @@ def test_errors_are_counted_by_their_code(path: str) -> None:
 
 def test_a_refusal_that_is_learned_from_is_counted_and_its_window_shown() -> None:
     with (
-        Scripted("Hello.", window=1_000, tells_window=False) as provider,
+        ScriptedServer("Hello.", window=1_000, tells_window=False) as provider,
         running(config_of(provider.url, window=4_000, reply=100)) as server,
     ):
         assert ask(server, CHAT, *TURNS, max_tokens=100).status_code == 200
@@ -163,7 +163,7 @@ def test_a_refusal_that_is_learned_from_is_counted_and_its_window_shown() -> Non
 
 
 def test_a_model_that_stands_in_is_counted_as_itself() -> None:
-    with Scripted(Fault(503)) as broken, Scripted("Hello.") as well:
+    with ScriptedServer(ErrorReply(503)) as broken, ScriptedServer("Hello.") as well:
         first, second = config_of(broken.url, well.url).upstreams.values()
         upstreams = {
             "first": replace(first, models=("gpt-4o",), fallback="spare"),
@@ -182,8 +182,8 @@ def test_a_model_that_stands_in_is_counted_as_itself() -> None:
 
 
 def test_a_model_that_no_upstream_has_answered_has_no_name_of_its_own() -> None:
-    no_model = Fault(404, "no such model")
-    with Scripted(no_model) as provider, running(config_of(provider.url)) as server:
+    no_model = ErrorReply(404, "no such model")
+    with ScriptedServer(no_model) as provider, running(config_of(provider.url)) as server:
         for place in range(5):
             ask(server, CHAT, "hi", model=f"made-up-{place}")
             ask(server, CHAT, "hi", model=f"shown-{place}", headers=DRY_RUN)
@@ -194,7 +194,7 @@ def test_a_model_that_no_upstream_has_answered_has_no_name_of_its_own() -> None:
 
 def test_a_model_that_the_configuration_names_has_its_name_from_the_first_failure_on() -> None:
     with (
-        Scripted(Fault(500)) as provider,
+        ScriptedServer(ErrorReply(500)) as provider,
         running(config_of(provider.url, models=("ours", "gpt-*"))) as server,
     ):
         for model in ("ours", "gpt-made-up"):
@@ -221,7 +221,7 @@ def test_so_many_models_are_told_apart_and_no_more() -> None:
     ['a "quoted" one', "two\nlines", "back\\slash", "half \ud83d an emoji", "\x00\x7f\x9b", "世界"],
 )
 def test_no_name_breaks_the_text(model: str) -> None:
-    with Scripted("Hello.") as provider, running(config_of(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, running(config_of(provider.url)) as server:
         assert ask(server, CHAT, "hi", model=model).status_code == 200
         (label,) = read(server).labels("brim_requests_total", "model")
         assert label.isprintable()
@@ -232,7 +232,7 @@ def test_no_name_breaks_the_text(model: str) -> None:
 
 
 def test_each_number_has_a_sentence_and_there_are_those_of_the_process() -> None:
-    with Scripted("Hello.") as provider, running(config_of(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, running(config_of(provider.url)) as server:
         ask(server, CHAT, "hi")
         families = {family.name: family for family in read(server).families}
     own = [family for name, family in families.items() if name.startswith("brim_")]
@@ -243,7 +243,7 @@ def test_each_number_has_a_sentence_and_there_are_those_of_the_process() -> None
 
 
 def test_two_gateways_in_one_process_do_not_share_their_numbers() -> None:
-    with Scripted("Hello.") as provider:
+    with ScriptedServer("Hello.") as provider:
         config = config_of(provider.url)
         with running(config) as one, running(config) as other:
             ask(one, CHAT, "hi")

@@ -13,8 +13,8 @@ import pytest
 
 from brim.gateway import forward
 from brim.models.pricing import Price, Usage
-from brim.testing import Call, Fault, Say
-from brim.testing.formats import FORMS
+from brim.testing import ErrorReply, TextReply, ToolCallReply
+from brim.testing.formats import REPLY_FORMATS
 from tests.gateway.test_settlement import WORDS, asking, settled
 from tests.support.gateway.accounts import COST, HI, WORST, before, only_row, say_hi, secret_of
 from tests.support.gateway.requests import CHAT, MESSAGES, PATHS, RESPONSES, eventually
@@ -52,21 +52,21 @@ def goes_on() -> Iterator[threading.Event]:
     event.set()
 
 
-def whole(path: str, said: Say, **told: Any) -> dict[str, Any]:
+def whole(path: str, said: TextReply, **told: Any) -> dict[str, Any]:
     """An answer as a provider gives it, but for what it tells."""
-    return FORMS[path].whole(said, "name", "scripted", Usage(HI, 0, 2)) | told
+    return REPLY_FORMATS[path].whole(said, "name", "scripted", Usage(HI, 0, 2)) | told
 
 
-def raw(answer: object) -> Fault:
+def raw(answer: object) -> ErrorReply:
     """What comes with a status of success, be it an answer or not."""
-    return Fault(200, raw=answer if isinstance(answer, bytes) else json.dumps(answer).encode())
+    return ErrorReply(200, raw=answer if isinstance(answer, bytes) else json.dumps(answer).encode())
 
 
-def streamed(path: str, answer: dict[str, Any]) -> Fault:
+def streamed(path: str, answer: dict[str, Any]) -> ErrorReply:
     """The same answer as a stream."""
-    form, asked = FORMS[path], {"stream_options": {"include_usage": True}}
+    form, asked = REPLY_FORMATS[path], {"stream_options": {"include_usage": True}}
     events = islice(form.events(answer, asked), form.OPENING, None)
-    return Fault(200, raw="".join(events).encode(), in_stream=True)
+    return ErrorReply(200, raw="".join(events).encode(), in_stream=True)
 
 
 # What was said is counted
@@ -77,7 +77,7 @@ def streamed(path: str, answer: dict[str, Any]) -> Fault:
 def test_of_a_whole_answer_that_does_not_tell_its_output_the_words_are_counted(
     anna: str, path: str, told: Mapping[str, Any]
 ) -> None:
-    with before(raw(whole(path, Say(WORDS), **told[path]))) as (gateway, provider):
+    with before(raw(whole(path, TextReply(WORDS), **told[path]))) as (gateway, provider):
         assert say_hi(gateway, anna, path).status_code == 200
         tokens, said = provider.requests[0].tokens, provider.tokens(WORDS)
     row = only_row()
@@ -89,7 +89,7 @@ def test_of_a_whole_answer_that_does_not_tell_its_output_the_words_are_counted(
 
 @pytest.mark.parametrize("path", PATHS)
 def test_so_are_those_of_a_stream_that_says_it_had_none(anna: str, path: str) -> None:
-    answer = whole(path, Say(WORDS), **NO_OUTPUT[path])
+    answer = whole(path, TextReply(WORDS), **NO_OUTPUT[path])
     with before(streamed(path, answer)) as (gateway, provider):
         assert say_hi(gateway, anna, path, stream=True).status_code == 200
         said = provider.tokens(WORDS)
@@ -101,7 +101,7 @@ def test_so_are_those_of_a_stream_that_says_it_had_none(anna: str, path: str) ->
 
 @pytest.mark.parametrize("path", PATHS)
 def test_calls_count_as_well(anna: str, path: str) -> None:
-    said = Say(calls=[Call("read", {"path": WORDS})])
+    said = TextReply(calls=[ToolCallReply("read", {"path": WORDS})])
     with before(raw(whole(path, said, usage=None))) as (gateway, provider):
         assert say_hi(gateway, anna, path).status_code == 200
         least = provider.tokens(WORDS)
@@ -112,7 +112,7 @@ def test_calls_count_as_well(anna: str, path: str) -> None:
 
 
 def test_so_do_thoughts_that_are_shown(anna: str) -> None:
-    answer = whole(CHAT, Say("Hello."), usage=None)
+    answer = whole(CHAT, TextReply("Hello."), usage=None)
     answer["choices"][0]["message"]["reasoning_content"] = WORDS
     with before(raw(answer)) as (gateway, provider):
         assert say_hi(gateway, anna).status_code == 200
@@ -131,7 +131,9 @@ def test_of_several_answers_all_count(anna: str, is_streamed: bool) -> None:
         for place in range(3)
     ]
     event = b"data: " + json.dumps({"choices": choices}).encode() + b"\n\ndata: [DONE]\n\n"
-    answer = Fault(200, raw=event, in_stream=True) if is_streamed else raw({"choices": choices})
+    answer = (
+        ErrorReply(200, raw=event, in_stream=True) if is_streamed else raw({"choices": choices})
+    )
     with before(answer) as (gateway, provider):
         assert say_hi(gateway, anna, n=3, stream=is_streamed).status_code == 200
         said = provider.tokens(WORDS)
@@ -140,7 +142,7 @@ def test_of_several_answers_all_count(anna: str, is_streamed: bool) -> None:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_who_reports_no_output_and_says_nothing_is_believed(anna: str, path: str) -> None:
-    with before(raw(whole(path, Say(), **NO_OUTPUT[path]))) as (gateway, _):
+    with before(raw(whole(path, TextReply(), **NO_OUTPUT[path]))) as (gateway, _):
         assert say_hi(gateway, anna, path).status_code == 200
     row = only_row()
     assert not row.is_counted
@@ -155,8 +157,8 @@ def test_who_hangs_up_before_the_first_word_pays_for_all_that_may_have_been_thou
     anna: str, path: str, goes_on: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forward, "HELD_SECONDS", 0.05)
-    monkeypatch.setattr(FORMS[path], "HELD", FORMS[path].OPENING)
-    with before(Say(WORDS, hold=goes_on)) as (gateway, provider):
+    monkeypatch.setattr(REPLY_FORMATS[path], "HELD", REPLY_FORMATS[path].OPENING)
+    with before(TextReply(WORDS, hold=goes_on)) as (gateway, provider):
         with asking(gateway, anna, path, stream=True, reply=100) as client:
             while b"data: " not in client.recv(65_536):
                 pass
@@ -169,7 +171,7 @@ def test_who_hangs_up_before_the_first_word_pays_for_all_that_may_have_been_thou
 
 @pytest.mark.parametrize(("path", "pieces"), [(MESSAGES, 2), (RESPONSES, 3)])
 def test_so_does_one_whose_upstream_breaks_off_there(anna: str, path: str, pieces: int) -> None:
-    with before(Say(WORDS, cut_after=pieces)) as (gateway, provider):
+    with before(TextReply(WORDS, cut_after=pieces)) as (gateway, provider):
         answer = say_hi(gateway, anna, path, stream=True, reply=100)
         assert b"error" in answer.content
         tokens = provider.requests[0].tokens
@@ -183,7 +185,7 @@ def test_so_does_one_whose_upstream_breaks_off_there(anna: str, path: str, piece
     [
         *(b"", b"<html>Hello.</html>", b"[]", b"{}", b'{"choices": 7}', b'{"choices": []}'),
         b'{"choices": [{"message": {"content": 7}}], "usage": {"prompt_tokens": 8}}',
-        json.dumps(whole(CHAT, Say(), usage=None)).encode(),
+        json.dumps(whole(CHAT, TextReply(), usage=None)).encode(),
     ],
 )
 def test_an_answer_that_says_nothing_that_can_be_read_is_charged_in_full(
@@ -210,7 +212,7 @@ def test_one_that_reports_what_it_took_need_not_be_read(anna: str) -> None:
 
 @pytest.mark.parametrize("status", ["queued", "in_progress"])
 def test_an_answer_that_is_made_in_the_background_is_charged_in_full(bob: str, status: str) -> None:
-    begun = whole(RESPONSES, Say(), status=status, output=[], usage=None)
+    begun = whole(RESPONSES, TextReply(), status=status, output=[], usage=None)
     with before(raw(begun)) as (gateway, _):
         answer = say_hi(gateway, bob, RESPONSES, background=True, reply=100)
         assert answer.json()["status"] == status
@@ -222,7 +224,7 @@ def test_an_answer_that_is_made_in_the_background_is_charged_in_full(bob: str, s
 def test_so_is_one_whose_client_hangs_up_while_it_is_made(
     bob: str, goes_on: threading.Event
 ) -> None:
-    with before(Say(WORDS, hold=goes_on)) as (gateway, provider):
+    with before(TextReply(WORDS, hold=goes_on)) as (gateway, provider):
         more: Any = {"stream": True, "background": True, "reply": 100}
         with asking(gateway, bob, RESPONSES, **more) as client:
             while b"one" not in client.recv(65_536):
@@ -238,7 +240,7 @@ def test_so_is_one_whose_client_hangs_up_while_it_is_made(
 
 @pytest.mark.parametrize("status", [300, 307, 399])
 def test_a_redirection_costs_nothing(anna: str, status: int) -> None:
-    with before(Fault(status)) as (gateway, provider):
+    with before(ErrorReply(status)) as (gateway, provider):
         assert say_hi(gateway, anna).status_code == status
         (record,) = gateway.gateway.records.newest(1)
         assert len(provider.requests) == 1
@@ -249,7 +251,7 @@ def test_a_redirection_costs_nothing(anna: str, status: int) -> None:
 def test_what_is_cached_for_an_hour_costs_twice_the_input(anna: str) -> None:
     split = {"ephemeral_5m_input_tokens": 20, "ephemeral_1h_input_tokens": 30}
     usage = {"input_tokens": 8, "cache_creation_input_tokens": 50, "cache_creation": split}
-    answer = whole(MESSAGES, Say("Hello."), usage={**usage, "output_tokens": 2})
+    answer = whole(MESSAGES, TextReply("Hello."), usage={**usage, "output_tokens": 2})
     price = Price(input=Decimal(4), output=Decimal(10), written=Decimal(5))
     with before(raw(answer), price=price) as (gateway, _):
         assert say_hi(gateway, anna, MESSAGES).status_code == 200

@@ -16,7 +16,7 @@ from brim.config import Config, CountConfig, UpstreamConfig
 from brim.gateway.model_patterns import match_rank
 from brim.providers.endpoint import ApiFormat
 from brim.providers.local import LocalServer
-from brim.testing import Scripted
+from brim.testing import ScriptedServer
 from tests.support.gateway.clients import anthropic_client, long_talk, openai_client
 from tests.support.gateway.process import FORMATS, config_of, running
 from tests.support.gateway.requests import (
@@ -37,7 +37,7 @@ HELLO = "Hello?"
 
 
 def upstream(
-    provider: Scripted, *models: str, format: tuple[ApiFormat, ...] = FORMATS
+    provider: ScriptedServer, *models: str, format: tuple[ApiFormat, ...] = FORMATS
 ) -> UpstreamConfig:
     return UpstreamConfig(endpoint=provider.url, models=models, format=format)
 
@@ -58,9 +58,9 @@ def upstream(
 )
 def test_a_model_s_name_picks_its_upstream(model: str, said: str) -> None:
     with (
-        Scripted("all others") as third,
-        Scripted("by pattern") as second,
-        Scripted("by name") as first,
+        ScriptedServer("all others") as third,
+        ScriptedServer("by pattern") as second,
+        ScriptedServer("by name") as first,
     ):
         upstreams = {
             "rest": upstream(third),
@@ -74,7 +74,7 @@ def test_a_model_s_name_picks_its_upstream(model: str, said: str) -> None:
 
 
 def test_a_model_that_nobody_serves() -> None:
-    with Scripted("ok") as provider:
+    with ScriptedServer("ok") as provider:
         config = Config(upstreams={"one": upstream(provider, "gpt-5*")})
         with (
             running(config) as gateway,
@@ -91,7 +91,7 @@ def test_a_model_that_nobody_serves() -> None:
 
 
 def test_nothing_is_translated_and_the_right_path_is_named() -> None:
-    with Scripted("ok") as one, Scripted("ok") as two:
+    with ScriptedServer("ok") as one, ScriptedServer("ok") as two:
         upstreams = {
             "a": upstream(one, "claude-*", format=("anthropic",)),
             "b": upstream(two, "gpt-*", format=("openai", "responses")),
@@ -108,7 +108,7 @@ def test_nothing_is_translated_and_the_right_path_is_named() -> None:
 
 
 def test_a_model_that_two_upstreams_serve_each_in_its_format() -> None:
-    with Scripted("one") as one, Scripted("two") as two:
+    with ScriptedServer("one") as one, ScriptedServer("two") as two:
         upstreams = {
             "a": upstream(one, format=("anthropic",)),
             "b": upstream(two, format=("openai", "responses")),
@@ -120,7 +120,7 @@ def test_a_model_that_two_upstreams_serve_each_in_its_format() -> None:
 
 def test_a_body_without_a_model() -> None:
     body = {"messages": [{"role": "user", "content": "Hello?"}]}
-    with Scripted("ok") as provider, Scripted("ok") as other:
+    with ScriptedServer("ok") as provider, ScriptedServer("ok") as other:
         with running(config_of(provider.url)) as gateway:
             assert spoken(posted(gateway.url, CHAT, body)) == "ok"
         with running(config_of(provider.url, other.url)) as gateway:
@@ -157,7 +157,7 @@ MIXED_UP: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
 
 @pytest.mark.parametrize(("at", "meant", "body"), MIXED_UP.values(), ids=MIXED_UP)
 def test_a_body_is_what_its_shape_says(at: str, meant: str, body: Mapping[str, Any]) -> None:
-    with Scripted("ok") as provider, running(config_of(provider.url)) as gateway:
+    with ScriptedServer("ok") as provider, running(config_of(provider.url)) as gateway:
         answer = posted(gateway.url, at, {"model": "m", "max_tokens": 9, **body})
         assert (answer.status_code, spoken(answer)) == (200, "ok")
         (asked,) = provider.requests
@@ -166,13 +166,13 @@ def test_a_body_is_what_its_shape_says(at: str, meant: str, body: Mapping[str, A
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_path_is_known_without_its_version(path: str) -> None:
-    with Scripted("ok") as provider, running(config_of(provider.url)) as gateway:
+    with ScriptedServer("ok") as provider, running(config_of(provider.url)) as gateway:
         answer = posted(gateway.url, path.removeprefix("/v1"), body_of(path, HELLO))
         assert spoken(answer) == "ok"
 
 
 def test_what_is_asked_beside_is_known_without_its_version() -> None:
-    with Scripted("ok", model="one") as provider, running(config_of(provider.url)) as gateway:
+    with ScriptedServer("ok", model="one") as provider, running(config_of(provider.url)) as gateway:
         assert httpx.get(f"{gateway.url}/models").json()["data"][0]["id"] == "one"
         assert httpx.get(f"{gateway.url}/models/one").json()["id"] == "one"
         for at, path in COUNTS.items():
@@ -203,7 +203,7 @@ def test_only_a_star_stands_for_anything(names: Sequence[str], model: str, means
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_model_s_name_that_is_none_is_refused(path: str) -> None:
-    with Scripted("ok") as provider, running(config_of(provider.url)) as gateway:
+    with ScriptedServer("ok") as provider, running(config_of(provider.url)) as gateway:
         body = body_of(path, HELLO)
         assert spoken(posted(gateway.url, path, body | {"model": "m" * 256})) == "ok"
         refused = posted(gateway.url, path, body | {"model": "m" * 257})
@@ -219,7 +219,7 @@ def test_a_model_s_name_that_is_none_is_refused(path: str) -> None:
 
 
 def test_the_models_are_listed_for_each_client() -> None:
-    with Scripted("ok", model="local/one") as one, Scripted("ok", model="other") as two:
+    with ScriptedServer("ok", model="local/one") as one, ScriptedServer("ok", model="other") as two:
         upstreams = {
             "all": upstream(one),
             "named": upstream(two, "gpt-5", "claude-x"),
@@ -244,9 +244,9 @@ def test_the_models_are_listed_for_each_client() -> None:
 
 
 def test_an_upstream_that_is_down_does_not_hide_the_others() -> None:
-    with Scripted("ok") as two:
+    with ScriptedServer("ok") as two:
         gone = two.url
-    with Scripted("ok", model="one") as one:
+    with ScriptedServer("ok", model="one") as one:
         upstreams = {"up": upstream(one), "down": UpstreamConfig(endpoint=gone)}
         with (
             running(Config(upstreams=upstreams)) as gateway,
@@ -270,7 +270,7 @@ COUNTS = {COUNT_TOKENS: MESSAGES, INPUT_TOKENS: RESPONSES}
 @pytest.mark.parametrize("model", ["gpt-4o", "m"])
 def test_the_server_counts_where_it_can_and_brim_where_not(at: str, model: str) -> None:
     body = body_of(COUNTS[at], *TURNS, reply=20, model=model)
-    with Scripted("ok", counts=True) as counts, Scripted("ok") as does_not:
+    with ScriptedServer("ok", counts=True) as counts, ScriptedServer("ok") as does_not:
         with running(config_of(counts.url)) as gateway:
             assert counted_at(gateway.url, at, body) == (counts.tokens(body), "server")
         with running(config_of(does_not.url)) as gateway:
@@ -292,7 +292,7 @@ def test_what_is_counted_has_the_form_that_goes_out() -> None:
         result = {"role": "tool", "tool_call_id": f"call_{place}", "content": "some words " * 90}
         turns += [{"role": "assistant", "content": None, "tool_calls": [call]}, result]
     body = body_of(CHAT, *turns, reply=20, model="own")
-    with Scripted("ok", window=4_000, like="llama.cpp", model="own") as provider:
+    with ScriptedServer("ok", window=4_000, like="llama.cpp", model="own") as provider:
         with running(config_of(provider.url, template="strict", count="always")) as gateway:
             answer = posted(gateway.url, CHAT, body)
         counted, (asked,) = provider.counted[-1], provider.requests
@@ -324,7 +324,10 @@ def test_a_real_server_s_counts_through_the_clients(llama: LocalServer) -> None:
 @pytest.mark.parametrize("path", PATHS)
 def test_a_request_chooses_its_policy(path: str, policy: str) -> None:
     body = body_of(path, *TURNS, reply=20, model="gpt-4o")
-    with Scripted("ok", window=1_000) as provider, running(config_of(provider.url)) as gateway:
+    with (
+        ScriptedServer("ok", window=1_000) as provider,
+        running(config_of(provider.url)) as gateway,
+    ):
         answer = posted(gateway.url, path, body, {"brim-policy": policy.upper()})
         assert spoken(answer) == "ok"
         assert answer.headers["brim-policy"] == policy
@@ -336,7 +339,10 @@ def test_a_request_chooses_its_policy(path: str, policy: str) -> None:
 @pytest.mark.parametrize("path", PATHS)
 def test_a_dry_run_shows_what_would_be_sent(path: str) -> None:
     body = body_of(path, *TURNS, reply=20, model="gpt-4o", stream=True)
-    with Scripted("ok", window=1_000) as provider, running(config_of(provider.url)) as gateway:
+    with (
+        ScriptedServer("ok", window=1_000) as provider,
+        running(config_of(provider.url)) as gateway,
+    ):
         shown = posted(gateway.url, path, body, {"brim-fitting": "dry-run"})
         assert not provider.requests
         posted(gateway.url, path, body)
@@ -357,7 +363,7 @@ def test_a_dry_run_shows_what_would_be_sent(path: str) -> None:
 def test_cache_marks_are_set_on_request(is_set: bool) -> None:
     body = body_of(MESSAGES, *TURNS, reply=20, model="gpt-4o", system="Be brief.")
     wish = {"brim-cache-marks": "off" if is_set else "on"}
-    with Scripted("ok", window=1_000) as provider:
+    with ScriptedServer("ok", window=1_000) as provider:
         with running(config_of(provider.url, cache_marks=is_set)) as gateway:
             posted(gateway.url, MESSAGES, body)
             posted(gateway.url, MESSAGES, body, wish)
@@ -372,7 +378,7 @@ def test_the_client_s_own_marks_are_kept_and_none_are_added() -> None:
     mark = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
     system = [{"type": "text", "text": "Be brief.", **mark}]
     body = body_of(MESSAGES, *TURNS, reply=20, system=system)
-    with Scripted("ok", window=1_000) as provider:
+    with ScriptedServer("ok", window=1_000) as provider:
         with running(config_of(provider.url, cache_marks=True)) as gateway:
             posted(gateway.url, MESSAGES, body)
         (asked,) = provider.requests
@@ -390,7 +396,7 @@ def test_the_client_s_own_marks_are_kept_and_none_are_added() -> None:
     ],
 )
 def test_a_wish_that_means_nothing_is_refused(header: Mapping[str, str], code: str) -> None:
-    with Scripted("ok") as provider, running(config_of(provider.url)) as gateway:
+    with ScriptedServer("ok") as provider, running(config_of(provider.url)) as gateway:
         answer = posted(gateway.url, CHAT, body_of(CHAT, HELLO), header)
         assert answer.status_code == 400
         assert answer.json()["error"]["code"] == code

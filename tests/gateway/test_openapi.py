@@ -19,14 +19,14 @@ from brim.gateway.admin import AdminRoutes
 from brim.gateway.app import create_app
 from brim.gateway.formats import PATHS
 from brim.gateway.openapi import description
-from brim.testing import Call, Fault, Scripted
+from brim.testing import ErrorReply, ScriptedServer, ToolCallReply
 from tests.support.gateway.process import Running, config_of, running
 from tests.support.gateway.requests import CHAT, MESSAGES, RESPONSES, ask, body_of, posted
 
 
 @pytest.fixture(scope="module")
-def upstream() -> Iterator[Scripted]:
-    with Scripted("Hello.", window=4_000, counts=True) as provider:
+def upstream() -> Iterator[ScriptedServer]:
+    with ScriptedServer("Hello.", window=4_000, counts=True) as provider:
         yield provider
 
 
@@ -144,9 +144,14 @@ def test_what_is_beside_is_as_described(served: Running) -> None:
             check(found, path)
 
 
-@pytest.mark.parametrize("fault", [Fault(429, retry_after=1), Fault(500, raw=b"\xff"), Fault(418)])
-def test_what_an_upstream_refuses_is_as_described(fault: Fault) -> None:
-    with Scripted([fault, Call("f")]) as failing, running(config_of(failing.url)) as served:
+@pytest.mark.parametrize(
+    "fault", [ErrorReply(429, retry_after=1), ErrorReply(500, raw=b"\xff"), ErrorReply(418)]
+)
+def test_what_an_upstream_refuses_is_as_described(fault: ErrorReply) -> None:
+    with (
+        ScriptedServer([fault, ToolCallReply("f")]) as failing,
+        running(config_of(failing.url)) as served,
+    ):
         for _ in range(2):
             answer = posted(served.url, MESSAGES, BODIES["/messages"])
             check(answer, MESSAGES)

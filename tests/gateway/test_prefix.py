@@ -10,8 +10,8 @@ import pytest
 
 from brim.config import Config
 from brim.fitting.replay import steady_share
-from brim.models.pricing import Usage, reported
-from brim.testing import Scripted
+from brim.models.pricing import Usage, parse_usage
+from brim.testing import ScriptedServer
 from tests.conftest import LlamaWith
 from tests.support.gateway.process import config_of, running
 from tests.support.gateway.requests import CHAT, PATHS, ask, turns_in
@@ -62,7 +62,7 @@ def talked(
                 said.append(("user", asked))
                 answered = ask(gateway, path, *said, **{"reply": 20, **more})
                 assert answered.status_code == 200
-                usage = reported(answered.json())
+                usage = parse_usage(answered.json())
                 assert usage is not None
                 yield Exchange(answered.headers, usage)
                 said.append(("assistant", answer))
@@ -85,7 +85,7 @@ MODELS = {
 def test_between_edits_each_request_begins_with_the_one_before(
     path: str, model: str, counted_as: str
 ) -> None:
-    with Scripted("So it is.", window=WINDOW, counted_as=counted_as, caches=True,
+    with ScriptedServer("So it is.", window=WINDOW, counted_as=counted_as, caches=True,
                   tells_window=False) as upstream:  # fmt: skip
         config = config_of(upstream.url, window=WINDOW, reply=REPLY, cache_marks=True)
         exchanges = list(talked(config, path, at_length, TURNS, model=model))
@@ -98,8 +98,14 @@ def test_between_edits_each_request_begins_with_the_one_before(
 
 @pytest.mark.parametrize("path", PATHS)
 def test_so_it_is_where_the_server_counts_every_request(path: str) -> None:
-    with Scripted("So it is.", window=WINDOW, counted_as="mistral-7b", caches=True, counts=True,
-                  like="llama.cpp") as upstream:  # fmt: skip
+    with ScriptedServer(
+        "So it is.",
+        window=WINDOW,
+        counted_as="mistral-7b",
+        caches=True,
+        counts=True,
+        like="llama.cpp",
+    ) as upstream:
         config = config_of(upstream.url, reply=REPLY, cache_marks=True, count="always")
         exchanges = list(talked(config, path, at_length, TURNS))
         sent = [[*map(unmarked, turns_in(path, asked.body))] for asked in upstream.requests]

@@ -16,7 +16,7 @@ from brim.config import GatewayConfig
 from brim.gateway import records
 from brim.gateway.records import RecentRequests, RequestRecord
 from brim.models.pricing import Price, Usage
-from brim.testing import Call, Fault, Say, Scripted
+from brim.testing import ErrorReply, ScriptedServer, TextReply, ToolCallReply
 from tests.support.gateway.process import config_of, running
 from tests.support.gateway.requests import (
     CHAT,
@@ -97,7 +97,10 @@ def test_decisions_and_notes_add_up_to_the_difference(path: str, policy: str, wi
 
 @each_format
 def test_what_needed_no_cut_is_told_as_kept(path: str) -> None:
-    with Scripted("Hello.") as provider, running(config_of(provider.url, window=9_000)) as server:
+    with (
+        ScriptedServer("Hello.") as provider,
+        running(config_of(provider.url, window=9_000)) as server,
+    ):
         request = told(server, ask(server, path, "hi", "hello", "how are you?"))
         assert request["tokens"] == request["tokens_before"]
         assert [each["fate"] for each in request["plan"]["decisions"]] == ["kept"] * 3
@@ -106,7 +109,10 @@ def test_what_needed_no_cut_is_told_as_kept(path: str) -> None:
 
 @each_format
 def test_a_dry_run_is_remembered_as_one(path: str) -> None:
-    with Scripted("Hello.") as provider, running(config_of(provider.url, window=3_000)) as server:
+    with (
+        ScriptedServer("Hello.") as provider,
+        running(config_of(provider.url, window=3_000)) as server,
+    ):
         plan = {"brim-fitting": "dry-run"}
         too_long = ask(server, path, "word " * 9_000, headers=plan)
         assert too_long.status_code == 400
@@ -118,7 +124,10 @@ def test_a_dry_run_is_remembered_as_one(path: str) -> None:
 
 @each_format
 def test_what_the_headers_say_is_what_is_remembered(path: str) -> None:
-    with Scripted("Hello.") as provider, running(config_of(provider.url, window=3_000)) as server:
+    with (
+        ScriptedServer("Hello.") as provider,
+        running(config_of(provider.url, window=3_000)) as server,
+    ):
         answer = ask(server, path, *TURNS)
         request, heads = told(server, answer), answer.headers
         assert request["tokens"] == int(heads["brim-tokens"])
@@ -137,9 +146,9 @@ def test_what_the_headers_say_is_what_is_remembered(path: str) -> None:
 @pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
 def test_an_answer_is_settled_by_what_the_upstream_reports(path: str, streamed: bool) -> None:
     price = Price(Decimal(1), Decimal("0.5"), Decimal(10))
-    said = Say("one two three", cached=5)
+    said = TextReply("one two three", cached=5)
     with (
-        Scripted(said, counted_as="gpt-4o") as provider,
+        ScriptedServer(said, counted_as="gpt-4o") as provider,
         running(config_of(provider.url, price=price)) as server,
     ):
         answer = ask(server, path, "Say some words, please.", stream=streamed)
@@ -155,7 +164,7 @@ def test_an_answer_is_settled_by_what_the_upstream_reports(path: str, streamed: 
 
 @each_format
 def test_a_price_that_nobody_knows_is_not_zero(path: str) -> None:
-    with Scripted("Hello.") as provider, running(config_of(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, running(config_of(provider.url)) as server:
         request = told(server, ask(server, path, "hi"))
         assert request["usage"]["output"] > 0
         assert request["cost"] is None
@@ -168,7 +177,7 @@ def test_a_client_that_hangs_up_stops_the_upstream_and_is_settled_by_what_was_sa
     never = threading.Event()
     caplog.set_level(logging.INFO, "brim.gateway")
     with (
-        Scripted(Say(f"{FIRST} and much more", hold=never)) as provider,
+        ScriptedServer(TextReply(f"{FIRST} and much more", hold=never)) as provider,
         running(config_of(provider.url)) as server,
     ):
         body = body_of(path, "hi", stream=True)
@@ -197,7 +206,7 @@ def test_a_client_that_hangs_up_before_the_answer_begins_has_used_the_prompt(
         goes_on.wait(LONG)
         return "too late"
 
-    with Scripted(waits) as provider, running(config_of(provider.url, price=price)) as server:
+    with ScriptedServer(waits) as provider, running(config_of(provider.url, price=price)) as server:
         with sent(server, path, body_of(path, "hi")):
             assert is_asked.wait(LONG)
         eventually(lambda: "request" in caplog.messages)
@@ -211,7 +220,7 @@ def test_a_client_that_hangs_up_before_the_answer_begins_has_used_the_prompt(
 @each_format
 def test_an_upstream_that_breaks_off_is_told_as_such_and_settled(path: str) -> None:
     with (
-        Scripted(Say("one two three four five six", cut_after=6)) as provider,
+        ScriptedServer(TextReply("one two three four five six", cut_after=6)) as provider,
         running(config_of(provider.url)) as server,
     ):
         request = told(server, ask(server, path, "hi", stream=True))
@@ -242,7 +251,7 @@ PIECES: dict[str, dict[str, Any]] = {
 def test_a_stream_that_just_stops_is_told_as_such_and_settled(path: str, number: int) -> None:
     said = f"data: {json.dumps(PIECES[path])}\n\n".encode() * number
     with (
-        Scripted(Fault(raw=said, in_stream=True)) as provider,
+        ScriptedServer(ErrorReply(raw=said, in_stream=True)) as provider,
         running(config_of(provider.url)) as server,
     ):
         answer = ask(server, path, "hi", stream=True)
@@ -258,7 +267,10 @@ def test_a_stream_that_just_stops_is_told_as_such_and_settled(path: str, number:
 
 @each_format
 def test_an_error_of_the_upstream_costs_nothing(path: str) -> None:
-    with Scripted(Fault(400, "no")) as provider, running(config_of(provider.url)) as server:
+    with (
+        ScriptedServer(ErrorReply(400, "no")) as provider,
+        running(config_of(provider.url)) as server,
+    ):
         request = told(server, ask(server, path, "hi"))
         assert (request["status"], request["end"]) == (400, "refused")
         assert (request["usage"], request["cost"], request["code"]) == (None, None, None)
@@ -268,7 +280,7 @@ def test_an_error_of_the_upstream_costs_nothing(path: str) -> None:
 
 
 def test_only_so_many_requests_are_remembered_and_the_newest_come_first() -> None:
-    with Scripted("Hello.") as provider:
+    with ScriptedServer("Hello.") as provider:
         config = replace(config_of(provider.url), gateway=GatewayConfig(keep_requests=3))
         with running(config) as server:
             ids = [ask(server, CHAT, "hi").headers["brim-request-id"] for _ in range(5)]
@@ -283,7 +295,7 @@ def test_only_so_many_requests_are_remembered_and_the_newest_come_first() -> Non
 
 
 def test_nothing_is_remembered_where_nothing_is_to_be() -> None:
-    with Scripted("Hello.") as provider:
+    with ScriptedServer("Hello.") as provider:
         config = replace(config_of(provider.url), gateway=GatewayConfig(keep_requests=0))
         with running(config) as server:
             assert ask(server, CHAT, "hi").status_code == 200
@@ -300,7 +312,7 @@ def test_a_list_is_asked_for_with_a_number(last: str) -> None:
 
 def test_decisions_are_forgotten_before_the_requests_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "MOST_MESSAGES", 10)
-    with Scripted("Hello.") as provider, running(config_of(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, running(config_of(provider.url)) as server:
         answers = [ask(server, CHAT, *TURNS[:3]) for _ in range(5)]
         plans = [told(server, answer)["plan"] for answer in answers]
         assert [plan is None for plan in plans] == [True, True, False, False, False]
@@ -312,7 +324,7 @@ def test_decisions_are_forgotten_before_the_requests_are(monkeypatch: pytest.Mon
 def test_requests_that_run_are_listed_too() -> None:
     goes_on = threading.Event()
     with (
-        Scripted(Say("one two three", hold=goes_on)) as provider,
+        ScriptedServer(TextReply("one two three", hold=goes_on)) as provider,
         running(config_of(provider.url)) as server,
     ):
         with begun(server, CHAT, goes_on) as answer:
@@ -333,6 +345,6 @@ def test_records_hold_no_more_than_they_should() -> None:
 
 
 def test_tools_that_are_called_are_among_the_usage() -> None:
-    call = Call("read", {"path": "a"})
-    with Scripted(call) as provider, running(config_of(provider.url)) as server:
+    call = ToolCallReply("read", {"path": "a"})
+    with ScriptedServer(call) as provider, running(config_of(provider.url)) as server:
         assert told(server, ask(server, CHAT, "hi"))["usage"]["output"] > 0

@@ -14,8 +14,8 @@ from brim.gateway.formats import MESSAGES as MESSAGES_FORM
 from brim.gateway.formats import RESPONSES as RESPONSES_FORM
 from brim.gateway.routes import Upstream
 from brim.models.pricing import Price
-from brim.storage.calibration_store import Learned
-from brim.testing import Scripted
+from brim.storage.calibration_store import CalibrationStore
+from brim.testing import ScriptedServer
 from tests.support.gateway.accounts import (
     COST,
     FREE,
@@ -59,7 +59,9 @@ def test_a_capped_answer_gets_a_length_and_all_else_stays_as_it_was(path: str, k
 
 def test_each_format_and_host_has_its_own_word_for_that_length() -> None:
     def key(endpoint: str, form: Any) -> str:
-        return Upstream("one", UpstreamConfig(endpoint, FORMATS), None, Learned()).reply_key(form)
+        return Upstream(
+            "one", UpstreamConfig(endpoint, FORMATS), None, CalibrationStore()
+        ).reply_key(form)
 
     assert key("https://api.openai.com/v1", CHAT_FORM) == "max_completion_tokens"
     assert key("https://me.openai.azure.com/openai/v1", CHAT_FORM) == "max_completion_tokens"
@@ -119,7 +121,7 @@ def test_a_conversation_that_the_server_keeps_may_fill_the_window() -> None:
 def test_where_nobody_knows_the_window_such_a_conversation_is_refused() -> None:
     secret = secret_of("anna", "5/day")
     with (
-        Scripted("Hello.", tells_window=False) as provider,
+        ScriptedServer("Hello.", tells_window=False) as provider,
         running(config_of(provider.url, price=PRICE)) as gateway,
     ):
         kept = {"previous_response_id": "resp_1", "model": "own"}
@@ -161,7 +163,7 @@ def test_what_is_shrunk_is_claimed_anew_where_its_answer_may_be_longer() -> None
     secret = secret_of("anna", dollars(cap := 45_000))
     price = Price(input=Decimal(2), output=Decimal(100))
     with (
-        Scripted("Hello.", window=1_500, tells_window=False) as provider,
+        ScriptedServer("Hello.", window=1_500, tells_window=False) as provider,
         running(priced(provider.url, price=price)) as gateway,
     ):
         body = body_of(CHAT, *["word " * 600, "so"] * 6, "hi", model=MODEL, reply=3_000)

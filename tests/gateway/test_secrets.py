@@ -19,7 +19,7 @@ import pytest
 
 from brim.config import GatewayConfig
 from brim.gateway import logs
-from brim.testing import Call, Fault, Say, Script, Scripted
+from brim.testing import ErrorReply, Script, ScriptedServer, TextReply, ToolCallReply
 from tests.gateway.test_logs import loggers_kept
 from tests.support.gateway.process import Running, config_of, running
 from tests.support.gateway.requests import CHAT, MESSAGES, PATHS, RESPONSES, messages_key, posted
@@ -111,11 +111,11 @@ _SAID: Mapping[str, Callable[[str], dict[str, Any]]] = {
 
 
 @contextmanager
-def watched(answers: Script, **settings: Any) -> Iterator[tuple[Running, Scripted]]:
+def watched(answers: Script, **settings: Any) -> Iterator[tuple[Running, ScriptedServer]]:
     """A gateway whose log, metrics and records are looked through at the end."""
     lines = io.StringIO()
     gateway = GatewayConfig(**settings.pop("gateway", {}))
-    with Scripted(answers, **settings.pop("scripted", {})) as provider, loggers_kept():
+    with ScriptedServer(answers, **settings.pop("scripted", {})) as provider, loggers_kept():
         logs.configure_logging("json", lines)
         given = {"key_env": "KEY", "headers": {"x-team": f"{MARK}team"}, **settings}
         config = replace(config_of(provider.url, **given), gateway=gateway)
@@ -145,19 +145,19 @@ def post(server: Running, path: str, body: Any, **headers: str) -> httpx.Respons
 
 ANSWERS: Mapping[str, Script] = {
     "an answer": f"{MARK}answer",
-    "a call": Call(f"{MARK}tool", ARGUMENTS),
-    "an answer that breaks off": Say(f"{MARK}one {MARK}two {MARK}three", cut_after=6),
-    "a refusal": Fault(400, f"{MARK}no"),
-    "a wrong key": Fault(401, f"Incorrect API key provided: {UPSTREAM_KEY}"),
-    "too many requests": Fault(429, f"{MARK}later", retry_after=1),
-    "a failure": Fault(500, f"{MARK}trace"),
-    "a fault in a stream": Fault(500, f"{MARK}trace", in_stream=True),
-    "a wrong key in a stream": Fault(401, f"Incorrect key: {UPSTREAM_KEY}", in_stream=True),
-    "a wrong key with a status of success": Fault(200, f"Incorrect key: {UPSTREAM_KEY}"),
-    "a wrong key in what is no answer": Fault(200, raw=UPSTREAM_KEY.encode()),
-    "garbage": Fault(200, raw=f"{MARK}garbage \N{SNOWMAN}".encode() + b"\xff\xfe"),
-    "garbage with an error's status": Fault(500, raw=f"<html>{MARK}{UPSTREAM_KEY}".encode()),
-    "JSON that is no answer": Fault(200, raw=json.dumps([MARK]).encode()),
+    "a call": ToolCallReply(f"{MARK}tool", ARGUMENTS),
+    "an answer that breaks off": TextReply(f"{MARK}one {MARK}two {MARK}three", cut_after=6),
+    "a refusal": ErrorReply(400, f"{MARK}no"),
+    "a wrong key": ErrorReply(401, f"Incorrect API key provided: {UPSTREAM_KEY}"),
+    "too many requests": ErrorReply(429, f"{MARK}later", retry_after=1),
+    "a failure": ErrorReply(500, f"{MARK}trace"),
+    "a fault in a stream": ErrorReply(500, f"{MARK}trace", in_stream=True),
+    "a wrong key in a stream": ErrorReply(401, f"Incorrect key: {UPSTREAM_KEY}", in_stream=True),
+    "a wrong key with a status of success": ErrorReply(200, f"Incorrect key: {UPSTREAM_KEY}"),
+    "a wrong key in what is no answer": ErrorReply(200, raw=UPSTREAM_KEY.encode()),
+    "garbage": ErrorReply(200, raw=f"{MARK}garbage \N{SNOWMAN}".encode() + b"\xff\xfe"),
+    "garbage with an error's status": ErrorReply(500, raw=f"<html>{MARK}{UPSTREAM_KEY}".encode()),
+    "JSON that is no answer": ErrorReply(200, raw=json.dumps([MARK]).encode()),
 }
 
 

@@ -27,7 +27,7 @@ from brim.gateway import preflight
 from brim.gateway.server import open_listener
 from brim.gateway.upstreams import StartupMessage
 from brim.providers.local import LocalServer
-from brim.testing import Say, Scripted
+from brim.testing import ScriptedServer, TextReply
 from tests.support.gateway.accounts import books_file, only_row, secret_of, standing
 from tests.support.gateway.requests import eventually
 
@@ -237,7 +237,7 @@ def test_a_stream_through_it_ends_before_it_does(llama: LocalServer) -> None:
 def test_a_key_with_a_cap_in_dollars_needs_a_price(price: list[str], status: int) -> None:
     secret = secret_of("anna", "5/day")
     with (
-        Scripted("Hello.", window=4_000) as provider,
+        ScriptedServer("Hello.", window=4_000) as provider,
         started([*BRIM, "serve", "--upstream", provider.url, *price, "--port", "0"]) as process,
         client_of(json.loads(line_with(process, "serving"))["address"]) as client,
     ):
@@ -256,7 +256,7 @@ def test_a_second_ctrl_c_books_what_came_and_leaves_quietly() -> None:
     secret, never = secret_of("anna", "5/day"), threading.Event()
     flags = ["--window", "4000", "--price", "2/10", "--port", "0"]
     with (
-        Scripted(Say("Hello.", hold=never)) as provider,
+        ScriptedServer(TextReply("Hello.", hold=never)) as provider,
         started([*BRIM, "serve", "--upstream", provider.url, *flags]) as process,
     ):
         address = json.loads(line_with(process, "serving"))["address"]
@@ -366,7 +366,7 @@ def test_an_upstream_that_can_be_used_is_checked_with_the_windows_of_its_models(
 
 
 def test_a_window_that_is_configured_goes_before_the_server_s() -> None:
-    with Scripted("never asked", window=8_000, model="own") as provider:
+    with ScriptedServer("never asked", window=8_000, model="own") as provider:
         windows = {
             name: preflight.check_upstreams(Config(upstreams={"one": upstream}), {})[0].windows
             for name, upstream in {

@@ -31,7 +31,7 @@ from brim.gateway.accounts.sqlite.store import SqliteAccountStore
 from brim.gateway.reservations import AccountService
 from brim.models.pricing import Price
 from brim.providers import http_connection
-from brim.testing import Answer, Fault, Say, Scripted
+from brim.testing import ErrorReply, ScriptedReply, ScriptedServer, TextReply
 from tests.support.gateway.accounts import (
     COST,
     HI,
@@ -102,17 +102,17 @@ def test_what_was_reported_is_booked_to_the_micro_dollar(
 
 def test_what_was_in_the_provider_s_cache_costs_what_that_costs(anna: str) -> None:
     price = Price(input=Decimal(2), cached=Decimal("0.25"), output=Decimal(10))
-    with before(Say("Hello.", cached=5), price=price) as (gateway, _):
+    with before(TextReply("Hello.", cached=5), price=price) as (gateway, _):
         assert say_hi(gateway, anna).status_code == 200
     row = only_row()
     assert row.bill.usage.cached == 5
     assert settled(row) == 28  # 3 x 2 + 5 x 0.25 + 2 x 10, and what is left is rounded up
 
 
-def reporting(**usage: Any) -> Fault:
+def reporting(**usage: Any) -> ErrorReply:
     """An answer with such a usage."""
     said = {"index": 0, "message": {"role": "assistant", "content": "Hello."}}
-    return Fault(200, raw=json.dumps({"choices": [said], "usage": usage}).encode())
+    return ErrorReply(200, raw=json.dumps({"choices": [said], "usage": usage}).encode())
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def asking(gateway: Running, secret: str, path: str = CHAT, **more: Any) -> Iter
 def test_a_client_that_hangs_up_in_mid_stream_pays_for_what_was_said(
     anna: str, path: str, goes_on: threading.Event
 ) -> None:
-    with before(Say(WORDS, hold=goes_on)) as (gateway, provider):
+    with before(TextReply(WORDS, hold=goes_on)) as (gateway, provider):
         with asking(gateway, anna, path, stream=True, reply=100) as client:
             while b"one" not in client.recv(65_536):
                 pass
@@ -196,7 +196,7 @@ def test_a_client_that_hangs_up_in_mid_stream_pays_for_what_was_said(
 def test_an_upstream_that_breaks_off_after_its_first_words_is_paid_for_them(
     anna: str, path: str
 ) -> None:
-    with before(Say(WORDS, cut_after=6)) as (gateway, provider):
+    with before(TextReply(WORDS, cut_after=6)) as (gateway, provider):
         answer = say_hi(gateway, anna, path, stream=True, reply=100)
         assert answer.status_code == 200
         assert b"error" in answer.content
@@ -211,7 +211,7 @@ def test_an_upstream_that_breaks_off_after_its_first_words_is_paid_for_them(
 def held(goes_on: threading.Event) -> Any:
     """An upstream that takes the request, and says nothing."""
 
-    def answer(_: object) -> Answer:
+    def answer(_: object) -> ScriptedReply:
         goes_on.wait(LONG)
         return "Hello."
 
@@ -244,7 +244,7 @@ def test_an_upstream_that_is_silent_may_have_taken_it_all(
 
 
 def test_so_may_one_that_breaks_off_in_the_middle_of_a_whole_answer(anna: str) -> None:
-    with before(Say("Hello.", cut_after=0)) as (gateway, _):
+    with before(TextReply("Hello.", cut_after=0)) as (gateway, _):
         assert say_hi(gateway, anna).status_code == 502
     assert settled(only_row()) == WORST
 
@@ -322,12 +322,20 @@ def test_what_goes_out_again_because_a_kept_connection_was_closed_counts_once(
 @pytest.mark.parametrize(
     "fault",
     [
-        *(Fault(400), Fault(401), Fault(429, retry_after=9), Fault(500), Fault(503)),
-        Fault(529, error={"type": "overloaded_error", "message": "Overloaded"}, in_stream=True),
+        *(
+            ErrorReply(400),
+            ErrorReply(401),
+            ErrorReply(429, retry_after=9),
+            ErrorReply(500),
+            ErrorReply(503),
+        ),
+        ErrorReply(
+            529, error={"type": "overloaded_error", "message": "Overloaded"}, in_stream=True
+        ),
     ],
     ids=lambda fault: str(fault.status),
 )
-def test_an_error_costs_nothing(anna: str, fault: Fault, is_streamed: bool) -> None:
+def test_an_error_costs_nothing(anna: str, fault: ErrorReply, is_streamed: bool) -> None:
     with before(fault) as (gateway, provider):
         say_hi(gateway, anna, stream=is_streamed)
         assert len(provider.requests) == 1
@@ -415,7 +423,7 @@ def test_neither_does_who_is_refused_because_the_books_did_not_come_to_answer(an
 @pytest.mark.usefixtures("_unheard")
 def test_who_is_let_pass_because_they_did_not_pays_what_it_came_to(anna: str) -> None:
     with (
-        Scripted("Hello.") as provider,
+        ScriptedServer("Hello.") as provider,
         running(with_gateway(priced(provider.url), store_away="allow")) as gateway,
     ):
         assert say_hi(gateway, anna).status_code == 200
@@ -436,7 +444,7 @@ def test_who_is_let_pass_while_they_are_away_pays_nothing(
 ) -> None:
     monkeypatch.setattr(app, "SWEEP", LONG)  # so that nothing finds them meanwhile
     with (
-        Scripted("Hello.") as provider,
+        ScriptedServer("Hello.") as provider,
         running(with_gateway(priced(provider.url), store_away="allow")) as gateway,
     ):
         assert [say_hi(gateway, anna).status_code for _ in range(3)] == [200] * 3
@@ -465,7 +473,7 @@ def test_nothing_is_presumed_of_one_that_they_forward_and_cannot_tell(
     monkeypatch.setattr(SqliteAccountStore, "reserve", reserving)
     monkeypatch.setattr(SqliteAccountStore, "forward", forwarding)
     with (
-        Scripted("Hello.") as provider,
+        ScriptedServer("Hello.") as provider,
         running(with_gateway(priced(provider.url), store_away=away)) as gateway,
     ):
         for _ in range(2):
@@ -490,7 +498,7 @@ def test_the_first_that_they_answer_again_is_counted(
 
     monkeypatch.setattr(SqliteAccountStore, "reserve", reserving)
     with (
-        Scripted("Hello.") as provider,
+        ScriptedServer("Hello.") as provider,
         running(with_gateway(priced(provider.url), store_away=away)) as gateway,
     ):
         first = 503 if away == "refuse" else 200
@@ -529,7 +537,7 @@ def test_what_a_cap_has_no_room_for_leaves_nothing_to_settle(
 
 def test_what_was_shrunk_and_sent_again_has_one_row(anna: str) -> None:
     long = ["word " * 400, "so"] * 4
-    with Scripted("Hello.", window=1_500, tells_window=False) as provider:
+    with ScriptedServer("Hello.", window=1_500, tells_window=False) as provider:
         with running(priced(provider.url)) as gateway:
             body = body_of(CHAT, *long, "hi", model=MODEL)
             answer = httpx.post(gateway.url + CHAT, json=body, headers=bearing(anna))
@@ -542,9 +550,9 @@ def test_what_was_shrunk_and_sent_again_has_one_row(anna: str) -> None:
 def test_a_smaller_one_that_must_not_be_sent_was_not_sent_again(anna: str) -> None:
     error = {"message": "prompt is too long: 2000 tokens > 1500 maximum"}
 
-    def refuse(_: object) -> Fault:
+    def refuse(_: object) -> ErrorReply:
         revoke("anna")
-        return Fault(400, error=error)
+        return ErrorReply(400, error=error)
 
     with before(refuse) as (gateway, provider):
         body = body_of(CHAT, *["word " * 400, "so"] * 4, "hi", model=MODEL)
@@ -558,7 +566,7 @@ def test_a_smaller_one_that_must_not_be_sent_was_not_sent_again(anna: str) -> No
 def test_who_was_silent_and_who_stood_in_are_paid_in_one_row(
     anna: str, goes_on: threading.Event
 ) -> None:
-    with Scripted(held(goes_on)) as first, Scripted("Hello.") as second:
+    with ScriptedServer(held(goes_on)) as first, ScriptedServer("Hello.") as second:
         with running(standing_in(first.url, second.url, timeout=0.2)) as gateway:
             assert say_hi(gateway, anna).headers["brim-fallback"] == "gpt-4o-mini"
         goes_on.set()
@@ -581,8 +589,8 @@ def test_books_that_go_away_before_a_fallback_keep_the_first_claim(
 
     monkeypatch.setattr(AccountService, "claim", claiming)
     with (
-        Scripted(Fault(503)) as first,
-        Scripted("Hello.") as second,
+        ScriptedServer(ErrorReply(503)) as first,
+        ScriptedServer("Hello.") as second,
         running(standing_in(first.url, second.url)) as gateway,
     ):
         assert say_hi(gateway, anna).headers["brim-fallback"] == "gpt-4o-mini"
@@ -595,9 +603,14 @@ def test_books_that_go_away_before_a_fallback_keep_the_first_claim(
 
 def test_two_hundred_requests_with_all_that_can_go_wrong_have_a_row_each(anna: str) -> None:
     chance = random.Random(6)
-    faults: list[Answer] = [
-        *("Hello.", Say(WORDS), Say(WORDS, pause=0.003), Say(WORDS, cut_after=5)),
-        *(Say(WORDS, cut_after=0), Fault(500), Fault(429), Fault(400, in_stream=True)),
+    faults: list[ScriptedReply] = [
+        *("Hello.", TextReply(WORDS), TextReply(WORDS, pause=0.003), TextReply(WORDS, cut_after=5)),
+        *(
+            TextReply(WORDS, cut_after=0),
+            ErrorReply(500),
+            ErrorReply(429),
+            ErrorReply(400, in_stream=True),
+        ),
     ]
     waits = [None, None, None, 0.0, 0.005, 0.02, 0.06, 0.1]
     jobs = [(chance.choice(PATHS), chance.random() < 0.7, chance.choice(waits)) for _ in range(200)]

@@ -18,7 +18,7 @@ import openai
 import pytest
 
 from brim.gateway import reservations as gateway_accounts
-from brim.testing import Say, Scripted
+from brim.testing import ScriptedServer, TextReply
 from tests.support.accounts import postgres, valkey
 from tests.support.accounts.postgres import Postgres
 from tests.support.accounts.valkey import Valkey
@@ -55,8 +55,8 @@ def service(request: pytest.FixtureRequest) -> Iterator[Service]:
 
 
 @pytest.fixture
-def provider() -> Iterator[Scripted]:
-    with Scripted("Hello.") as provider:
+def provider() -> Iterator[ScriptedServer]:
+    with ScriptedServer("Hello.") as provider:
         yield provider
 
 
@@ -67,7 +67,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def before(provider: Scripted, service: Service, **settings: Any) -> Iterator[Running]:
+def before(provider: ScriptedServer, service: Service, **settings: Any) -> Iterator[Running]:
     """A gateway whose books are with a server, and which sweeps often."""
     given = {"store": service.url, "lease_seconds": 2.0, **settings}
     with running(with_gateway(priced(provider.url), **given)) as gateway:
@@ -81,7 +81,9 @@ def is_ready(gateway: Running) -> bool:
 # Several gateways
 
 
-def test_two_gateways_share_a_cap_and_the_ledger(provider: Scripted, service: Service) -> None:
+def test_two_gateways_share_a_cap_and_the_ledger(
+    provider: ScriptedServer, service: Service
+) -> None:
     at = service.url
     secret = secret_of("anna", dollars(WORST + 5 * COST), at=at)
 
@@ -99,7 +101,9 @@ def test_two_gateways_share_a_cap_and_the_ledger(provider: Scripted, service: Se
     assert not books_file().exists()
 
 
-def test_a_key_that_is_revoked_is_refused_by_all(provider: Scripted, service: Service) -> None:
+def test_a_key_that_is_revoked_is_refused_by_all(
+    provider: ScriptedServer, service: Service
+) -> None:
     at = service.url
     secret = secret_of("anna", at=at)
     with before(provider, service) as one, before(provider, service) as other:
@@ -112,7 +116,7 @@ def test_a_key_that_is_revoked_is_refused_by_all(provider: Scripted, service: Se
 
 
 def test_nothing_is_sent_while_they_are_away(
-    provider: Scripted, service: Service, caplog: pytest.LogCaptureFixture
+    provider: ScriptedServer, service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
     secret = secret_of("anna", "5/day", at=service.url)
     with before(provider, service) as gateway:
@@ -163,7 +167,7 @@ def test_a_server_that_refuses_ends_the_gateway_before_it_serves(service: Servic
         assert "hush" not in ended.stderr
 
 
-def test_books_that_come_later_than_the_gateway(provider: Scripted, service: Service) -> None:
+def test_books_that_come_later_than_the_gateway(provider: ScriptedServer, service: Service) -> None:
     secret = secret_of("anna", "5/day", at=service.url)
     service.stop()
     with before(provider, service) as gateway:
@@ -179,7 +183,7 @@ def test_books_that_come_later_than_the_gateway(provider: Scripted, service: Ser
 def test_what_ends_while_they_are_away_is_booked_when_they_are_back(service: Service) -> None:
     secret, goes_on = secret_of("anna", "5/day", at=service.url), threading.Event()
     with (
-        Scripted(Say("Hello.", hold=goes_on)) as provider,
+        ScriptedServer(TextReply("Hello.", hold=goes_on)) as provider,
         before(provider, service, lease_seconds=30.0) as gateway,
         ThreadPoolExecutor(1) as pool,
     ):
@@ -200,7 +204,7 @@ def test_a_gateway_stops_well_though_they_are_away(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
     secret, goes_on = secret_of("anna", "5/day", at=service.url), threading.Event()
-    with Scripted(Say("Hello.", hold=goes_on)) as provider:
+    with ScriptedServer(TextReply("Hello.", hold=goes_on)) as provider:
         with before(provider, service) as gateway, ThreadPoolExecutor(1) as pool:
             asked = pool.submit(say_hi, gateway, secret, stream=True)
             eventually(lambda: provider.requests)
@@ -216,7 +220,7 @@ def test_a_gateway_stops_well_though_they_are_away(
 
 
 def test_known_keys_may_be_let_pass_uncounted(
-    provider: Scripted, service: Service, caplog: pytest.LogCaptureFixture
+    provider: ScriptedServer, service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
     secret = secret_of("anna", "5/day", at=service.url)

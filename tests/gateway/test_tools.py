@@ -25,8 +25,8 @@ from pydantic_ai.messages import (
 )
 
 from brim.gateway.formats import FORMATS
-from brim.testing import Answer, Asked, Call, Scripted
-from brim.wire import view
+from brim.testing import ReceivedRequest, ScriptedReply, ScriptedServer, ToolCallReply
+from brim.wire import read_messages
 from tests.fitting.test_promises import pairs_are_whole
 from tests.support.gateway.clients import (
     Chain,
@@ -271,8 +271,11 @@ AGENTS: Mapping[str, Agency] = {
 @pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("go", AGENTS.values(), ids=AGENTS)
 def test_an_agent_calls_its_tool_and_is_answered(go: Agency, is_streamed: bool) -> None:
-    script: list[Answer] = [Call("look_up", {"number": STEPS}), SAID]
-    with Scripted(script, window=WINDOW) as upstream, running(config_of(upstream.url)) as gateway:
+    script: list[ScriptedReply] = [ToolCallReply("look_up", {"number": STEPS}), SAID]
+    with (
+        ScriptedServer(script, window=WINDOW) as upstream,
+        running(config_of(upstream.url)) as gateway,
+    ):
         assert go(gateway.url, is_streamed) == SAID
         first, second = upstream.requests
         assert not upstream.refused
@@ -291,8 +294,11 @@ def test_an_agent_calls_its_tool_and_is_answered(go: Agency, is_streamed: bool) 
 
 @pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
 def test_a_thread_that_anthropic_keeps_is_relayed(is_streamed: bool) -> None:
-    script: list[Answer] = [Call("look_up", {"number": STEPS}), SAID]
-    with Scripted(script, window=WINDOW) as upstream, running(config_of(upstream.url)) as gateway:
+    script: list[ScriptedReply] = [ToolCallReply("look_up", {"number": STEPS}), SAID]
+    with (
+        ScriptedServer(script, window=WINDOW) as upstream,
+        running(config_of(upstream.url)) as gateway,
+    ):
         assert thread(gateway.url, is_streamed) == SAID
         first, second = upstream.requests
     assert first.body["thread"] == {"type": "create"}
@@ -304,18 +310,18 @@ def test_a_thread_that_anthropic_keeps_is_relayed(is_streamed: bool) -> None:
     assert (later.count, later.cut) == ("unknown", {})
 
 
-def steps_in(asked: Asked) -> tuple[dict[str, Any], dict[str, str]]:
+def steps_in(asked: ReceivedRequest) -> tuple[dict[str, Any], dict[str, str]]:
     """The calls that were sent and their results, by id; every call has its own."""
     assert not faults_in(asked)
     form = next(form for form in FORMATS.values() if form.path == asked.path)
-    turns = view(asked.body, form.wire)
+    turns = read_messages(asked.body, form.wire)
     calls = {call.id: json.loads(call.arguments) for turn in turns for call in turn.calls}
     results = {turn.answers: "".join(turn.outputs) for turn in turns if turn.answers}
     assert calls.keys() == results.keys()
     return calls, results
 
 
-def faults_in(asked: Asked) -> list[str]:
+def faults_in(asked: ReceivedRequest) -> list[str]:
     """Why a provider would refuse it."""
     if asked.path == CHAT:
         return [] if pairs_are_whole(list(asked.body["messages"])) else ["a call or a result alone"]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim.errors import InputError
-from brim.models.catalog import Index, Model, model, models, register, spellings
+from brim.models.catalog import Model, NameIndex, candidate_names, model, models, register
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_model_without_a_name_is_refused() -> None:
 
 
 def test_the_longer_name_wins_whichever_came_first() -> None:
-    index: Index[str] = Index(versions=True)
+    index: NameIndex[str] = NameIndex(versions=True)
     for name in ("gpt", "gpt-4o", "gpt-4"):
         index.add(name, name)
     assert index.find("gpt-4o-mini") == "gpt-4o"
@@ -135,5 +135,5 @@ def test_the_longer_name_wins_whichever_came_first() -> None:
 
 @given(st.text(max_size=60))
 def test_any_name_can_be_looked_up(name: str) -> None:
-    assert all(spelling == spelling.lower() for spelling in spellings(name))
+    assert all(spelling == spelling.lower() for spelling in candidate_names(name))
     assert model(name) is None or model(name) in models()

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brim.models.pricing import Price, Usage, cost, price, register_price, reported, reported_cost
+from brim.models.pricing import (
+    Price,
+    Usage,
+    cost,
+    parse_reported_cost,
+    parse_usage,
+    price,
+    register_price,
+)
 
 usages = st.builds(
     lambda fresh, cached, output, brief, lasting: Usage(
@@ -123,7 +131,7 @@ def test_what_stays_in_the_cache_for_an_hour_costs_twice_the_input() -> None:
         "cache_read_input_tokens": 0,
         "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 100_000},
     }
-    usage, listed = reported({"usage": for_an_hour}), price("claude-sonnet-4-5")
+    usage, listed = parse_usage({"usage": for_an_hour}), price("claude-sonnet-4-5")
     assert usage == Usage(100_010, 0, 1, 100_000, 100_000)
     assert cost(usage, listed) == Decimal("0.6") + Decimal("0.000045")
 
@@ -219,16 +227,16 @@ REPORTS = {
 @pytest.mark.parametrize("name", REPORTS)
 def test_usage_is_read_in_every_shape(name: str) -> None:
     given_, expected = REPORTS[name]
-    assert reported(given_) == expected
-    assert reported({"id": "x", "usage": given_}) == (None if "timings" in given_ else expected)
+    assert parse_usage(given_) == expected
+    assert parse_usage({"id": "x", "usage": given_}) == (None if "timings" in given_ else expected)
 
 
 def test_usage_goes_before_the_timings_of_the_same_answer() -> None:
     timings = {"prompt_n": 4, "cache_n": 6, "predicted_n": 2}
-    assert reported({"usage": chat(11), "timings": timings}) == Usage(11, 0, 2)
-    assert reported({"usage": None, "timings": timings}) == Usage(10, 6, 2)
-    assert reported({"usage": {}, "timings": timings}) == Usage(10, 6, 2)
-    assert reported({"usageMetadata": {"promptTokenCount": 3}}) == Usage(3)
+    assert parse_usage({"usage": chat(11), "timings": timings}) == Usage(11, 0, 2)
+    assert parse_usage({"usage": None, "timings": timings}) == Usage(10, 6, 2)
+    assert parse_usage({"usage": {}, "timings": timings}) == Usage(10, 6, 2)
+    assert parse_usage({"usageMetadata": {"promptTokenCount": 3}}) == Usage(3)
 
 
 @pytest.mark.parametrize(
@@ -252,15 +260,15 @@ def test_usage_goes_before_the_timings_of_the_same_answer() -> None:
     ],
 )
 def test_numbers_that_cannot_be_are_not_believed(payload: dict[str, Any]) -> None:
-    assert reported(payload) is None
+    assert parse_usage(payload) is None
 
 
 def test_a_part_is_never_more_than_the_whole() -> None:
     details = {"cached_tokens": 60, "cache_write_tokens": 5}
-    assert reported(chat(10, prompt_tokens_details=details)) == Usage(10, 10, 2, 0)
+    assert parse_usage(chat(10, prompt_tokens_details=details)) == Usage(10, 10, 2, 0)
     details = {"cached_tokens": 8, "cache_write_tokens": 5}
-    assert reported(chat(10, prompt_tokens_details=details)) == Usage(10, 8, 2, 2)
-    assert reported(chat(10, prompt_tokens_details={"cached_tokens": -3})) == Usage(10, 0, 2)
+    assert parse_usage(chat(10, prompt_tokens_details=details)) == Usage(10, 8, 2, 2)
+    assert parse_usage(chat(10, prompt_tokens_details={"cached_tokens": -3})) == Usage(10, 0, 2)
 
 
 NAMES = sorted(
@@ -278,7 +286,7 @@ nonsense = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(NAMES), nonsense, max_size=8))
 def test_a_report_makes_sense_or_is_none(payload: dict[str, Any]) -> None:
-    usage, dollars = reported(payload), reported_cost(payload)
+    usage, dollars = parse_usage(payload), parse_reported_cost(payload)
     if usage is not None:
         assert usage.input > 0
         assert usage.output >= 0
@@ -313,5 +321,5 @@ def test_a_cost_is_taken_where_the_provider_says_it(
     usage: dict[str, Any], expected: str | None
 ) -> None:
     wanted = None if expected is None else Decimal(expected)
-    assert reported_cost(usage) == wanted
-    assert reported_cost({"usage": usage}) == wanted
+    assert parse_reported_cost(usage) == wanted
+    assert parse_reported_cost({"usage": usage}) == wanted

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from brim.fitting.flow import CountMode
-from brim.providers import Learned
+from brim.providers import CalibrationStore
 from proof import cache
 from proof.counts import compared
 from proof.fitting import Fitting, Tally
@@ -20,8 +20,8 @@ from tests.conftest import LlamaWith
 
 
 @pytest.fixture
-def learned(tmp_path: Path) -> Learned:
-    return Learned(tmp_path / "learned.sqlite3")
+def learned(tmp_path: Path) -> CalibrationStore:
+    return CalibrationStore(tmp_path / "learned.sqlite3")
 
 
 def conversations(number: int = 7, turns: int = 24) -> list[Conversation]:
@@ -30,7 +30,7 @@ def conversations(number: int = 7, turns: int = 24) -> list[Conversation]:
 
 @pytest.mark.parametrize("template", [None, TEMPLATE], ids=["its own template", "with tools"])
 def test_the_count_before_sending_is_the_servers_own(
-    template: str | None, llama_with: LlamaWith, learned: Learned
+    template: str | None, llama_with: LlamaWith, learned: CalibrationStore
 ) -> None:
     server = llama_with(window=2048, template=template)
     chats = [chat for chat in conversations() if chat.kind in ("words", "emoji", "mixed")]
@@ -41,7 +41,7 @@ def test_the_count_before_sending_is_the_servers_own(
 
 
 @pytest.fixture
-def fitted(weights: Path, learned: Learned) -> Iterator[object]:
+def fitted(weights: Path, learned: CalibrationStore) -> Iterator[object]:
     opened: list[Fitting] = []
 
     def fit(ask: CountMode, most: int, sends: int) -> list[Tally]:

@@ -14,7 +14,7 @@ from aiohttp import web
 
 import brim
 from brim.fitting.flow import CountMode
-from brim.providers import ApiFormat, Learned
+from brim.providers import ApiFormat, CalibrationStore
 from brim.providers.local import LocalServer
 from tests.conftest import LlamaWith
 from tests.support.providers.scripted import Scripted, run, serving
@@ -23,8 +23,8 @@ WORDS = "The harbour lay quiet before the storm, and the pilots argued about the
 
 
 @pytest.fixture
-def learned(tmp_path: Path) -> Learned:
-    return Learned(tmp_path / "learned.sqlite3")
+def learned(tmp_path: Path) -> CalibrationStore:
+    return CalibrationStore(tmp_path / "learned.sqlite3")
 
 
 def talk(session: brim.Session, turns: int, size: int = 3) -> None:
@@ -38,7 +38,7 @@ def talk(session: brim.Session, turns: int, size: int = 3) -> None:
 
 @pytest.mark.parametrize("format", ["openai", "anthropic", "responses"])
 def test_a_conversation_many_times_the_window_is_answered_in_every_format(
-    format: ApiFormat, llama_with: LlamaWith, learned: Learned
+    format: ApiFormat, llama_with: LlamaWith, learned: CalibrationStore
 ) -> None:
     server = llama_with(window=512)
     options = {"max_output_tokens" if format == "responses" else "max_tokens": 4}
@@ -60,7 +60,7 @@ def test_a_conversation_many_times_the_window_is_answered_in_every_format(
 
 @pytest.mark.parametrize("format", ["openai", "anthropic", "responses"])
 def test_a_stream_passes_through_and_is_kept(
-    format: ApiFormat, llama: LocalServer, learned: Learned
+    format: ApiFormat, llama: LocalServer, learned: CalibrationStore
 ) -> None:
     options = {"max_output_tokens" if format == "responses" else "max_tokens": 6}
     with brim.Client(llama.url, key=llama.key, format=format, learned=learned) as client:
@@ -75,7 +75,7 @@ def test_a_stream_passes_through_and_is_kept(
 
 
 def test_a_stream_that_is_left_keeps_what_was_said_and_frees_the_server(
-    llama: LocalServer, learned: Learned
+    llama: LocalServer, learned: CalibrationStore
 ) -> None:
     with brim.Client(llama.url, key=llama.key, learned=learned) as client:
         chat = brim.Session(reply=600)
@@ -94,7 +94,7 @@ def test_a_stream_that_is_left_keeps_what_was_said_and_frees_the_server(
 
 @pytest.mark.parametrize("ask", ["near", "always"])
 def test_what_the_server_counts_is_what_it_reports(
-    ask: CountMode, llama_with: LlamaWith, learned: Learned
+    ask: CountMode, llama_with: LlamaWith, learned: CalibrationStore
 ) -> None:
     server = llama_with(window=512)
     with brim.Client(server.url, key=server.key, count=ask, learned=learned) as client:
@@ -113,7 +113,7 @@ def test_a_window_that_is_too_large_is_corrected_by_the_first_refusal(
 ) -> None:
     server = llama_with(window=512)
     with brim.Client(
-        server.url, key=server.key, count="off", learned=Learned(tmp_path / "l")
+        server.url, key=server.key, count="off", learned=CalibrationStore(tmp_path / "l")
     ) as one:
         chat = brim.Session(window=4_096, reply=1)
         talk(chat, 20)
@@ -121,7 +121,7 @@ def test_a_window_that_is_too_large_is_corrected_by_the_first_refusal(
         assert one.send(chat, max_tokens=1).usage is not None
         assert chat.budget.window == 512
         assert chat.target.window_source == "a refusal by the server"
-    with brim.Client(server.url, key=server.key, learned=Learned(tmp_path / "l")) as other:
+    with brim.Client(server.url, key=server.key, learned=CalibrationStore(tmp_path / "l")) as other:
         later = brim.Session(chat.model, window=4_096, reply=1)
         other.prepare(later)
         assert later.budget.window == 512
@@ -151,7 +151,7 @@ def test_the_request_goes_through_the_clients_of_openai_and_anthropic(llama: Loc
 
 
 def test_a_model_of_the_server_writes_the_summaries(
-    llama_with: LlamaWith, learned: Learned
+    llama_with: LlamaWith, learned: CalibrationStore
 ) -> None:
     server = llama_with(window=1024)
     with brim.Client(server.url, key=server.key, learned=learned) as client:
@@ -219,7 +219,7 @@ def in_the_stream(limit: int, sent: int) -> web.Response:
 
 
 async def sent(
-    server: Scripted, learned: Learned, chat: brim.Session, **settings: Any
+    server: Scripted, learned: CalibrationStore, chat: brim.Session, **settings: Any
 ) -> brim.Reply:
     async with brim.AsyncClient(server.url, learned=learned, retries=0, **settings) as client:
         return await client.send(chat)
@@ -231,7 +231,7 @@ async def sent(
     ids=lambda f: f.__name__,
 )
 def test_a_refusal_is_believed_and_the_request_sent_once_more(
-    refusal: Callable[[int, int], web.Response], learned: Learned
+    refusal: Callable[[int, int], web.Response], learned: CalibrationStore
 ) -> None:
     limited = Limited(900, refusal)
 
@@ -256,7 +256,7 @@ def test_a_refusal_is_believed_and_the_request_sent_once_more(
 
 
 def test_a_second_refusal_is_an_error_with_advice_and_the_next_request_is_smaller(
-    learned: Learned,
+    learned: CalibrationStore,
 ) -> None:
     limited = Limited(10, without_numbers)
 
@@ -266,7 +266,7 @@ def test_a_second_refusal_is_an_error_with_advice_and_the_next_request_is_smalle
             talk(chat, 14, size=4)
             chat.user("Go on.")
             for _ in range(3):
-                with pytest.raises(brim.RefusedError, match="give the session the window"):
+                with pytest.raises(brim.ContextLengthError, match="give the session the window"):
                     await sent(server, learned, chat)
             assert limited.refused == sorted(limited.refused, reverse=True)
             assert len(set(limited.refused)) == 6
@@ -275,7 +275,7 @@ def test_a_second_refusal_is_an_error_with_advice_and_the_next_request_is_smalle
     run(trying())
 
 
-def test_a_failed_call_loses_nothing_and_the_next_one_goes_on(learned: Learned) -> None:
+def test_a_failed_call_loses_nothing_and_the_next_one_goes_on(learned: CalibrationStore) -> None:
     answers = [web.json_response({"error": "boom"}, status=500), web.json_response(answered(9))]
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -297,7 +297,9 @@ def test_a_failed_call_loses_nothing_and_the_next_one_goes_on(learned: Learned) 
     run(trying())
 
 
-def test_a_server_that_only_counts_texts_makes_the_estimate_better(learned: Learned) -> None:
+def test_a_server_that_only_counts_texts_makes_the_estimate_better(
+    learned: CalibrationStore,
+) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         if request.path == "/tokenize":
             text = (await request.json()).get("content")
@@ -319,7 +321,7 @@ def test_a_server_that_only_counts_texts_makes_the_estimate_better(learned: Lear
     run(trying())
 
 
-def test_a_server_that_cuts_silently_is_found_out(learned: Learned) -> None:
+def test_a_server_that_cuts_silently_is_found_out(learned: CalibrationStore) -> None:
     listing = {"data": [{"id": "llama3", "owned_by": "library"}]}
     loaded = {"models": [{"name": "llama3", "model": "llama3", "context_length": 2_048}]}
 
@@ -342,7 +344,7 @@ def test_a_server_that_cuts_silently_is_found_out(learned: Learned) -> None:
     run(trying())
 
 
-def test_a_cap_is_refused_before_anything_is_sent(learned: Learned) -> None:
+def test_a_cap_is_refused_before_anything_is_sent(learned: CalibrationStore) -> None:
     limited = Limited(100_000, in_openais_words)
 
     async def trying() -> None:
@@ -356,7 +358,7 @@ def test_a_cap_is_refused_before_anything_is_sent(learned: Learned) -> None:
     run(trying())
 
 
-def test_a_key_is_in_no_error_and_no_repr(learned: Learned) -> None:
+def test_a_key_is_in_no_error_and_no_repr(learned: CalibrationStore) -> None:
     async def answer(_: web.Request) -> web.StreamResponse:
         return web.json_response({"error": {"message": "bad key sk-secret-123"}}, status=401)
 

@@ -17,7 +17,7 @@ from aiohttp import web
 
 import brim
 from brim.errors import ConnectionFailedError
-from brim.providers import ApiFormat, Learned
+from brim.providers import ApiFormat, CalibrationStore
 from brim.providers.sync import Portal
 from tests.support.providers.scripted import Handler, run, serving
 
@@ -25,8 +25,8 @@ WORDS = "The harbour lay quiet before the storm, and the pilots argued about the
 
 
 @pytest.fixture
-def learned(tmp_path: Path) -> Learned:
-    return Learned(tmp_path / "learned.sqlite3")
+def learned(tmp_path: Path) -> CalibrationStore:
+    return CalibrationStore(tmp_path / "learned.sqlite3")
 
 
 def talk(session: brim.Session, turns: int) -> None:
@@ -67,7 +67,7 @@ def events(*given: Any) -> Handler:
     return answer
 
 
-async def streamed(handler: Handler, learned: Learned, chat: brim.Session) -> list[str]:
+async def streamed(handler: Handler, learned: CalibrationStore, chat: brim.Session) -> list[str]:
     async with (
         serving(model_server(handler)) as server,
         brim.AsyncClient(server.url, learned=learned, retries=0) as client,
@@ -92,7 +92,7 @@ async def streamed(handler: Handler, learned: Learned, chat: brim.Session) -> li
     ids=str,
 )
 def test_a_stream_that_holds_no_answer_is_an_error_and_no_turn(
-    nonsense: Sequence[Any], learned: Learned
+    nonsense: Sequence[Any], learned: CalibrationStore
 ) -> None:
     chat = brim.Session("m")
     chat.user("Hello.")
@@ -104,7 +104,7 @@ def test_a_stream_that_holds_no_answer_is_an_error_and_no_turn(
 
 @pytest.mark.parametrize(("arguments", "is_kept"), [('{"path": "a', False), ('{"path": 1}', True)])
 def test_a_call_whose_stream_just_ends_is_kept_if_it_can_be_read(
-    arguments: str, is_kept: bool, learned: Learned
+    arguments: str, is_kept: bool, learned: CalibrationStore
 ) -> None:
     call = {"index": 0, "id": "c1", "function": {"name": "read", "arguments": arguments}}
     chat = brim.Session("m")
@@ -113,7 +113,9 @@ def test_a_call_whose_stream_just_ends_is_kept_if_it_can_be_read(
     assert bool(chat.history[-1].get("tool_calls")) is is_kept
 
 
-def test_a_page_that_repeats_the_key_does_not_carry_it_into_the_error(learned: Learned) -> None:
+def test_a_page_that_repeats_the_key_does_not_carry_it_into_the_error(
+    learned: CalibrationStore,
+) -> None:
     async def page(_: web.Request) -> web.StreamResponse:
         return web.Response(text="<html>not for sk-secret-123</html>", content_type="text/html")
 
@@ -147,7 +149,7 @@ def test_a_page_that_repeats_the_key_does_not_carry_it_into_the_error(learned: L
     ids=lambda options: next(iter(options)),
 )
 def test_options_that_cannot_be_sent_are_refused_before_anything_is(
-    options: dict[str, Any], learned: Learned
+    options: dict[str, Any], learned: CalibrationStore
 ) -> None:
     async def never(_: web.Request) -> web.StreamResponse:
         raise AssertionError("nothing should be sent")
@@ -165,7 +167,7 @@ def test_options_that_cannot_be_sent_are_refused_before_anything_is(
     run(trying())
 
 
-def test_where_the_window_is_not_known_the_error_says_why(learned: Learned) -> None:
+def test_where_the_window_is_not_known_the_error_says_why(learned: CalibrationStore) -> None:
     async def no_entry(_: web.Request) -> web.StreamResponse:
         return web.json_response({"error": {"message": "no such key"}}, status=401)
 
@@ -185,7 +187,7 @@ def test_where_the_window_is_not_known_the_error_says_why(learned: Learned) -> N
     run(trying())
 
 
-def test_https_to_a_server_without_it_is_said_in_words(learned: Learned) -> None:
+def test_https_to_a_server_without_it_is_said_in_words(learned: CalibrationStore) -> None:
     async def trying() -> None:
         async with serving(events()) as server:
             address = server.url.replace("http:", "https:")
@@ -200,7 +202,7 @@ def test_https_to_a_server_without_it_is_said_in_words(learned: Learned) -> None
 
 
 @pytest.mark.parametrize("odd", [10**9, 5_000, 1_900, 1])
-def test_one_odd_report_does_not_stay(odd: int, learned: Learned) -> None:
+def test_one_odd_report_does_not_stay(odd: int, learned: CalibrationStore) -> None:
     reports = iter([None, odd])
 
     async def chat(request: web.Request) -> web.StreamResponse:
@@ -221,7 +223,7 @@ def test_one_odd_report_does_not_stay(odd: int, learned: Learned) -> None:
 
 
 def test_a_refusal_with_a_limit_that_no_model_has_does_not_become_the_window(
-    learned: Learned,
+    learned: CalibrationStore,
 ) -> None:
     error = {"message": "maximum context length is 1 tokens", "code": "context_length_exceeded"}
     refusals = iter([web.json_response({"error": error}, status=400)])
@@ -247,7 +249,7 @@ def test_a_refusal_with_a_limit_that_no_model_has_does_not_become_the_window(
 
 @pytest.mark.parametrize("policy", ["steady", "thrift", "rolling", "sliding"])
 def test_a_refusal_without_numbers_is_remembered_for_the_session(
-    policy: str, learned: Learned
+    policy: str, learned: CalibrationStore
 ) -> None:
     async def chat(request: web.Request) -> web.StreamResponse:
         tokens = size(await request.json())
@@ -273,7 +275,7 @@ def test_a_refusal_without_numbers_is_remembered_for_the_session(
     run(trying())
 
 
-def test_a_limit_that_one_session_learned_is_not_lost_by_another(learned: Learned) -> None:
+def test_a_limit_that_one_session_learned_is_not_lost_by_another(learned: CalibrationStore) -> None:
     async def chat(request: web.Request) -> web.StreamResponse:
         tokens = size(await request.json())
         if tokens <= 1_000:
@@ -304,7 +306,7 @@ def test_a_limit_that_one_session_learned_is_not_lost_by_another(learned: Learne
 
 @pytest.mark.parametrize("reported", [2_050, 4_059], ids=["halved", "oldest left out"])
 def test_a_silent_cut_is_said_once_and_nothing_is_learned_of_it(
-    reported: int, learned: Learned
+    reported: int, learned: CalibrationStore
 ) -> None:
     async def ollama(request: web.Request) -> web.StreamResponse:
         match request.path:
@@ -339,7 +341,7 @@ def test_a_silent_cut_is_said_once_and_nothing_is_learned_of_it(
 
 @pytest.mark.parametrize("format", ["openai", "anthropic", "responses"])
 def test_a_summary_is_asked_for_in_the_format_of_the_server(
-    format: ApiFormat, learned: Learned
+    format: ApiFormat, learned: CalibrationStore
 ) -> None:
     said = "The pilots still argue."
     text = {"type": "text", "text": said}
@@ -375,7 +377,7 @@ def test_a_summary_is_asked_for_in_the_format_of_the_server(
     run(trying())
 
 
-def test_a_summary_that_was_interrupted_is_asked_for_again(learned: Learned) -> None:
+def test_a_summary_that_was_interrupted_is_asked_for_again(learned: CalibrationStore) -> None:
     asked: list[int] = []
     sending: asyncio.Task[brim.Reply]
 
@@ -437,7 +439,7 @@ class Threaded:
         self.portal.close()
 
 
-def test_a_client_goes_on_in_another_loop_when_its_own_has_ended(learned: Learned) -> None:
+def test_a_client_goes_on_in_another_loop_when_its_own_has_ended(learned: CalibrationStore) -> None:
     with Threaded(keeps=False) as url:
         client = brim.AsyncClient(url, learned=learned)
         chat = brim.Session("m")
@@ -448,7 +450,7 @@ def test_a_client_goes_on_in_another_loop_when_its_own_has_ended(learned: Learne
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_parent_and_child_both_go_on_after_a_fork(learned: Learned) -> None:
+def test_parent_and_child_both_go_on_after_a_fork(learned: CalibrationStore) -> None:
     with Threaded() as url, brim.Client(url, learned=learned) as client:
         chat = brim.Session("m")
         chat.user("One.")
@@ -486,7 +488,9 @@ def test_a_learned_window_is_that_of_the_server_as_it_was(tmp_path: Path) -> Non
         return answered(tokens)
 
     async def window_of(chat: brim.Session, url: str) -> int:
-        async with brim.AsyncClient(url, learned=Learned(tmp_path / "l"), retries=0) as client:
+        async with brim.AsyncClient(
+            url, learned=CalibrationStore(tmp_path / "l"), retries=0
+        ) as client:
             chat.user("Go on.")
             await client.send(chat)
             return chat.budget.window
@@ -503,7 +507,7 @@ def test_a_learned_window_is_that_of_the_server_as_it_was(tmp_path: Path) -> Non
     run(trying())
 
 
-def test_a_session_has_one_call_at_a_time(learned: Learned) -> None:
+def test_a_session_has_one_call_at_a_time(learned: CalibrationStore) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         await asyncio.sleep(0.05)
         if request.path.endswith("/chat/completions"):
@@ -528,7 +532,7 @@ def test_a_session_has_one_call_at_a_time(learned: Learned) -> None:
     run(trying())
 
 
-def test_stream_options_that_are_none_are_refused(learned: Learned) -> None:
+def test_stream_options_that_are_none_are_refused(learned: CalibrationStore) -> None:
     async def trying() -> None:
         async with brim.AsyncClient("http://127.0.0.1:9", learned=learned) as client:
             chat = brim.Session("gpt-4o")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from brim.errors import AuthenticationError, ProviderError, RefusedError
+from brim.errors import AuthenticationError, ContextLengthError, ProviderError
 from brim.providers import ApiFormat, Endpoint, Portal, ServerCounter, ServerInfo, Transport
 from brim.providers.local import LocalServer
 from brim.providers.server_counter import CountStates
@@ -96,7 +96,7 @@ def test_a_request_over_the_window_is_refused_with_numbers(
             body = asked("word " * llama.window, format, stream=streamed)
             path = connection.endpoint.chat_path
             events = connection.stream(path, body)
-            with pytest.raises(RefusedError) as caught:
+            with pytest.raises(ContextLengthError) as caught:
                 await (anext(events) if streamed else connection.post(path, body))
             assert caught.value.overflow.limit == llama.window
             assert (caught.value.overflow.sent or 0) > llama.window

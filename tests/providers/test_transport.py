@@ -21,11 +21,11 @@ from aiohttp import web
 from brim.errors import (
     AuthenticationError,
     ConnectionFailedError,
+    ContextLengthError,
     InputError,
     ProviderError,
     ProviderTimeoutError,
     RateLimitError,
-    RefusedError,
 )
 from brim.providers import Endpoint, Transport, http_connection
 from brim.providers.errors import parse_retry_after
@@ -136,7 +136,7 @@ def test_a_closed_connection_opens_again_at_the_next_request() -> None:
         (said(400, {"detail": "bad role"}), ProviderError, ": bad role"),
         (said(400, "<html>nginx</html>"), ProviderError, "a web page"),
         (said(400, "x" * 9_000), ProviderError, "x…$"),
-        (said(400, TOO_LONG), RefusedError, r"300 tokens, and the limit is 256"),
+        (said(400, TOO_LONG), ContextLengthError, r"300 tokens, and the limit is 256"),
         (said(307, location="https://new.example/v1?a=b"), ProviderError, "https://new.example/v1:"),
         (said(500, {"error": {"message": "image input is not supported"}}), ProviderError, "image"),
         (said(500, "jinja2.exceptions: Conversation roles must alternate"), ProviderError, "500"),
@@ -145,19 +145,19 @@ def test_a_closed_connection_opens_again_at_the_next_request() -> None:
             said(429, {"error": {"type": "tokens", "code": "rate_limit_exceeded", "message":
                  "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested "
                  "45000."}}),
-            RefusedError,
+            ContextLengthError,
             "45,000 tokens, and the limit is 30,000",
         ),
         (said(429, retry_after="3600"), RateLimitError, "asks to wait 3,600 s"),
         (said(200, "<html>hi</html>"), ProviderError, "not JSON"),
         (said(200, "[" * 100_000), ProviderError, "not JSON"),
         (said(200, "[1]"), ProviderError, "not an object"),
-        (said(200, {"error": TOO_LONG["error"]}), RefusedError, "too long"),
+        (said(200, {"error": TOO_LONG["error"]}), ContextLengthError, "too long"),
         (said(200, {"error": {"code": 402, "message": "no credits"}}), ProviderError, "no credits"),
         (
             said(200, {"status": "failed", "output": [], "error":
                  {"code": "context_length_exceeded", "message": "exceeds the context window"}}),
-            RefusedError,
+            ContextLengthError,
             "context window",
         ),
     ],
@@ -531,12 +531,12 @@ def test_a_connection_is_used_again_after_a_stream() -> None:
 )  # fmt: skip
 def test_a_refusal_comes_before_any_event(events: list[Any]) -> None:
     (error,) = streamed(*events)
-    assert type(error) is RefusedError
+    assert type(error) is ContextLengthError
 
 
 def test_a_refusal_by_status_comes_before_any_event() -> None:
     (error,) = streamed(status=400) and heard(said(400, TOO_LONG))
-    assert type(error) is RefusedError
+    assert type(error) is ContextLengthError
     assert error.overflow.limit == 256
 
 
@@ -558,7 +558,7 @@ def test_a_server_that_does_not_stream_gives_its_answer_as_one_event() -> None:
     answer = {"choices": [{"message": {"content": "hi"}}], "pad": "x" * 100_000}
     assert heard(said(200, answer)) == [answer]
     (error,) = heard(said(200, TOO_LONG))
-    assert type(error) is RefusedError
+    assert type(error) is ContextLengthError
 
 
 @pytest.mark.parametrize(

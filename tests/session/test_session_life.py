@@ -21,7 +21,7 @@ import brim
 from brim.models.pricing import Price, Usage
 from brim.session.system_prompt import Fact
 from brim.wire.reply import Reply
-from brim.wire.templates import accepts, rules_named
+from brim.wire.templates import find_rules, find_violation
 from tests.support.strategies import Raw, history, policies, text
 
 UNKNOWN = "nobody/unheard-of"
@@ -875,7 +875,7 @@ def test_after_a_switch_counts_window_template_and_price_follow() -> None:
     strict = chat.request()
     rules = chat.target.rules()
     assert not rules.free
-    assert accepts(strict.messages, rules) is None
+    assert find_violation(strict.messages, rules) is None
     assert (strict.plan.budget.window, strict.plan.budget.reply) == (4_000, 100)
     assert strict.plan.size >= brim.count(strict.messages, model="gemma-2-9b-it")
     chat.switch("gpt-4o")
@@ -891,7 +891,7 @@ def test_a_template_can_be_named() -> None:
     chat = brim.Session("local", window=4_000, system="Be brief.", template="gemma")
     for turn in history("u9 c9 r9 u9 u9"):
         chat.append(turn)
-    assert accepts(chat.request().messages, rules_named("gemma")) is None
+    assert find_violation(chat.request().messages, find_rules("gemma")) is None
 
 
 def test_without_a_window_the_library_says_so_and_still_counts() -> None:

@@ -15,16 +15,16 @@ from brim.errors import InputError
 from brim.fitting.flow import run_flow
 from brim.session.session import Session
 from brim.shell.conversation import CUT, ENDED, Conversation, resumed
-from brim.storage import Database, Log
+from brim.storage import ConversationStore, Database
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
 OTHER = {"id": "c2", "type": "function", "function": {"name": "look", "arguments": "{}"}}
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
+def log(tmp_path: Path) -> Iterator[ConversationStore]:
     database = Database(tmp_path / "state")
-    yield Log(database)
+    yield ConversationStore(database)
     database.close()
 
 
@@ -33,7 +33,7 @@ def session(data: dict[str, Any] | None = None) -> Session:
     return Session(**settings) if data is None else Session.from_dict(data, **settings)
 
 
-def begun(log: Log) -> Conversation:
+def begun(log: ConversationStore) -> Conversation:
     return Conversation(session(), log, log.begin(Path("/"), "fast"))
 
 
@@ -55,7 +55,7 @@ def said(conversation: Conversation) -> list[Any]:
     return [turn["content"] for turn in conversation.session.history]
 
 
-def test_it_goes_on_where_it_was(log: Log) -> None:
+def test_it_goes_on_where_it_was(log: ConversationStore) -> None:
     first = begun(log)
     first.output("$ ls\nfile")
     first.say("what is that?")
@@ -69,7 +69,7 @@ def test_it_goes_on_where_it_was(log: Log) -> None:
     assert said(again(second)) == ["what is that?", "a file", "and now?", "the root"]
 
 
-def test_a_long_one_sends_what_it_would_have_sent(log: Log) -> None:
+def test_a_long_one_sends_what_it_would_have_sent(log: ConversationStore) -> None:
     first = begun(log)
     for number in range(40):
         first.say(f"question {number} " + "word " * 30)
@@ -81,13 +81,13 @@ def test_a_long_one_sends_what_it_would_have_sent(log: Log) -> None:
     assert second.session.request().plan.cut
 
 
-def test_words_without_an_answer_are_there(log: Log) -> None:
+def test_words_without_an_answer_are_there(log: ConversationStore) -> None:
     first = begun(log)
     first.say("why?")
     assert said(again(first)) == ["why?"]
 
 
-def test_an_answer_that_broke_off_is_kept_as_far_as_it_came(log: Log) -> None:
+def test_an_answer_that_broke_off_is_kept_as_far_as_it_came(log: ConversationStore) -> None:
     first = begun(log)
     first.say("why?")
     first.draft("Because it")
@@ -98,7 +98,7 @@ def test_an_answer_that_broke_off_is_kept_as_far_as_it_came(log: Log) -> None:
     assert CUT not in json.dumps(dict(second.session.request()))
 
 
-def test_no_call_waits_for_a_result_that_will_not_come(log: Log) -> None:
+def test_no_call_waits_for_a_result_that_will_not_come(log: ConversationStore) -> None:
     first = begun(log)
     first.say("look")
     first.session.append({"role": "assistant", "content": None, "tool_calls": [CALL, OTHER]})
@@ -111,7 +111,7 @@ def test_no_call_waits_for_a_result_that_will_not_come(log: Log) -> None:
     assert second.session.request()
 
 
-def test_taking_back_an_exchange_lets_its_output_wait_again(log: Log) -> None:
+def test_taking_back_an_exchange_lets_its_output_wait_again(log: ConversationStore) -> None:
     first = begun(log)
     first.say("one")
     answer(first, "two")
@@ -125,12 +125,12 @@ def test_taking_back_an_exchange_lets_its_output_wait_again(log: Log) -> None:
         assert conversation.session.waiting == "$ ls\nfile\n\n$ pwd\n/"
 
 
-def test_nothing_said_cannot_be_taken_back(log: Log) -> None:
+def test_nothing_said_cannot_be_taken_back(log: ConversationStore) -> None:
     with pytest.raises(InputError, match="nothing was said"):
         begun(log).last_exchange()
 
 
-def test_the_log_keeps_what_was_taken_back(log: Log) -> None:
+def test_the_log_keeps_what_was_taken_back(log: ConversationStore) -> None:
     first = begun(log)
     first.say("one")
     answer(first, "two")
@@ -139,7 +139,7 @@ def test_the_log_keeps_what_was_taken_back(log: Log) -> None:
     assert said(again(first)) == []
 
 
-def test_beginning_anew_keeps_what_was_said_under_its_name(log: Log) -> None:
+def test_beginning_anew_keeps_what_was_said_under_its_name(log: ConversationStore) -> None:
     first = begun(log)
     first.say("one")
     answer(first, "two")
@@ -152,7 +152,7 @@ def test_beginning_anew_keeps_what_was_said_under_its_name(log: Log) -> None:
     assert said(resumed(log, old, session)) == ["one", "two"]
 
 
-def test_what_was_taken_back_can_be_put_back(log: Log) -> None:
+def test_what_was_taken_back_can_be_put_back(log: ConversationStore) -> None:
     first = begun(log)
     first.output("$ ls\nfile")
     first.say("one")
@@ -165,7 +165,7 @@ def test_what_was_taken_back_can_be_put_back(log: Log) -> None:
         assert conversation.session.waiting == "$ pwd\n/"
 
 
-def test_an_interrupted_write_makes_nothing_twice(log: Log) -> None:
+def test_an_interrupted_write_makes_nothing_twice(log: ConversationStore) -> None:
     first = begun(log)
     first.say("one")
     answer(first, "two")
@@ -174,7 +174,7 @@ def test_an_interrupted_write_makes_nothing_twice(log: Log) -> None:
     assert said(again(first)) == ["one", "two", "three"]
 
 
-def test_a_compaction_is_taken_back_by_the_next_shell(log: Log) -> None:
+def test_a_compaction_is_taken_back_by_the_next_shell(log: ConversationStore) -> None:
     first = begun(log)
     for number in range(8):
         first.say(f"question {number} " + "word " * 20)
@@ -193,7 +193,7 @@ def test_a_compaction_is_taken_back_by_the_next_shell(log: Log) -> None:
     assert third.session.tokens == whole
 
 
-def test_after_more_was_said_a_compaction_is_not_the_last_thing(log: Log) -> None:
+def test_after_more_was_said_a_compaction_is_not_the_last_thing(log: ConversationStore) -> None:
     first = begun(log)
     for _ in range(8):
         first.say("word " * 20)
@@ -212,7 +212,7 @@ def test_after_more_was_said_a_compaction_is_not_the_last_thing(log: Log) -> Non
     assert not again(first).session.is_compacted
 
 
-def test_a_compaction_that_is_stopped_leaves_nothing(log: Log) -> None:
+def test_a_compaction_that_is_stopped_leaves_nothing(log: ConversationStore) -> None:
     first = begun(log)
     for _ in range(8):
         first.say("word " * 20)
@@ -231,7 +231,7 @@ def test_a_compaction_that_is_stopped_leaves_nothing(log: Log) -> None:
     assert first.session.current_plan.drops == ()
 
 
-def test_what_brim_says_itself_is_no_exchange(log: Log) -> None:
+def test_what_brim_says_itself_is_no_exchange(log: ConversationStore) -> None:
     first = begun(log)
     first.say("reach the goal")
     answer(first, "well")
@@ -250,7 +250,7 @@ def test_whatever_happens_the_next_shell_finds_the_same(
     tmp_path_factory: pytest.TempPathFactory, actions: list[str]
 ) -> None:
     database = Database(tmp_path_factory.mktemp("state"))
-    conversation = begun(Log(database))
+    conversation = begun(ConversationStore(database))
     for number, action in enumerate(actions):
         turns = conversation.session.history
         match action:
@@ -276,7 +276,7 @@ def test_whatever_happens_the_next_shell_finds_the_same(
     database.close()
 
 
-def test_what_was_said_is_there_though_nothing_else_can_be_read(log: Log) -> None:
+def test_what_was_said_is_there_though_nothing_else_can_be_read(log: ConversationStore) -> None:
     first = begun(log)
     first.say("one")
     answer(first, "two")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 
-from brim.testing import Answer, Fault, Say, Scripted
+from brim.testing import ErrorReply, ScriptedReply, ScriptedServer, TextReply
 from tests.support.shell.driver import Home, home, sent, texts
 from tests.support.shell.replies import COMMAND, DESTRUCTIVE, answer, asks, events, shown
 
@@ -29,7 +29,7 @@ def test_a_goal_is_reached(home: Home) -> None:
         "GOAL: complete\nIt is made.",
         "You are welcome.",
     ]
-    with Scripted(answers) as provider:
+    with ScriptedServer(answers) as provider:
         home.configure(provider, "short_view = true", PRICE, "[short_view]", "keep_turns = 1")
         with home.shell(folder=project) as shell:
             shell.do(":memory add likes tea")
@@ -65,7 +65,7 @@ def test_a_goal_that_is_blocked_and_what_it_destroys_on_the_way(home: Home) -> N
         "CMD: rm -rf lost",
         "I cannot.\nGOAL: blocked: nobody lets me",
     ]
-    with Scripted(answers) as provider:
+    with ScriptedServer(answers) as provider:
         home.configure(provider)
         with home.shell("--yes") as shell:
             shell.terminal.line(f":norris {GOAL}")
@@ -84,7 +84,7 @@ def test_a_goal_that_is_blocked_and_what_it_destroys_on_the_way(home: Home) -> N
 
 
 def test_limits_end_it(home: Home) -> None:
-    with Scripted("CMD: true") as provider, Scripted("CMD: true") as free:
+    with ScriptedServer("CMD: true") as provider, ScriptedServer("CMD: true") as free:
         other = f'[models.free]\nendpoint = "{free.url}"\nmodel = "own"\nwindow = 9000\n'
         home.configure(provider, PRICE, other + "[goal]", "max_steps = 2")
         with home.shell() as shell:
@@ -105,7 +105,7 @@ def test_limits_end_it(home: Home) -> None:
 
 
 def test_three_answers_without_an_action_end_it(home: Home) -> None:
-    with Scripted("I could do that.") as provider:
+    with ScriptedServer("I could do that.") as provider:
         home.configure(provider)
         with home.shell() as shell:
             seen = shell.do(f":goal {GOAL}")
@@ -123,13 +123,13 @@ def test_ctrl_c_ends_it_wherever_it_is(home: Home) -> None:
     (home.folder / "kept").mkdir()
     (home.folder / "log").write_text("begun\n")  # of one process: shells can miss an interrupt
     hold = threading.Event()
-    answers: list[Answer] = [
+    answers: list[ScriptedReply] = [
         "CMD: tail -f log\nCMD: touch second",
         "CMD: rm -rf kept",
-        Say("Well, CMD: or not\nCMD: touch third", hold=hold),
+        TextReply("Well, CMD: or not\nCMD: touch third", hold=hold),
         "Fine.",
     ]
-    with Scripted(answers) as provider:
+    with ScriptedServer(answers) as provider:
         home.configure(provider)
         with home.shell() as shell:
             shell.terminal.line(f":goal {GOAL}")
@@ -159,8 +159,8 @@ def test_ctrl_c_ends_it_wherever_it_is(home: Home) -> None:
 
 
 def test_a_model_that_fails_ends_it_and_the_words_are_not_lost(home: Home) -> None:
-    fault = Fault(401, "no such key")
-    with Scripted([fault, "CMD: echo one", fault, "Fine."]) as provider:
+    fault = ErrorReply(401, "no such key")
+    with ScriptedServer([fault, "CMD: echo one", fault, "Fine."]) as provider:
         home.configure(provider)
         with home.shell() as shell:
             shell.terminal.line(f":goal {GOAL}")
@@ -179,7 +179,7 @@ def test_a_model_that_fails_ends_it_and_the_words_are_not_lost(home: Home) -> No
 
 def test_a_shell_that_is_killed_on_the_way_is_out_of_it_when_it_goes_on(home: Home) -> None:
     hold = threading.Event()
-    with Scripted(["CMD: echo one", Say("Well, well", hold=hold), "Fine."]) as provider:
+    with ScriptedServer(["CMD: echo one", TextReply("Well, well", hold=hold), "Fine."]) as provider:
         home.configure(provider)
         with home.shell() as shell:
             shell.terminal.line(f":goal {GOAL}")
@@ -196,7 +196,7 @@ def test_a_shell_that_is_killed_on_the_way_is_out_of_it_when_it_goes_on(home: Ho
 def test_a_script_destroys_nothing(home: Home) -> None:
     (home.folder / "kept").mkdir()
     answers = ["CMD: rm -rf kept\nCMD: touch made", "GOAL: complete", "GOAL: blocked, by that"]
-    with Scripted(answers) as provider:
+    with ScriptedServer(answers) as provider:
         home.configure(provider)
         done = home.run("--yes", lines=f":goal {GOAL}\n:goal another\ntouch never\n")
     assert done.returncode == 1

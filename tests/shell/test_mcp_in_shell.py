@@ -8,7 +8,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from brim.testing import Answer, Asked, Call, Fault, Say, Scripted
+from brim.testing import (
+    ErrorReply,
+    ReceivedRequest,
+    ScriptedReply,
+    ScriptedServer,
+    TextReply,
+    ToolCallReply,
+)
 from tests.shell.test_mcp import over_http
 from tests.support.shell.driver import Home, home
 from tests.support.shell.replies import answer, asks, events, shown
@@ -18,8 +25,8 @@ __all__ = ["home", "over_http"]
 SERVER = Path(__file__).parents[1] / "support/shell/mcp_server.py"
 ASKED = "call it? [y]es, [s]kip, [a]lways:"
 DESTRUCTIVE = "destructive. type yes to call it, or [s]kip:"
-ADD = Call("tests__add", {"a": 2, "b": 3})
-SLOW = Call("tests__slow", {"seconds": 0})
+ADD = ToolCallReply("tests__add", {"a": 2, "b": 3})
+SLOW = ToolCallReply("tests__slow", {"seconds": 0})
 
 
 def server(*more: str, name: str = "tests") -> str:
@@ -28,7 +35,7 @@ def server(*more: str, name: str = "tests") -> str:
     return "\n".join([f"[mcp.{name}]", f"command = {program}", f"args = [{script}]", *more])
 
 
-def results(asked: Asked) -> list[str]:
+def results(asked: ReceivedRequest) -> list[str]:
     """What the tools have just answered."""
     turns = [(turn["role"], turn.get("content")) for turn in asked.body["messages"]]
     found: list[str] = []
@@ -37,11 +44,11 @@ def results(asked: Asked) -> list[str]:
     return found
 
 
-def offered(asked: Asked) -> set[str]:
+def offered(asked: ReceivedRequest) -> set[str]:
     return {tool["function"]["name"] for tool in asked.body.get("tools", ())}
 
 
-def unreadable(*calls: tuple[str, str]) -> Fault:
+def unreadable(*calls: tuple[str, str]) -> ErrorReply:
     """An answer whose calls have these arguments, JSON or not."""
     made = [
         {"id": f"odd_{n}", "type": "function", "function": {"name": name, "arguments": arguments}}
@@ -50,7 +57,7 @@ def unreadable(*calls: tuple[str, str]) -> Fault:
     message: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": made}
     choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
     whole = {"id": "odd", "object": "chat.completion", "model": "scripted", "choices": [choice]}
-    return Fault(200, raw=json.dumps(whole).encode())
+    return ErrorReply(200, raw=json.dumps(whole).encode())
 
 
 def rows(text: str, *names: str) -> Iterable[bool]:
@@ -60,19 +67,25 @@ def rows(text: str, *names: str) -> Iterable[bool]:
 
 def test_calls_are_asked_about_as_the_user_wants(home: Home, over_http: Any) -> None:
     _, web = over_http
-    dangerous = Call("tests__variable", {"name": "HOME", "command": f"{'a ' * 999}; rm -rf x"})
+    dangerous = ToolCallReply(
+        "tests__variable", {"name": "HOME", "command": f"{'a ' * 999}; rm -rf x"}
+    )
     parts = {"command": "rm", "args": ["-rf", "x"]}
-    hidden = Call("tests__variable", {"name": "HOME", "steps": [parts]})
-    answers: list[Answer] = [
+    hidden = ToolCallReply("tests__variable", {"name": "HOME", "steps": [parts]})
+    answers: list[ScriptedReply] = [
         *(ADD, "Five."),
-        *(Call("web__add", {"a": 4, "b": 4}), "No eight."),
+        *(ToolCallReply("web__add", {"a": 4, "b": 4}), "No eight."),
         *(ADD, "Again."),
-        *(Say(calls=[ADD, Call("tests__structured"), ADD]), "All."),
-        *(Say(calls=[dangerous, hidden, SLOW]), "Some."),
-        *(Call("web__add", {"a": 1, "b": 1}), Call("web__slow", {"seconds": 0}), "GOAL: complete"),
-        *(Say(calls=[ADD, SLOW]), "Nearly."),
+        *(TextReply(calls=[ADD, ToolCallReply("tests__structured"), ADD]), "All."),
+        *(TextReply(calls=[dangerous, hidden, SLOW]), "Some."),
+        *(
+            ToolCallReply("web__add", {"a": 1, "b": 1}),
+            ToolCallReply("web__slow", {"seconds": 0}),
+            "GOAL: complete",
+        ),
+        *(TextReply(calls=[ADD, SLOW]), "Nearly."),
     ]
-    with Scripted(answers) as provider:
+    with ScriptedServer(answers) as provider:
         allowed = server('allow = ["structured", "slow", "variable"]')
         home.configure(provider, allowed, f'[mcp.web]\nurl = "{web.url}"', window=32_000)
         with home.shell() as shell:
@@ -133,12 +146,12 @@ def test_whatever_goes_wrong_every_call_has_its_result(home: Home) -> None:
         ("tests__nothing", "{}"), ("tests__add", '{"a": 2,'), ("tests__add", "[2, 3]"),
         ("tests__add", '{"a": "x"}'), ("tests__fail", ""),
     )  # fmt: skip
-    dies = Say(calls=[Call("tests__die"), ADD])
-    grows = Call("tests__grow")
-    answers: list[Answer] = [
+    dies = TextReply(calls=[ToolCallReply("tests__die"), ADD])
+    grows = ToolCallReply("tests__grow")
+    answers: list[ScriptedReply] = [
         *(odd, "Sorry.", grows, "Grown.", dies, "Gone.", ADD, "Gone.", ADD, "Back.")
     ]
-    with Scripted(answers) as provider:
+    with ScriptedServer(answers) as provider:
         home.configure(provider, server('allow = ["fail", "grow", "die"]'), window=32_000)
         with home.shell("--yes") as shell:
             shell.do("please do something odd")
@@ -167,8 +180,10 @@ def test_whatever_goes_wrong_every_call_has_its_result(home: Home) -> None:
 
 
 def test_ctrl_c_in_a_slow_tool(home: Home) -> None:
-    slow = Say("Wait.\nCMD: touch made", calls=[Call("tests__slow", {"seconds": 600}), ADD])
-    with Scripted([slow, slow, "Fine."]) as provider:
+    slow = TextReply(
+        "Wait.\nCMD: touch made", calls=[ToolCallReply("tests__slow", {"seconds": 600}), ADD]
+    )
+    with ScriptedServer([slow, slow, "Fine."]) as provider:
         home.configure(provider, server(), window=32_000)
         with home.shell("--yes") as shell:
             shell.terminal.line("please wait a little")
@@ -191,7 +206,7 @@ def test_ctrl_c_in_a_slow_tool(home: Home) -> None:
 
 
 def test_what_does_not_fit_is_named_and_not_offered(home: Home) -> None:
-    with Scripted("Hello.") as small, Scripted("Hello.") as large:
+    with ScriptedServer("Hello.") as small, ScriptedServer("Hello.") as large:
         second = f'[models.large]\nendpoint = "{large.url}"\nwindow = 64000\n'
         home.configure(small, second, server(), window=1_000)
         with home.shell() as shell:

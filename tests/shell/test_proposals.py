@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brim.testing import Fault, Scripted
+from brim.testing import ErrorReply, ScriptedServer
 from tests.support.shell.driver import Home, home, sent
 from tests.support.shell.replies import COMMAND, DESTRUCTIVE, answer, asks, events, shown
 from tests.support.terminal import Terminal
@@ -12,7 +12,7 @@ __all__ = ["home"]
 
 def test_run_skip_and_quit_are_told_to_the_model(home: Home) -> None:
     said = "Look:\nCMD: echo one-$((1 + 0))\nCMD: touch skipped\nCMD: touch left\nCMD: touch rest"
-    with Scripted([said, "Fine."]) as provider:
+    with ScriptedServer([said, "Fine."]) as provider:
         home.configure(provider)
         with home.shell() as shell:
             shell.terminal.line("what is here?")
@@ -33,7 +33,7 @@ def test_run_skip_and_quit_are_told_to_the_model(home: Home) -> None:
 
 def test_an_edited_command_is_judged_again(home: Home) -> None:
     (home.folder / "kept").mkdir()
-    with Scripted(["CMD: ls kept", "Fine."]) as provider:
+    with ScriptedServer(["CMD: ls kept", "Fine."]) as provider:
         home.configure(provider)
         with home.shell() as shell:
             shell.terminal.line("what is in kept?")
@@ -67,7 +67,7 @@ def test_what_destroys_needs_the_whole_word_whatever_was_allowed(home: Home) -> 
     for name in ("a", "b"):
         (home.folder / name).mkdir()
     said = "CMD: echo harmless\nCMD: rm -rf a\nCMD: echo $(rm -rf b)"
-    with Scripted([said, "Fine."]) as provider:
+    with ScriptedServer([said, "Fine."]) as provider:
         home.configure(provider)
         with home.shell("--yes") as shell:
             shell.terminal.line("clean up")
@@ -90,7 +90,7 @@ def test_what_destroys_needs_the_whole_word_whatever_was_allowed(home: Home) -> 
 def test_always_is_for_a_prefix_and_lasts_and_never_covers_what_destroys(home: Home) -> None:
     (home.folder / "kept").write_text("kept")
     (home.folder / ".git").mkdir()
-    with Scripted(
+    with ScriptedServer(
         ["CMD: echo one", "CMD: echo two", "CMD: echo gone > kept", "CMD: echo three"]
     ) as provider:
         home.configure(provider)
@@ -110,7 +110,7 @@ def test_always_is_for_a_prefix_and_lasts_and_never_covers_what_destroys(home: H
 
 
 def test_an_explanation_is_no_part_of_the_conversation(home: Home) -> None:
-    with Scripted(["CMD: echo one", "It prints a word.", "Fine."]) as provider:
+    with ScriptedServer(["CMD: echo one", "It prints a word.", "Fine."]) as provider:
         home.configure(provider)
         with home.shell() as shell:
             shell.terminal.line("please say one")
@@ -137,7 +137,7 @@ TRICKS = {
 
 def test_what_runs_cannot_hide_from_the_one_who_says_yes(home: Home) -> None:
     said = "\n".join(f"CMD: {command}" for command, _ in TRICKS.values())
-    with Scripted(f"Look:\n{said}") as provider:
+    with ScriptedServer(f"Look:\n{said}") as provider:
         home.configure(provider)
         with home.shell("--yes") as shell:
             shell.terminal.line("please show me")
@@ -161,7 +161,7 @@ def test_what_runs_cannot_hide_from_the_one_who_says_yes(home: Home) -> None:
 def test_the_end_of_a_long_line_is_shown(home: Home) -> None:
     (home.folder / "x").mkdir()
     command = "echo " + "a" * 300 + " " * 400 + "; rm -rf x"
-    with Scripted(f"CMD: {command}") as provider:
+    with ScriptedServer(f"CMD: {command}") as provider:
         home.configure(provider)
         with home.shell("--yes") as shell:
             shell.terminal.line("please show me")
@@ -174,7 +174,7 @@ def test_the_end_of_a_long_line_is_shown(home: Home) -> None:
 
 
 def test_a_command_that_no_shell_can_read_is_told_to_the_model(home: Home) -> None:
-    with Scripted(["CMD: echo 'open\nCMD: echo next", "Sorry."]) as provider:
+    with ScriptedServer(["CMD: echo 'open\nCMD: echo next", "Sorry."]) as provider:
         home.configure(provider)
         with home.shell() as shell:
             shell.terminal.line("please say one")
@@ -192,7 +192,7 @@ def test_half_a_character_and_the_end_of_the_shell_end_nothing(home: Home) -> No
     message = f'{{"role": "assistant", "content": "{said}"}}'
     choice = f'{{"index": 0, "finish_reason": "stop", "message": {message}}}'
     raw = f'{{"id": "a", "object": "chat.completion", "choices": [{choice}]}}'
-    with Scripted([Fault(200, raw=raw.encode()), "Fine."]) as provider:
+    with ScriptedServer([ErrorReply(200, raw=raw.encode()), "Fine."]) as provider:
         home.configure(provider)
         with home.shell("--yes") as shell:
             assert "a\ufffdb" in shell.do("please say something")
@@ -214,7 +214,7 @@ def test_ctrl_c_keeps_the_others_from_running_by_themselves(home: Home) -> None:
         "CMD: rm -rf x\nCMD: touch other",
         "Fine.",
     ]
-    with Scripted(answers) as provider:
+    with ScriptedServer(answers) as provider:
         home.configure(provider)
         with home.shell("--yes") as shell:
             shell.terminal.line("please wait")
@@ -237,7 +237,7 @@ def test_ctrl_c_keeps_the_others_from_running_by_themselves(home: Home) -> None:
 
 def test_nobody_says_yes_in_a_script(home: Home) -> None:
     (home.folder / "x").mkdir()
-    with Scripted(["CMD: rm -rf x\nCMD: echo harmless", "Fine."]) as provider:
+    with ScriptedServer(["CMD: rm -rf x\nCMD: echo harmless", "Fine."]) as provider:
         home.configure(provider)
         done = home.run("--yes", lines="please clean up\nand now?\n")
     assert done.returncode == 0, done.stderr

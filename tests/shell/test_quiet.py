@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from brim.shell.input.quiet import Early, typed_text
-from brim.testing import Say, Scripted
+from brim.testing import ScriptedServer, TextReply
 from tests.support.shell.driver import Home, Typist, home
 from tests.support.shell.replies import COMMAND, DESTRUCTIVE, asks
 from tests.support.terminal import Start, start_terminal
@@ -112,7 +112,7 @@ def test_keys_typed_into_an_answer_stand_in_the_next_prompt(
     home: Home, start_terminal: Start
 ) -> None:
     hold = threading.Event()
-    with Scripted([Say("First words and then the last ones.", hold=hold)]) as provider:
+    with ScriptedServer([TextReply("First words and then the last ones.", hold=hold)]) as provider:
         home.configure(provider)
         with home.shell(start=start_terminal) as shell:
             typed_while_it_answers(shell, "echo early\r")
@@ -126,7 +126,7 @@ def test_keys_typed_into_an_answer_stand_in_the_next_prompt(
 
 def test_keys_typed_before_ctrl_c_are_not_lost(home: Home, start_terminal: Start) -> None:
     hold = threading.Event()
-    with Scripted([Say("First words and then the last ones.", hold=hold)]) as provider:
+    with ScriptedServer([TextReply("First words and then the last ones.", hold=hold)]) as provider:
         home.configure(provider)
         with home.shell(start=start_terminal) as shell:
             typed_while_it_answers(shell, "echo early")
@@ -144,7 +144,7 @@ def test_what_was_typed_before_a_question_does_not_answer_it(
 ) -> None:
     (home.folder / "precious").mkdir()
     hold = threading.Event()
-    with Scripted([Say(f"First this:\nCMD: {command}", hold=hold)]) as provider:
+    with ScriptedServer([TextReply(f"First this:\nCMD: {command}", hold=hold)]) as provider:
         home.configure(provider)
         with home.shell() as shell:
             typed_while_it_answers(shell, "yes\r")
@@ -157,7 +157,7 @@ def test_what_was_typed_before_a_question_does_not_answer_it(
 
 
 def test_an_answer_is_seen_where_the_terminal_can_only_print(home: Home) -> None:
-    with Scripted("So:\nCMD: touch made") as provider:
+    with ScriptedServer("So:\nCMD: touch made") as provider:
         home.configure(provider)
         with home.shell(also={"TERM": "dumb"}) as shell:
             shell.terminal.line("?make it")
@@ -169,7 +169,7 @@ def test_an_answer_is_seen_where_the_terminal_can_only_print(home: Home) -> None
 
 def test_what_came_with_the_line_does_not_answer_a_question(home: Home) -> None:
     (home.folder / "precious").mkdir()
-    with Scripted("So:\nCMD: rm -rf precious") as provider:
+    with ScriptedServer("So:\nCMD: rm -rf precious") as provider:
         home.configure(provider)
         with home.shell() as shell:
             shell.terminal.type("?take it away\ryes\r")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from brim.shell.command_lines import RULE
-from brim.testing import Fault, Scripted
+from brim.testing import ErrorReply, ScriptedServer
 from tests.support.shell.driver import Home, Typist, home, texts
 from tests.support.shell.replies import events, shown
 
 __all__ = ["home"]
 
-FAULT = Fault(500, "out of order", retry_after=0)
+FAULT = ErrorReply(500, "out of order", retry_after=0)
 PRICE = "price = {input = 1.0, output = 2.0}"
 
 
-def other(provider: Scripted, *more: str, window: int = 8_000) -> str:
+def other(provider: ScriptedServer, *more: str, window: int = 8_000) -> str:
     """The table of a second model, called other."""
     at = f'endpoint = "{provider.url}"\nmodel = "second"\nwindow = {window}'
     return "\n".join(["[models.other]", at, *more])
@@ -48,7 +48,7 @@ def test_words_take_the_way_of_the_rules(home: Home) -> None:
     (project / ".git").mkdir(parents=True)
     for number in range(40):
         (project / f"a-file-with-a-long-name-{number}.txt").touch()
-    with Scripted("Main.") as main, Scripted("Second.", model="second") as second:
+    with ScriptedServer("Main.") as main, ScriptedServer("Second.", model="second") as second:
         home.configure(main, PRICE, other(second, PRICE, window=1_200), RULES)
         with home.shell(folder=project) as shell:
             shell.do("hello there, how are you?")
@@ -76,7 +76,7 @@ def test_words_take_the_way_of_the_rules(home: Home) -> None:
 
 
 def test_the_next_model_is_asked_once_where_one_fails(home: Home) -> None:
-    with Scripted(FAULT) as main, Scripted(["Second.", FAULT, FAULT, FAULT]) as second:
+    with ScriptedServer(FAULT) as main, ScriptedServer(["Second.", FAULT, FAULT, FAULT]) as second:
         home.configure(main, PRICE, 'fallback = "other"', other(second, PRICE, 'fallback = "fast"'))
         with home.shell() as shell:
             seen = shell.do("hello there, how are you?")
@@ -97,7 +97,7 @@ def test_the_next_model_is_asked_once_where_one_fails(home: Home) -> None:
 
 
 def test_nobody_else_is_asked_what_is_too_long_or_too_dear(home: Home) -> None:
-    with Scripted("Main.") as main, Scripted("Second.") as second:
+    with ScriptedServer("Main.") as main, ScriptedServer("Second.") as second:
         home.configure(main, 'fallback = "other"', PRICE, other(second), window=500)
         with home.shell() as shell:
             words = "please read this: " + "many words " * 400

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from brim.testing import Fault, Say, Scripted
+from brim.testing import ErrorReply, ScriptedServer, TextReply
 from tests.support.shell.driver import Home, home, last_words, sent, texts
 from tests.support.terminal import Start, start_terminal
 
@@ -26,7 +26,7 @@ def long(body: Any) -> str:
 
 def test_an_answer_is_shown_while_it_comes(home: Home, start_terminal: Start) -> None:
     hold = threading.Event()
-    with Scripted([Say("First words and then the last ones.", hold=hold)]) as provider:
+    with ScriptedServer([TextReply("First words and then the last ones.", hold=hold)]) as provider:
         home.configure(provider)
         with home.shell(start=start_terminal) as shell:
             shell.terminal.line("please speak slowly")
@@ -39,7 +39,7 @@ def test_an_answer_is_shown_while_it_comes(home: Home, start_terminal: Start) ->
 
 def test_ctrl_c_keeps_what_was_said(home: Home, start_terminal: Start) -> None:
     hold = threading.Event()
-    with Scripted([Say("One two three.", hold=hold), "Go on."]) as provider:
+    with ScriptedServer([TextReply("One two three.", hold=hold), "Go on."]) as provider:
         home.configure(provider)
         with home.shell(start=start_terminal) as shell:
             shell.terminal.line("please count to three")
@@ -62,7 +62,7 @@ def test_ctrl_c_before_the_first_word_gives_the_words_back(home: Home) -> None:
         hold.wait(60)
         return "Too late."
 
-    with Scripted(wait) as provider:
+    with ScriptedServer(wait) as provider:
         home.configure(provider)
         with home.shell() as shell:
             shell.terminal.line("please hurry up")
@@ -78,10 +78,10 @@ def test_ctrl_c_before_the_first_word_gives_the_words_back(home: Home) -> None:
 def test_what_a_server_refuses_stands_in_the_prompt_again(home: Home) -> None:
     is_well = threading.Event()
 
-    def moody(_body: Any) -> str | Fault:
-        return "Better now." if is_well.is_set() else Fault(500, "out of order", retry_after=0)
+    def moody(_body: Any) -> str | ErrorReply:
+        return "Better now." if is_well.is_set() else ErrorReply(500, "out of order", retry_after=0)
 
-    with Scripted(moody) as provider:
+    with ScriptedServer(moody) as provider:
         home.configure(provider)
         with home.shell() as shell:
             shell.do("echo printed before")
@@ -99,7 +99,7 @@ def test_what_a_server_refuses_stands_in_the_prompt_again(home: Home) -> None:
 
 
 def test_what_cannot_fit_is_an_error_and_is_not_lost(home: Home) -> None:
-    with Scripted("Aye.") as provider:
+    with ScriptedServer("Aye.") as provider:
         home.configure(provider, window=600, reply=100)
         with home.shell(columns=100) as shell:
             huge = "?what is this: " + "over and over again " * 150 + "the end"
@@ -119,7 +119,7 @@ def test_what_cannot_fit_is_an_error_and_is_not_lost(home: Home) -> None:
 
 
 def test_what_was_left_out_is_said_once(home: Home) -> None:
-    with Scripted(long, window=1_600) as provider:
+    with ScriptedServer(long, window=1_600) as provider:
         home.configure(provider, window=1_600, reply=300)
         with home.shell(rows=50) as shell:
             shell.do("?question 0")
@@ -140,7 +140,7 @@ def test_what_was_left_out_is_said_once(home: Home) -> None:
 
 @pytest.mark.parametrize("key", ["cap_at_dollars", "cap_per_day_dollars"])
 def test_a_cap_refuses_before_anything_is_sent(home: Home, key: str) -> None:
-    with Scripted("Dear.") as provider:
+    with ScriptedServer("Dear.") as provider:
         home.configure(provider, PRICED, f"[cost]\n{key} = 0.65", window=1_000, reply=500)
         with home.shell() as shell:
             assert "Dear." in shell.do("?how are you")
@@ -158,7 +158,10 @@ def test_a_cap_refuses_before_anything_is_sent(home: Home, key: str) -> None:
 
 
 def test_the_model_of_a_fallback_answers(home: Home) -> None:
-    with Scripted(lambda _body: Fault(500, retry_after=0)) as ill, Scripted("Here.") as well:
+    with (
+        ScriptedServer(lambda _body: ErrorReply(500, retry_after=0)) as ill,
+        ScriptedServer("Here.") as well,
+    ):
         home.configure(ill, 'fallback = "other"', f'[models.other]\nendpoint = "{well.url}"')
         with home.shell() as shell:
             shown = shell.do("?is anybody there")
@@ -168,7 +171,7 @@ def test_the_model_of_a_fallback_answers(home: Home) -> None:
 
 
 def test_colours_are_for_those_who_want_them(home: Home) -> None:
-    with Scripted("Some **bold** words.") as provider:
+    with ScriptedServer("Some **bold** words.") as provider:
         home.configure(provider)
         for setting, is_plain in ({}, False), ({"NO_COLOR": "1"}, True), ({"TERM": "dumb"}, True):
             with home.shell(also=setting) as shell:

@@ -12,7 +12,7 @@ import pytest
 
 from brim.providers.local.weights import SMOLLM2
 from brim.shell.commands import COMMANDS, names
-from brim.testing import Scripted
+from brim.testing import ScriptedServer
 from tests.support.shell.driver import Home, home, last_words, sent, texts
 from tests.support.terminal import Start, start_terminal
 
@@ -47,7 +47,7 @@ def test_every_command_exists_and_explains_itself(name: str) -> None:
 
 
 def test_help(home: Home, start_terminal: Start) -> None:
-    with Scripted("Hello.") as provider:
+    with ScriptedServer("Hello.") as provider:
         home.configure(provider)
         with home.shell(start=start_terminal, rows=80) as shell:
             shown = shell.do(":help")
@@ -63,7 +63,7 @@ def test_help(home: Home, start_terminal: Start) -> None:
 
 
 def test_models_and_model(home: Home) -> None:
-    with Scripted("I am fast.") as fast, Scripted("I am slow.") as slow:
+    with ScriptedServer("I am fast.") as fast, ScriptedServer("I am slow.") as slow:
         other = f'[models.slow]\nendpoint = "{slow.url}"\nmodel = "sloth"\nwindow = 5000'
         home.configure(fast, other, "price = {input = 1.0, output = 2.0}")
         with home.shell() as shell:
@@ -80,7 +80,7 @@ def test_models_and_model(home: Home) -> None:
 
 
 def test_models_whose_window_or_price_is_not_known(home: Home) -> None:
-    with Scripted("I am fast.") as fast, Scripted("I am own.", like="llama.cpp") as own:
+    with ScriptedServer("I am fast.") as fast, ScriptedServer("I am own.", like="llama.cpp") as own:
         far = '[models.far]\nendpoint = "http://127.0.0.1:1/v1"\nmodel = "far-away"'
         at = f'[models.own]\nendpoint = "{own.url}"\nmodel = "scripted"'
         home.configure(fast, far, at)
@@ -101,7 +101,7 @@ def test_models_whose_window_or_price_is_not_known(home: Home) -> None:
 
 
 def test_context_and_tokens(home: Home, start_terminal: Start) -> None:
-    with Scripted("Hello.") as provider:
+    with ScriptedServer("Hello.") as provider:
         home.configure(provider)
         with home.shell(start=start_terminal) as shell:
             shell.do("greetings to you")
@@ -118,7 +118,7 @@ def test_context_and_tokens(home: Home, start_terminal: Start) -> None:
 
 
 def test_request_is_what_is_sent_next(home: Home) -> None:
-    with Scripted(numbered) as provider:
+    with ScriptedServer(numbered) as provider:
         home.configure(provider, SLIDING, window=1_000, reply=200)
         with home.shell(columns=1_500) as shell:
             shell.do(":memory add I am called Ada.")
@@ -140,7 +140,7 @@ def test_request_goes_the_way_of_the_words(home: Home) -> None:
     project = home.folder / "project"
     (project / ".git").mkdir(parents=True)
     (project / "notes.txt").write_text("x")
-    with Scripted(numbered) as provider, Scripted("Aye.") as small:
+    with ScriptedServer(numbered) as provider, ScriptedServer("Aye.") as small:
         at = f'[models.small]\nendpoint = "{small.url}"\nwindow = 2000\nshort_view = true'
         home.configure(provider, at, RULES.replace('"fast"', '"small"'))
         with home.shell(folder=project, columns=1_500) as shell:
@@ -162,7 +162,7 @@ def test_request_goes_the_way_of_the_words(home: Home) -> None:
 
 
 def test_cost_and_usage(home: Home) -> None:
-    with Scripted("Hello.") as provider:
+    with ScriptedServer("Hello.") as provider:
         home.configure(provider, "price = {input = 1000.0, output = 2000.0}")
         with home.shell() as shell:
             assert "$0" in shell.do(":cost")
@@ -183,7 +183,7 @@ def test_cost_and_usage(home: Home) -> None:
 
 
 def test_history_reset_retry_edit_and_undo(home: Home) -> None:
-    with Scripted(["One.", "Two.", "Three.", "Four.", "Five."]) as provider:
+    with ScriptedServer(["One.", "Two.", "Three.", "Four.", "Five."]) as provider:
         home.configure(provider)
         with home.shell() as shell:
             shell.do("the first words")
@@ -220,7 +220,7 @@ def test_history_reset_retry_edit_and_undo(home: Home) -> None:
 
 
 def test_history_tells_who_spoke_and_what_is_empty(home: Home) -> None:
-    with Scripted(["", "CMD: echo hi", "GOAL: complete"]) as provider:
+    with ScriptedServer(["", "CMD: echo hi", "GOAL: complete"]) as provider:
         home.configure(provider)
         with home.shell() as shell:
             shell.do("are you there?")
@@ -240,7 +240,7 @@ def test_compact_asks_and_undo_brings_everything_back(home: Home) -> None:
     def answer(body: Any) -> str:
         return numbered(body) if body.get("stream") else "They spoke of numbers."
 
-    with Scripted(answer) as provider:
+    with ScriptedServer(answer) as provider:
         home.configure(provider, window=3_000)
         with home.shell() as shell:
             for number in range(9):
@@ -272,7 +272,7 @@ def test_a_compaction_that_is_stopped_changes_nothing(home: Home) -> None:
             hold.wait(60)
         return numbered(body)
 
-    with Scripted(answer) as provider:
+    with ScriptedServer(answer) as provider:
         home.configure(provider, window=3_000)
         with home.shell() as shell:
             for number in range(8):
@@ -290,7 +290,7 @@ def test_a_compaction_that_is_stopped_changes_nothing(home: Home) -> None:
 
 
 def test_pin_recall_and_rolling(home: Home) -> None:
-    with Scripted(numbered) as provider:
+    with ScriptedServer(numbered) as provider:
         home.configure(provider, SLIDING, window=1_400, reply=200)
         with home.shell() as shell:
             shell.do("?my number is 417")
@@ -328,7 +328,7 @@ def test_pin_recall_and_rolling(home: Home) -> None:
 
 
 def test_memory(home: Home) -> None:
-    with Scripted("Aye.") as provider:
+    with ScriptedServer("Aye.") as provider:
         home.configure(provider)
         with home.shell() as shell:
             assert "nothing is remembered" in shell.do(":memory list")
@@ -362,7 +362,7 @@ def test_tree(home: Home) -> None:
     (project / ".git").mkdir(parents=True)
     (project / "outer" / "inner").mkdir(parents=True)
     (project / "outer" / "inner" / "deep.txt").write_text("x")
-    with Scripted("Aye.") as provider:
+    with ScriptedServer("Aye.") as provider:
         home.configure(provider)
         with home.shell(folder=project) as shell:
             shell.do("what is here?")
@@ -382,7 +382,7 @@ def test_tree(home: Home) -> None:
 
 
 def test_route_config_doctor_and_mcp(home: Home) -> None:
-    with Scripted("Aye.") as provider:
+    with ScriptedServer("Aye.") as provider:
         home.configure(provider, RULES)
         with home.shell() as shell:
             assert re.search(r"→ .*translate.* text +fast", shell.do(":route translate this"))
@@ -405,7 +405,7 @@ def test_route_config_doctor_and_mcp(home: Home) -> None:
 
 
 def test_save_sessions_resume_export_and_quit(home: Home) -> None:
-    with Scripted("Aye.") as provider:
+    with ScriptedServer("Aye.") as provider:
         home.configure(provider)
         with home.shell() as shell:
             assert "there is no other conversation" in shell.do(":resume")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from brim.testing import Scripted
+from brim.testing import ScriptedServer
 from tests.support.shell.driver import Home, home, last_words
 from tests.support.terminal import Start, start_terminal
 
@@ -31,14 +31,14 @@ sys.exit(0 if key == "q" else 5)
 
 
 @pytest.fixture
-def provider(home: Home) -> Iterator[Scripted]:
-    with Scripted("Aye.") as provider:
+def provider(home: Home) -> Iterator[ScriptedServer]:
+    with ScriptedServer("Aye.") as provider:
         home.configure(provider)
         yield provider
 
 
 def test_a_command_is_seen_live_and_then_told(
-    home: Home, provider: Scripted, start_terminal: Start
+    home: Home, provider: ScriptedServer, start_terminal: Start
 ) -> None:
     with home.shell(start=start_terminal) as shell:
         shell.terminal.line("echo begun; read line; echo got $line")
@@ -102,7 +102,7 @@ def test_the_output_of_a_job_comes_above_the_line(home: Home, start_terminal: St
 
 
 def test_a_long_output_is_told_in_part_with_the_path_of_the_whole(
-    home: Home, provider: Scripted
+    home: Home, provider: ScriptedServer
 ) -> None:
     with home.shell() as shell:
         shell.terminal.line("seq -f 'line %g of many' 1 4000")
@@ -121,7 +121,7 @@ def test_a_long_output_is_told_in_part_with_the_path_of_the_whole(
         assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_secrets_are_not_told(home: Home, provider: Scripted) -> None:
+def test_secrets_are_not_told(home: Home, provider: ScriptedServer) -> None:
     secret = "zq8-Kf72-mmA1-04xTr"
     with home.shell(also={"MY_API_KEY": secret}) as shell:
         shown = shell.do("echo the key is $MY_API_KEY")
@@ -137,7 +137,7 @@ def test_secrets_are_not_told(home: Home, provider: Scripted) -> None:
 
 
 def test_a_full_screen_program_leaves_nothing(
-    home: Home, provider: Scripted, start_terminal: Start
+    home: Home, provider: ScriptedServer, start_terminal: Start
 ) -> None:
     (home.folder / "full.py").write_text(FULL_SCREEN)
     with home.shell(start=start_terminal) as shell:
@@ -158,7 +158,7 @@ def test_a_full_screen_program_leaves_nothing(
 
 
 def test_a_command_of_the_model_is_run_when_the_user_says_so(home: Home) -> None:
-    with Scripted(["Look:\nCMD: echo $((6*7))", "It is 42."]) as provider:
+    with ScriptedServer(["Look:\nCMD: echo $((6*7))", "It is 42."]) as provider:
         home.configure(provider)
         with home.shell() as shell:
             shell.terminal.line("?what is six times seven")

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from brim.shell.setup.discovery import find
-from brim.testing import Fault, Say, Scripted
+from brim.testing import ErrorReply, ScriptedServer, TextReply
 from tests.support.shell.driver import Home, home, last_words, texts
 from tests.support.terminal import Start, Terminal, start_terminal
 
@@ -23,8 +23,8 @@ __all__ = ["home", "start_terminal"]
 
 def test_a_killed_shell_goes_on_with_all_that_was_said(home: Home, start_terminal: Start) -> None:
     hold = threading.Event()
-    said = Say("One two three four.", hold=hold)
-    with Scripted(["Good day.", said, "Where were we?"]) as provider:
+    said = TextReply("One two three four.", hold=hold)
+    with ScriptedServer(["Good day.", said, "Where were we?"]) as provider:
         home.configure(provider)
         with home.shell(start=start_terminal) as shell:
             shell.do("good day to you")
@@ -51,7 +51,7 @@ def drafted(state: Path) -> str | None:
 
 
 def test_two_shells_at_once(home: Home) -> None:
-    with Scripted("Aye.") as provider:
+    with ScriptedServer("Aye.") as provider:
         home.configure(provider)
         with home.shell() as one, home.shell() as other:
             one.do("the words of one")
@@ -77,7 +77,7 @@ def test_two_shells_at_once(home: Home) -> None:
 
 
 def test_what_is_on_disk_is_the_user_s_alone(home: Home) -> None:
-    with Scripted("Aye.") as provider:
+    with ScriptedServer("Aye.") as provider:
         home.configure(provider)
         with home.shell() as shell:
             shell.do("seq 1 9000")
@@ -90,7 +90,7 @@ def test_what_is_on_disk_is_the_user_s_alone(home: Home) -> None:
 
 
 def test_what_brim_tells_of_all_runs(home: Home) -> None:
-    with Scripted("Aye.") as provider:
+    with ScriptedServer("Aye.") as provider:
         home.configure(provider, "price = {input = 1000.0, output = 1000.0}")
         with home.shell() as shell:
             shell.do("the first talk")
@@ -116,7 +116,7 @@ def test_what_brim_tells_of_all_runs(home: Home) -> None:
 
 
 def test_the_lines_of_a_script_are_done_one_after_the_other(home: Home) -> None:
-    with Scripted("Some **bold** words.") as provider:
+    with ScriptedServer("Some **bold** words.") as provider:
         home.configure(provider)
         lines = "cd /\npwd\n:memory add I am a script.\nwhat is here?\n:cost\n"
         done = home.run("-m", "fast", lines=lines)
@@ -129,7 +129,7 @@ def test_the_lines_of_a_script_are_done_one_after_the_other(home: Home) -> None:
 
 
 def test_a_script_stops_at_the_first_line_that_fails(home: Home) -> None:
-    with Scripted(lambda _body: Fault(400, "no such thing")) as provider:
+    with ScriptedServer(lambda _body: ErrorReply(400, "no such thing")) as provider:
         home.configure(provider)
         for failing in ("false", ":wrod", "?is anybody there"):
             done = home.run(lines=f"echo one\n{failing}\necho two\n")
@@ -148,7 +148,7 @@ def test_a_script_stops_at_the_first_line_that_fails(home: Home) -> None:
 def test_nobody_says_yes_in_a_script(home: Home) -> None:
     target = home.folder / "precious"
     target.write_text("x")
-    with Scripted(["CMD: rm -rf precious", "CMD: touch made"]) as provider:
+    with ScriptedServer(["CMD: rm -rf precious", "CMD: touch made"]) as provider:
         home.configure(provider)
         home.run(lines="?tidy up here\n")
         assert target.exists()
@@ -168,7 +168,7 @@ ALONE = (
 
 
 def test_a_server_that_runs_is_found(home: Home) -> None:
-    with Scripted("Found you.", like="llama.cpp", window=4_000, model="tiny") as provider:
+    with ScriptedServer("Found you.", like="llama.cpp", window=4_000, model="tiny") as provider:
         home.config.touch()
         with home.shell(program=ALONE, also={"OPENAI_BASE_URL": provider.url}) as shell:
             assert f"llama.cpp at {provider.url.removesuffix('/v1')}" in shell.terminal.everything
@@ -179,7 +179,7 @@ def test_a_server_that_runs_is_found(home: Home) -> None:
 
 
 def test_what_the_environment_names_goes_first() -> None:
-    with Scripted("A", model="usual") as usual, Scripted("B", model="named") as named:
+    with ScriptedServer("A", model="usual") as usual, ScriptedServer("B", model="named") as named:
         port = urlsplit(usual.url).port
         assert port is not None
         found = find({"OPENAI_BASE_URL": named.url}, ports=[port], timeout=30.0)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from brim.testing import Scripted
+from brim.testing import ScriptedServer
 from tests.support.shell.driver import PROGRAM, Home, Typist, home, texts
 from tests.support.terminal import Start, Terminal, start_terminal
 
@@ -15,8 +15,8 @@ __all__ = ["home", "start_terminal"]
 
 
 @pytest.fixture
-def provider(home: Home) -> Iterator[Scripted]:
-    with Scripted("Aye.") as provider:
+def provider(home: Home) -> Iterator[ScriptedServer]:
+    with ScriptedServer("Aye.") as provider:
         home.configure(provider)
         yield provider
 
@@ -32,7 +32,7 @@ def sees(shell: Typist, sign: str, line: str, reason: str) -> None:
 
 
 def test_what_a_line_is_stands_there_before_enter(
-    home: Home, provider: Scripted, start_terminal: Start
+    home: Home, provider: ScriptedServer, start_terminal: Start
 ) -> None:
     with home.shell(start=start_terminal) as shell:
         shell.terminal.type("who are you?")
@@ -62,7 +62,7 @@ def test_what_a_line_is_stands_there_before_enter(
         assert len(provider.requests) == 2
 
 
-def test_words_that_were_flipped_to_a_command_are_run(home: Home, provider: Scripted) -> None:
+def test_words_that_were_flipped_to_a_command_are_run(home: Home, provider: ScriptedServer) -> None:
     (home.folder / ".bashrc").write_text("please() { echo ran with $#; }\n")
     with home.shell() as shell:
         shell.terminal.type("please tell me who is there")
@@ -75,7 +75,7 @@ def test_words_that_were_flipped_to_a_command_are_run(home: Home, provider: Scri
     assert provider.requests == []
 
 
-def test_more_than_one_line(home: Home, provider: Scripted, start_terminal: Start) -> None:
+def test_more_than_one_line(home: Home, provider: ScriptedServer, start_terminal: Start) -> None:
     with home.shell(start=start_terminal) as shell:
         shell.terminal.type("the first line")
         shell.at_prompt("the first line")
@@ -121,7 +121,9 @@ def test_an_unfinished_command_goes_on_in_the_next_line(
         assert shell.since(lines[-1]).split("\n")[: len(shown)] == shown
 
 
-def test_ctrl_z_goes_back_to_the_shell_that_started_it(home: Home, provider: Scripted) -> None:
+def test_ctrl_z_goes_back_to_the_shell_that_started_it(
+    home: Home, provider: ScriptedServer
+) -> None:
     (home.folder / "rc").write_text("PS1='outer> '\n")
     outer = ["bash", "--noediting", "--rcfile", str(home.folder / "rc"), "-i"]
     with Terminal(
@@ -155,7 +157,7 @@ def test_a_narrow_terminal_has_only_the_line(home: Home, columns: int, is_told: 
         assert ("command: " in "\n".join(shell.terminal.settle())) == is_told
 
 
-def test_a_terminal_that_can_only_print(home: Home, provider: Scripted) -> None:
+def test_a_terminal_that_can_only_print(home: Home, provider: ScriptedServer) -> None:
     with home.shell(also={"TERM": "dumb"}) as shell:
         shell.terminal.type("echo onx")
         shell.at_prompt("echo onx")
@@ -173,7 +175,7 @@ def test_a_terminal_that_can_only_print(home: Home, provider: Scripted) -> None:
     assert texts(provider.requests[0])[-1].endswith("who are you?")
 
 
-def test_what_was_typed_before_comes_back(home: Home, provider: Scripted) -> None:
+def test_what_was_typed_before_comes_back(home: Home, provider: ScriptedServer) -> None:
     with home.shell() as shell:
         shell.do("echo alpha")
         shell.do("the beta question")
@@ -199,7 +201,7 @@ def test_what_was_typed_before_comes_back(home: Home, provider: Scripted) -> Non
     assert len(provider.requests) == 1
 
 
-def test_tab_completes(home: Home, provider: Scripted) -> None:
+def test_tab_completes(home: Home, provider: ScriptedServer) -> None:
     (home.folder / "a-long-name.txt").write_text("what it holds\n")
     other = f'[models.other]\nendpoint = "{provider.url}"\nwindow = 4000'
     home.configure(provider, other)
@@ -226,7 +228,7 @@ def test_tab_completes(home: Home, provider: Scripted) -> None:
         shell.at_prompt()
 
 
-def test_giving_up_a_line_and_leaving(home: Home, provider: Scripted) -> None:
+def test_giving_up_a_line_and_leaving(home: Home, provider: ScriptedServer) -> None:
     with home.shell() as shell:
         shell.terminal.type("this is not to be sent")
         shell.at("this is not to be sent")

@@ -18,7 +18,7 @@ import pytest
 import brim
 from brim.config import McpConfig
 from brim.messages import Call
-from brim.providers import Endpoint, Learned, Portal, Transport
+from brim.providers import CalibrationStore, Endpoint, Portal, Transport
 from brim.providers.local import LocalServer
 from brim.shell.mcp import Result, Servers, Tool
 from brim.shell.mcp.offer import offer
@@ -74,7 +74,7 @@ def servers() -> Iterator[Servers]:
 
 @pytest.fixture
 def client(llama: LocalServer, tmp_path: Path) -> Iterator[brim.Client]:
-    learned = Learned(tmp_path / "learned.sqlite3")
+    learned = CalibrationStore(tmp_path / "learned.sqlite3")
     with brim.Client(llama.url, key=llama.key, learned=learned) as client:
         yield client
 

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from brim.providers import Learned
+from brim.providers import CalibrationStore
 from brim.storage.calibration_store import MIGRATIONS, default_path
 
 
 def test_what_is_saved_is_there_in_the_next_run(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "learned.sqlite3"
-    one = Learned(path)
+    one = CalibrationStore(path)
     assert one.load("http://h", "m") is None
     one.save("http://h", "m", {"ratio": 1.25})
     one.save("http://h", "m", {"ratio": 1.27, "limit": 8_192})
     one.save("http://h", "n", {})
-    two = Learned(path)
+    two = CalibrationStore(path)
     assert two.load("http://h", "m") == {"ratio": 1.27, "limit": 8_192}
     assert two.load("http://h/m", "") is None
     assert two.all() == {
@@ -33,7 +33,7 @@ def test_what_is_saved_is_there_in_the_next_run(tmp_path: Path) -> None:
 
 
 def test_what_is_forgotten_is_gone(tmp_path: Path) -> None:
-    learned = Learned(tmp_path / "l")
+    learned = CalibrationStore(tmp_path / "l")
     for endpoint, model in (("a", "m"), ("a", "n"), ("b", "m")):
         learned.save(endpoint, model, {"x": 1})
     learned.forget("a", "m")
@@ -47,12 +47,12 @@ def test_what_is_forgotten_is_gone(tmp_path: Path) -> None:
 
 def test_nobody_else_can_read_it(tmp_path: Path) -> None:
     path = tmp_path / "learned.sqlite3"
-    Learned(path).save("a", "m", {})
+    CalibrationStore(path).save("a", "m", {})
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_nothing_is_touched_before_the_first_use(tmp_path: Path) -> None:
-    Learned(tmp_path / "x" / "l")
+    CalibrationStore(tmp_path / "x" / "l")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -75,7 +75,7 @@ def other_table(path: Path) -> None:
 
 
 def no_json(path: Path) -> None:
-    Learned(path).save("a", "m", {"x": 0})
+    CalibrationStore(path).save("a", "m", {"x": 0})
     with closing(sqlite3.connect(path)) as base, base:
         base.execute("UPDATE learned SET data = '{'")
 
@@ -86,7 +86,7 @@ def test_a_file_that_cannot_be_used_stops_nothing(spoil: object, tmp_path: Path)
     path.parent.mkdir()
     assert callable(spoil)
     spoil(path)
-    learned = Learned(path)
+    learned = CalibrationStore(path)
     assert learned.load("a", "m") is None
     learned.save("a", "m", {"x": 1})
     assert learned.load("a", "m") == {"x": 1}
@@ -99,7 +99,7 @@ def test_a_file_that_cannot_be_used_stops_nothing(spoil: object, tmp_path: Path)
 
 def test_a_broken_row_is_written_anew(tmp_path: Path) -> None:
     no_json(tmp_path / "l")
-    learned = Learned(tmp_path / "l")
+    learned = CalibrationStore(tmp_path / "l")
     assert learned.load("a", "m") is None
     learned.save("a", "m", {"x": 1})
     assert learned.load("a", "m") == {"x": 1}
@@ -108,10 +108,10 @@ def test_a_broken_row_is_written_anew(tmp_path: Path) -> None:
 
 def test_a_file_of_a_later_brim_is_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "l"
-    Learned(path).save("a", "m", {"x": 1})
+    CalibrationStore(path).save("a", "m", {"x": 1})
     with closing(sqlite3.connect(path)) as base, base:
         base.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 5}")
-    learned = Learned(path)
+    learned = CalibrationStore(path)
     learned.save("a", "m", {"x": 2})
     assert learned.load("a", "m") == {"x": 2}
     assert "newer brim" in str(learned.problem)
@@ -136,11 +136,11 @@ def test_several_processes_write_at_once(tmp_path: Path) -> None:
         subprocess.Popen([sys.executable, "-c", WRITER, path, str(name)]) for name in range(4)
     ]
     assert [writer.wait(60) for writer in writers] == [0] * 4
-    assert len(Learned(path).all()) == 100
+    assert len(CalibrationStore(path).all()) == 100
 
 
 def test_several_threads_write_at_once(tmp_path: Path) -> None:
-    learned = Learned(tmp_path / "l")
+    learned = CalibrationStore(tmp_path / "l")
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: learned.save("h", str(number), {"n": number}), range(60)))
     assert len(learned.all()) == 60
@@ -150,8 +150,8 @@ def test_several_threads_write_at_once(tmp_path: Path) -> None:
 def test_the_folder_can_be_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("BRIM_STATE", str(tmp_path))
     assert default_path() == tmp_path / "learned.sqlite3"
-    Learned().save("a", "m", {"x": [1, None, "ü"]})
-    assert Learned().load("a", "m") == json.loads('{"x": [1, null, "ü"]}')
+    CalibrationStore().save("a", "m", {"x": [1, None, "ü"]})
+    assert CalibrationStore().load("a", "m") == json.loads('{"x": [1, null, "ü"]}')
     monkeypatch.delenv("BRIM_STATE")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert default_path().name == "learned.sqlite3"

@@ -20,7 +20,14 @@ from brim.errors import InputError, StoreError
 from brim.models.pricing import Usage
 from brim.session.ledger import SpendingTotal
 from brim.session.system_prompt import Fact
-from brim.storage import Database, Event, Facts, Log, Spending, folded
+from brim.storage import (
+    ConversationEvent,
+    ConversationStore,
+    Database,
+    FactStore,
+    SpendLog,
+    replay_events,
+)
 from brim.storage.database import FILE, MIGRATIONS
 
 DAY = 86_400.0
@@ -33,12 +40,12 @@ def database(tmp_path: Path) -> Iterator[Database]:
     opened.close()
 
 
-def turn(role: str, words: str, place: int = 0) -> Event:
-    return Event.turn(place, {"role": role, "content": words})
+def turn(role: str, words: str, place: int = 0) -> ConversationEvent:
+    return ConversationEvent.turn(place, {"role": role, "content": words})
 
 
 def test_what_is_recorded_is_read_back_in_its_order(database: Database, tmp_path: Path) -> None:
-    log = Log(database)
+    log = ConversationStore(database)
     name = log.begin(tmp_path, "fast")
     log.record(name, [turn("user", "hi"), turn("assistant", "ho", 1)], {"a": 1})
     log.record(name, [turn("user", "and?", 2)])
@@ -50,10 +57,12 @@ def test_what_is_recorded_is_read_back_in_its_order(database: Database, tmp_path
 def test_events_and_state_are_written_both_or_not_at_all(
     database: Database, tmp_path: Path
 ) -> None:
-    log = Log(database)
+    log = ConversationStore(database)
     name = log.begin(tmp_path, "fast")
     with pytest.raises(TypeError):
-        log.record(name, [turn("user", "hi"), Event("turn", {"message": object()})], {"a": 1})
+        log.record(
+            name, [turn("user", "hi"), ConversationEvent("turn", {"message": object()})], {"a": 1}
+        )
     assert log.events(name) == []
     assert log.state(name) == (None, None)
     assert log.list() == []
@@ -63,26 +72,30 @@ def test_events_and_state_are_written_both_or_not_at_all(
     ("events", "turns", "waiting"),
     [
         ([turn("user", "a"), turn("assistant", "b", 1)], ["a", "b"], []),
-        ([Event.output("x")], [], ["x"]),
-        ([Event.output("x"), turn("user", "a")], ["a"], []),
-        ([Event.output("x"), turn("assistant", "a")], ["a"], ["x"]),
-        ([turn("user", "a"), turn("assistant", "b", 1), Event.back(0, ["x"])], [], ["x"]),
-        ([Event("asked", {"command": "ls"}), turn("user", "a")], ["a"], []),
+        ([ConversationEvent.output("x")], [], ["x"]),
+        ([ConversationEvent.output("x"), turn("user", "a")], ["a"], []),
+        ([ConversationEvent.output("x"), turn("assistant", "a")], ["a"], ["x"]),
+        (
+            [turn("user", "a"), turn("assistant", "b", 1), ConversationEvent.back(0, ["x"])],
+            [],
+            ["x"],
+        ),
+        ([ConversationEvent("asked", {"command": "ls"}), turn("user", "a")], ["a"], []),
         # Written twice, and taken back without being written down:
         ([turn("user", "a"), turn("assistant", "b", 1), turn("assistant", "b", 1)], ["a", "b"], []),
         ([turn("user", "a"), turn("assistant", "b", 1), turn("user", "c", 0)], ["c"], []),
     ],
 )
 def test_events_amount_to_turns_and_waiting_outputs(
-    events: list[Event], turns: list[str], waiting: list[str]
+    events: list[ConversationEvent], turns: list[str], waiting: list[str]
 ) -> None:
-    found = folded(events)
+    found = replay_events(events)
     assert [message["content"] for message in found.turns] == turns
     assert found.waiting == waiting
 
 
 def test_a_conversation_is_listed_by_its_first_words(database: Database, tmp_path: Path) -> None:
-    log = Log(database)
+    log = ConversationStore(database)
     empty, name = log.begin(tmp_path, "fast"), log.begin(tmp_path, "fast")
     log.record(name, [turn("user", "why  is\nthe sky blue? " * 20), turn("assistant", "so", 1)])
     (saved,) = log.list(tmp_path)
@@ -99,7 +112,7 @@ def test_a_conversation_is_listed_by_its_first_words(database: Database, tmp_pat
 def test_a_conversation_is_found_by_either_end_of_its_name(
     database: Database, tmp_path: Path
 ) -> None:
-    log = Log(database)
+    log = ConversationStore(database)
     one, _ = log.begin(tmp_path, "fast"), log.begin(tmp_path, "fast")
     log.record(one, [turn("user", "hi")])
     assert log.find(one).id == one
@@ -118,7 +131,7 @@ def test_a_conversation_is_found_by_either_end_of_its_name(
 def test_only_its_user_can_read_it(database: Database, tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        log = Log(database)
+        log = ConversationStore(database)
         name = log.begin(tmp_path, "fast")
         log.record(name, [turn("user", "secret")])
     finally:
@@ -130,7 +143,7 @@ def test_only_its_user_can_read_it(database: Database, tmp_path: Path) -> None:
 
 
 def test_a_conversation_belongs_to_one_process(database: Database, tmp_path: Path) -> None:
-    name = Log(database).begin(tmp_path, "fast")
+    name = ConversationStore(database).begin(tmp_path, "fast")
     script = (
         "import sys; from pathlib import Path; from brim.storage import Database, Log\n"
         "Log(Database(Path(sys.argv[1]))).hold(sys.argv[2])"
@@ -141,7 +154,7 @@ def test_a_conversation_belongs_to_one_process(database: Database, tmp_path: Pat
 
 
 def _write_and_die(folder: str, name: str) -> None:
-    log = Log(Database(Path(folder)))
+    log = ConversationStore(Database(Path(folder)))
     log.hold(name)
     for number in range(10):
         log.record(name, [turn("user", str(number), number)], {"number": number})
@@ -151,7 +164,7 @@ def _write_and_die(folder: str, name: str) -> None:
 def test_a_killed_process_has_lost_nothing_and_holds_nothing(
     database: Database, tmp_path: Path
 ) -> None:
-    log = Log(database)
+    log = ConversationStore(database)
     name = log.begin(tmp_path, "fast")
     log.release(name)
     database.close()
@@ -167,7 +180,7 @@ def test_a_killed_process_has_lost_nothing_and_holds_nothing(
 
 
 def _write(folder: str, tag: str) -> None:
-    log = Log(Database(Path(folder)))
+    log = ConversationStore(Database(Path(folder)))
     name = log.begin(Path(tag), "fast")
     for number in range(40):
         log.record(name, [turn("user", f"{tag}{number}")], {"number": number})
@@ -183,7 +196,7 @@ def test_two_shells_at_once_do_not_harm_each_other(database: Database) -> None:
     for child in children:
         child.join(120)
         assert child.exitcode == 0
-    log = Log(database)
+    log = ConversationStore(database)
     assert sorted(saved.folder for saved in log.list()) == ["a", "b", "c"]
     for saved in log.list():
         said = [event.data["message"]["content"] for event in log.events(saved.id)]
@@ -193,8 +206,8 @@ def test_two_shells_at_once_do_not_harm_each_other(database: Database) -> None:
 def test_old_conversations_go_and_their_costs_stay(tmp_path: Path) -> None:
     now = [100 * DAY]
     database = Database(tmp_path)
-    log = Log(database, lambda: now[0])
-    spending = Spending(database, lambda: now[0])
+    log = ConversationStore(database, lambda: now[0])
+    spending = SpendLog(database, lambda: now[0])
     old, empty = log.begin(tmp_path, "fast"), log.begin(tmp_path, "fast")
     log.record(old, [turn("user", "hi")])
     log.outputs(old).mkdir(parents=True)
@@ -216,11 +229,11 @@ def test_old_conversations_go_and_their_costs_stay(tmp_path: Path) -> None:
 
 def test_what_another_shell_is_in_is_not_removed(tmp_path: Path) -> None:
     now = [100 * DAY]
-    first = Log(Database(tmp_path), lambda: now[0])
+    first = ConversationStore(Database(tmp_path), lambda: now[0])
     name = first.begin(tmp_path, "fast")
     first.record(name, [turn("user", "hi")])
     now[0] += 500 * DAY
-    second = Log(Database(tmp_path), lambda: now[0])
+    second = ConversationStore(Database(tmp_path), lambda: now[0])
     assert second.retain(30) == 0
     with pytest.raises(StoreError, match="open in another shell"):
         second.remove(name)
@@ -228,12 +241,12 @@ def test_what_another_shell_is_in_is_not_removed(tmp_path: Path) -> None:
 
 
 def test_a_draft_lasts_until_the_next_state(database: Database, tmp_path: Path) -> None:
-    log = Log(database)
+    log = ConversationStore(database)
     name = log.begin(tmp_path, "fast")
     log.record(name, [turn("user", "hi")], {"a": 1})
     log.draft(name, "The sky is")
     assert log.state(name) == ({"a": 1}, "The sky is")
-    log.record(name, [Event("ran", {})])
+    log.record(name, [ConversationEvent("ran", {})])
     assert log.state(name)[1] == "The sky is"
     log.record(name, [turn("assistant", "The sky is blue", 1)], {"a": 2})
     assert log.state(name) == ({"a": 2}, None)
@@ -242,7 +255,7 @@ def test_a_draft_lasts_until_the_next_state(database: Database, tmp_path: Path) 
 def test_spending_is_summed_up_by_what_is_asked_for(tmp_path: Path) -> None:
     now = [datetime(2026, 11, 14, 12).astimezone().timestamp()]
     database = Database(tmp_path)
-    spending = Spending(database, lambda: now[0])
+    spending = SpendLog(database, lambda: now[0])
 
     def spend(cost: str, model: str, **more: str) -> None:
         call = SpendingTotal(
@@ -267,7 +280,7 @@ def test_spending_is_summed_up_by_what_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_facts_and_choices_last(database: Database) -> None:
-    facts = Facts(database)
+    facts = FactStore(database)
     first = facts.add("fact", "  the build\nneeds make ")
     second = facts.add("preference", "short answers")
     assert facts.all() == {
@@ -283,7 +296,7 @@ def test_facts_and_choices_last(database: Database) -> None:
     assert facts.choice("fitting", True) is True
     facts.choose("fitting", False)
     facts.choose("fitting", False)
-    assert Facts(Database(database.folder)).choice("fitting", True) is False
+    assert FactStore(Database(database.folder)).choice("fitting", True) is False
 
 
 @pytest.mark.parametrize(
@@ -303,18 +316,18 @@ def test_a_file_that_cannot_be_used_is_named(
     else:
         (tmp_path / FILE).write_bytes(content)
     with pytest.raises(StoreError, match=said) as caught:
-        Log(Database(tmp_path)).list()
+        ConversationStore(Database(tmp_path)).list()
     assert str(tmp_path / FILE) in str(caught.value)
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="BRIM_STATE"):
-        Facts(Database(tmp_path / "file" / "state")).all()
+        FactStore(Database(tmp_path / "file" / "state")).all()
 
 
 def test_half_a_character_is_kept_as_it_is(database: Database, tmp_path: Path) -> None:
-    log = Log(database)
+    log = ConversationStore(database)
     name = log.begin(tmp_path, "fast")
     log.record(name, [turn("user", "half \ud83d of it")], {"a": "\ud83d"})
     assert log.events(name)[0].data["message"]["content"] == "half \ud83d of it"
@@ -322,7 +335,7 @@ def test_half_a_character_is_kept_as_it_is(database: Database, tmp_path: Path) -
 
 def test_what_is_open_is_not_swept_away(tmp_path: Path) -> None:
     now = [100 * DAY]
-    log = Log(Database(tmp_path), lambda: now[0])
+    log = ConversationStore(Database(tmp_path), lambda: now[0])
     name = log.begin(tmp_path, "fast")
     log.record(name, [turn("user", "hi")])
     now[0] += 500 * DAY
@@ -331,8 +344,8 @@ def test_what_is_open_is_not_swept_away(tmp_path: Path) -> None:
 
 
 def test_a_conversation_that_is_gone_is_named(database: Database, tmp_path: Path) -> None:
-    log = Log(database)
+    log = ConversationStore(database)
     name = log.begin(tmp_path, "fast")
     log.remove(name)
     with pytest.raises(StoreError, match=f"{name} was removed"):
-        log.record(name, [Event("ran", {})])
+        log.record(name, [ConversationEvent("ran", {})])

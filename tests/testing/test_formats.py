@@ -14,10 +14,10 @@ import openai
 import pytest
 
 import brim
-from brim.storage.calibration_store import Learned
-from brim.testing import Call, Fault, Say, Scripted
-from brim.wire.overflow import overflow_of
-from brim.wire.streams import StreamFold
+from brim.storage.calibration_store import CalibrationStore
+from brim.testing import ErrorReply, ScriptedServer, TextReply, ToolCallReply
+from brim.wire.overflow import parse_overflow
+from brim.wire.streams import StreamAccumulator
 from tests.testing.test_scripted import HELLO, TEXT, anthropic_client, learned, openai_client
 
 __all__ = ["learned"]
@@ -31,12 +31,14 @@ ASKED: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def answer_to(provider: Scripted, path: str, body: Mapping[str, Any]) -> tuple[int, bytes, bytes]:
+def answer_to(
+    provider: ScriptedServer, path: str, body: Mapping[str, Any]
+) -> tuple[int, bytes, bytes]:
     """What the provider answers: status, headers, body."""
     return sent(provider, path, json.dumps(body).encode())
 
 
-def sent(provider: Scripted, path: str, raw: bytes) -> tuple[int, bytes, bytes]:
+def sent(provider: ScriptedServer, path: str, raw: bytes) -> tuple[int, bytes, bytes]:
     address = urllib.parse.urlsplit(provider.url)
     with closing(http.client.HTTPConnection(address.netloc)) as connection:
         connection.request("POST", address.path + path, raw, {"x-asked": "yes"})
@@ -54,8 +56,8 @@ def events_of(raw: bytes) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_openai_s_client_reads_responses(is_streamed: bool) -> None:
-    script = Say(TEXT, [Call("read", {"path": "a.py"}), Call("list")])
-    with Scripted(script) as provider, openai_client(provider) as client:
+    script = TextReply(TEXT, [ToolCallReply("read", {"path": "a.py"}), ToolCallReply("list")])
+    with ScriptedServer(script) as provider, openai_client(provider) as client:
         if is_streamed:
             with client.responses.stream(model="m", input="Hello?", tools=TOOLS) as stream:
                 response: Any = stream.get_final_response()
@@ -74,7 +76,10 @@ def test_openai_s_client_reads_responses(is_streamed: bool) -> None:
 
 
 def test_a_streamed_response_says_what_comes_in_numbered_events() -> None:
-    with Scripted(Say("One two", [Call("list")])) as provider, openai_client(provider) as client:
+    with (
+        ScriptedServer(TextReply("One two", [ToolCallReply("list")])) as provider,
+        openai_client(provider) as client,
+    ):
         events = list(client.responses.create(model="m", input="Hello?", stream=True))
     assert [event.sequence_number for event in events] == list(range(len(events)))
     assert [event.type.removeprefix("response.") for event in events] == [
@@ -87,7 +92,10 @@ def test_a_streamed_response_says_what_comes_in_numbered_events() -> None:
 
 
 def test_a_response_that_is_cut_short() -> None:
-    with Scripted(Say("One", finish="length")) as provider, openai_client(provider) as client:
+    with (
+        ScriptedServer(TextReply("One", finish="length")) as provider,
+        openai_client(provider) as client,
+    ):
         response = client.responses.create(model="m", input="Hello?")
         *_, last = client.responses.create(model="m", input="Hello?", stream=True)
     assert response.status == "incomplete"
@@ -97,20 +105,20 @@ def test_a_response_that_is_cut_short() -> None:
 
 
 def test_a_response_that_is_refused_names_no_numbers() -> None:
-    with Scripted("ok", window=200) as provider, openai_client(provider) as client:
+    with ScriptedServer("ok", window=200) as provider, openai_client(provider) as client:
         with pytest.raises(openai.BadRequestError) as refused:
             client.responses.create(model="m", input=LONG)
         assert refused.value.code == "context_length_exceeded"
         with pytest.raises(openai.BadRequestError):
             client.responses.create(model="m", input="Hello?", max_output_tokens=200)
-    overflow = overflow_of(400, refused.value.response.json())
+    overflow = parse_overflow(400, refused.value.response.json())
     assert overflow is not None
     assert overflow.limit is None
 
 
-def test_brim_talks_in_responses(learned: Learned) -> None:
+def test_brim_talks_in_responses(learned: CalibrationStore) -> None:
     with (
-        Scripted([Call("read", {"path": "a"}), TEXT], window=1_024) as provider,
+        ScriptedServer([ToolCallReply("read", {"path": "a"}), TEXT], window=1_024) as provider,
         brim.Client(provider.url, format="responses", learned=learned) as client,
     ):
         session = brim.Session(provider.model, reply=100)
@@ -126,7 +134,7 @@ def test_brim_talks_in_responses(learned: Learned) -> None:
 
 def test_who_is_asked_for_a_count_gives_the_count_of_the_answer() -> None:
     with (
-        Scripted("ok", counts=True) as provider,
+        ScriptedServer("ok", counts=True) as provider,
         openai_client(provider) as client,
         anthropic_client(provider) as other,
     ):
@@ -141,12 +149,12 @@ def test_who_is_asked_for_a_count_gives_the_count_of_the_answer() -> None:
 
 @pytest.mark.parametrize("path", ["/messages/count_tokens", "/responses/input_tokens"])
 def test_not_every_server_counts(path: str) -> None:
-    with Scripted("ok") as provider:
+    with ScriptedServer("ok") as provider:
         assert answer_to(provider, path, {"messages": HELLO})[0] == 404
 
 
 def test_usage_comes_at_the_end_of_a_chat_only_for_who_asks() -> None:
-    with Scripted("ok") as provider:
+    with ScriptedServer("ok") as provider:
         body = {**ASKED["/chat/completions"], "stream": True}
         without = events_of(answer_to(provider, "/chat/completions", body)[2])
         body["stream_options"] = {"include_usage": True}
@@ -161,8 +169,8 @@ def test_usage_comes_at_the_end_of_a_chat_only_for_who_asks() -> None:
 
 
 def test_an_error_in_a_chat_stream() -> None:
-    fault = Fault(429, "slow down", in_stream=True)
-    with Scripted([fault, fault]) as provider, openai_client(provider) as client:
+    fault = ErrorReply(429, "slow down", in_stream=True)
+    with ScriptedServer([fault, fault]) as provider, openai_client(provider) as client:
         stream = client.chat.completions.create(model="m", messages=HELLO, stream=True)
         assert next(stream).choices[0].delta.role == "assistant"
         with pytest.raises(openai.APIError, match="slow down"):
@@ -173,8 +181,8 @@ def test_an_error_in_a_chat_stream() -> None:
 
 def test_an_error_in_a_stream_of_messages() -> None:
     error = {"type": "overloaded_error", "message": "Overloaded"}
-    script = Fault(529, error=error, in_stream=True)
-    with Scripted(script) as provider, anthropic_client(provider) as client:
+    script = ErrorReply(529, error=error, in_stream=True)
+    with ScriptedServer(script) as provider, anthropic_client(provider) as client:
         asked: Any = ASKED["/messages"]
         stream = client.messages.create(**asked, stream=True)
         assert next(stream).type == "message_start"
@@ -184,8 +192,8 @@ def test_an_error_in_a_stream_of_messages() -> None:
 
 
 def test_an_error_in_a_stream_of_a_response() -> None:
-    script = Fault(500, "broken", in_stream=True)
-    with Scripted(script) as provider, openai_client(provider) as client:
+    script = ErrorReply(500, "broken", in_stream=True)
+    with ScriptedServer(script) as provider, openai_client(provider) as client:
         *opening, last = client.responses.create(model="m", input="Hello?", stream=True)
     assert [event.type for event in opening] == ["response.created", "response.in_progress"]
     assert last.type == "response.failed"
@@ -196,7 +204,7 @@ def test_an_error_in_a_stream_of_a_response() -> None:
 
 @pytest.mark.parametrize("path", ASKED)
 def test_bytes_that_are_no_event_in_a_stream(path: str) -> None:
-    with Scripted(Fault(raw=b"\xff\x00", in_stream=True)) as provider:
+    with ScriptedServer(ErrorReply(raw=b"\xff\x00", in_stream=True)) as provider:
         status, _, raw = answer_to(provider, path, {**ASKED[path], "stream": True})
     assert status == 200
     assert events_of(raw)
@@ -208,24 +216,24 @@ def test_bytes_that_are_no_event_in_a_stream(path: str) -> None:
 def test_what_is_too_long_can_be_refused_in_a_stream(
     path: str, like: Literal["openai", "llama.cpp"]
 ) -> None:
-    with Scripted("ok", window=200, like=like, refuses="in stream") as provider:
+    with ScriptedServer("ok", window=200, like=like, refuses="in stream") as provider:
         long = {"input": LONG} if path == "/responses" else {"messages": LONG}
         body = {**ASKED[path], **long, "stream": True}
         status, _, raw = answer_to(provider, path, body)
         assert answer_to(provider, path, {**body, "stream": False})[0] == 400
         assert len(provider.refused) == 2
-    fold = StreamFold()
+    fold = StreamAccumulator()
     for event in events_of(raw):
         fold.add(event)
     assert status == 200
     assert fold.error is not None
     assert not fold.started
-    assert overflow_of(None, raw) is not None
+    assert parse_overflow(None, raw) is not None
 
 
-def test_brim_learns_from_a_refusal_in_a_stream(learned: Learned) -> None:
+def test_brim_learns_from_a_refusal_in_a_stream(learned: CalibrationStore) -> None:
     with (
-        Scripted("ok", window=300, tells_window=False, refuses="in stream") as provider,
+        ScriptedServer("ok", window=300, tells_window=False, refuses="in stream") as provider,
         brim.Client(provider.url, learned=learned) as client,
     ):
         session = brim.Session("scripted", window=4_096, reply=10)
@@ -245,16 +253,16 @@ def test_brim_learns_from_a_refusal_in_a_stream(learned: Learned) -> None:
 @pytest.mark.parametrize(
     "script",
     [
-        Say(TEXT, [Call("read", {"path": "a"})]),
-        Fault(429, retry_after=1),
-        Fault(in_stream=True),
+        TextReply(TEXT, [ToolCallReply("read", {"path": "a"})]),
+        ErrorReply(429, retry_after=1),
+        ErrorReply(in_stream=True),
     ],
 )
 def test_the_same_request_gets_the_same_bytes(
-    script: Say | Fault, path: str, is_streamed: bool
+    script: TextReply | ErrorReply, path: str, is_streamed: bool
 ) -> None:
     body = {**ASKED[path], "stream": is_streamed}
-    with Scripted(script) as one, Scripted([script]) as other:
+    with ScriptedServer(script) as one, ScriptedServer([script]) as other:
         first, again = answer_to(one, path, body), answer_to(one, path, body)
         assert first == again == answer_to(other, path, body)
 
@@ -263,14 +271,16 @@ def test_the_same_request_gets_the_same_bytes(
 def test_what_differs_has_other_ids(path: str) -> None:
     key = "input" if path == "/responses" else "messages"
     grown = {**ASKED[path], key: [*HELLO, {"role": "assistant", "content": "Hi."}, *HELLO]}
-    with Scripted([Call("list"), Call("list"), Call("read")]) as provider:
+    with ScriptedServer(
+        [ToolCallReply("list"), ToolCallReply("list"), ToolCallReply("read")]
+    ) as provider:
         bodies = (grown, ASKED[path], ASKED[path])
         answers = [json.loads(answer_to(provider, path, body)[2]) for body in bodies]
     assert len({answer["id"] for answer in answers}) == 3
 
 
 def test_how_a_body_was_written_is_kept() -> None:
-    with Scripted("ok") as provider:
+    with ScriptedServer("ok") as provider:
         raw = b'{ "messages": [{"content": "h\\u00e9", "role": "user"}] }'
         assert sent(provider, "/chat/completions", raw)[0] == 200
         (asked,) = provider.requests
@@ -288,7 +298,7 @@ def turns(*texts: str) -> list[Any]:
 
 
 def test_what_a_chat_began_with_before_is_cached() -> None:
-    with Scripted("ok", caches=True) as provider, openai_client(provider) as client:
+    with ScriptedServer("ok", caches=True) as provider, openai_client(provider) as client:
 
         def cached(*texts: str, **more: Any) -> int:
             asked: Any = {"model": "m", **more, "messages": turns(*texts)}
@@ -306,7 +316,7 @@ def test_what_a_chat_began_with_before_is_cached() -> None:
 
 
 def test_what_a_response_began_with_before_is_cached() -> None:
-    with Scripted("ok", caches=True) as provider, openai_client(provider) as client:
+    with ScriptedServer("ok", caches=True) as provider, openai_client(provider) as client:
         told: Any = {"model": "m", "instructions": "Be brief.", "tools": TOOLS}
         for texts in (["one"], ["one", "two", "three"], ["other"]):
             client.responses.create(**told, input=turns(*texts))
@@ -326,7 +336,7 @@ def marked(role: str, text: str) -> dict[str, Any]:
 def test_anthropic_caches_what_is_marked() -> None:
     system = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
     told: Any = {"model": "m", "max_tokens": 9, "system": system}
-    with Scripted("ok", caches=True) as provider, anthropic_client(provider) as client:
+    with ScriptedServer("ok", caches=True) as provider, anthropic_client(provider) as client:
 
         def usage(*messages: Any, **more: Any) -> tuple[int | None, int | None, int]:
             used = client.messages.create(**{**told, **more}, messages=messages).usage
@@ -348,7 +358,7 @@ def test_anthropic_caches_what_is_marked() -> None:
 
 
 def test_anthropic_takes_only_so_many_marks() -> None:
-    with Scripted("ok") as provider, anthropic_client(provider) as client:
+    with ScriptedServer("ok") as provider, anthropic_client(provider) as client:
         messages: Any = [marked("user", "word")] * 5
         client.messages.create(model="m", max_tokens=9, messages=messages[:4])
         with pytest.raises(anthropic.BadRequestError, match="at most 4"):
@@ -356,7 +366,7 @@ def test_anthropic_takes_only_so_many_marks() -> None:
 
 
 def test_anthropic_looks_back_from_a_mark_only_so_far() -> None:
-    with Scripted("ok", caches=True) as provider, anthropic_client(provider) as client:
+    with ScriptedServer("ok", caches=True) as provider, anthropic_client(provider) as client:
 
         def cached(number: int) -> int:
             messages = turns(*map(str, range(number)))

@@ -18,30 +18,30 @@ from openai.types.chat import ChatCompletionMessageParam
 
 import brim
 from brim.errors import ConnectionFailedError, RateLimitError
-from brim.storage.calibration_store import Learned
-from brim.testing import Call, Fault, Say, Script, Scripted
-from brim.wire.overflow import overflow_of
+from brim.storage.calibration_store import CalibrationStore
+from brim.testing import ErrorReply, Script, ScriptedServer, TextReply, ToolCallReply
+from brim.wire.overflow import parse_overflow
 
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Hello?"}]
 TEXT = "One  two\nthree, and a fourth.\n"
 
 
-def openai_client(provider: Scripted) -> openai.OpenAI:
+def openai_client(provider: ScriptedServer) -> openai.OpenAI:
     return openai.OpenAI(base_url=provider.url, api_key="none", max_retries=0)
 
 
-def anthropic_client(provider: Scripted) -> anthropic.Anthropic:
+def anthropic_client(provider: ScriptedServer) -> anthropic.Anthropic:
     url = provider.url.removesuffix("/v1")
     return anthropic.Anthropic(base_url=url, api_key="none", max_retries=0)
 
 
 @pytest.fixture
-def learned(tmp_path: Path) -> Learned:
-    return Learned(tmp_path / "learned.json")
+def learned(tmp_path: Path) -> CalibrationStore:
+    return CalibrationStore(tmp_path / "learned.json")
 
 
 def test_answers_are_said_in_turn() -> None:
-    with Scripted(["one", "two"]) as provider, openai_client(provider) as client:
+    with ScriptedServer(["one", "two"]) as provider, openai_client(provider) as client:
         for said in ("one", "two"):
             answer = client.chat.completions.create(model="m", messages=HELLO)
             assert answer.choices[0].message.content == said
@@ -54,7 +54,7 @@ def test_answers_are_said_in_turn() -> None:
 
 @pytest.mark.parametrize("script", ["same", lambda _: "same"])
 def test_one_answer_or_a_function_is_for_every_request(script: Script) -> None:
-    with Scripted(script) as provider, openai_client(provider) as client:
+    with ScriptedServer(script) as provider, openai_client(provider) as client:
         for _ in range(3):
             answer = client.chat.completions.create(model="m", messages=HELLO)
             assert answer.choices[0].message.content == "same"
@@ -64,7 +64,7 @@ def test_a_function_sees_the_request() -> None:
     def shout(body: Mapping[str, Any]) -> str:
         return str(body["messages"][-1]["content"]).upper()
 
-    with Scripted([shout, "then this"]) as provider, openai_client(provider) as client:
+    with ScriptedServer([shout, "then this"]) as provider, openai_client(provider) as client:
         first = client.chat.completions.create(model="m", messages=HELLO)
         second = client.chat.completions.create(model="m", messages=HELLO)
         assert first.choices[0].message.content == "HELLO?"
@@ -72,7 +72,7 @@ def test_a_function_sees_the_request() -> None:
 
 
 def test_usage_is_what_brim_counts() -> None:
-    with Scripted(TEXT, counted_as="gpt-4o") as provider, openai_client(provider) as client:
+    with ScriptedServer(TEXT, counted_as="gpt-4o") as provider, openai_client(provider) as client:
         usage = client.chat.completions.create(model="m", messages=HELLO).usage
         assert usage is not None
         assert usage.prompt_tokens == brim.count(HELLO, model="gpt-4o")
@@ -82,7 +82,7 @@ def test_usage_is_what_brim_counts() -> None:
 
 def test_what_was_in_the_cache_is_told_as_each_format_tells_it() -> None:
     with (
-        Scripted(Say("Hello.", cached=3)) as provider,
+        ScriptedServer(TextReply("Hello.", cached=3)) as provider,
         openai_client(provider) as client,
         anthropic_client(provider) as other,
     ):
@@ -97,7 +97,7 @@ def test_what_was_in_the_cache_is_told_as_each_format_tells_it() -> None:
 
 
 def test_a_stream_is_the_same_text_in_pieces() -> None:
-    with Scripted(TEXT) as provider, openai_client(provider) as client:
+    with ScriptedServer(TEXT) as provider, openai_client(provider) as client:
         stream = client.chat.completions.create(
             model="m", messages=HELLO, stream=True, stream_options={"include_usage": True}
         )
@@ -111,8 +111,8 @@ def test_a_stream_is_the_same_text_in_pieces() -> None:
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_tools_are_called(is_streamed: bool) -> None:
-    calls = (Call("read", {"path": "a.py"}), Call("list"))
-    with Scripted(Say("Look:", calls)) as provider, openai_client(provider) as client:
+    calls = (ToolCallReply("read", {"path": "a.py"}), ToolCallReply("list"))
+    with ScriptedServer(TextReply("Look:", calls)) as provider, openai_client(provider) as client:
         if is_streamed:
             with client.chat.completions.stream(model="m", messages=HELLO) as stream:
                 message: Any = stream.get_final_completion().choices[0].message
@@ -129,7 +129,7 @@ def test_tools_are_called(is_streamed: bool) -> None:
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_anthropic_s_client_understands_it(is_streamed: bool) -> None:
     with (
-        Scripted(Say(TEXT, [Call("read", {"path": "a.py"})])) as provider,
+        ScriptedServer(TextReply(TEXT, [ToolCallReply("read", {"path": "a.py"})])) as provider,
         anthropic_client(provider) as client,
     ):
         asked: Any = {"model": "m", "max_tokens": 50, "messages": HELLO}
@@ -147,16 +147,16 @@ def test_anthropic_s_client_understands_it(is_streamed: bool) -> None:
 @pytest.mark.parametrize(
     ("fault", "error"),
     [
-        (Fault(500), openai.InternalServerError),
-        (Fault(429, retry_after=3), openai.RateLimitError),
-        (Fault(404, "no such model"), openai.NotFoundError),
-        (Fault(200, raw=b"<html>"), json.JSONDecodeError),
-        (Fault(200, raw=b""), json.JSONDecodeError),
-        (Say(TEXT, cut_after=1), openai.APIConnectionError),
+        (ErrorReply(500), openai.InternalServerError),
+        (ErrorReply(429, retry_after=3), openai.RateLimitError),
+        (ErrorReply(404, "no such model"), openai.NotFoundError),
+        (ErrorReply(200, raw=b"<html>"), json.JSONDecodeError),
+        (ErrorReply(200, raw=b""), json.JSONDecodeError),
+        (TextReply(TEXT, cut_after=1), openai.APIConnectionError),
     ],
 )
-def test_faults(fault: Fault | Say, error: type[Exception]) -> None:
-    with Scripted([fault, "fine"]) as provider, openai_client(provider) as client:
+def test_faults(fault: ErrorReply | TextReply, error: type[Exception]) -> None:
+    with ScriptedServer([fault, "fine"]) as provider, openai_client(provider) as client:
         raw = client.chat.completions.with_raw_response
         with pytest.raises(error) as raised:
             json.loads(raw.create(model="m", messages=HELLO).text)
@@ -166,18 +166,18 @@ def test_faults(fault: Fault | Say, error: type[Exception]) -> None:
 
 
 def test_an_empty_answer() -> None:
-    with Scripted("") as provider, openai_client(provider) as client:
+    with ScriptedServer("") as provider, openai_client(provider) as client:
         answer = client.chat.completions.create(model="m", messages=HELLO)
         assert answer.choices[0].message.content == ""
         stream = client.chat.completions.create(model="m", messages=HELLO, stream=True)
         assert [piece.choices[0].finish_reason for piece in stream] == [None, "stop"]
 
 
-def test_a_stream_that_breaks(learned: Learned) -> None:
+def test_a_stream_that_breaks(learned: CalibrationStore) -> None:
     session = brim.Session("gpt-4o", window=4_096)
     session.user("Hello?")
     with (
-        Scripted([Say(TEXT, cut_after=3)]) as provider,
+        ScriptedServer([TextReply(TEXT, cut_after=3)]) as provider,
         brim.Client(provider.url, learned=learned) as client,
     ):
         stream = client.stream(session)
@@ -187,11 +187,11 @@ def test_a_stream_that_breaks(learned: Learned) -> None:
 
 @pytest.mark.parametrize("like", ["openai", "llama.cpp"])
 def test_what_is_longer_than_the_window_is_refused(like: Literal["openai", "llama.cpp"]) -> None:
-    with Scripted("ok", window=200, like=like) as provider, openai_client(provider) as client:
+    with ScriptedServer("ok", window=200, like=like) as provider, openai_client(provider) as client:
         long: Any = [{"role": "user", "content": "word " * 300}]
         with pytest.raises(openai.BadRequestError) as refused:
             client.chat.completions.create(model="m", messages=long)
-        overflow = overflow_of(400, refused.value.response.json())
+        overflow = parse_overflow(400, refused.value.response.json())
         assert overflow is not None
         assert overflow.limit == 200
         assert provider.refused == provider.requests
@@ -201,7 +201,7 @@ def test_what_is_longer_than_the_window_is_refused(like: Literal["openai", "llam
 
 def test_the_largest_prompt_that_is_taken_leaves_room_for_one_token() -> None:
     size = int(brim.count(HELLO))
-    with Scripted("ok", window=size + 1) as provider, openai_client(provider) as client:
+    with ScriptedServer("ok", window=size + 1) as provider, openai_client(provider) as client:
         client.chat.completions.create(model="m", messages=HELLO)
         with pytest.raises(openai.BadRequestError, match=f"requested {size + 2} tokens"):
             client.chat.completions.create(model="m", messages=HELLO, max_tokens=2)
@@ -209,12 +209,12 @@ def test_the_largest_prompt_that_is_taken_leaves_room_for_one_token() -> None:
 
 
 def test_anthropic_s_refusal() -> None:
-    with Scripted("ok", window=100) as provider, anthropic_client(provider) as client:
+    with ScriptedServer("ok", window=100) as provider, anthropic_client(provider) as client:
         with pytest.raises(anthropic.BadRequestError, match="prompt is too long") as refused:
             client.messages.create(model="m", max_tokens=10, messages=[
                 {"role": "user", "content": "word " * 300}
             ])  # fmt: skip
-        overflow = overflow_of(400, refused.value.response.json())
+        overflow = parse_overflow(400, refused.value.response.json())
         assert overflow is not None
         assert overflow.limit == 100
 
@@ -222,12 +222,12 @@ def test_anthropic_s_refusal() -> None:
 @pytest.mark.parametrize("format", ["openai", "anthropic"])
 @pytest.mark.parametrize("like", ["openai", "llama.cpp"])
 def test_brim_is_never_refused(
-    learned: Learned,
+    learned: CalibrationStore,
     format: Literal["openai", "anthropic"],
     like: Literal["openai", "llama.cpp"],
 ) -> None:
     with (
-        Scripted("Yes. " * 20, window=1_024, like=like) as provider,
+        ScriptedServer("Yes. " * 20, window=1_024, like=like) as provider,
         brim.Client(provider.url, format=format, learned=learned) as client,
     ):
         session = brim.Session(provider.model, system="Be brief.", reply=100)
@@ -241,9 +241,9 @@ def test_brim_is_never_refused(
         assert session.budget.window == 1_024
 
 
-def test_brim_learns_from_a_refusal(learned: Learned) -> None:
+def test_brim_learns_from_a_refusal(learned: CalibrationStore) -> None:
     with (
-        Scripted("ok", window=300, tells_window=False) as provider,
+        ScriptedServer("ok", window=300, tells_window=False) as provider,
         brim.Client(provider.url, learned=learned) as client,
     ):
         session = brim.Session("scripted", window=4_096, reply=10)
@@ -255,11 +255,11 @@ def test_brim_learns_from_a_refusal(learned: Learned) -> None:
         assert len(provider.refused) == 1
 
 
-def test_brim_says_what_the_server_asks_for(learned: Learned) -> None:
+def test_brim_says_what_the_server_asks_for(learned: CalibrationStore) -> None:
     session = brim.Session("gpt-4o", window=4_096)
     session.user("Hello?")
     with (
-        Scripted(Fault(429, retry_after=0.25)) as provider,
+        ScriptedServer(ErrorReply(429, retry_after=0.25)) as provider,
         brim.Client(provider.url, learned=learned, retries=0) as client,
         pytest.raises(RateLimitError) as error,
     ):
@@ -269,7 +269,7 @@ def test_brim_says_what_the_server_asks_for(learned: Learned) -> None:
 
 def test_a_stream_is_held_until_it_may_go_on() -> None:
     hold = threading.Event()
-    with Scripted(Say(TEXT, hold=hold)) as provider, openai_client(provider) as client:
+    with ScriptedServer(TextReply(TEXT, hold=hold)) as provider, openai_client(provider) as client:
         stream = client.chat.completions.create(model="m", messages=HELLO, stream=True)
         pieces = iter(stream)
         next(pieces)
@@ -279,7 +279,7 @@ def test_a_stream_is_held_until_it_may_go_on() -> None:
 
 
 def test_who_hangs_up_is_written_down() -> None:
-    with Scripted(Say(TEXT, hold=threading.Event())) as provider:
+    with ScriptedServer(TextReply(TEXT, hold=threading.Event())) as provider:
         with openai_client(provider) as client:
             stream = client.chat.completions.create(model="m", messages=HELLO, stream=True)
             next(iter(stream))
@@ -291,7 +291,7 @@ def test_who_hangs_up_is_written_down() -> None:
 
 
 def test_pauses_do_not_change_the_answer() -> None:
-    with Scripted(Say(TEXT, pause=0.01)) as provider, openai_client(provider) as client:
+    with ScriptedServer(TextReply(TEXT, pause=0.01)) as provider, openai_client(provider) as client:
         stream = client.chat.completions.create(model="m", messages=HELLO, stream=True)
         assert "".join(piece.choices[0].delta.content or "" for piece in stream) == TEXT
 
@@ -316,12 +316,12 @@ def status_of(url: str, body: bytes | None = None) -> int:
     ],
 )
 def test_what_a_server_tells(like: Literal["openai", "llama.cpp"], path: str, status: int) -> None:
-    with Scripted("", window=512, like=like) as provider:
+    with ScriptedServer("", window=512, like=like) as provider:
         assert status_of(provider.url.removesuffix("/v1") + path) == status
 
 
 def test_a_body_that_is_no_request() -> None:
-    with Scripted("never said") as provider:
+    with ScriptedServer("never said") as provider:
         for raw in (b"{", b"{}", b'{"messages": 1}'):
             assert status_of(provider.url + "/chat/completions", raw) == 400
         assert provider.requests == []

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from brim.tokens import cache, counter_for
-from brim.tokens.cache import CAPACITY, ENTRY, LONGEST, Table, guarded
+from brim.tokens.cache import CAPACITY, ENTRY_WEIGHT, MAX_STORED_LENGTH, CountCache, make_safe_count
 
 
 def recording(asked: list[str]) -> Callable[[str], int]:
@@ -19,44 +19,44 @@ def recording(asked: list[str]) -> Callable[[str], int]:
     return count
 
 
-def held(table: Table) -> int:
-    return sum(len(text) + ENTRY for text in (*table.young, *table._old))
+def held(table: CountCache) -> int:
+    return sum(len(text) + ENTRY_WEIGHT for text in (*table.young, *table._old))
 
 
 def test_a_text_is_counted_once() -> None:
     asked: list[str] = []
-    table = Table(recording(asked))
+    table = CountCache(recording(asked))
     assert [table.find("hello"), table.young["hello"], table.find("hello")] == [5, 5, 5]
     assert asked == ["hello"]
 
 
 def test_a_long_text_is_counted_once_and_not_held() -> None:
     asked: list[str] = []
-    table = Table(recording(asked))
-    text = "x" * (LONGEST + 1)
-    assert table.find(text) == table.find(text) == LONGEST + 1
+    table = CountCache(recording(asked))
+    text = "x" * (MAX_STORED_LENGTH + 1)
+    assert table.find(text) == table.find(text) == MAX_STORED_LENGTH + 1
     assert len(asked) == 1
-    assert held(table) == ENTRY  # the empty text
+    assert held(table) == ENTRY_WEIGHT  # the empty text
 
 
 def test_what_is_held_is_bounded_and_what_is_used_stays() -> None:
     asked: list[str] = []
-    table = Table(recording(asked))
+    table = CountCache(recording(asked))
     for number in range(200):
         table.find(f"{number:03}" * 300_000)
         if "often" not in table.young:
             table.find("often")
-        assert held(table) <= CAPACITY + LONGEST
+        assert held(table) <= CAPACITY + MAX_STORED_LENGTH
     assert asked.count("often") == 1
     assert len(set(asked)) == 201
 
 
 def test_the_bound_is_common_to_all_tables() -> None:
-    tables = [Table(len) for _ in range(20)]
+    tables = [CountCache(len) for _ in range(20)]
     for table in tables:
         for number in range(10):
             table.find(f"{number}" * 900_000)
-    assert sum(map(held, tables)) <= CAPACITY + LONGEST
+    assert sum(map(held, tables)) <= CAPACITY + MAX_STORED_LENGTH
 
 
 @pytest.mark.parametrize("answer", [-1, RuntimeError("broken")])
@@ -66,8 +66,8 @@ def test_a_tokenizer_that_fails_is_overruled_by_the_bytes(answer: int | Exceptio
             raise answer
         return answer
 
-    assert guarded(count)("größe") == 7
-    assert guarded(len)("größe") == 5
+    assert make_safe_count(count)("größe") == 7
+    assert make_safe_count(len)("größe") == 5
 
 
 def test_an_interrupt_is_not_swallowed() -> None:
@@ -75,7 +75,7 @@ def test_an_interrupt_is_not_swallowed() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        guarded(count)("text")
+        make_safe_count(count)("text")
 
 
 def test_threads_count_alike(monkeypatch: pytest.MonkeyPatch) -> None:

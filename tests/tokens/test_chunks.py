@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brim.tokens.chunks import LENGTH, SEARCH, SLACK, chunks, count_in_chunks, encode_in_chunks
+from brim.tokens.chunks import (
+    LENGTH,
+    SEARCH,
+    SLACK,
+    count_in_chunks,
+    encode_in_chunks,
+    split_chunks,
+)
 
 PARTS = ["word ", "a, b; ", "字。", "\n\n", "x" * 50_000, " " * 40_000, "{" * 9_999, "é😀"]
 long_texts = st.lists(st.sampled_from(PARTS), max_size=30).map(lambda parts: "".join(parts) * 9)
@@ -19,7 +26,7 @@ def letters(text: str) -> list[int]:
 @settings(max_examples=30)
 @given(long_texts)
 def test_chunks_are_the_text(text: str) -> None:
-    pieces = [chunk for chunk, _ in chunks(text)]
+    pieces = [chunk for chunk, _ in split_chunks(text)]
     assert "".join(pieces) == text
     assert all(len(piece) <= LENGTH + SEARCH for piece in pieces)
     assert encode_in_chunks(text, letters) == letters(text)
@@ -38,7 +45,7 @@ def test_chunks_are_the_text(text: str) -> None:
     ],
 )
 def test_cuts_are_made_at_the_end_of_words_where_there_are_any(text: str, clean: bool) -> None:
-    *cut, last = chunks(text)
+    *cut, last = split_chunks(text)
     assert last[1]
     assert {place for _, place in cut} == {clean}
 

@@ -20,7 +20,7 @@ from tiktoken import Encoding
 import brim.tokens
 from brim.errors import InputError, UnknownTokenizerError
 from brim.tokens import counter_for, tokenizer
-from brim.tokens.packed import PackedTokenizer, load
+from brim.tokens.packed import BundledTokenizer, load_encoding
 
 OPENAI = ["o200k_base", "cl100k_base"]
 EVERY = [*OPENAI, "chars/3.5", "chars/4"]
@@ -34,9 +34,9 @@ ANYTHING = st.one_of(
 
 
 @cache
-def packed(name: str, engine: str) -> PackedTokenizer:
+def packed(name: str, engine: str) -> BundledTokenizer:
     """A vocabulary, loaded where splintr is installed and where it is not."""
-    vocabulary = PackedTokenizer(name)
+    vocabulary = BundledTokenizer(name)
     with patch.dict(sys.modules, {"splintr": None} if engine == "tiktoken" else {}):
         vocabulary._loaded()
     return vocabulary
@@ -74,7 +74,7 @@ def test_tokens_are_the_ones_that_openai_publishes(
     ],
 )
 def test_packed_vocabularies_unpack_to_the_published_files(name: str, sha256: str) -> None:
-    ranks = load(name)._mergeable_ranks
+    ranks = load_encoding(name)._mergeable_ranks
     lines = (b"%s %d\n" % (base64.b64encode(token), rank) for token, rank in ranks.items())
     assert hashlib.sha256(b"".join(lines)).hexdigest() == sha256
 
@@ -82,7 +82,7 @@ def test_packed_vocabularies_unpack_to_the_published_files(name: str, sha256: st
 def test_the_packing_script_makes_the_files_that_brim_ships(tmp_path: Path) -> None:
     shipped = Path(brim.tokens.__file__).parents[1] / "data"
     for name in OPENAI:
-        ranks = load(name)._mergeable_ranks
+        ranks = load_encoding(name)._mergeable_ranks
         lines = (b"%s %d\n" % (base64.b64encode(token), rank) for token, rank in ranks.items())
         (tmp_path / f"{name}.tiktoken").write_bytes(b"".join(lines))
     script = Path(__file__).parents[2] / "scripts" / "pack_vocabularies.py"
@@ -156,7 +156,7 @@ def test_splintr_makes_the_same_tokens(name: str, text: str) -> None:
 
 def test_a_splintr_that_was_not_compared_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("splintr.__version__", "0.23.0")
-    assert isinstance(getattr(PackedTokenizer("o200k_base")._loaded(), "__self__", None), Encoding)
+    assert isinstance(getattr(BundledTokenizer("o200k_base")._loaded(), "__self__", None), Encoding)
 
 
 @settings(max_examples=20)
@@ -164,7 +164,7 @@ def test_a_splintr_that_was_not_compared_is_not_asked(monkeypatch: pytest.Monkey
 def test_long_text_has_the_tokens_that_it_has_in_one_piece(parts: list[str]) -> None:
     text = ("Some ordinary words, and a line.\n" + "".join(parts)) * 3_000
     vocabulary = tokenizer("o200k_base")
-    assert isinstance(vocabulary, PackedTokenizer)
+    assert isinstance(vocabulary, BundledTokenizer)
     assert vocabulary.count(text) == len(vocabulary._loaded()(text))
 
 
@@ -180,7 +180,7 @@ def test_an_unknown_tokenizer_is_named() -> None:
 
 
 def test_threads_that_come_first_share_one_loading() -> None:
-    vocabulary = PackedTokenizer("o200k_base")
+    vocabulary = BundledTokenizer("o200k_base")
     loaded: list[int] = []
     start = threading.Barrier(8)
 

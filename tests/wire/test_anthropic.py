@@ -8,7 +8,7 @@ import pytest
 
 import brim
 from brim.messages import Call, Media
-from brim.wire import anthropic, format_of, view
+from brim.wire import anthropic, detect_format, read_messages
 from tests.support.strategies import Raw, text
 from tests.support.wire.bodies import MARK, PIXEL, anthropic_faults
 from tests.support.wire.trims import MODEL, cut, drop, output, thoughtless
@@ -52,7 +52,7 @@ IMAGE: Raw = {"type": "image", "source": {"type": "base64", "data": PIXEL}}
 
 
 def test_results_and_words_of_one_message_are_turns_of_their_own() -> None:
-    turns = view(
+    turns = read_messages(
         body(
             user("go"),
             assistant(calls("a"), calls("b")),
@@ -71,12 +71,17 @@ def test_results_and_words_of_one_message_are_turns_of_their_own() -> None:
 
 def test_words_before_the_results_are_still_a_turn_after_them() -> None:
     given = body(user("go"), assistant(calls("a")), user(says("see"), result("a")))
-    assert [turn.role for turn in view(given, anthropic)] == ["user", "assistant", "tool", "user"]
+    assert [turn.role for turn in read_messages(given, anthropic)] == [
+        "user",
+        "assistant",
+        "tool",
+        "user",
+    ]
     assert not brim.fit(given, model=MODEL, window=9_999).plan.warnings
 
 
 def test_media_and_documents() -> None:
-    (turn,) = view(
+    (turn,) = read_messages(
         body(
             user(
                 {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
@@ -96,19 +101,19 @@ def test_thinking_counts_what_it_shows_and_a_part_of_what_it_hides() -> None:
     shown = assistant(thinks("I see"), says("ok"))
     hidden = assistant({"type": "thinking", "thinking": "", "signature": "x" * 300}, says("ok"))
     redacted = assistant({"type": "redacted_thinking", "data": "x" * 300}, says("ok"))
-    turns = view(body(shown, hidden, redacted), anthropic)
+    turns = read_messages(body(shown, hidden, redacted), anthropic)
     assert [turn.thinking for turn in turns] == [("I see",), ("x" * 100,), ("x" * 100,)]
 
 
 def test_system_is_text_or_blocks() -> None:
     blocks = [says("one", cache_control=MARK), says("two")]
-    assert view(body(system=blocks), anthropic)[0].words == ("one", "two")
-    assert view(body(system=""), anthropic) == []
+    assert read_messages(body(system=blocks), anthropic)[0].words == ("one", "two")
+    assert read_messages(body(system=""), anthropic) == []
 
 
 def test_texts_alone_are_words_and_so_are_those_that_a_cache_ends_at() -> None:
     given = body(user("a"), assistant(says("b", cache_control=MARK), says("")), user(says("c")))
-    turns = view(given, anthropic)
+    turns = read_messages(given, anthropic)
     assert [turn.role for turn in turns] == ["user", "assistant", "user"]
     assert [turn.words for turn in turns] == [("a",), ("b", ""), ("c",)]
     assert all(turn.is_words and not turn.private for turn in turns)
@@ -131,20 +136,22 @@ def test_thinking_that_came_before_is_seen_when_words_close_its_step() -> None:
     assert reader.read(given)
     given["messages"].append(user("on"))
     assert reader.read(given) is None
-    assert view(given, anthropic)[2].words == ("I see", "")
+    assert read_messages(given, anthropic)[2].words == ("I see", "")
 
 
 def test_a_pin_on_a_block_holds_its_turn_only() -> None:
     pinned = result("a", _pin=True, _priority=2)
-    turns = view(body(assistant(calls("a")), user(pinned, says("go on"))), anthropic)
+    turns = read_messages(body(assistant(calls("a")), user(pinned, says("go on"))), anthropic)
     assert [(turn.pin, turn.priority) for turn in turns] == [(False, 0), (True, 2), (False, 0)]
-    turns = view(body(user(result("a"), says("go on"), _pin=True, _priority=-1)), anthropic)
+    turns = read_messages(
+        body(user(result("a"), says("go on"), _pin=True, _priority=-1)), anthropic
+    )
     assert [(turn.pin, turn.priority) for turn in turns] == [(True, -1), (True, -1)]
 
 
 def test_a_compaction_holds_its_turn() -> None:
     compaction = {"type": "compaction", "content": "what was before"}
-    (turn,) = view(body(assistant(compaction, says("yes"))), anthropic)
+    (turn,) = read_messages(body(assistant(compaction, says("yes"))), anthropic)
     assert turn.pin
 
 
@@ -159,11 +166,11 @@ def test_a_program_and_the_calls_it_makes_are_one_turn() -> None:
         assistant(calls("b", **by_program)),
         user(result("b")),
     )
-    turns = view(given, anthropic)
+    turns = read_messages(given, anthropic)
     assert [turn.role for turn in turns] == ["user", "assistant", "tool"]
     assert [call.id for call in turns[1].calls] == ["b"]
     given["messages"] += [assistant(ended, says("seven")), user(LONG)]
-    assert [turn.role for turn in view(given, anthropic)] == ["user", "assistant", "user"]
+    assert [turn.role for turn in read_messages(given, anthropic)] == ["user", "assistant", "user"]
     assert cut(given, drop(1)).messages[0] is given["messages"][0]
     assert len(cut(given, drop(1)).messages) == 3, "what stands between the users is a note"
 
@@ -181,7 +188,7 @@ def test_a_program_and_the_calls_it_makes_are_one_turn() -> None:
 )
 def test_what_cannot_be_read_is_named(message: Any, reason: str) -> None:
     with pytest.raises(brim.MessageError, match=reason) as caught:
-        view(body(user("go"), message), anthropic)
+        read_messages(body(user("go"), message), anthropic)
     assert caught.value.index == 1
 
 
@@ -189,7 +196,7 @@ def test_what_holds_itself_is_named() -> None:
     ring: Raw = {"type": "odd"}
     ring["ring"] = ring
     with pytest.raises(brim.MessageError, match="message 1: holds itself"):
-        view(body(user("go"), user(ring)), anthropic)
+        read_messages(body(user("go"), user(ring)), anthropic)
 
 
 # Results beside the user's words
@@ -398,7 +405,7 @@ def test_thinking_stays_where_the_results_came_with_words() -> None:
 
 def test_thinking_that_is_all_of_a_message_stays_in_it() -> None:
     alone = assistant(thinks(LONG))
-    assert view(body(alone), anthropic)[0].thinking == ()
+    assert read_messages(body(alone), anthropic)[0].thinking == ()
     given = body(user("go"), alone, user("and?"), assistant(thinks(LONG), says("yes")), user("so"))
     out = cut(given, thoughtless(3)).messages
     assert out[1] is alone
@@ -430,6 +437,6 @@ def test_the_answers_length_is_lowered_to_the_room_but_not_below_the_thinking() 
 def test_a_cut_does_not_make_a_body_something_else() -> None:
     step = assistant(calls("a")), user(result("a", LONG), says("on"))
     given = {"messages": [user("go"), *step, assistant("yes"), user("then")]}
-    assert format_of(given) is anthropic
+    assert detect_format(given) is anthropic
     request = cut(given, drop(1))
     assert brim.count(dict(request)) == request.plan.tokens

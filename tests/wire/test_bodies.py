@@ -84,7 +84,7 @@ def _unusual(items: Any) -> Any:
 
 @given(anthropic_bodies())
 def test_the_short_way_of_reading_reads_the_same(body: Raw) -> None:
-    assert wire.view(body, anthropic) == wire.view(unusual(body), anthropic)
+    assert wire.read_messages(body, anthropic) == wire.read_messages(unusual(body), anthropic)
 
 
 junk = st.recursive(
@@ -104,7 +104,7 @@ def test_nonsense_is_refused_by_name_or_passed_through(key: str, items: Any, mor
         out = brim.fit(body, model="gpt-4o", window=10_000_000)
     except brim.InputError:
         return
-    private = any(message.private for message in wire.view(body, wire.format_of(body)))
+    private = any(message.private for message in wire.read_messages(body, wire.detect_format(body)))
     assert private or dict(out) == body | {"model": "gpt-4o"}
     assert body == before
 
@@ -127,7 +127,7 @@ def test_what_needs_no_change_goes_out_as_the_same_objects(body: Raw, model: str
 @given(bodies)
 def test_a_body_without_private_fields_is_byte_equal(body: Raw) -> None:
     form = form_of(body)
-    assume(not any(message.private for message in wire.view(body, form)))
+    assume(not any(message.private for message in wire.read_messages(body, form)))
     out = brim.fit(body, model="gpt-4o", window=10_000_000, reply=1)
     assert json.dumps(dict(out)) == json.dumps(body | {"model": "gpt-4o"})
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import brim
-from brim.wire import Format, anthropic, format_of, openai_chat, openai_responses
+from brim.wire import Format, anthropic, detect_format, openai_chat, openai_responses
 
 HI = {"role": "user", "content": "hi"}
 
@@ -45,7 +45,7 @@ def blocks(*content: Any) -> dict[str, Any]:
     ],
 )
 def test_a_body_is_told_by_its_shape(body: dict[str, Any], expected: Format) -> None:
-    assert format_of(body) is expected
+    assert detect_format(body) is expected
 
 
 def test_calls_of_a_chat_say_more_than_a_block_after_them() -> None:
@@ -54,10 +54,10 @@ def test_calls_of_a_chat_say_more_than_a_block_after_them() -> None:
         {"role": "assistant", "content": None, "tool_calls": []},
         {"role": "assistant", "content": [{"type": "thinking", "thinking": "x"}]},
     ]
-    assert format_of({"messages": chat}) is openai_chat
+    assert detect_format({"messages": chat}) is openai_chat
 
 
 @pytest.mark.parametrize("body", [{}, {"messages": "hi"}, {"messages": 7}, {"prompt": "hi"}])
 def test_a_body_that_is_none_of_them_is_refused_with_what_it_has(body: dict[str, Any]) -> None:
     with pytest.raises(brim.InputError, match=f"this one has {next(iter(body), 'nothing')}"):
-        format_of(body)
+        detect_format(body)

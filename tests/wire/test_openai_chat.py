@@ -9,7 +9,7 @@ import pytest
 import brim
 from brim.messages import Call, Media
 from brim.wire import openai_chat
-from brim.wire.openai_chat import read
+from brim.wire.openai_chat import read_message
 from tests.support.strategies import Raw, call, text
 from tests.support.wire.bodies import PIXEL
 from tests.support.wire.trims import MODEL, cut, drop, output, thoughtless
@@ -55,13 +55,13 @@ def body(*messages: Raw) -> Raw:
     ],
 )
 def test_roles(name: str, role: str) -> None:
-    message = read({"role": name, "content": "x"}, 0)
+    message = read_message({"role": name, "content": "x"}, 0)
     assert message.role == role
     assert (message.outputs if role == "tool" else message.words) == ("x",)
 
 
 def test_parts_are_texts_media_and_what_nobody_knows() -> None:
-    message = read(
+    message = read_message(
         user(
             [
                 {"type": "text", "text": "look"},
@@ -87,16 +87,16 @@ def test_parts_are_texts_media_and_what_nobody_knows() -> None:
 
 
 def test_no_content_is_no_text() -> None:
-    assert read({"role": "assistant", "content": None}, 0).words == ()
-    assert read({"role": "assistant"}, 0).words == ()
-    assert read(user([]), 0).words == ()
+    assert read_message({"role": "assistant", "content": None}, 0).words == ()
+    assert read_message({"role": "assistant"}, 0).words == ()
+    assert read_message(user([]), 0).words == ()
 
 
 def test_calls_are_read_from_any_of_their_shapes() -> None:
     function = {"id": "a", "function": {"name": "run", "arguments": '{"a": 1}'}}
     as_object = {"id": "b", "function": {"name": "run", "arguments": {"a": 1}}}
     custom = {"id": "c", "type": "custom", "custom": {"name": "sql", "input": "select 1"}}
-    message = read({"role": "assistant", "tool_calls": [function, as_object, custom]}, 0)
+    message = read_message({"role": "assistant", "tool_calls": [function, as_object, custom]}, 0)
     assert message.calls == (
         Call("a", "run", '{"a": 1}'),
         Call("b", "run", '{"a":1}'),
@@ -107,8 +107,8 @@ def test_calls_are_read_from_any_of_their_shapes() -> None:
 def test_a_legacy_function_call_is_answered_by_its_name() -> None:
     calling = {"role": "assistant", "function_call": {"name": "run", "arguments": "{}"}}
     answer = {"role": "function", "name": "run", "content": LONG}
-    assert read(calling, 0).calls == (Call("run", "run", "{}"),)
-    assert read(answer, 1).answers == "run"
+    assert read_message(calling, 0).calls == (Call("run", "run", "{}"),)
+    assert read_message(answer, 1).answers == "run"
     request = brim.fit(body(user("go"), calling, answer), model=MODEL, window=200, reply=1)
     assert not request.plan.warnings
     assert request.messages[1] is calling
@@ -117,13 +117,17 @@ def test_a_legacy_function_call_is_answered_by_its_name() -> None:
 
 def test_thinking_is_read_from_any_of_its_fields() -> None:
     for field in ("reasoning_content", "reasoning"):
-        assert read({"role": "assistant", "content": "x", field: "hm"}, 0).thinking == ("hm",)
-    details = read({"role": "assistant", "content": "x", "reasoning_details": [{"text": "hm"}]}, 0)
+        assert read_message({"role": "assistant", "content": "x", field: "hm"}, 0).thinking == (
+            "hm",
+        )
+    details = read_message(
+        {"role": "assistant", "content": "x", "reasoning_details": [{"text": "hm"}]}, 0
+    )
     assert details.thinking == ('[{"text":"hm"}]',)
 
 
 def test_brims_own_fields() -> None:
-    message = read(user("x", _pin=True, _priority=-2), 0)
+    message = read_message(user("x", _pin=True, _priority=-2), 0)
     assert (message.pin, message.priority, message.private) == (True, -2, True)
 
 

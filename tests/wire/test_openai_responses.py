@@ -8,7 +8,7 @@ import pytest
 
 import brim
 from brim.messages import Call, Media
-from brim.wire import openai_responses, view
+from brim.wire import openai_responses, read_messages
 from brim.wire.notes import gap_note
 from tests.support.strategies import Raw, text
 from tests.support.wire.bodies import PIXEL, responses_faults
@@ -45,7 +45,7 @@ def body(*items: Raw, **more: Any) -> Raw:
 
 def test_a_text_is_one_user_turn_and_stays_text() -> None:
     given = {"input": "Hello", "instructions": "Be brief."}
-    system, turn = view(given, openai_responses)
+    system, turn = read_messages(given, openai_responses)
     assert (system.role, system.words) == ("system", ("Be brief.",))
     assert (turn.role, turn.words) == ("user", ("Hello",))
     out = brim.fit(given, model=MODEL, window=9_999)
@@ -53,7 +53,7 @@ def test_a_text_is_one_user_turn_and_stays_text() -> None:
 
 
 def test_what_the_model_said_at_once_is_one_turn_and_each_output_its_own() -> None:
-    turns = view(
+    turns = read_messages(
         body(
             {"role": "developer", "content": "Be brief."},
             user([{"type": "input_text", "text": "go"}]),
@@ -77,12 +77,12 @@ def test_what_the_model_said_at_once_is_one_turn_and_each_output_its_own() -> No
 
 
 def test_encrypted_text_counts_by_a_third() -> None:
-    (turn,) = view(body(REASONING), openai_responses)
+    (turn,) = read_messages(body(REASONING), openai_responses)
     assert turn.extras[0].count("x") == 100
 
 
 def test_media() -> None:
-    (turn,) = view(
+    (turn,) = read_messages(
         body(
             user(
                 [
@@ -102,7 +102,7 @@ def test_media() -> None:
         Media("audio", size=3),
     )
     made = {"type": "image_generation_call", "id": "ig", "result": PIXEL}
-    assert view(body(made), openai_responses)[0].media == (Media("image", 1, 1, size=72),)
+    assert read_messages(body(made), openai_responses)[0].media == (Media("image", 1, 1, size=72),)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,11 @@ def test_a_call_of_any_kind_is_answered_by_its_output(call: Raw, answer: Raw) ->
     given = body(user("go"), call, {"call_id": "c", **answer})
     request = brim.fit(given, model=MODEL, window=9_999)
     assert not request.plan.warnings
-    assert [turn.role for turn in view(given, openai_responses)] == ["user", "assistant", "tool"]
+    assert [turn.role for turn in read_messages(given, openai_responses)] == [
+        "user",
+        "assistant",
+        "tool",
+    ]
 
 
 def test_what_the_server_did_itself_waits_for_no_output() -> None:
@@ -139,7 +143,11 @@ def test_what_the_server_did_itself_waits_for_no_output() -> None:
         {"type": "mcp_call", "id": "m", "output": "x"},
         user("and?"),
     )
-    assert [turn.role for turn in view(given, openai_responses)] == ["user", "assistant", "user"]
+    assert [turn.role for turn in read_messages(given, openai_responses)] == [
+        "user",
+        "assistant",
+        "user",
+    ]
     assert not brim.fit(given, model=MODEL, window=9_999).plan.warnings
 
 
@@ -155,13 +163,13 @@ def test_a_program_and_the_calls_it_makes_are_one_turn() -> None:
         {"type": "program_output", "call_id": "p", "result": "7"},
         says("seven"),
     )
-    turns = view(given, openai_responses)
+    turns = read_messages(given, openai_responses)
     assert [turn.role for turn in turns] == ["user", "assistant", "assistant"]
     assert not turns[1].calls
 
 
 def test_settings_along_the_way_are_system_turns_and_a_compaction_is_pinned() -> None:
-    turns = view(
+    turns = read_messages(
         body(
             {"type": "additional_tools", "role": "developer", "tools": []},
             {"type": "configuration_update", "reasoning": {"effort": "low"}},
@@ -186,7 +194,7 @@ def test_settings_along_the_way_are_system_turns_and_a_compaction_is_pinned() ->
 )
 def test_what_cannot_be_read_is_named(item: Any, reason: str) -> None:
     with pytest.raises(brim.MessageError, match=reason) as caught:
-        view(body(user("go"), item), openai_responses)
+        read_messages(body(user("go"), item), openai_responses)
     assert caught.value.index == 1
 
 
@@ -273,7 +281,7 @@ def test_a_note_after_an_output_without_text_stands_beside_it_and_belongs_to_it(
     request = cut(given, drop(2, 3), notes=True)
     assert request.messages[2] is screen
     assert request.messages[3]["role"] == "user"
-    roles = [turn.role for turn in view(dict(request), openai_responses)]
+    roles = [turn.role for turn in read_messages(dict(request), openai_responses)]
     assert roles == ["user", "assistant", "tool", "user"]
 
 
@@ -282,7 +290,7 @@ def test_a_note_is_known_by_its_text() -> None:
     note = gap_note(1_234, 5_678_901)
     for said, turns in ((note, 1), ("[brim: what is this?]", 2)):
         part = {"type": "input_text", "text": said}
-        assert len(view(body(screen, user([part])), openai_responses)) == turns
+        assert len(read_messages(body(screen, user([part])), openai_responses)) == turns
 
 
 def test_notes_between_users_and_between_assistants_are_turns() -> None:

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brim.wire.overflow import GUESSES, LARGEST_SHOWN, NUMBERS, WORDS, Kind, Overflow, overflow_of
+from brim.wire.overflow import (
+    GENERIC_PATTERNS,
+    MAX_EXCERPT,
+    PATTERNS_WITH_NUMBERS,
+    PATTERNS_WITHOUT_NUMBERS,
+    Kind,
+    Overflow,
+    parse_overflow,
+)
 
 Body = dict[str, Any] | str | bytes | None
 
@@ -663,7 +671,7 @@ WINDOW: list[tuple[str, int | None, Body, Numbers]] = [
 def test_a_refusal_is_read_with_its_numbers(
     status: int | None, body: Body, numbers: Numbers
 ) -> None:
-    overflow = overflow_of(status, body)
+    overflow = parse_overflow(status, body)
     assert overflow is not None
     assert (overflow.limit, overflow.sent, overflow.output) == numbers
     assert overflow.kind == "window"
@@ -679,9 +687,9 @@ def test_a_body_reads_the_same_as_object_text_and_bytes(
 ) -> None:
     text = body if isinstance(body, str) else json.dumps(body) if isinstance(body, dict) else None
     if text is not None:
-        assert overflow_of(status, text) == overflow_of(status, body)
-        assert overflow_of(status, text.encode()) == overflow_of(status, body)
-    found = overflow_of(status, body)
+        assert parse_overflow(status, text) == parse_overflow(status, body)
+        assert parse_overflow(status, text.encode()) == parse_overflow(status, body)
+    found = parse_overflow(status, body)
     assert found is not None
     assert (found.limit, found.sent, found.output) == numbers
 
@@ -691,13 +699,13 @@ def test_an_error_passed_on_and_on_is_still_read(depth: int) -> None:
     body: Body = anthropic("prompt is too long: 205123 tokens > 200000 maximum")
     for _ in range(depth):
         body = openai("upstream said: " + json.dumps(body))
-    overflow = overflow_of(502, body)
+    overflow = parse_overflow(502, body)
     assert overflow is not None
     assert (overflow.limit, overflow.sent) == (200_000, 205_123)
 
 
 def test_at_least_makes_what_was_sent_a_floor() -> None:
-    overflow = overflow_of(
+    overflow = parse_overflow(
         400,
         {
             "error": {
@@ -773,7 +781,7 @@ OTHER_KINDS: list[tuple[int | None, Body, Kind, int | None, int | None]] = [
 def test_rates_and_sizes_are_kinds_of_their_own(
     status: int | None, body: Body, kind: Kind, limit: int | None, sent: int | None
 ) -> None:
-    overflow = overflow_of(status, body)
+    overflow = parse_overflow(status, body)
     assert overflow is not None
     assert (overflow.kind, overflow.limit, overflow.sent) == (kind, limit, sent)
 
@@ -883,9 +891,9 @@ OTHERS: list[tuple[int | None, Body]] = [
 
 @pytest.mark.parametrize(("status", "body"), OTHERS)
 def test_other_errors_and_answers_are_not_taken_for_it(status: int | None, body: Body) -> None:
-    assert overflow_of(status, body) is None
+    assert parse_overflow(status, body) is None
     if isinstance(body, dict):
-        assert overflow_of(status, json.dumps(body)) is None
+        assert parse_overflow(status, json.dumps(body)) is None
 
 
 def test_the_tables_are_as_wide_as_they_should_be() -> None:
@@ -903,10 +911,10 @@ def test_the_tables_are_as_wide_as_they_should_be() -> None:
     ],
 )  # fmt: skip
 def test_the_servers_own_words_are_kept_and_shortened(body: Body, text: str) -> None:
-    overflow = overflow_of(400, body)
+    overflow = parse_overflow(400, body)
     assert overflow is not None
     assert overflow.text == text
-    assert len(overflow.text) <= LARGEST_SHOWN
+    assert len(overflow.text) <= MAX_EXCERPT
 
 
 values = st.recursive(
@@ -926,34 +934,36 @@ statuses = st.none() | st.integers(100, 599)
 
 @given(statuses, values | st.binary())
 def test_nothing_that_a_server_may_send_raises(status: int | None, body: Any) -> None:
-    found = overflow_of(status, body)
+    found = parse_overflow(status, body)
     assert found is None or isinstance(found, Overflow)
 
 
 @given(statuses, values)
 def test_no_text_of_json_raises(status: int | None, body: Any) -> None:
-    overflow_of(status, json.dumps(body))
-    overflow_of(status, repr(body))
+    parse_overflow(status, json.dumps(body))
+    parse_overflow(status, repr(body))
 
 
-phrases = [row.words for row in (*NUMBERS, *WORDS, *GUESSES)]
+phrases = [
+    row.words for row in (*PATTERNS_WITH_NUMBERS, *PATTERNS_WITHOUT_NUMBERS, *GENERIC_PATTERNS)
+]
 
 
 @given(statuses, st.lists(st.sampled_from(phrases) | st.text(), max_size=9))
 def test_texts_made_of_the_words_looked_for_do_not_raise(
     status: int | None, parts: list[str]
 ) -> None:
-    overflow_of(status, " ".join(parts).replace("<limit>", "1" * 40).replace("<sent>", "2,000"))
+    parse_overflow(status, " ".join(parts).replace("<limit>", "1" * 40).replace("<sent>", "2,000"))
 
 
 def test_what_holds_itself_or_is_very_deep_is_survived() -> None:
     circle: dict[str, Any] = {"message": "no"}
     circle["error"] = circle
     circle["errors"] = [circle] * 99
-    assert overflow_of(400, circle) is None
-    assert overflow_of(400, "[" * 99_999) is None
-    assert overflow_of(400, "data:" * 99_999) is None
-    assert overflow_of(400, '{"error":' * 9_999 + "1" + "}" * 9_999) is None
+    assert parse_overflow(400, circle) is None
+    assert parse_overflow(400, "[" * 99_999) is None
+    assert parse_overflow(400, "data:" * 99_999) is None
+    assert parse_overflow(400, '{"error":' * 9_999 + "1" + "}" * 9_999) is None
 
 
 @pytest.mark.parametrize(
@@ -967,8 +977,8 @@ def test_what_holds_itself_or_is_very_deep_is_survived() -> None:
 def test_a_huge_body_takes_bounded_time(piece: str) -> None:
     body = piece * (3_000_000 // len(piece))
     start = time.perf_counter()
-    overflow_of(400, body)
-    overflow_of(400, {"error": {"message": body, "errors": [body] * 50}})
+    parse_overflow(400, body)
+    parse_overflow(400, {"error": {"message": body, "errors": [body] * 50}})
     assert time.perf_counter() - start < 5
 
 
@@ -976,4 +986,4 @@ def test_a_long_echo_of_the_conversation_is_not_read() -> None:
     echo = {"messages": [{"role": "user", "content": TALK}] * 3_000}
     body = {"detail": [{"type": "missing", "msg": "Field required", "input": echo}]}
     assert len(json.dumps(body)) > 300_000
-    assert overflow_of(422, json.dumps(body)) is None
+    assert parse_overflow(422, json.dumps(body)) is None

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brim.errors import BrimError, ReplyError
+from brim.errors import BrimError, InvalidResponseError
 from brim.messages import Call
 from brim.models.pricing import Usage
-from brim.wire.replies import reply_of
+from brim.wire.replies import parse_reply
 from brim.wire.reply import Reply
-from brim.wire.streams import StreamFold
+from brim.wire.streams import StreamAccumulator
 from tests.support.strategies import Raw
 
 CHAT: Raw = {
@@ -134,7 +134,7 @@ WHOLE: dict[str, tuple[Raw, Any]] = {
 @pytest.mark.parametrize("name", WHOLE)
 def test_an_answer_says_text_thinking_calls_and_model(name: str) -> None:
     answer, _ = WHOLE[name]
-    reply = reply_of(answer)
+    reply = parse_reply(answer)
     assert reply.text == str(reply) == "Let me look."
     assert reply.thinking == "They want a file."
     assert reply.calls[0].name == "read"
@@ -147,19 +147,19 @@ def test_an_answer_says_text_thinking_calls_and_model(name: str) -> None:
 @pytest.mark.parametrize("name", WHOLE)
 def test_an_object_of_a_client_library_reads_like_its_json(name: str) -> None:
     answer, library = WHOLE[name]
-    assert reply_of(library.model_validate(answer)) == reply_of(answer)
-    assert reply_of(library.construct(**answer)) == reply_of(answer)
+    assert parse_reply(library.model_validate(answer)) == parse_reply(answer)
+    assert parse_reply(library.construct(**answer)) == parse_reply(answer)
 
 
 def test_fields_that_a_library_does_not_know_are_read_too() -> None:
     odd = chat({"role": "assistant", "content": "b", "reasoning": "a"}) | {"usage": {"x": 1}}
-    reply = reply_of(openai.types.chat.ChatCompletion.construct(**odd))
-    assert reply == reply_of(odd)
+    reply = parse_reply(openai.types.chat.ChatCompletion.construct(**odd))
+    assert reply == parse_reply(odd)
     assert reply.thinking == "a"
 
 
 def test_a_chat_turn_can_be_sent_back() -> None:
-    reply = reply_of(CHAT)
+    reply = parse_reply(CHAT)
     message = CHAT["choices"][0]["message"]
     assert reply.message == message
     assert reply.calls == CALLS
@@ -169,7 +169,7 @@ def test_a_chat_turn_can_be_sent_back() -> None:
 
 
 def test_an_anthropic_turn_keeps_its_blocks_beside() -> None:
-    reply = reply_of(ANTHROPIC)
+    reply = parse_reply(ANTHROPIC)
     assert reply.message["_anthropic"] == BLOCKS
     assert reply.message["content"] == "Let me look."
     assert reply.message["reasoning_content"].startswith("They want a file.")
@@ -179,7 +179,7 @@ def test_an_anthropic_turn_keeps_its_blocks_beside() -> None:
 
 
 def test_a_responses_turn_keeps_its_items_beside() -> None:
-    reply = reply_of(RESPONSE)
+    reply = parse_reply(RESPONSE)
     assert reply.message["_responses"] == ITEMS
     assert reply.message["content"] == "Let me look."
     assert reply.calls == CALLS[:1]
@@ -189,7 +189,7 @@ def test_a_responses_turn_keeps_its_items_beside() -> None:
 
 def test_thinking_that_is_hidden_still_has_a_size() -> None:
     hidden = {"type": "thinking", "thinking": "", "signature": "c2ln" * 30}
-    reply = reply_of(ANTHROPIC | {"content": [hidden, BLOCKS[2]]})
+    reply = parse_reply(ANTHROPIC | {"content": [hidden, BLOCKS[2]]})
     assert reply.thinking == ""
     assert len(reply.message["reasoning_content"]) == 40
 
@@ -210,7 +210,7 @@ def chat(message: Raw, **more: Any) -> Raw:
     ],
 )
 def test_thinking_is_kept_once_under_the_key_it_came_in(message: Raw, kept: Raw) -> None:
-    reply = reply_of(chat({"role": "assistant", "content": "b"} | message))
+    reply = parse_reply(chat({"role": "assistant", "content": "b"} | message))
     assert reply.message == {"role": "assistant", "content": "b"} | kept
     assert reply.thinking == "a"
 
@@ -220,7 +220,7 @@ def test_thoughts_among_the_parts_of_a_content_are_thinking() -> None:
         {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
         {"type": "text", "text": "yes"},
     ]
-    reply = reply_of(chat({"role": "assistant", "content": parts}))
+    reply = parse_reply(chat({"role": "assistant", "content": parts}))
     assert (reply.text, reply.thinking) == ("yes", "hm")
     assert reply.message["content"] == parts
 
@@ -228,7 +228,7 @@ def test_thoughts_among_the_parts_of_a_content_are_thinking() -> None:
 def test_what_stands_beside_a_call_goes_back_with_it() -> None:
     signed = {"google": {"thought_signature": "c2ln"}}
     call = {"index": 0, "function": {"name": "f", "arguments": {"a": 1}}, "extra_content": signed}
-    reply = reply_of(chat({"content": None, "tool_calls": [call, call]}))
+    reply = parse_reply(chat({"content": None, "tool_calls": [call, call]}))
     assert reply.message["tool_calls"][0]["extra_content"] == signed
     assert [call.id for call in reply.calls] == ["call_0", "call_1"]
     assert reply.calls[0].arguments == '{"a":1}'
@@ -236,15 +236,15 @@ def test_what_stands_beside_a_call_goes_back_with_it() -> None:
 
 def test_every_call_has_an_id_to_be_answered_by() -> None:
     nameless = {"type": "tool_use", "name": "read", "input": {}}
-    reply = reply_of(ANTHROPIC | {"content": [nameless, nameless]})
+    reply = parse_reply(ANTHROPIC | {"content": [nameless, nameless]})
     assert [call.id for call in reply.calls] == ["call_0", "call_1"]
 
 
 def test_a_refusal_is_what_was_said() -> None:
-    assert reply_of(chat({"content": None, "refusal": "No."})).text == "No."
+    assert parse_reply(chat({"content": None, "refusal": "No."})).text == "No."
     part = {"type": "refusal", "refusal": "No."}
     item = {"type": "message", "role": "assistant", "content": [part]}
-    assert reply_of(RESPONSE | {"output": [item]}).text == "No."
+    assert parse_reply(RESPONSE | {"output": [item]}).text == "No."
 
 
 @pytest.mark.parametrize(
@@ -267,13 +267,13 @@ def test_a_refusal_is_what_was_said() -> None:
     ],
 )
 def test_an_answer_that_ran_out_of_room_is_cut(answer: Raw, finish: str, is_cut: bool) -> None:
-    reply = reply_of(answer)
+    reply = parse_reply(answer)
     assert (reply.finish, reply.is_cut) == (finish, is_cut)
 
 
 def test_a_reported_cost_is_taken_over() -> None:
     usage = {"prompt_tokens": 5, "completion_tokens": 1, "cost": 0.000014}
-    assert reply_of(chat({"content": "a"}) | {"usage": usage}).cost == Decimal("0.000014")
+    assert parse_reply(chat({"content": "a"}) | {"usage": usage}).cost == Decimal("0.000014")
 
 
 @pytest.mark.parametrize(
@@ -299,8 +299,8 @@ def test_a_reported_cost_is_taken_over() -> None:
     ],
 )
 def test_what_is_no_answer_is_named(found: object, names: str) -> None:
-    with pytest.raises(ReplyError, match=names):
-        reply_of(found)
+    with pytest.raises(InvalidResponseError, match=names):
+        parse_reply(found)
 
 
 @pytest.mark.parametrize(
@@ -315,8 +315,8 @@ def test_what_is_no_answer_is_named(found: object, names: str) -> None:
     ],
 )
 def test_an_error_with_a_status_of_success_is_an_error(answer: Raw) -> None:
-    with pytest.raises(ReplyError, match="Overloaded") as raised:
-        reply_of(answer)
+    with pytest.raises(InvalidResponseError, match="Overloaded") as raised:
+        parse_reply(answer)
     assert raised.value.error is not None
     assert raised.value.error["message"] == "Overloaded"
     assert isinstance(raised.value, BrimError)
@@ -325,9 +325,9 @@ def test_an_error_with_a_status_of_success_is_an_error(answer: Raw) -> None:
 # Streams
 
 
-def fold(events: list[Any]) -> tuple[StreamFold, str, str]:
+def fold(events: list[Any]) -> tuple[StreamAccumulator, str, str]:
     """A fold, and the text and the thinking that it gave out on the way."""
-    folded, text, thinking = StreamFold(), "", ""
+    folded, text, thinking = StreamAccumulator(), "", ""
     for event in events:
         text += folded.add(event)
         thinking += folded.thought
@@ -452,7 +452,7 @@ STREAMS = {
 def test_a_streamed_answer_is_the_one_that_would_have_come_whole(name: str) -> None:
     events, answer = STREAMS[name]
     folded, text, thinking = fold(events)
-    assert folded.reply() == reply_of(answer)
+    assert folded.reply() == parse_reply(answer)
     assert text == "Let me look."
     assert thinking == "They want a file."
     assert folded.started
@@ -495,7 +495,7 @@ def library_event(event: Raw) -> Any:
 def test_events_of_a_client_library_are_taken_as_they_are(name: str) -> None:
     events, answer = STREAMS[name]
     folded, text, _ = fold([library_event(event) for event in events])
-    assert folded.reply() == reply_of(answer)
+    assert folded.reply() == parse_reply(answer)
     assert text == "Let me look."
 
 
@@ -505,7 +505,7 @@ def test_a_stream_that_breaks_off_gives_what_was_said(name: str, length: int) ->
     folded, text, thinking = fold(events[:length])
     reply = folded.reply()
     assert reply.text == text
-    assert reply_of(answer).thinking.startswith(thinking)
+    assert parse_reply(answer).thinking.startswith(thinking)
     if not folded.is_whole:
         assert "_anthropic" not in reply.message
         assert "_responses" not in reply.message
@@ -521,11 +521,11 @@ def test_a_call_that_broke_off_is_kept_as_far_as_it_came() -> None:
 
 
 def test_nothing_has_started_before_the_first_token() -> None:
-    folded = StreamFold()
+    folded = StreamAccumulator()
     assert folded.reply().is_empty
     first: list[Raw] = [CHUNKS[0], EVENTS[0], {"choices": [], "prompt_filter_results": []}]
     for event in first:
-        folded = StreamFold()
+        folded = StreamAccumulator()
         assert folded.add(event) == ""
         assert not folded.started
     assert fold([chunk({"tool_calls": [piece(0, "", "f", "x")]})])[0].started
@@ -641,7 +641,7 @@ def test_signed_thinking_is_put_together() -> None:
 def test_a_server_that_does_not_stream_is_understood(name: str) -> None:
     answer, _ = WHOLE[name]
     folded, text, thinking = fold([answer])
-    assert folded.reply() == reply_of(answer)
+    assert folded.reply() == parse_reply(answer)
     assert (text, thinking) == ("Let me look.", "They want a file.")
     assert folded.is_whole
 
@@ -652,8 +652,8 @@ def test_a_response_without_deltas_is_said_at_its_end() -> None:
 
 
 def test_what_is_no_event_is_named() -> None:
-    with pytest.raises(ReplyError, match="text: '<html>'"):
-        StreamFold().add("<html>")
+    with pytest.raises(InvalidResponseError, match="text: '<html>'"):
+        StreamAccumulator().add("<html>")
 
 
 # Nonsense
@@ -689,18 +689,18 @@ kinds = st.sampled_from([word for word in WORDS if "." in word or "_" in word])
 @given(nonsense)
 def test_nonsense_in_place_of_an_answer_is_refused_by_name(answer: object) -> None:
     for given_ in (answer, {"choices": [{"message": answer}]}, {"output": answer}):
-        with suppress(ReplyError):
-            assert isinstance(reply_of(given_), Reply)
+        with suppress(InvalidResponseError):
+            assert isinstance(parse_reply(given_), Reply)
 
 
 @given(st.lists(st.tuples(kinds, nonsense), max_size=6))
 def test_nonsense_in_a_stream_is_passed_over_or_refused_by_name(
     events: list[tuple[str, Any]],
 ) -> None:
-    folded = StreamFold()
+    folded = StreamAccumulator()
     for kind, event in events:
         typed = event | {"type": kind} if isinstance(event, dict) else event
-        with suppress(ReplyError):
+        with suppress(InvalidResponseError):
             assert isinstance(folded.add(typed), str)
-        with suppress(ReplyError):
+        with suppress(InvalidResponseError):
             folded.reply()

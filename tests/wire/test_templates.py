@@ -20,17 +20,17 @@ from brim.messages import Message
 from brim.tokens import Counter, counter_for
 from brim.tokens.calibrated import CalibratedCounter
 from brim.tokens.counter import RequestCounter
-from brim.wire import openai_chat, view
+from brim.wire import openai_chat, read_messages
 from brim.wire.filler import BETWEEN, CLOSING, NO_RESULT, OPENING
 from brim.wire.templates import (
-    FREE,
-    Rules,
-    accepts,
-    counted,
+    PERMISSIVE,
+    TemplateRules,
+    apply_template,
+    find_rules,
+    find_violation,
+    make_short_id,
     rules_for,
-    rules_named,
-    shape,
-    short_id,
+    wrap_counter,
 )
 from tests.support.strategies import Raw, call, histories, limits, policies, text
 
@@ -38,7 +38,7 @@ NAMES = (
     *("free", "mistral", "mistral-nemo", "ministral-3", "gemma", "llama-3", "qwen3.5"),
     *("apertus", "gpt-oss", "minimax", "phi-3", "strict"),
 )
-MISTRAL, GEMMA, LLAMA = rules_named("mistral"), rules_named("gemma"), rules_named("llama-3")
+MISTRAL, GEMMA, LLAMA = find_rules("mistral"), find_rules("gemma"), find_rules("llama-3")
 IMAGE: Raw = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
 
 
@@ -68,7 +68,7 @@ def roles(messages: list[Any]) -> str:
 
 
 def texts(message: Any) -> str:
-    return "\n".join(said for said in openai_chat.read(message, 0).words)
+    return "\n".join(said for said in openai_chat.read_message(message, 0).words)
 
 
 # Which rules
@@ -105,30 +105,30 @@ def texts(message: Any) -> str:
 )
 def test_a_model_has_the_rules_of_its_template(model: str | None, name: str) -> None:
     assert rules_for(model).name == name
-    assert rules_named(name) is rules_for(model)
+    assert find_rules(name) is rules_for(model)
 
 
 def test_rules_can_be_asked_for_by_name() -> None:
-    assert rules_named(" Mistral ").ids == "nine"
-    assert rules_named("free") is FREE
+    assert find_rules(" Mistral ").ids == "nine"
+    assert find_rules("free") is PERMISSIVE
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(InputError, match="no template rules are called 'mistrel'") as caught:
-        rules_named("mistrel")
+        find_rules("mistrel")
     for name in NAMES:
         assert name in str(caught.value)
 
 
 def test_strict_has_every_rule_at_once() -> None:
-    strict = rules_named("strict")
-    for field in fields(Rules):
-        assert getattr(strict, field.name) != getattr(FREE, field.name)
+    strict = find_rules("strict")
+    for field in fields(TemplateRules):
+        assert getattr(strict, field.name) != getattr(PERMISSIVE, field.name)
 
 
 def test_alternating_turns_with_loose_ends_make_no_sense() -> None:
     with pytest.raises(InputError, match="alternate"):
-        Rules("odd", alternate=True)
+        TemplateRules("odd", alternate=True)
 
 
 # What a template refuses: one row for each sequence that was tried on real ones
@@ -173,7 +173,7 @@ ALTERNATING = {*MISTRALS, "gemma"}
     ],
 )
 def test_templates_refuse_what_real_ones_refuse(messages: list[Raw], refused: set[str]) -> None:
-    found = {name for name in NAMES if accepts(messages, rules_named(name))}
+    found = {name for name in NAMES if find_violation(messages, find_rules(name))}
     assert found - {"strict"} == refused
     assert ("strict" in found) == bool(refused)
 
@@ -183,77 +183,82 @@ def test_templates_refuse_what_real_ones_refuse(messages: list[Raw], refused: se
 
 def test_what_a_template_takes_is_left_alone() -> None:
     said = [system("s"), HI, calls("abcdefgh1"), result("abcdefgh1"), YES, AGAIN]
-    assert all(a is b for a, b in zip(shape(said, MISTRAL), said, strict=True))
+    assert all(a is b for a, b in zip(apply_template(said, MISTRAL), said, strict=True))
 
 
 def test_neighbours_of_one_role_become_one_turn() -> None:
     said = [user("one"), user("two"), assistant("three"), assistant("four")]
-    assert shape(said, MISTRAL) == [user("one\n\ntwo"), assistant("three\n\nfour")]
+    assert apply_template(said, MISTRAL) == [user("one\n\ntwo"), assistant("three\n\nfour")]
 
 
 def test_words_before_a_call_go_into_the_calling_turn() -> None:
     said = [HI, assistant("let me see"), calls("abcdefgh1", content="now"), result("abcdefgh1")]
-    out = shape(said, MISTRAL)
+    out = apply_template(said, MISTRAL)
     assert roles(out) == "uct"
     assert out[1] == calls("abcdefgh1", content="let me see\n\nnow")
 
 
 def test_parts_stay_parts() -> None:
     said = [user([{"type": "text", "text": "look"}, IMAGE]), user("and say")]
-    assert shape(said, GEMMA) == [
+    assert apply_template(said, GEMMA) == [
         user([{"type": "text", "text": "look"}, IMAGE, {"type": "text", "text": "and say"}])
     ]
 
 
 def test_fields_of_our_own_stay() -> None:
     said = [{**user("one"), "_pin": True}, {**user("two"), "_priority": 3}]
-    assert shape(said, MISTRAL) == [{**user("one\n\ntwo"), "_pin": True, "_priority": 3}]
+    assert apply_template(said, MISTRAL) == [{**user("one\n\ntwo"), "_pin": True, "_priority": 3}]
 
 
 def test_an_assistant_may_not_begin() -> None:
-    assert shape([system("s"), YES, AGAIN], MISTRAL) == [system("s"), user(OPENING), YES, AGAIN]
+    assert apply_template([system("s"), YES, AGAIN], MISTRAL) == [
+        system("s"),
+        user(OPENING),
+        YES,
+        AGAIN,
+    ]
 
 
 def test_a_turn_stands_between_a_result_and_a_user() -> None:
-    out = shape([HI, *STEP, AGAIN], MISTRAL)
+    out = apply_template([HI, *STEP, AGAIN], MISTRAL)
     assert out == [HI, *STEP, assistant(BETWEEN), AGAIN]
 
 
 def test_a_conversation_without_a_user_gets_one_where_it_must() -> None:
-    rules = rules_named("qwen3.5")
-    assert shape([system("s"), YES], rules) == [system("s"), user(OPENING), YES]
-    assert shape([system("s"), YES, AGAIN], rules) == [system("s"), YES, AGAIN]
+    rules = find_rules("qwen3.5")
+    assert apply_template([system("s"), YES], rules) == [system("s"), user(OPENING), YES]
+    assert apply_template([system("s"), YES, AGAIN], rules) == [system("s"), YES, AGAIN]
 
 
 def test_leading_system_messages_become_one() -> None:
     said = [system("a"), {"role": "developer", "content": "b"}, HI]
-    assert shape(said, MISTRAL) == [system("a\n\nb"), HI]
+    assert apply_template(said, MISTRAL) == [system("a\n\nb"), HI]
 
 
 def test_a_system_message_in_the_middle_is_said_by_the_user_in_its_place() -> None:
     said = [system("a"), HI, YES, system("be brief"), AGAIN]
     turn = user("[system]\nbe brief")
-    assert shape(said, rules_named("qwen3.5")) == [system("a"), HI, YES, turn, AGAIN]
-    assert shape(said, MISTRAL)[-1] == user("[system]\nbe brief\n\nagain")
+    assert apply_template(said, find_rules("qwen3.5")) == [system("a"), HI, YES, turn, AGAIN]
+    assert apply_template(said, MISTRAL)[-1] == user("[system]\nbe brief\n\nagain")
 
 
 def test_a_system_message_within_a_step_comes_after_it() -> None:
     said = [HI, STEP[0], system("note"), STEP[1]]
     turn = user("[system]\nnote")
-    assert shape(said, rules_named("qwen3.5")) == [HI, *STEP, turn]
-    assert shape(said, MISTRAL) == [HI, *STEP, assistant(BETWEEN), turn]
-    assert shape(said, LLAMA) == said
+    assert apply_template(said, find_rules("qwen3.5")) == [HI, *STEP, turn]
+    assert apply_template(said, MISTRAL) == [HI, *STEP, assistant(BETWEEN), turn]
+    assert apply_template(said, LLAMA) == said
 
 
 def test_without_a_system_role_its_text_goes_before_the_first_words() -> None:
-    assert shape([system("a"), system("b"), HI], GEMMA) == [user("a\n\nb\n\nhi")]
-    assert shape([system("a"), YES], GEMMA) == [user("a"), YES]
+    assert apply_template([system("a"), system("b"), HI], GEMMA) == [user("a\n\nb\n\nhi")]
+    assert apply_template([system("a"), YES], GEMMA) == [user("a"), YES]
 
 
 def test_an_unknown_role_is_named() -> None:
     said = [HI, YES, {"role": "banana", "content": "peel"}]
-    assert shape(said, MISTRAL)[-1] == user("[banana]\npeel")
-    assert shape(said, LLAMA)[-1] is said[-1]
+    assert apply_template(said, MISTRAL)[-1] == user("[banana]\npeel")
+    assert apply_template(said, LLAMA)[-1] is said[-1]
 
 
 def test_the_older_way_to_call_becomes_the_newer() -> None:
@@ -263,7 +268,7 @@ def test_the_older_way_to_call_becomes_the_newer() -> None:
         {"role": "assistant", "content": None, "function_call": legacy},
         {"role": "function", "name": "run", "content": "done"},
     ]
-    out = shape(said, rules_named("gpt-oss"))
+    out = apply_template(said, find_rules("gpt-oss"))
     assert out[1] == {
         "role": "assistant",
         "content": None,
@@ -276,8 +281,8 @@ def test_the_older_way_to_call_becomes_the_newer() -> None:
 def test_an_empty_list_of_calls_is_no_call(empty: object) -> None:
     said = [HI, {**YES, "tool_calls": empty}]
     for rules in (MISTRAL, LLAMA):
-        assert accepts(said, rules)
-        assert shape(said, rules) == [HI, YES]
+        assert find_violation(said, rules)
+        assert apply_template(said, rules) == [HI, YES]
 
 
 # Steps
@@ -285,7 +290,7 @@ def test_an_empty_list_of_calls_is_no_call(empty: object) -> None:
 
 def test_a_call_without_result_says_so() -> None:
     said = [HI, calls("abcdefgh1", "abcdefgh2"), result("abcdefgh2"), user("STOP")]
-    assert shape(said, MISTRAL) == [
+    assert apply_template(said, MISTRAL) == [
         *said[:3],
         result("abcdefgh1", NO_RESULT),
         assistant(BETWEEN),
@@ -295,23 +300,23 @@ def test_a_call_without_result_says_so() -> None:
 
 def test_a_result_without_its_call_is_left_out() -> None:
     said = [HI, *STEP, result("abcdefgh1", "twice"), YES, result("nobody")]
-    assert shape(said, MISTRAL) == [HI, *STEP, YES, user(CLOSING)]
-    assert shape(said, LLAMA) == said
+    assert apply_template(said, MISTRAL) == [HI, *STEP, YES, user(CLOSING)]
+    assert apply_template(said, LLAMA) == said
 
 
 def test_where_nothing_is_left_there_is_still_something_to_answer() -> None:
-    assert shape([result("nobody")], MISTRAL) == [user(CLOSING)]
-    assert shape([], MISTRAL) == []
+    assert apply_template([result("nobody")], MISTRAL) == [user(CLOSING)]
+    assert apply_template([], MISTRAL) == []
 
 
 def test_a_late_result_is_kept_though_a_stray_one_stands_before_it() -> None:
     said = [HI, calls("abcdefgh1"), result("nobody"), result("abcdefgh1")]
-    assert shape(said, MISTRAL) == [HI, *STEP]
+    assert apply_template(said, MISTRAL) == [HI, *STEP]
 
 
 def test_parallel_calls_become_one_after_the_other() -> None:
     said = [HI, calls("a", "b", content="both"), result("b", "B"), result("a", "A"), YES]
-    assert shape(said, LLAMA) == [
+    assert apply_template(said, LLAMA) == [
         HI,
         calls("a", content="both"),
         result("a", "A"),
@@ -323,7 +328,7 @@ def test_parallel_calls_become_one_after_the_other() -> None:
 
 def test_without_a_tool_role_a_step_is_told() -> None:
     said = [HI, calls("a", "b", content="both"), result("b", "B"), result("a", "A")]
-    out = shape(said, GEMMA)
+    out = apply_template(said, GEMMA)
     assert out == [
         HI,
         assistant(
@@ -337,7 +342,7 @@ def test_without_a_tool_role_a_step_is_told() -> None:
 
 def test_a_told_step_lacks_no_word_of_the_user() -> None:
     said = [HI, calls("a", "b"), result("b", "B"), user("STOP"), result("a", "late")]
-    out = shape(said, GEMMA)
+    out = apply_template(said, GEMMA)
     assert roles(out) == "uau"
     assert out[-1] == user("STOP")
     assert out[1]["content"].startswith(f'[tool: run]\n{{"command": "a"}}\n{NO_RESULT}\n\n')
@@ -347,25 +352,25 @@ def test_a_told_step_lacks_no_word_of_the_user() -> None:
 def test_arguments_that_are_an_object_are_told_as_json() -> None:
     calling = calls("a")
     calling["tool_calls"][0]["function"]["arguments"] = {"path": "é", "deep": [1]}
-    told = shape([HI, calling, result("a")], GEMMA)[1]["content"]
+    told = apply_template([HI, calling, result("a")], GEMMA)[1]["content"]
     assert '\n{"path":"é","deep":[1]}\n' in told
 
 
 def test_a_picture_in_a_result_survives_the_telling() -> None:
-    out = shape([HI, calls("a"), result("a", [IMAGE]), YES], GEMMA)
+    out = apply_template([HI, calls("a"), result("a", [IMAGE]), YES], GEMMA)
     assert IMAGE in out[1]["content"]
     assert texts(out[1]).endswith("[result]\nyes")
 
 
 def test_what_an_assistant_began_stays_last() -> None:
     for name in NAMES:
-        assert shape([HI, assistant("It is")], rules_named(name))[-1] == assistant("It is")
+        assert apply_template([HI, assistant("It is")], find_rules(name))[-1] == assistant("It is")
 
 
 def test_a_told_step_is_followed_by_its_answer_without_a_closing_turn() -> None:
     said = [HI, calls("a"), result("a"), YES, AGAIN]
-    assert roles(shape(said, GEMMA)) == "uau"
-    assert CLOSING not in json.dumps(shape(said, GEMMA))
+    assert roles(apply_template(said, GEMMA)) == "uau"
+    assert CLOSING not in json.dumps(apply_template(said, GEMMA))
 
 
 # Ids
@@ -373,17 +378,19 @@ def test_a_told_step_is_followed_by_its_answer_without_a_closing_turn() -> None:
 
 def test_ids_of_nine_are_made_once_and_for_ever() -> None:
     said = [HI, calls("call_1", "abcdefgh1"), result("abcdefgh1"), result("call_1")]
-    out = shape(said, MISTRAL)
+    out = apply_template(said, MISTRAL)
     assert [each["id"] for each in out[1]["tool_calls"]] == ["uzL4sRTTW", "abcdefgh1"]
     assert out[2] is said[2]
     assert out[3]["tool_call_id"] == "uzL4sRTTW"
 
 
 def test_ids_that_would_meet_stay_apart() -> None:
-    taken = short_id("call_1")
-    out = shape([HI, calls("call_1", taken), result("call_1", "x"), result(taken, "y")], MISTRAL)
+    taken = make_short_id("call_1")
+    out = apply_template(
+        [HI, calls("call_1", taken), result("call_1", "x"), result(taken, "y")], MISTRAL
+    )
     first, second = (each["id"] for each in out[1]["tool_calls"])
-    assert second == taken != first == short_id("call_1", 1)
+    assert second == taken != first == make_short_id("call_1", 1)
     assert [each["tool_call_id"] for each in out[2:]] == [first, second]
 
 
@@ -414,11 +421,11 @@ def wild(draw: st.DrawFn) -> list[Raw]:
 
 
 @st.composite
-def any_rules(draw: st.DrawFn) -> Rules:
+def any_rules(draw: st.DrawFn) -> TemplateRules:
     if draw(st.booleans()):
-        return rules_named(draw(st.sampled_from(NAMES)))
+        return find_rules(draw(st.sampled_from(NAMES)))
     alternate = draw(st.booleans())
-    return Rules(
+    return TemplateRules(
         "drawn",
         alternate=alternate,
         one_system=alternate or draw(st.booleans()),
@@ -434,19 +441,19 @@ def any_rules(draw: st.DrawFn) -> Rules:
 
 
 @given(wild(), any_rules())
-def test_what_goes_out_is_taken(said: list[Raw], rules: Rules) -> None:
-    assert accepts(shape(said, rules), rules) is None
+def test_what_goes_out_is_taken(said: list[Raw], rules: TemplateRules) -> None:
+    assert find_violation(apply_template(said, rules), rules) is None
 
 
 @given(wild(), any_rules())
 def test_shaping_again_changes_nothing_and_nothing_is_mutated(
-    said: list[Raw], rules: Rules
+    said: list[Raw], rules: TemplateRules
 ) -> None:
     before = copy.deepcopy(said)
-    out = shape(said, rules)
+    out = apply_template(said, rules)
     assert said == before
-    assert shape(said, rules) == out
-    again = shape(out, rules)
+    assert apply_template(said, rules) == out
+    again = apply_template(out, rules)
     assert len(again) == len(out)
     assert all(a is b for a, b in zip(again, out, strict=True))
 
@@ -472,34 +479,36 @@ few = st.lists(
 
 
 @given(few, any_rules())
-def test_nothing_is_changed_without_need(blocks: list[list[Raw]], rules: Rules) -> None:
+def test_nothing_is_changed_without_need(blocks: list[list[Raw]], rules: TemplateRules) -> None:
     said = [message for block in blocks for message in block]
-    out = shape(said, rules)
+    out = apply_template(said, rules)
     same = len(out) == len(said) and all(a is b for a, b in zip(out, said, strict=True))
-    assert same == (accepts(said, rules) is None)
+    assert same == (find_violation(said, rules) is None)
 
 
 @given(wild())
 def test_free_rules_change_nothing(said: list[Raw]) -> None:
-    assert accepts(said, FREE) is None
-    assert all(a is b for a, b in zip(shape(said, FREE), said, strict=True))
+    assert find_violation(said, PERMISSIVE) is None
+    assert all(a is b for a, b in zip(apply_template(said, PERMISSIVE), said, strict=True))
 
 
 @given(wild(), any_rules())
-def test_all_that_was_said_is_there_in_order(said: list[Raw], rules: Rules) -> None:
-    out = "\n".join(texts(each) for each in shape(said, rules) if each["role"] != "system")
+def test_all_that_was_said_is_there_in_order(said: list[Raw], rules: TemplateRules) -> None:
+    out = "\n".join(texts(each) for each in apply_template(said, rules) if each["role"] != "system")
     place = 0
     for message in said:
         if message["role"] in ("user", "assistant", "banana"):
-            for words in openai_chat.read(message, 0).words:
+            for words in openai_chat.read_message(message, 0).words:
                 place = out.index(words, place) + len(words)
 
 
 @given(wild(), any_rules())
-def test_system_texts_and_answered_results_are_there_too(said: list[Raw], rules: Rules) -> None:
-    out = json.dumps(shape(said, rules))
+def test_system_texts_and_answered_results_are_there_too(
+    said: list[Raw], rules: TemplateRules
+) -> None:
+    out = json.dumps(apply_template(said, rules))
     history = History(counter_for("gpt-4o"))
-    for index, message in enumerate(view({"messages": said}, openai_chat)):
+    for index, message in enumerate(read_messages({"messages": said}, openai_chat)):
         history.extend([message])
         history.group()
         unit = history.unit_of[index]
@@ -510,15 +519,15 @@ def test_system_texts_and_answered_results_are_there_too(said: list[Raw], rules:
 
 @given(histories(), any_rules(), st.data())
 def test_while_a_conversation_grows_what_was_sent_stays(
-    more: list[Raw], rules: Rules, data: st.DataObject
+    more: list[Raw], rules: TemplateRules, data: st.DataObject
 ) -> None:
     """Only the last turn may change, by what is joined to it, and a closing turn may go."""
     said = [HI, *more]
     history = History(counter_for("gpt-4o"))
-    history.extend(view({"messages": said}, openai_chat))
+    history.extend(read_messages({"messages": said}, openai_chat))
     history.group()
     end, _ = data.draw(st.sampled_from(history.points))
-    first, whole = shape(said[:end], rules), shape(said, rules)
+    first, whole = apply_template(said[:end], rules), apply_template(said, rules)
     settled = len(first) - (2 if first[-1] == user(CLOSING) else 1)
     assert whole[:settled] == first[:settled]
 
@@ -547,7 +556,7 @@ def total(counter: Counter, messages: list[Message]) -> int:
 def whole_units(said: list[Raw], draw: st.DataObject) -> list[int]:
     """Some of the units of a history, and all of its system turns."""
     history = History(counter_for("gpt-4o"))
-    history.extend(view({"messages": said}, openai_chat))
+    history.extend(read_messages({"messages": said}, openai_chat))
     history.group()
     kept = {unit for unit in range(len(history.units)) if draw.draw(st.booleans())}
     return [i for i, unit in enumerate(history.unit_of) if unit in kept or unit < 0]
@@ -555,12 +564,12 @@ def whole_units(said: list[Raw], draw: st.DataObject) -> list[int]:
 
 @given(wild(), any_rules(), st.sampled_from(COUNTERS), st.data())
 def test_what_goes_out_takes_no_more_than_was_counted(
-    said: list[Raw], rules: Rules, counter: Counter, data: st.DataObject
+    said: list[Raw], rules: TemplateRules, counter: Counter, data: st.DataObject
 ) -> None:
     kept = [said[index] for index in whole_units(said, data)]
-    sent = view({"messages": shape(kept, rules)}, openai_chat)
-    planned = view({"messages": kept}, openai_chat)
-    assert total(counter, sent) <= total(counted(counter, rules), planned)
+    sent = read_messages({"messages": apply_template(kept, rules)}, openai_chat)
+    planned = read_messages({"messages": kept}, openai_chat)
+    assert total(counter, sent) <= total(wrap_counter(counter, rules), planned)
 
 
 tricky = st.text(
@@ -584,57 +593,59 @@ def test_texts_with_odd_edges_take_no_more_than_was_counted(
             said += [calling, result("a", first)]
         else:
             said.append({"u": user, "a": assistant, "s": system}[kind](first + second))
-    rules = rules_named(name)
-    sent = view({"messages": shape(said, rules)}, openai_chat)
-    planned = view({"messages": said}, openai_chat)
-    assert total(counter, sent) <= total(counted(counter, rules), planned)
+    rules = find_rules(name)
+    sent = read_messages({"messages": apply_template(said, rules)}, openai_chat)
+    planned = read_messages({"messages": said}, openai_chat)
+    assert total(counter, sent) <= total(wrap_counter(counter, rules), planned)
 
 
 @given(histories(), any_rules(), st.sampled_from(COUNTERS), policies, limits)
 def test_a_plan_that_fits_still_fits_when_shaped(
-    said: list[Raw], rules: Rules, counter: Counter, policy: str, limit: int
+    said: list[Raw], rules: TemplateRules, counter: Counter, policy: str, limit: int
 ) -> None:
-    planner = Planner(counted(counter, rules), Budget(limit, 0), resolve_policy(policy))
-    planner.extend(view({"messages": said}, openai_chat))
+    planner = Planner(wrap_counter(counter, rules), Budget(limit, 0), resolve_policy(policy))
+    planner.extend(read_messages({"messages": said}, openai_chat))
     try:
         plan = planner.plan()
     except ContextOverflowError:
         return
-    sent = shape(openai_chat.apply({"messages": said}, plan)["messages"], rules)
-    assert accepts(sent, rules) is None
-    assert total(counter, view({"messages": sent}, openai_chat)) <= plan.tokens <= limit
+    sent = apply_template(openai_chat.apply({"messages": said}, plan)["messages"], rules)
+    assert find_violation(sent, rules) is None
+    assert total(counter, read_messages({"messages": sent}, openai_chat)) <= plan.tokens <= limit
 
 
 def test_free_rules_count_as_before() -> None:
     counter = counter_for("gpt-4o")
-    assert counted(counter, FREE) is counter
+    assert wrap_counter(counter, PERMISSIVE) is counter
 
 
 @pytest.mark.parametrize("name", NAMES[1:])
 def test_a_long_agent_run_is_not_counted_much_too_high(name: str) -> None:
-    counter, rules = counter_for("gpt-4o"), rules_named(name)
+    counter, rules = counter_for("gpt-4o"), find_rules(name)
     said = [system(text(300)), user(text(40, 1))]
     for place in range(40):
         said += [calls(f"call_{place}"), result(f"call_{place}", text(150, place))]
-    planned = view({"messages": said}, openai_chat)
-    sent = view({"messages": shape(said, rules)}, openai_chat)
-    assert total(counted(counter, rules), planned) <= 1.06 * total(counter, sent)
+    planned = read_messages({"messages": said}, openai_chat)
+    sent = read_messages({"messages": apply_template(said, rules)}, openai_chat)
+    assert total(wrap_counter(counter, rules), planned) <= 1.06 * total(counter, sent)
 
 
 def test_the_counter_is_named_after_the_rules_too() -> None:
     counter = counter_for("gpt-4o")
-    names = {counted(counter, rules_named(name)).name for name in NAMES}
+    names = {wrap_counter(counter, find_rules(name)).name for name in NAMES}
     assert len(names) == len(NAMES)
-    assert counted(counter, MISTRAL).uncertainty == counter.uncertainty
-    assert counted(counter, MISTRAL).text("some words") == counter.text("some words")
-    assert counted(counter, MISTRAL).tools([]) == 0
+    assert wrap_counter(counter, MISTRAL).uncertainty == counter.uncertainty
+    assert wrap_counter(counter, MISTRAL).text("some words") == counter.text("some words")
+    assert wrap_counter(counter, MISTRAL).tools([]) == 0
 
 
 def test_a_count_is_exact_only_where_the_rules_add_nothing() -> None:
     counter = counter_for("gpt-4o")
-    plain = view({"messages": [HI, YES, AGAIN]}, openai_chat)
+    plain = read_messages({"messages": [HI, YES, AGAIN]}, openai_chat)
     assert counter.exact(plain)
-    assert counted(counter, LLAMA).exact(plain)
-    assert not counted(counter, LLAMA).exact(view({"messages": [HI, *STEP]}, openai_chat))
-    assert not counted(counter, MISTRAL).exact(plain)
-    assert not counted(counter, GEMMA).exact(plain)
+    assert wrap_counter(counter, LLAMA).exact(plain)
+    assert not wrap_counter(counter, LLAMA).exact(
+        read_messages({"messages": [HI, *STEP]}, openai_chat)
+    )
+    assert not wrap_counter(counter, MISTRAL).exact(plain)
+    assert not wrap_counter(counter, GEMMA).exact(plain)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brim.wire.templates import rules_named, shape
+from brim.wire.templates import apply_template, find_rules
 from tests.support.strategies import Raw, history
 
 if TYPE_CHECKING:
@@ -132,14 +132,14 @@ def test_what_a_server_refuses_it_takes_when_shaped(
     server = llama_with(window=256, template=TEMPLATES[name])
     status, complaint = render(server, said)
     assert status in (400, 500), complaint
-    status, prompt = render(server, shape(said, rules_named(name)))
+    status, prompt = render(server, apply_template(said, find_rules(name)))
     assert status == 200, prompt
 
 
 def test_a_told_step_reaches_the_model(llama_with: LlamaWith) -> None:
     server = llama_with(window=256, template=GEMMA)
     said = history("s2 u2 cc5 r4 r3 u1")
-    _, prompt = render(server, shape(said, rules_named("gemma")))
+    _, prompt = render(server, apply_template(said, find_rules("gemma")))
     words = [message["content"].strip() for message in said if message["content"]]
     assert prompt.startswith(f"<user>{words[0]} \n\n{words[1]}</><assistant>[tool: run]\n")
     assert prompt.endswith(f"[result]\n{words[3]}</><user>{words[4]}</>")
@@ -153,7 +153,7 @@ BLOCKS = ("s2", "u2", "a2", "c3 r2", "cc3 r2 r2", "cc3 r2", "c3", "o2")
 def test_whatever_is_shaped_is_taken(llama_with: LlamaWith, name: str, blocks: list[str]) -> None:
     said = history(" ".join(blocks))
     server = llama_with(window=256, template=TEMPLATES[name])
-    status, prompt = render(server, shape(said, rules_named(name)))
+    status, prompt = render(server, apply_template(said, find_rules(name)))
     assert status == 200, prompt
     for message in said:
         if message["role"] == "user":

@@ -18,10 +18,17 @@ from brim.messages import Message
 from brim.wire import (
     anthropic as anthropic_wire,
 )
-from brim.wire import format_of, openai_chat, openai_responses, to_anthropic, to_responses, view
+from brim.wire import (
+    detect_format,
+    openai_chat,
+    openai_responses,
+    read_messages,
+    to_anthropic,
+    to_responses,
+)
 from brim.wire.filler import NO_RESULT, OPENING
-from brim.wire.replies import reply_of
-from brim.wire.to_anthropic import cache_marks, message_index
+from brim.wire.replies import parse_reply
+from brim.wire.to_anthropic import add_cache_marks, find_message_index
 from tests.support.strategies import Raw, histories, history
 from tests.support.wire.bodies import PIXEL, anthropic_faults
 from tests.wire.test_replies import ANTHROPIC, BLOCKS, ITEMS, RESPONSE
@@ -101,9 +108,9 @@ def test_anthropic_takes_every_history(messages: list[Raw]) -> None:
 
 @given(histories(faults=False))
 def test_an_anthropic_body_says_what_the_chat_said(messages: list[Raw]) -> None:
-    chat = [turn for turn in view({"messages": messages}, openai_chat) if sense(turn)]
+    chat = [turn for turn in read_messages({"messages": messages}, openai_chat) if sense(turn)]
     body = messages_body(messages)
-    built = view(body, anthropic_wire)
+    built = read_messages(body, anthropic_wire)
     assert calls(built) == calls(chat)
     assert results(built) == results(chat)
     spoken = [text.rstrip() for text in words(built)]
@@ -113,8 +120,8 @@ def test_an_anthropic_body_says_what_the_chat_said(messages: list[Raw]) -> None:
 @given(histories(faults=False, marks=False))
 def test_an_anthropic_body_keeps_the_order_of_roles(messages: list[Raw]) -> None:
     messages = [turn for turn in messages if turn["role"] not in ("system", "developer")]
-    chat = [turn for turn in view({"messages": messages}, openai_chat) if sense(turn)]
-    built = view(messages_body(messages), anthropic_wire)
+    chat = [turn for turn in read_messages({"messages": messages}, openai_chat) if sense(turn)]
+    built = read_messages(messages_body(messages), anthropic_wire)
     begun = ["user"] if chat and chat[0].role == "assistant" else []
     assert roles(built) == begun + roles(chat)
 
@@ -143,15 +150,15 @@ def test_a_responses_body_says_what_the_chat_said(messages: list[Raw]) -> None:
         (at for at, turn in enumerate(messages) if turn["role"] not in ("system", "developer")),
         len(messages),
     )
-    chat = view({"messages": messages[head:]}, openai_chat)
+    chat = read_messages({"messages": messages[head:]}, openai_chat)
     body = responses_body(messages)
-    built = view({"input": body["input"]}, openai_responses)
+    built = read_messages({"input": body["input"]}, openai_responses)
     assert calls(built) == calls(chat)
     assert results(built) == results(chat)
     assert words(built) == words(chat)
     sensible = [turn for turn in chat if sense(turn)]
     assert roles(built) == roles(sensible)
-    said = words(view({"messages": messages[:head]}, openai_chat))
+    said = words(read_messages({"messages": messages[:head]}, openai_chat))
     assert all(text in body.get("instructions", "") for text in said)
 
 
@@ -167,7 +174,7 @@ def test_a_longer_history_begins_with_the_same_messages(messages: list[Raw]) -> 
 def test_a_turn_is_found_in_the_message_that_holds_it(messages: list[Raw]) -> None:
     body = messages_body(messages)
     for index, turn in enumerate(messages):
-        place = message_index(messages, index)
+        place = find_message_index(messages, index)
         if turn["role"] == "tool" and isinstance(turn["content"], str):
             assert place is not None
             shown = body["messages"][place]["content"]
@@ -180,7 +187,7 @@ def test_a_turn_is_found_in_the_message_that_holds_it(messages: list[Raw]) -> No
 
 def test_an_anthropic_body_reads_like_one() -> None:
     body = messages_body(history("s2 u2 cc3 r4 r5 a2 u1"), temperature=0.5)
-    assert format_of(body) is anthropic_wire
+    assert detect_format(body) is anthropic_wire
     assert list(body) == ["model", "max_tokens", "system", "messages", "temperature"]
     assert [message["role"] for message in body["messages"]] == [
         *("user", "assistant", "user", "assistant", "user"),
@@ -239,12 +246,12 @@ def test_ids_are_changed_only_where_they_must_be() -> None:
 
     names = ["toolu_01-a", "functions.run:0", "toolu_01-a", "x" * 80, "x" * 79 + "y"]
     messages = [turn for name in names for turn in step(name)]
-    built = view(messages_body(messages), anthropic_wire)
+    built = read_messages(messages_body(messages), anthropic_wire)
     sent = [call.id for turn in built for call in turn.calls]
     assert sent == ["toolu_01-a", "functions_run_0", "toolu_01-a_2", *names[3:]]
     assert [turn.answers for turn in built if turn.role == "tool"] == sent
     assert {call.name for turn in built for call in turn.calls} == {"a_b"}
-    built = view(responses_body(messages), openai_responses)
+    built = read_messages(responses_body(messages), openai_responses)
     sent = [call.id for turn in built for call in turn.calls]
     assert sent[:3] == ["toolu_01-a", "functions.run:0", "toolu_01-a_2"]
     assert max(map(len, sent)) <= 64
@@ -334,8 +341,8 @@ def test_parts_have_their_counterparts_or_are_said_in_words(
 
 def test_who_spoke_is_not_lost() -> None:
     messages = [{"role": "user", "name": "Ada", "content": "hi"}]
-    assert words(view(messages_body(messages), anthropic_wire)) == ["[name: Ada]", "hi"]
-    assert words(view(responses_body(messages), openai_responses)) == ["[name: Ada]", "hi"]
+    assert words(read_messages(messages_body(messages), anthropic_wire)) == ["[name: Ada]", "hi"]
+    assert words(read_messages(responses_body(messages), openai_responses)) == ["[name: Ada]", "hi"]
 
 
 TOOL = {
@@ -373,7 +380,7 @@ def test_tools_are_written_in_the_words_of_the_format() -> None:
 
 
 def turn_of(answer: Raw) -> Raw:
-    return dict(reply_of(answer).message)
+    return dict(parse_reply(answer).message)
 
 
 def anthropic_blocks(turn: Raw) -> list[Raw]:
@@ -384,8 +391,8 @@ def anthropic_blocks(turn: Raw) -> list[Raw]:
 
 def without_thinking(turn: Raw) -> Raw:
     """The turn as the engine leaves it when it takes the thinking out."""
-    seen = openai_chat.read(turn, 0)
-    cut = openai_chat.write(turn, seen, seen.without_thinking())
+    seen = openai_chat.read_message(turn, 0)
+    cut = openai_chat.rewrite_message(turn, seen, seen.without_thinking())
     return cut | {key: turn[key] for key in turn if key.startswith("_")}
 
 
@@ -531,10 +538,10 @@ def test_marks_stand_at_the_head_the_frontier_and_the_end(
 ) -> None:
     body = messages_body(history(sketch), tools=tools)
     before = copy.deepcopy(body)
-    out = cache_marks(body, frontier)
+    out = add_cache_marks(body, frontier)
     assert marked(out) == expected
     assert body == before
-    assert cache_marks(out, frontier) == out
+    assert add_cache_marks(out, frontier) == out
 
 
 def test_a_thought_or_an_empty_text_is_never_marked() -> None:
@@ -545,8 +552,8 @@ def test_a_thought_or_an_empty_text_is_never_marked() -> None:
             {"role": "assistant", "content": [BLOCKS[0]]},
         ]
     }
-    assert marked(cache_marks(body, 1)) == ["1.0"]
-    assert marked(cache_marks(body, 0)) == ["0.0"]
+    assert marked(add_cache_marks(body, 1)) == ["1.0"]
+    assert marked(add_cache_marks(body, 0)) == ["0.0"]
 
 
 def test_there_are_never_more_than_four_marks() -> None:
@@ -561,7 +568,7 @@ def test_there_are_never_more_than_four_marks() -> None:
                 {"role": "user", "content": [text]},
             ],
         }
-        out = cache_marks(body, 1)
+        out = add_cache_marks(body, 1)
         assert len(marked(out)) == max(number, min(number + 3, 4))
         if number == 3:
             assert marked(out)[-1] == "2.0"
@@ -571,7 +578,7 @@ def test_marks_inside_of_results_count_too() -> None:
     text = {"type": "text", "text": "a"}
     inner = {"type": "tool_result", "content": [text | {"cache_control": MARK}] * 4}
     body = {"messages": [{"role": "user", "content": [inner, text]}]}
-    assert cache_marks(body) == body
+    assert add_cache_marks(body) == body
 
 
 def test_a_mark_before_one_that_lasts_longer_lasts_as_long() -> None:
@@ -584,7 +591,7 @@ def test_a_mark_before_one_that_lasts_longer_lasts_as_long() -> None:
             {"role": "user", "content": "c"},
         ],
     }
-    out = cache_marks(body, 1)
+    out = add_cache_marks(body, 1)
     assert out["system"][0]["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
     assert out["messages"][1]["content"][0]["cache_control"] == MARK
     assert out["messages"][2]["content"][0]["cache_control"] == MARK
@@ -593,7 +600,7 @@ def test_a_mark_before_one_that_lasts_longer_lasts_as_long() -> None:
 @given(histories(), st.integers(0, 20))
 def test_marks_change_nothing_but_the_marks(messages: list[Raw], frontier: int) -> None:
     body = messages_body(messages, tools=[TOOL])
-    out = cache_marks(body, frontier)
+    out = add_cache_marks(body, frontier)
     assert len(marked(out)) <= 4
     assert not anthropic_faults(out)
-    assert view(out, anthropic_wire) == view(body, anthropic_wire)
+    assert read_messages(out, anthropic_wire) == read_messages(body, anthropic_wire)

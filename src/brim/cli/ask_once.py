@@ -17,7 +17,7 @@ from brim.providers.from_config import (
     request_options,
 )
 from brim.session.ledger import DailyCap
-from brim.storage import Database, Spending, state_folder
+from brim.storage import Database, SpendLog, state_folder
 
 if TYPE_CHECKING:
     from brim.config import Config
@@ -108,7 +108,7 @@ def answering(
 def _books(session: Session, config: Config, environment: Mapping[str, str]) -> Iterator[None]:
     """Let what a session costs be booked beside what all others did, and capped with them."""
     database = Database(state_folder(environment))
-    spending = Spending(database)
+    spending = SpendLog(database)
 
     def book(model: str, category: str, call: SpendingTotal) -> None:
         project = str(Path.cwd())

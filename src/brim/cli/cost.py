@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from brim.gateway.accounts.reservations import LedgerTotal
     from brim.gateway.accounts.store import AccountStore
     from brim.session.ledger import SpendingTotal
-    from brim.storage import Spending
+    from brim.storage import SpendLog
 
 DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 SHARED: Final = ("day", "model", "project")
@@ -151,12 +151,12 @@ def day_of(words: str, today: date, flag: str = "--since") -> date:
 
 
 @contextmanager
-def _spending() -> Iterator[Spending]:
-    from brim.storage import Database, Spending, state_folder
+def _spending() -> Iterator[SpendLog]:
+    from brim.storage import Database, SpendLog, state_folder
 
     database = Database(state_folder(os.environ))
     try:
-        yield Spending(database)
+        yield SpendLog(database)
     finally:
         database.close()
 

@@ -160,11 +160,11 @@ def fit(
     """
     from brim.cli.batch import Job
     from brim.fitting.policies import resolve_policy
-    from brim.wire.templates import rules_named
+    from brim.wire.templates import find_rules
 
     resolve_policy(options["policy"])
     if options["template"] is not None:
-        rules_named(options["template"])
+        find_rules(options["template"])
     options["tools"] = _tools(tools)
     source = _source(file)
     holds_rows = source.holds_rows()

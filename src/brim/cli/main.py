@@ -18,8 +18,8 @@ from brim.errors import (
     BrimError,
     BudgetError,
     ContextOverflowError,
+    InvalidResponseError,
     ProviderError,
-    ReplyError,
     SpendingCapError,
 )
 
@@ -27,7 +27,7 @@ EXIT_CODES: Final[Mapping[type[BaseException], int]] = {
     ContextOverflowError: 3,
     SpendingCapError: 3,
     ProviderError: 4,
-    ReplyError: 4,
+    InvalidResponseError: 4,
     AccountStoreError: 4,
     BrimError: 2,
     KeyboardInterrupt: 130,

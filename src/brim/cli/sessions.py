@@ -17,7 +17,7 @@ import click
 from brim.cli.main import main, width
 
 if TYPE_CHECKING:
-    from brim.storage import Log
+    from brim.storage import ConversationStore
 
 
 @main.group(invoke_without_command=True)
@@ -37,12 +37,12 @@ def sessions(context: click.Context) -> None:
 
 
 @contextmanager
-def _log() -> Iterator[Log]:
-    from brim.storage import Database, Log, state_folder
+def _log() -> Iterator[ConversationStore]:
+    from brim.storage import ConversationStore, Database, state_folder
 
     database = Database(state_folder(os.environ))
     try:
-        yield Log(database)
+        yield ConversationStore(database)
     finally:
         database.close()
 

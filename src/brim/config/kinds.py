@@ -136,9 +136,9 @@ def _endpoint(value: object) -> str:
 
 
 def _template(value: object) -> str:
-    from brim.wire.templates import names
+    from brim.wire.templates import list_rule_names
 
-    return one_of(*names())(_text(value).strip().lower())
+    return one_of(*list_rule_names())(_text(value).strip().lower())
 
 
 def _pattern(value: object) -> str:

@@ -163,12 +163,14 @@ def talk(model: Path, lines: Sequence[Line]) -> Iterator[Talk]:
     """A conversation with a server of its own, which ends with it."""
     from brim.providers.client import Client
     from brim.providers.local import LocalServer
-    from brim.storage.calibration_store import Learned
+    from brim.storage.calibration_store import CalibrationStore
 
     with (
         TemporaryDirectory(prefix="brim-demo-") as folder,
         LocalServer.start(model, window=WINDOW, threads=1) as server,
-        Client(server.url, key=server.key, learned=Learned(Path(folder, "learned"))) as client,
+        Client(
+            server.url, key=server.key, learned=CalibrationStore(Path(folder, "learned"))
+        ) as client,
     ):
         yield Talk(server, client, lines)
 

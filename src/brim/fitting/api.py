@@ -13,7 +13,7 @@ from brim.fitting.policies import resolve_policy
 from brim.fitting.prefix_cache import PrefixCache
 from brim.tokens import counter_for
 from brim.wire import openai_chat
-from brim.wire.templates import FREE, Rules, counted, rules_named
+from brim.wire.templates import PERMISSIVE, TemplateRules, find_rules, wrap_counter
 
 if TYPE_CHECKING:
     from brim.fitting.passes import Pass
@@ -62,7 +62,7 @@ def count(
         return Count(parts, exact=not counter.uncertainty and not tools)
     body = _build_body(text_or_messages, model, tools)
     counter = counter_for(body.get("model"), tokenizer=tokenizer)
-    messages = wire.view(body, wire.format_of(body))
+    messages = wire.read_messages(body, wire.detect_format(body))
     offered = read_tools(body)
     parts = {"framing": counter.overhead, "tools": counter.tools(offered)}
     for message in messages:
@@ -95,10 +95,10 @@ def fit(
     `ContextOverflowError` where what must stay is larger than the limit.
     """
     body = _build_body(messages_or_body, model, tools)
-    form = wire.format_of(body)
+    form = wire.detect_format(body)
     rules = _find_rules(template, form)
-    counter = counted(counter_for(body.get("model"), tokenizer=tokenizer), rules)
-    least = wire.least_reply(body)
+    counter = wrap_counter(counter_for(body.get("model"), tokenizer=tokenizer), rules)
+    least = wire.min_reply_tokens(body)
     budget = compute_budget(body.get("model"), window, reply, counter.uncertainty, least)
     chosen = resolve_policy(
         policy, keep_recent=keep_recent, max_turns=max_turns, token_budget=token_budget
@@ -114,7 +114,7 @@ def _build_body(
     beside = {"model": model, "tools": tools}
     said = {key: value for key, value in beside.items() if value is not None}
     if isinstance(given, Mapping):
-        wire.format_of(given)
+        wire.detect_format(given)
         return {**given, **said}
     if isinstance(given, str | bytes) or not isinstance(given, Sequence):
         raise InputError(
@@ -123,12 +123,12 @@ def _build_body(
     return {"messages": given if isinstance(given, list | tuple) else list(given), **said}
 
 
-def _find_rules(template: str | None, form: wire.Format) -> Rules:
+def _find_rules(template: str | None, form: wire.Format) -> TemplateRules:
     if template is None:
-        return FREE
+        return PERMISSIVE
     if form is not openai_chat:
         raise InputError("a template's rules are for chat messages, not for this format")
-    return rules_named(template)
+    return find_rules(template)
 
 
 def _check_pins(pins: Iterable[int]) -> frozenset[int]:

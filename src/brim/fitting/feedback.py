@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from brim.fitting.calibration import SHORTFALL_STEP
 from brim.fitting.flow import MAX_UNDERESTIMATE, Measurement, estimate_bounds
 from brim.messages import Message
-from brim.tokens.calibrated import foreign_size
+from brim.tokens.calibrated import measure_non_latin
 
 if TYPE_CHECKING:
     from brim.fitting.calibration import Calibration
@@ -68,7 +68,7 @@ def evaluate_report(
     is_odd = is_odd or tokens > MAX_REPORT_RATIO * plan.tokens / ratio
     if is_informative(plan, planner.counter) and not is_odd and is_text(plan):
         if planner.counter.density:
-            foreign = planner.foreign + foreign_size(_sent_messages(plan))
+            foreign = planner.foreign + measure_non_latin(_sent_messages(plan))
             learned = learned.learn(plan.tokens, foreign, tokens, known)
         else:
             most = int(max(0, plan.budget.window - accepted) / SHORTFALL_STEP)
@@ -105,7 +105,7 @@ def calibrate_from_text(text: str, tokens: int, target: ModelProfile) -> Calibra
     counter = target.counter()
     if not counter.density:
         return target.calibration
-    foreign = foreign_size([Message("user", words=(text,))])
+    foreign = measure_non_latin([Message("user", words=(text,))])
     return target.calibration.learn(counter.text(text), foreign, tokens)
 
 

@@ -15,8 +15,8 @@ from brim.fitting.prefix_cache import (
     encode_values,
 )
 from brim.fitting.request import Request
-from brim.wire import checked_tools, openai_chat
-from brim.wire.templates import FREE, Rules, shape
+from brim.wire import openai_chat, validate_tools
+from brim.wire.templates import PERMISSIVE, TemplateRules, apply_template
 
 if TYPE_CHECKING:
     from brim.fitting.budget import Budget
@@ -34,7 +34,7 @@ class Fitter:
     budget: Budget
     policy: Policy
     memory: PrefixCache
-    rules: Rules = FREE
+    rules: TemplateRules = PERMISSIVE
     """By which chat messages go out."""
     pins: frozenset[int] = frozenset()
     mask: str | None = None
@@ -144,9 +144,9 @@ class ParsedBody(NamedTuple):
     def shaped(self, plan: Plan) -> Mapping[str, Any]:
         """The same in the form that the template accepts."""
         rules, out = self.fitter.rules, self.applied(plan)
-        if rules is FREE or rules.free or self.form is not openai_chat:
+        if rules is PERMISSIVE or rules.free or self.form is not openai_chat:
             return out
-        return {**out, "messages": shape(out["messages"], rules)}
+        return {**out, "messages": apply_template(out["messages"], rules)}
 
     def drawn(self, plan: Plan) -> Request:
         """The request that a plan makes; whoever gets it may change it."""
@@ -160,7 +160,7 @@ class ParsedBody(NamedTuple):
         form, out = self.form, self.shaped(plan)
         if form is not openai_chat and plan.cut:
             self._check(out, plan)
-        return wire.lowered(out, plan, form)
+        return wire.lower_reply_limit(out, plan, form)
 
     def _check(self, out: Mapping[str, Any], plan: Plan) -> None:
         """Count what goes out once more, in a format whose items lean on each other.
@@ -176,4 +176,4 @@ class ParsedBody(NamedTuple):
 
 def read_tools(body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """The tools that a body offers."""
-    return checked_tools(body.get("tools")) or ()
+    return validate_tools(body.get("tools")) or ()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from brim.errors import ContextOverflowError
-from brim.tokens.calibrated import foreign_size
+from brim.tokens.calibrated import measure_non_latin
 
 if TYPE_CHECKING:
     from brim.fitting.plan import Plan
@@ -194,7 +194,7 @@ class _Bounds(NamedTuple):
         An image may take next to nothing, where its provider's formula is not known.
         """
         counter, messages = planner.counter, list(messages)
-        bytes_ = beside + foreign_size(messages) if counter.density else 0
+        bytes_ = beside + measure_non_latin(messages) if counter.density else 0
         latin = max(0.0, tokens - counter.density * bytes_)
         media = sum(_media_size(message, planner) for message in messages if message.media)
         return cls(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from brim.fitting.draft import Draft
 from brim.fitting.droppable import DroppableUnits, find_oldest_runs
 from brim.fitting.eviction import choose_evictions, count_held
-from brim.wire.notes import gap_note, mask
+from brim.wire.notes import fill_mask, gap_note
 
 if TYPE_CHECKING:
     from brim.tokens import Counter
@@ -177,7 +177,7 @@ def _mask(draft: Draft, index: int, reason: str) -> None:
     if edit is not None and edit.fate == "masked":
         return
     whole = history.output_sizes[index]
-    text = mask(history.mask, history.age(index, draft.scope.units), whole)
+    text = fill_mask(history.mask, history.age(index, draft.scope.units), whole)
     room = draft.output_tokens(index) - draft.excess
     if room > history.counter.text(text):
         draft.clip(index, room, reason, close=0.98)

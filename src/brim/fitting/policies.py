@@ -26,7 +26,7 @@ from brim.fitting.passes import (
     release_protected,
 )
 from brim.fitting.replay import steady_share, thrift_share
-from brim.wire.notes import mask
+from brim.wire.notes import fill_mask
 
 if TYPE_CHECKING:
     from brim.fitting.droppable import Floor
@@ -87,7 +87,7 @@ def clipped_floor(history: History, index: int) -> int:
 def masked_floor(history: History, index: int) -> int:
     if not history.output_sizes[index]:
         return no_thinking_floor(history, index)
-    return _short_output_floor(history, index, history.counter.text(mask(history.mask, 0, 0)))
+    return _short_output_floor(history, index, history.counter.text(fill_mask(history.mask, 0, 0)))
 
 
 STEADY = Policy(

@@ -60,9 +60,9 @@ class ModelProfile:
         """What it goes by on a bill: the user's own name for it, else the server's."""
         return self.called or self.model or ""
 
-    def rules(self) -> templates.Rules:
+    def rules(self) -> templates.TemplateRules:
         if self.template is not None:
-            return templates.rules_named(self.template)
+            return templates.find_rules(self.template)
         return templates.rules_for(self.model)
 
     def counter(self) -> Counter:
@@ -72,7 +72,7 @@ class ModelProfile:
         if counter.uncertainty and isinstance(counter, RequestCounter):
             doubt = known.uncertainty(counter.uncertainty)
             counter = CalibratedCounter(counter, known.ratio, known.density, doubt)
-        return templates.counted(counter, self.rules())
+        return templates.wrap_counter(counter, self.rules())
 
     def budget(self, counter: Counter, least_reply: int = 0) -> Budget:
         """The room for a request; `least_reply` is what its answer needs, whoever keeps less."""

@@ -29,7 +29,7 @@ from brim.gateway.passthrough import PassthroughHandler, PassthroughPaths
 from brim.gateway.records import RecentRequests
 from brim.gateway.reservations import AccountService
 from brim.gateway.routes import ModelRoutes, RouteDefaults, Upstream
-from brim.storage.calibration_store import Learned
+from brim.storage.calibration_store import CalibrationStore
 from brim.storage.database import state_folder
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Gateway:
 
     def __init__(self, config: Config, environment: Mapping[str, str]) -> None:
         settings = config.gateway
-        learned = Learned()
+        learned = CalibrationStore()
         self.config = config
         self.limits = RequestLimits(
             settings.max_body_bytes, settings.body_seconds, settings.max_requests, settings.origins

@@ -23,8 +23,8 @@ from brim.gateway.handler import JSON, RequestHandler, printable_name
 from brim.gateway.limits import LARGE_BODY_BYTES
 from brim.gateway.options import parse_options
 from brim.gateway.stream_monitor import StreamMonitor, extract_text, parse_usage_fields, secret_of
-from brim.models.pricing import Usage, cost, reported_cost
-from brim.wire.replies import error_in
+from brim.models.pricing import Usage, cost, parse_reported_cost
+from brim.wire.replies import find_error_object
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -166,7 +166,11 @@ class CompletionHandler(RequestHandler):
             return "nothing"
         told, lane, out = self._told(arrived), arrived.lane, arrived.out
         usage = parse_usage_fields(told)
-        if usage is None and arrived.answer is not None and error_in(arrived.answer) is not None:
+        if (
+            usage is None
+            and arrived.answer is not None
+            and find_error_object(arrived.answer) is not None
+        ):
             return "nothing"  # a refusal, though its status is of success
         if usage is not None and out.is_whole:
             lane.report(out, usage.input)
@@ -180,7 +184,7 @@ class CompletionHandler(RequestHandler):
 
     def _book(self, lane: ModelRoute, usage: Usage, told: Mapping[str, Any]) -> None:
         record = self.record
-        record.usage, record.cost = usage, reported_cost({"usage": told})
+        record.usage, record.cost = usage, parse_reported_cost({"usage": told})
         if record.cost is None:
             record.cost = cost(usage, lane.target.price_for(usage.input))
 

@@ -187,7 +187,7 @@ class FittedRequest(NamedTuple):
         """Whether the upstream adds to the prompt what does not stand in the body."""
         if _extends_prompt(self.body) or has_remote_file(self.plan):
             return True
-        return self.reading.form is openai_responses and openai_responses.refers(self.body)
+        return self.reading.form is openai_responses and openai_responses.has_references(self.body)
 
     @property
     def is_plain(self) -> bool:
@@ -251,9 +251,9 @@ def _limits_reply(body: Mapping[str, Any], form: BodyFormat) -> bool:
 
 def add_cache_marks(body: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:
     """An Anthropic body with marks for the provider's cache, if the client has set none."""
-    if any(to_anthropic.marks(body)):
+    if any(to_anthropic.iter_cache_marks(body)):
         return body
-    return to_anthropic.cache_marks(body, _frontier(body["messages"], plan))
+    return to_anthropic.add_cache_marks(body, _frontier(body["messages"], plan))
 
 
 def _frontier(messages: Sequence[Mapping[str, Any]], plan: Plan) -> int | None:

@@ -51,7 +51,7 @@ def detect_format(asked: BodyFormat, body: Mapping[str, Any]) -> BodyFormat:
     if "messages" not in body and "input" in body:
         return RESPONSES
     if asked is RESPONSES and "messages" in body and "input" not in body:
-        return FORMATS["anthropic" if wire.format_of(body) is anthropic else "openai"]
+        return FORMATS["anthropic" if wire.detect_format(body) is anthropic else "openai"]
     if asked is CHAT and "system" in body and isinstance(body["system"], str | list):
         return MESSAGES
     if asked is MESSAGES and _is_chat_only(body):

@@ -22,8 +22,8 @@ from brim.gateway.stream_monitor import StreamOpening, classify_error, mask_secr
 from brim.providers.errors import RETRYABLE_STATUSES
 from brim.providers.http_connection import SendState
 from brim.providers.transport import MAX_ERROR_BYTES
-from brim.wire.overflow import overflow_of
-from brim.wire.replies import error_in
+from brim.wire.overflow import parse_overflow
+from brim.wire.replies import find_error_object
 
 if TYPE_CHECKING:
     from brim.gateway.app import Gateway
@@ -205,7 +205,7 @@ class Forwarder:
             self._charge.check(asked.body, asked.form.wire)
             reply_key = lane.upstream.reply_key(asked.form)
             extras = BodyAdditions(extras.cache_marks, extras.stream_usage, reply_key)
-        policy, least, reported = self._policy(lane), wire.least_reply(asked.body), None
+        policy, least, reported = self._policy(lane), wire.min_reply_tokens(asked.body), None
         fitter = lane.fitter(policy, least)
         if refusal is not None:
             fitter, reported = lane.fitter_for(refusal.target, policy, least), refusal.reported
@@ -291,7 +291,7 @@ class Forwarder:
         if response.status >= FIRST_ERROR_STATUS:
             self.under_way = None
             raw = await connection.whole(response, bound=MAX_ERROR_BYTES, cut=True)
-            overflow = overflow_of(response.status, raw)
+            overflow = parse_overflow(response.status, raw)
             return UpstreamReply(lane, out, response, mask_secret(raw, secret), overflow=overflow)
         if response.content_type == "text/event-stream":
             opening = await _read_opening(connection, response)
@@ -300,7 +300,7 @@ class Forwarder:
         raw = await connection.whole(response)
         is_large = len(raw) >= LARGE_BODY_BYTES
         answer = await self._gateway.apart(_parse_reply, raw) if is_large else _parse_reply(raw)
-        if answer is not None and error_in(answer) is None:
+        if answer is not None and find_error_object(answer) is None:
             return UpstreamReply(lane, out, response, raw, answer)
         overflow, failed = classify_error(connection.endpoint, answer or {})
         raw = mask_secret(raw, secret)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 from brim.fitting.fitter import read_tools
 from brim.gateway.accounts.reservations import Charge
 from brim.gateway.errors import GatewayError
-from brim.models.pricing import LASTING_RATE, Usage
+from brim.models.pricing import HOUR_CACHE_RATE, Usage
 
 if TYPE_CHECKING:
     from brim.gateway.fit_request import FittedRequest
@@ -184,7 +184,7 @@ def _count_margin(lane: ModelRoute, out: FittedRequest) -> int:
 
 def _max_input_rate(price: Price, *, lasting: bool) -> Decimal:
     """The most that a token of the prompt can cost."""
-    long = LASTING_RATE * price.input if lasting and price.input else None
+    long = HOUR_CACHE_RATE * price.input if lasting and price.input else None
     rates = (price.input, price.cached, price.written, long)
     return max(filter(None, rates), default=Decimal(0))
 

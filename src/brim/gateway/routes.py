@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from brim.gateway.records import CountSource
     from brim.providers.endpoint import ApiFormat
     from brim.providers.server_info import ServerKind
-    from brim.storage.calibration_store import Learned
+    from brim.storage.calibration_store import CalibrationStore
     from brim.wire.overflow import Overflow
 
 MAX_ROUTES: Final = 1_000
@@ -76,7 +76,7 @@ class Upstream:
     """A server that requests are passed on to."""
 
     def __init__(
-        self, name: str, config: UpstreamConfig, key: str | None, learned: Learned
+        self, name: str, config: UpstreamConfig, key: str | None, learned: CalibrationStore
     ) -> None:
         self.name = name
         self.config = config

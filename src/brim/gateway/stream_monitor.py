@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import orjson
 
 from brim.errors import BrimError
-from brim.models.pricing import Usage, reported
+from brim.models.pricing import Usage, parse_usage
 from brim.providers import errors
-from brim.wire.replies import error_in, mappings, reply_of
-from brim.wire.streams import StreamFold
+from brim.wire.replies import filter_mappings, find_error_object, parse_reply
+from brim.wire.streams import StreamAccumulator
 
 if TYPE_CHECKING:
     from brim.providers.endpoint import Endpoint
@@ -106,7 +106,7 @@ class StreamOpening:
 
 def classify_error(endpoint: Endpoint, answer: Mapping[str, Any]) -> tuple[Overflow | None, bool]:
     """Whether an answer with a status of success says: too long; or: not now."""
-    error = error_in(answer)
+    error = find_error_object(answer)
     if error is None:
         return None, False
     if (refusal := errors.find_context_length_error(endpoint, answer)) is not None:
@@ -181,7 +181,7 @@ class StreamMonitor:
         usages = list(_find_usages(event))
         for usage in usages:
             self._usage |= {key: value for key, value in usage.items() if value is not None}
-        if (error := error_in(event)) is not None:
+        if (error := find_error_object(event)) is not None:
             self.error = errors.error_message(error)
             return mask_secret(part, self._secret)
         return b"" if self._hides and usages and _has_only_usage(event) else part
@@ -198,13 +198,13 @@ class StreamMonitor:
 
     def said(self) -> GeneratedText | None:
         """The beginning of what was said; None where that cannot be read."""
-        folds: dict[int, StreamFold] = {}
+        folds: dict[int, StreamAccumulator] = {}
         size = 0
         with suppress(BrimError):
             for part in _split_events(b"".join(self._kept)):
                 if isinstance(event := _parse_event(part), Mapping):
                     for place, one in _split_choices(event):
-                        folds.setdefault(place, StreamFold()).add(one)
+                        folds.setdefault(place, StreamAccumulator()).add(one)
                 size += len(part)
                 if size >= MAX_KEPT_BYTES:
                     break
@@ -224,7 +224,7 @@ class GeneratedText(NamedTuple):
 def extract_text(answer: Mapping[str, Any] | None) -> GeneratedText | None:
     """What a whole answer says; None where it cannot be read."""
     with suppress(BrimError):
-        words = _join_text(reply_of(one) for _, one in _split_choices(answer or {}))
+        words = _join_text(parse_reply(one) for _, one in _split_choices(answer or {}))
         return GeneratedText(words[:MAX_KEPT_BYTES], max(len(words) / MAX_KEPT_BYTES, 1.0))
     return None
 
@@ -239,7 +239,7 @@ def _join_text(replies: Iterable[Reply]) -> str:
 
 def _split_choices(answer: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """An answer or an event, once for each choice in it: what reads it takes the first only."""
-    choices = mappings(answer.get("choices"))
+    choices = filter_mappings(answer.get("choices"))
     if len(choices) <= 1 and not any(choice.get("index") for choice in choices):
         yield 0, answer
         return
@@ -251,7 +251,7 @@ def _split_choices(answer: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str
 
 def parse_usage_fields(fields: Mapping[str, Any]) -> Usage | None:
     """What the usage of an answer says."""
-    return reported({"usage": fields}) if fields else None
+    return parse_usage({"usage": fields}) if fields else None
 
 
 def _find_last_end(data: bytearray, start: int) -> int:
@@ -285,7 +285,7 @@ def _parse_event(part: bytes) -> object:
 def _find_usages(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The usages in an event, wherever its format puts them."""
     holders = [event, event.get("message"), event.get("response"), event.get("x_groq")]
-    for holder in mappings([*holders, *mappings(event.get("choices"))]):
+    for holder in filter_mappings([*holders, *filter_mappings(event.get("choices"))]):
         if isinstance(usage := holder.get("usage"), Mapping):
             yield usage
 
@@ -295,7 +295,7 @@ def _has_only_usage(event: Mapping[str, Any]) -> bool:
     choices = event.get("choices")
     if not isinstance(choices, list):
         return False
-    return not any(_has_content(choice) for choice in mappings(choices))
+    return not any(_has_content(choice) for choice in filter_mappings(choices))
 
 
 def _has_content(choice: Mapping[str, Any]) -> bool:

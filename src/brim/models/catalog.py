@@ -28,7 +28,7 @@ _NEXT_VERSION = re.compile(r"-\d{1,2}(?![0-9a-z])")
 _lock = Lock()
 
 
-def spellings(name: str) -> list[str]:
+def candidate_names(name: str) -> list[str]:
     """The plain names that a model's name may stand for, the fullest first.
 
     Letters are lower case and every separator is a hyphen, so that `claude-opus-4.6` and
@@ -45,7 +45,7 @@ def spellings(name: str) -> list[str]:
             return [spelling for spelling in found if spelling]
 
 
-class Index(Generic[T]):
+class NameIndex(Generic[T]):
     """Finds things by a model's name: by the exact name, then by the longest prefix of it."""
 
     def __init__(self, *, versions: bool) -> None:
@@ -66,7 +66,7 @@ class Index(Generic[T]):
         """
         if not self._entries:
             return None
-        found = spellings(name)
+        found = candidate_names(name)
         for spelling in found:
             if spelling in self._entries:
                 return self._entries[spelling]
@@ -116,18 +116,18 @@ def register(entry: Model) -> None:
     _index().add(entry.name, entry)
 
 
-def _index() -> Index[Model]:
+def _index() -> NameIndex[Model]:
     with _lock:
         return _load()
 
 
 @cache
-def _load() -> Index[Model]:
+def _load() -> NameIndex[Model]:
     import tomllib
     from importlib import resources
 
     text = resources.files("brim").joinpath("data/models.toml").read_text(encoding="utf-8")
-    index: Index[Model] = Index(versions=False)
+    index: NameIndex[Model] = NameIndex(versions=False)
     for provider, entries in tomllib.loads(text).items():
         for name, facts in entries.items():
             entry = Model(

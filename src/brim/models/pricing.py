@@ -9,11 +9,11 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
 
-from brim.models.catalog import Index
+from brim.models.catalog import NameIndex
 
 MILLION = 1_000_000
 _ZERO: Final = Decimal(0)
-LASTING_RATE: Final = 2
+HOUR_CACHE_RATE: Final = 2
 """How many times the price of input it costs to keep a prompt for an hour; no list has that."""
 
 
@@ -66,7 +66,7 @@ def cost(usage: Usage, price: Price | None) -> Decimal | None:
     fresh = usage.input - usage.cached - usage.written
     parts = [(fresh, price.input), (usage.output, price.output)]
     if fresh != usage.input:
-        parts += _of_cache(usage, price)
+        parts += _cache_costs(usage, price)
     total = _ZERO
     for tokens, rate in parts:
         if tokens:
@@ -76,11 +76,11 @@ def cost(usage: Usage, price: Price | None) -> Decimal | None:
     return total / MILLION
 
 
-def _of_cache(usage: Usage, price: Price) -> list[tuple[int, Decimal | None]]:
+def _cache_costs(usage: Usage, price: Price) -> list[tuple[int, Decimal | None]]:
     """Tokens that a provider had from before or put there, and what a million of them costs."""
     read = price.input if price.cached is None else price.cached
     put = price.input if price.written is None else price.written
-    lasting = None if price.input is None else LASTING_RATE * price.input
+    lasting = None if price.input is None else HOUR_CACHE_RATE * price.input
     return [
         (usage.cached, read),
         (usage.written - usage.lasting, put),
@@ -88,7 +88,7 @@ def _of_cache(usage: Usage, price: Price) -> list[tuple[int, Decimal | None]]:
     ]
 
 
-_own: Index[Price] = Index(versions=False)
+_own: NameIndex[Price] = NameIndex(versions=False)
 
 
 def register_price(model: str, price: Price) -> None:
@@ -104,19 +104,19 @@ def price(model: str, provider: str | None = None, *, tokens: int = 0) -> Price 
     if (own := _own.find(model)) is not None:
         return own
     today = date.today()  # noqa: DTZ011 - prices change by the day
-    for start, listed in _listed(model, provider, today):
+    for start, listed in _find_list_prices(model, provider, today):
         if tokens > start or not start:
             return listed
     return None
 
 
 @lru_cache(maxsize=256)
-def _listed(model: str, provider: str | None, _: date) -> tuple[tuple[int, Price], ...]:
+def _find_list_prices(model: str, provider: str | None, _: date) -> tuple[tuple[int, Price], ...]:
     """The list's prices, each from a length of prompt on, the longest first; none: not listed."""
     from genai_prices import Usage as Used
     from genai_prices import calc_price
 
-    for name, seller in _readings(model, provider):
+    for name, seller in _candidate_sellers(model, provider):
         try:
             found = calc_price(Used(), model_ref=name, provider_id=seller).model_price
         except LookupError:
@@ -133,7 +133,7 @@ def _listed(model: str, provider: str | None, _: date) -> tuple[tuple[int, Price
     return ()
 
 
-def _readings(model: str, provider: str | None) -> Iterator[tuple[str, str | None]]:
+def _candidate_sellers(model: str, provider: str | None) -> Iterator[tuple[str, str | None]]:
     """The ways in which a name can be meant: `openrouter/openai/gpt-4o` names its seller first."""
     yield model, provider
     rest = model
@@ -160,7 +160,7 @@ Fields = Mapping[str, Any]
 _PLACES: Final = ("usage", "usageMetadata", "usage_metadata")
 
 
-def reported(payload: Fields) -> Usage | None:
+def parse_usage(payload: Fields) -> Usage | None:
     """The usage in a provider's answer, or in the usage object of one; None where there is none.
 
     Numbers that cannot be are not believed: a prompt of no tokens, a count that is not one, a
@@ -183,7 +183,7 @@ def _is_mapping(value: object) -> bool:
     return value.__class__ is dict or isinstance(value, Mapping)  # the first is far cheaper
 
 
-def reported_cost(payload: Fields) -> Decimal | None:
+def parse_reported_cost(payload: Fields) -> Decimal | None:
     """The dollars that a provider says it took: OpenRouter and Perplexity do.
 
     Where OpenRouter uses a key of one's own, `cost` is only its fee, and the price of the model
@@ -195,67 +195,86 @@ def reported_cost(payload: Fields) -> Decimal | None:
         return None
     match found:
         case {"cost": {"total_cost": total}}:
-            return _dollars(total)
+            return _parse_dollars(total)
         case {"is_byok": True, "cost": fee, "cost_details": {"upstream_inference_cost": rest}}:
-            known = [amount for amount in (_dollars(fee), _dollars(rest)) if amount is not None]
+            known = [
+                amount
+                for amount in (_parse_dollars(fee), _parse_dollars(rest))
+                if amount is not None
+            ]
             return sum(known, Decimal(0)) if len(known) == 2 else None
         case {"cost": total}:
-            return _dollars(total)
+            return _parse_dollars(total)
         case _:
             return None
 
 
 def _chat(usage: Fields) -> Usage | None:
-    prompt, said = _count(usage.get("prompt_tokens")), _output(usage.get("completion_tokens"))
+    prompt, said = (
+        _parse_count(usage.get("prompt_tokens")),
+        _parse_output(usage.get("completion_tokens")),
+    )
     if prompt is None or said is None:
         return None
     details = _inner(usage, "prompt_tokens_details")
-    thought = _count(_inner(usage, "completion_tokens_details").get("reasoning_tokens"))
+    thought = _parse_count(_inner(usage, "completion_tokens_details").get("reasoning_tokens"))
     # xAI counts thinking beside the answer; only the total tells.
     if thought and usage.get("total_tokens") == prompt + said + thought:
         said += thought
     cached, written = details.get("cached_tokens"), details.get("cache_write_tokens")
     if _OUTSIDE.isdisjoint(usage):
-        return _usage(prompt, _count(cached), said, _count(written))
-    cached = _first(
+        return _usage(prompt, _parse_count(cached), said, _parse_count(written))
+    cached = _first_count(
         *(cached, usage.get("prompt_cache_hit_tokens")),
         *(usage.get("cached_tokens"), usage.get(_READ)),
     )
-    return _usage(prompt, cached, said, _first(written, _written(usage)), _lasting(usage))
+    return _usage(
+        prompt,
+        cached,
+        said,
+        _first_count(written, _count_cache_writes(usage)),
+        _count_hour_writes(usage),
+    )
 
 
 def _items(usage: Fields) -> Usage | None:
     """Responses and Anthropic: the same names, but Anthropic counts cached tokens beside."""
-    fresh, said = _count(usage.get("input_tokens")), _output(usage.get("output_tokens"))
+    fresh, said = _parse_count(usage.get("input_tokens")), _parse_output(usage.get("output_tokens"))
     if _READ in usage or _WRITTEN in usage or "cache_creation" in usage:
-        cached, written = _count(usage.get(_READ)) or 0, _written(usage) or 0
+        cached, written = _parse_count(usage.get(_READ)) or 0, _count_cache_writes(usage) or 0
         whole = None if fresh is None else fresh + cached + written
-        return _usage(whole, cached, said, written, _lasting(usage))
+        return _usage(whole, cached, said, written, _count_hour_writes(usage))
     details = _inner(usage, "input_tokens_details")
-    cached = _first(details.get("cached_tokens"), usage.get("cached_tokens")) or 0
-    return _usage(fresh, cached, said, _count(details.get("cache_write_tokens")))
+    cached = _first_count(details.get("cached_tokens"), usage.get("cached_tokens")) or 0
+    return _usage(fresh, cached, said, _parse_count(details.get("cache_write_tokens")))
 
 
 def _gemini(usage: Fields) -> Usage | None:
-    prompt = _first(usage.get("promptTokenCount"), usage.get("prompt_token_count"))
-    tools = _first(usage.get("toolUsePromptTokenCount"), usage.get("tool_use_prompt_token_count"))
-    cached = _first(usage.get("cachedContentTokenCount"), usage.get("cached_content_token_count"))
-    said = _first(usage.get("candidatesTokenCount"), usage.get("candidates_token_count"))
-    thought = _first(usage.get("thoughtsTokenCount"), usage.get("thoughts_token_count"))
+    prompt = _first_count(usage.get("promptTokenCount"), usage.get("prompt_token_count"))
+    tools = _first_count(
+        usage.get("toolUsePromptTokenCount"), usage.get("tool_use_prompt_token_count")
+    )
+    cached = _first_count(
+        usage.get("cachedContentTokenCount"), usage.get("cached_content_token_count")
+    )
+    said = _first_count(usage.get("candidatesTokenCount"), usage.get("candidates_token_count"))
+    thought = _first_count(usage.get("thoughtsTokenCount"), usage.get("thoughts_token_count"))
     whole = None if prompt is None else prompt + (tools or 0)
     return _usage(whole, cached, (said or 0) + (thought or 0))
 
 
 def _ollama(usage: Fields) -> Usage | None:
-    return _usage(_count(usage.get("prompt_eval_count")), 0, _output(usage.get("eval_count")))
+    return _usage(
+        _parse_count(usage.get("prompt_eval_count")), 0, _parse_output(usage.get("eval_count"))
+    )
 
 
 def _timings(answer: Fields) -> Usage | None:
     """llama.cpp says what it worked on, and what it had from before."""
     timings = _inner(answer, "timings")
-    fresh, cached = _count(timings.get("prompt_n")), _count(timings.get("cache_n")) or 0
+    fresh, cached = _parse_count(timings.get("prompt_n")), _parse_count(timings.get("cache_n")) or 0
     whole = None if fresh is None else fresh + cached
-    return _usage(whole, cached, _output(timings.get("predicted_n")))
+    return _usage(whole, cached, _parse_output(timings.get("predicted_n")))
 
 
 _SHAPES: Final[tuple[Callable[[Fields], Usage | None], ...]] = (_chat, _items, _gemini, _ollama)
@@ -282,19 +301,19 @@ def _usage(
     return Usage(prompt, hit, output, put, min(lasting, put))
 
 
-def _written(usage: Fields) -> int | None:
+def _count_cache_writes(usage: Fields) -> int | None:
     """What was put into the cache; by how long it is to stay there, where only that is said."""
-    if (told := _count(usage.get(_WRITTEN))) is not None or "cache_creation" not in usage:
+    if (told := _parse_count(usage.get(_WRITTEN))) is not None or "cache_creation" not in usage:
         return told
-    minutes = _count(_inner(usage, "cache_creation").get("ephemeral_5m_input_tokens")) or 0
-    return minutes + _lasting(usage)
+    minutes = _parse_count(_inner(usage, "cache_creation").get("ephemeral_5m_input_tokens")) or 0
+    return minutes + _count_hour_writes(usage)
 
 
-def _lasting(usage: Fields) -> int:
+def _count_hour_writes(usage: Fields) -> int:
     """What was put into the cache for an hour."""
     if "cache_creation" not in usage:
         return 0
-    return _count(_inner(usage, "cache_creation").get("ephemeral_1h_input_tokens")) or 0
+    return _parse_count(_inner(usage, "cache_creation").get("ephemeral_1h_input_tokens")) or 0
 
 
 def _inner(fields: Fields, name: str) -> Fields:
@@ -302,14 +321,14 @@ def _inner(fields: Fields, name: str) -> Fields:
     return _NOTHING if inner is None or not _is_mapping(inner) else inner
 
 
-def _first(*values: object) -> int | None:
+def _first_count(*values: object) -> int | None:
     for value in values:
-        if value is not None and (count := _count(value)) is not None:
+        if value is not None and (count := _parse_count(value)) is not None:
             return count
     return None
 
 
-def _count(value: object) -> int | None:
+def _parse_count(value: object) -> int | None:
     if value.__class__ is int:
         return value if value >= 0 else None
     if value is None:
@@ -321,12 +340,12 @@ def _count(value: object) -> int | None:
     return value
 
 
-def _output(value: object) -> int | None:
+def _parse_output(value: object) -> int | None:
     """Nothing said is nothing; a number that cannot be makes the whole report unbelievable."""
-    return 0 if value is None else _count(value)
+    return 0 if value is None else _parse_count(value)
 
 
-def _dollars(value: object) -> Decimal | None:
+def _parse_dollars(value: object) -> Decimal | None:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None
     amount = Decimal(str(value)) if isinstance(value, float) else Decimal(value)

@@ -20,13 +20,13 @@ from brim.providers.server_counter import CountSupport, ServerCounter
 from brim.providers.server_info import ServerInfo, ServerKind, Window, detect_truncation
 from brim.providers.sync import Portal
 from brim.providers.transport import Transport
-from brim.storage.calibration_store import Learned
+from brim.storage.calibration_store import CalibrationStore
 
 __all__ = [
     "ApiFormat",
+    "CalibrationStore",
     "CountSupport",
     "Endpoint",
-    "Learned",
     "Portal",
     "ServerCounter",
     "ServerInfo",

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, get_args
 from weakref import WeakSet
 
-from brim.errors import BudgetError, InputError, RefusedError
+from brim.errors import BudgetError, ContextLengthError, InputError
 from brim.fitting.calibration import UNCALIBRATED, Calibration
 from brim.fitting.flow import CountJob, CountMode, SummaryJob
 from brim.providers.endpoint import Endpoint
@@ -28,9 +28,9 @@ from brim.session.summaries import (
     build_summary_messages,
     call_summarizer_async,
 )
-from brim.storage.calibration_store import Learned
+from brim.storage.calibration_store import CalibrationStore
 from brim.wire import to_anthropic, to_responses
-from brim.wire.replies import reply_of
+from brim.wire.replies import parse_reply
 
 if TYPE_CHECKING:
     from brim.fitting.flow import Flow, Job
@@ -67,7 +67,7 @@ class AsyncClient:
         timeout: float = 600.0,
         retries: int = 2,
         count: CountMode = "near",
-        learned: Learned | None = None,
+        learned: CalibrationStore | None = None,
     ) -> None:
         """`count` says when the server is asked what a request takes: near, always or off.
 
@@ -81,7 +81,7 @@ class AsyncClient:
         self.server = ServerInfo(self.connection)
         self.counter = ServerCounter(self.connection, enabled=count != "off")
         self.count: CountMode = count
-        self.learned = Learned() if learned is None else learned
+        self.learned = CalibrationStore() if learned is None else learned
         self.refusals = 0
         """How often the server said that a request was too long."""
         self._saved: dict[str, Calibration] = {}
@@ -204,7 +204,7 @@ class AsyncClient:
             )
             name = model or session.model or ""
             body = _summary_body(self.endpoint.format, name, asked, budget.reply) | options
-            reply = reply_of(await self.connection.post(self.endpoint.chat_path, body))
+            reply = parse_reply(await self.connection.post(self.endpoint.chat_path, body))
             counted = sum(session.count(message["content"]) for message in asked)
             session.book(reply, name, "summary", counted=counted)
             return reply.text
@@ -258,23 +258,23 @@ class AsyncClient:
         request = await self._requested(session, making)
         try:
             return request, await deliver(request)
-        except RefusedError as refusal:
+        except ContextLengthError as refusal:
             self._believe(session, refusal)
         request = await self._requested(session, making)
         try:
             return request, await deliver(request)
-        except RefusedError as again:
+        except ContextLengthError as again:
             raise self._given_up(session, again) from again
 
-    def _believe(self, session: Session, refusal: RefusedError) -> None:
+    def _believe(self, session: Session, refusal: ContextLengthError) -> None:
         self.refusals += 1
         session.refused(refusal.overflow)
         self._keep(session)
 
-    def _given_up(self, session: Session, refusal: RefusedError) -> RefusedError:
+    def _given_up(self, session: Session, refusal: ContextLengthError) -> ContextLengthError:
         """The error of a request that was refused, made smaller and refused again."""
         self._believe(session, refusal)
-        return RefusedError(
+        return ContextLengthError(
             f"{refusal} It had been made smaller after a first refusal. The next request will be "
             "smaller still; to be sure of it, give the session the window that the server has.",
             refusal.overflow,

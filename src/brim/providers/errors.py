@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from brim.errors import AuthenticationError, ProviderError, RateLimitError, RefusedError
-from brim.wire.overflow import overflow_of
-from brim.wire.replies import error_in
+from brim.errors import AuthenticationError, ContextLengthError, ProviderError, RateLimitError
+from brim.wire.overflow import parse_overflow
+from brim.wire.replies import find_error_object
 
 if TYPE_CHECKING:
     from brim.providers.endpoint import Endpoint
@@ -46,7 +46,7 @@ def error_from_response(
 ) -> ProviderError:
     """The error for an answer that is not a success."""
     body = _body(endpoint, raw)
-    if (overflow := overflow_of(status, body)) is not None:
+    if (overflow := parse_overflow(status, body)) is not None:
         return context_length_error(endpoint, overflow, status, body)
     wait = parse_retry_after(headers)
     kind, sentence = _describe(endpoint, path, status, headers)
@@ -63,13 +63,13 @@ def error_from_response(
 
 def context_length_error(
     endpoint: Endpoint, overflow: Overflow, status: int | None, body: object
-) -> RefusedError:
+) -> ContextLengthError:
     """The error for a request that is too long."""
     numbers = ""
     if overflow.limit is not None:
         sent = "" if overflow.sent is None else f"{overflow.sent:,} tokens, and "
         numbers = f" ({sent}the limit is {overflow.limit:,})"
-    return RefusedError(
+    return ContextLengthError(
         f"{endpoint.host} says that the request is too long{numbers}: "
         f"{overflow.text or error_message(body)}",
         overflow,
@@ -78,13 +78,15 @@ def context_length_error(
     )
 
 
-def find_context_length_error(endpoint: Endpoint, answer: Mapping[str, Any]) -> RefusedError | None:
+def find_context_length_error(
+    endpoint: Endpoint, answer: Mapping[str, Any]
+) -> ContextLengthError | None:
     """The refusal that an answer or an event with status 200 holds."""
-    error = error_in(answer)
+    error = find_error_object(answer)
     if error is None:
         return None
     status = _status_in(error)
-    overflow = overflow_of(status, {"error": error})
+    overflow = parse_overflow(status, {"error": error})
     return (
         None if overflow is None else context_length_error(endpoint, overflow, status, dict(answer))
     )
@@ -92,7 +94,7 @@ def find_context_length_error(endpoint: Endpoint, answer: Mapping[str, Any]) -> 
 
 def find_error(endpoint: Endpoint, path: str, answer: Mapping[str, Any]) -> ProviderError | None:
     """The error that came with status 200 in the place of an answer."""
-    refused, error = find_context_length_error(endpoint, answer), error_in(answer)
+    refused, error = find_context_length_error(endpoint, answer), find_error_object(answer)
     if refused is not None or error is None:
         return refused
     if any(answer.get(key) is not None for key in ("choices", "content", "output")):
@@ -110,7 +112,7 @@ def _status_in(error: Mapping[str, Any]) -> int | None:
 
 def has_content(event: Mapping[str, Any]) -> bool:
     """Whether an event is more than the opening of a stream."""
-    if error_in(event) is not None or "prompt_progress" in event:
+    if find_error_object(event) is not None or "prompt_progress" in event:
         return True
     if isinstance(choices := event.get("choices"), list):
         return any(map(_has_delta, choices))
@@ -129,7 +131,7 @@ def _has_delta(choice: object) -> bool:
 
 def is_retryable(error: ProviderError) -> bool:
     """Whether the same request may go well a moment later."""
-    if isinstance(error, RefusedError) or error.status not in RETRYABLE_STATUSES:
+    if isinstance(error, ContextLengthError) or error.status not in RETRYABLE_STATUSES:
         return False
     if is_invalid_request(error):
         return False

@@ -18,10 +18,10 @@ from weakref import WeakValueDictionary
 
 from brim.errors import (
     ConnectionFailedError,
+    ContextLengthError,
     InputError,
     ProviderError,
     ProviderTimeoutError,
-    RefusedError,
 )
 from brim.providers import errors
 from brim.providers.count_methods import UNCOUNTED_FIELDS, CountMethod, CountSubject, find_methods
@@ -315,7 +315,7 @@ class ServerCounter:
 
 
 def _is_invalid_request(error: ProviderError) -> bool:
-    if isinstance(error, RefusedError) or error.status in INVALID_REQUEST_STATUSES:
+    if isinstance(error, ContextLengthError) or error.status in INVALID_REQUEST_STATUSES:
         return True
     return errors.is_invalid_request(error)
 

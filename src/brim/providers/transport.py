@@ -35,7 +35,7 @@ from brim.providers.http_connection import (
 )
 from brim.providers.network import create_ssl_context, find_proxy
 from brim.providers.sse import EventParser, ServerSentEvent
-from brim.wire.replies import error_in
+from brim.wire.replies import find_error_object
 
 if TYPE_CHECKING:
     from brim.providers.endpoint import Endpoint
@@ -282,7 +282,7 @@ class Transport:
             raise self._nonsense(path, "an event that is not JSON", error.text) from None
         if not isinstance(found, dict):
             raise self._nonsense(path, "an event that is not an object", found)
-        if event.name == "error" and error_in(found) is None:
+        if event.name == "error" and find_error_object(found) is None:
             return {"type": "error", "error": found}
         return found
 

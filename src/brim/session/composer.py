@@ -36,7 +36,7 @@ from brim.session.summaries import (
     truncate_to_tokens,
 )
 from brim.session.system_prompt import BLOCK_SEPARATOR, SUMMARY_HEADING, build_system_text
-from brim.tokens.calibrated import foreign_size
+from brim.tokens.calibrated import measure_non_latin
 from brim.wire import openai_chat
 
 if TYPE_CHECKING:
@@ -425,7 +425,7 @@ class Composer:
 
     def _foreign_beside(self, system: str) -> int:
         tools = [json.dumps(tool, ensure_ascii=False, default=str) for tool in self.tools or ()]
-        return foreign_size([Message("system", words=(system, *tools))])
+        return measure_non_latin([Message("system", words=(system, *tools))])
 
     def outlook(self, system: str) -> Plan:
         """What the conversation takes as it stands, by all that is known.
@@ -607,4 +607,4 @@ def _system_size(text: str, counter: Counter) -> int:
 
 
 def _read_turns(turns: Sequence[Mapping[str, Any]]) -> list[Message]:
-    return [openai_chat.read(turn, place) for place, turn in enumerate(turns)]
+    return [openai_chat.read_message(turn, place) for place, turn in enumerate(turns)]

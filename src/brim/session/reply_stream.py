@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from brim.errors import ReplyError
-from brim.wire.replies import calls_can_be_read, reply_of
+from brim.errors import InvalidResponseError
+from brim.wire.replies import has_valid_arguments, parse_reply
 from brim.wire.reply import Reply
-from brim.wire.streams import StreamFold
+from brim.wire.streams import StreamAccumulator
 
 if TYPE_CHECKING:
     from brim.fitting.plan import Plan
@@ -26,7 +26,7 @@ def receive_response(response: Any, keep: RecordReply, plan: Plan | None) -> Any
         return AsyncReplyStream(response, keep, plan)
     if isinstance(response, Iterable) and _is_stream(response):
         return ReplyStream(response, keep, plan)
-    reply = response if isinstance(response, Reply) else reply_of(response)
+    reply = response if isinstance(response, Reply) else parse_reply(response)
     keep(reply, True)
     return reply
 
@@ -42,7 +42,7 @@ class _ReplyStream:
         self._keep = keep
         self.plan = plan
         """What was sent, and why the rest was not; None where that is not known."""
-        self._fold = StreamFold()
+        self._fold = StreamAccumulator()
         self._kept = False
         self.added = ""
         """The text that the last chunk added."""
@@ -64,8 +64,8 @@ class _ReplyStream:
         self._kept = True
         fold, reply = self._fold, self._fold.reply()
         if whole and not fold.is_answer:
-            raise ReplyError("the stream ended without an answer", fold.error)
-        ended = whole and fold.error is None and calls_can_be_read(reply)
+            raise InvalidResponseError("the stream ended without an answer", fold.error)
+        ended = whole and fold.error is None and has_valid_arguments(reply)
         self._keep(reply, fold.is_whole or ended)
 
 

@@ -16,7 +16,7 @@ from brim.wire import (
     to_anthropic,
     to_responses,
 )
-from brim.wire.replies import OWN_BLOCKS
+from brim.wire.replies import NATIVE_FIELDS
 
 if TYPE_CHECKING:
     from brim.fitting.plan import Plan
@@ -37,7 +37,7 @@ class RequestBuilder:
     system: str = ""
     system_role: str = "system"
     format: FormatName = "chat"
-    rules: templates.Rules = templates.FREE
+    rules: templates.TemplateRules = templates.PERMISSIVE
     tools: Sequence[Mapping[str, Any]] | None = None
     cache_marks: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -48,13 +48,13 @@ class RequestBuilder:
 
     def body(self, turns: Sequence[Mapping[str, Any]], plan: Plan) -> dict[str, Any]:
         """What goes to the server: the turns as planned, in its format and by its rules."""
-        keep = () if self.format == "chat" else OWN_BLOCKS
-        messages = openai_chat.planned(turns, plan, keep)
+        keep = () if self.format == "chat" else NATIVE_FIELDS
+        messages = openai_chat.apply_to_messages(turns, plan, keep)
         if self.system:
             messages.insert(0, {"role": self.system_role, "content": self.system})
-        shaped = templates.shape(messages, self.rules)
+        shaped = templates.apply_template(messages, self.rules)
         body = {**self._built(shaped, plan), **copy_json(self.options)}
-        return dict(wire.lowered(body, plan, FORMATS[self.format]))
+        return dict(wire.lower_reply_limit(body, plan, FORMATS[self.format]))
 
     def reply_in(self, body: Mapping[str, Any]) -> int | None:
         """The longest answer that a body allows, where it says so."""
@@ -81,7 +81,7 @@ class RequestBuilder:
         )
         if not self.cache_marks:
             return body
-        return to_anthropic.cache_marks(body, _find_cache_boundary(messages, plan))
+        return to_anthropic.add_cache_marks(body, _find_cache_boundary(messages, plan))
 
 
 def _find_cache_boundary(messages: Sequence[Mapping[str, Any]], plan: Plan) -> int | None:
@@ -90,4 +90,4 @@ def _find_cache_boundary(messages: Sequence[Mapping[str, Any]], plan: Plan) -> i
         return None
     edited = plan.history.units[plan.edition - 1].last
     since = sum(1 for index in plan.kept if index > edited)
-    return to_anthropic.message_index(messages, len(messages) - 1 - since)
+    return to_anthropic.find_message_index(messages, len(messages) - 1 - since)

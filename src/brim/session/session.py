@@ -33,7 +33,7 @@ from brim.session.snapshots import Compaction, SystemPrompt
 from brim.session.summaries import MAX_SUMMARY_CHARS, call_summarizer
 from brim.session.system_prompt import MAX_MEMORY_CHARS, Fact
 from brim.session.transcript import EMPTY_REPLY, Transcript
-from brim.wire import checked_tools, openai_chat
+from brim.wire import openai_chat, validate_tools
 from brim.wire.notes import entry_mark
 from brim.wire.reply import Reply
 
@@ -115,7 +115,7 @@ class Session:
             policy, keep_recent=keep_recent, max_turns=max_turns, token_budget=token_budget
         )
         target = ModelProfile(model, window, reply, tokenizer, template, price)
-        offered = [copy_json(tool) for tool in checked_tools(tools) or ()] or None
+        offered = [copy_json(tool) for tool in validate_tools(tools) or ()] or None
         self._composer = Composer(target, chosen, offered, summary_chars)
         self.memory_chars = memory_chars
         """The most characters of facts in a request."""
@@ -173,7 +173,7 @@ class Session:
             raise InputError(f"{', '.join(unknown)}: a mark begins with _")
         message: dict[str, Any] = {"role": "user", "content": content, **marks}
         if self._said.waiting:
-            message[openai_chat.OUTPUT] = self.waiting
+            message[openai_chat.OUTPUT_FIELD] = self.waiting
         self.append(message)
         self._said.waiting.clear()
 
@@ -192,7 +192,7 @@ class Session:
     def append(self, message: Mapping[str, Any]) -> None:
         """Take in one turn, as a copy. A first system turn becomes the system prompt."""
         index = len(self._said)
-        view = openai_chat.read(message, index)
+        view = openai_chat.read_message(message, index)
         validation.check_turn(message, index, validation.find_open_calls(self._composer.turns))
         if index == 0 and not self.system and validation.is_system_prompt(message, view):
             self.system = "\n\n".join(view.words)
@@ -213,7 +213,7 @@ class Session:
     def recall(self, index: int) -> str:
         """Bring back a turn: its text waits for the user's next words, so nothing sent changes."""
         turn = self._said.turn(index)
-        message = openai_chat.read(turn, index)
+        message = openai_chat.read_message(turn, index)
         text = "\n".join((*message.outputs, *message.words))
         if not text:
             raise InputError(f"turn {index} has no text to bring back")
@@ -319,7 +319,7 @@ class Session:
 
     @tools.setter
     def tools(self, tools: Sequence[Mapping[str, Any]] | None) -> None:
-        self._composer.offer([copy_json(tool) for tool in checked_tools(tools) or ()])
+        self._composer.offer([copy_json(tool) for tool in validate_tools(tools) or ()])
 
     @property
     def trim(self) -> bool:
@@ -554,7 +554,7 @@ class Session:
         self._book(reply, target, category, counted)
 
     def _book(self, reply: Reply, target: ModelProfile, category: str, counted: int) -> None:
-        said = target.counter().message(openai_chat.read(reply.message, 0))
+        said = target.counter().message(openai_chat.read_message(reply.message, 0))
         self.warnings += self.ledger.book(
             target.name,
             category,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import MessageError
-from brim.wire.replies import arguments_of, is_json
+from brim.wire.replies import is_json, parse_arguments
 
 if TYPE_CHECKING:
     from brim.messages import Message
@@ -59,7 +59,7 @@ def repair_arguments(call: dict[str, Any]) -> None:
     function = call.get("function")
     text = function.get("arguments") if isinstance(function, dict) else None
     if isinstance(function, dict) and isinstance(text, str) and not is_json(text):
-        function["arguments"] = json.dumps(arguments_of(text), ensure_ascii=False)
+        function["arguments"] = json.dumps(parse_arguments(text), ensure_ascii=False)
 
 
 def is_system_prompt(message: Mapping[str, Any], view: Message) -> bool:

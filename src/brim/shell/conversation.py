@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import InputError, StoreError
-from brim.storage import Event, Folded, folded
+from brim.storage import ConversationEvent, ConversationState, replay_events
 
 if TYPE_CHECKING:
     from brim.session.session import Session
     from brim.session.snapshots import Compaction
     from brim.session.summaries import Summarizer
-    from brim.storage import Log
+    from brim.storage import ConversationStore
 
 ENDED: Final = "[brim] no result: the shell was ended before it came"
 OWN: Final = "_brim"
@@ -31,7 +31,7 @@ class Conversation:
     """What is said in a shell, on disk as soon as it is said."""
 
     session: Session
-    log: Log
+    log: ConversationStore
     name: str
     recorded: int = 0
     """How many of the turns are on disk."""
@@ -50,29 +50,31 @@ class Conversation:
         """What a command printed; it waits for the user's next words."""
         kept = self.session.add_output(text, path)
         if kept:
-            self.keep(Event.output(kept))
+            self.keep(ConversationEvent.output(kept))
         return kept
 
     def recall(self, index: int) -> str:
         """Bring a turn back, as an output that waits."""
         kept = self.session.recall(index)
-        self.keep(Event("recall", {"index": index}), Event.output(kept))
+        self.keep(ConversationEvent("recall", {"index": index}), ConversationEvent.output(kept))
         return kept
 
     def drop_outputs(self) -> None:
         """Let what waits for the user's next words not go along with them."""
         self.session.outputs = ()
-        self.keep(Event.back(len(self.session), ()))
+        self.keep(ConversationEvent.back(len(self.session), ()))
 
     def result(self, call: str, text: str) -> None:
         """What a tool answered."""
         self.session.tool(call, text)
         self.keep()
 
-    def keep(self, *events: Event) -> None:
+    def keep(self, *events: ConversationEvent) -> None:
         """Write down the turns that are new, what else happened, and the state it led to."""
         turns = self.session.since(self.recorded)
-        said = [Event.turn(place, turn) for place, turn in enumerate(turns, self.recorded)]
+        said = [
+            ConversationEvent.turn(place, turn) for place, turn in enumerate(turns, self.recorded)
+        ]
         self.log.record(self.name, [*said, *events], self.session.state())
         self.recorded += len(turns)
 
@@ -84,7 +86,7 @@ class Conversation:
 
     def note(self, kind: str, **data: Any) -> None:
         """Write down something that changes nothing in the session."""
-        self.log.record(self.name, [Event(kind, data)])
+        self.log.record(self.name, [ConversationEvent(kind, data)])
 
     def draft(self, text: str) -> None:
         """Write down how far an answer has come."""
@@ -101,7 +103,7 @@ class Conversation:
         outputs = [turn["_output"] for turn in taken if turn.get("_output")]
         self.session.outputs = [*outputs, *self.session.outputs]
         self.recorded = min(self.recorded, length)
-        self.keep(Event.back(length, self.session.outputs))
+        self.keep(ConversationEvent.back(length, self.session.outputs))
         return taken
 
     def put_back(self, turns: Iterable[Mapping[str, Any]], waiting: Sequence[str]) -> None:
@@ -109,7 +111,7 @@ class Conversation:
         for turn in turns:
             self.session.append(turn)
         self.session.outputs = waiting
-        self.keep(Event.back(len(self.session), waiting))
+        self.keep(ConversationEvent.back(len(self.session), waiting))
 
     def last_exchange(self) -> int:
         """Where the last user's turn stands; raises where there is none."""
@@ -131,14 +133,16 @@ class Conversation:
     def compact(self, compaction: Compaction, summarize: Summarizer) -> None:
         """Make an edit now, in such a way that it can be taken back."""
         self.session.compact(compaction, summarize=summarize)
-        self.keep(Event("compact", {"before": compaction.before}))
+        self.keep(ConversationEvent("compact", {"before": compaction.before}))
 
     def uncompact(self) -> None:
         self.session.undo_compaction()
-        self.keep(Event("uncompact", {}))
+        self.keep(ConversationEvent("uncompact", {}))
 
 
-def resumed(log: Log, name: str, make: Callable[[dict[str, Any] | None], Session]) -> Conversation:
+def resumed(
+    log: ConversationStore, name: str, make: Callable[[dict[str, Any] | None], Session]
+) -> Conversation:
     """A conversation as it stood when its shell ended, however that happened.
 
     `make` gives the session for a saved state with its turns, or a new one.
@@ -160,9 +164,9 @@ def resumed(log: Log, name: str, make: Callable[[dict[str, Any] | None], Session
     return conversation
 
 
-def _read(log: Log, name: str) -> Folded:
+def _read(log: ConversationStore, name: str) -> ConversationState:
     try:
-        return folded(log.events(name))
+        return replay_events(log.events(name))
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(f"{name} cannot be read: {error!r}") from None
 

@@ -36,4 +36,4 @@ def counted(counter: Counter, system: str, turns: Iterable[Mapping[str, Any]]) -
     """
     counter.text(system)
     for place, turn in enumerate(turns):
-        counter.message(openai_chat.read(turn, place))
+        counter.message(openai_chat.read_message(turn, place))

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from brim.errors import LocalModelError, ProviderError, RefusedError, ReplyError
+from brim.errors import ContextLengthError, InvalidResponseError, LocalModelError, ProviderError
 
 if TYPE_CHECKING:
     from brim.config import ModelConfig, RoutingConfig
@@ -55,6 +55,6 @@ def is_worth_another(error: BaseException) -> bool:
 
     A request that was refused as too long has been made smaller before; a larger window helps.
     """
-    if isinstance(error, RefusedError | ReplyError | LocalModelError):
+    if isinstance(error, ContextLengthError | InvalidResponseError | LocalModelError):
         return True
     return isinstance(error, ProviderError) and error.status not in _ITS_OWN_FAULT

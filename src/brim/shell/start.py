@@ -21,7 +21,7 @@ from brim.shell.preload import warm
 from brim.shell.project_tree import root_of
 from brim.shell.state import FITTING, Shell, allowed
 from brim.shell.terminal import UserShell
-from brim.storage import Database, Facts, Log, Spending, state_folder
+from brim.storage import ConversationStore, Database, FactStore, SpendLog, state_folder
 
 if TYPE_CHECKING:
     from brim.config import Loaded
@@ -56,7 +56,7 @@ def started(
     folder = Path.cwd()
     database = Database(state_folder(environment))
     ends.callback(database.close)
-    log, facts, spending = Log(database), Facts(database), Spending(database)
+    log, facts, spending = ConversationStore(database), FactStore(database), SpendLog(database)
     saved = _saved(log, wanted.resume, folder)
     model = log.find(saved).model if saved else None
     models, name = _models(wanted, loaded, environment, screen, model)
@@ -97,7 +97,7 @@ def started(
     return shell
 
 
-def _saved(log: Log, name: str | None, folder: Path) -> str | None:
+def _saved(log: ConversationStore, name: str | None, folder: Path) -> str | None:
     """The conversation to go on with."""
     if name is None:
         return None
@@ -133,7 +133,7 @@ def _models(
 
 
 def _conversation(
-    log: Log, models: Models, name: str, folder: Path, saved: str | None
+    log: ConversationStore, models: Models, name: str, folder: Path, saved: str | None
 ) -> Conversation:
     if saved is None:
         return Conversation(_session(models, name), log, log.begin(folder, name))

@@ -21,7 +21,7 @@ from brim.shell.background import Background
 from brim.shell.command_lines import DEFAULT_PROMPT, RULE, WITH_TOOLS
 from brim.shell.input.classify import Decision
 from brim.shell.routing import Route
-from brim.storage import Event
+from brim.storage import ConversationEvent
 
 if TYPE_CHECKING:
     from brim.config import Config, Loaded
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from brim.shell.models import Models
     from brim.shell.render.screen import Screen
     from brim.shell.terminal import UserShell
-    from brim.storage import Facts, Log, Spending
+    from brim.storage import ConversationStore, FactStore, SpendLog
 
 FITTING = "fitting"
 """The choice whether anything is left out."""
@@ -42,7 +42,7 @@ APPROVED = "approved"
 """The choice that holds what the user has said "always" to."""
 
 
-def allowed(facts: Facts) -> Rules:
+def allowed(facts: FactStore) -> Rules:
     """What the user has said "always" to, in this shell and others."""
     try:
         return Rules.from_dict(facts.choice(APPROVED, {}))
@@ -65,9 +65,9 @@ class Shell:
     screen: Screen
     models: Models
     conversation: Conversation
-    log: Log
-    spending: Spending
-    facts: Facts
+    log: ConversationStore
+    spending: SpendLog
+    facts: FactStore
     terminal: UserShell
     servers: Servers
     masker: Masker
@@ -178,4 +178,4 @@ class Shell:
 
     def keep(self, kind: str, **data: Any) -> None:
         """Write down something that changed the session."""
-        self.conversation.keep(Event(kind, data))
+        self.conversation.keep(ConversationEvent(kind, data))

@@ -12,21 +12,21 @@ Several processes use the file at once; one conversation belongs to one of them.
 
 from __future__ import annotations
 
-from brim.storage.conversations import Log, Saved
+from brim.storage.conversations import ConversationInfo, ConversationStore
 from brim.storage.database import Database, state_folder
-from brim.storage.events import Event, Folded, folded
-from brim.storage.facts import Facts
-from brim.storage.spending import Spending, Spent
+from brim.storage.events import ConversationEvent, ConversationState, replay_events
+from brim.storage.facts import FactStore
+from brim.storage.spending import SpendLog, Spent
 
 __all__ = [
+    "ConversationEvent",
+    "ConversationInfo",
+    "ConversationState",
+    "ConversationStore",
     "Database",
-    "Event",
-    "Facts",
-    "Folded",
-    "Log",
-    "Saved",
-    "Spending",
+    "FactStore",
+    "SpendLog",
     "Spent",
-    "folded",
+    "replay_events",
     "state_folder",
 ]

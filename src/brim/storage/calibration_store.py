@@ -15,15 +15,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from brim.storage.sqlite import Migration, opened
+from brim.storage.sqlite import Migration, open_database
 
 T = TypeVar("T")
 
-BUSY = 2.0
+BUSY_TIMEOUT = 2.0
 """Seconds to wait for another process that writes."""
 
 
-def _first(base: sqlite3.Connection) -> None:
+def _create_tables(base: sqlite3.Connection) -> None:
     base.execute(
         "CREATE TABLE IF NOT EXISTS learned (endpoint TEXT NOT NULL, model TEXT NOT NULL, "
         "data TEXT NOT NULL, changed TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, "
@@ -31,7 +31,7 @@ def _first(base: sqlite3.Connection) -> None:
     )
 
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (_first,)
+MIGRATIONS: Final[tuple[Migration, ...]] = (_create_tables,)
 
 
 def default_path() -> Path:
@@ -43,7 +43,7 @@ def default_path() -> Path:
     return user_state_path("brim") / "learned.sqlite3"
 
 
-class Learned:
+class CalibrationStore:
     """A JSON object for each (endpoint, model); safe to use from several threads and processes."""
 
     def __init__(self, path: str | Path | None = None) -> None:
@@ -107,7 +107,7 @@ class Learned:
         if self.problem is not None and not self._ready:
             return None
         try:
-            with closing(opened(self.path, MIGRATIONS, timeout=BUSY)) as base, base:
+            with closing(open_database(self.path, MIGRATIONS, timeout=BUSY_TIMEOUT)) as base, base:
                 self._ready = True
                 found = work(base)
         except (sqlite3.Error, OSError, ValueError) as error:

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import StoreError
-from brim.storage.events import Event
+from brim.storage.events import ConversationEvent
 
 if TYPE_CHECKING:
     import sqlite3
 
     from brim.storage.database import Database
 
-TITLE: Final = 72
+TITLE_LENGTH: Final = 72
 """Characters of the first words that a conversation is listed by."""
 OUTPUTS: Final = "outputs"
 LOCKS: Final = "locks"
@@ -31,7 +31,7 @@ _COLUMNS: Final = "id, folder, model, title, begun, changed, turns"
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class ConversationInfo:
     """A conversation as it is listed."""
 
     id: str
@@ -43,7 +43,7 @@ class Saved:
     turns: int
 
 
-class Log:
+class ConversationStore:
     """All conversations of a user."""
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
@@ -71,7 +71,7 @@ class Log:
         return name
 
     def record(
-        self, name: str, events: Sequence[Event], state: Mapping[str, Any] | None = None
+        self, name: str, events: Sequence[ConversationEvent], state: Mapping[str, Any] | None = None
     ) -> None:
         """Write what happened, and the state that it led to, both or nothing."""
         now = self._clock()
@@ -83,27 +83,34 @@ class Log:
                 "SELECT COALESCE(MAX(number), 0) FROM events WHERE session = ?", (name,)
             ).fetchone()
             for number, event in enumerate(events, last + 1):
-                values = name, number, now, event.kind, _json(event.data)
+                values = name, number, now, event.kind, _to_json(event.data)
                 base.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", values)
-                _list_anew(base, name, event)
+                _update_listing(base, name, event)
             if state is not None:
                 base.execute(
-                    "UPDATE sessions SET state = ?, draft = NULL WHERE id = ?", (_json(state), name)
+                    "UPDATE sessions SET state = ?, draft = NULL WHERE id = ?",
+                    (_to_json(state), name),
                 )
 
     def rename(self, name: str, title: str) -> None:
         """List a conversation by another title."""
-        self._database.write("UPDATE sessions SET title = ? WHERE id = ?", _whole(title), name)
+        self._database.write(
+            "UPDATE sessions SET title = ? WHERE id = ?", _replace_surrogates(title), name
+        )
 
     def draft(self, name: str, text: str) -> None:
         """What an answer that still comes says so far; the next state takes its place."""
-        self._database.write("UPDATE sessions SET draft = ? WHERE id = ?", _whole(text), name)
+        self._database.write(
+            "UPDATE sessions SET draft = ? WHERE id = ?", _replace_surrogates(text), name
+        )
 
-    def events(self, name: str) -> list[Event]:
+    def events(self, name: str) -> list[ConversationEvent]:
         rows = self._database.rows(
             "SELECT kind, data, time FROM events WHERE session = ? ORDER BY number", name
         )
-        return [Event(row["kind"], json.loads(row["data"]), row["time"]) for row in rows]
+        return [
+            ConversationEvent(row["kind"], json.loads(row["data"]), row["time"]) for row in rows
+        ]
 
     def state(self, name: str) -> tuple[dict[str, Any] | None, str | None]:
         """The last state, and the answer that was on its way when its reader died."""
@@ -119,16 +126,18 @@ class Log:
 
     # All of them
 
-    def list(self, folder: Path | None = None, *, limit: int | None = None) -> list[Saved]:
+    def list(
+        self, folder: Path | None = None, *, limit: int | None = None
+    ) -> list[ConversationInfo]:
         """Those in which something was said, the newest first."""
         rows = self._database.rows(
             f"SELECT {_COLUMNS} FROM sessions WHERE turns > 0 AND (?1 IS NULL OR folder = ?1) "
             "ORDER BY changed DESC LIMIT ?2",
             *(None if folder is None else str(folder), -1 if limit is None else limit),
         )
-        return [Saved(**row) for row in rows]
+        return [ConversationInfo(**row) for row in rows]
 
-    def find(self, name: str) -> Saved:
+    def find(self, name: str) -> ConversationInfo:
         """The conversation of that name, or the only one whose name begins so."""
         rows = self._database.rows(
             f"SELECT {_COLUMNS} FROM sessions WHERE substr(id, 1, length(?1)) = ?1 "
@@ -136,7 +145,7 @@ class Log:
             name,
         )
         if name and len(rows) == 1:
-            return Saved(**rows[0])
+            return ConversationInfo(**rows[0])
         if name and rows:
             raise StoreError(f"{len(rows)} conversations begin with {name}; give more of the name")
         names = [saved.id for saved in self.list(limit=200)]
@@ -177,7 +186,7 @@ class Log:
         path = self._lock_file(name)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        if not _locked(lock):
+        if not _acquire_lock(lock):
             os.close(lock)
             raise StoreError(f"{name} is open in another shell")
         self._locks[name] = lock
@@ -190,7 +199,7 @@ class Log:
         return self._database.folder / LOCKS / name
 
 
-def _locked(lock: int) -> bool:
+def _acquire_lock(lock: int) -> bool:
     try:
         import fcntl
     except ImportError:  # no such locks here: two shells may be told apart by their users
@@ -202,13 +211,13 @@ def _locked(lock: int) -> bool:
     return True
 
 
-def _list_anew(base: sqlite3.Connection, name: str, event: Event) -> None:
+def _update_listing(base: sqlite3.Connection, name: str, event: ConversationEvent) -> None:
     """Keep what a conversation is listed by."""
     match event.kind:
         case "turn":
             turns = event.data["place"] + 1
             base.execute("UPDATE sessions SET turns = ? WHERE id = ?", (turns, name))
-            if title := _title(event.data["message"]):
+            if title := _make_title(event.data["message"]):
                 statement = "UPDATE sessions SET title = ? WHERE id = ? AND title = ''"
                 base.execute(statement, (title, name))
         case "back":
@@ -220,20 +229,20 @@ def _list_anew(base: sqlite3.Connection, name: str, event: Event) -> None:
             pass
 
 
-def _title(message: Mapping[str, Any]) -> str:
+def _make_title(message: Mapping[str, Any]) -> str:
     content = message.get("content")
     if message.get("role") != "user" or not isinstance(content, str):
         return ""
-    words = " ".join(_whole(content).split())
-    return words if len(words) <= TITLE else words[: TITLE - 1] + "…"
+    words = " ".join(_replace_surrogates(content).split())
+    return words if len(words) <= TITLE_LENGTH else words[: TITLE_LENGTH - 1] + "…"
 
 
-def _json(data: Mapping[str, Any]) -> str:
+def _to_json(data: Mapping[str, Any]) -> str:
     """As it is, where SQLite can hold that: half a surrogate pair is kept as an escape."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    return text if text == _whole(text) else json.dumps(data, separators=(",", ":"))
+    return text if text == _replace_surrogates(text) else json.dumps(data, separators=(",", ":"))
 
 
-def _whole(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     """The text with a sign in the place of what is half a character."""
     return text.encode("utf-8", "replace").decode()

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from brim.config.trust import system_folder
 from brim.errors import StoreError
-from brim.storage.sqlite import Migration, opened
+from brim.storage.sqlite import Migration, open_database
 
-BUSY: Final = 10.0
+BUSY_TIMEOUT: Final = 10.0
 """Seconds to wait for another process that writes."""
 FILE: Final = "brim.sqlite3"
 
@@ -24,7 +24,7 @@ def state_folder(environment: Mapping[str, str]) -> Path:
     return Path(named).expanduser() if named else system_folder("state", environment)
 
 
-def _first(base: sqlite3.Connection) -> None:
+def _create_tables(base: sqlite3.Connection) -> None:
     base.execute(
         "CREATE TABLE sessions (id TEXT PRIMARY KEY, folder TEXT NOT NULL, model TEXT NOT NULL, "
         "title TEXT NOT NULL DEFAULT '', begun REAL NOT NULL, changed REAL NOT NULL, "
@@ -50,7 +50,7 @@ def _first(base: sqlite3.Connection) -> None:
     base.execute("CREATE TABLE choices (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID")
 
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (_first,)
+MIGRATIONS: Final[tuple[Migration, ...]] = (_create_tables,)
 
 
 class Database:
@@ -106,7 +106,7 @@ class Database:
 
     def _opened(self) -> sqlite3.Connection:
         if self._base is None:
-            self._base = opened(self.path, MIGRATIONS, timeout=BUSY, shared=True)
+            self._base = open_database(self.path, MIGRATIONS, timeout=BUSY_TIMEOUT, shared=True)
             self._base.row_factory = sqlite3.Row
             self._base.execute("PRAGMA foreign_keys = ON")
         return self._base

@@ -17,11 +17,11 @@ from typing import Any, Final
 
 TURN: Final = "turn"
 OUTPUT: Final = "output"
-BACK: Final = "back"
+REWIND: Final = "back"
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ConversationEvent:
     """Something that happened in a conversation."""
 
     kind: str
@@ -29,34 +29,34 @@ class Event:
     time: float = 0.0
 
     @classmethod
-    def turn(cls, place: int, message: Mapping[str, Any]) -> Event:
+    def turn(cls, place: int, message: Mapping[str, Any]) -> ConversationEvent:
         return cls(TURN, {"place": place, "message": message})
 
     @classmethod
-    def output(cls, text: str) -> Event:
+    def output(cls, text: str) -> ConversationEvent:
         return cls(OUTPUT, {"text": text})
 
     @classmethod
-    def back(cls, length: int, waiting: Iterable[str]) -> Event:
-        return cls(BACK, {"length": length, "waiting": list(waiting)})
+    def back(cls, length: int, waiting: Iterable[str]) -> ConversationEvent:
+        return cls(REWIND, {"length": length, "waiting": list(waiting)})
 
 
 @dataclass(slots=True)
-class Folded:
+class ConversationState:
     """What is said and what waits, after all events."""
 
     turns: list[dict[str, Any]] = field(default_factory=list)
     waiting: list[str] = field(default_factory=list)
 
 
-def folded(events: Iterable[Event]) -> Folded:
-    found = Folded()
+def replay_events(events: Iterable[ConversationEvent]) -> ConversationState:
+    found = ConversationState()
     for event in events:
-        _take(found, event)
+        _apply_event(found, event)
     return found
 
 
-def _take(found: Folded, event: Event) -> None:
+def _apply_event(found: ConversationState, event: ConversationEvent) -> None:
     match event.kind:
         case "turn":
             message = event.data["message"]

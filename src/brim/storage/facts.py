@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from brim.storage.database import Database
 
 
-class Facts:
+class FactStore:
     """Facts by number, and choices by name."""
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:

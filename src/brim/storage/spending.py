@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from brim.storage.database import Database
 
-By = Literal["day", "model", "project", "category", "session"]
+SpendKey = Literal["day", "model", "project", "category", "session"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Spent:
     slot: SpendingTotal
 
 
-class Spending:
+class SpendLog:
     """The books of all runs."""
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
@@ -46,21 +46,23 @@ class Spending:
             "INSERT INTO spending (time, day, session, project, model, category, input, cached, "
             "written, output, counted, cost, unknown, estimated) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            *(now, _day(now), session, project, model, category, usage.input, usage.cached),
+            *(now, _format_day(now), session, project, model, category, usage.input, usage.cached),
             *(usage.written, usage.output, call.counted, str(call.cost)),
             *(call.unknown, call.estimated),
         )
 
     def today(self) -> SpendingTotal:
         """What was spent this day, all runs together."""
-        rows = self._database.rows("SELECT * FROM spending WHERE day = ?", _day(self._clock()))
-        return sum(map(_slot, rows), SpendingTotal())
+        rows = self._database.rows(
+            "SELECT * FROM spending WHERE day = ?", _format_day(self._clock())
+        )
+        return sum(map(_parse_row, rows), SpendingTotal())
 
     def by(
-        self, *keys: By, since: date | None = None, until: date | None = None
+        self, *keys: SpendKey, since: date | None = None, until: date | None = None
     ) -> Sequence[Spent]:
         """What was spent, summed up by these keys, in their order."""
-        return list(_summed(self.calls(since, until), keys))
+        return list(_group_rows(self.calls(since, until), keys))
 
     def calls(self, since: date | None = None, until: date | None = None) -> list[Row]:
         """The books themselves, the oldest call first."""
@@ -71,15 +73,15 @@ class Spending:
         )
 
 
-def _summed(rows: Iterable[Row], keys: Sequence[By]) -> Iterable[Spent]:
+def _group_rows(rows: Iterable[Row], keys: Sequence[SpendKey]) -> Iterable[Spent]:
     def on(row: Row) -> tuple[str, ...]:
         return tuple(row[key] for key in keys)
 
     for found, group in groupby(sorted(rows, key=on), key=on):
-        yield Spent(found, sum(map(_slot, group), SpendingTotal()))
+        yield Spent(found, sum(map(_parse_row, group), SpendingTotal()))
 
 
-def _slot(row: Row) -> SpendingTotal:
+def _parse_row(row: Row) -> SpendingTotal:
     usage = Usage(
         input=row["input"], cached=row["cached"], written=row["written"], output=row["output"]
     )
@@ -87,6 +89,6 @@ def _slot(row: Row) -> SpendingTotal:
     return SpendingTotal(1, usage, Decimal(row["cost"]), row["counted"], *known)
 
 
-def _day(now: float) -> str:
+def _format_day(now: float) -> str:
     """The day where the user is."""
     return datetime.fromtimestamp(now).astimezone().date().isoformat()

@@ -11,11 +11,11 @@ from pathlib import Path
 Migration = Callable[[sqlite3.Connection], None]
 
 
-class NewerError(sqlite3.DatabaseError):
+class NewerSchemaError(sqlite3.DatabaseError):
     """A later version of brim has written the file."""
 
 
-def opened(
+def open_database(
     path: Path, migrations: Sequence[Migration], *, timeout: float, shared: bool = False
 ) -> sqlite3.Connection:
     """A connection to a file, which is made where it is not there; transactions begin by hand.
@@ -44,10 +44,10 @@ def _prepare(base: sqlite3.Connection, migrations: Sequence[Migration]) -> None:
             base.execute("PRAGMA journal_mode = WAL")
     # What was written outlives this process at once; only a power cut can take the last moments.
     base.execute("PRAGMA synchronous = NORMAL")
-    version = _version(base)
+    version = _read_version(base)
     if version > len(migrations):
         known = len(migrations)
-        raise NewerError(
+        raise NewerSchemaError(
             f"it was written by a newer brim (version {version}, this one knows {known})"
         )
     if version < len(migrations):
@@ -58,12 +58,12 @@ def _migrate(base: sqlite3.Connection, migrations: Sequence[Migration]) -> None:
     with base:
         # The write lock comes first, so that of two processes one migrates and the other looks on.
         base.execute("BEGIN IMMEDIATE")
-        version = _version(base)
+        version = _read_version(base)
         for number, migrate in enumerate(migrations[version:], version + 1):
             migrate(base)
             base.execute(f"PRAGMA user_version = {number}")
 
 
-def _version(base: sqlite3.Connection) -> int:
+def _read_version(base: sqlite3.Connection) -> int:
     (version,) = base.execute("PRAGMA user_version").fetchone()
     return int(version)

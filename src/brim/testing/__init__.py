@@ -1,6 +1,14 @@
 """A scripted model server for tests: `Scripted` and the replies that a script is made of."""
 
-from brim.testing.script import Asked, Call, Fault, Say
-from brim.testing.server import Answer, Script, Scripted
+from brim.testing.script import ErrorReply, ReceivedRequest, TextReply, ToolCallReply
+from brim.testing.server import Script, ScriptedReply, ScriptedServer
 
-__all__ = ["Answer", "Asked", "Call", "Fault", "Say", "Script", "Scripted"]
+__all__ = [
+    "ErrorReply",
+    "ReceivedRequest",
+    "Script",
+    "ScriptedReply",
+    "ScriptedServer",
+    "TextReply",
+    "ToolCallReply",
+]

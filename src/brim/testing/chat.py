@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from brim.models.pricing import Usage
-from brim.testing.chunks import CREATED, plain_event, words
-from brim.testing.script import Body, Say
+from brim.testing.chunks import CREATED, format_data_event, split_words
+from brim.testing.script import Body, TextReply
 
 OPENING: Final = 1
 HELD: Final = 2
 
 
-def whole(said: Say, name: str, model: str, usage: Usage) -> dict[str, Any]:
+def whole(said: TextReply, name: str, model: str, usage: Usage) -> dict[str, Any]:
     """An answer in one piece."""
     calls = [
         {"id": f"call_{name}_{n}", "type": "function", "index": n,
@@ -38,16 +38,16 @@ def whole(said: Say, name: str, model: str, usage: Usage) -> dict[str, Any]:
 
 def events(answer: Body, asked: Body) -> Iterator[str]:
     """The same answer as a stream, with its usage only for who asks for it."""
-    for chunk in _chunks(answer):
-        yield plain_event(chunk)
+    for chunk in _iter_chunks(answer):
+        yield format_data_event(chunk)
     if (asked.get("stream_options") or {}).get("include_usage"):
-        yield plain_event(_chunk(answer) | {"choices": [], "usage": answer["usage"]})
+        yield format_data_event(_build_chunk(answer) | {"choices": [], "usage": answer["usage"]})
     yield "data: [DONE]\n\n"
 
 
 def failed(_: Body, error: Mapping[str, Any]) -> str:
     """The event that stands in place of the rest of a stream."""
-    return plain_event(failure(error))
+    return format_data_event(failure(error))
 
 
 def failure(error: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,18 +72,20 @@ def counted(tokens: int) -> dict[str, Any]:
     return {"object": "response.input_tokens", "input_tokens": tokens}
 
 
-def _chunk(answer: Body) -> dict[str, Any]:
+def _build_chunk(answer: Body) -> dict[str, Any]:
     kept = {key: value for key, value in answer.items() if key != "usage"}
     return kept | {"object": "chat.completion.chunk"}
 
 
-def _chunks(answer: Body) -> Iterator[dict[str, Any]]:
+def _iter_chunks(answer: Body) -> Iterator[dict[str, Any]]:
     (choice,) = answer["choices"]
     message = choice["message"]
     deltas: list[Any] = [{"role": "assistant", "content": ""}]
-    deltas += [{"content": word} for word in words(message["content"] or "")]
+    deltas += [{"content": word} for word in split_words(message["content"] or "")]
     deltas += [{"tool_calls": [call]} for call in message.get("tool_calls", ())]
     for delta in deltas:
-        yield _chunk(answer) | {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+        yield _build_chunk(answer) | {
+            "choices": [{"index": 0, "delta": delta, "finish_reason": None}]
+        }
     last = {"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}
-    yield _chunk(answer) | {"choices": [last]}
+    yield _build_chunk(answer) | {"choices": [last]}

@@ -11,16 +11,16 @@ CREATED: Final = 1_767_225_600
 """When every answer was made: the same for all, so that answers can be compared."""
 
 
-def words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """A text as a model says it, a word at a time."""
     return re.findall(r"\s*\S+|\s+", text)
 
 
-def named_event(event: Mapping[str, Any]) -> str:
+def format_named_event(event: Mapping[str, Any]) -> str:
     """An event that says its type twice, as Anthropic and OpenAI's responses do."""
     return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
 
 
-def plain_event(event: Mapping[str, Any]) -> str:
+def format_data_event(event: Mapping[str, Any]) -> str:
     """An event that is only data, as in a stream of chat completions."""
     return f"data: {json.dumps(event)}\n\n"

@@ -15,17 +15,31 @@ from typing import Any, Final, Protocol
 from brim.models.pricing import Usage
 from brim.testing import chat, messages, responses
 from brim.testing.prompt_cache import PROMPT
-from brim.testing.script import Asked, Body, Call, Fault, Say
+from brim.testing.script import Body, ErrorReply, ReceivedRequest, TextReply, ToolCallReply
 
-__all__ = ["CHAT", "FORMS", "MESSAGES", "RESPONSES", "Asked", "Body", "Call", "Fault", "Form",
-           "Say", "broken_off", "listing", "name_of", "refusal"]  # fmt: skip
+__all__ = [
+    "CHAT",
+    "MESSAGES",
+    "REPLY_FORMATS",
+    "RESPONSES",
+    "Body",
+    "ErrorReply",
+    "ReceivedRequest",
+    "ReplyFormat",
+    "TextReply",
+    "ToolCallReply",
+    "list_models",
+    "make_context_length_error",
+    "make_reply_id",
+    "stream_error",
+]  # fmt: skip
 
 CHAT: Final = "/v1/chat/completions"
 MESSAGES: Final = "/v1/messages"
 RESPONSES: Final = "/v1/responses"
 
 
-class Form(Protocol):
+class ReplyFormat(Protocol):
     """What each format's module offers."""
 
     @property
@@ -36,7 +50,7 @@ class Form(Protocol):
     def HELD(self) -> int:  # noqa: N802
         """So many pieces of a stream bring the first words."""
 
-    def whole(self, said: Say, name: str, model: str, usage: Usage) -> dict[str, Any]: ...
+    def whole(self, said: TextReply, name: str, model: str, usage: Usage) -> dict[str, Any]: ...
 
     def events(self, answer: Body, asked: Body, /) -> Iterator[str]: ...
 
@@ -49,30 +63,36 @@ class Form(Protocol):
     def counted(self, tokens: int) -> dict[str, Any]: ...
 
 
-FORMS: Final[Mapping[str, Form]] = {CHAT: chat, MESSAGES: messages, RESPONSES: responses}
+REPLY_FORMATS: Final[Mapping[str, ReplyFormat]] = {
+    CHAT: chat,
+    MESSAGES: messages,
+    RESPONSES: responses,
+}
 """The formats by the path at which they are asked for."""
 
 
-def name_of(asked: Asked, said: Say) -> str:
+def make_reply_id(asked: ReceivedRequest, said: TextReply) -> str:
     """What an answer is told from others by: what was said, and to which prompt."""
     calls = [(call.name, call.arguments) for call in said.calls]
     prompt = [asked.body.get(key) for key in PROMPT]
     return sha256(json.dumps([prompt, said.text, calls]).encode()).hexdigest()[:16]
 
 
-def broken_off(asked: Asked, fault: Fault, model: str) -> Iterator[str | bytes]:
+def stream_error(asked: ReceivedRequest, fault: ErrorReply, model: str) -> Iterator[str | bytes]:
     """A stream that begins as if all was well and has a fault in place of its first token."""
-    form, nothing = FORMS[asked.path], Say()
+    form, nothing = REPLY_FORMATS[asked.path], TextReply()
     usage = Usage(asked.tokens, 0, 0)
-    answer = form.whole(nothing, name_of(asked, nothing), model, usage)
+    answer = form.whole(nothing, make_reply_id(asked, nothing), model, usage)
     yield from islice(form.events(answer, asked.body), form.OPENING)
     yield form.failed(answer, fault.told) if fault.raw is None else fault.raw
 
 
-def refusal(like: str, asked: Asked, room: int, window: int) -> dict[str, Any]:
+def make_context_length_error(
+    like: str, asked: ReceivedRequest, room: int, window: int
+) -> dict[str, Any]:
     """The error of a prompt that leaves no room for the answer."""
     if like != "llama.cpp":
-        return FORMS[asked.path].refusal(asked.tokens, room, window)
+        return REPLY_FORMATS[asked.path].refusal(asked.tokens, room, window)
     return {
         "code": 400,
         "message": f"request ({asked.tokens} tokens) exceeds the available context size "
@@ -83,7 +103,7 @@ def refusal(like: str, asked: Asked, room: int, window: int) -> dict[str, Any]:
     }
 
 
-def listing(like: str, model: str, window: int | None) -> dict[str, Any]:
+def list_models(like: str, model: str, window: int | None) -> dict[str, Any]:
     """The list of models, with the window where the server is to tell it."""
     row: dict[str, Any] = {"id": model, "object": "model", "created": 0, "owned_by": "scripted"}
     if like == "llama.cpp":

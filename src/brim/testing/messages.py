@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from brim.models.pricing import Usage
-from brim.testing.chunks import named_event, words
-from brim.testing.script import Body, Say
+from brim.testing.chunks import format_named_event, split_words
+from brim.testing.script import Body, TextReply
 
 OPENING: Final = 1
 HELD: Final = 3
@@ -16,7 +16,7 @@ HELD: Final = 3
 _STOPS: Final = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens"}
 
 
-def whole(said: Say, name: str, model: str, usage: Usage) -> dict[str, Any]:
+def whole(said: TextReply, name: str, model: str, usage: Usage) -> dict[str, Any]:
     """An answer in one piece."""
     blocks: list[Any] = [{"type": "text", "text": said.text}] if said.text else []
     for n, call in enumerate(said.calls):
@@ -42,18 +42,18 @@ def events(answer: Body, _: Body) -> Iterator[str]:
     """The same answer as a stream."""
     usage = {**answer["usage"], "output_tokens": 1}
     begun = {**answer, "content": [], "stop_reason": None, "usage": usage}
-    yield named_event({"type": "message_start", "message": begun})
+    yield format_named_event({"type": "message_start", "message": begun})
     for place, block in enumerate(answer["content"]):
-        for event in _block_events(block):
-            yield named_event({**event, "index": place})
+        for event in _iter_block_events(block):
+            yield format_named_event({**event, "index": place})
     ended = {"stop_reason": answer["stop_reason"], "stop_sequence": None}
-    yield named_event({"type": "message_delta", "delta": ended, "usage": answer["usage"]})
-    yield named_event({"type": "message_stop"})
+    yield format_named_event({"type": "message_delta", "delta": ended, "usage": answer["usage"]})
+    yield format_named_event({"type": "message_stop"})
 
 
 def failed(_: Body, error: Mapping[str, Any]) -> str:
     """The event that stands in place of the rest of a stream."""
-    return named_event(failure(error))
+    return format_named_event(failure(error))
 
 
 def failure(error: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,10 +72,10 @@ def counted(tokens: int) -> dict[str, Any]:
     return {"input_tokens": tokens}
 
 
-def _block_events(block: Body) -> Iterator[dict[str, Any]]:
+def _iter_block_events(block: Body) -> Iterator[dict[str, Any]]:
     if block["type"] == "text":
         opened: dict[str, Any] = {"type": "text", "text": ""}
-        deltas = [{"type": "text_delta", "text": word} for word in words(block["text"])]
+        deltas = [{"type": "text_delta", "text": word} for word in split_words(block["text"])]
     else:
         opened = {**block, "input": {}}
         deltas = [{"type": "input_json_delta", "partial_json": json.dumps(block["input"])}]

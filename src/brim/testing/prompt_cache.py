@@ -16,8 +16,8 @@ from typing import Any, Final
 from brim.testing.script import Body
 
 MARK: Final = "cache_control"
-MOST_MARKS: Final = 4
-LOOKS_BACK: Final = 20
+MAX_MARKS: Final = 4
+LOOKBACK_BLOCKS: Final = 20
 PROMPT: Final = ("tools", "system", "instructions", "messages", "input")
 """The parts of a body that a model reads, in the order in which it reads them."""
 
@@ -35,31 +35,31 @@ class PromptCache:
 
         `marks`: only what is marked is kept.
         """
-        parts = list(_parts(body))
-        digests = _digests(str(body.get("model")), parts)
-        ends = [end for end, part in enumerate(parts, 1) if not marks or _marks(part)]
+        parts = list(_iter_parts(body))
+        digests = _compute_digests(str(body.get("model")), parts)
+        ends = [end for end, part in enumerate(parts, 1) if not marks or _count_marks(part)]
         if marks and body.get(MARK) and parts:
             ends.append(len(parts))
-        reached = {max(end - back, 0) for end in ends for back in range(LOOKS_BACK)}
+        reached = {max(end - back, 0) for end in ends for back in range(LOOKBACK_BLOCKS)}
         known = max((end for end in reached if digests[end] in self._known), default=0)
         self._known |= {digests[end] for end in ends}
-        read = count(_body(parts[:known])) if known else 0
-        return read, count(_body(parts[: ends[-1]])) - read if ends else 0
+        read = count(_build_body(parts[:known])) if known else 0
+        return read, count(_build_body(parts[: ends[-1]])) - read if ends else 0
 
 
-def marks_in(body: Body) -> int:
+def count_cache_marks(body: Body) -> int:
     """How often a request says that it is to be kept up to there."""
-    return bool(body.get(MARK)) + _marks(list(_parts(body)))
+    return bool(body.get(MARK)) + _count_marks(list(_iter_parts(body)))
 
 
-def _parts(body: Body) -> Iterator[Part]:
+def _iter_parts(body: Body) -> Iterator[Part]:
     for key in PROMPT:
         given = body.get(key) or ()
         for item in [given] if isinstance(given, str) else given:
             yield key, item
 
 
-def _body(parts: Sequence[Part]) -> dict[str, Any]:
+def _build_body(parts: Sequence[Part]) -> dict[str, Any]:
     """A request that ends where the parts do."""
     body: dict[str, Any] = {"messages": []}
     for key, item in parts:
@@ -70,30 +70,30 @@ def _body(parts: Sequence[Part]) -> dict[str, Any]:
     return body
 
 
-def _digests(model: str, parts: Sequence[Part]) -> list[bytes]:
+def _compute_digests(model: str, parts: Sequence[Part]) -> list[bytes]:
     """What each beginning of a prompt is known by, from the empty one to the whole."""
-    raws = (json.dumps(_unmarked(part)).encode() for part in parts)
+    raws = (json.dumps(_strip_marks(part)).encode() for part in parts)
     start = sha256(model.encode()).digest()
     return list(accumulate(raws, lambda so_far, raw: sha256(so_far + raw).digest(), initial=start))
 
 
-def _marks(value: Any) -> int:
+def _count_marks(value: Any) -> int:
     if isinstance(value, Mapping):
-        return bool(value.get(MARK)) + _marks(value.get("content"))
-    return sum(map(_marks, value)) if isinstance(value, list | tuple) else 0
+        return bool(value.get(MARK)) + _count_marks(value.get("content"))
+    return sum(map(_count_marks, value)) if isinstance(value, list | tuple) else 0
 
 
-def _unmarked(value: Any) -> Any:
+def _strip_marks(value: Any) -> Any:
     """The same without marks: they say what to keep and are no part of it.
 
     Only a block can be marked, so a text that is marked later becomes one: they are equal here.
     """
     match value:
         case {"role": _, "content": str(text)}:
-            return _unmarked({**value, "content": [{"type": "text", "text": text}]})
+            return _strip_marks({**value, "content": [{"type": "text", "text": text}]})
         case Mapping():
-            return {key: _unmarked(inner) for key, inner in value.items() if key != MARK}
+            return {key: _strip_marks(inner) for key, inner in value.items() if key != MARK}
         case list() | tuple():
-            return [_unmarked(each) for each in value]
+            return [_strip_marks(each) for each in value]
         case _:
             return value

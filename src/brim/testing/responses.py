@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from brim.models.pricing import Usage
-from brim.testing.chunks import CREATED, named_event, words
-from brim.testing.script import Body, Say
+from brim.testing.chunks import CREATED, format_named_event, split_words
+from brim.testing.script import Body, TextReply
 
 OPENING: Final = 2
 HELD: Final = 5
@@ -17,7 +17,7 @@ _EMPTY: Final[Mapping[str, Body]] = {"message": {"content": []}, "function_call"
 _CUT_SHORT: Final = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
-def whole(said: Say, name: str, model: str, usage: Usage) -> dict[str, Any]:
+def whole(said: TextReply, name: str, model: str, usage: Usage) -> dict[str, Any]:
     """An answer in one piece."""
     reason = _CUT_SHORT.get(said.finish or "")
     return {
@@ -28,7 +28,7 @@ def whole(said: Say, name: str, model: str, usage: Usage) -> dict[str, Any]:
         "error": None,
         "incomplete_details": {"reason": reason} if reason else None,
         "model": model,
-        "output": _items(said, name),
+        "output": _build_items(said, name),
         "parallel_tool_calls": True,
         "tool_choice": "auto",
         "tools": [],
@@ -42,8 +42,8 @@ def whole(said: Say, name: str, model: str, usage: Usage) -> dict[str, Any]:
 
 def events(answer: Body, _: Body) -> Iterator[str]:
     """The same answer as a stream, its events numbered."""
-    for number, event in enumerate(_events(answer)):
-        yield named_event({**event, "sequence_number": number})
+    for number, event in enumerate(_iter_events(answer)):
+        yield format_named_event({**event, "sequence_number": number})
 
 
 def failed(answer: Body, error: Mapping[str, Any]) -> str:
@@ -53,9 +53,9 @@ def failed(answer: Body, error: Mapping[str, Any]) -> str:
         "code": code if isinstance(code, str) else error.get("type"),
         "message": error.get("message"),
     }
-    response = _begun(answer) | {"status": "failed", "error": told}
+    response = _start_response(answer) | {"status": "failed", "error": told}
     event = {"type": "response.failed", "response": response, "sequence_number": OPENING}
-    return named_event(event)
+    return format_named_event(event)
 
 
 def failure(error: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def counted(tokens: int) -> dict[str, Any]:
     return {"object": "response.input_tokens", "input_tokens": tokens}
 
 
-def _items(said: Say, name: str) -> list[dict[str, Any]]:
+def _build_items(said: TextReply, name: str) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     if said.text or not said.calls:
         part = {"type": "output_text", "text": said.text, "annotations": [], "logprobs": []}
@@ -92,7 +92,7 @@ def _items(said: Say, name: str) -> list[dict[str, Any]]:
     return items
 
 
-def _begun(answer: Body) -> dict[str, Any]:
+def _start_response(answer: Body) -> dict[str, Any]:
     """A response of which nothing is there yet."""
     return {
         **answer,
@@ -103,24 +103,24 @@ def _begun(answer: Body) -> dict[str, Any]:
     }
 
 
-def _events(answer: Body) -> Iterator[dict[str, Any]]:
-    yield {"type": "response.created", "response": _begun(answer)}
-    yield {"type": "response.in_progress", "response": _begun(answer)}
+def _iter_events(answer: Body) -> Iterator[dict[str, Any]]:
+    yield {"type": "response.created", "response": _start_response(answer)}
+    yield {"type": "response.in_progress", "response": _start_response(answer)}
     for place, item in enumerate(answer["output"]):
         is_text = item["type"] == "message"
         begun = {**item, **_EMPTY[item["type"]], "status": "in_progress"}
         yield {"type": "response.output_item.added", "output_index": place, "item": begun}
-        for event in _text_events(item) if is_text else _call_events(item):
+        for event in _iter_text_events(item) if is_text else _iter_call_events(item):
             yield {**event, "item_id": item["id"], "output_index": place}
         yield {"type": "response.output_item.done", "output_index": place, "item": item}
     yield {"type": f"response.{answer['status']}", "response": answer}
 
 
-def _text_events(item: Body) -> Iterator[dict[str, Any]]:
+def _iter_text_events(item: Body) -> Iterator[dict[str, Any]]:
     (part,) = item["content"]
     empty = {**part, "text": ""}
     yield {"type": "response.content_part.added", "content_index": 0, "part": empty}
-    for word in words(part["text"]):
+    for word in split_words(part["text"]):
         delta = {"content_index": 0, "delta": word, "logprobs": []}
         yield {"type": "response.output_text.delta", **delta}
     done = {"content_index": 0, "text": part["text"], "logprobs": []}
@@ -128,7 +128,7 @@ def _text_events(item: Body) -> Iterator[dict[str, Any]]:
     yield {"type": "response.content_part.done", "content_index": 0, "part": part}
 
 
-def _call_events(item: Body) -> Iterator[dict[str, Any]]:
+def _iter_call_events(item: Body) -> Iterator[dict[str, Any]]:
     arguments = item["arguments"]
     yield {"type": "response.function_call_arguments.delta", "delta": arguments}
     yield {"type": "response.function_call_arguments.done", "arguments": arguments}

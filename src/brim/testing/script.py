@@ -11,7 +11,7 @@ Body = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ToolCallReply:
     """The model calls a tool."""
 
     name: str
@@ -19,11 +19,11 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
+class TextReply:
     """The model says something, calls tools, or both; a text alone can be given as it is."""
 
     text: str = ""
-    calls: Sequence[Call] = ()
+    calls: Sequence[ToolCallReply] = ()
     pause: float = 0.0
     """Seconds before each piece of a stream."""
     hold: threading.Event | None = None
@@ -37,7 +37,7 @@ class Say:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ErrorReply:
     """The server does not answer as it should: with an error, or with bytes that are no answer."""
 
     status: int = 500
@@ -58,7 +58,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReceivedRequest:
     """A request for an answer, or for a count."""
 
     path: str

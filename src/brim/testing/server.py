@@ -32,34 +32,46 @@ from brim.fitting.fitter import read_tools
 from brim.models.pricing import Usage
 from brim.testing.formats import (
     CHAT,
-    FORMS,
     MESSAGES,
+    REPLY_FORMATS,
     RESPONSES,
-    Asked,
     Body,
-    Call,
-    Fault,
-    Say,
-    broken_off,
-    listing,
-    name_of,
-    refusal,
+    ErrorReply,
+    ReceivedRequest,
+    TextReply,
+    ToolCallReply,
+    list_models,
+    make_context_length_error,
+    make_reply_id,
+    stream_error,
 )
-from brim.testing.prompt_cache import MARK, MOST_MARKS, PromptCache, marks_in
+from brim.testing.prompt_cache import MARK, MAX_MARKS, PromptCache, count_cache_marks
 from brim.tokens import counter_for
-from brim.wire import Format, anthropic, format_of, openai_chat, openai_responses, view
+from brim.wire import Format, anthropic, detect_format, openai_chat, openai_responses, read_messages
 
-__all__ = ["Answer", "Asked", "Call", "Fault", "Say", "Script", "Scripted"]
+__all__ = [
+    "ErrorReply",
+    "ReceivedRequest",
+    "Script",
+    "ScriptedReply",
+    "ScriptedServer",
+    "TextReply",
+    "ToolCallReply",
+]
 
-Answer = str | Call | Say | Fault
-Script = Answer | Sequence[Answer | Callable[[Body], Answer]] | Callable[[Body], Answer]
+ScriptedReply = str | ToolCallReply | TextReply | ErrorReply
+Script = (
+    ScriptedReply
+    | Sequence[ScriptedReply | Callable[[Body], ScriptedReply]]
+    | Callable[[Body], ScriptedReply]
+)
 
 _FORMATS: Final[dict[str, Format]] = {
     CHAT: openai_chat,
     MESSAGES: anthropic,
     RESPONSES: openai_responses,
 }
-_COUNTED_AT: Final = {
+_COUNT_PATHS: Final = {
     f"{CHAT}/input_tokens": CHAT,
     f"{MESSAGES}/count_tokens": MESSAGES,
     f"{RESPONSES}/input_tokens": RESPONSES,
@@ -67,7 +79,7 @@ _COUNTED_AT: Final = {
 _REPLY_KEYS: Final = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 
 
-class Scripted:
+class ScriptedServer:
     """A server that gives one answer after the other, or always the same, or a function's."""
 
     def __init__(
@@ -97,13 +109,13 @@ class Scripted:
         """The window as the server tells it."""
         self.model = model
         self.like = like
-        self.requests: list[Asked] = []
+        self.requests: list[ReceivedRequest] = []
         """All that asked for an answer, the refused ones too."""
-        self.counted: list[Asked] = []
+        self.counted: list[ReceivedRequest] = []
         """All that asked for a count."""
-        self.refused: list[Asked] = []
+        self.refused: list[ReceivedRequest] = []
         """Those that were longer than the window."""
-        self.abandoned: list[Asked] = []
+        self.abandoned: list[ReceivedRequest] = []
         """Those whose client hung up before the answer was complete."""
         self._counted_as = counted_as
         self._counts = counts
@@ -112,7 +124,7 @@ class Scripted:
         self._always = None if _is_list(answers) else answers
         self._waiting = list(answers) if _is_list(answers) else []  # type: ignore[arg-type]
         self._lock = threading.Lock()
-        self._server = _Server(self)
+        self._server = _HTTPServer(self)
         self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
 
     def __enter__(self) -> Self:
@@ -129,16 +141,16 @@ class Scripted:
 
     def counts_at(self, path: str) -> bool:
         """Whether there are counts to be had at a path."""
-        at = _COUNTED_AT.get(path)
+        at = _COUNT_PATHS.get(path)
         return at is not None and (self.like == "llama.cpp" if at == CHAT else self._counts)
 
     def prompt_tokens(self, path: str, body: Body) -> int:
         """What a request takes in the format that is spoken at its path."""
         form, counter = _FORMATS[path], counter_for(self._counted_as)
-        messages = sum(map(counter.message, view(body, form)))
+        messages = sum(map(counter.message, read_messages(body, form)))
         return counter.overhead + counter.tools(read_tools(body)) + messages
 
-    def usage(self, asked: Asked, said: Say) -> Usage:
+    def usage(self, asked: ReceivedRequest, said: TextReply) -> Usage:
         """What an answer has taken, and what of it was in the cache."""
         output = self.tokens(said.text) + sum(self.tokens(str(call)) for call in said.calls)
         usage = Usage(asked.tokens, said.cached, output)
@@ -153,7 +165,7 @@ class Scripted:
         cached = min(read, asked.tokens)
         return replace(usage, cached=cached, written=min(written, asked.tokens - cached))
 
-    def answer(self, asked: Asked) -> Say | Fault:
+    def answer(self, asked: ReceivedRequest) -> TextReply | ErrorReply:
         """Write a request down, and say what it gets."""
         with self._lock:
             self.requests.append(asked)
@@ -164,30 +176,30 @@ class Scripted:
             if self._waiting:
                 following = self._waiting.pop(0)
             elif following is None:
-                following = Fault(400, "the script has no more answers")
+                following = ErrorReply(400, "the script has no more answers")
         said = following(asked.body) if callable(following) else following
-        if isinstance(said, Call):
-            return Say(calls=(said,))
-        return Say(said) if isinstance(said, str) else said
+        if isinstance(said, ToolCallReply):
+            return TextReply(calls=(said,))
+        return TextReply(said) if isinstance(said, str) else said
 
-    def _refusal(self, asked: Asked) -> Fault | None:
+    def _refusal(self, asked: ReceivedRequest) -> ErrorReply | None:
         """What a prompt gets that leaves no room for the answer."""
         wanted = next(filter(None, map(asked.body.get, _REPLY_KEYS)), 1)
         room = 1 if self.like == "llama.cpp" else int(wanted)
         if self.window is None or asked.tokens + room <= self.window:
             return None
-        error = refusal(self.like, asked, room, self.window)
-        return Fault(400, error=error, in_stream=self._refuses_in_stream)
+        error = make_context_length_error(self.like, asked, room, self.window)
+        return ErrorReply(400, error=error, in_stream=self._refuses_in_stream)
 
 
 def _is_list(answers: object) -> bool:
     return isinstance(answers, Sequence) and not isinstance(answers, str)
 
 
-class _Server(ThreadingHTTPServer):
+class _HTTPServer(ThreadingHTTPServer):
     daemon_threads = False
 
-    def __init__(self, provider: Scripted) -> None:
+    def __init__(self, provider: ScriptedServer) -> None:
         self.provider = provider
         self.is_over = threading.Event()
         self._sockets: set[socket.socket] = set()
@@ -215,7 +227,7 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    server: _Server
+    server: _HTTPServer
 
     def log_message(self, *_: object) -> None: ...
 
@@ -229,7 +241,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         provider = self.server.provider
         if self.path == "/v1/models":
-            self._send(200, listing(provider.like, provider.model, provider.told))
+            self._send(200, list_models(provider.like, provider.model, provider.told))
         elif self.path.partition("?")[0] == "/props" and provider.like == "llama.cpp":
             self._send(200, {"default_generation_settings": {"n_ctx": provider.told}})
         else:
@@ -244,60 +256,60 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, raw: bytes) -> None:
         provider, path = self.server.provider, self.path.partition("?")[0]
-        if path in FORMS:
+        if path in REPLY_FORMATS:
             asked = self._asked(path, raw)
             self._say(asked, provider.answer(asked))
         elif provider.counts_at(path):
-            asked = self._asked(_COUNTED_AT[path], raw)
+            asked = self._asked(_COUNT_PATHS[path], raw)
             provider.counted.append(asked)
-            self._send(200, FORMS[asked.path].counted(asked.tokens))
+            self._send(200, REPLY_FORMATS[asked.path].counted(asked.tokens))
         elif path == "/tokenize" and provider.like == "llama.cpp":
             text = str(json.loads(raw).get("content", ""))
             self._send(200, {"tokens": [0] * provider.tokens(text)})
         else:
             self._send_error(404, "not found")
 
-    def _asked(self, path: str, raw: bytes) -> Asked:
+    def _asked(self, path: str, raw: bytes) -> ReceivedRequest:
         body, key = json.loads(raw), _FORMATS[path].MESSAGES
         if not isinstance(body, dict) or key not in body:
             raise InputError(f"a request here is an object with `{key}`")
-        format_of(body)
+        detect_format(body)
         tokens = self.server.provider.prompt_tokens(path, body)
-        if path == MESSAGES and (found := marks_in(body)) > MOST_MARKS:
-            raise InputError(f"at most {MOST_MARKS} blocks can have `{MARK}`, not {found}")
+        if path == MESSAGES and (found := count_cache_marks(body)) > MAX_MARKS:
+            raise InputError(f"at most {MAX_MARKS} blocks can have `{MARK}`, not {found}")
         given = {name: ", ".join(self.headers.get_all(name, ())) for name in self.headers}
-        return Asked(path, body, given, time.time(), tokens, raw)
+        return ReceivedRequest(path, body, given, time.time(), tokens, raw)
 
-    def _say(self, asked: Asked, said: Say | Fault) -> None:
+    def _say(self, asked: ReceivedRequest, said: TextReply | ErrorReply) -> None:
         is_streamed = bool(asked.body.get("stream"))
         try:
-            if isinstance(said, Say):
+            if isinstance(said, TextReply):
                 self._speak(asked, said, is_streamed)
             elif said.in_stream and is_streamed:
-                self._stream(broken_off(asked, said, self.server.provider.model), Say())
+                self._stream(stream_error(asked, said, self.server.provider.model), TextReply())
             else:
                 self._fail(asked, said)
         except OSError:
             self.server.provider.abandoned.append(asked)
             self.close_connection = True
 
-    def _speak(self, asked: Asked, said: Say, is_streamed: bool) -> None:
-        provider, form = self.server.provider, FORMS[asked.path]
-        name, usage = name_of(asked, said), provider.usage(asked, said)
+    def _speak(self, asked: ReceivedRequest, said: TextReply, is_streamed: bool) -> None:
+        provider, form = self.server.provider, REPLY_FORMATS[asked.path]
+        name, usage = make_reply_id(asked, said), provider.usage(asked, said)
         answer = form.whole(said, name, provider.model, usage)
         if is_streamed:
             self._stream(form.events(answer, asked.body), said, form.HELD)
         else:
             self._send(200, answer, cut=said.cut_after is not None)
 
-    def _fail(self, asked: Asked, fault: Fault) -> None:
+    def _fail(self, asked: ReceivedRequest, fault: ErrorReply) -> None:
         wait = {} if fault.retry_after is None else {"Retry-After": f"{fault.retry_after:g}"}
-        error = FORMS[asked.path].failure(fault.told)
+        error = REPLY_FORMATS[asked.path].failure(fault.told)
         self._send(fault.status, error if fault.raw is None else fault.raw, wait)
 
     def _send_error(self, status: int, message: str) -> None:
         """An error that both Anthropic's client and the others can read."""
-        self._send(status, FORMS[MESSAGES].failure(Fault(message=message).told))
+        self._send(status, REPLY_FORMATS[MESSAGES].failure(ErrorReply(message=message).told))
 
     def _send(
         self, status: int, answer: Any, headers: Body | None = None, *, cut: bool = False
@@ -311,7 +323,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(raw[: len(raw) // 2] if cut else raw)
         self.close_connection = self.close_connection or cut
 
-    def _stream(self, pieces: Iterable[str | bytes], said: Say, held: int = 0) -> None:
+    def _stream(self, pieces: Iterable[str | bytes], said: TextReply, held: int = 0) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")

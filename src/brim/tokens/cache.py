@@ -13,19 +13,19 @@ from threading import Lock
 from weakref import WeakSet
 
 from brim.errors import InputError
-from brim.tokens.chunks import size_of
+from brim.tokens.chunks import utf8_length
 
 Count = Callable[[str], int]
 
 CAPACITY = 64_000_000
 """Characters held in both generations of all tables together."""
-LONGEST = 1_000_000
+MAX_STORED_LENGTH = 1_000_000
 """Characters of the longest text that is held itself."""
-ENTRY = 100
+ENTRY_WEIGHT = 100
 """What an entry weighs beside its characters."""
 
 
-class Table:
+class CountCache:
     """The counts of one tokenizer."""
 
     __slots__ = ("__weakref__", "_count", "_digests", "_old", "young")
@@ -43,14 +43,14 @@ class Table:
         if not isinstance(text, str):
             raise InputError(f"only text can be counted, not {type(text).__name__}")
         size = len(text)
-        if size > LONGEST:
+        if size > MAX_STORED_LENGTH:
             return self._find_long(text)
         tokens = self.young.get(text)
         if tokens is None:
             tokens = self._old.get(text)
             if tokens is None:
                 tokens = self._count(text)
-            _generations.weigh(size + ENTRY)
+            _generations.weigh(size + ENTRY_WEIGHT)
             self.young[text] = tokens
         return tokens
 
@@ -65,11 +65,11 @@ class Table:
         tokens = self._digests.get(digest)
         if tokens is None:
             tokens = self._digests[digest] = self._count(text)
-            _generations.weigh(ENTRY)
+            _generations.weigh(ENTRY_WEIGHT)
         return tokens
 
 
-def guarded(count: Count) -> Count:
+def make_safe_count(count: Count) -> Count:
     """Overrule a stranger's tokenizer by the number of bytes where it fails on a text.
 
     A conversation should not end because some output was too odd for it, and no text has more
@@ -81,7 +81,7 @@ def guarded(count: Count) -> Count:
             tokens = count(text)
         except Exception:
             tokens = -1
-        return tokens if tokens >= 0 else size_of(text)
+        return tokens if tokens >= 0 else utf8_length(text)
 
     return count_safely
 
@@ -90,11 +90,11 @@ class _Generations:
     """The common weight of all tables."""
 
     def __init__(self) -> None:
-        self._tables: WeakSet[Table] = WeakSet()
+        self._tables: WeakSet[CountCache] = WeakSet()
         self._lock = Lock()
         self._weight = 0
 
-    def add(self, table: Table) -> None:
+    def add(self, table: CountCache) -> None:
         with self._lock:
             self._tables.add(table)
 

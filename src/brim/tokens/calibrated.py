@@ -12,7 +12,7 @@ import re
 from math import ceil
 from typing import TYPE_CHECKING
 
-from brim.tokens.chunks import size_of
+from brim.tokens.chunks import utf8_length
 from brim.tokens.counter import RequestCounter
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from brim.messages import Message
 
-_FOREIGN = re.compile(r"[^\x00-\u024f\u2010-\u2027\u2030-\u205e\u20ac]+")
+_NON_LATIN = re.compile(r"[^\x00-\u024f\u2010-\u2027\u2030-\u205e\u20ac]+")
 """What is neither Latin nor punctuation that goes with it."""
 
 
@@ -43,19 +43,19 @@ class CalibratedCounter(RequestCounter):
             return ceil(self._ratio * super().text(text))
         found = self._scaled.get(text)
         if found is None:
-            latin = _FOREIGN.sub("", text)
-            foreign = size_of(text) - size_of(latin)
+            latin = _NON_LATIN.sub("", text)
+            foreign = utf8_length(text) - utf8_length(latin)
             found = ceil(self._ratio * super().text(latin) + self.density * foreign)
-            if len(self._scaled) >= _REMEMBERED:
+            if len(self._scaled) >= _CACHE_SIZE:
                 self._scaled.clear()
             self._scaled[text] = found
         return found
 
 
-_REMEMBERED = 2_000
+_CACHE_SIZE = 2_000
 
 
-def foreign_size(messages: Iterable[Message]) -> int:
+def measure_non_latin(messages: Iterable[Message]) -> int:
     """Bytes of text that is not Latin."""
     total = 0
     for message in messages:
@@ -64,5 +64,5 @@ def foreign_size(messages: Iterable[Message]) -> int:
             texts += tuple(call.arguments for call in message.calls)
         for text in texts:
             if not text.isascii():
-                total += size_of("".join(_FOREIGN.findall(text)))
+                total += utf8_length("".join(_NON_LATIN.findall(text)))
     return total

@@ -28,16 +28,18 @@ Encode = Callable[[str], list[int]]
 def count_in_chunks(text: str, encode: Encode) -> int:
     """Count a text of any length; if the encoder breaks down, by the number of its bytes."""
     if len(text) <= LENGTH:
-        return _count(text, encode)
-    total = sum(_count(chunk, encode) + SLACK * (not clean) for chunk, clean in chunks(text))
-    return min(total, size_of(text))
+        return _count_chunk(text, encode)
+    total = sum(
+        _count_chunk(chunk, encode) + SLACK * (not clean) for chunk, clean in split_chunks(text)
+    )
+    return min(total, utf8_length(text))
 
 
 def encode_in_chunks(text: str, encode: Encode) -> list[int]:
-    return [token for chunk, _ in chunks(text) for token in encode(chunk)]
+    return [token for chunk, _ in split_chunks(text) for token in encode(chunk)]
 
 
-def chunks(text: str) -> Iterator[tuple[str, bool]]:
+def split_chunks(text: str) -> Iterator[tuple[str, bool]]:
     """Cut a text; beside each chunk, whether the cut after it is at a good place."""
     start = 0
     while len(text) - start > LENGTH + SEARCH:
@@ -49,16 +51,16 @@ def chunks(text: str) -> Iterator[tuple[str, bool]]:
     yield text[start:], True
 
 
-def _count(text: str, encode: Encode) -> int:
+def _count_chunk(text: str, encode: Encode) -> int:
     try:
         return len(encode(text))
     except BaseException as error:
         # A panic in Rust is not an Exception, and its class cannot be imported.
         if type(error).__name__ != "PanicException":
             raise
-        return size_of(text)
+        return utf8_length(text)
 
 
-def size_of(text: str) -> int:
+def utf8_length(text: str) -> int:
     """The bytes of a text: hardly a vocabulary makes more tokens of it, and OpenAI's never."""
     return len(text.encode("utf-8", "surrogatepass"))

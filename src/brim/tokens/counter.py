@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from brim.errors import InputError
-from brim.tokens.media import media_tokens
+from brim.tokens.media import count_media
 
 if TYPE_CHECKING:
     from brim.messages import Message
-    from brim.tokens.cache import Table
+    from brim.tokens.cache import CountCache
     from brim.tokens.families import Family
 
 _NAME = re.compile(r"[^\s<|\\/>{}\[\]\"]{1,64}")
@@ -39,7 +39,7 @@ class RequestCounter:
         "uncertainty",
     )
 
-    def __init__(self, name: str, table: Table, family: Family, uncertainty: float) -> None:
+    def __init__(self, name: str, table: CountCache, family: Family, uncertainty: float) -> None:
         self.name = name
         self.overhead = family.request
         self.uncertainty = uncertainty
@@ -70,7 +70,7 @@ class RequestCounter:
         for text in message.extras:
             total += count(text) + self._extra
         if message.media:
-            total += sum(media_tokens(media, self.family) for media in message.media)
+            total += sum(count_media(media, self.family) for media in message.media)
         if message.calls or message.answers is not None:
             total += self._step(message)
         return total
@@ -80,7 +80,7 @@ class RequestCounter:
             return 0
         total = self.family.tool_prompt
         for tool in tools:
-            total += self.text(_definition(tool)) + self.family.tool
+            total += self.text(_dump_definition(tool)) + self.family.tool
         return total
 
     def exact(
@@ -102,7 +102,7 @@ class RequestCounter:
         return total
 
 
-def _definition(tool: Mapping[str, object]) -> str:
+def _dump_definition(tool: Mapping[str, object]) -> str:
     try:
         return json.dumps(tool, ensure_ascii=False, separators=(",", ":"), default=str)
     except (TypeError, ValueError, RecursionError) as error:

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
-from brim.models.catalog import Index
+from brim.models.catalog import NameIndex
 
 if TYPE_CHECKING:
     from brim.tokens import Tokenizer
 
-STAND_IN = "o200k_base"
+FALLBACK_TOKENIZER = "o200k_base"
 
 
 @dataclass(frozen=True, slots=True)
-class Pictures:
+class ImageRule:
     """How a provider counts a picture; `media.py` has the rules."""
 
     rule: Literal["flat", "tiles", "patches", "blocks"] = "flat"
@@ -69,29 +69,29 @@ class Family:
     """A tool's definition, beside its JSON."""
     tool_prompt: int = 0
     """What the provider says to the model as soon as there are tools."""
-    pictures: Pictures = Pictures()
+    pictures: ImageRule = ImageRule()
     audio: int = 400
     """Bytes of sound per token."""
     page: int = 2_400
     """A page of a file."""
 
 
-ANY = Family()
+UNKNOWN_FAMILY = Family()
 
 
 @cache
-def families() -> Index[Family]:
+def families() -> NameIndex[Family]:
     """The families, by the beginnings of model names."""
     import tomllib
     from importlib import resources
 
     text = resources.files("brim").joinpath("data/families.toml").read_text(encoding="utf-8")
     tables = tomllib.loads(text)
-    index: Index[Family] = Index(versions=True)
+    index: NameIndex[Family] = NameIndex(versions=True)
     for name, table in tables.items():
         facts = {**tables.get(table.get("like"), {}), **table}
         facts.pop("like", None)
-        pictures = Pictures(**facts.pop("pictures", {}))
+        pictures = ImageRule(**facts.pop("pictures", {}))
         beginnings = tuple(facts.pop("names"))
         family = Family(name, beginnings, pictures=pictures, **facts)
         for beginning in beginnings:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brim.tokens.chunks import size_of
+from brim.tokens.chunks import utf8_length
 
 NAMES = ("chars/3.5", "chars/4")
 UNCERTAINTY = 0.5
@@ -17,5 +17,5 @@ class Heuristic:
         self.name = name
 
     def count(self, text: str) -> int:
-        size = size_of(text)
+        size = utf8_length(text)
         return size // 4 if self.name == "chars/4" else -(-2 * size // 7)

@@ -37,16 +37,16 @@ class InstalledTokenizer:
         try:
             text.encode()
         except UnicodeEncodeError:
-            text = mended(text)
-        return _composed(text) if self._normalized else text
+            text = replace_surrogates(text)
+        return _compose_accents(text) if self._normalized else text
 
 
-def mended(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """A text without halves of characters, as a server would get it."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _composed(text: str) -> str:
+def _compose_accents(text: str) -> str:
     from unicodedata import normalize
 
     return normalize("NFC", text)
@@ -58,7 +58,7 @@ def has_splintr() -> bool:
     return find_spec("splintr") is not None
 
 
-def from_splintr(name: str) -> InstalledTokenizer:
+def load_splintr(name: str) -> InstalledTokenizer:
     """A vocabulary of splintr, by splintr's name for it."""
     try:
         import splintr
@@ -74,7 +74,7 @@ def from_splintr(name: str) -> InstalledTokenizer:
     return InstalledTokenizer(name, vocabulary.encode_ordinary, normalized=normalized)
 
 
-def from_file(path: str) -> InstalledTokenizer:
+def load_tokenizer_file(path: str) -> InstalledTokenizer:
     """The tokenizer of a `tokenizer.json`; its name tells two versions of a file apart."""
     from hashlib import sha256
     from pathlib import Path

@@ -14,57 +14,60 @@ from typing import TYPE_CHECKING, assert_never
 
 if TYPE_CHECKING:
     from brim.messages import Media
-    from brim.tokens.families import Family, Pictures
+    from brim.tokens.families import Family, ImageRule
 
-UNKNOWN = 1_000
+UNKNOWN_AUDIO_TOKENS = 1_000
 """Tokens of a sound whose length nobody knows."""
 TEXT_PAGE = 20_000
 TEXT_PAGES = 10
-PICTURE_PAGE = 100_000
+IMAGE_PAGE = 100_000
 
 
-def media_tokens(media: Media, family: Family) -> int:
+def count_media(media: Media, family: Family) -> int:
     """The tokens of one picture, sound or file for a family of models."""
     match media.kind:
         case "image":
-            return max(1, _picture(media, family.pictures))
+            return max(1, _count_image(media, family.pictures))
         case "audio":
-            return ceil(media.size / family.audio) if media.size > 0 else UNKNOWN
+            return ceil(media.size / family.audio) if media.size > 0 else UNKNOWN_AUDIO_TOKENS
         case "file":
-            return family.page * _pages(media.size)
+            return family.page * _count_pages(media.size)
         case _:
             assert_never(media.kind)
 
 
-def _pages(size: int) -> int:
+def _count_pages(size: int) -> int:
     text = min(size, TEXT_PAGE * TEXT_PAGES)
-    return max(1, ceil(text / TEXT_PAGE) + ceil((size - text) / PICTURE_PAGE))
+    return max(1, ceil(text / TEXT_PAGE) + ceil((size - text) / IMAGE_PAGE))
 
 
-def _picture(media: Media, rule: Pictures) -> int:
+def _count_image(media: Media, rule: ImageRule) -> int:
     cap = rule.caps.get(media.detail, rule.cap)
     width, height = media.width, media.height
     if rule.rule == "flat" or width <= 0 or height <= 0:
         return ceil(cap * rule.factor)
     match rule.rule:
         case "tiles":
-            return min(cap, rule.base + rule.each * _tiles(width, height, rule.side))
+            return min(cap, rule.base + rule.each * _count_tiles(width, height, rule.side))
         case "patches":
-            return ceil(min(cap, _grid(*_fit(width, height, rule.edge), rule.side)) * rule.factor)
+            return ceil(
+                min(cap, _count_cells(*_shrink_to_edge(width, height, rule.edge), rule.side))
+                * rule.factor
+            )
         case "blocks":
-            return min(cap, rule.each * _grid(width, height, rule.side))
+            return min(cap, rule.each * _count_cells(width, height, rule.side))
         case _:
             assert_never(rule.rule)
 
 
-def _tiles(width: int, height: int, side: int) -> int:
+def _count_tiles(width: int, height: int, side: int) -> int:
     """OpenAI's tiles: the picture is fitted into 2048 squared, then to a short side of 768."""
-    width, height = _fit(width, height, 2048)
+    width, height = _shrink_to_edge(width, height, 2048)
     shrink = min(1.0, 768 / min(width, height))
-    return _grid(ceil(width * shrink), ceil(height * shrink), side)
+    return _count_cells(ceil(width * shrink), ceil(height * shrink), side)
 
 
-def _fit(width: int, height: int, edge: int) -> tuple[int, int]:
+def _shrink_to_edge(width: int, height: int, edge: int) -> tuple[int, int]:
     """Reduce a picture so that its longer side is at most `edge` (0: leave it as it is)."""
     longest = max(width, height)
     if not 0 < edge < longest:
@@ -72,5 +75,5 @@ def _fit(width: int, height: int, edge: int) -> tuple[int, int]:
     return max(1, ceil(width * edge / longest)), max(1, ceil(height * edge / longest))
 
 
-def _grid(width: int, height: int, side: int) -> int:
+def _count_cells(width: int, height: int, side: int) -> int:
     return ceil(width / side) * ceil(height / side)

@@ -13,17 +13,17 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from brim.tokens.chunks import Encode, count_in_chunks, encode_in_chunks
-from brim.tokens.installed import mended
+from brim.tokens.installed import replace_surrogates
 
 if TYPE_CHECKING:
     import tiktoken
 
 NAMES = ("o200k_base", "cl100k_base")
-COMPARED = "0.22.0"
+VERIFIED_SPLINTR = "0.22.0"
 """The version of splintr whose tokens were compared with tiktoken's; no other is trusted."""
 
 
-class PackedTokenizer:
+class BundledTokenizer:
     """One of OpenAI's vocabularies; text that looks like a special token is ordinary text."""
 
     def __init__(self, name: str) -> None:
@@ -41,17 +41,19 @@ class PackedTokenizer:
         if self._encode is None:
             with self._loading:
                 if self._encode is None:
-                    self._encode = _by_splintr(self.name) or load(self.name).encode_ordinary
+                    self._encode = (
+                        _splintr_encoder(self.name) or load_encoding(self.name).encode_ordinary
+                    )
         return self._encode
 
 
-def _by_splintr(name: str) -> Encode | None:
+def _splintr_encoder(name: str) -> Encode | None:
     """The same vocabulary as splintr runs it, where it is installed."""
     try:
         import splintr
     except ImportError:
         return None
-    if splintr.__version__ != COMPARED:
+    if splintr.__version__ != VERIFIED_SPLINTR:
         return None
     encode_ordinary: Encode = splintr.Tokenizer.from_pretrained(name).encode_ordinary
 
@@ -59,12 +61,12 @@ def _by_splintr(name: str) -> Encode | None:
         try:
             return encode_ordinary(text)
         except UnicodeEncodeError:
-            return encode_ordinary(mended(text))
+            return encode_ordinary(replace_surrogates(text))
 
     return encode
 
 
-def load(name: str) -> tiktoken.Encoding:
+def load_encoding(name: str) -> tiktoken.Encoding:
     """A vocabulary as tiktoken's own class, made anew."""
     import json
     import lzma

@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING
 
 from brim.errors import InputError, UnknownTokenizerError
 from brim.tokens import heuristic, installed, packed
-from brim.tokens.cache import Table, guarded
+from brim.tokens.cache import CountCache, make_safe_count
 from brim.tokens.counter import RequestCounter
-from brim.tokens.families import ANY, STAND_IN, Family, families
+from brim.tokens.families import FALLBACK_TOKENIZER, UNKNOWN_FAMILY, Family, families
 
 if TYPE_CHECKING:
     from brim.tokens import Counter, Tokenizer
 
-MEMO = 1_000
+MAX_COUNTERS = 1_000
 """Counters that are remembered; more mean that somebody makes up names."""
 
-OURS = (packed.PackedTokenizer, heuristic.Heuristic, installed.InstalledTokenizer)
+BUILT_IN = (packed.BundledTokenizer, heuristic.Heuristic, installed.InstalledTokenizer)
 
 _lock = RLock()
 _named: dict[str, Tokenizer] = {}
 _registered: set[str] = set()
-_tables: dict[int, tuple[Tokenizer, str, Table]] = {}
+_caches: dict[int, tuple[Tokenizer, str, CountCache]] = {}
 _counters: dict[tuple[str | None, str | int | None], Counter] = {}
 _serial = numbers(2)
 _taken: set[str] = set()
@@ -45,34 +45,34 @@ def tokenizer(name: str) -> Tokenizer:
     with _lock:
         found = _named.get(name)
         if found is None:
-            found = _named[name] = _make(name)
+            found = _named[name] = _make_tokenizer(name)
         return found
 
 
-def _make(name: str) -> Tokenizer:
+def _make_tokenizer(name: str) -> Tokenizer:
     if name in packed.NAMES:
-        return packed.PackedTokenizer(name)
+        return packed.BundledTokenizer(name)
     if name in heuristic.NAMES:
         return heuristic.Heuristic(name)
     if name.endswith(".json"):
-        return installed.from_file(name)
-    return installed.from_splintr(name)
+        return installed.load_tokenizer_file(name)
+    return installed.load_splintr(name)
 
 
 def tokenizer_for(model: str | None) -> tuple[Tokenizer, bool]:
     """The tokenizer for a model, and whether it is the model's own."""
     with _lock:
-        return _tokenizer_of(_family(model))
+        return _tokenizer_of(_find_family(model))
 
 
 def vocabulary_of(model: str | None) -> tuple[str, bool]:
     """The name of what a model is counted with, and whether it is its own; loads nothing."""
-    family = _family(model)
+    family = _find_family(model)
     if family.tokenizer is not None:
         return family.tokenizer.name, True
     if family.vocabulary in packed.NAMES or (family.vocabulary and installed.has_splintr()):
         return family.vocabulary, True
-    return STAND_IN, False
+    return FALLBACK_TOKENIZER, False
 
 
 def counter_for(model: str | None, *, tokenizer: Tokenizer | str | None = None) -> Counter:
@@ -86,9 +86,9 @@ def counter_for(model: str | None, *, tokenizer: Tokenizer | str | None = None) 
     found = _counters.get(key)
     if found is None:
         with _lock:
-            if len(_counters) >= MEMO:
-                _forget()
-            found = _counters[key] = _counter(_family(model), model, tokenizer)
+            if len(_counters) >= MAX_COUNTERS:
+                _clear_counters()
+            found = _counters[key] = _make_counter(_find_family(model), model, tokenizer)
     return found
 
 
@@ -98,15 +98,15 @@ def register(name: str, tokenizer: Tokenizer) -> None:
     It is taken for the model's own, and can be asked for by this name. The longest name that fits
     a model decides, whoever registered it and when; the same name again replaces the former.
     """
-    _check(tokenizer)
+    _check_tokenizer(tokenizer)
     with _lock:
-        families().add(name, replace(_family(name), tokenizer=tokenizer))
+        families().add(name, replace(_find_family(name), tokenizer=tokenizer))
         _named[name] = tokenizer
         _registered.add(name)
-        _forget()
+        _clear_counters()
 
 
-def _check(tokenizer: Tokenizer) -> None:
+def _check_tokenizer(tokenizer: Tokenizer) -> None:
     named = isinstance(getattr(tokenizer, "name", None), str)
     if not named or not callable(getattr(tokenizer, "count", None)):
         raise InputError(
@@ -114,8 +114,8 @@ def _check(tokenizer: Tokenizer) -> None:
         )
 
 
-def _family(model: str | None) -> Family:
-    return (families().find(model) if model else None) or ANY
+def _find_family(model: str | None) -> Family:
+    return (families().find(model) if model else None) or UNKNOWN_FAMILY
 
 
 def _tokenizer_of(family: Family) -> tuple[Tokenizer, bool]:
@@ -126,19 +126,19 @@ def _tokenizer_of(family: Family) -> tuple[Tokenizer, bool]:
             return tokenizer(family.vocabulary), True
         except UnknownTokenizerError:
             pass  # it comes with a package that is not installed
-    return tokenizer(STAND_IN), False
+    return tokenizer(FALLBACK_TOKENIZER), False
 
 
-def _counter(family: Family, model: str | None, given: Tokenizer | str | None) -> Counter:
+def _make_counter(family: Family, model: str | None, given: Tokenizer | str | None) -> Counter:
     if given is None:
         chosen, own = _tokenizer_of(family)
     elif isinstance(given, str):
         chosen = tokenizer(given)
         own = _is_own(given, family, model)
     else:
-        _check(given)
+        _check_tokenizer(given)
         chosen, own = given, True
-    name, table = _table_of(chosen)
+    name, table = _find_cache(chosen)
     uncertainty = 0.0 if own else family.uncertainty
     if isinstance(chosen, heuristic.Heuristic):
         uncertainty = max(family.uncertainty, heuristic.UNCERTAINTY)
@@ -152,20 +152,20 @@ def _is_own(name: str, family: Family, model: str | None) -> bool:
     )
 
 
-def _table_of(chosen: Tokenizer) -> tuple[str, Table]:
+def _find_cache(chosen: Tokenizer) -> tuple[str, CountCache]:
     """The counts made with a tokenizer, under a name that no other tokenizer has."""
-    known = _tables.get(id(chosen))
+    known = _caches.get(id(chosen))
     if known is None:
         name = chosen.name if chosen.name not in _taken else f"{chosen.name}#{next(_serial)}"
         _taken.add(chosen.name)
-        count = chosen.count if isinstance(chosen, OURS) else guarded(chosen.count)
-        known = _tables[id(chosen)] = (chosen, name, Table(count))
+        count = chosen.count if isinstance(chosen, BUILT_IN) else make_safe_count(chosen.count)
+        known = _caches[id(chosen)] = (chosen, name, CountCache(count))
     return known[1], known[2]
 
 
-def _forget() -> None:
+def _clear_counters() -> None:
     """Drop the counters, and with them the tables of tokenizers that nobody can name any more."""
     _counters.clear()
     named = {id(tokenizer) for tokenizer in _named.values()}
-    for key in [key for key in _tables if key not in named]:
-        del _tables[key]
+    for key in [key for key in _caches if key not in named]:
+        del _caches[key]

@@ -67,7 +67,7 @@ _DATED = re.compile(r".+_\d{8}")
 """How Anthropic names the tools that come with it: `bash_20250124`."""
 
 
-def format_of(body: Mapping[str, Any]) -> Format:
+def detect_format(body: Mapping[str, Any]) -> Format:
     """The format of a request body, told by its shape; one that could be several is a chat."""
     messages = body.get("messages")
     if messages is None and any(body.get(key) is not None for key in _RESPONSES):
@@ -80,12 +80,12 @@ def format_of(body: Mapping[str, Any]) -> Format:
     return anthropic if _is_anthropic(body, messages) else openai_chat
 
 
-def view(body: Mapping[str, Any], form: Format) -> list[Message]:
+def read_messages(body: Mapping[str, Any], form: Format) -> list[Message]:
     """The turns of a body, its system text first."""
     return form.Reader().read(body) or []
 
 
-def checked_tools(tools: Any) -> Sequence[Mapping[str, Any]] | None:
+def validate_tools(tools: Any) -> Sequence[Mapping[str, Any]] | None:
     """Definitions of tools as they were given, if they can be any."""
     if tools is None:
         return None
@@ -94,7 +94,7 @@ def checked_tools(tools: Any) -> Sequence[Mapping[str, Any]] | None:
     return tools
 
 
-def least_reply(body: Mapping[str, Any]) -> int:
+def min_reply_tokens(body: Mapping[str, Any]) -> int:
     """What an answer needs at least: a model's thinking is a part of it."""
     if "thinking" not in body:
         return 0
@@ -103,17 +103,17 @@ def least_reply(body: Mapping[str, Any]) -> int:
     return max(0, budget) + 1 if isinstance(budget, int) else 0
 
 
-def lowered(body: Mapping[str, Any], plan: Plan, form: Format) -> Mapping[str, Any]:
+def lower_reply_limit(body: Mapping[str, Any], plan: Plan, form: Format) -> Mapping[str, Any]:
     """A body that asks for no longer an answer than the window has left."""
     for key in form.REPLY_KEYS:
         asked = body.get(key)
-        if isinstance(asked, int) and asked > (left := _left(plan)):
-            most = max(left, plan.budget.reply, least_reply(body))
+        if isinstance(asked, int) and asked > (left := _remaining_tokens(plan)):
+            most = max(left, plan.budget.reply, min_reply_tokens(body))
             body = {**body, key: most} if asked > most else body
     return body
 
 
-def _left(plan: Plan) -> int:
+def _remaining_tokens(plan: Plan) -> int:
     """What the window has left for an answer; the server's own count needs no margin."""
     margin = plan.budget.margin if plan.counted is None else 0
     return plan.budget.window - plan.size - margin
@@ -122,16 +122,16 @@ def _left(plan: Plan) -> int:
 def _is_anthropic(body: Mapping[str, Any], messages: Iterable[Any]) -> bool:
     if any(body.get(key) is not None for key in _ANTHROPIC):
         return True
-    told = _told_by_tools(body.get("tools"))
+    told = _is_anthropic_by_tools(body.get("tools"))
     if told is None:
-        told = _told_by_messages(messages)
+        told = _is_anthropic_by_messages(messages)
     if told is None:
         thinking = body.get("thinking")
         told = isinstance(thinking, Mapping) and "budget_tokens" in thinking
     return told
 
 
-def _told_by_tools(tools: object) -> bool | None:
+def _is_anthropic_by_tools(tools: object) -> bool | None:
     """Whether the tools are Anthropic's, or None where they do not say."""
     for tool in tools if isinstance(tools, Sequence) else ():
         match tool:
@@ -144,7 +144,7 @@ def _told_by_tools(tools: object) -> bool | None:
     return None
 
 
-def _told_by_messages(messages: Iterable[Any]) -> bool | None:
+def _is_anthropic_by_messages(messages: Iterable[Any]) -> bool | None:
     """Whether the messages are Anthropic's: the first that can only be one thing says it."""
     for message in messages:
         if not isinstance(message, Mapping):

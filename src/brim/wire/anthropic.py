@@ -15,7 +15,15 @@ from brim.errors import MessageError
 from brim.messages import Call, Message, Role
 from brim.wire import parts as shared
 from brim.wire.media import block_media
-from brim.wire.parts import Parts, Place, Turn, bare, parts_of, public, text_of
+from brim.wire.parts import (
+    MessageBuilder,
+    Place,
+    TurnSpan,
+    copy_public,
+    require_parts,
+    strip_private,
+    to_text,
+)
 
 if TYPE_CHECKING:
     from brim.fitting.plan import Plan
@@ -32,7 +40,7 @@ _TEXT: Final = ("text",)
 _PLAIN: Final = frozenset(("type", "text", "cache_control"))
 _THINKING: Final = ("thinking", "redacted_thinking")
 _SERVER_CALLS: Final = ("server_tool_use", "mcp_tool_use")
-_THOUGHTS: Final = attrgetter("thinking")
+_GET_THINKING: Final = attrgetter("thinking")
 
 
 def fittable(body: Mapping[str, Any]) -> bool:
@@ -47,7 +55,7 @@ class Reader:
     """Reads a conversation that grows, each message of it once."""
 
     def __init__(self) -> None:
-        self._joining = shared.Joining(_offers, _needs)
+        self._joining = shared.TurnGrouper(_find_offered_id, _iter_needed_ids)
         self._seen = 0
         self._head = -1
         """How many turns stand before the messages, once anything was read."""
@@ -64,11 +72,11 @@ class Reader:
             return []
         source, start = _Source(messages), len(grouped)
         for index in range(self._seen, len(messages)):
-            if (plain := _plain(messages[index], index)) is not None:
+            if (plain := _read_plain_turn(messages[index], index)) is not None:
                 grouped.append(plain)
             elif self._join(source, index) < start:
                 return None
-        turns = [turn.message or _read(turn, source) for turn in grouped[start:]]
+        turns = [turn.message or _read_turn(turn, source) for turn in grouped[start:]]
         if not self._keep_thinking(turns):
             return None
         if self._head < 0:
@@ -93,7 +101,7 @@ class Reader:
         the same breath; but with the user's words the step is closed, and its thinking could go.
         False where that step was read before.
         """
-        if not self._thinks and not any(map(_THOUGHTS, turns)):
+        if not self._thinks and not any(map(_GET_THINKING, turns)):
             return True
         caller = -1
         for index, turn in enumerate(turns):
@@ -103,7 +111,7 @@ class Reader:
                 if caller < 0:
                     return False
                 step = turns[caller]
-                words = tuple(_as_words(step.thinking, step.words))
+                words = tuple(_keep_as_text(step.thinking, step.words))
                 turns[caller] = step._replace(words=words, thinking=())
                 self._thinks = False
             if turn.role != "system":
@@ -115,10 +123,10 @@ class Reader:
         if not plan.cut and not self._private:
             return body
         source = _Source(body[MESSAGES])
-        writing = _Writing(source, self._joining.turns, self._head, self._private)
+        writing = _BodyWriter(source, self._joining.turns, self._head, self._private)
         out = {**body, MESSAGES: writing.messages(plan)}
         if self._head and plan.history.messages[0].private:
-            out["system"] = [public(block) for block in body["system"]]
+            out["system"] = [copy_public(block) for block in body["system"]]
         return out
 
 
@@ -139,22 +147,22 @@ class _Source:
         message, number = place
         return self.blocks(message)[number] if number >= 0 else {}
 
-    def turns(self, index: int) -> Iterator[Turn]:
+    def turns(self, index: int) -> Iterator[TurnSpan]:
         """The turns of a message: one for each result and one for the rest."""
-        _check(self.messages[index], index)
+        _check_message(self.messages[index], index)
         blocks = self.blocks(index)
         role = _ROLES.get(self.messages[index]["role"], "other")
         rest: list[Place] = []
         for number, block in enumerate(blocks):
             if role == "user" and _is_result(block):
-                yield Turn("tool", [(index, number)])
+                yield TurnSpan("tool", [(index, number)])
             else:
                 rest.append((index, number))
         if rest or not blocks:
-            yield Turn(role, rest or [(index, -1)])
+            yield TurnSpan(role, rest or [(index, -1)])
 
 
-def _plain(raw: object, index: int) -> Turn | None:
+def _read_plain_turn(raw: object, index: int) -> TurnSpan | None:
     """The turn of a message that is nothing but words, as most are: it needs no second look."""
     if type(raw) is not dict or len(raw) != 2:
         return None
@@ -163,11 +171,11 @@ def _plain(raw: object, index: int) -> Turn | None:
         return None
     role = _ROLES.get(name, "other")
     if type(content) is str:
-        return Turn(role, [(index, 0)], Message(role, (content,)))
+        return TurnSpan(role, [(index, 0)], Message(role, (content,)))
     texts = _texts(content)
     if texts is None:
         return None
-    return Turn(role, [(index, number) for number in range(len(texts))], Message(role, texts))
+    return TurnSpan(role, [(index, number) for number in range(len(texts))], Message(role, texts))
 
 
 def _texts(content: object) -> tuple[str, ...] | None:
@@ -184,14 +192,14 @@ def _is_plain(block: object) -> bool:
     return block.get("type") == "text" and type(block.get("text")) is str
 
 
-def _check(raw: object, index: int) -> None:
+def _check_message(raw: object, index: int) -> None:
     """Raise for what is no message."""
-    message = shared.mapping(raw, index)
+    message = shared.require_mapping(raw, index)
     if not isinstance(message.get("role"), str) or not message["role"]:
         raise MessageError(index, "has no role")
     content = message.get("content")
     if content is not None and not isinstance(content, str):
-        parts_of(content, index, "content")
+        require_parts(content, index, "content")
 
 
 def _blocks(message: Block) -> Sequence[Block]:
@@ -201,12 +209,12 @@ def _blocks(message: Block) -> Sequence[Block]:
     return content or ()
 
 
-def _offers(block: Block) -> str | None:
+def _find_offered_id(block: Block) -> str | None:
     name = block.get("id")
     return name if block.get("type") in _SERVER_CALLS and isinstance(name, str) else None
 
 
-def _needs(block: Block) -> Iterator[str]:
+def _iter_needed_ids(block: Block) -> Iterator[str]:
     """The server's calls without which a block means nothing."""
     if block.get("type") != "tool_result" and isinstance(block.get("tool_use_id"), str):
         yield block["tool_use_id"]
@@ -233,16 +241,16 @@ def _system(body: Mapping[str, Any]) -> list[Message]:
     texts = (system,) if type(system) is str else _texts(system)
     if texts is not None:
         return [Message("system", texts)]
-    parts = Parts(0, _TEXT, block_media)
+    parts = MessageBuilder(0, _TEXT, block_media)
     parts.add_content(system, parts.words)
     return [parts.message("system", () if isinstance(system, str) else system)]
 
 
-def _read(turn: Turn, source: _Source) -> Message:
+def _read_turn(turn: TurnSpan, source: _Source) -> Message:
     blocks = [source.at(place) for place in turn.places]
     numbers = list({message: None for message, _ in turn.places})
     sources = [*map(source.messages.__getitem__, numbers), *blocks]
-    parts = Parts(numbers[0], _TEXT, block_media)
+    parts = MessageBuilder(numbers[0], _TEXT, block_media)
     try:
         if turn.role != "tool":
             _gather(parts, blocks)
@@ -250,44 +258,44 @@ def _read(turn: Turn, source: _Source) -> Message:
             beside = turn.role == "user" and any(map(_is_result, source.blocks(numbers[0])))
             return message._replace(beside=True) if beside else message
         parts.add_content(blocks[0].get("content"), parts.outputs)
-        return parts.message("tool", sources, _answers(blocks[0]))
+        return parts.message("tool", sources, _answered_call_id(blocks[0]))
     except (RecursionError, ValueError) as error:
-        raise shared.unreadable(error, numbers[0]) from None
+        raise shared.to_message_error(error, numbers[0]) from None
 
 
-def _answers(block: Block) -> str | None:
+def _answered_call_id(block: Block) -> str | None:
     name = block.get("tool_use_id")
     return None if name is None else str(name)
 
 
-def _gather(parts: Parts, blocks: Sequence[Block]) -> None:
-    answered = {_answers(block) for block in blocks if _is_result(block)}
+def _gather(parts: MessageBuilder, blocks: Sequence[Block]) -> None:
+    answered = {_answered_call_id(block) for block in blocks if _is_result(block)}
     for block in filter(None, blocks):
         if block.get("type") in _THINKING:
-            parts.thinking.append(_thought(block))
+            parts.thinking.append(_thinking_text(block))
         elif block.get("type") == "tool_use" and str(block.get("id")) not in answered:
             parts.calls.append(_call(block))
         else:
             parts.add(block, parts.words)
     if parts.thinking and not (any(parts.words) or parts.calls or parts.media or parts.extras):
         # Without its thinking nothing would be left of the message, so it is not to go.
-        parts.words, parts.thinking = _as_words(parts.thinking, parts.words), []
+        parts.words, parts.thinking = _keep_as_text(parts.thinking, parts.words), []
 
 
-def _thought(block: Block) -> str:
+def _thinking_text(block: Block) -> str:
     """What was thought; where the provider hides it, a text of about that size."""
     shown = block.get("thinking")
     if shown:
-        return text_of(shown)
-    return shared.hidden(text_of(block.get("signature") or block.get("data") or ""))
+        return to_text(shown)
+    return shared.shorten_encrypted(to_text(block.get("signature") or block.get("data") or ""))
 
 
 def _call(block: Block) -> Call:
     name, given = block.get("name", ""), block.get("input", {})
-    return Call(str(block.get("id", "")), str(name), text_of(given))
+    return Call(str(block.get("id", "")), str(name), to_text(given))
 
 
-def _as_words(thinking: Sequence[str], words: Sequence[str]) -> list[str]:
+def _keep_as_text(thinking: Sequence[str], words: Sequence[str]) -> list[str]:
     """Thinking that must stay, before the words; there is always a place for a note after it."""
     return [*thinking, *(words or ("",))]
 
@@ -295,10 +303,12 @@ def _as_words(thinking: Sequence[str], words: Sequence[str]) -> list[str]:
 # Writing
 
 
-class _Writing:
+class _BodyWriter:
     """The messages that go out by a plan."""
 
-    def __init__(self, source: _Source, turns: Sequence[Turn], head: int, private: bool) -> None:
+    def __init__(
+        self, source: _Source, turns: Sequence[TurnSpan], head: int, private: bool
+    ) -> None:
         self._source = source
         self._turns = turns
         self._head = head
@@ -315,7 +325,7 @@ class _Writing:
         last = -1
         for index, raw in enumerate(self._source.messages):
             for message in self._rebuilt(index) if index in self._written else (raw,):
-                if index != last + 1 and out and _continues(out[-1], message):
+                if index != last + 1 and out and _follows_results(out[-1], message):
                     content = [*out[-1]["content"], *_blocks(message)]
                     out[-1] = {**out[-1], **message, "content": content}
                 else:
@@ -325,12 +335,12 @@ class _Writing:
 
     def _write(self, plan: Plan) -> None:
         seen = plan.history.messages
-        for index in shared.left_out(plan):
+        for index in shared.find_dropped(plan):
             for place in self._places(index):
                 self._put(place, None)
         for index, after in plan.changed.items():
             places = self._places(index)
-            for place, block in _written(places, self._source, seen[index], after):
+            for place, block in _rewrite_blocks(places, self._source, seen[index], after):
                 self._put(place, block)
         for note in plan.notes:
             if note.role != "paragraph":
@@ -373,7 +383,7 @@ class _Writing:
     def _message(self, raw: Block, before: Sequence[Block], own: Sequence[Block]) -> Block:
         """A message of these blocks; itself where they are all that it had, as they were."""
         if self._private:
-            raw, own = bare(raw), [bare(block) for block in own]
+            raw, own = strip_private(raw), [strip_private(block) for block in own]
         if len(own) == len(before) and all(map(is_, own, before)):
             return raw
         if isinstance(raw.get("content"), str) and len(own) == 1:
@@ -381,7 +391,7 @@ class _Writing:
         return {**raw, "content": own}
 
 
-def _written(
+def _rewrite_blocks(
     places: Sequence[Place], source: _Source, before: Message, after: Message
 ) -> Iterator[tuple[Place, Block | None]]:
     """What was changed of a turn, by the place in which it stands."""
@@ -406,7 +416,7 @@ def _write_result(block: Block, outputs: Sequence[str]) -> Block:
     content = block.get("content")
     written: str | list[Block] = "".join(outputs)
     if content is not None and not isinstance(content, str):
-        parts, left = shared.with_texts(content, outputs, _TEXT)
+        parts, left = shared.replace_texts(content, outputs, _TEXT)
         written = [*parts, *({"type": "text", "text": text} for text in left)]
     out = {**block, "content": written or ""}
     if not written and block.get("is_error"):
@@ -414,7 +424,7 @@ def _write_result(block: Block, outputs: Sequence[str]) -> Block:
     return out
 
 
-def _continues(last: Block, message: Block) -> bool:
+def _follows_results(last: Block, message: Block) -> bool:
     """Whether a user's words come right after results that they did not stand beside before.
 
     Then they go into the message of the results: not every server takes two of the user's.

@@ -10,7 +10,7 @@ from typing import Any
 
 from brim.messages import Message
 from brim.wire import openai_chat
-from brim.wire.parts import Part, public, text_of
+from brim.wire.parts import Part, copy_public, to_text
 
 _DATA = re.compile(r"data:([\w.+-]+/[\w.+-]+)[^,]*;base64,(.*)", re.DOTALL)
 
@@ -39,10 +39,10 @@ class ChatTurn:
         """The content; a text is a part, and who said it goes before."""
         content = self.raw.get("content")
         given = [content] if isinstance(content, str) else content or ()
-        parts = [_part(part) for part in given]
+        parts = [_to_part(part) for part in given]
         name = self.raw.get("name")
         if isinstance(name, str) and self.message.role in ("user", "other"):
-            return [_text(f"[name: {name}]"), *parts]
+            return [_text_part(f"[name: {name}]"), *parts]
         return parts
 
     @property
@@ -50,16 +50,17 @@ class ChatTurn:
         return "".join(self.message.words)
 
 
-def split(messages: Sequence[Mapping[str, Any]]) -> tuple[list[ChatTurn], list[ChatTurn]]:
+def split_system(messages: Sequence[Mapping[str, Any]]) -> tuple[list[ChatTurn], list[ChatTurn]]:
     """The system turns at the head, and the conversation; ids are not yet settled."""
     turns = [
-        ChatTurn(index, raw, openai_chat.read(raw, index)) for index, raw in enumerate(messages)
+        ChatTurn(index, raw, openai_chat.read_message(raw, index))
+        for index, raw in enumerate(messages)
     ]
     head = next((turn.index for turn in turns if turn.message.role != "system"), len(turns))
     return turns[:head], turns[head:]
 
 
-def settled(turns: Iterable[ChatTurn], clean: Callable[[str], str]) -> Iterator[ChatTurn]:
+def assign_call_ids(turns: Iterable[ChatTurn], clean: Callable[[str], str]) -> Iterator[ChatTurn]:
     """Give every call an id of its own and every result that of its call.
 
     `clean` makes an id that the format takes. Ids come again in later turns of real histories, so
@@ -73,8 +74,8 @@ def settled(turns: Iterable[ChatTurn], clean: Callable[[str], str]) -> Iterator[
         if message.role == "assistant":
             if before != "assistant":
                 waiting = defaultdict(deque)
-            names = tuple(_unused(clean(call.id), used) for call in message.calls)
-            customs = _customs(turn.raw, len(names))
+            names = tuple(_make_unique(clean(call.id), used) for call in message.calls)
+            customs = _find_custom_calls(turn.raw, len(names))
             for call, name, is_custom in zip(message.calls, names, customs, strict=True):
                 waiting[call.id].append((name, is_custom))
             yield ChatTurn(turn.index, turn.raw, message, names)
@@ -86,7 +87,7 @@ def settled(turns: Iterable[ChatTurn], clean: Callable[[str], str]) -> Iterator[
         before = message.role
 
 
-def _unused(name: str, used: set[str]) -> str:
+def _make_unique(name: str, used: set[str]) -> str:
     number, unique = 1, name
     while unique in used:
         number += 1
@@ -95,7 +96,7 @@ def _unused(name: str, used: set[str]) -> str:
     return unique
 
 
-def _customs(raw: Part, number: int) -> list[bool]:
+def _find_custom_calls(raw: Part, number: int) -> list[bool]:
     calls = raw.get("tool_calls") or [{}] * number
     return ["custom" in call for call in calls]
 
@@ -103,18 +104,18 @@ def _customs(raw: Part, number: int) -> list[bool]:
 # Parts
 
 
-def _text(text: str) -> Part:
+def _text_part(text: str) -> Part:
     return {"type": "text", "text": text}
 
 
-def _part(given: object) -> Part:
+def _to_part(given: object) -> Part:
     match given:
         case str():
-            return _text(given)
+            return _text_part(given)
         case Mapping():
-            return public(given)
+            return copy_public(given)
         case _:
-            return _text(text_of(given))
+            return _text_part(to_text(given))
 
 
 def is_blank(part: Part) -> bool:
@@ -126,16 +127,16 @@ def is_text(part: Part) -> bool:
     return part.get("type") == "text" and isinstance(part.get("text"), str)
 
 
-def data_of(url: object) -> tuple[str, str] | None:
+def parse_data_url(url: object) -> tuple[str, str] | None:
     """The media type and the base64 of a data URL."""
     found = _DATA.fullmatch(url) if isinstance(url, str) else None
     return (found[1].lower(), found[2]) if found else None
 
 
-def stand_in(part: Part) -> str:
+def describe_unsupported(part: Part) -> str:
     """What is said in place of a part that the format cannot hold.
 
     Of a picture, a sound or a file that there is one; of anything else its JSON.
     """
     kind = {"image_url": "image", "input_audio": "audio", "file": "file"}.get(str(part.get("type")))
-    return f"[{kind}: cannot be sent to this model]" if kind else text_of(part)
+    return f"[{kind}: cannot be sent to this model]" if kind else to_text(part)

@@ -38,18 +38,19 @@ def gap_note(messages: int, tokens: int) -> str:
     """
     word = "message" if messages == 1 else "messages"
     return (
-        f"[brim: {rounded(messages):,} {word} (about {rounded(tokens):,} tokens) left out; "
+        f"[brim: {round_to_two_digits(messages):,} {word} "
+        f"(about {round_to_two_digits(tokens):,} tokens) left out; "
         f"ask for them if needed]"
     )
 
 
-def rounded(number: int) -> int:
+def round_to_two_digits(number: int) -> int:
     """A number with its first two digits."""
     unit = int(10 ** max(0, len(str(number)) - 2))
     return (number + unit // 2) // unit * unit
 
 
-def mask(template: str, age: int, tokens: int) -> str:
+def fill_mask(template: str, age: int, tokens: int) -> str:
     """Fill in a mask. Only `{age}` and `{tokens}` are places; other braces are text."""
     return template.replace("{age}", str(age)).replace("{tokens}", str(tokens))
 

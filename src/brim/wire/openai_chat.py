@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 from brim.errors import MessageError
 from brim.messages import Call, Message, Role
 from brim.wire.media import audio, file, image
-from brim.wire.parts import IS_PRIVATE, kind, mapping, public, text_of, unreadable
+from brim.wire.parts import (
+    IS_PRIVATE,
+    copy_public,
+    describe_type,
+    require_mapping,
+    to_message_error,
+    to_text,
+)
 
 if TYPE_CHECKING:
     from brim.fitting.plan import Plan
@@ -27,10 +34,10 @@ _ROLES: Final[Mapping[str, Role]] = {
     "tool": "tool",
     "function": "tool",
 }
-OUTPUT: Final = "_output"
+OUTPUT_FIELD: Final = "_output"
 """Where a user's turn holds what commands printed before it; it goes out before the words."""
-HEADING: Final = "[exec output]"
-GAP: Final = "\n\n"
+OUTPUT_HEADING: Final = "[exec output]"
+BLANK_LINE: Final = "\n\n"
 
 PLAIN_THINKING: Final = ("reasoning_content", "reasoning")
 SIGNED_THINKING: Final = ("reasoning_details", "thinking_blocks")
@@ -57,7 +64,7 @@ class Reader:
         if len(messages) == start:
             return []
         self._seen = len(messages)
-        new = [read(messages[index], index) for index in range(start, self._seen)]
+        new = [read_message(messages[index], index) for index in range(start, self._seen)]
         self._private = self._private or any(map(IS_PRIVATE, new))
         return new
 
@@ -68,34 +75,34 @@ class Reader:
         return apply(body, plan)
 
 
-def read(given: object, index: int) -> Message:
+def read_message(given: object, index: int) -> Message:
     """One message. `index` is only for the error that names it."""
     try:
-        raw = given if type(given) is dict else mapping(given, index)
+        raw = given if type(given) is dict else require_mapping(given, index)
         name, content = raw.get("role"), raw.get("content")
         if not isinstance(name, str) or not name:
             raise MessageError(index, "has no role")
         role = _ROLES.get(name, "other")
         if len(raw) == 2 and isinstance(content, str) and role != "tool":
             return Message(role, (content,))
-        return _read(raw, name, role, index)
+        return _read_fields(raw, name, role, index)
     except (RecursionError, ValueError) as error:
-        raise unreadable(error, index) from None
+        raise to_message_error(error, index) from None
 
 
-def _read(raw: Mapping[str, Any], name: str, role: Role, index: int) -> Message:
+def _read_fields(raw: Mapping[str, Any], name: str, role: Role, index: int) -> Message:
     texts, media, extras = _content(raw.get("content"), index)
     if "name" in raw and name != "function":
-        extras = (*extras, text_of(raw["name"]))
+        extras = (*extras, to_text(raw["name"]))
     result = role == "tool"
     words, outputs = ((), texts) if result else (texts, ())
-    if role == "user" and (output := raw.get(OUTPUT)):
-        outputs, extras = (f"{HEADING}\n{text_of(output)}",), (*extras, GAP)
+    if role == "user" and (output := raw.get(OUTPUT_FIELD)):
+        outputs, extras = (f"{OUTPUT_HEADING}\n{to_text(output)}",), (*extras, BLANK_LINE)
     calls = _calls(raw, index) if role == "assistant" else ()
-    answers = _answers(raw) if result else None
+    answers = _answered_call_id(raw) if result else None
     if raw.keys() <= _COMMON:
         return Message(role, words, outputs, (), calls, answers, media, extras)
-    thinking = tuple(text_of(raw[field]) for field in THINKING if raw.get(field))
+    thinking = tuple(to_text(raw[field]) for field in THINKING if raw.get(field))
     pin, priority = bool(raw.get("_pin")), _priority(raw, index)
     private = any(str(key).startswith("_") for key in raw)
     return Message(
@@ -114,7 +121,9 @@ def _content(
     if type(content) is not list and (
         not isinstance(content, Sequence) or isinstance(content, bytes | bytearray)
     ):
-        raise MessageError(index, f"content must be text, parts or null, but is {kind(content)}")
+        raise MessageError(
+            index, f"content must be text, parts or null, but is {describe_type(content)}"
+        )
     texts: list[str] = []
     media: list[Media] = []
     extras: list[str] = []
@@ -131,7 +140,7 @@ def _content(
             case {"type": "file", "file": source}:
                 media.append(file(source))
             case _:
-                extras.append(text_of(part))
+                extras.append(to_text(part))
     return tuple(texts), tuple(media), tuple(extras)
 
 
@@ -141,23 +150,23 @@ def _calls(raw: Mapping[str, Any], index: int) -> tuple[Call, ...]:
         legacy = raw.get("function_call")
         return () if not isinstance(legacy, Mapping) else (_legacy_call(legacy),)
     if not isinstance(calls, Sequence) or isinstance(calls, str | bytes):
-        raise MessageError(index, f"tool_calls must be a list, but is {kind(calls)}")
-    return tuple(_call(mapping(call, index, "a tool call "), index) for call in calls)
+        raise MessageError(index, f"tool_calls must be a list, but is {describe_type(calls)}")
+    return tuple(_call(require_mapping(call, index, "a tool call "), index) for call in calls)
 
 
 def _call(call: Mapping[str, Any], index: int) -> Call:
     called = call.get("function") or call.get("custom") or {}
-    function = mapping(called, index, "the function of a tool call ")
+    function = require_mapping(called, index, "the function of a tool call ")
     arguments = function.get("arguments", function.get("input", ""))
-    return Call(str(call.get("id", "")), str(function.get("name", "")), text_of(arguments))
+    return Call(str(call.get("id", "")), str(function.get("name", "")), to_text(arguments))
 
 
 def _legacy_call(call: Mapping[str, Any]) -> Call:
     name = str(call.get("name", ""))
-    return Call(name, name, text_of(call.get("arguments", "")))
+    return Call(name, name, to_text(call.get("arguments", "")))
 
 
-def _answers(raw: Mapping[str, Any]) -> str | None:
+def _answered_call_id(raw: Mapping[str, Any]) -> str | None:
     answered = raw.get("name") if raw["role"] == "function" else raw.get("tool_call_id")
     return None if answered is None else str(answered)
 
@@ -165,16 +174,18 @@ def _answers(raw: Mapping[str, Any]) -> str | None:
 def _priority(raw: Mapping[str, Any], index: int) -> int:
     priority = raw.get("_priority", 0)
     if not isinstance(priority, int):
-        raise MessageError(index, f"_priority must be a whole number, but is {kind(priority)}")
+        raise MessageError(
+            index, f"_priority must be a whole number, but is {describe_type(priority)}"
+        )
     return priority
 
 
 def apply(body: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
     """The body that goes out: the same objects where nothing was touched."""
-    return {**body, MESSAGES: planned(body[MESSAGES], plan)}
+    return {**body, MESSAGES: apply_to_messages(body[MESSAGES], plan)}
 
 
-def planned(
+def apply_to_messages(
     messages: Sequence[Mapping[str, Any]], plan: Plan, keep: Sequence[str] = ()
 ) -> list[Mapping[str, Any]]:
     """The messages that go out; brim's own fields are taken out, but for those in `keep`."""
@@ -186,58 +197,60 @@ def planned(
         if index in notes:
             out.append({"role": notes[index].role, "content": notes[index].text})
         if index in changed:
-            raw = _kept(write(raw, seen[index], changed[index]), raw, keep)
+            raw = _restore_fields(rewrite_message(raw, seen[index], changed[index]), raw, keep)
         elif seen[index].private:
-            raw = _kept(sent(raw, seen[index]), raw, keep)
+            raw = _restore_fields(render_outgoing(raw, seen[index]), raw, keep)
         out.append(raw)
     return out
 
 
-def _kept(
+def _restore_fields(
     written: dict[str, Any], raw: Mapping[str, Any], keep: Sequence[str]
 ) -> Mapping[str, Any]:
     return {**written, **{key: raw[key] for key in keep if key in raw}} if keep else written
 
 
-def sent(raw: Mapping[str, Any], message: Message) -> dict[str, Any]:
+def render_outgoing(raw: Mapping[str, Any], message: Message) -> dict[str, Any]:
     """A message without brim's own fields, and with the output that goes before its words."""
-    out = public(raw)
+    out = copy_public(raw)
     if message.role == "user" and message.outputs:
-        before = GAP.join(filter(None, message.outputs))
+        before = BLANK_LINE.join(filter(None, message.outputs))
         content = raw.get("content")
         if content is None or isinstance(content, str):
-            out["content"] = GAP.join(filter(None, (before, content)))
+            out["content"] = BLANK_LINE.join(filter(None, (before, content)))
         else:
             out["content"] = [{"type": "text", "text": before}, *content] if before else content
     return out
 
 
-def write(raw: Mapping[str, Any], before: Message, after: Message) -> dict[str, Any]:
+def rewrite_message(raw: Mapping[str, Any], before: Message, after: Message) -> dict[str, Any]:
     """A copy of a message with what was changed of it put in."""
     if before.role == "user" and before.outputs:
-        return sent({**raw, "content": _written(raw, before.words, after.words)}, after)
-    out = public(raw) if before.private else dict(raw)
+        return render_outgoing(
+            {**raw, "content": _rewrite_content(raw, before.words, after.words)}, after
+        )
+    out = copy_public(raw) if before.private else dict(raw)
     if after.thinking != before.thinking:
         for field in THINKING:
             out.pop(field, None)
     result = before.role == "tool"
     old, new = (before.outputs, after.outputs) if result else (before.words, after.words)
     if new != old:
-        out["content"] = _written(raw, old, new)
+        out["content"] = _rewrite_content(raw, old, new)
     return out
 
 
-def _written(raw: Mapping[str, Any], old: Sequence[str], new: Sequence[str]) -> Any:
+def _rewrite_content(raw: Mapping[str, Any], old: Sequence[str], new: Sequence[str]) -> Any:
     """A content with other texts in it."""
     content = raw.get("content")
     if new == old:
         return content
     if content is None or isinstance(content, str):
         return new[0] if new else None
-    return _write_parts(content, new)
+    return _rewrite_parts(content, new)
 
 
-def _write_parts(parts: Sequence[Any], texts: Sequence[str]) -> list[Any]:
+def _rewrite_parts(parts: Sequence[Any], texts: Sequence[str]) -> list[Any]:
     """Put texts in place of the text parts: left-over parts go, left-over texts are added."""
     left = list(texts)
     out: list[Any] = []

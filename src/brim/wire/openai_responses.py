@@ -14,7 +14,7 @@ from brim.messages import Call, Message, Role
 from brim.wire import parts as shared
 from brim.wire.media import image_data, input_media
 from brim.wire.notes import gap_note
-from brim.wire.parts import Parts, Turn, bare, opaque, text_of
+from brim.wire.parts import MessageBuilder, TurnSpan, dump_opaque, strip_private, to_text
 
 if TYPE_CHECKING:
     from brim.fitting.plan import Plan
@@ -44,7 +44,7 @@ def fittable(body: Mapping[str, Any]) -> bool:
     return not body.get("previous_response_id") and not body.get("conversation")
 
 
-def refers(body: Mapping[str, Any]) -> bool:
+def has_references(body: Mapping[str, Any]) -> bool:
     """Whether items stand on the server, and only their names here."""
     items = body.get(MESSAGES)
     return isinstance(items, list | tuple) and any(
@@ -56,8 +56,8 @@ class Reader:
     """Reads a conversation that grows, each item of it once."""
 
     def __init__(self) -> None:
-        self._joining = shared.Joining(_offers, _needs)
-        self._turns: list[Turn] = []
+        self._joining = shared.TurnGrouper(_find_offered_id, _iter_needed_ids)
+        self._turns: list[TurnSpan] = []
         self._seen = 0
         self._head = -1
         """How many turns stand before the items, once anything was read."""
@@ -78,7 +78,7 @@ class Reader:
         items, start = _items(given, self._seen), len(self._turns)
         if not self._group(items):
             return None
-        turns = [_read(turn, items) for turn in self._turns[start:]]
+        turns = [_read_turn(turn, items) for turn in self._turns[start:]]
         if not self._add_unseen_calls(turns, self._turns[start:], items):
             return None
         self._seen = len(items)
@@ -95,7 +95,9 @@ class Reader:
                 return False
             self._last = turn.role
         for turn in self._joining.turns[start:]:
-            if not self._turns or not _is_aside(items[turn.places[0][0]], self._turns[-1], items):
+            if not self._turns or not _is_separate_note(
+                items[turn.places[0][0]], self._turns[-1], items
+            ):
                 self._turns.append(turn)
             elif len(self._turns) > own:
                 self._turns[-1].places += turn.places
@@ -103,19 +105,19 @@ class Reader:
                 return False
         return True
 
-    def _grouped(self, items: Sequence[Item]) -> list[Turn]:
+    def _grouped(self, items: Sequence[Item]) -> list[TurnSpan]:
         """The items that came since, those of an assistant that follow each other as one turn."""
-        turns: list[Turn] = []
+        turns: list[TurnSpan] = []
         for index in range(self._seen, len(items)):
             role = _role(items[index], index)
             if turns and role == turns[-1].role == "assistant":
                 turns[-1].places.append((index, 0))
             else:
-                turns.append(Turn(role, [(index, 0)]))
+                turns.append(TurnSpan(role, [(index, 0)]))
         return turns
 
     def _add_unseen_calls(
-        self, messages: list[Message], turns: Sequence[Turn], items: Sequence[Item]
+        self, messages: list[Message], turns: Sequence[TurnSpan], items: Sequence[Item]
     ) -> bool:
         """Give a turn with references the calls that its outputs answer: they stand on the server.
 
@@ -131,7 +133,7 @@ class Reader:
             elif message.role == "tool" and self._refers:
                 if caller < 0:
                     return False
-                messages[caller] = _with_call(messages[caller], message.answers)
+                messages[caller] = _add_call(messages[caller], message.answers)
         return True
 
     def apply(self, body: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:
@@ -149,15 +151,19 @@ class Reader:
         """What stands in the place of items that do not go out as they came in."""
         seen = plan.history.messages
         written: dict[int, list[Item]] = {}
-        for index in shared.left_out(plan):
+        for index in shared.find_dropped(plan):
             written.update((place, []) for place in self._places(index))
         for index in plan.kept if self._private else ():
             if seen[index].private:
-                written.update((place, [bare(items[place])]) for place in self._places(index))
+                written.update(
+                    (place, [strip_private(items[place])]) for place in self._places(index)
+                )
         for index, message in plan.changed.items():
             places = self._places(index)
-            own, added = _written([items[place] for place in places], seen[index], message)
-            written.update((place, [bare(item)]) for place, item in zip(places, own, strict=True))
+            own, added = _rewrite_items([items[place] for place in places], seen[index], message)
+            written.update(
+                (place, [strip_private(item)]) for place, item in zip(places, own, strict=True)
+            )
             written[places[-1]] += added
         for note in plan.notes:
             if note.role != "paragraph":
@@ -174,7 +180,7 @@ class Reader:
 
 def _instructions(body: Mapping[str, Any]) -> list[Message]:
     instructions = body.get("instructions")
-    return [Message("system", (text_of(instructions),))] if instructions else []
+    return [Message("system", (to_text(instructions),))] if instructions else []
 
 
 def _items(given: object, start: int) -> Sequence[Item]:
@@ -182,7 +188,7 @@ def _items(given: object, start: int) -> Sequence[Item]:
     if not isinstance(given, Sequence):
         raise InputError(f"`input` must be text or a list of items, not {type(given).__name__}")
     for index in range(start, len(given)):
-        shared.mapping(given[index], index)
+        shared.require_mapping(given[index], index)
     return given
 
 
@@ -193,11 +199,11 @@ def _role(item: Item, index: int) -> Role:
     if kind == "configuration_update":
         return "system"
     if (isinstance(kind, str) and kind) or (_is_reference(item) and "id" in item):
-        return "assistant" if _answers(item) is None else "tool"
+        return "assistant" if _answered_call_id(item) is None else "tool"
     raise MessageError(index, "has neither a role nor a type")
 
 
-def _answers(item: Item) -> str | None:
+def _answered_call_id(item: Item) -> str | None:
     """The id of the call that an item is the output of."""
     match item:
         case {"type": "mcp_approval_response", "approval_request_id": str(name)}:
@@ -210,7 +216,7 @@ def _answers(item: Item) -> str | None:
             return None
 
 
-def _is_aside(item: Item, last: Turn, items: Sequence[Item]) -> bool:
+def _is_separate_note(item: Item, last: TurnSpan, items: Sequence[Item]) -> bool:
     """Whether this is a note about a gap, for which the output before it had no place."""
     if last.role != "tool" or _takes_text(items[last.places[0][0]]):
         return False
@@ -225,12 +231,12 @@ def _takes_text(output: Item) -> bool:
     return output.get("type") in _TAKES_TEXT or isinstance(output.get("output"), str)
 
 
-def _offers(item: Item) -> str | None:
+def _find_offered_id(item: Item) -> str | None:
     name = item.get("call_id")
     return name if item.get("type") == "program" and isinstance(name, str) else None
 
 
-def _needs(item: Item) -> Iterator[str]:
+def _iter_needed_ids(item: Item) -> Iterator[str]:
     """The programs that an item belongs to."""
     match item:
         case {"type": "program_output", "call_id": str(name)}:
@@ -242,22 +248,22 @@ def _needs(item: Item) -> Iterator[str]:
 # Reading
 
 
-def _read(turn: Turn, items: Sequence[Item]) -> Message:
+def _read_turn(turn: TurnSpan, items: Sequence[Item]) -> Message:
     own = [items[index] for index, _ in turn.places]
-    parts = Parts(turn.places[0][0], _TEXT, input_media)
+    parts = MessageBuilder(turn.places[0][0], _TEXT, input_media)
     try:
         if turn.role != "tool":
             _gather(parts, own)
             return parts.message(turn.role, own)
         _gather_output(parts, own[0])
         _gather(parts, own[1:])
-        return parts.message("tool", own, _answers(own[0]))
+        return parts.message("tool", own, _answered_call_id(own[0]))
     except (RecursionError, ValueError) as error:
-        raise shared.unreadable(error, parts.index) from None
+        raise shared.to_message_error(error, parts.index) from None
 
 
-def _gather(parts: Parts, items: Sequence[Item]) -> None:
-    answered = {_answers(item) for item in items}
+def _gather(parts: MessageBuilder, items: Sequence[Item]) -> None:
+    answered = {_answered_call_id(item) for item in items}
     for item in items:
         call = _call(item)
         if _is_message(item):
@@ -265,19 +271,19 @@ def _gather(parts: Parts, items: Sequence[Item]) -> None:
         elif call and call.id not in answered:
             parts.calls.append(call)
         elif item.get("type") == "image_generation_call" and item.get("result"):
-            parts.media.append(image_data(text_of(item["result"])))
+            parts.media.append(image_data(to_text(item["result"])))
         else:
-            parts.extras.append(opaque(item))
+            parts.extras.append(dump_opaque(item))
 
 
-def _gather_output(parts: Parts, item: Item) -> None:
+def _gather_output(parts: MessageBuilder, item: Item) -> None:
     output = item.get("output")
     if isinstance(output, Mapping):
         parts.add(output, parts.outputs)
     elif output is not None:
         parts.add_content(output, parts.outputs)
     elif not _takes_text(item):
-        parts.extras.append(opaque(item))
+        parts.extras.append(dump_opaque(item))
 
 
 def _is_message(item: Item) -> bool:
@@ -297,11 +303,11 @@ def _call(item: Item) -> Call | None:
         return None
     if kind in ("function_call", "custom_tool_call", "mcp_approval_request"):
         given = item.get("arguments", item.get("input", ""))
-        return Call(name, str(item.get("name", "")), text_of(given))
-    return Call(name, kind, opaque(item)) if kind.endswith("_call") else None
+        return Call(name, str(item.get("name", "")), to_text(given))
+    return Call(name, kind, dump_opaque(item)) if kind.endswith("_call") else None
 
 
-def _with_call(message: Message, name: str | None) -> Message:
+def _add_call(message: Message, name: str | None) -> Message:
     """A turn that makes a call of this id, if it did not before."""
     if name is None or name in (call.id for call in message.calls):
         return message
@@ -311,14 +317,14 @@ def _with_call(message: Message, name: str | None) -> Message:
 # Writing
 
 
-def _written(
+def _rewrite_items(
     items: Sequence[Item], before: Message, after: Message
 ) -> tuple[list[Item], list[Item]]:
     """The items of a turn with what was changed of it put in, and those to be added."""
     if before.role == "tool":
         first, *rest = items
         if _takes_text(first):
-            return [_with_output(first, after.outputs), *rest], []
+            return [_replace_output(first, after.outputs), *rest], []
         return list(items), [
             {"role": "user", "content": [part]} for part in _input_texts(after.outputs)
         ]
@@ -327,7 +333,7 @@ def _written(
     for item in items:
         texts = _texts(item)
         own, left = left[: len(texts)], left[len(texts) :]
-        out.append(item if own == texts else _with_words(item, own))
+        out.append(item if own == texts else _replace_words(item, own))
     if before.role == "assistant":
         added = {"type": "message", "role": "assistant"}
         return out, [{**added, "content": text} for text in left]
@@ -344,18 +350,18 @@ def _texts(item: Item) -> list[str]:
     return [part["text"] for part in content or () if shared.is_text(part, _TEXT)]
 
 
-def _with_words(item: Item, texts: Sequence[str]) -> Item:
+def _replace_words(item: Item, texts: Sequence[str]) -> Item:
     if isinstance(item["content"], str):
         return {**item, "content": texts[0]}
-    return {**item, "content": shared.with_texts(item["content"], texts, _TEXT)[0]}
+    return {**item, "content": shared.replace_texts(item["content"], texts, _TEXT)[0]}
 
 
-def _with_output(item: Item, texts: Sequence[str]) -> Item:
+def _replace_output(item: Item, texts: Sequence[str]) -> Item:
     output = item.get("output")
     if output is None or isinstance(output, str):
         return {**item, "output": "".join(texts)}
     given = [output] if isinstance(output, Mapping) else output
-    parts, left = shared.with_texts(given, texts, _TEXT)
+    parts, left = shared.replace_texts(given, texts, _TEXT)
     return {**item, "output": [*parts, *_input_texts(left)] or ""}
 
 

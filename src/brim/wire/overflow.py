@@ -21,11 +21,11 @@ from typing import Any, Final, Literal
 
 Kind = Literal["window", "rate", "size"]
 
-LARGEST_BODY: Final = 1 << 20
+MAX_BODY: Final = 1 << 20
 """Bodies beyond this many characters are not parsed, only their beginning is read as text."""
-LARGEST_TEXT: Final = 1 << 16
-LARGEST_SHOWN: Final = 300
-MOST_PLACES: Final = 500
+MAX_TEXT: Final = 1 << 16
+MAX_EXCERPT: Final = 300
+MAX_VALUES: Final = 500
 """How many values of a body are looked at."""
 
 
@@ -49,7 +49,7 @@ class Overflow:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Phrase:
     """How somebody says it.
 
     A regular expression over plain text (see `_plain`), in which `<limit>`, `<sent>`, `<more>`
@@ -64,96 +64,96 @@ class Row:
 
 _CONTEXT = r"maximum context length is <limit>"
 
-NUMBERS: Final = (
-    Row("OpenRouter", _CONTEXT + r"… <sent> of text input(?:, <more> of tool input)?"
+PATTERNS_WITH_NUMBERS: Final = (
+    Phrase("OpenRouter", _CONTEXT + r"… <sent> of text input(?:, <more> of tool input)?"
         r"…<output> in the output"),
-    Row("OpenAI, DeepSeek", _CONTEXT + r"… <sent> in (?:the messages|your prompt)"
+    Phrase("OpenAI, DeepSeek", _CONTEXT + r"… <sent> in (?:the messages|your prompt)"
         r"(?:, <more> in the functions)?…<output> (?:in|for) the completion"),
-    Row("vLLM", r"is too large <output>…" + _CONTEXT + r"…request has <sent> input tokens"),
-    Row("vLLM", _CONTEXT + r"…requested <output> output tokens and your prompt contains "
+    Phrase("vLLM", r"is too large <output>…" + _CONTEXT + r"…request has <sent> input tokens"),
+    Phrase("vLLM", _CONTEXT + r"…requested <output> output tokens and your prompt contains "
         r"(?:<floor><sent> input tokens|<n> characters)"),
-    Row("vLLM", r"passed (?:<floor><sent> input tokens|<n> input characters) and requested "
+    Phrase("vLLM", r"passed (?:<floor><sent> input tokens|<n> input characters) and requested "
         r"<output> output tokens…context length is only <limit>"),
-    Row("OpenAI and many", _CONTEXT + r"…(?:resulted in|requested(?: about)?|contains|has) "
+    Phrase("OpenAI and many", _CONTEXT + r"…(?:resulted in|requested(?: about)?|contains|has) "
         r"<floor><sent>(?: input)? tokens"),
-    Row("OpenAI, Azure", r"tokens exceed the configured limit of <limit>…resulted in <sent>"),
-    Row("OpenAI, Azure", r"tokens exceed the configured limit of <limit>"),
-    Row("Anthropic", r"prompt is too long <sent> tokens > <limit>"),
-    Row("Anthropic", r"exceed context limit <sent> \+ <output> > <limit>"),
-    Row("Gemini", r"input token count(?: of)?(?: <sent>)? exceeds the maximum number of "
+    Phrase("OpenAI, Azure", r"tokens exceed the configured limit of <limit>…resulted in <sent>"),
+    Phrase("OpenAI, Azure", r"tokens exceed the configured limit of <limit>"),
+    Phrase("Anthropic", r"prompt is too long <sent> tokens > <limit>"),
+    Phrase("Anthropic", r"exceed context limit <sent> \+ <output> > <limit>"),
+    Phrase("Gemini", r"input token count(?: of)?(?: <sent>)? exceeds the maximum number of "
         r"(?:input )?tokens allowed(?: of)?(?: <limit>)?"),
-    Row("Vertex", r"input token count is <sent> but the model only supports up to <limit>"),
-    Row("Mistral", r"prompt contains <sent> tokens…too large for model with <limit> maximum "
+    Phrase("Vertex", r"input token count is <sent> but the model only supports up to <limit>"),
+    Phrase("Mistral", r"prompt contains <sent> tokens…too large for model with <limit> maximum "
         r"context length"),
-    Row("Cohere", r"too many tokens…cannot exceed <limit>…received <sent>"),
-    Row("TGI, Together", r"inputs tokens \+ max_new_tokens must be <= <limit>…given <sent> inputs "
-        r"tokens and <output> max_new_tokens"),
-    Row("TGI", r"inputs must have less than <limit> tokens…given <sent>"),
-    Row("SGLang", r"input <sent> tokens is longer than the models context length <limit>"),
-    Row("SGLang", r"maximum context length of <limit>…<sent> tokens from the input(?: messages)? "
-        r"and <output> tokens for the completion"),
-    Row("SGLang, Poolside", r"(?:input|prompt) length(?: of)? <sent>(?: tokens)? exceeds the "
+    Phrase("Cohere", r"too many tokens…cannot exceed <limit>…received <sent>"),
+    Phrase("TGI, Together", r"inputs tokens \+ max_new_tokens must be <= <limit>…given <sent> "
+        r"inputs tokens and <output> max_new_tokens"),
+    Phrase("TGI", r"inputs must have less than <limit> tokens…given <sent>"),
+    Phrase("SGLang", r"input <sent> tokens is longer than the models context length <limit>"),
+    Phrase("SGLang", r"maximum context length of <limit>…<sent> tokens from the input(?: messages)?"
+        r" and <output> tokens for the completion"),
+    Phrase("SGLang, Poolside", r"(?:input|prompt) length(?: of)? <sent>(?: tokens)? exceeds the "
         r"maximum (?:allowed )?(?:input )?length(?: of)? <limit>"),
-    Row("llama.cpp", r"request <sent> tokens exceeds the available context size <limit>"),
-    Row("llama.cpp", r"input <sent> tokens is too large to process…current batch size <limit>"),
-    Row("llama-cpp-python", r"requested tokens <sent> exceed context window of <limit>"),
-    Row("LM Studio", r"n_keep <sent> ?>= ?n_ctx <limit>"),
-    Row("LM Studio", r"keep the first <sent> tokens…context length of only <limit>"),
-    Row("xAI", r"maximum prompt length is <limit>(?: tokens)? but the request contains <sent>"),
-    Row("Cerebras", r"current length is <sent> while limit is <limit>"),
-    Row("Kimi", r"exceeded model token limit <limit>(?: requested <sent>)?"),
-    Row("Copilot", r"prompt token count of <sent> exceeds the limit of <limit>"),
-    Row("Fireworks", r"prompt is too long <sent>, model maximum context length <limit>"),
-    Row("Docker", r"prompt has <sent> tokens, but the configured context size is <limit>"),
-    Row("local servers", r"prompt(?: too long)?(?: length)? <sent>(?: tokens)? "
+    Phrase("llama.cpp", r"request <sent> tokens exceeds the available context size <limit>"),
+    Phrase("llama.cpp", r"input <sent> tokens is too large to process…current batch size <limit>"),
+    Phrase("llama-cpp-python", r"requested tokens <sent> exceed context window of <limit>"),
+    Phrase("LM Studio", r"n_keep <sent> ?>= ?n_ctx <limit>"),
+    Phrase("LM Studio", r"keep the first <sent> tokens…context length of only <limit>"),
+    Phrase("xAI", r"maximum prompt length is <limit>(?: tokens)? but the request contains <sent>"),
+    Phrase("Cerebras", r"current length is <sent> while limit is <limit>"),
+    Phrase("Kimi", r"exceeded model token limit <limit>(?: requested <sent>)?"),
+    Phrase("Copilot", r"prompt token count of <sent> exceeds the limit of <limit>"),
+    Phrase("Fireworks", r"prompt is too long <sent>, model maximum context length <limit>"),
+    Phrase("Docker", r"prompt has <sent> tokens, but the configured context size is <limit>"),
+    Phrase("local servers", r"prompt(?: too long)?(?: length)? <sent>(?: tokens)? "
         r"(?:exceeds|is (?:longer|greater|larger) than) (?:the )?max(?:imum|_\w{1,20})"
         r"(?: model length| context length)?(?: of)? <limit>"),
-    Row("DashScope", r"range of input length should be <n>, ?<limit>"),
-    Row("GitHub Models", r"request body too large for…max size <limit> tokens"),
-    Row("anybody", r"exceeds? (?:the )?(?:models? )?maximum context length(?: of)? <limit>"),
-    Row("anybody", _CONTEXT),
-    Row("xAI", r"maximum prompt length is <limit>"),
+    Phrase("DashScope", r"range of input length should be <n>, ?<limit>"),
+    Phrase("GitHub Models", r"request body too large for…max size <limit> tokens"),
+    Phrase("anybody", r"exceeds? (?:the )?(?:models? )?maximum context length(?: of)? <limit>"),
+    Phrase("anybody", _CONTEXT),
+    Phrase("xAI", r"maximum prompt length is <limit>"),
 )  # fmt: skip
 
-WORDS: Final = (
-    Row("OpenAI, Groq", r"tokens per (?:min|day)…limit <limit>,(?: used <n>,)? requested <sent>",
+PATTERNS_WITHOUT_NUMBERS: Final = (
+    Phrase("OpenAI, Groq", r"tokens per (?:min|day)…limit <limit>,(?: used <n>,)? requested <sent>",
         "rate"),
-    Row("OpenAI, Groq", r"request too large for…tokens per (?:min|day)", "rate"),
-    Row("Anthropic", r"\brequest_too_large\b|request exceeds the maximum (?:allowed )?"
+    Phrase("OpenAI, Groq", r"request too large for…tokens per (?:min|day)", "rate"),
+    Phrase("Anthropic", r"\brequest_too_large\b|request exceeds the maximum (?:allowed )?"
         r"(?:size|number of bytes)", "size"),
-    Row("Gemini", r"request payload size exceeds the limit", "size"),
+    Phrase("Gemini", r"request payload size exceeds the limit", "size"),
     # Short fields (a name, a description) have such a limit too, and no cut of history helps them.
-    Row("OpenAI", r"string too long…maximum length (?:\d{5,}|\d{2,3},\d{3}|\d+,\d{3},\d{3})",
+    Phrase("OpenAI", r"string too long…maximum length (?:\d{5,}|\d{2,3},\d{3}|\d+,\d{3},\d{3})",
         "size"),
-    Row("Bedrock", r"expected maxlength \d{4,}", "size"),
-    Row("proxies", r"request entity too large|payload too large|413 content too large", "size"),
-    Row("codes", r"\bcontext_(?:length|window|size)_exceeded\b|\bcontextwindowexceedederror\b|"
+    Phrase("Bedrock", r"expected maxlength \d{4,}", "size"),
+    Phrase("proxies", r"request entity too large|payload too large|413 content too large", "size"),
+    Phrase("codes", r"\bcontext_(?:length|window|size)_exceeded\b|\bcontextwindowexceedederror\b|"
         r"\bexceed_context_size_error\b|\bmodel_max_prompt_tokens_exceeded\b|"
         r"\btokens_limit_reached\b|\bmodel_context_window_exceeded\b|\bprompt_too_long\b"),
-    Row("OpenAI", r"exceeds? the context window|reduce the length of the messages"),
-    Row("Anthropic", r"\bprompt (?:is )?too long\b"),
-    Row("Bedrock", r"input is too long for requested model|too many input tokens|"
+    Phrase("OpenAI", r"exceeds? the context window|reduce the length of the messages"),
+    Phrase("Anthropic", r"\bprompt (?:is )?too long\b"),
+    Phrase("Bedrock", r"input is too long for requested model|too many input tokens|"
         r"number of input tokens exceeds"),
-    Row("llama.cpp", r"exceeds the available context size|context size has been exceeded"),
-    Row("Ollama", r"longer than the context length|exceeded (?:max )?context length|"
+    Phrase("llama.cpp", r"exceeds the available context size|context size has been exceeded"),
+    Phrase("Ollama", r"longer than the context length|exceeded (?:max )?context length|"
         r"input length exceeds the (?:maximum )?context length"),
-    Row("LM Studio", r"greater than the context length"),
-    Row("SGLang", r"requested token count exceeds the models maximum context length"),
-    Row("MiniMax", r"context window exceeds limit"),
-    Row("GLM", r"prompt exceeds max length"),
+    Phrase("LM Studio", r"greater than the context length"),
+    Phrase("SGLang", r"requested token count exceeds the models maximum context length"),
+    Phrase("MiniMax", r"context window exceeds limit"),
+    Phrase("GLM", r"prompt exceeds max length"),
 )  # fmt: skip
 
-GUESSES: Final = (
-    Row("anybody", r"\b(?:prompt|input|context|conversation|messages|history)(?: text| length)?"
+GENERIC_PATTERNS: Final = (
+    Phrase("anybody", r"\b(?:prompt|input|context|conversation|messages|history)(?: text| length)?"
         r"(?: is| are| was)? too (?:long|large|big)\b"),
-    Row("anybody", r"\b(?:context|prompt|input)(?: token)? (?:length|window|size|limit|tokens?)\b"
-        r".{0,40}?\b(?:exceed|too long|too large|reached)"),
-    Row("anybody", r"\b(?:exceed\w{0,3}|(?:longer|larger|greater|more) than)\b.{0,40}?"
+    Phrase("anybody", r"\b(?:context|prompt|input)(?: token)? (?:length|window|size|limit|tokens?)"
+        r"\b.{0,40}?\b(?:exceed|too long|too large|reached)"),
+    Phrase("anybody", r"\b(?:exceed\w{0,3}|(?:longer|larger|greater|more) than)\b.{0,40}?"
         r"\b(?:context|prompt|input|model token) (?:length|window|size|limit|tokens)"),
-    Row("anybody", r"(?:上下文|输入).{0,12}?超(?:过|出|限)|超(?:过|出).{0,12}?上下文"),
+    Phrase("anybody", r"(?:上下文|输入).{0,12}?超(?:过|出|限)|超(?:过|出).{0,12}?上下文"),
 )  # fmt: skip
 
-_DOUBT: Final = re.compile(
+_OTHER_CAUSE: Final = re.compile(
     r"rate.?limit|quota|credit|billing|balance|throttl|overloaded|time[d ]?.?out|try again|"
     r"per (?:min|hour|day|month)|daily|monthly|image|pixel|audio|video|file|pdf|page|tool|name|"
     r"header|url|stop|template|minimum|max_\w{0,20}tokens|(?:output|completion|thinking|new) tokens"
@@ -162,13 +162,13 @@ _DOUBT: Final = re.compile(
 
 _FINISHES: Final = ("model_context_window_exceeded", "model_length")
 _FINISH_KEYS: Final = ("finish_reason", "stop_reason", "native_finish_reason")
-_WORD_KEYS: Final = (
+_TEXT_KEYS: Final = (
     *("code", "type", "__type", "status", "error_type", "error_code", "reason", "param"),
     *("error", "errors", "message", "Message", "msg", "detail", "details", "raw", "body"),
     *("error_message", "error_msg", "errorMessage", "status_msg", "title", "description"),
     *("cause", "exception"),
 )
-_PLACE_KEYS: Final = (
+_CONTAINER_KEYS: Final = (
     *("response", "choices", "delta", "metadata", "data", "base_resp", "upstream"),
 )
 """Followed only into objects: as text they are what the model said."""
@@ -177,7 +177,7 @@ _USAGE_KEYS: Final = (
 )
 
 
-def overflow_of(
+def parse_overflow(
     status: int | None, body: Mapping[str, Any] | str | bytes | None
 ) -> Overflow | None:
     """What a server's answer says about the request being too long; None where it says nothing.
@@ -187,20 +187,24 @@ def overflow_of(
     """
     if status in (401, 402, 403, 404):
         return None
-    given = _decoded(body)
+    given = _decode(body)
     if isinstance(given, str) and status is not None and status < 400:
         return None
-    said = _listen(given)
-    found = _fields(said) or _rows(said)
+    said = _collect_text(given)
+    found = _match_fields(said) or _match_patterns(said)
     if found is None and said.finish in _FINISHES:
         return Overflow(None, said.used, text=said.finish)
-    if found is None and status == 413 and not any(_DOUBT.search(_plain(w)) for w in said.words):
+    if (
+        found is None
+        and status == 413
+        and not any(_OTHER_CAUSE.search(_normalize(w)) for w in said.words)
+    ):
         return Overflow(None, None, kind="size", text=said.shown())
     return found
 
 
 @dataclass(slots=True)
-class _Said:
+class _ErrorText:
     """What a server said, apart from what it repeats of the conversation."""
 
     words: list[str] = field(default_factory=list)
@@ -211,33 +215,35 @@ class _Said:
 
     def shown(self, of: str = "") -> str:
         sentences = (words for words in (of, *self.words) if " " in words.strip())
-        text = " ".join(next(sentences, of)[: 4 * LARGEST_SHOWN].split())
-        return text if len(text) <= LARGEST_SHOWN else text[: LARGEST_SHOWN - 1] + "…"
+        text = " ".join(next(sentences, of)[: 4 * MAX_EXCERPT].split())
+        return text if len(text) <= MAX_EXCERPT else text[: MAX_EXCERPT - 1] + "…"
 
 
-def _listen(body: object) -> _Said:
-    said = _Said()
+def _collect_text(body: object) -> _ErrorText:
+    said = _ErrorText()
     waiting = deque([body])
-    room = LARGEST_TEXT
-    for _ in range(MOST_PLACES):
+    room = MAX_TEXT
+    for _ in range(MAX_VALUES):
         if not waiting or room <= 0:
             break
-        match _decoded(waiting.popleft()):
+        match _decode(waiting.popleft()):
             case str(text):
                 said.words.append(text[:room])
                 room -= len(text)
             case Mapping() as place:
-                _note(said, place)
-                waiting += [place[key] for key in _WORD_KEYS if key in place]
+                _collect_fields(said, place)
+                waiting += [place[key] for key in _TEXT_KEYS if key in place]
                 waiting += [
-                    place[key] for key in _PLACE_KEYS if isinstance(place.get(key), Mapping | list)
+                    place[key]
+                    for key in _CONTAINER_KEYS
+                    if isinstance(place.get(key), Mapping | list)
                 ]
             case list() as places:
-                waiting += places[:MOST_PLACES]
+                waiting += places[:MAX_VALUES]
     return said
 
 
-def _note(said: _Said, place: Mapping[str, Any]) -> None:
+def _collect_fields(said: _ErrorText, place: Mapping[str, Any]) -> None:
     """Keep the numbers and the finish reason that stand in fields of their own."""
     prompt, window = place.get("n_prompt_tokens"), place.get("n_ctx")
     if _is_count(prompt) and _is_count(window):
@@ -255,47 +261,47 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _decoded(body: object) -> object:
+def _decode(body: object) -> object:
     """A text as what it holds: an object or a list where it is JSON, the events of a stream."""
     if isinstance(body, bytes | bytearray):
-        body = bytes(body[:LARGEST_BODY]).decode("utf-8", "replace")
+        body = bytes(body[:MAX_BODY]).decode("utf-8", "replace")
     if not isinstance(body, str):
         return body
-    text = body[:LARGEST_BODY].strip().removeprefix("\ufeff")
+    text = body[:MAX_BODY].strip().removeprefix("\ufeff")
     if text.startswith(("{", "[", '"')):
         try:
             return json.loads(text)
         except (ValueError, RecursionError):
-            return text[:LARGEST_TEXT]
+            return text[:MAX_TEXT]
     if text.startswith(("data:", "event:")):
-        lines = text[:LARGEST_TEXT].splitlines()
+        lines = text[:MAX_TEXT].splitlines()
         return [line[5:] for line in lines if line.startswith("data:")]
-    return text[:LARGEST_TEXT]
+    return text[:MAX_TEXT]
 
 
-def _fields(said: _Said) -> Overflow | None:
+def _match_fields(said: _ErrorText) -> Overflow | None:
     if said.prompt is None or said.window is None or said.prompt < said.window:
         return None
     return Overflow(said.window, said.prompt, text=said.shown())
 
 
-def _rows(said: _Said) -> Overflow | None:
-    plain = [(_plain(words), words) for words in said.words]
-    for row in (*NUMBERS, *WORDS):
+def _match_patterns(said: _ErrorText) -> Overflow | None:
+    plain = [(_normalize(words), words) for words in said.words]
+    for row in (*PATTERNS_WITH_NUMBERS, *PATTERNS_WITHOUT_NUMBERS):
         for words, original in plain:
-            found = _compiled(row.words).search(words)
-            if found and (overflow := _overflow(row, found, said.shown(original))):
+            found = _compile(row.words).search(words)
+            if found and (overflow := _build_overflow(row, found, said.shown(original))):
                 return overflow
-    if any(_DOUBT.search(words) for words, _ in plain):
+    if any(_OTHER_CAUSE.search(words) for words, _ in plain):
         return None
-    for row in GUESSES:
+    for row in GENERIC_PATTERNS:
         for words, original in plain:
-            if _compiled(row.words).search(words):
+            if _compile(row.words).search(words):
                 return Overflow(None, None, text=said.shown(original))
     return None
 
 
-def _overflow(row: Row, found: re.Match[str], text: str) -> Overflow | None:
+def _build_overflow(row: Phrase, found: re.Match[str], text: str) -> Overflow | None:
     parts = found.groupdict()
 
     def number(name: str) -> int | None:
@@ -310,7 +316,7 @@ def _overflow(row: Row, found: re.Match[str], text: str) -> Overflow | None:
     return Overflow(limit, sent, number("output"), row.kind, bool(parts.get("floor")), text)
 
 
-def _plain(text: str) -> str:
+def _normalize(text: str) -> str:
     """Lower case, without quotes, brackets and colons, and unescaped however deep it was nested."""
     text = re.sub(r"\\+", r"\\", text)
     text = re.sub(r"\\u([0-9a-fA-F]{4})", lambda code: chr(int(code[1], 16)), text)
@@ -323,7 +329,7 @@ _NUMBER: Final = r"(?:[0-9]{1,3}(?:[,_][0-9]{3})+|[0-9]{1,15})(?![0-9])"
 
 
 @cache
-def _compiled(words: str) -> re.Pattern[str]:
+def _compile(words: str) -> re.Pattern[str]:
     """Each part behind a gap is atomic: its first place is its only one, so searching is linear."""
     first, *rest = words.split("…")
     pattern = first + "".join(f"(?>.{{0,200}}?{part})" for part in rest)

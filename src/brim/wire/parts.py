@@ -27,7 +27,7 @@ Place = tuple[int, int]
 
 
 @dataclass(slots=True)
-class Turn:
+class TurnSpan:
     """One turn of the view, and what it is made of."""
 
     role: Role
@@ -39,7 +39,7 @@ class Turn:
 _PLAIN: Final = frozenset(("type", "text"))
 
 
-class Joining:
+class TurnGrouper:
     """Turns that come in one by one; of those that cannot be parted it makes one.
 
     A server's tool may still be at work when it asks for the client's own tools: its end then
@@ -50,13 +50,13 @@ class Joining:
     def __init__(
         self, offers: Callable[[Part], str | None], needs: Callable[[Part], Iterable[str]]
     ) -> None:
-        self.turns: list[Turn] = []
+        self.turns: list[TurnSpan] = []
         self._offers = offers
         self._needs = needs
         self._home: dict[str, int] = {}
         """Where the turn stands that offers an id."""
 
-    def add(self, turn: Turn, parts: Sequence[Part]) -> int:
+    def add(self, turn: TurnSpan, parts: Sequence[Part]) -> int:
         """Take in a turn and what it is made of; gives the first turn that is not as it was."""
         if len(parts) == 1 and parts[0].keys() == _PLAIN:  # it refers to nothing
             self.turns.append(turn)
@@ -74,22 +74,22 @@ class Joining:
             self._home[name] = start
         return start
 
-    def _join(self, start: int, turn: Turn) -> None:
+    def _join(self, start: int, turn: TurnSpan) -> None:
         members = [*self.turns[start:], turn]
         systems = [member for member in members if member.role == "system"]
         spoken = [member.places for member in members if member.role != "system"]
-        self.turns[start:] = [Turn("assistant", [*chain(*spoken)]), *systems]
+        self.turns[start:] = [TurnSpan("assistant", [*chain(*spoken)]), *systems]
         self._home = {name: min(place, start) for name, place in self._home.items()}
 
 
-def unreadable(error: Exception, index: int) -> Exception:
+def to_message_error(error: Exception, index: int) -> Exception:
     """What to raise where not even the JSON of a message can be had; other faults say it better."""
     if isinstance(error, InputError):
         return error
     return MessageError(index, "holds itself, or is nested too deeply")
 
 
-def left_out(plan: Plan) -> set[int]:
+def find_dropped(plan: Plan) -> set[int]:
     """The turns that do not go out."""
     return set(range(plan.length)).difference(plan.kept)
 
@@ -100,7 +100,7 @@ IS_PRIVATE: Final = attrgetter("private")
 """Whether the source of a `Message` has any."""
 
 
-_USUAL: Final = frozenset(
+_COMMON_FIELDS: Final = frozenset(
     (
         *("role", "content", "type", "text", "cache_control", "id", "name", "input", "source"),
         *("tool_use_id", "is_error", "thinking", "signature", "data", "citations", "caller"),
@@ -110,17 +110,17 @@ _USUAL: Final = frozenset(
 
 
 def is_private(raw: Part) -> bool:
-    if raw.keys() <= _USUAL:  # as most have no other, and this is soon told
+    if raw.keys() <= _COMMON_FIELDS:  # as most have no other, and this is soon told
         return False
     return any(str(key).startswith("_") for key in raw)
 
 
-def bare(raw: Part) -> Part:
+def strip_private(raw: Part) -> Part:
     """A message, an item or a part as it is sent: itself, unless it has fields of brim's own."""
-    return public(raw) if is_private(raw) else raw
+    return copy_public(raw) if is_private(raw) else raw
 
 
-def public(raw: Part) -> dict[str, Any]:
+def copy_public(raw: Part) -> dict[str, Any]:
     """A copy without the fields that are brim's own."""
     return {key: value for key, value in raw.items() if not str(key).startswith("_")}
 
@@ -128,7 +128,7 @@ def public(raw: Part) -> dict[str, Any]:
 # Parts
 
 
-class Parts:
+class MessageBuilder:
     """What a turn is made of, gathered part by part.
 
     `index` says where the turn stands, for errors; `texts` are the types of parts that are plain
@@ -155,14 +155,14 @@ class Parts:
         elif media := self._media(part):
             self.media.append(media)
         else:
-            self.extras.append(opaque(part))
+            self.extras.append(dump_opaque(part))
 
     def add_content(self, content: object, texts: list[str]) -> None:
         """Take in a text, or a list of parts."""
         if isinstance(content, str):
             texts.append(content)
         elif content is not None:
-            for part in parts_of(content, self.index, "content"):
+            for part in require_parts(content, self.index, "content"):
                 self.add(part, texts)
 
     def message(self, role: Role, sources: Collection[Part], answers: str | None = None) -> Message:
@@ -179,48 +179,50 @@ class Parts:
             extras=tuple(self.extras),
             # A compaction is all that the model has of what came before, so it must not go too.
             pin=any(part.get("_pin") or part.get("type") == "compaction" for part in sources),
-            priority=_priority(sources, self.index) if private else 0,
+            priority=_max_priority(sources, self.index) if private else 0,
             private=private,
         )
 
 
-def _priority(sources: Iterable[Part], index: int) -> int:
+def _max_priority(sources: Iterable[Part], index: int) -> int:
     """The highest that any of a turn's sources was given."""
     given = [source["_priority"] for source in sources if "_priority" in source]
     for value in given:
         if not isinstance(value, int):
-            raise MessageError(index, f"_priority must be a whole number, but is {kind(value)}")
+            raise MessageError(
+                index, f"_priority must be a whole number, but is {describe_type(value)}"
+            )
     return max(given, default=0)
 
 
-def kind(value: object) -> str:
+def describe_type(value: object) -> str:
     return "null" if value is None else f"a {type(value).__name__}"
 
 
-def mapping(value: object, index: int, what: str = "") -> Part:
+def require_mapping(value: object, index: int, what: str = "") -> Part:
     """A message, an item or a part, which `what` names; the index is for the error."""
     if type(value) is not dict and not isinstance(value, Mapping):
         raise MessageError(
             index,
-            f"{what}must be a mapping, but is {kind(value)}; "
+            f"{what}must be a mapping, but is {describe_type(value)}; "
             "an object of a client library gives one with .model_dump()",
         )
     return value
 
 
-def parts_of(content: object, index: int, name: str) -> Sequence[Part]:
+def require_parts(content: object, index: int, name: str) -> Sequence[Part]:
     """The parts of a list, each of them a mapping."""
     if type(content) is not list and (
         isinstance(content, str) or not isinstance(content, Sequence)
     ):
-        raise MessageError(index, f"{name} must be text or a list, but is {kind(content)}")
+        raise MessageError(index, f"{name} must be text or a list, but is {describe_type(content)}")
     for number, part in enumerate(content):
         if type(part) is not dict:
-            mapping(part, index, f"part {number} of {name} ")
+            require_mapping(part, index, f"part {number} of {name} ")
     return content
 
 
-def with_texts(
+def replace_texts(
     parts: Iterable[Part], texts: Iterable[str], kinds: Collection[str]
 ) -> tuple[list[Part], list[str]]:
     """Put texts in place of the text parts, one by one, and give those that found no place.
@@ -241,37 +243,37 @@ def is_text(part: Part, kinds: Collection[str]) -> bool:
     return part.get("type") in kinds and isinstance(part.get("text"), str)
 
 
-def text_of(value: object) -> str:
+def to_text(value: object) -> str:
     """A text as it stands, anything else as its JSON."""
-    return value if isinstance(value, str) else _json(value)
+    return value if isinstance(value, str) else _to_json(value)
 
 
-def opaque(part: Part) -> str:
+def dump_opaque(part: Part) -> str:
     """What is counted for a part that cannot be read: its JSON, with what is hidden in it."""
-    return _json(_revealed(public(part)))
+    return _to_json(_shorten_encrypted_fields(copy_public(part)))
 
 
-_json: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str).encode
+_to_json: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str).encode
 """With these options `json.dumps` would make an encoder at every call."""
 
 
-_HIDDEN: Final = "encrypted_"
+_ENCRYPTED_PREFIX: Final = "encrypted_"
 
 
-def _revealed(value: Any) -> Any:
+def _shorten_encrypted_fields(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {
-            key: hidden(item)
-            if isinstance(item, str) and str(key).startswith(_HIDDEN)
-            else _revealed(item)
+            key: shorten_encrypted(item)
+            if isinstance(item, str) and str(key).startswith(_ENCRYPTED_PREFIX)
+            else _shorten_encrypted_fields(item)
             for key, item in value.items()
         }
     if isinstance(value, list | tuple):
-        return [_revealed(item) for item in value]
+        return [_shorten_encrypted_fields(item) for item in value]
     return value
 
 
-def hidden(text: str) -> str:
+def shorten_encrypted(text: str) -> str:
     """A piece of an encrypted text that takes about what the text behind it does.
 
     Base64 of what nobody can read has 0.68 tokens a character, the text behind it a fourth of

@@ -10,33 +10,33 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from brim.errors import InputError, ReplyError
-from brim.models.pricing import reported, reported_cost
+from brim.errors import InputError, InvalidResponseError
+from brim.models.pricing import parse_reported_cost, parse_usage
 from brim.wire import openai_chat
 from brim.wire.openai_chat import PLAIN_THINKING, SIGNED_THINKING
-from brim.wire.parts import Part, hidden, public, text_of
+from brim.wire.parts import Part, copy_public, shorten_encrypted, to_text
 from brim.wire.reply import Reply
 
-ANTHROPIC: Final = "_anthropic"
-RESPONSES: Final = "_responses"
-OWN_BLOCKS: Final = (ANTHROPIC, RESPONSES)
+ANTHROPIC_FIELD: Final = "_anthropic"
+RESPONSES_FIELD: Final = "_responses"
+NATIVE_FIELDS: Final = (ANTHROPIC_FIELD, RESPONSES_FIELD)
 """Where a turn holds what a format sent itself, and wants back as it was."""
-ARGUMENTS: Final = "_arguments"
+ARGUMENTS_FIELD: Final = "_arguments"
 """The JSON of a streamed call as it came; what came of it may not be JSON."""
 
 
-def reply_of(response: object) -> Reply:
+def parse_reply(response: object) -> Reply:
     """Read a whole answer: a mapping, or an object of a client library.
 
     What is no answer raises `ReplyError`, and so does an error that came with a status of success.
     """
-    answer = plain(response)
-    if (error := error_in(answer)) is not None:
-        raise ReplyError(f"the answer is an error: {_sentence(error)}", error)
-    return read(answer)
+    answer = to_mapping(response)
+    if (error := find_error_object(answer)) is not None:
+        raise InvalidResponseError(f"the answer is an error: {_error_message(error)}", error)
+    return read_reply(answer)
 
 
-def plain(given: object) -> Part:
+def to_mapping(given: object) -> Part:
     """The mapping that was given, or the one that an object of a client library stands for."""
     if isinstance(given, Mapping):
         return given
@@ -49,19 +49,19 @@ def plain(given: object) -> Part:
             dumped = dump()
         if isinstance(dumped, Mapping):
             return dumped
-    raise ReplyError(
-        "an answer is a mapping or an object of a client library, but this is " + _glimpse(given)
+    raise InvalidResponseError(
+        "an answer is a mapping or an object of a client library, but this is " + _describe(given)
     )
 
 
-_FAILING: Final = ("error", "response.failed", "response")
+_ERROR_TYPES: Final = ("error", "response.failed", "response")
 """What an error may call itself, beside holding one."""
 
 
-def error_in(answer: Part) -> Part | None:
+def find_error_object(answer: Part) -> Part | None:
     """The error that an answer or an event of a stream holds."""
     if "error" not in answer and not (
-        answer.get("type") in _FAILING or answer.get("object") in _FAILING
+        answer.get("type") in _ERROR_TYPES or answer.get("object") in _ERROR_TYPES
     ):
         return None
     match answer:
@@ -72,14 +72,14 @@ def error_in(answer: Part) -> Part | None:
         case {"type": "error"} | {"object": "error"}:
             return answer
         case {"type": "response.failed", "response": Mapping() as response}:
-            return error_in(response) or {"message": "the response failed"}
+            return find_error_object(response) or {"message": "the response failed"}
         case {"object": "response", "status": "failed"}:
             return {"message": "the response failed"}
         case _:
             return None
 
 
-def read(answer: Part, *, is_whole: bool = True) -> Reply:
+def read_reply(answer: Part, *, is_whole: bool = True) -> Reply:
     """An answer of any format, told by its shape. One that broke off is not sent back as it was."""
     match answer:
         case {"choices": choices}:
@@ -92,14 +92,16 @@ def read(answer: Part, *, is_whole: bool = True) -> Reply:
         }:
             return _anthropic(answer, blocks, is_whole)
         case _:
-            raise ReplyError(f"an answer has choices, content or output, not {_glimpse(answer)}")
+            raise InvalidResponseError(
+                f"an answer has choices, content or output, not {_describe(answer)}"
+            )
 
 
 def _reply(answer: Part, turn: dict[str, Any], text: str, thinking: str, finish: object) -> Reply:
     try:
-        calls = openai_chat.read(turn, 0).calls
+        calls = openai_chat.read_message(turn, 0).calls
     except InputError as error:
-        raise ReplyError(f"the answer cannot be read: {error}") from None
+        raise InvalidResponseError(f"the answer cannot be read: {error}") from None
     model = answer.get("model")
     return Reply(
         turn,
@@ -107,8 +109,8 @@ def _reply(answer: Part, turn: dict[str, Any], text: str, thinking: str, finish:
         thinking,
         calls,
         finish if isinstance(finish, str) else None,
-        reported(answer),
-        reported_cost(answer),
+        parse_usage(answer),
+        parse_reported_cost(answer),
         model if isinstance(model, str) else None,
     )
 
@@ -136,10 +138,10 @@ def _chat_call(name: object, call_id: object, arguments: str) -> Part:
 
 def _chat(answer: Part, choices: object, is_whole: bool) -> Reply:
     found = choices[0] if isinstance(choices, Sequence) and choices else None
-    choice = _mapping(found, "the first of the choices")
-    message = _mapping(choice.get("message"), "the message of a choice")
+    choice = _require_mapping(found, "the first of the choices")
+    message = _require_mapping(choice.get("message"), "the message of a choice")
     content = message.get("content")
-    text, thinking = _said(content)
+    text, thinking = _split_content(content)
     if not text and isinstance(refusal := message.get("refusal"), str):
         content = text = refusal
     turn = _turn(content, _chat_calls(message.get("tool_calls")))
@@ -147,19 +149,21 @@ def _chat(answer: Part, choices: object, is_whole: bool) -> Reply:
         if message.get(field):
             turn[field] = message[field]
     turn |= _chat_thinking(message, is_whole)
-    thinking = _shown(message) or thinking
+    thinking = _visible_thinking(message) or thinking
     if choice.get("error") and not text and not turn.get("tool_calls"):
-        error = _mapping(choice["error"], "the error of a choice")
-        raise ReplyError(f"the answer is an error: {_sentence(error)}", error)
+        error = _require_mapping(choice["error"], "the error of a choice")
+        raise InvalidResponseError(f"the answer is an error: {_error_message(error)}", error)
     return _reply(answer, turn, text, thinking, choice.get("finish_reason"))
 
 
-def _said(content: object) -> tuple[str, str]:
+def _split_content(content: object) -> tuple[str, str]:
     """The words of a content, and the thoughts that Mistral puts among them."""
     if content is None or isinstance(content, str):
         return content or "", ""
     if not isinstance(content, Sequence):
-        raise ReplyError(f"the content of a message must be text or parts, not {_glimpse(content)}")
+        raise InvalidResponseError(
+            f"the content of a message must be text or parts, not {_describe(content)}"
+        )
     texts: list[str] = []
     thoughts: list[str] = []
     for part in content:
@@ -167,7 +171,7 @@ def _said(content: object) -> tuple[str, str]:
             case str() | {"type": "text", "text": str()}:
                 texts.append(part if isinstance(part, str) else part["text"])
             case {"type": "thinking", "thinking": thought}:
-                thoughts.append(thought if isinstance(thought, str) else _said(thought)[0])
+                thoughts.append(thought if isinstance(thought, str) else _split_content(thought)[0])
     return "".join(texts), "".join(thoughts)
 
 
@@ -175,19 +179,19 @@ def _chat_calls(calls: object) -> list[Part]:
     if calls is None:
         return []
     if not isinstance(calls, Sequence) or isinstance(calls, str):
-        raise ReplyError(f"tool_calls must be a list, not {_glimpse(calls)}")
-    return [_bare_call(_mapping(call, "a tool call")) for call in calls]
+        raise InvalidResponseError(f"tool_calls must be a list, not {_describe(calls)}")
+    return [_clean_call(_require_mapping(call, "a tool call")) for call in calls]
 
 
-def _bare_call(call: Part) -> Part:
+def _clean_call(call: Part) -> Part:
     """A call as it can be sent back. What stands beside it stays: Gemini signs calls there."""
     out: dict[str, Any] = {key: value for key, value in call.items() if key != "index"}
     out["id"] = str(call.get("id") or "")
     if "custom" in call:
         return out
-    function = _mapping(call.get("function"), "the function of a tool call")
+    function = _require_mapping(call.get("function"), "the function of a tool call")
     arguments = function.get("arguments")
-    text = "" if arguments is None else text_of(arguments)
+    text = "" if arguments is None else to_text(arguments)
     out["type"] = call.get("type") or "function"
     out["function"] = {"name": str(function.get("name") or ""), "arguments": text}
     return out
@@ -203,11 +207,11 @@ def _chat_thinking(message: Part, is_whole: bool) -> dict[str, Any]:
     return signed if signed and is_whole else dict([*shown.items()][:1])
 
 
-def _shown(message: Part) -> str:
+def _visible_thinking(message: Part) -> str:
     for field in PLAIN_THINKING:
         if isinstance(thought := message.get(field), str) and thought:
             return thought
-    details = [part for field in SIGNED_THINKING for part in mappings(message.get(field))]
+    details = [part for field in SIGNED_THINKING for part in filter_mappings(message.get(field))]
     pieces = (part.get(key) for part in details for key in ("text", "summary", "thinking"))
     return "".join(piece for piece in pieces if isinstance(piece, str))
 
@@ -216,27 +220,27 @@ def _shown(message: Part) -> str:
 
 
 def _anthropic(answer: Part, given: Sequence[object], is_whole: bool) -> Reply:
-    blocks = [_mapping(block, "a block of the content") for block in given]
+    blocks = [_require_mapping(block, "a block of the content") for block in given]
     calls = [
         _chat_call(block.get("name"), block.get("id"), _arguments(block))
         for block in blocks
         if block.get("type") == "tool_use"
     ]
-    text = words_of_blocks(blocks)
-    turn = _turn(text, calls, thoughts_of_blocks(blocks))
+    text = join_block_text(blocks)
+    turn = _turn(text, calls, join_block_thinking(blocks))
     if is_whole:
-        turn[ANTHROPIC] = [public(block) for block in blocks]
+        turn[ANTHROPIC_FIELD] = [copy_public(block) for block in blocks]
     shown = (block.get("thinking") for block in blocks if block.get("type") == "thinking")
     thinking = "\n\n".join(thought for thought in shown if isinstance(thought, str) and thought)
     return _reply(answer, turn, text, thinking, answer.get("stop_reason"))
 
 
 def _arguments(block: Part) -> str:
-    given = block.get(ARGUMENTS, block.get("input"))
-    return text_of({} if given is None else given)
+    given = block.get(ARGUMENTS_FIELD, block.get("input"))
+    return to_text({} if given is None else given)
 
 
-def arguments_of(text: str) -> dict[str, Any]:
+def parse_arguments(text: str) -> dict[str, Any]:
     """Arguments as an object, which is all that Anthropic takes; what is none stays a text."""
     try:
         given = json.loads(text) if text.strip() else {}
@@ -254,18 +258,18 @@ def is_json(text: str) -> bool:
     return True
 
 
-def words_of_blocks(blocks: Iterable[Part]) -> str:
+def join_block_text(blocks: Iterable[Part]) -> str:
     texts = (block.get("text") for block in blocks if block.get("type") == "text")
     return "".join(text for text in texts if isinstance(text, str))
 
 
-def thoughts_of_blocks(blocks: Iterable[Part]) -> str:
+def join_block_thinking(blocks: Iterable[Part]) -> str:
     """What was thought; where the provider hides it, a text of about that size."""
     thoughts: list[str] = []
     for block in blocks:
         if block.get("type") in ("thinking", "redacted_thinking"):
             secret = block.get("signature") or block.get("data") or ""
-            thoughts.append(text_of(block.get("thinking") or hidden(text_of(secret))))
+            thoughts.append(to_text(block.get("thinking") or shorten_encrypted(to_text(secret))))
     return "\n\n".join(filter(None, thoughts))
 
 
@@ -273,29 +277,29 @@ def thoughts_of_blocks(blocks: Iterable[Part]) -> str:
 
 
 def _responses(answer: Part, given: Sequence[object], is_whole: bool) -> Reply:
-    items = [_mapping(item, "an item of the output") for item in given]
+    items = [_require_mapping(item, "an item of the output") for item in given]
     calls = [call for item in items if (call := _item_call(item)) is not None]
-    text = words_of_items(items)
-    turn = _turn(text, calls, thoughts_of_items(items))
+    text = join_item_text(items)
+    turn = _turn(text, calls, join_item_thinking(items))
     if is_whole:
-        turn[RESPONSES] = list(items)
-    thinking = "\n\n".join(_reasoning(items))
-    return _reply(answer, turn, text, thinking, _ending(answer))
+        turn[RESPONSES_FIELD] = list(items)
+    thinking = "\n\n".join(_list_reasoning(items))
+    return _reply(answer, turn, text, thinking, _find_finish_reason(answer))
 
 
 def _item_call(item: Part) -> Part | None:
     match item:
         case {"type": "function_call"}:
-            arguments = text_of(item.get("arguments") or "")
+            arguments = to_text(item.get("arguments") or "")
             return _chat_call(item.get("name"), item.get("call_id"), arguments)
         case {"type": "custom_tool_call"}:
-            called = {"name": item.get("name"), "input": text_of(item.get("input") or "")}
-            return {"id": text_of(item.get("call_id") or ""), "type": "custom", "custom": called}
+            called = {"name": item.get("name"), "input": to_text(item.get("input") or "")}
+            return {"id": to_text(item.get("call_id") or ""), "type": "custom", "custom": called}
         case _:
             return None
 
 
-def _ending(answer: Part) -> object:
+def _find_finish_reason(answer: Part) -> object:
     """The status; an answer that ended before its end, but not for want of room, says why."""
     match answer:
         case {"status": "incomplete", "incomplete_details": {"reason": str(reason)}}:
@@ -304,33 +308,33 @@ def _ending(answer: Part) -> object:
             return answer.get("status")
 
 
-def words_of_items(items: Iterable[Part]) -> str:
+def join_item_text(items: Iterable[Part]) -> str:
     said: list[str] = []
     for item in items:
         if item.get("type", "message") == "message":
             content = item.get("content")
-            parts = mappings(content)
+            parts = filter_mappings(content)
             texts = (part.get("text") or part.get("refusal") for part in parts)
             joined = "".join(text for text in texts if isinstance(text, str))
             said.append(content if isinstance(content, str) else joined)
     return "\n\n".join(filter(None, said))
 
 
-def thoughts_of_items(items: Sequence[Part]) -> str:
+def join_item_thinking(items: Sequence[Part]) -> str:
     """What was thought; where the provider hides all of it, a text of about that size."""
     secrets = (item.get("encrypted_content") for item in items if item.get("type") == "reasoning")
-    return "\n\n".join(_reasoning(items)) or "".join(
-        hidden(secret) for secret in secrets if isinstance(secret, str)
+    return "\n\n".join(_list_reasoning(items)) or "".join(
+        shorten_encrypted(secret) for secret in secrets if isinstance(secret, str)
     )
 
 
-def _reasoning(items: Iterable[Part]) -> list[str]:
+def _list_reasoning(items: Iterable[Part]) -> list[str]:
     reasoning = (item for item in items if item.get("type") == "reasoning")
     parts = (
         part
         for item in reasoning
         for field in ("summary", "content")
-        for part in mappings(item.get(field))
+        for part in filter_mappings(item.get(field))
     )
     return [part["text"] for part in parts if isinstance(part.get("text"), str) and part["text"]]
 
@@ -338,19 +342,19 @@ def _reasoning(items: Iterable[Part]) -> list[str]:
 # What was found in place of an answer
 
 
-def _mapping(value: object, what: str) -> Part:
+def _require_mapping(value: object, what: str) -> Part:
     if not isinstance(value, Mapping):
-        raise ReplyError(f"{what} must be a mapping, but is {_glimpse(value)}")
+        raise InvalidResponseError(f"{what} must be a mapping, but is {_describe(value)}")
     return value
 
 
-def mappings(values: object) -> list[Part]:
+def filter_mappings(values: object) -> list[Part]:
     if isinstance(values, str) or not isinstance(values, Sequence):
         return []
     return [value for value in values if isinstance(value, Mapping)]
 
 
-def calls_can_be_read(reply: Reply) -> bool:
+def has_valid_arguments(reply: Reply) -> bool:
     """Whether all arguments are JSON; those of a stream that broke off without a word are not."""
     try:
         for call in reply.calls:
@@ -360,12 +364,12 @@ def calls_can_be_read(reply: Reply) -> bool:
     return True
 
 
-def _sentence(error: Part) -> str:
+def _error_message(error: Part) -> str:
     message = error.get("message")
-    return message if isinstance(message, str) and message else text_of(error)
+    return message if isinstance(message, str) and message else to_text(error)
 
 
-def _glimpse(value: object) -> str:
+def _describe(value: object) -> str:
     """What a value is, with the beginning of a text: that is mostly a page of somebody's proxy."""
     match value:
         case None:

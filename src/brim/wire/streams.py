@@ -9,20 +9,20 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from brim.wire.openai_chat import PLAIN_THINKING, SIGNED_THINKING
-from brim.wire.parts import Part, text_of
+from brim.wire.parts import Part, to_text
 from brim.wire.replies import (
-    ARGUMENTS,
-    arguments_of,
-    error_in,
-    mappings,
-    plain,
-    read,
-    words_of_items,
+    ARGUMENTS_FIELD,
+    filter_mappings,
+    find_error_object,
+    join_item_text,
+    parse_arguments,
+    read_reply,
+    to_mapping,
 )
 from brim.wire.reply import Reply
 
 
-class StreamFold:
+class StreamAccumulator:
     """The answer so far. Events are mappings or objects of a client library, of any format."""
 
     def __init__(self) -> None:
@@ -32,14 +32,14 @@ class StreamFold:
         """The thinking that the last event added."""
         self.error: Part | None = None
         """The error that came in place of the rest."""
-        self._answer: _Answer | None = None
+        self._answer: _Accumulator | None = None
 
     def add(self, event: object) -> str:
         """Take in an event and give the text that it adds."""
-        given = plain(event)
-        self.error = self.error or error_in(given)
+        given = to_mapping(event)
+        self.error = self.error or find_error_object(given)
         if self._answer is None:
-            self._answer = _answer_for(given)
+            self._answer = _choose_accumulator(given)
         delta = self._answer.add(given) if self._answer else _NOTHING
         self.thought = delta.thought
         self.started = self.started or delta.is_token or bool(delta.text or delta.thought)
@@ -59,7 +59,7 @@ class StreamFold:
         """What was said so far, also where the stream broke off or ended in an error."""
         if self._answer is None:
             return Reply({"role": "assistant", "content": None})
-        return read(self._answer.whole(), is_whole=self.is_whole)
+        return read_reply(self._answer.whole(), is_whole=self.is_whole)
 
 
 class _Delta(NamedTuple):
@@ -70,7 +70,7 @@ class _Delta(NamedTuple):
     is_token: bool = False
 
 
-class _Answer(Protocol):
+class _Accumulator(Protocol):
     """What gathers the events of one format."""
 
     is_whole: bool
@@ -86,24 +86,24 @@ _NOTHING: Final = _Delta()
 _BLOCKS: Final = ("message_start", "content_block_start", "content_block_delta", "message_delta")
 
 
-def _answer_for(event: Part) -> _Answer | None:
+def _choose_accumulator(event: Part) -> _Accumulator | None:
     kind = event.get("type")
     match event:
         case {"choices": [{"message": Mapping()}, *_]} | {"type": "message"}:
-            return _InOnePiece()
+            return _UnstreamedAccumulator()
         case {"object": "response", "output": [*_]}:
-            return _InOnePiece()
+            return _UnstreamedAccumulator()
         case {"choices": _}:
-            return _Chunks()
+            return _ChatAccumulator()
         case _ if kind in _BLOCKS:
-            return _Blocks()
+            return _AnthropicAccumulator()
         case _ if isinstance(kind, str) and kind.startswith("response."):
-            return _Items()
+            return _ResponsesAccumulator()
         case _:
             return None
 
 
-class _InOnePiece:
+class _UnstreamedAccumulator:
     """The answer of a server that does not stream."""
 
     is_whole = False
@@ -115,7 +115,7 @@ class _InOnePiece:
     def add(self, event: Part) -> _Delta:
         if self.is_whole:
             return _NOTHING
-        reply = read(event)
+        reply = read_reply(event)
         self._whole, self.is_whole = event, True
         return _Delta(reply.text, reply.thinking, bool(reply.calls))
 
@@ -126,7 +126,7 @@ class _InOnePiece:
 # Chat completions
 
 
-class _Chunks:
+class _ChatAccumulator:
     """Chunks of a chat completion; of several choices the first."""
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ class _Chunks:
         self._thinking: dict[str, list[str]] = {}
         self._signed: dict[str, list[dict[str, Any]]] = {}
         self._more: dict[str, Any] = {}
-        self._calls: list[_Call] = []
+        self._calls: list[_StreamedCall] = []
 
     def add(self, event: Part) -> _Delta:
         choice = _first_choice(event.get("choices"))
@@ -162,10 +162,10 @@ class _Chunks:
                 self._thinking.setdefault(field, []).append(piece)
                 thought = thought or piece
         for field in SIGNED_THINKING:
-            _merge(self._signed.setdefault(field, []), mappings(delta.get(field)))
+            _merge(self._signed.setdefault(field, []), filter_mappings(delta.get(field)))
         if delta.get("extra_content"):
             self._more["extra_content"] = delta["extra_content"]
-        pieces = mappings(delta.get("tool_calls"))
+        pieces = filter_mappings(delta.get("tool_calls"))
         for piece in pieces:
             self._call_of(piece).add(piece)
         return _Delta(text, thought, bool(pieces))
@@ -175,18 +175,18 @@ class _Chunks:
             self._content.append(content)
             return content, ""
         text = thought = ""
-        for part in mappings(content):
+        for part in filter_mappings(content):
             match part:
                 case {"type": "text", "text": str(piece)}:
                     text += piece
                 case {"type": "thinking", "thinking": pieces}:
-                    shown = (piece.get("text") for piece in mappings(pieces))
+                    shown = (piece.get("text") for piece in filter_mappings(pieces))
                     thought += "".join(piece for piece in shown if isinstance(piece, str))
         self._content.append(text)
         self._thoughts.append(thought)
         return text, thought
 
-    def _call_of(self, piece: Part) -> _Call:
+    def _call_of(self, piece: Part) -> _StreamedCall:
         """The call that a piece goes on with; its index may be missing, or always the same."""
         index, name = piece.get("index"), piece.get("id")
         begins = bool(name and _inner(piece, "function").get("name"))
@@ -196,7 +196,7 @@ class _Chunks:
         else:
             found = self._calls[-1] if self._calls and not begins else None
         if found is None or (begins and found.id and found.id != name):
-            found = _Call(index)
+            found = _StreamedCall(index)
             self._calls.append(found)
         return found
 
@@ -215,7 +215,7 @@ class _Chunks:
         return {**self._beside, "choices": [{"message": message, "finish_reason": self._finish}]}
 
 
-class _Call:
+class _StreamedCall:
     """A call that comes in pieces: the first names it, all of them bring its arguments."""
 
     def __init__(self, index: object) -> None:
@@ -227,9 +227,9 @@ class _Call:
 
     def add(self, piece: Part) -> None:
         function = _inner(piece, "function") or _inner(piece, "custom")
-        self.id = self.id or text_of(piece.get("id") or "")
-        self._name = self._name or text_of(function.get("name") or "")
-        self._arguments.append(text_of(function.get("arguments") or function.get("input") or ""))
+        self.id = self.id or to_text(piece.get("id") or "")
+        self._name = self._name or to_text(function.get("name") or "")
+        self._arguments.append(to_text(function.get("arguments") or function.get("input") or ""))
         known = ("index", "id", "function", "custom")
         self._beside |= {
             key: value for key, value in piece.items() if key not in known and value is not None
@@ -251,7 +251,7 @@ def _merge(whole: list[dict[str, Any]], pieces: Iterable[Part]) -> None:
             for key, value in piece.items():
                 grows = key in ("text", "summary", "thinking") and isinstance(value, str)
                 if grows:
-                    last[key] = text_of(last.get(key) or "") + value
+                    last[key] = to_text(last.get(key) or "") + value
                 elif value is not None:
                     last[key] = value
         else:
@@ -259,14 +259,14 @@ def _merge(whole: list[dict[str, Any]], pieces: Iterable[Part]) -> None:
 
 
 def _first_choice(choices: object) -> Part:
-    first = (choice for choice in mappings(choices) if not choice.get("index"))
+    first = (choice for choice in filter_mappings(choices) if not choice.get("index"))
     return next(first, {})
 
 
 # Anthropic messages
 
 
-class _Blocks:
+class _AnthropicAccumulator:
     """Blocks of an Anthropic message, each begun, added to and ended by events of its own."""
 
     has_begun = True
@@ -339,7 +339,7 @@ class _Blocks:
             case "text" | "thinking" as key:
                 return {**block, key: _text(block.get(key)) + added}
             case _ if added:
-                return {**block, "input": arguments_of(added), ARGUMENTS: added}
+                return {**block, "input": parse_arguments(added), ARGUMENTS_FIELD: added}
             case _:
                 return block
 
@@ -350,21 +350,21 @@ class _Blocks:
 _TERMINAL: Final = ("response.completed", "response.incomplete", "response.failed")
 _MESSAGE: Final = {"type": "message", "role": "assistant"}
 _REASONING: Final = {"type": "reasoning"}
-_SPOKEN: Final[Mapping[str, tuple[Part, str, str, str]]] = {
+_TEXT_EVENTS: Final[Mapping[str, tuple[Part, str, str, str]]] = {
     "response.output_text.delta": (_MESSAGE, "content", "output_text", "text"),
     "response.refusal.delta": (_MESSAGE, "content", "refusal", "refusal"),
     "response.reasoning_text.delta": (_REASONING, "content", "reasoning_text", "text"),
     "response.reasoning_summary_text.delta": (_REASONING, "summary", "summary_text", "text"),
 }
 """The item that is meant, the field of it, the kind of part in that, and where its text is."""
-_CALLED: Final = {
+_CALL_EVENTS: Final = {
     "response.function_call_arguments.delta": ("function_call", "arguments"),
     "response.custom_tool_call_input.delta": ("custom_tool_call", "input"),
 }
-_GROWING: Final = frozenset((*_SPOKEN, *_CALLED))
+_DELTA_EVENTS: Final = frozenset((*_TEXT_EVENTS, *_CALL_EVENTS))
 
 
-class _Items:
+class _ResponsesAccumulator:
     """Items of a response; the end of one brings it whole, and so does the end of all."""
 
     has_begun = True
@@ -395,13 +395,13 @@ class _Items:
         return _NOTHING
 
     def _go_on(self, kind: str, place: int, event: Part, piece: str) -> _Delta:
-        if kind not in _GROWING:
+        if kind not in _DELTA_EVENTS:
             return _NOTHING
         number = event.get("summary_index", event.get("content_index"))
         part = (kind, number if isinstance(number, int) else 0)
         self._pieces.setdefault(place, {}).setdefault(part, []).append(piece)
         self._items.setdefault(place, {})
-        if kind in _CALLED:
+        if kind in _CALL_EVENTS:
             return _Delta(is_token=True)
         if "reasoning" in kind:
             return _Delta(thought=piece)
@@ -410,13 +410,13 @@ class _Items:
 
     def _end(self, response: Part) -> _Delta:
         self.is_whole = response.get("status") != "failed"
-        items = mappings(response.get("output"))
+        items = filter_mappings(response.get("output"))
         if items:
             self._items = dict(enumerate(items))
             self._pieces = {}
         if self._has_spoken or not self.is_whole:
             return _NOTHING
-        return _Delta(words_of_items(items))
+        return _Delta(join_item_text(items))
 
     def whole(self) -> Part:
         output = [self._item(place) for place in sorted(self._items)]
@@ -425,17 +425,17 @@ class _Items:
     def _item(self, place: int) -> Part:
         item = self._items[place]
         for (kind, number), pieces in sorted(self._pieces.get(place, {}).items()):
-            item = _grown(item, kind, number, "".join(pieces))
+            item = _append_text(item, kind, number, "".join(pieces))
         return item
 
 
-def _grown(item: Part, kind: str, number: int, text: str) -> Part:
+def _append_text(item: Part, kind: str, number: int, text: str) -> Part:
     """An item with the text that its events brought."""
-    if kind in _CALLED:
-        type_, field = _CALLED[kind]
+    if kind in _CALL_EVENTS:
+        type_, field = _CALL_EVENTS[kind]
         return {"type": type_, **item, field: _text(item.get(field)) + text}
-    begun, field, type_, key = _SPOKEN[kind]
-    parts = [dict(part) for part in mappings(item.get(field))]
+    begun, field, type_, key = _TEXT_EVENTS[kind]
+    parts = [dict(part) for part in filter_mappings(item.get(field))]
     if not 0 <= number < len(parts):
         number = len(parts)
         parts.append({"type": type_})

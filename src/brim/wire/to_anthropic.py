@@ -7,15 +7,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from brim.wire.chat_source import ChatTurn, data_of, is_blank, is_text, settled, split, stand_in
+from brim.wire.chat_source import (
+    ChatTurn,
+    assign_call_ids,
+    describe_unsupported,
+    is_blank,
+    is_text,
+    parse_data_url,
+    split_system,
+)
 from brim.wire.filler import NO_RESULT, OPENING, RESULT
-from brim.wire.parts import Part, public
-from brim.wire.replies import ANTHROPIC, arguments_of, thoughts_of_blocks, words_of_blocks
+from brim.wire.parts import Part, copy_public
+from brim.wire.replies import ANTHROPIC_FIELD, join_block_text, join_block_thinking, parse_arguments
 
 _THINKING: Final = ("thinking", "redacted_thinking")
 _NATIVE: Final = ("image", "document", "search_result", "container_upload")
 _IMAGES: Final = ("image/jpeg", "image/png", "image/gif", "image/webp")
-_REFUSED = re.compile(r"[^a-zA-Z0-9_-]")
+_INVALID_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def build(
@@ -32,7 +40,7 @@ def build(
     one role are one message. An assistant's turn that came from Anthropic goes back in its own
     blocks, but for what was changed or cut of it since; so `_anthropic` must still be there.
     """
-    head, sent = _sent(messages)
+    head, sent = _build_messages(messages)
     body: dict[str, Any] = {"model": model, "max_tokens": max_tokens}
     if system := [block for turn in head for block in _texts(turn)]:
         body["system"] = system
@@ -42,15 +50,15 @@ def build(
     return body | options
 
 
-def message_index(messages: Sequence[Mapping[str, Any]], index: int) -> int | None:
+def find_message_index(messages: Sequence[Mapping[str, Any]], index: int) -> int | None:
     """Which message of the body holds a turn of the chat; None for those of the system text."""
-    _, sent = _sent(messages)
+    _, sent = _build_messages(messages)
     places = [place for place, turn in enumerate(sent) if turn.first <= index]
     return places[-1] if places else None
 
 
 @dataclass(slots=True)
-class _Sent:
+class _OutgoingMessage:
     """A message that goes out."""
 
     role: str
@@ -59,39 +67,41 @@ class _Sent:
     """The first of the chat's turns that it is made of."""
 
 
-def _sent(messages: Sequence[Mapping[str, Any]]) -> tuple[list[ChatTurn], list[_Sent]]:
-    head, turns = split(messages)
-    sent: list[_Sent] = []
-    for turn in settled(turns, _clean):
+def _build_messages(
+    messages: Sequence[Mapping[str, Any]],
+) -> tuple[list[ChatTurn], list[_OutgoingMessage]]:
+    head, turns = split_system(messages)
+    sent: list[_OutgoingMessage] = []
+    for turn in assign_call_ids(turns, _sanitize_name):
         role = "assistant" if turn.message.role == "assistant" else "user"
-        blocks = _written(turn)
+        blocks = _build_blocks(turn)
         if not blocks:
             continue
         if sent and sent[-1].role == role:
             sent[-1].blocks += blocks
         else:
-            sent.append(_Sent(role, blocks, turn.index))
+            sent.append(_OutgoingMessage(role, blocks, turn.index))
     if sent and sent[0].role == "assistant":
-        sent.insert(0, _Sent("user", [_text(OPENING)], sent[0].first))
-    return head, _finished(_answered(sent, len(messages)))
+        sent.insert(0, _OutgoingMessage("user", [_text(OPENING)], sent[0].first))
+    return head, _strip_prefill(_add_missing_results(sent, len(messages)))
 
 
-def _answered(sent: Sequence[_Sent], end: int) -> list[_Sent]:
+def _add_missing_results(sent: Sequence[_OutgoingMessage], end: int) -> list[_OutgoingMessage]:
     """Results first in their message, and one for every call of the message before."""
-    out: list[_Sent] = []
+    out: list[_OutgoingMessage] = []
     called: list[str] = []
-    for turn in (*sent, _Sent("user", [], end)):
+    for turn in (*sent, _OutgoingMessage("user", [], end)):
         results = [block for block in turn.blocks if block["type"] == "tool_result"]
         rest = [block for block in turn.blocks if block["type"] != "tool_result"]
         given = {block["tool_use_id"] for block in results}
         results += [_result(name, NO_RESULT) for name in called if name not in given]
         if results or rest:
-            out.append(_Sent(turn.role, [*results, *rest], turn.first))
+            out.append(_OutgoingMessage(turn.role, [*results, *rest], turn.first))
         called = [block["id"] for block in turn.blocks if block["type"] == "tool_use"]
     return out
 
 
-def _finished(sent: list[_Sent]) -> list[_Sent]:
+def _strip_prefill(sent: list[_OutgoingMessage]) -> list[_OutgoingMessage]:
     """White space at the end of words that the model is to go on with is refused."""
     if sent and sent[-1].role == "assistant" and sent[-1].blocks[-1]["type"] == "text":
         last = sent[-1].blocks[-1]
@@ -102,21 +112,21 @@ def _finished(sent: list[_Sent]) -> list[_Sent]:
 # Turns
 
 
-def _written(turn: ChatTurn) -> list[Part]:
+def _build_blocks(turn: ChatTurn) -> list[Part]:
     match turn.message.role:
         case "assistant":
             return _assistant(turn)
         case "tool" if turn.answers is not None:
             return [_result(turn.answers, _result_content(turn))]
         case "tool":
-            return _headed(RESULT, _blocks(turn))
+            return _add_heading(RESULT, _blocks(turn))
         case "user":
             return _blocks(turn)
         case _:
-            return _headed(f"[{turn.raw['role']}]", _blocks(turn))
+            return _add_heading(f"[{turn.raw['role']}]", _blocks(turn))
 
 
-def _headed(title: str, blocks: list[Part]) -> list[Part]:
+def _add_heading(title: str, blocks: list[Part]) -> list[Part]:
     return [_text(title), *blocks] if blocks else []
 
 
@@ -127,7 +137,7 @@ def _blocks(turn: ChatTurn) -> list[Part]:
 def _texts(turn: ChatTurn) -> list[Part]:
     """The content where only texts are taken: the system's and the assistant's."""
     said = (part for part in turn.parts if not is_blank(part))
-    return [part if is_text(part) else _text(stand_in(part)) for part in said]
+    return [part if is_text(part) else _text(describe_unsupported(part)) for part in said]
 
 
 def _result(name: str, content: str | list[Part]) -> Part:
@@ -142,9 +152,13 @@ def _result_content(turn: ChatTurn) -> str | list[Part]:
 
 
 def _assistant(turn: ChatTurn) -> list[Part]:
-    own = turn.raw.get(ANTHROPIC)
+    own = turn.raw.get(ANTHROPIC_FIELD)
     if isinstance(own, Sequence) and not isinstance(own, str):
-        blocks = [*_kept(turn, [public(block) for block in own if isinstance(block, Mapping)])]
+        blocks = [
+            *_reuse_blocks(
+                turn, [copy_public(block) for block in own if isinstance(block, Mapping)]
+            )
+        ]
     else:
         blocks = [*_texts(turn), *_calls(turn)]
     while blocks and blocks[-1]["type"] in _THINKING:
@@ -157,17 +171,17 @@ def _calls(turn: ChatTurn) -> list[Part]:
         {
             "type": "tool_use",
             "id": name,
-            "name": _clean(call.name),
-            "input": arguments_of(call.arguments),
+            "name": _sanitize_name(call.name),
+            "input": parse_arguments(call.arguments),
         }
         for name, call in zip(turn.names, turn.message.calls, strict=True)
     ]
 
 
-def _kept(turn: ChatTurn, blocks: Sequence[Part]) -> Iterator[Part]:
+def _reuse_blocks(turn: ChatTurn, blocks: Sequence[Part]) -> Iterator[Part]:
     """The blocks as they came, with what was changed since in the place of what it was."""
-    is_cut = bool(thoughts_of_blocks(blocks)) and not turn.has_thinking
-    is_said = turn.text == words_of_blocks(blocks)
+    is_cut = bool(join_block_thinking(blocks)) and not turn.has_thinking
+    is_said = turn.text == join_block_text(blocks)
     words = [] if is_said else [_text(turn.text)] if turn.text.strip() else []
     calls = {call.id: made for call, made in zip(turn.message.calls, _calls(turn), strict=True)}
     for block in blocks:
@@ -203,19 +217,19 @@ def _block(part: Part) -> Part:
         case _ if is_text(part):
             return part
         case {"type": "image_url", "image_url": {"url": url} | str(url)}:
-            return _image(url) or _text(stand_in(part))
+            return _image(url) or _text(describe_unsupported(part))
         case {"type": "file", "file": Mapping() as file}:
-            return _document(file) or _text(stand_in(part))
+            return _document(file) or _text(describe_unsupported(part))
         case {"type": str(kind)} if kind in _NATIVE:
             return part
         case _:
-            return _text(stand_in(part))
+            return _text(describe_unsupported(part))
 
 
 def _image(url: object) -> Part | None:
     if isinstance(url, str) and url.startswith(("http://", "https://")):
         return {"type": "image", "source": {"type": "url", "url": url}}
-    if (found := data_of(url)) is None:
+    if (found := parse_data_url(url)) is None:
         return None
     kind = found[0].replace("image/jpg", "image/jpeg")
     if kind not in _IMAGES:
@@ -224,7 +238,7 @@ def _image(url: object) -> Part | None:
 
 
 def _document(file: Part) -> Part | None:
-    found = data_of(file.get("file_data"))
+    found = parse_data_url(file.get("file_data"))
     if found is None or found[0] != "application/pdf":
         return None
     source = {"type": "base64", "media_type": found[0], "data": found[1]}
@@ -242,19 +256,19 @@ def _tool(tool: Part) -> Part:
     return {"name": function.get("name"), **known, "input_schema": schema, **beside}
 
 
-def _clean(name: str) -> str:
+def _sanitize_name(name: str) -> str:
     """An id or a name of a tool as Anthropic takes it."""
-    return _REFUSED.sub("_", name) or "unnamed"
+    return _INVALID_IN_NAMES.sub("_", name) or "unnamed"
 
 
 # Cache marks
 
 
-_MARKS: Final = 4
+_MAX_MARKS: Final = 4
 """How many marks a request may have."""
 
 
-def cache_marks(body: Mapping[str, Any], frontier: int | None = None) -> dict[str, Any]:
+def add_cache_marks(body: Mapping[str, Any], frontier: int | None = None) -> dict[str, Any]:
     """The body with marks up to which the provider is to remember it.
 
     They stand at its end, behind the system text (or the tools), and at the message of the body
@@ -263,7 +277,7 @@ def cache_marks(body: Mapping[str, Any], frontier: int | None = None) -> dict[st
     """
     out = dict(body)
     last = len(body["messages"]) - 1
-    left = _MARKS - sum(1 for _ in marks(body))
+    left = _MAX_MARKS - sum(1 for _ in iter_cache_marks(body))
     wanted = [(_mark_message, last), (_mark_head, -1)]
     if body.get("cache_control"):
         del wanted[0]  # the provider puts that one at the end by itself
@@ -277,8 +291,8 @@ def cache_marks(body: Mapping[str, Any], frontier: int | None = None) -> dict[st
 
 def _mark_head(body: dict[str, Any], _: int) -> bool:
     for key in ("system", "tools"):
-        if blocks := _listed(body.get(key)):
-            marked = _marked(blocks, _mark_before(_marks_of(body["messages"])))
+        if blocks := _list_blocks(body.get(key)):
+            marked = _mark_last_block(blocks, _choose_mark(_iter_message_marks(body["messages"])))
             body[key] = marked or body[key]
             return marked is not None
     return False
@@ -288,7 +302,9 @@ def _mark_message(body: dict[str, Any], index: int) -> bool:
     if not body["messages"]:
         return False
     message, later = body["messages"][index], body["messages"][index + 1 :]
-    marked = _marked(_listed(message.get("content")), _mark_before(_marks_of(later)))
+    marked = _mark_last_block(
+        _list_blocks(message.get("content")), _choose_mark(_iter_message_marks(later))
+    )
     if marked is not None:
         messages = list(body["messages"])
         messages[index] = {**message, "content": marked}
@@ -296,7 +312,7 @@ def _mark_message(body: dict[str, Any], index: int) -> bool:
     return marked is not None
 
 
-def _marked(blocks: Sequence[Part], mark: Part) -> list[Part] | None:
+def _mark_last_block(blocks: Sequence[Part], mark: Part) -> list[Part] | None:
     """The blocks with a mark on the last that may have one; None where nothing is to be done."""
     for place in reversed(range(len(blocks))):
         block = blocks[place]
@@ -308,29 +324,29 @@ def _marked(blocks: Sequence[Part], mark: Part) -> list[Part] | None:
     return None
 
 
-def _mark_before(later: Iterable[Part]) -> Part:
+def _choose_mark(later: Iterable[Part]) -> Part:
     """A mark that may stand before those: what is to last longer must come first."""
     lasting = any(isinstance(mark, Mapping) and mark.get("ttl") == "1h" for mark in later)
     return {"type": "ephemeral", "ttl": "1h"} if lasting else {"type": "ephemeral"}
 
 
-def marks(body: Part) -> Iterator[Part]:
+def iter_cache_marks(body: Part) -> Iterator[Part]:
     """The marks that a body has."""
-    beside = [body, *_listed(body.get("system")), *_listed(body.get("tools"))]
+    beside = [body, *_list_blocks(body.get("system")), *_list_blocks(body.get("tools"))]
     yield from (part["cache_control"] for part in beside if part.get("cache_control"))
-    yield from _marks_of(body["messages"])
+    yield from _iter_message_marks(body["messages"])
 
 
-def _marks_of(messages: Iterable[Part]) -> Iterator[Part]:
+def _iter_message_marks(messages: Iterable[Part]) -> Iterator[Part]:
     for message in messages:
-        for block in _listed(message.get("content")):
-            inner = _listed(block.get("content")) if block.get("type") == "tool_result" else []
+        for block in _list_blocks(message.get("content")):
+            inner = _list_blocks(block.get("content")) if block.get("type") == "tool_result" else []
             yield from (
                 part["cache_control"] for part in (*inner, block) if part.get("cache_control")
             )
 
 
-def _listed(content: object) -> list[Part]:
+def _list_blocks(content: object) -> list[Part]:
     """The blocks of a content; none where something else stands among them."""
     if isinstance(content, str):
         return [_text(content)] if content.strip() else []

@@ -7,12 +7,18 @@ from typing import Any, Final
 from zlib import crc32
 
 from brim.messages import Call
-from brim.wire.chat_source import ChatTurn, is_text, settled, split, stand_in
+from brim.wire.chat_source import (
+    ChatTurn,
+    assign_call_ids,
+    describe_unsupported,
+    is_text,
+    split_system,
+)
 from brim.wire.filler import NO_RESULT, RESULT
-from brim.wire.parts import Part, public
-from brim.wire.replies import RESPONSES, thoughts_of_items, words_of_items
+from brim.wire.parts import Part, copy_public
+from brim.wire.replies import RESPONSES_FIELD, join_item_text, join_item_thinking
 
-_LONGEST_ID: Final = 64
+_MAX_ID_LENGTH: Final = 64
 _NATIVE: Final = ("input_text", "input_image", "input_file")
 _CALLS: Final = ("function_call", "custom_tool_call")
 
@@ -32,13 +38,17 @@ def build(
     be there. With `store=False` the server keeps nothing, so it is asked for thinking that can be
     sent back.
     """
-    head, turns = split(messages)
+    head, turns = split_system(messages)
     body: dict[str, Any] = {"model": model}
-    said = (_words(part) for turn in head for part in turn.parts)
+    said = (_part_text(part) for turn in head for part in turn.parts)
     if instructions := "\n\n".join(text for text in said if text.strip()):
         body["instructions"] = instructions
-    body["input"] = _answered(
-        [item for turn in settled(turns, _clean) for item in _written(turn, store is not False)]
+    body["input"] = _add_missing_outputs(
+        [
+            item
+            for turn in assign_call_ids(turns, _shorten_id)
+            for item in _build_items(turn, store is not False)
+        ]
     )
     if tools:
         body["tools"] = [_tool(tool) for tool in tools]
@@ -49,11 +59,11 @@ def build(
     return body | options
 
 
-def _words(part: Part) -> str:
-    return part["text"] if is_text(part) else stand_in(part)
+def _part_text(part: Part) -> str:
+    return part["text"] if is_text(part) else describe_unsupported(part)
 
 
-def _answered(items: Sequence[Part]) -> list[Part]:
+def _add_missing_outputs(items: Sequence[Part]) -> list[Part]:
     """The items, and right behind the calls of a turn an output for those that have none."""
     given = {item["call_id"] for item in items if _is_output(item)}
     out: list[Part] = []
@@ -76,7 +86,7 @@ def _is_output(item: Part) -> bool:
 # Turns
 
 
-def _written(turn: ChatTurn, is_stored: bool) -> list[Part]:
+def _build_items(turn: ChatTurn, is_stored: bool) -> list[Part]:
     role = turn.raw["role"]
     match turn.message.role:
         case "assistant":
@@ -84,11 +94,11 @@ def _written(turn: ChatTurn, is_stored: bool) -> list[Part]:
         case "tool" if turn.answers is not None:
             return [_output(turn.answers, _content(turn), turn.is_custom)]
         case "tool":
-            return _item("user", _headed(RESULT, turn))
+            return _item("user", _add_heading(RESULT, turn))
         case "user" | "system":
             return _item(role, _content(turn))
         case _:
-            return _item("user", _headed(f"[{role}]", turn))
+            return _item("user", _add_heading(f"[{role}]", turn))
 
 
 def _item(role: str, content: str | list[Part]) -> list[Part]:
@@ -101,7 +111,7 @@ def _output(name: str, output: str | list[Part], is_custom: bool = False) -> Par
     return {"type": kind, "call_id": name, "output": output}
 
 
-def _headed(title: str, turn: ChatTurn) -> list[Part]:
+def _add_heading(title: str, turn: ChatTurn) -> list[Part]:
     parts = _parts(turn)
     return [_input_text(title), *parts] if parts else []
 
@@ -119,17 +129,21 @@ def _parts(turn: ChatTurn) -> list[Part]:
 
 
 def _assistant(turn: ChatTurn, is_stored: bool) -> list[Part]:
-    own = turn.raw.get(RESPONSES)
+    own = turn.raw.get(RESPONSES_FIELD)
     if not isinstance(own, Sequence) or isinstance(own, str):
-        return [*_said(turn), *_calls(turn)]
-    items = [*_kept(turn, [public(item) for item in own if isinstance(item, Mapping)], is_stored)]
+        return [*_build_text_items(turn), *_calls(turn)]
+    items = [
+        *_reuse_items(
+            turn, [copy_public(item) for item in own if isinstance(item, Mapping)], is_stored
+        )
+    ]
     while items and items[-1].get("type") == "reasoning":
         items.pop()  # refused without the item that it led to
     return items
 
 
-def _said(turn: ChatTurn) -> list[Part]:
-    texts = (_words(part) for part in turn.parts)
+def _build_text_items(turn: ChatTurn) -> list[Part]:
+    texts = (_part_text(part) for part in turn.parts)
     return [item for text in texts for item in _item("assistant", text)]
 
 
@@ -144,30 +158,30 @@ def _call(name: str, call: Call, is_custom: bool) -> Part:
     return {"type": kind, "call_id": name, "name": call.name, field: call.arguments}
 
 
-def _kept(turn: ChatTurn, items: Sequence[Part], is_stored: bool) -> Iterator[Part]:
+def _reuse_items(turn: ChatTurn, items: Sequence[Part], is_stored: bool) -> Iterator[Part]:
     """The items as they came, with what was changed since in the place of what it was.
 
     Without its thinking an item must not be known by its id: the server would ask for it.
     """
-    is_cut = bool(thoughts_of_items(items)) and not turn.has_thinking
-    is_lost = not is_stored and any(map(_is_hidden_elsewhere, items))
+    is_cut = bool(join_item_thinking(items)) and not turn.has_thinking
+    is_lost = not is_stored and any(map(_is_reasoning_on_server, items))
     bare = is_cut or is_lost
-    is_same = turn.text == words_of_items(items)
-    words = [] if is_same else _said(turn)
+    is_same = turn.text == join_item_text(items)
+    words = [] if is_same else _build_text_items(turn)
     calls = {call.id: made for call, made in zip(turn.message.calls, _calls(turn), strict=True)}
     for item in items:
         kind = item.get("type")
         if kind == "message" and not is_same:
             if turn.text and words:
-                yield {**_known(item, bare), "content": _output_texts(turn)}
+                yield {**_strip_id(item, bare), "content": _output_texts(turn)}
             words = []
         elif kind == "message":
-            yield _known(item, bare)
+            yield _strip_id(item, bare)
         elif kind in _CALLS:
             yield from words
             words = []
             if made := calls.pop(str(item.get("call_id")), None):
-                yield {**_known(item, bare), **made}
+                yield {**_strip_id(item, bare), **made}
         elif not bare:
             yield item
     yield from words
@@ -175,15 +189,15 @@ def _kept(turn: ChatTurn, items: Sequence[Part], is_stored: bool) -> Iterator[Pa
 
 
 def _output_texts(turn: ChatTurn) -> list[Part]:
-    texts = filter(None, map(_words, turn.parts))
+    texts = filter(None, map(_part_text, turn.parts))
     return [{"type": "output_text", "text": text, "annotations": []} for text in texts]
 
 
-def _known(item: Part, bare: bool) -> Part:
+def _strip_id(item: Part, bare: bool) -> Part:
     return {key: value for key, value in item.items() if key != "id"} if bare else item
 
 
-def _is_hidden_elsewhere(item: Part) -> bool:
+def _is_reasoning_on_server(item: Part) -> bool:
     """Whether only the server has what was thought."""
     return item.get("type") == "reasoning" and not item.get("encrypted_content")
 
@@ -208,7 +222,7 @@ def _input(part: Part) -> Part:
         case {"type": str(kind)} if kind in _NATIVE:
             return part
         case _:
-            return _input_text(_words(part))
+            return _input_text(_part_text(part))
 
 
 def _tool(tool: Part) -> Part:
@@ -222,8 +236,8 @@ def _tool(tool: Part) -> Part:
             return tool
 
 
-def _clean(name: str) -> str:
+def _shorten_id(name: str) -> str:
     """An id that is short enough, and still another for another call."""
-    if len(name) > _LONGEST_ID:
-        return f"{name[: _LONGEST_ID - 12]}_{crc32(name.encode()):08x}"
+    if len(name) > _MAX_ID_LENGTH:
+        return f"{name[: _MAX_ID_LENGTH - 12]}_{crc32(name.encode()):08x}"
     return name or "unnamed"

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from playwright.sync_api import Page, expect
 
-from brim.testing import Scripted
+from brim.testing import ScriptedServer
 from tests.support.gateway.accounts import bearing
 from tests.support.gateway.process import running
 from tests.support.gateway.requests import CHAT, ask
@@ -21,7 +21,7 @@ HOSTILE = "<img src=x onerror=document.title='taken'>"
 
 
 def test_names_are_shown_as_they_are_and_do_nothing(visit: Visiting) -> None:
-    with Scripted("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         ask(server, CHAT, *TURNS, model=HOSTILE)
         page = visit(server).page
         expect(rows(page).first).to_contain_text(HOSTILE)
@@ -66,7 +66,7 @@ def wait_for(page: Page, place: str) -> None:
 def test_every_control_and_picture_has_a_name(
     visit: Visiting, secrets: dict[str, str], place: str
 ) -> None:
-    with Scripted("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         alice = bearing(secrets["alice"])
         id = ask(server, CHAT, *TURNS, headers=alice).headers["brim-request-id"]
         page = visit(server, place.replace("ID", id)).page
@@ -88,7 +88,7 @@ def test_every_control_and_picture_has_a_name(
 
 
 def test_everything_is_reached_with_the_tabulator(visit: Visiting) -> None:
-    with Scripted("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         ask(server, CHAT, "hi")
         page = visit(server).page
         expect(rows(page)).to_have_count(1)
@@ -106,7 +106,7 @@ def test_everything_is_reached_with_the_tabulator(visit: Visiting) -> None:
 
 
 def test_the_list_is_one_stop_of_the_tabulator(visit: Visiting) -> None:
-    with Scripted("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         for _ in range(3):
             ask(server, CHAT, "hi")
         page = visit(server).page
@@ -153,7 +153,7 @@ def test_it_is_dark_where_the_system_is_until_one_says_otherwise(
 def test_a_narrow_screen_does_not_scroll_sideways(
     visit: Visiting, secrets: dict[str, str], place: str
 ) -> None:
-    with Scripted("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         alice = bearing(secrets["alice"])
         id = ask(server, CHAT, *TURNS, headers=alice, model="m" * 90).headers["brim-request-id"]
         narrow = {"width": 360, "height": 700}
@@ -164,7 +164,7 @@ def test_a_narrow_screen_does_not_scroll_sideways(
 
 
 def test_a_narrow_screen_has_rows_without_columns(visit: Visiting) -> None:
-    with Scripted("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         ask(server, CHAT, "hi")
         page = visit(server, viewport={"width": 1_280, "height": 700}).page
         expect(page.locator("#list thead")).to_be_visible()

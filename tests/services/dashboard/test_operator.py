@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from brim.testing import Scripted
+from brim.testing import ScriptedServer
 from tests.support.gateway.accounts import bearing, revoke, secret_of
 from tests.support.gateway.process import Running, running
 from tests.support.gateway.requests import CHAT, ask, eventually
@@ -18,7 +18,7 @@ from tests.support.services.browser import TURNS, Visiting, apart, config, rows,
 
 
 def test_only_the_operators_key_opens_the_page(visit: Visiting, secrets: dict[str, str]) -> None:
-    with Scripted("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         ask(server, CHAT, "hi", headers=bearing(secrets["alice"]))
         page = visit(server).page
         expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
@@ -37,7 +37,7 @@ def test_only_the_operators_key_opens_the_page(visit: Visiting, secrets: dict[st
 def test_the_key_stays_in_the_tab_until_one_signs_out(
     visit: Visiting, secrets: dict[str, str]
 ) -> None:
-    with Scripted("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         ask(server, CHAT, "hi", headers=bearing(secrets["alice"]))
         seen = visit(server)
         page = seen.page
@@ -71,7 +71,7 @@ def test_without_keys_nobody_is_asked_for_one(visit: Visiting) -> None:
 
 
 def test_spending_stands_against_its_caps(visit: Visiting, secrets: dict[str, str]) -> None:
-    with Scripted("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         alice = bearing(secrets["alice"])
         for _ in range(3):
             ask(server, CHAT, *TURNS, headers=alice)
@@ -97,7 +97,7 @@ def test_spending_stands_against_its_caps(visit: Visiting, secrets: dict[str, st
 
 
 def test_a_little_is_neither_nothing_nor_all(visit: Visiting, secrets: dict[str, str]) -> None:
-    with Scripted("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         ask(server, CHAT, "hi", headers=bearing(secrets["alice"]))
         spending = eventually_spent(server, secrets["boss"], requests=1)
         page = visit(server, "#spending").page
@@ -141,7 +141,7 @@ def eventually_spent(server: Running, secret: str, requests: int = 3) -> dict[st
 
 def test_what_a_refusal_taught_is_told(visit: Visiting) -> None:
     with (
-        Scripted("Hello.", window=2_000, tells_window=False) as provider,
+        ScriptedServer("Hello.", window=2_000, tells_window=False) as provider,
         running(config(provider.url, window=9_000, reply=100)) as server,
     ):
         ask(server, CHAT, *TURNS)
@@ -154,7 +154,7 @@ def test_what_a_refusal_taught_is_told(visit: Visiting) -> None:
 
 
 def test_a_window_that_nobody_knows_is_called_unknown(visit: Visiting) -> None:
-    with Scripted("Hello.") as provider, running(config(provider.url, window=None)) as server:
+    with ScriptedServer("Hello.") as provider, running(config(provider.url, window=None)) as server:
         ask(server, CHAT, "hi")
         (lane,) = told(server, "/brim/lanes")["data"]
         assert (lane["window"], lane["limit"]) == (None, None)

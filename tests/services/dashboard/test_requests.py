@@ -9,7 +9,7 @@ from itertools import cycle
 import httpx
 from playwright.sync_api import Page, expect
 
-from brim.testing import Fault, Say, Scripted
+from brim.testing import ErrorReply, ScriptedServer, TextReply
 from tests.support.gateway.accounts import bearing
 from tests.support.gateway.process import running
 from tests.support.gateway.requests import CHAT, ask
@@ -20,8 +20,8 @@ from tests.support.services.browser import TURNS, Visit, Visiting, config, rows,
 
 def test_a_request_appears_by_itself_and_so_does_its_end(visit: Visiting) -> None:
     held = threading.Event()
-    answer = Say("Hello there.", hold=held)
-    with Scripted(answer) as provider, running(config(provider.url)) as server:
+    answer = TextReply("Hello there.", hold=held)
+    with ScriptedServer(answer) as provider, running(config(provider.url)) as server:
         page = visit(server).page
         expect(page.get_by_text("No request has come yet.")).to_be_visible()
         asking = threading.Thread(target=ask, args=(server, CHAT, "hi"), kwargs={"stream": True})
@@ -36,7 +36,7 @@ def test_a_request_appears_by_itself_and_so_does_its_end(visit: Visiting) -> Non
 
 
 def test_a_row_tells_what_was_cut(visit: Visiting) -> None:
-    with Scripted("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         answer = ask(server, CHAT, *TURNS)
         row = rows(visit(server).page).first
         heads = answer.headers
@@ -49,7 +49,10 @@ def test_a_row_tells_what_was_cut(visit: Visiting) -> None:
 
 
 def test_what_fails_is_told_apart(visit: Visiting) -> None:
-    with Scripted([Fault(500), "Hello."]) as provider, running(config(provider.url)) as server:
+    with (
+        ScriptedServer([ErrorReply(500), "Hello."]) as provider,
+        running(config(provider.url)) as server,
+    ):
         ask(server, CHAT, "hi")
         ask(server, CHAT, "hi")
         page = visit(server).page
@@ -63,7 +66,7 @@ def test_what_fails_is_told_apart(visit: Visiting) -> None:
 
 
 def test_a_dry_run_is_told_from_what_was_sent(visit: Visiting) -> None:
-    with Scripted("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         ask(server, CHAT, "hi")
         ask(server, CHAT, *TURNS, headers={"brim-fitting": "dry-run"})
         page = visit(server).page
@@ -82,7 +85,10 @@ def test_a_dry_run_is_told_from_what_was_sent(visit: Visiting) -> None:
 def test_what_the_gateway_itself_refuses_was_not_sent(
     visit: Visiting, secrets: dict[str, str]
 ) -> None:
-    with Scripted(Fault(429, "slow down")) as provider, running(config(provider.url)) as server:
+    with (
+        ScriptedServer(ErrorReply(429, "slow down")) as provider,
+        running(config(provider.url)) as server,
+    ):
         for secret in (secrets["alice"], secrets["poor"], "brim-unknown"):
             ask(server, CHAT, "hi", headers=bearing(secret))
         assert len(provider.requests) == 1
@@ -101,7 +107,7 @@ def test_what_the_gateway_itself_refuses_was_not_sent(
 
 
 def test_pausing_holds_the_list_still(visit: Visiting) -> None:
-    with Scripted("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         ask(server, CHAT, "hi")
         seen = visit(server)
         page = seen.page
@@ -116,7 +122,7 @@ def test_pausing_holds_the_list_still(visit: Visiting) -> None:
 
 
 def test_a_hidden_tab_asks_for_nothing(visit: Visiting) -> None:
-    with Scripted("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         seen = visit(server)
         page = seen.page
         expect(page.get_by_role("status")).to_have_text("Live")
@@ -142,7 +148,7 @@ def eventually_asked(page: Page, seen: Visit, before: int) -> None:
 
 def test_of_several_gateways_behind_one_address_all_requests_are_kept(visit: Visiting) -> None:
     with (
-        Scripted("Hello.") as provider,
+        ScriptedServer("Hello.") as provider,
         running(config(provider.url)) as one,
         running(config(provider.url)) as other,
     ):
@@ -165,7 +171,7 @@ def test_of_several_gateways_behind_one_address_all_requests_are_kept(visit: Vis
 
 
 def test_a_request_is_opened_and_closed_by_keyboard(visit: Visiting) -> None:
-    with Scripted("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         ask(server, CHAT, "hi")
         answer = ask(server, CHAT, *TURNS)
         page = visit(server).page
@@ -187,7 +193,7 @@ def test_a_request_is_opened_and_closed_by_keyboard(visit: Visiting) -> None:
 def test_a_plan_is_shown_as_picture_and_table_without_a_word_of_it(
     visit: Visiting,
 ) -> None:
-    with Scripted("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         answer = ask(server, CHAT, *TURNS)
         id = answer.headers["brim-request-id"]
         plan = httpx.get(f"{server.url}/brim/requests/{id}").json()["plan"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from brim.testing import Scripted
+from brim.testing import ScriptedServer
 from tests.support.accounts import valkey
 from tests.support.gateway.accounts import bearing, secret_of, with_gateway
 from tests.support.gateway.process import running, served
@@ -19,7 +19,7 @@ from tests.support.services.browser import Visiting, apart, config, rows, sign_i
 
 
 @contextmanager
-def serving(provider: Scripted, place: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def serving(provider: ScriptedServer, place: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """The address of `brim serve`, and its process."""
     own = {"XDG_CONFIG_HOME": str(place), "BRIM_UPSTREAMS__U__ENDPOINT": provider.url}
     with served(own) as found:
@@ -27,7 +27,7 @@ def serving(provider: Scripted, place: Path) -> Iterator[tuple[str, subprocess.P
 
 
 def test_a_gateway_that_is_away_is_said_and_what_was_seen_stays(visit: Visiting) -> None:
-    with Scripted("Hello.") as provider:
+    with ScriptedServer("Hello.") as provider:
         with running(config(provider.url)) as server:
             ask(server, CHAT, "hi")
             page = visit(server).page
@@ -39,7 +39,7 @@ def test_a_gateway_that_is_away_is_said_and_what_was_seen_stays(visit: Visiting)
 
 
 def test_a_silent_gateway_is_said_before_one_gives_up_on_it(visit: Visiting, state: Path) -> None:
-    with Scripted("Hello.") as provider, serving(provider, state) as (address, process):
+    with ScriptedServer("Hello.") as provider, serving(provider, state) as (address, process):
         page = visit(address).page
         pulse, alert = page.get_by_role("status"), page.get_by_role("alert").filter(visible=True)
         expect(pulse).to_have_text("Live")
@@ -52,7 +52,7 @@ def test_a_silent_gateway_is_said_before_one_gives_up_on_it(visit: Visiting, sta
 
 
 def test_books_that_are_away_are_said_in_the_gateways_own_words(visit: Visiting) -> None:
-    with valkey.serving() as service, Scripted("Hello.") as provider:
+    with valkey.serving() as service, ScriptedServer("Hello.") as provider:
         boss = apart(secret_of, "boss", is_operator=True, at=service.url)
         alice = apart(secret_of, "alice", at=service.url)
         with running(with_gateway(config(provider.url), store=service.url)) as server:

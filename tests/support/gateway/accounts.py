@@ -30,7 +30,7 @@ from brim.gateway.accounts.keys import create_key, hash_secret
 from brim.gateway.accounts.reservations import LedgerRow
 from brim.gateway.accounts.store import AccountStore
 from brim.models.pricing import Price
-from brim.testing import Script, Scripted
+from brim.testing import Script, ScriptedServer
 from tests.support.gateway.process import FORMATS, Running, config_of, running
 from tests.support.gateway.requests import CHAT, ask
 
@@ -121,10 +121,10 @@ def priced(*endpoints: str, **settings: Any) -> Config:
 
 
 @contextmanager
-def before(script: Script = "Hello.", **settings: Any) -> Iterator[tuple[Running, Scripted]]:
+def before(script: Script = "Hello.", **settings: Any) -> Iterator[tuple[Running, ScriptedServer]]:
     """A gateway before a scripted upstream."""
     with (
-        Scripted(script, window=4_000) as provider,
+        ScriptedServer(script, window=4_000) as provider,
         running(priced(provider.url, **settings)) as gateway,
     ):
         yield gateway, provider

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import httpx
 
-from brim.wire.replies import reply_of
-from brim.wire.streams import StreamFold
+from brim.wire.replies import parse_reply
+from brim.wire.streams import StreamAccumulator
 from tests.support.gateway.process import Running
 
 CHAT: Final = "/v1/chat/completions"
@@ -114,8 +114,8 @@ def begun(server: Running, path: str, goes_on: threading.Event) -> Iterator[http
 def spoken(answer: httpx.Response) -> str:
     """What the model says, whole or in a stream."""
     if answer.content.lstrip().startswith(b"{"):
-        return reply_of(answer.json()).text
-    fold = StreamFold()
+        return parse_reply(answer.json()).text
+    fold = StreamAccumulator()
     for line in answer.content.splitlines():
         if line.startswith(b"data: {"):
             fold.add(json.loads(line.removeprefix(b"data: ")))

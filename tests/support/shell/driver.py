@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from brim.testing import Asked, Scripted
+from brim.testing import ReceivedRequest, ScriptedServer
 from tests.support.terminal import Driver, Start, Terminal
 
 PROMPT: Final = "› "
@@ -96,7 +96,7 @@ class Home:
         }
 
     def configure(
-        self, provider: Scripted, *more: str, window: int = 8_000, reply: int = 0
+        self, provider: ScriptedServer, *more: str, window: int = 8_000, reply: int = 0
     ) -> None:
         """One model, called fast; `more` are lines of its own table, and then other tables."""
         at = f'endpoint = "{provider.url}"\nmodel = "scripted"\nwindow = {window}\n'
@@ -146,12 +146,12 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path)
 
 
-def texts(asked: Asked) -> list[str]:
+def texts(asked: ReceivedRequest) -> list[str]:
     """The contents of a request, one for each message."""
     return [str(message["content"]) for message in asked.body["messages"]]
 
 
-def sent(provider: Scripted, number: int = -1) -> str:
+def sent(provider: ScriptedServer, number: int = -1) -> str:
     """All words of a request."""
     return "\n".join(texts(provider.requests[number]))
 

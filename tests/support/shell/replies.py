@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from brim.storage import Database, Log
+from brim.storage import ConversationStore, Database
 from tests.support.shell.driver import Home, Typist
 
 COMMAND: Final = "[q]uit:"
@@ -26,7 +26,7 @@ def events(home: Home, kind: str) -> list[dict[str, Any]]:
     """What was written down of one kind, in all conversations, the newest one first."""
     database = Database(home.state)
     try:
-        log = Log(database)
+        log = ConversationStore(database)
         return [
             dict(event.data)
             for saved in log.list()

@@ -7,20 +7,26 @@ costs a message in that form, so that a plan that fits still fits after shaping;
 a template would refuse, and knows nothing of how `shape` goes about it.
 """
 
-from brim.wire.templates.checking import accepts
-from brim.wire.templates.counting import ShapedCounter, counted
-from brim.wire.templates.rules import FREE, Rules, names, rules_for, rules_named
-from brim.wire.templates.shaping import shape, short_id
+from brim.wire.templates.checking import find_violation
+from brim.wire.templates.counting import TemplateCounter, wrap_counter
+from brim.wire.templates.rules import (
+    PERMISSIVE,
+    TemplateRules,
+    find_rules,
+    list_rule_names,
+    rules_for,
+)
+from brim.wire.templates.shaping import apply_template, make_short_id
 
 __all__ = [
-    "FREE",
-    "Rules",
-    "ShapedCounter",
-    "accepts",
-    "counted",
-    "names",
+    "PERMISSIVE",
+    "TemplateCounter",
+    "TemplateRules",
+    "apply_template",
+    "find_rules",
+    "find_violation",
+    "list_rule_names",
+    "make_short_id",
     "rules_for",
-    "rules_named",
-    "shape",
-    "short_id",
+    "wrap_counter",
 ]

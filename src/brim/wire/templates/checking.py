@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from brim.wire.templates.rules import NINE, Raw, Rules
+from brim.wire.templates.rules import NINE_CHARACTERS, Raw, TemplateRules
 
 
-def accepts(messages: Sequence[Raw], rules: Rules) -> str | None:
+def find_violation(messages: Sequence[Raw], rules: TemplateRules) -> str | None:
     """None where the template renders the messages, else what it would raise."""
-    reader = _Reader(rules)
+    reader = _Checker(rules)
     for index, message in enumerate(messages):
         if complaint := reader.next(message, index) or reader.order(message):
             return f"message {index}: {complaint}"
     return reader.end()
 
 
-class _Reader:
+class _Checker:
     """Goes over messages as a template does, once and forward."""
 
     _FOLLOWS: Final[Mapping[str, str]] = {
@@ -29,7 +29,7 @@ class _Reader:
     }
     """What may come after what, where turns alternate."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: TemplateRules) -> None:
         self.rules = rules
         self.state = "start"
         self.waiting: list[str] = []
@@ -108,5 +108,7 @@ class _Reader:
     def _ids(self, ids: Iterable[object]) -> str | None:
         if self.rules.ids == "any":
             return None
-        wrong = [name for name in ids if not isinstance(name, str) or not NINE.fullmatch(name)]
+        wrong = [
+            name for name in ids if not isinstance(name, str) or not NINE_CHARACTERS.fullmatch(name)
+        ]
         return f"an id that is not nine letters and digits: {wrong[0]}" if wrong else None

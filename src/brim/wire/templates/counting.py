@@ -8,30 +8,30 @@ from typing import TYPE_CHECKING, Final
 
 from brim.messages import Call, Message
 from brim.wire.filler import BETWEEN, CLOSING, NO_RESULT, OPENING, SYSTEM
-from brim.wire.templates.rules import NINE, Rules
-from brim.wire.templates.shaping import LONGEST_ROLE, short_id
+from brim.wire.templates.rules import NINE_CHARACTERS, TemplateRules
+from brim.wire.templates.shaping import MAX_ROLE_LENGTH, make_short_id
 
 if TYPE_CHECKING:
     from brim.tokens import Counter
 
 
-def counted(counter: Counter, rules: Rules) -> Counter:
+def wrap_counter(counter: Counter, rules: TemplateRules) -> Counter:
     """A counter that costs messages in the form in which they go out.
 
     A message pays for what it can cause, whatever its neighbours turn out to be; so the sum over
     any messages that are kept, step by step, is at least what their shaped form takes.
     """
-    return counter if rules.free else ShapedCounter(counter, rules)
+    return counter if rules.free else TemplateCounter(counter, rules)
 
 
 _SLACK: Final = 2
 """Tokens by which a text may be longer than the two that it was joined from, at the most."""
 
 
-class ShapedCounter:
+class TemplateCounter:
     """Counts with another counter, and adds what a template's rules may add."""
 
-    def __init__(self, counter: Counter, rules: Rules) -> None:
+    def __init__(self, counter: Counter, rules: TemplateRules) -> None:
         self.name = f"{counter.name}+{rules.name}"
         self.uncertainty = counter.uncertainty
         self.density = counter.density
@@ -59,7 +59,7 @@ class ShapedCounter:
             and rules.tool_role
             and (message.calls or message.answers is not None)
         ):
-            message = _with_short_answers(message)
+            message = _with_short_ids(message)
         total = count(message) + self._turns[message.role]
         if message.thinking and rules.alternate:
             total += self._join() * len(message.thinking)
@@ -110,7 +110,7 @@ class ShapedCounter:
         return self._merge(merges=True) + self._between() + self.text(f"{SYSTEM}\n") + self._slack
 
     def _other_turn(self) -> int:
-        heading = LONGEST_ROLE * self._scale + self.text("[]\n") + self._slack
+        heading = MAX_ROLE_LENGTH * self._scale + self.text("[]\n") + self._slack
         return self._merge(self._rules.alternate) + self._between() + heading
 
     def _told_call(self) -> int:
@@ -122,11 +122,11 @@ class ShapedCounter:
         return told - (calling - bare)
 
 
-def _with_short_answers(message: Message) -> Message:
-    calls = tuple(replace(call, id=_nine(call.id)) for call in message.calls)
-    answers = None if message.answers is None else _nine(message.answers)
+def _with_short_ids(message: Message) -> Message:
+    calls = tuple(replace(call, id=_to_nine_characters(call.id)) for call in message.calls)
+    answers = None if message.answers is None else _to_nine_characters(message.answers)
     return message._replace(calls=calls, answers=answers)
 
 
-def _nine(name: str) -> str:
-    return name if NINE.fullmatch(name) else short_id(name)
+def _to_nine_characters(name: str) -> str:
+    return name if NINE_CHARACTERS.fullmatch(name) else make_short_id(name)

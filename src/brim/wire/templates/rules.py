@@ -9,16 +9,16 @@ from functools import cache, lru_cache
 from typing import Any, Final, Literal, TypeAlias
 
 from brim.errors import InputError
-from brim.models.catalog import Index
+from brim.models.catalog import NameIndex
 
 Raw: TypeAlias = Mapping[str, Any]
 
-NINE: Final = re.compile(r"[0-9A-Za-z]{9}")
+NINE_CHARACTERS: Final = re.compile(r"[0-9A-Za-z]{9}")
 """What an id is, where a template wants nine letters and digits."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class TemplateRules:
     """What a chat template takes; as it stands here, everything."""
 
     name: str = "free"
@@ -61,45 +61,45 @@ class Rules:
     @property
     def free(self) -> bool:
         """Whether every conversation can go out as it is."""
-        return replace(self, name=FREE.name) == FREE
+        return replace(self, name=PERMISSIVE.name) == PERMISSIVE
 
 
-FREE: Final = Rules()
+PERMISSIVE: Final = TemplateRules()
 
 
 @lru_cache(maxsize=256)
-def rules_for(model: str | None) -> Rules:
+def rules_for(model: str | None) -> TemplateRules:
     """The rules of a model's template, by any spelling of its name; none for an unknown one."""
-    return (_tables()[1].find(model) if model else None) or FREE
+    return (_load_tables()[1].find(model) if model else None) or PERMISSIVE
 
 
-def names() -> list[str]:
+def list_rule_names() -> list[str]:
     """What `rules_named` knows."""
-    return sorted(_tables()[0])
+    return sorted(_load_tables()[0])
 
 
-def rules_named(name: str) -> Rules:
+def find_rules(name: str) -> TemplateRules:
     """The rules that somebody asks for by the name of their table."""
-    known = _tables()[0]
+    known = _load_tables()[0]
     try:
         return known[name.strip().lower()]
     except KeyError:
         raise InputError(
-            f"no template rules are called {name!r}; there are {', '.join(names())}"
+            f"no template rules are called {name!r}; there are {', '.join(list_rule_names())}"
         ) from None
 
 
 @cache
-def _tables() -> tuple[dict[str, Rules], Index[Rules]]:
+def _load_tables() -> tuple[dict[str, TemplateRules], NameIndex[TemplateRules]]:
     import tomllib
     from importlib import resources
 
     text = resources.files("brim").joinpath("data/templates.toml").read_text(encoding="utf-8")
-    known = {FREE.name: FREE}
-    index: Index[Rules] = Index(versions=False)
+    known = {PERMISSIVE.name: PERMISSIVE}
+    index: NameIndex[TemplateRules] = NameIndex(versions=False)
     for name, facts in tomllib.loads(text).items():
         beginnings = facts.pop("names")
-        known[name] = Rules(name, **facts)
+        known[name] = TemplateRules(name, **facts)
         for beginning in beginnings:
             index.add(beginning, known[name])
     return known, index

@@ -8,17 +8,17 @@ from typing import Any, Final
 
 from brim.wire.filler import BETWEEN, CLOSING, NO_RESULT, OPENING, RESULT, SYSTEM
 from brim.wire.openai_chat import THINKING
-from brim.wire.parts import text_of
-from brim.wire.templates.rules import NINE, Raw, Rules
+from brim.wire.parts import to_text
+from brim.wire.templates.rules import NINE_CHARACTERS, Raw, TemplateRules
 
-LONGEST_ROLE: Final = 20
+MAX_ROLE_LENGTH: Final = 20
 """Characters that are told of a role that the template does not know."""
 _LETTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _NOT_PLAIN = re.compile(r"[^0-9A-Za-z_-]+")
-_SPELLED: Final[Mapping[str, str]] = {"developer": "system", "function": "tool"}
+_ROLE_ALIASES: Final[Mapping[str, str]] = {"developer": "system", "function": "tool"}
 
 
-def shape(messages: Sequence[Raw], rules: Rules) -> list[Raw]:
+def apply_template(messages: Sequence[Raw], rules: TemplateRules) -> list[Raw]:
     """The messages as the template takes them: the very same ones where no rule asks for more.
 
     Shaping what was shaped changes nothing. No words are lost but those of a result whose call
@@ -27,41 +27,41 @@ def shape(messages: Sequence[Raw], rules: Rules) -> list[Raw]:
     turns = list(messages)
     if rules.free:
         return turns
-    turns = [_plain(turn, rules) for turn in turns]
-    turns = _in_steps(turns, rules)
-    turns = _with_systems(turns, rules)
+    turns = [_normalize_message(turn, rules) for turn in turns]
+    turns = _render_steps(turns, rules)
+    turns = _place_systems(turns, rules)
     if rules.ids == "nine":
-        turns = _with_short_ids(turns)
+        turns = _shorten_ids(turns)
     if rules.alternate:
-        turns = _alternating(turns)
+        turns = _alternate_roles(turns)
     if rules.needs_user and all(turn["role"] != "user" for turn in turns):
-        turns.insert(_leading(turns), _said("user", OPENING))
+        turns.insert(_count_leading_systems(turns), _make_message("user", OPENING))
     if _needs_closing(messages, turns):
-        turns.append(_said("user", CLOSING))
+        turns.append(_make_message("user", CLOSING))
     return turns
 
 
-def _said(role: str, text: str) -> Raw:
+def _make_message(role: str, text: str) -> Raw:
     return {"role": role, "content": text}
 
 
-def _kind(turn: Raw) -> str:
+def _normalize_role(turn: Raw) -> str:
     """The role of a turn, in one of the four words, or its own word where nobody knows it."""
     role: str = turn["role"]
-    return _SPELLED.get(role, role)
+    return _ROLE_ALIASES.get(role, role)
 
 
-def _plain(turn: Raw, rules: Rules) -> Raw:
+def _normalize_message(turn: Raw, rules: TemplateRules) -> Raw:
     """A turn in the words that every template knows."""
     if not rules.other_roles:
-        turn = _known(turn)
+        turn = _to_known_role(turn)
     counts_calls = rules.alternate or not rules.parallel
     if counts_calls and turn["role"] == "assistant" and turn.get("tool_calls", True) in ([], None):
         return _without(turn, "tool_calls")
     return turn
 
 
-def _known(turn: Raw) -> Raw:
+def _to_known_role(turn: Raw) -> Raw:
     match turn["role"]:
         case "system" | "user" | "tool":
             return turn
@@ -72,9 +72,13 @@ def _known(turn: Raw) -> Raw:
         case "developer":
             return {**turn, "role": "system"}
         case "function":
-            return {**_without(turn, "name"), "role": "tool", "tool_call_id": _answers(turn)}
+            return {
+                **_without(turn, "name"),
+                "role": "tool",
+                "tool_call_id": _answered_call_id(turn),
+            }
         case role:
-            return _as_user(turn, f"[{_NOT_PLAIN.sub('', role)[:LONGEST_ROLE]}]")
+            return _as_user(turn, f"[{_NOT_PLAIN.sub('', role)[:MAX_ROLE_LENGTH]}]")
 
 
 def _as_user(turn: Raw, heading: str) -> Raw:
@@ -108,7 +112,7 @@ def _id(call: Raw) -> str:
     return str(call.get("id", ""))
 
 
-def _answers(turn: Raw) -> str | None:
+def _answered_call_id(turn: Raw) -> str | None:
     answered = turn.get("name" if turn["role"] == "function" else "tool_call_id")
     return None if answered is None else str(answered)
 
@@ -126,16 +130,16 @@ class _Step:
         """System turns and results of other calls."""
         self.pending = [_id(call) for call in self.calls]
 
-    def take(self, turn: Raw, rules: Rules) -> bool:
+    def take(self, turn: Raw, rules: TemplateRules) -> bool:
         """Take in a turn that stands within the step; False where the step is over."""
-        if not self.pending or _kind(turn) not in ("tool", "system"):
+        if not self.pending or _normalize_role(turn) not in ("tool", "system"):
             return False
-        name = _answers(turn) if _kind(turn) == "tool" else None
+        name = _answered_call_id(turn) if _normalize_role(turn) == "tool" else None
         if name in self.pending:
             self.pending.remove(name)
             self.results.append(turn)
             self.members.append(turn)
-        elif not _is_refused_orphan(turn, rules):
+        elif not _is_rejected_orphan(turn, rules):
             self.strays.append(turn)
             self.members.append(turn)
         return True
@@ -145,14 +149,14 @@ class _Step:
         left = list(self.results)
         found: list[tuple[Raw, Raw | None]] = []
         for call in self.calls:
-            result = next((turn for turn in left if _answers(turn) == _id(call)), None)
+            result = next((turn for turn in left if _answered_call_id(turn) == _id(call)), None)
             if result is not None:
                 left.remove(result)
             found.append((call, result))
         return found
 
 
-def _in_steps(turns: Iterable[Raw], rules: Rules) -> list[Raw]:
+def _render_steps(turns: Iterable[Raw], rules: TemplateRules) -> list[Raw]:
     """Give every step its form, and leave out results without calls where these are refused."""
     out: list[Raw] = []
     step: _Step | None = None
@@ -160,31 +164,33 @@ def _in_steps(turns: Iterable[Raw], rules: Rules) -> list[Raw]:
         if step is not None:
             if step.take(turn, rules):
                 continue
-            out += _formed(step, rules)
+            out += _render_step(step, rules)
             step = None
         if _calls(turn):
             step = _Step(turn)
-        elif not _is_refused_orphan(turn, rules):
+        elif not _is_rejected_orphan(turn, rules):
             out.append(turn)
-    return out if step is None else out + _formed(step, rules)
+    return out if step is None else out + _render_step(step, rules)
 
 
-def _is_refused_orphan(turn: Raw, rules: Rules) -> bool:
-    return _kind(turn) == "tool" and not (rules.orphans and rules.tool_role)
+def _is_rejected_orphan(turn: Raw, rules: TemplateRules) -> bool:
+    return _normalize_role(turn) == "tool" and not (rules.orphans and rules.tool_role)
 
 
-def _formed(step: _Step, rules: Rules) -> list[Raw]:
+def _render_step(step: _Step, rules: TemplateRules) -> list[Raw]:
     if not rules.tool_role:
-        return [_told(step), *step.strays]
+        return [_fold_step(step), *step.strays]
     if not rules.parallel and len(step.calls) > 1:
-        return [*_one_by_one(step, rules), *step.strays]
-    added = [] if rules.unanswered else [_no_result(name, step) for name in step.pending]
-    if added or (rules.moves_systems and any(_kind(turn) == "system" for turn in step.strays)):
+        return [*_split_calls(step, rules), *step.strays]
+    added = [] if rules.unanswered else [_make_missing_result(name, step) for name in step.pending]
+    if added or (
+        rules.moves_systems and any(_normalize_role(turn) == "system" for turn in step.strays)
+    ):
         return [step.calling, *step.results, *added, *step.strays]
     return step.members
 
 
-def _one_by_one(step: _Step, rules: Rules) -> list[Raw]:
+def _split_calls(step: _Step, rules: TemplateRules) -> list[Raw]:
     """A turn for each call; the words stay with the first."""
     out: list[Raw] = []
     for call, result in step.pairs():
@@ -193,30 +199,30 @@ def _one_by_one(step: _Step, rules: Rules) -> list[Raw]:
         if result is not None:
             out.append(result)
         elif not rules.unanswered:
-            out.append(_no_result(_id(call), step))
+            out.append(_make_missing_result(_id(call), step))
     return out
 
 
-def _no_result(name: str, step: _Step) -> Raw:
+def _make_missing_result(name: str, step: _Step) -> Raw:
     if "tool_calls" in step.calling:
         return {"role": "tool", "tool_call_id": name, "content": NO_RESULT}
     return {"role": "function", "name": name, "content": NO_RESULT}
 
 
-def _told(step: _Step) -> Raw:
+def _fold_step(step: _Step) -> Raw:
     """A step as the assistant's own text."""
     contents = [step.calling.get("content")]
-    contents += [_call_told(call, result) for call, result in step.pairs()]
+    contents += [_fold_call(call, result) for call, result in step.pairs()]
     fields = {
         **{key: turn[key] for turn in step.results for key in turn if str(key).startswith("_")},
         **_without(step.calling, "tool_calls", "function_call"),
     }
-    return {**fields, "content": _joined(contents)}
+    return {**fields, "content": _join_contents(contents)}
 
 
-def _call_told(call: Raw, result: Raw | None) -> Any:
+def _fold_call(call: Raw, result: Raw | None) -> Any:
     function = call.get("function") or call.get("custom") or {}
-    arguments = text_of(function.get("arguments", function.get("input", "")))
+    arguments = to_text(function.get("arguments", function.get("input", "")))
     lines = [f"[tool: {function.get('name', '')}]", arguments]
     lines.append(NO_RESULT if result is None else RESULT)
     content = None if result is None else result.get("content")
@@ -233,7 +239,7 @@ def _text_part(text: str) -> Raw:
     return {"type": "text", "text": text}
 
 
-def _joined(contents: Iterable[Any]) -> Any:
+def _join_contents(contents: Iterable[Any]) -> Any:
     """Contents as one: texts with a blank line between, parts one after the other."""
     given = [content for content in contents if content is not None]
     filled = [content for content in given if content] or given[:1]
@@ -248,7 +254,7 @@ def _parts(content: Any) -> list[Any]:
     return [_text_part(content)] if isinstance(content, str) else list(content)
 
 
-def _merged(turns: Sequence[Raw]) -> Raw:
+def _merge_turns(turns: Sequence[Raw]) -> Raw:
     """Turns of one role as one; of fields that cannot be joined the first turn's stay."""
     if len(turns) == 1:
         return turns[0]
@@ -256,41 +262,44 @@ def _merged(turns: Sequence[Raw]) -> Raw:
     for turn in reversed(turns):
         fields |= turn
     for field in ("content", *(field for field in THINKING if field in fields)):
-        fields[field] = _joined(turn.get(field) for turn in turns)
+        fields[field] = _join_contents(turn.get(field) for turn in turns)
     return fields
 
 
-def _with_systems(turns: list[Raw], rules: Rules) -> list[Raw]:
+def _place_systems(turns: list[Raw], rules: TemplateRules) -> list[Raw]:
     """One system text in front, or none; a later one is said by the user, in its place.
 
     Put in front it would change the beginning of the prompt, which the server has in its cache.
     """
     if not rules.moves_systems:
         return turns
-    start = _leading(turns)
-    rest = [_as_user(turn, SYSTEM) if _kind(turn) == "system" else turn for turn in turns[start:]]
+    start = _count_leading_systems(turns)
+    rest = [
+        _as_user(turn, SYSTEM) if _normalize_role(turn) == "system" else turn
+        for turn in turns[start:]
+    ]
     if not start:
         return rest
-    first = _merged(turns[:start])
+    first = _merge_turns(turns[:start])
     if rules.system == "own":
         return [first, *rest]
     first = {**first, "role": "user"}
     if rest and rest[0]["role"] == "user":
-        return [_merged((first, rest[0])), *rest[1:]]
+        return [_merge_turns((first, rest[0])), *rest[1:]]
     return [first, *rest]
 
 
-def _leading(turns: Iterable[Raw]) -> int:
+def _count_leading_systems(turns: Iterable[Raw]) -> int:
     """How many system turns stand in front."""
     count = 0
     for turn in turns:
-        if _kind(turn) != "system":
+        if _normalize_role(turn) != "system":
             break
         count += 1
     return count
 
 
-def _alternating(turns: Iterable[Raw]) -> list[Raw]:
+def _alternate_roles(turns: Iterable[Raw]) -> list[Raw]:
     groups: list[list[Raw]] = []
     for turn in turns:
         role, before = turn["role"], groups[-1][-1]["role"] if groups else "system"
@@ -298,11 +307,11 @@ def _alternating(turns: Iterable[Raw]) -> list[Raw]:
             groups[-1].append(turn)
             continue
         if role == "assistant" and before == "system":
-            groups.append([_said("user", OPENING)])
+            groups.append([_make_message("user", OPENING)])
         elif role == "user" and before == "tool":
-            groups.append([_said("assistant", BETWEEN)])
+            groups.append([_make_message("assistant", BETWEEN)])
         groups.append([turn])
-    return [_merged(group) for group in groups]
+    return [_merge_turns(group) for group in groups]
 
 
 def _needs_closing(before: Sequence[Raw], after: Sequence[Raw]) -> bool:
@@ -314,13 +323,15 @@ def _needs_closing(before: Sequence[Raw], after: Sequence[Raw]) -> bool:
         return False
     if not after:
         return True
-    return _kind(before[-1]) == "tool" or bool(_calls(before[-1]) and not _calls(after[-1]))
+    return _normalize_role(before[-1]) == "tool" or bool(
+        _calls(before[-1]) and not _calls(after[-1])
+    )
 
 
 # Ids
 
 
-def short_id(name: str, attempt: int = 0) -> str:
+def make_short_id(name: str, attempt: int = 0) -> str:
     """Nine letters and digits for an id: always the same ones, and others at another attempt."""
     from hashlib import sha256  # loads OpenSSL, and few need it
 
@@ -332,32 +343,32 @@ def short_id(name: str, attempt: int = 0) -> str:
     return "".join(letters)
 
 
-def _with_short_ids(turns: list[Raw]) -> list[Raw]:
+def _shorten_ids(turns: list[Raw]) -> list[Raw]:
     given = [_id(call) for turn in turns for call in _calls(turn)]
-    given += [_answers(turn) or "" for turn in turns if turn["role"] == "tool"]
-    names = _short_ids(given)
-    return [_renamed(turn, names) for turn in turns] if names else turns
+    given += [_answered_call_id(turn) or "" for turn in turns if turn["role"] == "tool"]
+    names = _choose_short_ids(given)
+    return [_rename_ids(turn, names) for turn in turns] if names else turns
 
 
-def _short_ids(given: Iterable[str]) -> dict[str, str]:
+def _choose_short_ids(given: Iterable[str]) -> dict[str, str]:
     """New ids for those that need one, each its own."""
     names = dict.fromkeys(given)
-    taken = {name for name in names if NINE.fullmatch(name)}
+    taken = {name for name in names if NINE_CHARACTERS.fullmatch(name)}
     short: dict[str, str] = {}
     for name in names:
-        if NINE.fullmatch(name):
+        if NINE_CHARACTERS.fullmatch(name):
             continue
         attempt = 0
-        while (chosen := short_id(name, attempt)) in taken:
+        while (chosen := make_short_id(name, attempt)) in taken:
             attempt += 1
         taken.add(chosen)
         short[name] = chosen
     return short
 
 
-def _renamed(turn: Raw, names: Mapping[str, str]) -> Raw:
+def _rename_ids(turn: Raw, names: Mapping[str, str]) -> Raw:
     if turn["role"] == "tool":
-        name = _answers(turn) or ""
+        name = _answered_call_id(turn) or ""
         return {**turn, "tool_call_id": names[name]} if name in names else turn
     calls = (turn.get("tool_calls") or ()) if turn["role"] == "assistant" else ()
     if not any(_id(call) in names for call in calls):

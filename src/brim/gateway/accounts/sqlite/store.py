@@ -31,7 +31,7 @@ from brim.gateway.accounts.reservations import (
 from brim.gateway.accounts.sqlite import transactions as steps
 from brim.gateway.accounts.sqlite.writer import BUSY_SECONDS, Operation, WriteQueue, is_busy
 from brim.models.pricing import Usage
-from brim.storage.sqlite import NewerError, opened
+from brim.storage.sqlite import NewerSchemaError, open_database
 
 T = TypeVar("T")
 
@@ -249,7 +249,7 @@ class SqliteAccountStore:
                 f"Python has {sqlite3.sqlite_version}. Use another Python, PostgreSQL or Redis."
             )
         try:
-            base = opened(self.path, steps.MIGRATIONS, timeout=BUSY_SECONDS, shared=True)
+            base = open_database(self.path, steps.MIGRATIONS, timeout=BUSY_SECONDS, shared=True)
             base.execute("PRAGMA busy_timeout = 0")
             # Copying the log into the file takes long; `sweep` does it, in a thread.
             base.execute("PRAGMA wal_autocheckpoint = 0")
@@ -275,7 +275,7 @@ class SqliteAccountStore:
             return AccountStoreUnavailableError(
                 f"{self.path} cannot be reached: {error}. Look whether its disk is full or gone."
             )
-        if isinstance(error, NewerError):
+        if isinstance(error, NewerSchemaError):
             return AccountStoreError(f"{self.path} cannot be used: {error}; upgrade this brim")
         # Never advise to begin with a new one: it would lift all caps.
         return AccountStoreError(
