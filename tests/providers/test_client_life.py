@@ -545,8 +545,8 @@ def test_stream_options_that_are_none_are_refused(learned: CalibrationStore) -> 
 
 def test_a_summarizer_that_hangs_does_not_hold_up_the_end() -> None:
     code = """
-import time, brim, brim.summary
-brim.session.summaries.PATIENCE = 0.2
+import time, brim, brim.session.summaries
+brim.session.summaries.SUMMARY_TIMEOUT = 0.2
 chat = brim.Session("gpt-4o", window=400, reply=50, summarize=lambda *_: time.sleep(60))
 for number in range(20):
     chat.user(f"Question {number}: " + "some words " * 10)

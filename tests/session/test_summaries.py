@@ -177,7 +177,7 @@ def test_a_failed_extension_leaves_the_summary_that_was(policy: str) -> None:
 
 
 def test_one_that_hangs_is_not_waited_for_forever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summaries, "PATIENCE", 0.05)
+    monkeypatch.setattr(summaries, "SUMMARY_TIMEOUT", 0.05)
     done = Event()
     chat = session("sliding", lambda *_: done.wait(5) and "late")
     for turn in history(LONG):
