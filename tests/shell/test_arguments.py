@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from brim.shell.approval.arguments import commands_among
-from brim.shell.risk import judge
+from brim.shell.risk import assess
 
 DESTRUCTIVE: list[dict[str, Any]] = [
     {"command": "rm -rf ~"},
@@ -44,7 +44,7 @@ HARMLESS: list[dict[str, Any]] = [
 
 def is_destructive(arguments: dict[str, Any]) -> bool:
     return any(
-        judge(command, variables={}, folder=Path("/")).is_destructive
+        assess(command, variables={}, folder=Path("/")).is_destructive
         for command in commands_among(arguments)
     )
 

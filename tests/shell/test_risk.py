@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from brim.shell.risk import Verdict, judge
-from brim.shell.risk.wrapper_table import SUBCOMMANDS, WRAPPERS
+from brim.shell.risk import Assessment, assess
+from brim.shell.risk.wrappers import SUBCOMMANDS, WRAPPERS
 
 TABLE: Final = tomllib.loads((Path(__file__).parent / "data" / "danger.toml").read_text("utf-8"))
 DESTRUCTIVE: Final = [line for lines in TABLE["destructive"].values() for line in lines]
@@ -61,13 +61,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def judged(line: str, place: Path, **more: str) -> Verdict:
+def judged(line: str, place: Path, **more: str) -> Assessment:
     home = place.parent / "home"
     variables = {
         "HOME": str(home), "SHELL": "/bin/bash", "EMPTY": "", "TARGET": "notes.txt", "TOOL": "rm",
         "LIST": "rm -rf src", "NAME": "world", **more,
     }  # fmt: skip
-    return judge(line, variables=variables, folder=place, home=home, aliases=ALIASES)
+    return assess(line, variables=variables, folder=place, home=home, aliases=ALIASES)
 
 
 def passed(lines: list[str], place: Path) -> list[str]:

@@ -15,13 +15,13 @@ from brim.shell.approval.approve import Rules, prefix_of
 from brim.shell.command_lines import commands_in
 from brim.shell.confirm import confirmed
 from brim.shell.render.harmless import harmless
-from brim.shell.risk import judge
+from brim.shell.risk import assess
 from brim.shell.run_command import run
 from brim.shell.side_requests import aside
 
 if TYPE_CHECKING:
     from brim.shell.confirm import Answer
-    from brim.shell.risk import Verdict
+    from brim.shell.risk import Assessment
     from brim.shell.state import Shell
 
 EXPLAIN: Final = (
@@ -104,10 +104,10 @@ def _wanted(shell: Shell, command: str, *, by_itself: bool, asks: bool) -> str |
                 return command
 
 
-def judged(shell: Shell, command: str) -> Verdict:
+def judged(shell: Shell, command: str) -> Assessment:
     """What a command could destroy, as things stand in the user's shell."""
     terminal = shell.terminal
-    return judge(
+    return assess(
         command,
         variables=terminal.variables(),
         folder=terminal.folder,
@@ -115,7 +115,7 @@ def judged(shell: Shell, command: str) -> Verdict:
     )
 
 
-def _show(shell: Shell, command: str, verdict: Verdict) -> None:
+def _show(shell: Shell, command: str, verdict: Assessment) -> None:
     style = "bold red" if verdict.is_destructive else "bold"
     shell.screen.gap()
     shell.screen.show(Text.assemble(("$ ", "dim"), (harmless(command), style)))
@@ -124,7 +124,7 @@ def _show(shell: Shell, command: str, verdict: Verdict) -> None:
         shell.screen.show(about.append(harmless(finding.why)))
 
 
-def _answer(shell: Shell, command: str, verdict: Verdict) -> Answer:
+def _answer(shell: Shell, command: str, verdict: Assessment) -> Answer:
     prefix = None if verdict.is_destructive else prefix_of(command)
     always: tuple[Answer, ...] = ("always",) if prefix else ()
     return confirmed(
@@ -135,7 +135,7 @@ def _answer(shell: Shell, command: str, verdict: Verdict) -> Answer:
     )
 
 
-def _question(verdict: Verdict, prefix: str | None) -> str:
+def _question(verdict: Assessment, prefix: str | None) -> str:
     if verdict.is_destructive:
         return "destructive. type yes to run it, or [e]dit, [s]kip, e[x]plain, [q]uit: "
     always = f", [a]lways `{prefix}`" if prefix else ""

@@ -13,41 +13,43 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from brim.shell.risk.findings import Finding, Verdict
+from brim.shell.risk.findings import Assessment, Finding
 
-__all__ = ["Finding", "Verdict", "judge"]
+__all__ = ["Assessment", "Finding", "assess"]
 
 LONGEST_SHOWN: Final = 300
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-def judge(
+def assess(
     command: str,
     *,
     variables: Mapping[str, str],
     folder: Path,
     home: Path | None = None,
     aliases: Mapping[str, str] = _NONE,
-) -> Verdict:
+) -> Assessment:
     """What in the command needs the user's yes.
 
     `variables` are those of the user's shell, exported or not: one that is missing is empty.
     """
-    from brim.shell.risk.judging import ExhaustedError, Judge
-    from brim.shell.risk.marks import clean
-    from brim.shell.risk.scope import Scope
-    from brim.shell.risk.walking import Walk
+    from brim.shell.risk.findings import FindingLog, LimitReachedError
+    from brim.shell.risk.interpreter import Interpreter
+    from brim.shell.risk.shell_state import ShellState
+    from brim.shell.risk.syntax import clean
 
-    text, noted = clean(command), Judge()
+    text, log = clean(command), FindingLog()
     known: dict[str, tuple[str, ...]] = {name: (clean(value),) for name, value in variables.items()}
-    scope = Scope(known, {name: clean(value) for name, value in aliases.items()}, (folder,), home)
+    scope = ShellState(
+        known, {name: clean(value) for name, value in aliases.items()}, (folder,), home
+    )
     try:
-        Walk(noted, scope).script(text, text)
-        for name, body, where in list(noted.pending.values()):
-            Walk(noted, where).uncalled(name, body)
-    except ExhaustedError:
+        Interpreter(log, scope).script(text, text)
+        for name, body, where in list(log.pending.values()):
+            Interpreter(log, where).uncalled(name, body)
+    except LimitReachedError:
         pass
     except Exception as error:  # whatever goes wrong here, the user is asked
         why = f"it could not be judged ({type(error).__name__})"
-        noted.findings[Finding(text[:LONGEST_SHOWN], why)] = None
-    return Verdict(tuple(noted.findings))
+        log.findings[Finding(text[:LONGEST_SHOWN], why)] = None
+    return Assessment(tuple(log.findings))

@@ -1,4 +1,4 @@
-"""What stands on the disk under the words of a command: looked at, never touched, and bounded."""
+"""The file system under the words of a command: read only, with bounds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from brim.shell.risk.marks import is_known, is_pattern, plain
+from brim.shell.risk.syntax import PIPE, display, is_known, is_pattern, plain
 
 MOST_ENTRIES: Final = 2_000
 """Entries of a folder that a pattern is compared with."""
@@ -36,7 +36,7 @@ _KERNEL: Final = ("/dev/", "/proc/", "/sys/")
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class FileView:
     """The file system as seen from where the command stands."""
 
     folders: tuple[Path, ...]
@@ -170,3 +170,47 @@ def _entries(place: str) -> Iterator[str]:
 
 def _is_match(name: str, pattern: str) -> bool:
     return (name[0] != "." or pattern[:1] == ".") and fnmatch.fnmatchcase(name, pattern)
+
+
+_ACCESS_FILES: Final = re.compile(
+    r"(^|/)(\.ssh/(authorized_keys2?|config|rc)|etc/(passwd|shadow|group|gshadow|sudoers(\.d/.*)?"
+    r"|crontab|cron\.[a-z]+/.*|ld\.so\.preload|fstab|hosts|rc\.local|pam\.d/.*|ssh/.*"
+    r"|profile(\.d/.*)?|systemd/system/.*)|\.config/(autostart|systemd/user)/.*"
+    r"|Library/LaunchAgents/.*)$|^/var/spool/cron|(^|/)\.git/hooks/"
+)
+"""Files by which others get in, or by which something runs unasked."""
+_STARTUP_FILES: Final = re.compile(
+    r"(^|/)\.(bashrc|zshrc|profile|bash_profile|bash_login|bash_logout|zprofile|zshenv|zlogin"
+    r"|kshrc|cshrc|tcshrc|inputrc|xinitrc|bash_aliases|gitconfig|netrc|npmrc|pypirc)$"
+    r"|(^|/)config\.fish$"
+)
+
+
+def is_start_file(word: str) -> bool:
+    """Whether a shell runs this file when it starts."""
+    name = plain(word)
+    return bool(_STARTUP_FILES.search(name)) and not name.endswith(
+        ("config", "netrc", "npmrc", "pypirc")
+    )
+
+
+def why_overwritten(word: str, files: FileView, *, appends: bool = False) -> str | None:
+    """Why writing to this file needs a yes; None if nothing is lost."""
+    name = plain(word)
+    if PIPE in word or is_sink(name):
+        return None
+    if is_kernel(name):
+        return f"writes to the device {display(word)}"
+    if _ACCESS_FILES.search(name):
+        return f"changes {display(word)}, which decides who gets in or what runs unasked"
+    if appends:
+        return None
+    if _STARTUP_FILES.search(name):
+        return f"replaces {display(word)}"
+    if not is_known(word):
+        return "overwrites a file that is only known at run time"
+    if not files.holds(word):
+        return None
+    if files.paths(word) is None:
+        return f"may overwrite {display(word)}, which cannot be looked at from here"
+    return f"overwrites {display(word)}"

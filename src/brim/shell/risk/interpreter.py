@@ -1,4 +1,4 @@
-"""Follows a parsed command as the shell would run it, statement by statement."""
+"""Follow a parsed command statement by statement, as a shell would, without running it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,29 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from brim.shell.risk.assigning import assign, declare
-from brim.shell.risk.ground import Ground
-from brim.shell.risk.judging import DEEPEST, Judge
-from brim.shell.risk.marks import TRUSTED, UNKNOWN, is_known, is_pattern, plain
-from brim.shell.risk.parsing import UnreadableError, parsed, text_of
-from brim.shell.risk.redirecting import Link, Redirects, chain_of, check_gaps, redirected
-from brim.shell.risk.scope import Scope
-from brim.shell.risk.targets import is_start_file
-from brim.shell.risk.words import Expansion, Word
+from brim.shell.risk.builtins import assign, declare
+from brim.shell.risk.expansion import Expansion, Word
+from brim.shell.risk.file_view import FileView, is_start_file
+from brim.shell.risk.findings import DEEPEST, FindingLog
+from brim.shell.risk.programs import run_words
+from brim.shell.risk.redirects import (
+    Link,
+    Redirects,
+    chain_of,
+    check_word_boundaries,
+    follow_redirects,
+)
+from brim.shell.risk.shell_state import ShellState
+from brim.shell.risk.syntax import (
+    TRUSTED,
+    UNKNOWN,
+    UnreadableError,
+    is_known,
+    is_pattern,
+    parse_command,
+    plain,
+    text_of,
+)
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -33,44 +47,44 @@ _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*(?:\[[^]]*\])?\+?=")
 """What the grammar takes for a command's name now and then."""
 
 
-class Walk:
+class Interpreter:
     """One shell at work: its scope, and how deep inside of others it is."""
 
-    def __init__(self, judge: Judge, scope: Scope, depth: int = 0) -> None:
-        self.judge = judge
-        self.scope = scope
+    def __init__(self, log: FindingLog, state: ShellState, depth: int = 0) -> None:
+        self.log = log
+        self.state = state
         self.depth = depth
 
     @property
-    def ground(self) -> Ground:
-        scope = self.scope
-        return Ground(scope.folders, scope.home, frozenset(scope.arrivals), scope.is_remote)
+    def files(self) -> FileView:
+        state = self.state
+        return FileView(state.folders, state.home, frozenset(state.arrivals), state.is_remote)
 
-    def inner(self, scope: Scope | None = None) -> Walk:
+    def inner(self, state: ShellState | None = None) -> Interpreter:
         """A shell inside of this one."""
-        return Walk(self.judge, scope or self.scope.copy(), self.depth + 1)
+        return Interpreter(self.log, state or self.state.copy(), self.depth + 1)
 
     def script(self, text: str, source: str, stdin: str | None = None) -> str:
         """Read a text as a shell would; gives what it prints."""
         if self.depth > DEEPEST:
-            self.judge.note(source, "it is nested too deep to be read")
+            self.log.add(source, "it is nested too deep to be read")
             return UNKNOWN
-        self.judge.count_text(text)
+        self.log.count_text(text)
         if text.strip() == TRUSTED:
             return ""
         if not is_known(text):
-            self.judge.note(source, "what it runs is only known at run time")
+            self.log.add(source, "what it runs is only known at run time")
         try:
-            return self.run(parsed(text), stdin)
+            return self.run(parse_command(text), stdin)
         except UnreadableError as error:
-            self.judge.note(text, str(error))
+            self.log.add(text, str(error))
             return UNKNOWN
 
     def uncalled(self, name: str, body: Node) -> None:
         """A function that is only defined: what it would do."""
-        self.scope.params = None
-        self.scope.running |= {name}
-        self.inner(self.scope).run(body)
+        self.state.params = None
+        self.state.running |= {name}
+        self.inner(self.state).run(body)
 
     def run(self, node: Node, stdin: str | None = None) -> str:
         """Follow one statement; gives what it prints."""
@@ -79,61 +93,61 @@ class Walk:
             return self._block(node, stdin)
         method = getattr(self, "_" + kind, None)
         if method is None:
-            self.look(node)
+            self.follow_substitutions(node)
             return UNKNOWN
         output: str = method(node, stdin)
         return output if len(output) < LONGEST_OUTPUT else UNKNOWN
 
-    def look(self, node: Node) -> None:
+    def follow_substitutions(self, node: Node) -> None:
         """Follow the substitutions inside of something that is no command itself."""
         stack, found = [node], False
         while stack:
             current = stack.pop()
             if current.type in ("command_substitution", "process_substitution"):
-                self.substituted(current)
+                self.substitute(current)
                 found = True
             else:
                 stack += current.named_children
         text = text_of(node)
         if not found and ("`" in text or "$(" in text.replace("$((", "")):
-            self.judge.note(text, "it has a substitution that cannot be read")
+            self.log.add(text, "it has a substitution that cannot be read")
 
-    def substituted(self, node: Node) -> str:
+    def substitute(self, node: Node) -> str:
         """What stands in $(…) or <(…); gives what it prints."""
         if node.type not in ("command_substitution", "process_substitution"):
-            self.look(node)
+            self.follow_substitutions(node)
             return UNKNOWN
         if self.depth >= DEEPEST:
-            self.judge.note(text_of(node), "it is nested too deep to be read")
+            self.log.add(text_of(node), "it is nested too deep to be read")
             return UNKNOWN
         if any(child.type == "file_redirect" for child in node.named_children):
-            self.look_through(node)
+            self.follow_children(node)
             return UNKNOWN
         is_sink = text_of(node).startswith(">")
         return self.inner()._block(node, UNKNOWN if is_sink else None)
 
-    def look_through(self, node: Node) -> None:
+    def follow_children(self, node: Node) -> None:
         for child in node.named_children:
             if child.type in _REDIRECTS:
-                redirected(self, [child])
+                follow_redirects(self, [child])
             else:
                 self.inner().run(child)
 
     def words(self, nodes: Sequence[Node]) -> list[Word]:
-        expansion = Expansion(self.scope, self.substituted)
+        expansion = Expansion(self.state, self.substitute)
         return [word for node in nodes for word in expansion.words(node)]
 
     def text(self, node: Node) -> str:
-        return Expansion(self.scope, self.substituted).text(node)
+        return Expansion(self.state, self.substitute).text(node)
 
     # Statements. The names are those of the grammar.
 
     def _block(self, node: Node, stdin: str | None) -> str:
         if node.type == "compound_statement" and text_of(node).startswith("(("):
-            self.look(node)
+            self.follow_substitutions(node)
             return ""
         if node.type == "subshell":
-            inside = Walk(self.judge, self.scope.copy(), self.depth)
+            inside = Interpreter(self.log, self.state.copy(), self.depth)
             return inside._sequence(node.named_children, stdin)
         return self._sequence(node.named_children, stdin)
 
@@ -141,7 +155,7 @@ class Walk:
         output = ""
         for node in nodes:
             output += self.run(node, stdin)
-            self.scope.settle()
+            self.state.settle()
         return output
 
     def _comment(self, node: Node, stdin: str | None) -> str:  # noqa: ARG002
@@ -156,14 +170,14 @@ class Walk:
         if not rest and first.type == "list":
             return self._run_either(first, redirects, stdin)
         output = self._run_link(first, redirects, stdin)
-        with self.scope.maybe():
+        with self.state.maybe():
             return output + "".join([self._run_link(*link, stdin) for link in rest])
 
     def _run_either(self, node: Node, redirects: Sequence[Node], stdin: str | None) -> str:
         first, *rest = [n for n in node.named_children if n.type != "comment"]
         output = self.run(first, stdin)
-        self.scope.settle()
-        with self.scope.maybe():
+        self.state.settle()
+        with self.state.maybe():
             return output + "".join([self._run_link(part, redirects, stdin) for part in rest])
 
     def _run_link(self, node: Node, redirects: Sequence[Node], stdin: str | None) -> str:
@@ -175,10 +189,10 @@ class Walk:
     def _pipeline(self, node: Node, stdin: str | None) -> str:
         *stages, last = [n for n in node.named_children if n.type != "comment"]
         for stage in stages:
-            stdin = Walk(self.judge, self.scope.copy(), self.depth).run(stage, stdin)
+            stdin = Interpreter(self.log, self.state.copy(), self.depth).run(stage, stdin)
         if not stages and stdin is None:
             stdin = UNKNOWN
-        with self.scope.maybe():
+        with self.state.maybe():
             return self.run(last, stdin)
 
     def _if_statement(self, node: Node, stdin: str | None) -> str:
@@ -186,11 +200,11 @@ class Walk:
         parts = node.named_children
         clauses = [child for child in parts if child.type in ("elif_clause", "else_clause")]
         self._sequence([child for child in parts if child.start_byte < then], stdin)
-        with self.scope.maybe():
+        with self.state.maybe():
             body = [c for c in parts if c.start_byte > then and c not in clauses]
             self._sequence(body, stdin)
         for clause in clauses:
-            with self.scope.maybe():
+            with self.state.maybe():
                 self.run(clause, stdin)
         return UNKNOWN
 
@@ -200,7 +214,7 @@ class Walk:
     def _rounds(self, nodes: Sequence[Node], stdin: str | None) -> str:
         """A loop: a second round sees what the first one left."""
         for _ in range(2):
-            with self.scope.maybe():
+            with self.state.maybe():
                 self._sequence(nodes, stdin)
         return UNKNOWN
 
@@ -208,10 +222,10 @@ class Walk:
         body = node.child_by_field_name("body")
         for child in node.named_children:
             if child != body:
-                self.look(child)
+                self.follow_substitutions(child)
         name = re.search(r"\(\(\s*(\w+)\s*=", text_of(node))
         if name:
-            self.scope.variables[name[1]] = (UNKNOWN,)
+            self.state.variables[name[1]] = (UNKNOWN,)
         return self._rounds([body] if body else [], stdin)
 
     def _for_statement(self, node: Node, stdin: str | None) -> str:
@@ -220,13 +234,13 @@ class Walk:
         if name is None or body is None:
             return UNKNOWN
         given = any(child.type == "in" for child in node.children)
-        items = self._items(node) if given else list(self.scope.value("@") or ())
+        items = self._items(node) if given else list(self.state.value("@") or ())
         known = len(items) <= MOST_ROUNDS and all(is_known(item) for item in items)
         for item in items if known else [UNKNOWN, UNKNOWN]:
-            with self.scope.maybe():
-                self.scope.variables[text_of(name)] = (item,)
+            with self.state.maybe():
+                self.state.variables[text_of(name)] = (item,)
                 self.run(body, stdin)
-        self.scope.variables[text_of(name)] = (UNKNOWN,)
+        self.state.variables[text_of(name)] = (UNKNOWN,)
         return UNKNOWN
 
     def _items(self, node: Node) -> list[str]:
@@ -234,7 +248,7 @@ class Walk:
         items: list[str] = []
         for word in self.words(node.children_by_field_name("value")):
             if is_pattern(word.text) and is_known(word.text):
-                items += self.ground.matches(word.text) or (UNKNOWN,)
+                items += self.files.matches(word.text) or (UNKNOWN,)
             else:
                 items.append(word.text)
         return items
@@ -242,7 +256,7 @@ class Walk:
     def _case_statement(self, node: Node, stdin: str | None) -> str:
         for child in node.named_children:
             if child.type == "case_item":
-                with self.scope.maybe():
+                with self.state.maybe():
                     self._case_item(child, stdin)
             else:
                 self.words([child])
@@ -252,7 +266,7 @@ class Walk:
         patterns = node.children_by_field_name("value")
         for child in node.named_children:
             if child in patterns:
-                self.look(child)
+                self.follow_substitutions(child)
             else:
                 self.run(child, stdin)
         return UNKNOWN
@@ -262,17 +276,17 @@ class Walk:
         if name is None or body is None:
             return ""
         called = plain(self.text(name))
-        self.scope.functions[called] = body
-        self.judge.pending[body.id] = (called, body, self.scope.copy())
-        redirected(self, [child for child in node.named_children if child.type in _REDIRECTS])
+        self.state.functions[called] = body
+        self.log.pending[body.id] = (called, body, self.state.copy())
+        follow_redirects(self, [child for child in node.named_children if child.type in _REDIRECTS])
         return ""
 
     def _test_command(self, node: Node, stdin: str | None) -> str:  # noqa: ARG002
-        self.look(node)
+        self.follow_substitutions(node)
         return ""
 
     def _variable_assignments(self, node: Node, stdin: str | None) -> str:
-        check_gaps(node)
+        check_word_boundaries(node)
         return self._sequence(node.named_children, stdin)
 
     def _variable_assignment(self, node: Node, stdin: str | None) -> str:  # noqa: ARG002
@@ -280,13 +294,13 @@ class Walk:
         return ""
 
     def _declaration_command(self, node: Node, stdin: str | None) -> str:  # noqa: ARG002
-        check_gaps(node)
+        check_word_boundaries(node)
         flags = ""
         for child in node.named_children:
             if child.type == "variable_assignment":
                 name = assign(self, child)
                 if name and "n" in flags:
-                    self.scope.variables[name] = (UNKNOWN,)
+                    self.state.variables[name] = (UNKNOWN,)
                 continue
             for word in self.words([child]):
                 flags += word.text if word.text.startswith("-") else ""
@@ -295,9 +309,9 @@ class Walk:
 
     def _unset_command(self, node: Node, stdin: str | None) -> str:  # noqa: ARG002
         for word in self.words(node.named_children):
-            self.scope.variables.pop(plain(word.text), None)
+            self.state.variables.pop(plain(word.text), None)
             if "$(" in word.text or "`" in word.text:
-                self.judge.note(text_of(node), "a substitution in an index of it runs")
+                self.log.add(text_of(node), "a substitution in an index of it runs")
         return ""
 
     # Commands and their redirections.
@@ -312,7 +326,7 @@ class Walk:
         """A statement and its redirections, which belong to the last command of `a && b > c`."""
         if body is not None and body.type in ("list", "pipeline", "negated_command"):
             return self._redirected_last(body, nodes, stdin)
-        redirects = redirected(self, nodes)
+        redirects = follow_redirects(self, nodes)
         given = stdin if redirects.stdin is None else redirects.stdin
         if body is None:
             output = self._run_words(redirects.words, given, " ".join(map(text_of, nodes)))
@@ -330,16 +344,16 @@ class Walk:
             return self._run_chain([*links, (end, [*redirects, *nodes])], stdin)
         *before, last = [n for n in body.named_children if n.type != "comment"]
         for node in before:
-            stdin = Walk(self.judge, self.scope.copy(), self.depth).run(node, stdin)
-        with self.scope.maybe():
+            stdin = Interpreter(self.log, self.state.copy(), self.depth).run(node, stdin)
+        with self.state.maybe():
             return self._redirected(last, nodes, stdin)
 
     def _kept(self, redirects: Redirects, output: str) -> str:
         """Remember what goes to a file; gives what is still printed."""
         for name in redirects.written:
-            for place in self.ground.paths(name) or ():
-                text = self.scope.written.get(place, "") + output
-                self.scope.written[place] = text if len(text) < LONGEST_OUTPUT else UNKNOWN
+            for place in self.files.paths(name) or ():
+                text = self.state.written.get(place, "") + output
+                self.state.written[place] = text if len(text) < LONGEST_OUTPUT else UNKNOWN
             if is_start_file(name):
                 self.inner().script(output, f"{output} >> {name}")
         return "" if redirects.takes_output else output
@@ -349,14 +363,14 @@ class Walk:
             if node.type == "pipeline":
                 output = self._pipeline(node, output)
             else:
-                with self.scope.maybe():
+                with self.state.maybe():
                     output += self.run(node)
         return output
 
     def _command(self, node: Node, stdin: str | None, more: Sequence[Word] = ()) -> str:
-        check_gaps(node)
+        check_word_boundaries(node)
         children = node.named_children
-        redirects = redirected(self, [c for c in children if c.type in _REDIRECTS])
+        redirects = follow_redirects(self, [c for c in children if c.type in _REDIRECTS])
         given = stdin if redirects.stdin is None else redirects.stdin
         inside = [c for c in children if c.type in ("subshell", "compound_statement")]
         assigned = [c for c in children if c.type == "variable_assignment"]
@@ -365,18 +379,16 @@ class Walk:
         for child in inside:
             self.run(child, given)
         words += [*redirects.words, *more]
-        before = dict(self.scope.variables)
+        before = dict(self.state.variables)
         for child in assigned:
             assign(self, child)
         output = self._run_words(words, given, text_of(node))
         if words and assigned:
-            self.scope.variables = before
+            self.state.variables = before
         return self._later(self._kept(redirects, output), redirects)
 
     def _run_words(self, words: list[Word], stdin: str | None, source: str) -> str:
         """Words as they are found; assignments among the first that the grammar took for words."""
-        from brim.shell.risk.running import run_words
-
         while words and _ASSIGNMENT.match(words[0].source):
             declare(self, words.pop(0).text)
         return run_words(self, words, stdin, source)

@@ -1,4 +1,4 @@
-"""Where a command reads from and writes to."""
+"""Redirections: where a command reads from and writes to."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from brim.shell.risk.marks import PIPE, UNKNOWN, plain
-from brim.shell.risk.parsing import UnreadableError, text_of
-from brim.shell.risk.targets import why_written
-from brim.shell.risk.words import Expansion, Word
+from brim.shell.risk.expansion import Expansion, Word
+from brim.shell.risk.file_view import why_overwritten
+from brim.shell.risk.findings import Evaluator
+from brim.shell.risk.syntax import PIPE, UNKNOWN, UnreadableError, plain, text_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-    from brim.shell.risk.walking import Walk
 
 _JOINED: Final = re.compile(rb"(?:\\\r?\n)+")
 _WORDS: Final = frozenset((
@@ -41,56 +40,56 @@ class Redirects:
     """What follows on the line on which a here-document begins."""
 
 
-def redirected(walk: Walk, nodes: Sequence[Node]) -> Redirects:
+def follow_redirects(shell: Evaluator, nodes: Sequence[Node]) -> Redirects:
     """Follow the redirections of one command, and note what they overwrite."""
     found = Redirects()
     for node in nodes:
         match node.type:
             case "file_redirect":
-                _to_file(walk, node, found)
+                _to_file(shell, node, found)
             case "herestring_redirect":
-                found.stdin = walk.text(node.named_children[-1]) + "\n"
+                found.stdin = shell.text(node.named_children[-1]) + "\n"
             case "heredoc_redirect":
-                _document(walk, node, found)
+                _document(shell, node, found)
             case _:
-                walk.look(node)
+                shell.follow_substitutions(node)
     return found
 
 
-def _to_file(walk: Walk, node: Node, found: Redirects) -> None:
-    check_gaps(node)
+def _to_file(shell: Evaluator, node: Node, found: Redirects) -> None:
+    check_word_boundaries(node)
     operator = next((text_of(c) for c in node.children if not c.is_named), "")
-    names = walk.words(node.children_by_field_name("destination"))
+    names = shell.words(node.children_by_field_name("destination"))
     if not names:
         return
     name = names[0].text
     found.words += names[1:]
     if operator.startswith("<"):
-        found.stdin = _content(walk, name) if operator == "<" else UNKNOWN
+        found.stdin = _content(shell, name) if operator == "<" else UNKNOWN
         return
     if operator == ">&" and re.fullmatch(r"\d+-?|-", plain(name)):
         return
-    why = why_written(name, walk.ground, appends=">>" in operator)
+    why = why_overwritten(name, shell.files, appends=">>" in operator)
     if why:
-        walk.judge.note(text_of(node), why)
+        shell.log.add(text_of(node), why)
     found.written.append(name)
     descriptor = node.child_by_field_name("descriptor")
     if descriptor is None or text_of(descriptor) == "1":
         found.takes_output = True
 
 
-def _content(walk: Walk, name: str) -> str:
+def _content(shell: Evaluator, name: str) -> str:
     """What comes out of a file that is read from."""
     if name.startswith(PIPE):
         return name.strip(PIPE)
-    places = walk.ground.paths(name) or ()
-    known = [walk.scope.written[place] for place in places if place in walk.scope.written]
+    places = shell.files.paths(name) or ()
+    known = [shell.state.written[place] for place in places if place in shell.state.written]
     if known:
         return known[0]
     return "" if plain(name) == "/dev/null" else UNKNOWN
 
 
-def _document(walk: Walk, node: Node, found: Redirects) -> None:
+def _document(shell: Evaluator, node: Node, found: Redirects) -> None:
     """A here-document: its text, and what else stands on its first line."""
     start = next((text_of(c) for c in node.children if c.type == "heredoc_start"), "")
     if not _DELIMITER.fullmatch(start):
@@ -99,35 +98,35 @@ def _document(walk: Walk, node: Node, found: Redirects) -> None:
     for child in node.named_children:
         match child.type:
             case "heredoc_body":
-                found.stdin = text_of(child) if is_raw else _filled(walk, child)
+                found.stdin = text_of(child) if is_raw else _expand_document(shell, child)
             case "file_redirect":
-                _to_file(walk, child, found)
+                _to_file(shell, child, found)
             case "herestring_redirect" | "heredoc_redirect":
                 found.stdin = UNKNOWN
-                walk.look(child)
+                shell.follow_substitutions(child)
             case "heredoc_start" | "heredoc_end" | "file_descriptor" | "comment":
                 pass
             case _ if node.children_by_field_name("argument").count(child):
-                found.words += walk.words([child])
+                found.words += shell.words([child])
             case _:
                 found.later.append(child)
 
 
-def _filled(walk: Walk, body: Node) -> str:
-    expansion = Expansion(walk.scope, walk.substituted)
+def _expand_document(shell: Evaluator, body: Node) -> str:
+    expansion = Expansion(shell.state, shell.substitute)
     text = expansion.document(body)
-    _backquoted(walk, text_of(body))
+    _follow_backquotes(shell, text_of(body))
     return text if "`" not in text else UNKNOWN
 
 
-def _backquoted(walk: Walk, text: str) -> None:
+def _follow_backquotes(shell: Evaluator, text: str) -> None:
     """Backquotes in a here-document run as well, though the grammar does not tell."""
     pieces = re.split(r"(?<!\\)`", text)
     for piece in pieces[1::2]:
-        walk.inner().script(piece, f"`{piece}`")
+        shell.inner().script(piece, f"`{piece}`")
 
 
-def check_gaps(node: Node) -> None:
+def check_word_boundaries(node: Node) -> None:
     """Refuse what the grammar takes for one command or for two words, and the shell does not."""
     whole, start = node.text or b"", node.start_byte
     for one, two in pairwise(node.children):

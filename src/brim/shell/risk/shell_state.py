@@ -1,4 +1,4 @@
-"""What the shell would know at some point of the command: variables, functions, its folder."""
+"""The state of a shell at one point of a command: variables, functions, folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from brim.shell.risk.marks import MAYBE, UNKNOWN
+from brim.shell.risk.syntax import MAYBE, UNKNOWN
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -29,7 +29,7 @@ LONGEST_MAYBE: Final = 500
 
 
 @dataclass(slots=True)
-class Scope:
+class ShellState:
     """The state of one shell; a subshell works on a copy."""
 
     variables: dict[str, Value]
@@ -58,7 +58,7 @@ class Scope:
     is_open: bool = False
     """Whether a file was read in that may have set any variable."""
 
-    def copy(self) -> Scope:
+    def copy(self) -> ShellState:
         return replace(
             self,
             variables=dict(self.variables),
@@ -66,7 +66,7 @@ class Scope:
             functions=dict(self.functions),
         )
 
-    def elsewhere(self) -> Scope:
+    def elsewhere(self) -> ShellState:
         """A shell on another machine, of which nothing is known."""
         there = replace(self.copy(), variables={}, aliases={}, functions={}, folders=(), home=None)
         there.is_remote = True

@@ -1,4 +1,4 @@
-"""From the words of the tree to the words that a program would be given."""
+"""Expand the words of the parse tree into the words that a program receives."""
 
 from __future__ import annotations
 
@@ -7,33 +7,38 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from brim.shell.risk.marks import (
+from brim.shell.risk.shell_state import ShellState, Value
+from brim.shell.risk.syntax import (
     PIPE,
     SPREAD,
     TILDE,
     UNKNOWN,
-    bracketed,
-    globbed,
-    held,
+    UnreadableError,
+    apply_expansion_operator,
+    expand_braces,
     is_known,
+    mark_globs,
+    mark_quoted,
+    mark_unquoted,
     plain,
-    spread,
+    restore_braces,
+    text_between,
+    text_of,
+    unescape_ansi,
+    unquote_bare,
+    unquote_double,
 )
-from brim.shell.risk.parsing import UnreadableError, between, text_of
-from brim.shell.risk.quoting import ansi, bare, braced, within_quotes
-from brim.shell.risk.scope import Scope, Value
-from brim.shell.risk.trimming import trimmed
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
 LONGEST_VALUE: Final = 4_000
 _BLANK_BEFORE: Final = re.compile(r"^(?:\s|\\\n)+")
-_OVERLOOKED: Final = re.compile(
+_QUOTED_PIECES: Final = re.compile(
     r"\\.|(?P<run>\$\(|\$\{|`)|\$(?P<value>[A-Za-z_]\w*|[0-9@*#?$!-])|[^\\$`]+|.", re.DOTALL
 )
 """The pieces of quoted text."""
-Run = Callable[["Node"], str]
+RunSubstitution = Callable[["Node"], str]
 """Judges what stands in a substitution and gives what it prints."""
 _INNER: Final = frozenset((
     "simple_expansion", "expansion", "command_substitution", "process_substitution",
@@ -74,7 +79,7 @@ class _Fields:
 
     def split(self, text: str, separators: str) -> None:
         """Add an unquoted value, which makes a new word at each separator."""
-        value = spread(globbed(text))
+        value = mark_unquoted(mark_globs(text))
         if not separators or not any(sign in value for sign in separators):
             if value:
                 self.add(value)
@@ -90,7 +95,7 @@ class _Fields:
 class Expansion:
     """Expands words as the shell would, in one scope."""
 
-    def __init__(self, scope: Scope, run: Run) -> None:
+    def __init__(self, scope: ShellState, run: RunSubstitution) -> None:
         self.scope = scope
         self.run = run
 
@@ -101,9 +106,9 @@ class Expansion:
         fields.close()
         source, empties = text_of(node), tuple(fields.empties)
         return [
-            Word(bracketed(self._at_home(text)), source, empties)
+            Word(restore_braces(self._at_home(text)), source, empties)
             for whole in fields.done
-            for text in braced(whole)
+            for text in expand_braces(whole)
             if text or not whole
         ]
 
@@ -142,7 +147,7 @@ class Expansion:
             case "raw_string":
                 fields.add(text_of(node)[1:-1])
             case "ansi_c_string":
-                fields.add(ansi(text_of(node)[2:-1]))
+                fields.add(unescape_ansi(text_of(node)[2:-1]))
             case "simple_expansion" | "expansion":
                 self._variable(node, fields, splits=splits)
             case "command_substitution":
@@ -160,14 +165,14 @@ class Expansion:
         at = node.start_byte
         for child in node.named_children:
             if child.type in _INNER or child.named_child_count or child.type == "word":
-                gap = between(node, at, child.start_byte)
+                gap = text_between(node, at, child.start_byte)
                 at = child.end_byte
                 if gap.endswith("$") and child.type in ("string", "raw_string"):
                     self._dollared(gap[:-1], child, fields)
                     continue
                 self._literal(gap, fields)
                 self._bare(child, fields, splits=splits)
-        self._literal(between(node, at, node.end_byte), fields)
+        self._literal(text_between(node, at, node.end_byte), fields)
 
     def _dollared(self, gap: str, node: Node, fields: _Fields) -> None:
         """`$"…"` or `$'…'` in the middle of a word."""
@@ -175,7 +180,7 @@ class Expansion:
         if node.type == "string":
             self._string(node, fields)
         else:
-            fields.add(ansi(text_of(node)[1:-1]))
+            fields.add(unescape_ansi(text_of(node)[1:-1]))
 
     def _literal(self, text: str, fields: _Fields) -> None:
         """Unquoted text; a line's end in it is one to the grammar, and another to the shell."""
@@ -183,7 +188,7 @@ class Expansion:
             return
         if "\n" in text:
             raise UnreadableError("it cannot be read for sure where its words end")
-        fields.add(bare(text))
+        fields.add(unquote_bare(text))
 
     def _string(self, node: Node, fields: _Fields) -> None:
         if not text_of(node).startswith('"'):
@@ -191,7 +196,7 @@ class Expansion:
         fields.is_open = True
         only = node.named_children
         if len(only) == 1 and len(text_of(only[0])) + 2 == len(text_of(node)):
-            name = _listed(only[0])
+            name = _array_name(only[0])
             if name and not (self.scope.value(name) or ()):
                 fields.is_open = False
         self._quoted(node, fields, node.start_byte + 1, node.end_byte - 1)
@@ -203,22 +208,22 @@ class Expansion:
         for child in node.named_children:
             if child.type not in _INNER:
                 continue
-            self._quote(between(node, at, child.start_byte), fields, is_document)
+            self._quote(text_between(node, at, child.start_byte), fields, is_document)
             fields.add(_blank_before(text_of(child)))
             self._inside(child, fields)
             at = child.end_byte
-        self._quote(between(node, at, end), fields, is_document)
+        self._quote(text_between(node, at, end), fields, is_document)
 
     def _quote(self, text: str, fields: _Fields, is_document: bool) -> None:
         """Quoted text; where the grammar has overlooked a value in it, that is filled in."""
-        for piece in _OVERLOOKED.finditer(text):
+        for piece in _QUOTED_PIECES.finditer(text):
             if piece["value"]:
                 value = self.scope.value(piece["value"])
-                fields.add(" ".join(held(item) for item in value or ()))
+                fields.add(" ".join(mark_quoted(item) for item in value or ()))
             elif piece["run"] and not (is_document and piece["run"] == "`"):
                 raise UnreadableError("it has a substitution that cannot be read")
             else:
-                fields.add(within_quotes(piece[0], is_document=is_document))
+                fields.add(unquote_double(piece[0], is_document=is_document))
 
     def _inside(self, node: Node, fields: _Fields) -> None:
         """A substitution between double quotes."""
@@ -226,7 +231,7 @@ class Expansion:
             case "simple_expansion" | "expansion":
                 self._variable(node, fields, splits=False, is_quoted=True)
             case "command_substitution":
-                fields.add(held(self._printed(node)))
+                fields.add(mark_quoted(self._printed(node)))
             case "arithmetic_expansion":
                 self.run(node)
                 fields.add(UNKNOWN)
@@ -249,7 +254,7 @@ class Expansion:
             self._add(fields, self.scope.value(text[1]) or (), splits=splits)
             fields.add(text[2:])
             return
-        name = _listed(node)
+        name = _array_name(node)
         if name and is_quoted:
             self._list(name, fields)
             return
@@ -257,7 +262,7 @@ class Expansion:
         if not "".join(value):
             fields.empties.append(text)
         if is_quoted:
-            fields.add(" ".join(held(item) for item in value))
+            fields.add(" ".join(mark_quoted(item) for item in value))
         else:
             self._add(fields, value, splits=splits)
 
@@ -266,7 +271,7 @@ class Expansion:
         for at, item in enumerate(self.scope.value(name) or ()):
             if at:
                 fields.close()
-            fields.add(spread(item) if item == UNKNOWN else item)
+            fields.add(mark_unquoted(item) if item == UNKNOWN else item)
 
     def _add(self, fields: _Fields, value: Value, *, splits: bool) -> None:
         if not splits:
@@ -298,7 +303,7 @@ class Expansion:
         if name.type not in ("variable_name", "special_variable_name"):
             return (UNKNOWN,)
         return self._changed(
-            text_of(name), first, inner, between(node, name.end_byte, node.end_byte - 1)
+            text_of(name), first, inner, text_between(node, name.end_byte, node.end_byte - 1)
         )
 
     def _stray(self, node: Node) -> None:
@@ -345,7 +350,7 @@ class Expansion:
             case ":?" | "?":
                 return (text or UNKNOWN,)
             case _:
-                return (trimmed(text, operator, raw),)
+                return (apply_expansion_operator(text, operator, raw),)
 
 
 def _blank_before(text: str) -> str:
@@ -354,7 +359,7 @@ def _blank_before(text: str) -> str:
     return blank[0].replace("\\\n", "") if blank else ""
 
 
-def _listed(node: Node) -> str:
+def _array_name(node: Node) -> str:
     """The name in `$@`, `${a[@]}` and their like, which are as many words as there are items."""
     text = _BLANK_BEFORE.sub("", text_of(node))
     if text in ("$@", "${@}"):
@@ -363,6 +368,6 @@ def _listed(node: Node) -> str:
     return match[1] if match else ""
 
 
-def joined(words: list[Word]) -> str:
+def join_words(words: list[Word]) -> str:
     """Words as one text, as `eval` and `ssh` put them together."""
     return " ".join(plain(word.text) for word in words)

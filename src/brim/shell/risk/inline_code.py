@@ -1,8 +1,4 @@
-"""Code of other languages on the command line: `python -c`, `perl -e`, and what is piped in.
-
-It is not parsed, only searched for words that remove, write or run something; code that is hidden
-from the search (decoded, evaluated) uses one of those words as well.
-"""
+"""Code of other languages on the command line: `python -c`, `perl -e`, piped scripts."""
 
 from __future__ import annotations
 
@@ -10,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from brim.shell.risk.calls import Call
-from brim.shell.risk.marks import PIPE, is_known, plain
+from brim.shell.risk.invocation import Invocation
+from brim.shell.risk.syntax import PIPE, is_known, plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +107,7 @@ def why_code(language: str, code: str) -> str | None:
     )
 
 
-def why_inline(call: Call) -> str | None:
+def why_inline(call: Invocation) -> str | None:
     """Why the code that this interpreter is given needs a yes; None if it is given none."""
     language = language_of(call.name)
     if language is None:
@@ -130,7 +126,7 @@ def why_inline(call: Call) -> str | None:
     return next((why for code in codes if (why := why_code(language, code))), None)
 
 
-def _codes(call: Call, spoken: Language) -> list[str]:
+def _codes(call: Invocation, spoken: Language) -> list[str]:
     codes = [code for name in spoken.code for code in _after(call, name)]
     if codes or not spoken.reads or call.stdin is None or "-m" in call.texts:
         return codes
@@ -138,13 +134,13 @@ def _codes(call: Call, spoken: Language) -> list[str]:
     return [] if files else [call.stdin]
 
 
-def _after(call: Call, name: str) -> list[str]:
+def _after(call: Invocation, name: str) -> list[str]:
     if name.startswith("-"):
         return call.values(name)
     return call.texts[call.texts.index(name) + 1 :] if name in call.texts else []
 
 
-def _in_place(call: Call) -> str | None:
+def _in_place(call: Invocation) -> str | None:
     for option in call.options():
         match = _PERL_IN_PLACE.fullmatch(option)
         if match and not option.startswith(("-e", "-E", "-I", "-M", "--")) and not match["kept"]:
@@ -159,7 +155,7 @@ _AWK_RUNS: Final = re.compile(r'system\s*\(|\|\s*&?\s*"|\|\s*&?\s*getline|\|&|@l
 _AWK_WRITES: Final = re.compile(r"\bprintf?\b[^;}\n]*?(?:>>?\s*(\S+)|\|)")
 
 
-def why_awk(call: Call) -> str | None:
+def why_awk(call: Invocation) -> str | None:
     """awk can run commands and write files from inside its script."""
     if "inplace" in call.texts:
         return "edits files in place"
