@@ -21,11 +21,11 @@ from brim.cli.batch import (
     chunks,
     fit_chunk,
     fit_chunks,
-    fitted,
-    rewind,
-    whole_lines,
+    fit_value,
+    measure_whole_lines,
+    truncate_output,
 )
-from brim.cli.files import Source, decoded, dumped, parsed
+from brim.cli.files import Source, decode_text, dump_json, parse_json
 
 OPTIONS: dict[str, Any] = {"model": "gpt-4o", "window": 400}
 LONG = "many words in a row, " * 30
@@ -45,7 +45,7 @@ def source_of(data: bytes) -> Source:
 
 
 def lines_of(values: Iterable[object]) -> bytes:
-    return b"".join(map(dumped, values))
+    return b"".join(map(dump_json, values))
 
 
 # Reading
@@ -110,9 +110,9 @@ def test_a_name_says_that_there_are_rows(tmp_path: Path, name: str) -> None:
 
 
 def test_text_is_utf8_with_or_without_a_mark() -> None:
-    assert decoded(b"\xef\xbb\xbfna\xc3\xafve", "f") == "naïve"
+    assert decode_text(b"\xef\xbb\xbfna\xc3\xafve", "f") == "naïve"
     with pytest.raises(brim.InputError, match=r"^f: line 9: not UTF-8 text \(byte 0xff\)$"):
-        decoded(b"fine\nfine\n\xff", "f", 7)
+        decode_text(b"fine\nfine\n\xff", "f", 7)
 
 
 @pytest.mark.parametrize(
@@ -126,13 +126,13 @@ def test_text_is_utf8_with_or_without_a_mark() -> None:
 )
 def test_what_is_not_json_is_named_with_its_place(text: str, where: str) -> None:
     with pytest.raises(brim.InputError) as caught:
-        parsed(text, "f")
+        parse_json(text, "f")
     assert str(caught.value).startswith(where)
 
 
 @pytest.mark.parametrize("text", ["plain", "naïve → 中", "half \ud83d of a character"])
 def test_what_is_written_can_be_read_again(text: str) -> None:
-    data = dumped({"content": text})
+    data = dump_json({"content": text})
     assert json.loads(data) == {"content": text}
     assert data.endswith(b"}\n")
     assert data.count(b"\n") == 1
@@ -142,7 +142,7 @@ def test_what_is_written_can_be_read_again(text: str) -> None:
 
 
 def test_a_list_comes_back_as_a_list() -> None:
-    out, plan = fitted(talk(1), OPTIONS)
+    out, plan = fit_value(talk(1), OPTIONS)
     assert isinstance(out, list)
     assert plan.cut
     assert out[-1] == talk(1)[-1]
@@ -150,7 +150,7 @@ def test_a_list_comes_back_as_a_list() -> None:
 
 def test_a_body_comes_back_with_its_own_keys_only() -> None:
     body = {"temperature": 0, "messages": CHAT, "user": "me"}
-    out, _ = fitted(body, OPTIONS)
+    out, _ = fit_value(body, OPTIONS)
     assert out == body
     assert list(out) == list(body)
 
@@ -158,15 +158,15 @@ def test_a_body_comes_back_with_its_own_keys_only() -> None:
 @pytest.mark.parametrize("key", ["body", "params"])
 def test_the_request_of_a_batch_row_is_fitted_where_it_stands(key: str) -> None:
     row = {"custom_id": "7", key: {"model": "gpt-4o", "messages": talk(7)}}
-    out, plan = fitted(row, OPTIONS)
+    out, plan = fit_value(row, OPTIONS)
     assert plan.cut
     assert out["custom_id"] == "7"
-    assert out[key]["messages"] == fitted(talk(7), OPTIONS)[0]
+    assert out[key]["messages"] == fit_value(talk(7), OPTIONS)[0]
 
 
 def test_other_formats_come_back_as_they_are() -> None:
     body = {"model": "gpt-4o", "input": talk(3), "instructions": "Be brief."}
-    out, plan = fitted(body, OPTIONS)
+    out, plan = fit_value(body, OPTIONS)
     assert plan.cut
     assert list(out) == ["model", "input", "instructions"]
     assert len(out["input"]) < len(body["input"])
@@ -178,11 +178,11 @@ def fit_rows(data: bytes, options: dict[str, Any] = OPTIONS, *, plans: bool = Fa
 
 
 def test_every_row_has_its_place() -> None:
-    data = lines_of([CHAT, talk(1), TOO_MUCH]) + b'{"half": \n' + dumped([{"content": "?"}])
+    data = lines_of([CHAT, talk(1), TOO_MUCH]) + b'{"half": \n' + dump_json([{"content": "?"}])
     done = fit_rows(data)
     first, second, third, fourth, fifth = map(json.loads, done.lines.splitlines())
     assert first == CHAT
-    assert second == fitted(talk(1), OPTIONS)[0]
+    assert second == fit_value(talk(1), OPTIONS)[0]
     assert (third["error"]["type"], third["error"]["line"]) == ("ContextOverflowError", 3)
     assert third["error"]["tokens"] > third["error"]["limit"] == 300
     assert fourth["error"]["type"] == "InputError"
@@ -211,22 +211,22 @@ def test_each_row_can_have_its_plan() -> None:
 
 def test_a_row_that_is_nested_too_deeply_is_one_error() -> None:
     deep = b'[{"role": "user", "content": ' + b"[" * 900 + b"]" * 900 + b"}]\n"
-    done = fit_rows(deep * 2 + dumped(CHAT))
+    done = fit_rows(deep * 2 + dump_json(CHAT))
     assert done.tally.rows == 3
     assert json.loads(done.lines.splitlines()[-1]) == CHAT
 
 
 def test_a_missing_window_is_the_fault_of_the_call_unless_the_row_names_a_model() -> None:
     with pytest.raises(brim.BudgetError):
-        fit_rows(dumped(CHAT), {})
-    done = fit_rows(dumped({"model": "nobody-knows-me", "messages": CHAT}), {})
+        fit_rows(dump_json(CHAT), {})
+    done = fit_rows(dump_json({"model": "nobody-knows-me", "messages": CHAT}), {})
     assert json.loads(done.lines)["error"]["type"] == "BudgetError"
-    assert fit_rows(dumped({"model": "gpt-4o", "messages": CHAT}), {}).tally.fitted == 1
+    assert fit_rows(dump_json({"model": "gpt-4o", "messages": CHAT}), {}).tally.fitted == 1
 
 
 def test_a_tokenizer_that_does_not_exist_ends_it() -> None:
     with pytest.raises(brim.UnknownTokenizerError):
-        fit_rows(dumped(CHAT), {"window": 100, "tokenizer": "no-such-thing.json"})
+        fit_rows(dump_json(CHAT), {"window": 100, "tokenizer": "no-such-thing.json"})
 
 
 # Many rows
@@ -304,19 +304,19 @@ def test_a_tally_says_what_became_of_the_rows() -> None:
 
 def test_only_whole_lines_count(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
-    assert whole_lines(path) == (0, 0)
+    assert measure_whole_lines(path) == (0, 0)
     path.write_bytes(b"one\ntwo\nthr")
-    assert whole_lines(path) == (2, 8)
-    assert whole_lines(path, 1) == (1, 4)
+    assert measure_whole_lines(path) == (2, 8)
+    assert measure_whole_lines(path, 1) == (1, 4)
 
 
 def test_what_is_half_written_is_cut_off(tmp_path: Path) -> None:
     out, plans = tmp_path / "out", tmp_path / "plans"
     out.write_bytes(b"[1]\n[2]\n[3]\n[4")
     plans.write_bytes(b"{1}\n{2}\n{")
-    assert rewind(out, plans) == Tally(rows=2)
+    assert truncate_output(out, plans) == Tally(rows=2)
     assert (out.read_bytes(), plans.read_bytes()) == (b"[1]\n[2]\n", b"{1}\n{2}\n")
-    assert rewind(out, tmp_path / "none") == Tally()
+    assert truncate_output(out, tmp_path / "none") == Tally()
     assert out.read_bytes() == b""
 
 
@@ -324,7 +324,7 @@ def test_the_errors_of_earlier_rows_are_remembered(tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = fit_rows(lines_of([TOO_MUCH, CHAT]) + b"?\n")
     out.write_bytes(done.lines)
-    assert rewind(out, None) == Tally(rows=3, overflowed=1, unreadable=1)
+    assert truncate_output(out, None) == Tally(rows=3, overflowed=1, unreadable=1)
 
 
 def test_a_source_reads_from_any_stream(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from io import StringIO
 
 import pytest
 
-from brim.cli.bars import Bar, drawn, every_day
-from brim.cli.cost import day_of
+from brim.cli.bars import Bar, draw_bars, fill_idle_days
+from brim.cli.cost import parse_day
 from brim.models.pricing import Usage
 from brim.session.ledger import SpendingTotal
 from brim.storage import Database, SpendLog
@@ -167,7 +167,7 @@ def test_where_no_price_is_known_the_bars_are_of_tokens(office: Office) -> None:
 
 def test_a_screen_without_blocks_gets_plain_signs() -> None:
     bars = [Bar("a", Decimal(8), "8"), Bar("b", Decimal(4), "4"), Bar("c", Decimal(0), "0")]
-    assert drawn(bars, 26, plain=True) == [
+    assert draw_bars(bars, 26, plain=True) == [
         "a  " + "#" * 20 + "  8",
         "b  " + "#" * 10 + " " * 10 + "  4",
         "c  " + " " * 20 + "  0",
@@ -176,19 +176,19 @@ def test_a_screen_without_blocks_gets_plain_signs() -> None:
 
 def test_what_is_not_nothing_can_be_seen() -> None:
     bars = [Bar("a", Decimal(1_000_000), ""), Bar("b", Decimal(1), "")]
-    assert "▏" in drawn(bars, 40, plain=False)[1]
-    assert "#" in drawn(bars, 40, plain=True)[1]
+    assert "▏" in draw_bars(bars, 40, plain=False)[1]
+    assert "#" in draw_bars(bars, 40, plain=True)[1]
 
 
 def test_a_long_label_leaves_room_for_its_bar() -> None:
-    (line,) = drawn([Bar("m" * 200, Decimal(1), "$1.00")], 60, plain=False)
+    (line,) = draw_bars([Bar("m" * 200, Decimal(1), "$1.00")], 60, plain=False)
     assert len(line) == 60
     assert "█" * 10 in line
 
 
 def test_a_long_time_without_anything_takes_one_line() -> None:
     bars = [Bar(day, Decimal(1), "") for day in ("2026-01-01", "2026-01-03", "2026-03-01")]
-    labels = [bar.label for bar in every_day(bars)]
+    labels = [bar.label for bar in fill_idle_days(bars)]
     assert labels == ["2026-01-01", "2026-01-02", "2026-01-03", "56 days", "2026-03-01"]
 
 
@@ -291,7 +291,7 @@ def test_a_terminal_is_told_nothing_that_it_obeys(office: Office) -> None:
     ],
 )
 def test_days_as_people_say_them(words: str, day: str) -> None:
-    assert day_of(words, date(2026, 3, 4)).isoformat() == day
+    assert parse_day(words, date(2026, 3, 4)).isoformat() == day
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from brim.cli.accounts import Place
+from brim.cli.accounts import StoreLocation
 from brim.gateway.accounts import create_store
 from brim.gateway.accounts.caps import ALL, Cap, key_scope, project_scope
 from brim.gateway.accounts.keys import KEY_PREFIX, ApiKey, hash_secret
@@ -317,7 +317,7 @@ def test_a_url_that_cannot_be_read_is_told_in_a_sentence(
     ],
 )
 def test_the_password_of_a_store_is_not_shown(office: Office, address: str, shown: str) -> None:
-    assert str(Place(address, office.folder, "")) == shown
+    assert str(StoreLocation(address, office.folder, "")) == shown
 
 
 # Terminals

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from brim import config
 from brim.cli import main
-from brim.config import Config, Loaded, Trust, load
+from brim.config import Config, LoadedConfig, Trust, load
 from brim.errors import ConfigError, InputError
 from brim.models.pricing import Price
 
@@ -38,7 +38,7 @@ def loaded(
     environment: dict[str, str] | None = None,
     flags: dict[str, object] | None = None,
     trusted: bool = True,
-) -> Loaded:
+) -> LoadedConfig:
     return load(
         user=user,
         project=project,
@@ -435,7 +435,10 @@ VALUES = st.one_of(
 
 @given(st.dictionaries(st.text("ab.#[\"' ", min_size=1), VALUES, max_size=5))
 def test_every_key_is_found_on_its_line(values: dict[str, Any]) -> None:
-    lines = [f"{config.dotted((key,))} = {config.toml(value)}" for key, value in values.items()]
+    lines = [
+        f"{config.format_key((key,))} = {config.format_value(value)}"
+        for key, value in values.items()
+    ]
     found = config.key_lines("\n".join(lines))
     assert found == {(key,): number for number, key in enumerate(values, 1)}
 
@@ -545,12 +548,12 @@ def uncommented(text: str, *, examples: bool) -> str:
 
 
 def test_the_example_sets_nothing(tmp_path: Path) -> None:
-    found = loaded(written(tmp_path / "config.toml", config.example()))
+    found = loaded(written(tmp_path / "config.toml", config.write_example()))
     assert found.config == Config()
 
 
 def test_every_default_in_the_example_is_the_real_one(tmp_path: Path) -> None:
-    text = uncommented(config.example(), examples=False).replace(
+    text = uncommented(config.write_example(), examples=False).replace(
         "[mcp.files]\nargs = []\nallow = []\n", ""
     )
     text = text.replace("[upstreams.openai]\n", "[upstreams.openai]\nendpoint = 'http://h'\n")
@@ -563,7 +566,9 @@ def test_every_default_in_the_example_is_the_real_one(tmp_path: Path) -> None:
 
 
 def test_every_value_in_the_example_is_a_good_one(tmp_path: Path) -> None:
-    found = loaded(written(tmp_path / "config.toml", uncommented(config.example(), examples=True)))
+    found = loaded(
+        written(tmp_path / "config.toml", uncommented(config.write_example(), examples=True))
+    )
     assert found.config.models["fast"].price == Price(
         Decimal("0.25"), Decimal("0.025"), Decimal("2.0"), Decimal("0.25")
     )
@@ -583,12 +588,12 @@ CLASSES = [
 def test_every_key_is_in_the_example(made: type[Any]) -> None:
     for each in fields(made):
         name = each.name.rstrip("_")
-        assert re.search(rf"^(# )?\[?{name}\b|\b{name} = ", config.example(), re.MULTILINE)
+        assert re.search(rf"^(# )?\[?{name}\b|\b{name} = ", config.write_example(), re.MULTILINE)
 
 
 @pytest.mark.parametrize("made", [c for c in CLASSES if c is not Config], ids=lambda c: c.__name__)
 def test_every_key_is_explained(made: type[Any]) -> None:
-    assert config.explanations(made).keys() == {each.name for each in fields(made)}
+    assert config.read_explanations(made).keys() == {each.name for each in fields(made)}
 
 
 # The command
@@ -655,7 +660,7 @@ def test_the_command_shows_what_is_set_and_where(
 
 
 def test_the_command_prints_the_example(place: Path) -> None:  # noqa: ARG001
-    assert brim_config("--example").stdout == config.example()
+    assert brim_config("--example").stdout == config.write_example()
 
 
 def test_a_users_own_file_needs_no_trust_wherever_it_is(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pexpect  # type: ignore[import-untyped]
 import pytest
 
-from brim.config import Loaded, load
+from brim.config import LoadedConfig, load
 from brim.errors import ConfigError
 from brim.gateway.accounts.keys import create_key, hash_secret
 from brim.gateway.accounts.sqlite.store import SqliteAccountStore
@@ -33,7 +33,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 def configured(
     tmp_path: Path, text: str, environment: Mapping[str, str], *, project: str | None = None
-) -> Loaded | ConfigError:
+) -> LoadedConfig | ConfigError:
     """What a file says, or what is wrong with it."""
     user, overlay = tmp_path / "config.toml", tmp_path / ".brim.toml"
     user.write_text(text)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+WILDCARD_HOSTS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Addresses that are listened on but cannot be gone to, and what stands for them here."""
 
 store_option = click.option(
@@ -30,7 +30,7 @@ store_option = click.option(
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StoreLocation:
     """Where the books are kept, and where their gateway is to be found."""
 
     address: str
@@ -49,7 +49,7 @@ class Place:
         """Open the books, made where there are none yet, do something with them, and close them."""
         from brim.gateway.accounts import create_store
 
-        return _done(create_store(self.address, self.folder), work)
+        return _run_with_store(create_store(self.address, self.folder), work)
 
     def look(self, work: Callable[[AccountStore], Awaitable[Result]]) -> Result:
         """The same with nothing made: books that are not there yet are as blank as new ones."""
@@ -61,10 +61,12 @@ class Place:
         if self.is_given:
             raise InputError(f"there are no books in {self}; `brim keys add` makes new ones")
         with TemporaryDirectory() as elsewhere:
-            return _done(create_store("", Path(elsewhere)), work)
+            return _run_with_store(create_store("", Path(elsewhere)), work)
 
 
-def _done(books: AccountStore, work: Callable[[AccountStore], Awaitable[Result]]) -> Result:
+def _run_with_store(
+    books: AccountStore, work: Callable[[AccountStore], Awaitable[Result]]
+) -> Result:
     import asyncio
 
     async def done() -> Result:
@@ -77,7 +79,7 @@ def _done(books: AccountStore, work: Callable[[AccountStore], Awaitable[Result]]
     return asyncio.run(done())
 
 
-def place_of(store: str | None) -> Place:
+def locate_store(store: str | None) -> StoreLocation:
     """The books that are meant: those of a flag, or of the configuration."""
     from brim import config
     from brim.storage import state_folder
@@ -87,7 +89,7 @@ def place_of(store: str | None) -> Place:
     for notice in loaded.notices:
         click.echo(f"brim: {notice}", err=True)
     settings = loaded.config.gateway
-    host = EVERYWHERE.get(settings.host, settings.host)
+    host = WILDCARD_HOSTS.get(settings.host, settings.host)
     host = f"[{host}]" if ":" in host else host
     gateway = f"http://{host}:{settings.port}"
-    return Place(settings.store, state_folder(os.environ), gateway, is_given=bool(store))
+    return StoreLocation(settings.store, state_folder(os.environ), gateway, is_given=bool(store))

@@ -50,8 +50,8 @@ def ask(
     for notice in loaded.notices:
         click.echo(f"brim: {notice}", err=True)
     given = None if sys.stdin.isatty() else sys.stdin.buffer.read().decode("utf-8", "replace")
-    asked = ask_once.Asked(question, given, system, window, max_tokens)
-    with ask_once.answering(asked, loaded.config, model, os.environ) as answer:
+    asked = ask_once.Question(question, given, system, window, max_tokens)
+    with ask_once.open_answer(asked, loaded.config, model, os.environ) as answer:
         for piece in answer:
             if not as_json:
                 click.echo(piece, nl=False)

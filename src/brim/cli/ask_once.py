@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Question:
     """What somebody wants to know."""
 
     question: str | None
@@ -48,7 +48,7 @@ class Asked:
         return {**turn, "_output": given} if given.strip() else turn
 
 
-class Answer:
+class AskAnswer:
     """What the model says, piece by piece, and what there is to know about it afterwards."""
 
     def __init__(self, session: Session, stream: Stream) -> None:
@@ -83,9 +83,9 @@ class Answer:
 
 
 @contextmanager
-def answering(
-    asked: Asked, config: Config, name: str | None, environment: Mapping[str, str]
-) -> Iterator[Answer]:
+def open_answer(
+    asked: Question, config: Config, name: str | None, environment: Mapping[str, str]
+) -> Iterator[AskAnswer]:
     """Ask; the answer comes while it is read."""
     turn = asked.turn()
     choice = choose_model(config, name, environment)
@@ -94,18 +94,23 @@ def answering(
     session = create_session(choice, config, system=asked.system)
     session.target = replace(session.target, called=choice.name)
     session.append(turn)
-    with _books(session, config, environment), open_client(choice, config, environment) as client:
+    with (
+        _record_spending(session, config, environment),
+        open_client(choice, config, environment) as client,
+    ):
         options = request_options(choice, asked.max_tokens)
         view = create_short_view(choice, config)
         stream = client.stream(session, short_view=view, **options)
         try:
-            yield Answer(session, stream)
+            yield AskAnswer(session, stream)
         finally:
             stream.close()
 
 
 @contextmanager
-def _books(session: Session, config: Config, environment: Mapping[str, str]) -> Iterator[None]:
+def _record_spending(
+    session: Session, config: Config, environment: Mapping[str, str]
+) -> Iterator[None]:
     """Let what a session costs be booked beside what all others did, and capped with them."""
     database = Database(state_folder(environment))
     spending = SpendLog(database)

@@ -20,7 +20,7 @@ from pathlib import Path
 from pickle import dumps, loads
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from brim.cli.files import Source, decoded, dumped, is_blank, parsed
+from brim.cli.files import Source, decode_text, dump_json, is_blank, parse_json
 from brim.errors import BrimError, BudgetError, ContextOverflowError, InputError
 from brim.fitting.api import fit
 
@@ -46,21 +46,21 @@ _OVERFLOW: Final = _ERROR + b'ContextOverflowError"'
 # Fitting
 
 
-def fitted(value: Any, options: Options) -> tuple[Any, Plan]:
+def fit_value(value: Any, options: Options) -> tuple[Any, Plan]:
     """Fit a conversation, and give it back in the shape it came in, with the plan beside it."""
     try:
-        return _fitted(value, options)
+        return _fit_value(value, options)
     except RecursionError:
         raise InputError("nested too deeply") from None
 
 
-def _fitted(value: Any, options: Options) -> tuple[Any, Plan]:
+def _fit_value(value: Any, options: Options) -> tuple[Any, Plan]:
     if not isinstance(value, Mapping):
         request = fit(value, **options)
         return request.messages, request.plan
     envelope = envelope_of(value)
     if envelope is not None:
-        inner, plan = _fitted(value[envelope], options)
+        inner, plan = _fit_value(value[envelope], options)
         return {**value, envelope: inner}, plan
     request = fit(value, **options)
     return {key: request[key] for key in value}, request.plan
@@ -110,7 +110,7 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Done:
+class ChunkResult:
     """What a chunk of rows became."""
 
     lines: bytearray = field(default_factory=bytearray)
@@ -140,20 +140,20 @@ class Job:
     wants_plans: bool = False
 
 
-def fit_chunk(chunk: Chunk, job: Job) -> Done:
-    done = Done(position=chunk.position)
+def fit_chunk(chunk: Chunk, job: Job) -> ChunkResult:
+    done = ChunkResult(position=chunk.position)
     for number, raw in chunk.rows:
         done.tally.rows += 1
         _fit_row(number, raw, job, done)
     return done
 
 
-def _fit_row(number: int, raw: bytes, job: Job, done: Done) -> None:
+def _fit_row(number: int, raw: bytes, job: Job, done: ChunkResult) -> None:
     value = None
     plan: Plan | None = None
     try:
-        value = parsed(decoded(raw, job.name, number), job.name, number)
-        out, plan = fitted(value, job.options)
+        value = parse_json(decode_text(raw, job.name, number), job.name, number)
+        out, plan = fit_value(value, job.options)
         done.tally.add_plan(plan)
     except (InputError, ContextOverflowError) as error:
         if isinstance(error, BudgetError) and not _names_model(value):
@@ -162,11 +162,11 @@ def _fit_row(number: int, raw: bytes, job: Job, done: Done) -> None:
             plan = error.plan
         done.tally.overflowed += plan is not None
         done.tally.unreadable += plan is None
-        done.complaints.append(located(error, f"{job.name}: line {number}"))
+        done.complaints.append(locate_error(error, f"{job.name}: line {number}"))
         out = error_row(error, number)
-    done.lines += dumped(out)
+    done.lines += dump_json(out)
     if job.wants_plans:
-        done.plans += dumped(out if plan is None else plan.to_dict())
+        done.plans += dump_json(out if plan is None else plan.to_dict())
 
 
 def error_row(error: BrimError, line: int) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def error_row(error: BrimError, line: int) -> dict[str, Any]:
     return {"error": facts}
 
 
-def located(error: BaseException, where: str) -> str:
+def locate_error(error: BaseException, where: str) -> str:
     """What is wrong, and where, unless the error says that itself."""
     text = str(error)
     return text if text.startswith(where) else f"{where}: {text}"
@@ -214,7 +214,7 @@ def chunks(source: Source, skip: int = 0) -> Iterator[Chunk]:
         yield Chunk(rows, source.position)
 
 
-def fit_chunks(source: Iterable[Chunk], job: Job, processes: int) -> Generator[Done]:
+def fit_chunks(source: Iterable[Chunk], job: Job, processes: int) -> Generator[ChunkResult]:
     """Fit chunks, in order, on several cores; a single chunk is not worth starting processes."""
     left = iter(source)
     first = list(islice(left, 2))
@@ -225,21 +225,21 @@ def fit_chunks(source: Iterable[Chunk], job: Job, processes: int) -> Generator[D
         yield from _spread(chain(first, left), job, workers)
 
 
-def _spread(source: Iterator[Chunk], job: Job, workers: list[Worker]) -> Generator[Done]:
+def _spread(source: Iterator[Chunk], job: Job, workers: list[Worker]) -> Generator[ChunkResult]:
     """Keep every worker busy with one chunk; what comes back too early waits for its turn."""
-    idle, busy, early = list(workers), dict[Worker, int](), dict[int, Done]()
+    idle, busy, early = list(workers), dict[Worker, int](), dict[int, ChunkResult]()
     sent = given = 0
     chunk = next(source, None)
     while chunk is not None or busy:
         while chunk is not None and idle and sent < given + len(workers) * CHUNKS_AHEAD:
             worker = idle.pop()
-            with _reached():
+            with _detect_dead_worker():
                 worker.send_bytes(dumps((chunk, job)))
             busy[worker], sent = sent, sent + 1
             chunk = next(source, None)
         for worker in cast("list[Worker]", wait(busy)):
-            with _reached():
-                answer: Done | BrimError = loads(worker.recv_bytes())
+            with _detect_dead_worker():
+                answer: ChunkResult | BrimError = loads(worker.recv_bytes())
             if isinstance(answer, BrimError):
                 raise answer
             early[busy.pop(worker)] = answer
@@ -250,7 +250,7 @@ def _spread(source: Iterator[Chunk], job: Job, workers: list[Worker]) -> Generat
 
 
 @contextmanager
-def _reached() -> Iterator[None]:
+def _detect_dead_worker() -> Iterator[None]:
     try:
         yield
     except (EOFError, OSError):
@@ -271,7 +271,7 @@ def _workers(number: int) -> Iterator[list[Worker]]:
         for _ in range(number):
             ours, theirs = context.Pipe()
             process = context.Process(target=_work, args=(theirs,), daemon=True)
-            with uninterrupted():
+            with block_interrupts():
                 process.start()
                 stack.callback(process.join)
                 stack.callback(process.kill)
@@ -288,14 +288,14 @@ def _work(asked: Worker) -> None:
         while True:
             chunk, job = loads(asked.recv_bytes())
             try:
-                answer: Done | BrimError = fit_chunk(chunk, job)
+                answer: ChunkResult | BrimError = fit_chunk(chunk, job)
             except BrimError as error:
                 answer = error
             asked.send_bytes(dumps(answer))
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
+def block_interrupts() -> Iterator[None]:
     """Let Ctrl-C wait, on systems that can, until what is done here is done."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -310,16 +310,16 @@ def uninterrupted() -> Iterator[None]:
 # Going on
 
 
-def rewind(output: Path, plans: Path | None) -> Tally:
+def truncate_output(output: Path, plans: Path | None) -> Tally:
     """Cut an output, and the plans beside it, to the whole lines they have in common.
 
     Of the rows that were there before, only the errors can be told.
     """
     paths = [output] if plans is None else [output, plans]
-    rows = min(whole_lines(path)[0] for path in paths)
+    rows = min(measure_whole_lines(path)[0] for path in paths)
     for path in paths:
         if path.exists():
-            os.truncate(path, whole_lines(path, rows)[1])
+            os.truncate(path, measure_whole_lines(path, rows)[1])
     tally = Tally(rows)
     if rows:
         with output.open("rb") as file:
@@ -330,7 +330,7 @@ def rewind(output: Path, plans: Path | None) -> Tally:
     return tally
 
 
-def whole_lines(path: Path, most: int | None = None) -> tuple[int, int]:
+def measure_whole_lines(path: Path, most: int | None = None) -> tuple[int, int]:
     """How many whole lines a file begins with, and their bytes; a file that is not there has 0."""
     lines = size = 0
     if path.exists():

@@ -8,7 +8,7 @@ from decimal import Decimal
 from textwrap import wrap
 from typing import Any, Final, Literal
 
-from brim.cli.bars import Bar, drawn, every_day
+from brim.cli.bars import Bar, draw_bars, fill_idle_days
 from brim.fitting.explain import format_columns
 from brim.session.ledger import SpendingTotal
 
@@ -20,7 +20,7 @@ Source = Literal["shell", "gateway"]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ReportRow:
     """What was spent on something."""
 
     on: tuple[str, ...]
@@ -34,18 +34,18 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Bill:
+class SpendingReport:
     """Lines, what they are summed up by, and whose books they are from."""
 
     source: Source
     by: tuple[str, ...]
-    lines: Sequence[Line]
+    lines: Sequence[ReportRow]
 
     @property
-    def total(self) -> Line:
+    def total(self) -> ReportRow:
         slot = sum((line.slot for line in self.lines), SpendingTotal())
         blank = ("",) * (len(self.by) - 1)
-        return Line(("total", *blank), slot, sum(line.presumed for line in self.lines))
+        return ReportRow(("total", *blank), slot, sum(line.presumed for line in self.lines))
 
     @property
     def _counted(self) -> str:
@@ -71,15 +71,15 @@ class Bill:
         is_money = bool(total.slot.cost)
         bars = [_bar(line, is_money) for line in self.lines]
         if self.by == ("day",):
-            bars = list(every_day(bars))
+            bars = list(fill_idle_days(bars))
         elif "day" not in self.by:
             bars.sort(key=lambda bar: bar.size, reverse=True)
         if len(self.lines) > 1:
             bars.append(Bar("total", Decimal(0), _bar(total, is_money).beside))
-        return [*drawn(bars, width, plain=plain, paint=paint), *self._notes(width)]
+        return [*draw_bars(bars, width, plain=plain, paint=paint), *self._notes(width)]
 
     def _columns(self, kinds: tuple[str, ...], width: int | None) -> list[str]:
-        shown = [replace(line, on=tuple(map(visible, line.on))) for line in self.lines]
+        shown = [replace(line, on=tuple(map(escape_name, line.on))) for line in self.lines]
         if len(shown) > 1:
             shown.append(self.total)
         cells = [(*self.by, self._counted, *kinds, "cost")]
@@ -96,7 +96,7 @@ class Bill:
             return []
         return [PRESUMED] if width is None else wrap(PRESUMED, width)
 
-    def _numbers(self, line: Line) -> dict[str, Any]:
+    def _numbers(self, line: ReportRow) -> dict[str, Any]:
         slot = line.slot
         is_shell = self.source == "shell"
         return {
@@ -110,14 +110,14 @@ class Bill:
         }
 
 
-def _bar(line: Line, is_money: bool) -> Bar:
-    label = " ".join(map(visible, line.on))
+def _bar(line: ReportRow, is_money: bool) -> Bar:
+    label = " ".join(map(escape_name, line.on))
     if is_money:
         return Bar(label, line.slot.cost, line.cost)
     return Bar(label, Decimal(line.slot.tokens), f"{line.slot.tokens:,} tokens")
 
 
-def visible(text: str) -> str:
+def escape_name(text: str) -> str:
     """A name that may come from anybody, with nothing in it that a terminal obeys."""
     seen = (sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
     return "".join(seen) or NAMELESS

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CapStatus:
     """A cap, and how much of it is gone in the period that runs."""
 
     cap: Cap
@@ -27,8 +27,10 @@ class Standing:
     """What requests that are under way may still come to."""
 
     def __str__(self) -> str:
-        text = f"{_amount(self.spent, self.cap)} of {self.cap}"
-        return f"{text}, {_amount(self.reserved, self.cap)} reserved" if self.reserved else text
+        text = f"{_format_amount(self.spent, self.cap)} of {self.cap}"
+        return (
+            f"{text}, {_format_amount(self.reserved, self.cap)} reserved" if self.reserved else text
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """For programs; dollars are text, as no other number holds them exactly."""
@@ -39,17 +41,17 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class AccountSnapshot:
     """All keys, and the caps of every scope with what stands against them."""
 
     keys: Sequence[ApiKey]
-    standings: Mapping[str, Sequence[Standing]]
+    standings: Mapping[str, Sequence[CapStatus]]
 
     @classmethod
-    async def of(cls, books: AccountStore) -> Snapshot:
-        found: dict[str, list[Standing]] = {}
+    async def of(cls, books: AccountStore) -> AccountSnapshot:
+        found: dict[str, list[CapStatus]] = {}
         for each in await read_cap_usage(books):
-            standing = Standing(each.cap, each.spent, each.reserved)
+            standing = CapStatus(each.cap, each.spent, each.reserved)
             found.setdefault(each.scope, []).append(standing)
         return cls(await books.keys(), found)
 
@@ -57,7 +59,7 @@ class Snapshot:
     def living(self) -> list[ApiKey]:
         return [key for key in self.keys if key.revoked is None]
 
-    def against(self, scope: str) -> Sequence[Standing]:
+    def against(self, scope: str) -> Sequence[CapStatus]:
         return self.standings.get(scope, ())
 
     @property
@@ -94,7 +96,7 @@ class Snapshot:
         return kind == "project" and all(key.project != whose for key in self.living)
 
 
-def parsed_caps(words: Iterable[str]) -> tuple[Cap, ...]:
+def parse_caps(words: Iterable[str]) -> tuple[Cap, ...]:
     """Caps as they were typed; two for the same are one too many."""
     caps: dict[tuple[str, str], Cap] = {}
     for cap in map(Cap.parsed, words):
@@ -104,7 +106,7 @@ def parsed_caps(words: Iterable[str]) -> tuple[Cap, ...]:
     return tuple(caps.values())
 
 
-def said(standings: Iterable[Standing]) -> str:
+def format_caps(standings: Iterable[CapStatus]) -> str:
     return "; ".join(map(str, standings))
 
 
@@ -112,5 +114,5 @@ def _kind(cap: Cap) -> dict[str, Any]:
     return {"unit": cap.unit, "period": cap.period}
 
 
-def _amount(number: int, cap: Cap) -> str:
+def _format_amount(number: int, cap: Cap) -> str:
     return format_dollars(to_dollars(number)) if cap.unit == "dollars" else f"{number:,}"

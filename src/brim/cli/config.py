@@ -15,7 +15,7 @@ from brim.cli.main import FILE_PATH, main
 from brim.errors import InputError
 
 if TYPE_CHECKING:
-    from brim.config import Loaded
+    from brim.config import LoadedConfig
 
 
 @main.group("config", invoke_without_command=True)
@@ -48,11 +48,11 @@ def configuration(context: click.Context, everything: bool, example: bool, as_js
             )
         return
     if example:
-        click.echo(config.example(), nl=False)
+        click.echo(config.write_example(), nl=False)
         return
     loaded = config.discover(folder=Path.cwd(), environment=os.environ)
     shown = {
-        key: {"value": config.public(key, setting.value), "source": setting.source}
+        key: {"value": config.redact(key, setting.value), "source": setting.source}
         for key, setting in loaded.settings.items()
         if everything or setting.source != config.DEFAULT
     }
@@ -63,13 +63,13 @@ def configuration(context: click.Context, everything: bool, example: bool, as_js
         _show_settings(loaded, shown)
 
 
-def _show_settings(loaded: Loaded, shown: Mapping[str, Mapping[str, object]]) -> None:
-    from brim.config import home_as_tilde, toml
+def _show_settings(loaded: LoadedConfig, shown: Mapping[str, Mapping[str, object]]) -> None:
+    from brim.config import format_value, home_as_tilde
 
     for file in loaded.files:
         click.echo(f"{home_as_tilde(file.path)}: {file.state}")
     click.echo()
-    rows = [(f"{key} = {toml(row['value'])}", row["source"]) for key, row in shown.items()]
+    rows = [(f"{key} = {format_value(row['value'])}", row["source"]) for key, row in shown.items()]
     width = min(60, max((len(text) for text, _ in rows), default=0))
     for text, source in rows:
         click.echo(f"{text:{width}}  # {source}")
@@ -105,7 +105,7 @@ def trust(context: click.Context, path: Path | None, yes: bool, revoke: bool) ->
         click.echo(f"{file} is trusted already")
         return
     config.check_file(data, file)
-    click.echo(f"{file}:\n\n{config.printable(data)}")
+    click.echo(f"{file}:\n\n{config.escape_unprintable(data)}")
     if not yes and not sys.stdin.isatty():
         raise InputError("there is nobody to ask; --yes trusts it without a question")
     if not yes and not click.confirm("Use it?"):

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from brim.cli.accounts import place_of, store_option
-from brim.cli.main import main, width
+from brim.cli.accounts import locate_store, store_option
+from brim.cli.main import main, terminal_width
 from brim.errors import InputError
 
 if TYPE_CHECKING:
-    from brim.cli.bill import Bill, Source
+    from brim.cli.bill import Source, SpendingReport
     from brim.gateway.accounts.reservations import LedgerTotal
     from brim.gateway.accounts.store import AccountStore
     from brim.session.ledger import SpendingTotal
@@ -35,7 +35,7 @@ NARROW: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class CostQuery:
     """Whose spending is asked for, of which days, and summed up by what."""
 
     source: Source
@@ -91,11 +91,11 @@ def cost(
         raise click.UsageError("--rows goes without --by and --plot")
     if plot and as_json:
         raise click.UsageError("--plot is for people and --json for programs; take one")
-    question = _question(gateway, since, until, tuple(by), store, plot)
+    question = _build_query(gateway, since, until, tuple(by), store, plot)
     if rows:
         _export(question, as_json)
         return
-    bill = _of_shell(question) if question.source == "shell" else _of_gateway(question)
+    bill = _report_shell(question) if question.source == "shell" else _report_gateway(question)
     if as_json:
         days = {"since": _iso(question.since), "until": _iso(question.until)}
         click.echo(json.dumps({**days, **bill.to_dict()}, indent=2))
@@ -103,34 +103,34 @@ def cost(
         where = "in the shell; --gateway looks into the gateway's ledger"
         click.echo(f"nothing was spent {where if bill.source == 'shell' else 'by the gateway'}")
     elif plot:
-        click.echo("\n".join(_picture(bill)))
+        click.echo("\n".join(_draw_chart(bill)))
     else:
-        click.echo("\n".join(bill.table(width(sys.stdout))))
+        click.echo("\n".join(bill.table(terminal_width(sys.stdout))))
 
 
-def _question(
+def _build_query(
     gateway: bool,
     since: str | None,
     until: str | None,
     by: tuple[str, ...],
     store: str | None,
     plot: bool,
-) -> Question:
+) -> CostQuery:
     is_gateway = gateway or store is not None or any(each in GATEWAY for each in by)
     if is_gateway and (wrong := [each for each in by if each in SHELL]):
         raise click.UsageError(f"--by {wrong[0]} is for what was spent in the shell")
     # Each keeps its days by its own clock.
     today = datetime.now(UTC).date() if is_gateway else datetime.now().astimezone().date()
     beside = () if plot else ("key",) if is_gateway else ("model",)
-    first = None if since is None else day_of(since, today, "--since")
-    last = None if until is None else day_of(until, today, "--until")
+    first = None if since is None else parse_day(since, today, "--since")
+    last = None if until is None else parse_day(until, today, "--until")
     if first is not None and last is not None and first > last:
         raise InputError(f"--since {first} is after --until {last}, so no day is left")
     source: Source = "gateway" if is_gateway else "shell"
-    return Question(source, tuple(dict.fromkeys(by)) or ("day", *beside), first, last, store)
+    return CostQuery(source, tuple(dict.fromkeys(by)) or ("day", *beside), first, last, store)
 
 
-def day_of(words: str, today: date, flag: str = "--since") -> date:
+def parse_day(words: str, today: date, flag: str = "--since") -> date:
     """A day as people say it."""
     said = words.strip().lower()
     if said in ("today", "yesterday"):
@@ -151,7 +151,7 @@ def day_of(words: str, today: date, flag: str = "--since") -> date:
 
 
 @contextmanager
-def _spending() -> Iterator[SpendLog]:
+def _open_spending() -> Iterator[SpendLog]:
     from brim.storage import Database, SpendLog, state_folder
 
     database = Database(state_folder(os.environ))
@@ -161,19 +161,19 @@ def _spending() -> Iterator[SpendLog]:
         database.close()
 
 
-def _of_shell(question: Question) -> Bill:
-    from brim.cli.bill import Bill, Line
+def _report_shell(question: CostQuery) -> SpendingReport:
+    from brim.cli.bill import ReportRow, SpendingReport
 
-    with _spending() as spending:
+    with _open_spending() as spending:
         found = spending.by(*question.by, since=question.since, until=question.until)
-    return Bill("shell", question.by, [Line(each.on, each.slot) for each in found])
+    return SpendingReport("shell", question.by, [ReportRow(each.on, each.slot) for each in found])
 
 
-def _of_gateway(question: Question) -> Bill:
-    from brim.cli.bill import Bill, Line
+def _report_gateway(question: CostQuery) -> SpendingReport:
+    from brim.cli.bill import ReportRow, SpendingReport
     from brim.gateway.accounts.keys import unique_names
 
-    async def lines(books: AccountStore) -> list[Line]:
+    async def lines(books: AccountStore) -> list[ReportRow]:
         spent = await books.spent(question.by, question.since, question.until)
         names = {"key": unique_names(await books.keys())} if "key" in question.by else {}
 
@@ -181,10 +181,10 @@ def _of_gateway(question: Question) -> Bill:
             pairs = zip(question.by, on, strict=True)
             return tuple(names.get(by, {}).get(part, part) for by, part in pairs)
 
-        made = (Line(named(each.on), _slot(each), each.presumed) for each in spent)
+        made = (ReportRow(named(each.on), _slot(each), each.presumed) for each in spent)
         return sorted(made, key=lambda line: line.on)
 
-    return Bill("gateway", question.by, place_of(question.store).look(lines))
+    return SpendingReport("gateway", question.by, locate_store(question.store).look(lines))
 
 
 def _slot(spent: LedgerTotal) -> SpendingTotal:
@@ -195,22 +195,22 @@ def _slot(spent: LedgerTotal) -> SpendingTotal:
     return SpendingTotal(spent.requests, spent.bill.usage, cost, unknown=is_unpriced)
 
 
-def _export(question: Question, as_json: bool) -> None:
+def _export(question: CostQuery, as_json: bool) -> None:
     from brim.cli import rows
 
     if question.source == "shell":
-        write = rows.writer(rows.SHELL, as_json)
-        with _spending() as spending:
+        write = rows.open_row_writer(rows.SHELL, as_json)
+        with _open_spending() as spending:
             for call in spending.calls(question.since, question.until):
-                write(rows.of_call(dict(call)))
+                write(rows.make_shell_row(dict(call)))
         return
 
     async def printed(books: AccountStore) -> None:
-        write = rows.writer(rows.GATEWAY, as_json)
+        write = rows.open_row_writer(rows.GATEWAY, as_json)
         async for row in books.rows(question.since, question.until):
-            write(rows.of_request(row))
+            write(rows.make_gateway_row(row))
 
-    place_of(question.store).look(printed)
+    locate_store(question.store).look(printed)
 
 
 # How it is shown
@@ -220,21 +220,21 @@ def _iso(day: date | None) -> str | None:
     return None if day is None else day.isoformat()
 
 
-def _picture(bill: Bill) -> list[str]:
+def _draw_chart(bill: SpendingReport) -> list[str]:
     quiet = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    paint = _painted if sys.stdout.isatty() and not quiet else str
-    return bill.picture(width(sys.stdout) or NARROW, plain=not _has_blocks(), paint=paint)
+    paint = _paint if sys.stdout.isatty() and not quiet else str
+    return bill.picture(terminal_width(sys.stdout) or NARROW, plain=not _has_blocks(), paint=paint)
 
 
-def _painted(signs: str) -> str:
+def _paint(signs: str) -> str:
     return click.style(signs, fg="cyan")
 
 
 def _has_blocks() -> bool:
-    from brim.cli.bars import EIGHTHS
+    from brim.cli.bars import BLOCKS
 
     try:
-        EIGHTHS.encode(sys.stdout.encoding or "ascii")
+        BLOCKS.encode(sys.stdout.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
         return False
     return True

@@ -31,7 +31,7 @@ def doctor(context: click.Context, as_json: bool) -> None:
     from brim.errors import ConfigError
     from brim.shell.setup.doctor import is_well, lines, run
 
-    loaded: config.Loaded | ConfigError
+    loaded: config.LoadedConfig | ConfigError
     try:
         loaded = config.discover(folder=Path.cwd(), environment=os.environ)
     except ConfigError as error:

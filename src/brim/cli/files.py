@@ -30,7 +30,7 @@ class Source:
         name = getattr(raw, "name", None)
         self.name = name if isinstance(name, str) and name != "<stdin>" else "standard input"
         self._raw = raw
-        self._stream = _unpacked(raw)
+        self._stream = _decompress(raw)
         self._read: list[bytes] = []
 
     @property
@@ -76,7 +76,7 @@ class Source:
 
     def text(self) -> str:
         """All of it."""
-        return decoded(b"".join(self.lines()), self.name)
+        return decode_text(b"".join(self.lines()), self.name)
 
     def _more(self) -> Iterator[bytes]:
         try:
@@ -85,7 +85,7 @@ class Source:
             raise InputError(f"{self.name}: {error}") from None
 
 
-def _unpacked(raw: IO[bytes]) -> IO[bytes]:
+def _decompress(raw: IO[bytes]) -> IO[bytes]:
     stream = raw if hasattr(raw, "peek") else BufferedReader(cast("Any", raw))
     if cast("BufferedReader", stream).peek(2)[:2] == _GZIP:
         return cast("IO[bytes]", gzip.GzipFile(fileobj=stream))
@@ -99,7 +99,7 @@ def _is_whole(line: bytes) -> bool:
         return False
 
 
-def decoded(data: bytes, name: str, line: int = 1) -> str:
+def decode_text(data: bytes, name: str, line: int = 1) -> str:
     """Text from UTF-8, with or without a byte order mark; `line` is where the data begins."""
     try:
         return data.removeprefix(_BOM).decode()
@@ -109,7 +109,7 @@ def decoded(data: bytes, name: str, line: int = 1) -> str:
         raise InputError(f"{name}: line {line}: not UTF-8 text (byte 0x{byte:02x})") from None
 
 
-def parsed(text: str, name: str, line: int = 1) -> Any:
+def parse_json(text: str, name: str, line: int = 1) -> Any:
     """A value from JSON; an error says where it stands."""
     try:
         return json.loads(text)
@@ -122,7 +122,7 @@ def parsed(text: str, name: str, line: int = 1) -> Any:
         raise InputError(f"{name}: line {line}: {error}") from None
 
 
-def dumped(value: object, indent: int | None = None) -> bytes:
+def dump_json(value: object, indent: int | None = None) -> bytes:
     """A value as JSON and a newline; half a character, which UTF-8 has no bytes for, is escaped."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     try:
@@ -135,7 +135,7 @@ def is_blank(line: bytes) -> bool:
     return not line.strip(_BOM).strip()
 
 
-def put(path: Path, data: bytes) -> None:
+def write_file(path: Path, data: bytes) -> None:
     """Write all or nothing: a file appears whole, or stays what it was."""
     if str(path) == "-":
         sys.stdout.buffer.write(data)

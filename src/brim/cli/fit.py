@@ -14,13 +14,13 @@ from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from brim.cli.main import FILE, FILE_PATH, main, width
+from brim.cli.main import FILE, FILE_PATH, main, terminal_width
 from brim.errors import ContextOverflowError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from brim.cli.batch import Done, Job, Tally
+    from brim.cli.batch import ChunkResult, Job, Tally
     from brim.cli.files import Source
     from brim.fitting.plan import Plan
 
@@ -30,7 +30,7 @@ COMPLAINTS: Final = 10
 """So many rows are told of one by one."""
 
 
-def _counting(command: Command) -> Command:
+def _count_options(command: Command) -> Command:
     """The options that say how to count."""
     for option in (
         click.option("--tokenizer", metavar="NAME|PATH", help="Count with this vocabulary."),
@@ -47,7 +47,7 @@ def _counting(command: Command) -> Command:
 
 @main.command()
 @click.argument("file", type=click.File("rb"), metavar="FILE")
-@_counting
+@_count_options
 @click.option("--text", "as_text", is_flag=True, help="Count it as text, whatever it looks like.")
 @click.option("--json", "as_json", is_flag=True, help="Print an object for programs.")
 def count(
@@ -94,7 +94,7 @@ def count(
 
 @main.command()
 @click.argument("file", type=click.File("rb"), metavar="FILE")
-@_counting
+@_count_options
 @click.option(
     "--window", type=click.IntRange(1), metavar="N", help="Tokens the model holds, answer included."
 )
@@ -174,7 +174,7 @@ def fit(
         _fit_one(source, options, out, plans, explain=explain)
         return
     job = Job(source.name, options, wants_plans=plans is not None)
-    tally = _fit_rows(source, job, out, plans, jobs or _cores(), resume=resume)
+    tally = _fit_rows(source, job, out, plans, jobs or _count_cores(), resume=resume)
     if tally.overflowed or tally.unreadable:
         click.get_current_context().exit(3 if tally.overflowed else 2)
 
@@ -216,10 +216,10 @@ def _tools(file: IO[bytes] | None) -> Any:
     """Tool definitions: a list of them, or a body that has one."""
     if file is None:
         return None
-    from brim.cli.files import parsed
+    from brim.cli.files import parse_json
 
     source = _source(file)
-    value = parsed(source.text(), source.name)
+    value = parse_json(source.text(), source.name)
     return value.get("tools") if isinstance(value, Mapping) else value
 
 
@@ -242,30 +242,30 @@ def _conversation(text: str) -> Any:
 def _fit_one(
     source: Source, options: Mapping[str, Any], out: Path | None, plans: Path | None, explain: bool
 ) -> None:
-    from brim.cli.batch import fitted
-    from brim.cli.files import dumped, parsed, put
+    from brim.cli.batch import fit_value
+    from brim.cli.files import dump_json, parse_json, write_file
 
     text = source.text()
     indent = 2 if "\n" in text.strip() else None
     try:
-        value, plan = fitted(parsed(text, source.name), options)
+        value, plan = fit_value(parse_json(text, source.name), options)
     except ContextOverflowError as error:
         _report(error.plan, plans, explain)
         raise
     if out is not None:
-        put(out, dumped(value, indent))
+        write_file(out, dump_json(value, indent))
     _report(plan, plans, explain)
 
 
 def _report(plan: Plan, plans: Path | None, explain: bool) -> None:
     """Say what was done, on standard error and in the file of the plan."""
-    from brim.cli.files import dumped, put
+    from brim.cli.files import dump_json, write_file
     from brim.fitting.explain import render_plan
 
     if plans is not None:
-        put(plans, dumped(plan.to_dict(), indent=2))
+        write_file(plans, dump_json(plan.to_dict(), indent=2))
     if explain:
-        click.echo(render_plan(plan, width(sys.stderr)), err=True)
+        click.echo(render_plan(plan, terminal_width(sys.stderr)), err=True)
     elif plan.fits:
         click.echo(
             "\n".join([str(plan), *(f"warning: {text}" for text in plan.warnings)]), err=True
@@ -278,15 +278,15 @@ def _fit_rows(
     """Fit JSONL row by row, and tell of it; the tally is that of the whole output."""
     from brim.cli import batch
 
-    earlier = batch.rewind(out, plans) if resume and out is not None else batch.Tally()
+    earlier = batch.truncate_output(out, plans) if resume and out is not None else batch.Tally()
     tally = batch.Tally()
     progress = Progress(source.size)
     rows = batch.fit_chunks(batch.chunks(source, earlier.rows), job, jobs)
     try:
-        first = next(rows, batch.Done())  # a wrong call ends here, and has touched no output
+        first = next(rows, batch.ChunkResult())  # a wrong call ends here, and has touched no output
         with _rows_to(plans, resume) as explained, _rows_to(out, resume) as fitted, closing(rows):
             for done in chain([first], rows):
-                with batch.uninterrupted():
+                with batch.block_interrupts():
                     explained(done.plans)
                     fitted(done.lines)
                     tally.add(done.tally)
@@ -325,7 +325,7 @@ class Progress:
         self._live = sys.stderr.isatty()
         self._complaints = 0
 
-    def show(self, rows: int, done: Done) -> None:
+    def show(self, rows: int, done: ChunkResult) -> None:
         for complaint in done.complaints:
             self._complaints += 1
             if self._complaints <= COMPLAINTS:
@@ -345,7 +345,7 @@ class Progress:
             self.say(f"... and {self._complaints - COMPLAINTS:,} more")
 
 
-def _cores() -> int:
+def _count_cores() -> int:
     """The cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from brim.cli.accounts import Place, place_of, store_option
-from brim.cli.main import main, width
-from brim.cli.rows import moment
+from brim.cli.accounts import StoreLocation, locate_store, store_option
+from brim.cli.main import main, terminal_width
+from brim.cli.rows import format_time
 
 if TYPE_CHECKING:
-    from brim.cli.caps import Snapshot, Standing
+    from brim.cli.caps import AccountSnapshot, CapStatus
     from brim.gateway.accounts.caps import Cap
     from brim.gateway.accounts.keys import ApiKey
     from brim.gateway.accounts.store import AccountStore
@@ -73,25 +73,25 @@ def add(
     KEY=$(brim keys add ci --project web --quiet)
     brim keys add boss --operator
     """
-    from brim.cli.caps import Standing, parsed_caps
+    from brim.cli.caps import CapStatus, parse_caps
     from brim.gateway.accounts.keys import create_key, hash_secret
 
     if operator and (caps or project):
         raise click.UsageError("an operator's key spends nothing: it has no caps and no project")
-    own = parsed_caps(caps)
+    own = parse_caps(caps)
     key, secret = create_key(name, project, is_operator=operator)
-    place = place_of(store)
+    place = locate_store(store)
     place.write(lambda books: books.add_key(key, hash_secret(secret), own))
     if as_json:
-        made = {**_as_dict(key, map(Standing, own)), "key": secret, "gateway": place.gateway}
+        made = {**_key_to_dict(key, map(CapStatus, own)), "key": secret, "gateway": place.gateway}
         click.echo(json.dumps(made, indent=2))
         return
     click.echo(secret)
     if not quiet:
-        click.echo("\n".join(["", *_directions(key, own, place)]), err=True)
+        click.echo("\n".join(["", *_format_directions(key, own, place)]), err=True)
 
 
-def _directions(key: ApiKey, caps: Sequence[Cap], place: Place) -> list[str]:
+def _format_directions(key: ApiKey, caps: Sequence[Cap], place: StoreLocation) -> list[str]:
     """What a key is good for, and how it is used; the key itself is not in it."""
     lines = [f"This is the key of {key.name}. It is not shown again.", f"Its hash is in {place}."]
     if key.is_operator:
@@ -118,36 +118,38 @@ def list_(everything: bool = False, as_json: bool = False, store: str | None = N
 
     What is *reserved* may still be spent by requests that are under way.
     """
-    from brim.cli.caps import Snapshot
+    from brim.cli.caps import AccountSnapshot
     from brim.gateway.accounts.caps import key_scope
 
-    place = place_of(store)
-    snapshot = place.look(Snapshot.of)
+    place = locate_store(store)
+    snapshot = place.look(AccountSnapshot.of)
     shown = snapshot.keys if everything else snapshot.living
     if as_json:
-        listed = [_as_dict(key, snapshot.against(key_scope(key.id))) for key in shown]
-        shared = _listed(snapshot, snapshot.shared)
+        listed = [_key_to_dict(key, snapshot.against(key_scope(key.id))) for key in shown]
+        shared = _scopes_to_dicts(snapshot, snapshot.shared)
         click.echo(json.dumps({"keys": listed, "shared": shared}, indent=2))
     elif not shown:
         click.echo(f"there is no key in {place}; `brim keys add NAME` makes one")
     else:
-        click.echo("\n".join(_table(shown, snapshot, everything)))
+        click.echo("\n".join(_format_table(shown, snapshot, everything)))
 
 
-def _table(shown: Sequence[ApiKey], snapshot: Snapshot, with_ended: bool) -> list[str]:
-    from brim.cli.caps import said
+def _format_table(
+    shown: Sequence[ApiKey], snapshot: AccountSnapshot, with_ended: bool
+) -> list[str]:
+    from brim.cli.caps import format_caps
     from brim.fitting.explain import format_columns
     from brim.gateway.accounts.caps import key_scope
 
     ended = ("revoked",) if with_ended else ()
     cells = [("name", "id", "project", "made", *ended, "spent")]
     for key in shown:
-        over = (_day(key.revoked),) if with_ended else ()
-        spent = said(snapshot.against(key_scope(key.id))) or "no cap"
+        over = (_format_day(key.revoked),) if with_ended else ()
+        spent = format_caps(snapshot.against(key_scope(key.id))) or "no cap"
         told = "operator" if key.is_operator else spent
-        cells.append((key.name, key.id, key.project, _day(key.created), *over, told))
-    lines = format_columns(cells, width(sys.stdout), "<" * len(cells[0]))
-    return [*lines, "", *_lines(snapshot, snapshot.shared)] if snapshot.shared else lines
+        cells.append((key.name, key.id, key.project, _format_day(key.created), *over, told))
+    lines = format_columns(cells, terminal_width(sys.stdout), "<" * len(cells[0]))
+    return [*lines, "", *_format_scopes(snapshot, snapshot.shared)] if snapshot.shared else lines
 
 
 @keys.command()
@@ -159,9 +161,9 @@ def revoke(name: str, as_json: bool, store: str | None) -> None:
 
     What it spent stays in the ledger, and its name is free for another key.
     """
-    ended = place_of(store).look(lambda books: books.revoke(name))
+    ended = locate_store(store).look(lambda books: books.revoke(name))
     if as_json:
-        click.echo(json.dumps(_as_dict(ended, ()), indent=2))
+        click.echo(json.dumps(_key_to_dict(ended, ()), indent=2))
     else:
         click.echo(f"{ended.name} ({ended.id}) is revoked")
 
@@ -193,36 +195,36 @@ def cap(
     brim keys cap --all-keys 1000/month
     brim keys cap alice --none
     """
-    from brim.cli.caps import Snapshot, parsed_caps
+    from brim.cli.caps import AccountSnapshot, parse_caps
 
-    whose, given = _whose(words, project, all_keys)
+    whose, given = _parse_scope(words, project, all_keys)
     if lift and (given or whose is None):
         raise click.UsageError("--none goes with whose caps are meant, and without caps")
-    new = parsed_caps(given)
+    new = parse_caps(given)
 
-    async def done(books: AccountStore) -> tuple[list[str], Snapshot]:
-        snapshot = await Snapshot.of(books)
+    async def done(books: AccountStore) -> tuple[list[str], AccountSnapshot]:
+        snapshot = await AccountSnapshot.of(books)
         if whose is None:
             return snapshot.scopes, snapshot
         scope = whose(snapshot)
         if new or lift:
             await books.set_caps(scope, new)
-            snapshot = await Snapshot.of(books)
+            snapshot = await AccountSnapshot.of(books)
         return [scope], snapshot
 
-    place = place_of(store)
+    place = locate_store(store)
     scopes, snapshot = place.write(done) if new else place.look(done)
     if as_json:
-        click.echo(json.dumps(_listed(snapshot, scopes), indent=2))
+        click.echo(json.dumps(_scopes_to_dicts(snapshot, scopes), indent=2))
     else:
-        click.echo("\n".join(_lines(snapshot, scopes)) or "there is no cap")
+        click.echo("\n".join(_format_scopes(snapshot, scopes)) or "there is no cap")
     if new and snapshot.is_idle(*scopes):
         click.echo(f"brim: no key belongs to {snapshot.named(*scopes)} yet", err=True)
 
 
-def _whose(
+def _parse_scope(
     words: Sequence[str], project: str | None, all_keys: bool
-) -> tuple[Callable[[Snapshot], str] | None, Sequence[str]]:
+) -> tuple[Callable[[AccountSnapshot], str] | None, Sequence[str]]:
     """What tells the scope that is meant, None where it is all of them; and the caps."""
     from brim.gateway.accounts.caps import ALL, project_scope
     from brim.gateway.accounts.keys import check_name
@@ -240,18 +242,18 @@ def _whose(
 # How it is shown
 
 
-def _lines(snapshot: Snapshot, scopes: Iterable[str]) -> list[str]:
-    from brim.cli.caps import said
+def _format_scopes(snapshot: AccountSnapshot, scopes: Iterable[str]) -> list[str]:
+    from brim.cli.caps import format_caps
 
     lines: list[str] = []
     for scope in scopes:
-        text = f"{snapshot.named(scope)}: {said(snapshot.against(scope)) or 'no cap'}"
-        columns = width(sys.stdout) or len(text)
+        text = f"{snapshot.named(scope)}: {format_caps(snapshot.against(scope)) or 'no cap'}"
+        columns = terminal_width(sys.stdout) or len(text)
         lines += wrap(text, columns, subsequent_indent="  ", break_on_hyphens=False)
     return lines
 
 
-def _listed(snapshot: Snapshot, scopes: Iterable[str]) -> list[dict[str, Any]]:
+def _scopes_to_dicts(snapshot: AccountSnapshot, scopes: Iterable[str]) -> list[dict[str, Any]]:
     return [
         {
             "scope": scope,
@@ -262,17 +264,17 @@ def _listed(snapshot: Snapshot, scopes: Iterable[str]) -> list[dict[str, Any]]:
     ]
 
 
-def _as_dict(key: ApiKey, standings: Iterable[Standing]) -> dict[str, Any]:
+def _key_to_dict(key: ApiKey, standings: Iterable[CapStatus]) -> dict[str, Any]:
     return {
         "name": key.name,
         "id": key.id,
         "project": key.project,
         "operator": key.is_operator,
-        "created": moment(key.created),
-        "revoked": None if key.revoked is None else moment(key.revoked),
+        "created": format_time(key.created),
+        "revoked": None if key.revoked is None else format_time(key.revoked),
         "caps": [one.to_dict() for one in standings],
     }
 
 
-def _day(seconds: float | None) -> str:
-    return "" if seconds is None else moment(seconds)[:10]
+def _format_day(seconds: float | None) -> str:
+    return "" if seconds is None else format_time(seconds)[:10]

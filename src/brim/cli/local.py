@@ -51,7 +51,7 @@ def _local_model(verify: bool, as_json: bool) -> None:
     fetched = path is None
     if path is None:
         models.require_llama()
-        path = fetched_model()
+        path = fetch_model()
     elif verify and not models.is_intact(path):
         raise LocalModelError(f"{path} is damaged; `brim local rm` and `brim local` get it anew")
     if as_json:
@@ -65,7 +65,7 @@ def _local_model(verify: bool, as_json: bool) -> None:
     click.echo("brim local serve   starts a server with it; it needs no network from here on")
 
 
-def fetched_model() -> Path:
+def fetch_model() -> Path:
     """The default model, fetched with a line that tells of it and that a terminal renews."""
     from brim.providers.local import SMOLLM2, download_default
 

@@ -42,7 +42,7 @@ FILE: Final = "brim.file"
 FILE_PATH: Final = click.Path(path_type=Path)
 
 
-class Commands(click.Group):
+class CommandGroup(click.Group):
     """Turns what a user can cause into a sentence and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -50,14 +50,14 @@ class Commands(click.Group):
             result = super().invoke(ctx)
             click.echo(nl=False)  # what is buffered goes out while its errors can be told
         except tuple(EXIT_CODES) as error:
-            sentence = _sentence(error, ctx.meta.get(FILE))
+            sentence = _format_error(error, ctx.meta.get(FILE))
             if sentence:
                 click.echo(f"brim: {sentence}", err=True)
             ctx.exit(next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind)))
         return result
 
 
-def _sentence(error: BaseException, file: str | None) -> str:
+def _format_error(error: BaseException, file: str | None) -> str:
     match error:
         case KeyboardInterrupt():
             return ""
@@ -67,14 +67,14 @@ def _sentence(error: BaseException, file: str | None) -> str:
                 "or -m with a name that `brim models` lists"
             )
         case OSError() if not isinstance(error, BrimError):
-            _let_go_of_stdout()
+            _detach_stdout()
             quiet = isinstance(error, BrokenPipeError)
             return "" if quiet else f"{error.filename or 'the output'}: {error.strerror or error}"
         case _:
             return str(error) if file is None or str(error).startswith(file) else f"{file}: {error}"
 
 
-def _let_go_of_stdout() -> None:
+def _detach_stdout() -> None:
     """What could not be written would be tried again at the end, and complained about."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -82,7 +82,7 @@ def _let_go_of_stdout() -> None:
 
 @click.group(
     "brim",
-    cls=Commands,
+    cls=CommandGroup,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -128,14 +128,14 @@ def main(context: click.Context, model: str | None, window: int | None, yes: boo
         if isinstance(stream, TextIOWrapper):  # arrows and dashes are not in every code page
             stream.reconfigure(errors="replace")
     if context.invoked_subcommand is None:
-        from brim.cli.shell import talk
+        from brim.cli.shell import start_shell
 
-        talk(context, model=model, window=window, yes=yes)
+        start_shell(context, model=model, window=window, yes=yes)
     elif model or window or yes:
         raise click.UsageError(f"options go after the command: brim {context.invoked_subcommand}")
 
 
-def width(stream: IO[str]) -> int | None:
+def terminal_width(stream: IO[str]) -> int | None:
     """The columns of a terminal; elsewhere lines are as long as they are."""
     with suppress(OSError):
         return os.get_terminal_size(stream.fileno()).columns or None

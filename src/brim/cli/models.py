@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from brim.cli.main import main, width
+from brim.cli.main import main, terminal_width
 from brim.errors import InputError
 
 
@@ -30,20 +30,20 @@ def models(name: str | None, as_json: bool) -> None:
     from brim.models import catalog
 
     if name is None:
-        known = [_facts(model.name) for model in catalog.models()]
+        known = [_describe_model(model.name) for model in catalog.models()]
         click.echo(
             json.dumps(known, indent=2)
             if as_json
-            else explain.render_models(known, width(sys.stdout))
+            else explain.render_models(known, terminal_width(sys.stdout))
         )
         return
     if catalog.model(name) is None:
-        raise InputError(_unknown(name, [model.name for model in catalog.models()]))
-    facts = _facts(name)
+        raise InputError(_describe_unknown(name, [model.name for model in catalog.models()]))
+    facts = _describe_model(name)
     click.echo(json.dumps(facts, indent=2) if as_json else explain.render_model(name, facts))
 
 
-def _facts(name: str) -> dict[str, Any]:
+def _describe_model(name: str) -> dict[str, Any]:
     """What is known about a model, for JSON; what is not known is None."""
     from brim import tokens
     from brim.models import catalog, pricing
@@ -65,7 +65,7 @@ def _facts(name: str) -> dict[str, Any]:
     }
 
 
-def _unknown(name: str, known: list[str]) -> str:
+def _describe_unknown(name: str, known: list[str]) -> str:
     from difflib import get_close_matches
 
     near = get_close_matches(name.lower(), known, n=5, cutoff=0.5)

@@ -25,7 +25,7 @@ GATEWAY: Final = (
 Writer = Callable[[Mapping[str, Any]], object]
 
 
-def writer(fields: Sequence[str], as_json: bool) -> Writer:
+def open_row_writer(fields: Sequence[str], as_json: bool) -> Writer:
     """What takes a row and prints it; the head of a table is printed at once."""
     if as_json:
         return lambda row: sys.stdout.write(f"{json.dumps(row)}\n")  # escaped, for terminals
@@ -34,24 +34,24 @@ def writer(fields: Sequence[str], as_json: bool) -> Writer:
     return lambda row: table.writerow({name: _cell(value) for name, value in row.items()})
 
 
-def of_call(call: Mapping[str, Any]) -> dict[str, Any]:
+def make_shell_row(call: Mapping[str, Any]) -> dict[str, Any]:
     """A call of the shell; a cost that nobody knows is None."""
     return {
         **{name: call[name] for name in SHELL},
-        "time": moment(call["time"]),
+        "time": format_time(call["time"]),
         "cost": None if call["unknown"] else call["cost"],
         "estimated": bool(call["estimated"]),
     }
 
 
-def of_request(row: LedgerRow) -> dict[str, Any]:
+def make_gateway_row(row: LedgerRow) -> dict[str, Any]:
     """A line of the gateway's ledger; a cost that nobody knows is None."""
     from brim.gateway.accounts.caps import to_dollars
 
     bill = row.bill
     return {
         "id": row.id,
-        "time": moment(row.time),
+        "time": format_time(row.time),
         "day": row.day,
         "key": row.key_name,
         "key_id": row.key,
@@ -65,17 +65,17 @@ def of_request(row: LedgerRow) -> dict[str, Any]:
     }
 
 
-def moment(seconds: float) -> str:
+def format_time(seconds: float) -> str:
     """A time as programs read it."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
 def _cell(value: Any) -> Any:
     """What neither a spreadsheet runs nor a terminal obeys: names of models come from anybody."""
-    from brim.cli.bill import visible
+    from brim.cli.bill import escape_name
 
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, str) or not value:
         return value
-    return f"'{visible(value)}" if value[0] in "=+-@\t\r" else visible(value)
+    return f"'{escape_name(value)}" if value[0] in "=+-@\t\r" else escape_name(value)

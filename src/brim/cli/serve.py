@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from brim.cli.main import main, width
+from brim.cli.main import main, terminal_width
 from brim.errors import InputError
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def serve(
     for notice in loaded.notices:
         click.echo(f"brim: {notice}", err=True)
     described = {key: value for key, value in upstream.items() if value not in (None, ())}
-    with _meant(loaded.config, described, local) as (chosen, environment):
+    with _resolve_upstreams(loaded.config, described, local) as (chosen, environment):
         if not check:
             _run(chosen, environment, log, as_json)
         elif not _check(chosen, environment, as_json):
@@ -127,7 +127,7 @@ def _require_gateway() -> None:
 
 
 @contextmanager
-def _meant(
+def _resolve_upstreams(
     configured: Config, described: Mapping[str, Any], is_local: bool
 ) -> Iterator[tuple[Config, Mapping[str, str]]]:
     """The configuration with the upstreams that are meant, and the environment with their keys."""
@@ -136,7 +136,7 @@ def _meant(
     if is_local:
         if described.keys() - {"window", "reply", "price"}:
             raise click.UsageError("--local goes with --window, --reply and --price only")
-        with _embedded(**described) as (upstream, key):
+        with _start_embedded(**described) as (upstream, key):
             yield (
                 replace(configured, upstreams={LOCAL_UPSTREAM: upstream}),
                 {**os.environ, LOCAL_KEY: key},
@@ -152,17 +152,17 @@ def _meant(
 
 
 @contextmanager
-def _embedded(
+def _start_embedded(
     window: int = 4096, reply: int | None = None, price: Mapping[str, Decimal] | None = None
 ) -> Iterator[tuple[UpstreamConfig, str]]:
     """The embedded model, fetched where it is not here yet, and the key of its server."""
-    from brim.cli.local import fetched_model
+    from brim.cli.local import fetch_model
     from brim.config import FORMATS, UpstreamConfig
     from brim.models.pricing import Price
     from brim.providers.local import LocalServer, default_model, require_llama
 
     require_llama()
-    path = default_model() or fetched_model()
+    path = default_model() or fetch_model()
     with LocalServer.start(path, window=window) as server:
         known = None if price is None else Price(**price)
         upstream = UpstreamConfig(server.url, FORMATS, key_env=LOCAL_KEY, reply=reply, price=known)
@@ -187,7 +187,7 @@ def _run(chosen: Config, environment: Mapping[str, str], log: Style | None, as_j
         elif style == "json":
             logs.log_event("serving", greeting.to_dict())
         else:
-            click.echo("\n".join(greeting.lines(width(sys.stderr))), err=True)
+            click.echo("\n".join(greeting.lines(terminal_width(sys.stderr))), err=True)
 
     settings = chosen.gateway
     style: Style = log or ("text" if sys.stderr.isatty() else "json")

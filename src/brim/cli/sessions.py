@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from brim.cli.main import main, width
+from brim.cli.main import main, terminal_width
 
 if TYPE_CHECKING:
     from brim.storage import ConversationStore
@@ -71,7 +71,7 @@ def list_(everywhere: bool, limit: int | None, as_json: bool) -> None:
         folder = (str(home_as_tilde(Path(one.folder))),) if everywhere else ()
         head.append((one.id, day, str(one.turns), one.model, *folder, one.title))
     align = "<<><" + ("<<" if everywhere else "<")
-    click.echo("\n".join(format_columns(head, width(sys.stdout), align)))
+    click.echo("\n".join(format_columns(head, terminal_width(sys.stdout), align)))
 
 
 @sessions.command("rm")

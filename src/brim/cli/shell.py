@@ -17,7 +17,7 @@ NEEDED: Final = ("prompt_toolkit", "rich", "aiohttp", "tree_sitter", "tree_sitte
 INSTALL: Final = "pip install 'brim[shell]'"
 
 
-def talk(
+def start_shell(
     context: click.Context,
     *,
     model: str | None = None,
@@ -53,4 +53,4 @@ def resume(context: click.Context, name: str, model: str | None, yes: bool) -> N
 
     `brim sessions list` has the names; the end of one is enough.
     """
-    talk(context, model=model, resume=name, yes=yes)
+    start_shell(context, model=model, resume=name, yes=yes)

@@ -17,7 +17,7 @@ variable is named after its key, in capitals and with two underscores between th
 
 from __future__ import annotations
 
-from brim.config.example import example, explanations, public
+from brim.config.example import read_explanations, redact, write_example
 from brim.config.keys import (
     Config,
     ContextConfig,
@@ -42,14 +42,14 @@ from brim.config.lines import key_lines
 from brim.config.load import (
     DEFAULT,
     OVERLAY,
-    Loaded,
-    Looked,
+    ConfigFile,
+    LoadedConfig,
     discover,
     load,
     project_file,
     user_file,
 )
-from brim.config.spelling import dotted, home_as_tilde, printable, toml
+from brim.config.spelling import escape_unprintable, format_key, format_value, home_as_tilde
 from brim.config.trust import Trust, digest
 
 __all__ = [
@@ -57,13 +57,13 @@ __all__ = [
     "FORMATS",
     "OVERLAY",
     "Config",
+    "ConfigFile",
     "ContextConfig",
     "CostConfig",
     "CountConfig",
     "GatewayConfig",
     "GoalConfig",
-    "Loaded",
-    "Looked",
+    "LoadedConfig",
     "McpConfig",
     "MemoryConfig",
     "ModelConfig",
@@ -79,15 +79,15 @@ __all__ = [
     "check_file",
     "digest",
     "discover",
-    "dotted",
-    "example",
-    "explanations",
+    "escape_unprintable",
+    "format_key",
+    "format_value",
     "home_as_tilde",
     "key_lines",
     "load",
-    "printable",
     "project_file",
-    "public",
-    "toml",
+    "read_explanations",
+    "redact",
     "user_file",
+    "write_example",
 ]

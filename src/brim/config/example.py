@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from brim.config.keys import Config
-from brim.config.spelling import key_at, toml
+from brim.config.spelling import format_value, parse_key
 from brim.config.tree import NAMES, Group, Named, Node, group_of, key_of
 
 HEAD: Final = """\
@@ -24,7 +24,7 @@ _PASSWORD: Final = re.compile(r"(?<=://)\S*@")
 """Who logs in at an address, and with what; a password may hold any sign, an @ too."""
 
 
-def example() -> str:
+def write_example() -> str:
     """A file with every key, its default and its explanation, in which nothing is set."""
     sections = [_section(name, node) for name, node in group_of(Config).keys.items()]
     return "\n".join([HEAD, *sections])
@@ -36,7 +36,7 @@ def _section(name: str, node: Node) -> str:
     assert isinstance(group, Group)
     head = f"# [{name}.{NAMES[name]}]" if named else f"[{name}]"
     lines = [f"## {inspect.getdoc(group.made)}", head]
-    explained = explanations(group.made)
+    explained = read_explanations(group.made)
     for each in fields(group.made):
         says, line = _example_line(each)
         words = f"{explained.get(each.name, '')}{says}".strip()
@@ -47,13 +47,13 @@ def _section(name: str, node: Node) -> str:
 def _example_line(each: Any) -> tuple[str, str]:
     name = key_of(each.name)
     if "example" in each.metadata:
-        return " (not set)", f"# {name} = {toml(each.metadata['example'])}"
+        return " (not set)", f"# {name} = {format_value(each.metadata['example'])}"
     if "instead" in each.metadata:  # would contradict another key, if both were set
-        return " (not set)", f"## {name} = {toml(each.metadata['instead'])}"
-    return "", f"# {name} = {toml(each.default)}"
+        return " (not set)", f"## {name} = {format_value(each.metadata['instead'])}"
+    return "", f"# {name} = {format_value(each.default)}"
 
 
-def explanations(made: type[Any]) -> dict[str, str]:
+def read_explanations(made: type[Any]) -> dict[str, str]:
     """The lines under the fields of a class; none where its source is not installed."""
     try:
         (body,) = ast.parse(inspect.getsource(made)).body
@@ -71,9 +71,9 @@ def explanations(made: type[Any]) -> dict[str, str]:
     return found
 
 
-def public(key: str, value: object) -> object:
+def redact(key: str, value: object) -> object:
     """A value as anybody may see it, made of what JSON knows."""
-    if SECRET & set(key_at(key, 0)[0][2:3]):
+    if SECRET & set(parse_key(key, 0)[0][2:3]):
         return "***" if not isinstance(value, Mapping) or value else {}
     return _plain(value)
 

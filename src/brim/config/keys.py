@@ -10,24 +10,24 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from brim.config.kinds import (
-    Address,
+    EndpointUrl,
     Format,
     Formats,
-    FromOne,
-    FromZero,
-    Hidden,
-    Paths,
+    NonNegativeInt,
+    PathList,
     Pattern,
     PolicyName,
     PolicyOrOff,
     Port,
+    PositiveInt,
     Seconds,
-    Server,
+    Secret,
     ServerCount,
+    StoreUnavailable,
     Template,
-    Texts,
-    Variable,
-    WhenAway,
+    TextList,
+    Url,
+    VariableName,
 )
 from brim.models.pricing import Price
 
@@ -43,7 +43,7 @@ def _example(value: object) -> dict[str, object]:
     return {"example": value}
 
 
-def _nothing() -> Mapping[str, Any]:
+def _empty_mapping() -> Mapping[str, Any]:
     return MappingProxyType({})
 
 
@@ -51,25 +51,27 @@ def _nothing() -> Mapping[str, Any]:
 class ModelConfig:
     """A model under a name of your own."""
 
-    endpoint: Server | None = field(default=None, metadata=_example("https://api.openai.com/v1"))
+    endpoint: EndpointUrl | None = field(
+        default=None, metadata=_example("https://api.openai.com/v1")
+    )
     """The address of its server."""
     format: Format = "openai"
     """What the server speaks: openai, anthropic or responses."""
     model: str | None = field(default=None, metadata=_example("gpt-5-mini"))
     """What the server calls it, where that is another name."""
-    key_env: Variable | None = field(default=None, metadata=_example("OPENAI_API_KEY"))
+    key_env: VariableName | None = field(default=None, metadata=_example("OPENAI_API_KEY"))
     """The environment variable that holds the key; the key itself is in no file."""
-    headers: Mapping[str, Hidden] = field(
-        default_factory=_nothing, metadata=_example({"X-Team": "docs"})
+    headers: Mapping[str, Secret] = field(
+        default_factory=_empty_mapping, metadata=_example({"X-Team": "docs"})
     )
     """Sent with every request."""
     timeout: Seconds = 600.0
     """Seconds without a single byte, before the answer and in its middle."""
-    window: FromOne | None = field(default=None, metadata=_example(128_000))
+    window: PositiveInt | None = field(default=None, metadata=_example(128_000))
     """Tokens that it holds, answer included, where neither server nor catalog knows."""
-    reply: FromZero | None = field(default=None, metadata=_example(4_096))
+    reply: NonNegativeInt | None = field(default=None, metadata=_example(4_096))
     """Tokens kept free for the answer."""
-    max_tokens: FromOne | None = field(default=None, metadata=_example(1_024))
+    max_tokens: PositiveInt | None = field(default=None, metadata=_example(1_024))
     """The longest answer that is asked for."""
     template: Template | None = field(default=None, metadata=_example("mistral"))
     """Whose chat template it follows, where its name does not tell."""
@@ -91,11 +93,11 @@ class ContextConfig:
     policy: PolicyName = "steady"
     """steady: few changes of the prefix, for prompt caches. thrift: the same, cut lower.
     rolling: old outputs masked first. sliding: the oldest leave."""
-    max_turns: FromOne | None = field(default=None, metadata=_example(40))
+    max_turns: PositiveInt | None = field(default=None, metadata=_example(40))
     """With sliding and rolling: never more turns than this."""
-    token_budget: FromOne | None = field(default=None, metadata=_example(4_096))
+    token_budget: PositiveInt | None = field(default=None, metadata=_example(4_096))
     """With sliding and rolling: never more tokens than this, however large the window is."""
-    keep_recent: FromZero | None = field(default=None, metadata=_example(5))
+    keep_recent: NonNegativeInt | None = field(default=None, metadata=_example(5))
     """So many of the newest units are given up last."""
 
 
@@ -103,9 +105,9 @@ class ContextConfig:
 class ShortViewConfig:
     """What a model with `short_view = true` is shown."""
 
-    keep_turns: FromOne = 2
+    keep_turns: PositiveInt = 2
     """The last turns, and always the last user's."""
-    max_turn_chars: FromOne = 800
+    max_turn_chars: PositiveInt = 800
     """Results and assistant text are cut to their last characters."""
 
 
@@ -116,7 +118,7 @@ class SummaryConfig:
     model: str | None = field(default=None, metadata=_example("fast"))
     """The model that writes them whenever something leaves; `self` is the one that is talked to.
     Without it only :compact asks for a summary."""
-    max_chars: FromOne = 2_000
+    max_chars: PositiveInt = 2_000
     """A longer one is compressed."""
 
 
@@ -134,7 +136,7 @@ class CostConfig:
 
     warn_at_dollars: Decimal | None = field(default=None, metadata=_example(1.0))
     """Warn once when the session has cost this much."""
-    warn_at_tokens: FromOne | None = field(default=None, metadata=_example(1_000_000))
+    warn_at_tokens: PositiveInt | None = field(default=None, metadata=_example(1_000_000))
     """Warn once when the session has used this many tokens."""
     cap_at_dollars: Decimal | None = field(default=None, metadata=_example(5.0))
     """Refuse a call that could bring the session above this."""
@@ -146,7 +148,7 @@ class CostConfig:
 class MemoryConfig:
     """Facts that are told to the model."""
 
-    inject_max_chars: FromZero = 2_000
+    inject_max_chars: NonNegativeInt = 2_000
     """The most characters of them in a request."""
 
 
@@ -156,9 +158,9 @@ class ProjectConfig:
 
     auto_tree: bool = True
     """Put it there at the start."""
-    depth: FromOne = 3
+    depth: PositiveInt = 3
     """So many levels of folders."""
-    max_chars: FromOne = 2_000
+    max_chars: PositiveInt = 2_000
     """The most characters of it."""
 
 
@@ -188,7 +190,7 @@ class RoutingConfig:
     )
     """A regular expression for the user's words, and the class or the model that they get."""
     system_prompts: Mapping[str, str] = field(
-        default_factory=_nothing, metadata=_example({"text": "Answer with the text only."})
+        default_factory=_empty_mapping, metadata=_example({"text": "Answer with the text only."})
     )
     """A system prompt for each class."""
 
@@ -199,19 +201,19 @@ class McpConfig:
 
     command: str | None = field(default=None, metadata=_example("mcp-server-files"))
     """The program that is started."""
-    args: Texts = ()
+    args: TextList = ()
     """Its arguments."""
-    env: Mapping[str, Hidden] = field(
-        default_factory=_nothing, metadata=_example({"LOG_LEVEL": "error"})
+    env: Mapping[str, Secret] = field(
+        default_factory=_empty_mapping, metadata=_example({"LOG_LEVEL": "error"})
     )
     """What is added to its environment."""
-    url: Address | None = field(default=None, metadata={"instead": "https://example.com/mcp"})
+    url: Url | None = field(default=None, metadata={"instead": "https://example.com/mcp"})
     """The address, where no command is given."""
-    headers: Mapping[str, Hidden] = field(
-        default_factory=_nothing, metadata=_example({"X-Team": "docs"})
+    headers: Mapping[str, Secret] = field(
+        default_factory=_empty_mapping, metadata=_example({"X-Team": "docs"})
     )
     """Sent to the address with every request."""
-    allow: Texts = ()
+    allow: TextList = ()
     """Its tools that run without being asked about; destructive ones are asked about always."""
 
     def fault(self) -> str | None:
@@ -225,9 +227,9 @@ class McpConfig:
 class GoalConfig:
     """Where goal mode ends by itself."""
 
-    max_steps: FromOne = 25
+    max_steps: PositiveInt = 25
     """After so many steps."""
-    max_tokens: FromOne = 500_000
+    max_tokens: PositiveInt = 500_000
     """After so many tokens, prompts and answers together."""
     max_dollars: Decimal = Decimal("1.0")
     """After so many dollars, where prices are known."""
@@ -246,7 +248,7 @@ class ShellConfig:
     session and goal."""
     program: str | None = field(default=None, metadata=_example("/bin/bash"))
     """The shell that commands run in, where it is not that of the user."""
-    keep_days: FromZero = 90
+    keep_days: NonNegativeInt = 90
     """Days that a conversation is kept after its last turn; 0 keeps all. Costs are kept always."""
 
 
@@ -254,24 +256,24 @@ class ShellConfig:
 class UpstreamConfig:
     """A server that the gateway sends requests to."""
 
-    endpoint: Server = field(default="", metadata=_example("https://api.openai.com/v1"))
+    endpoint: EndpointUrl = field(default="", metadata=_example("https://api.openai.com/v1"))
     """Its address; the one key that an upstream must have."""
     format: Formats = field(default=(), metadata=_example(["openai", "responses"]))
     """What it speaks, one or more of openai, anthropic and responses, where its host does not
     tell."""
-    models: Texts = field(default=(), metadata=_example(["gpt-5*", "o3"]))
+    models: TextList = field(default=(), metadata=_example(["gpt-5*", "o3"]))
     """The models that it gets, `*` for any letters; without it all that no other upstream names."""
-    key_env: Variable | None = field(default=None, metadata=_example("OPENAI_API_KEY"))
+    key_env: VariableName | None = field(default=None, metadata=_example("OPENAI_API_KEY"))
     """The environment variable that holds its key; without it the client's own is passed on."""
-    headers: Mapping[str, Hidden] = field(
-        default_factory=_nothing, metadata=_example({"X-Team": "docs"})
+    headers: Mapping[str, Secret] = field(
+        default_factory=_empty_mapping, metadata=_example({"X-Team": "docs"})
     )
     """Sent with every request."""
     timeout: Seconds = 600.0
     """Seconds without a single byte, before the answer and in its middle."""
-    window: FromOne | None = field(default=None, metadata=_example(128_000))
+    window: PositiveInt | None = field(default=None, metadata=_example(128_000))
     """Tokens that its models hold, answer included, where neither server nor catalog knows."""
-    reply: FromZero | None = field(default=None, metadata=_example(4_096))
+    reply: NonNegativeInt | None = field(default=None, metadata=_example(4_096))
     """Tokens kept free for the answer."""
     price: Price | None = field(
         default=None,
@@ -311,9 +313,9 @@ class GatewayConfig:
     """Its port; 0 takes a free one."""
     policy: PolicyName = "steady"
     """What is left out of a conversation that is too long, as context.policy does for the shell."""
-    max_body_bytes: FromOne = 32 * 1024 * 1024
+    max_body_bytes: PositiveInt = 32 * 1024 * 1024
     """The largest request."""
-    max_requests: FromOne = 1_000
+    max_requests: PositiveInt = 1_000
     """So many at once; what comes above that is told to come again."""
     body_seconds: Seconds = 30.0
     """The longest silence while a request comes in."""
@@ -321,23 +323,23 @@ class GatewayConfig:
     """The longest wait for a client that does not read its answer."""
     stop_seconds: Seconds = 30.0
     """The time that running answers have when it is stopped."""
-    drain_seconds: FromZero = 0
+    drain_seconds: NonNegativeInt = 0
     """After SIGTERM, requests are taken for so long while /readyz says that it stops: the time that
     a load balancer needs to see that."""
-    keep_requests: FromZero = 1_000
+    keep_requests: NonNegativeInt = 1_000
     """So many of the last requests can be asked about at /brim/requests/ID."""
-    conversations: FromZero = 500
+    conversations: NonNegativeInt = 500
     """So many conversations are remembered, so that their next turn is faster."""
-    origins: Texts = field(default=(), metadata=_example(["https://chat.example.com"]))
+    origins: TextList = field(default=(), metadata=_example(["https://chat.example.com"]))
     """Web pages that may send requests, beside those of this machine."""
-    passed_paths: Paths = ()
+    passed_paths: PathList = ()
     """Other paths that are relayed uncounted: /v1/embeddings, or /v1/files/* for all below one."""
     require_keys: bool = False
     """Refuse requests without a key of `brim keys` even before the first one is made."""
-    store: Hidden = field(default="", metadata=_example("postgresql://brim@db.example.com/brim"))
+    store: Secret = field(default="", metadata=_example("postgresql://brim@db.example.com/brim"))
     """Where keys, caps and spending are kept: a file, or for several gateways a postgresql:// or
     redis:// address; without it a file beside the shell's own."""
-    store_away: WhenAway = "refuse"
+    store_away: StoreUnavailable = "refuse"
     """What becomes of requests while that cannot be reached; allow sends them uncounted."""
     lease_seconds: Seconds = 60.0
     """After so long without a sign of life from its gateway, a request counts as spent in full."""
@@ -347,7 +349,7 @@ class GatewayConfig:
 class Config:
     """Everything that can be set."""
 
-    models: Mapping[str, ModelConfig] = field(default_factory=_nothing)
+    models: Mapping[str, ModelConfig] = field(default_factory=_empty_mapping)
     context: ContextConfig = ContextConfig()
     short_view: ShortViewConfig = ShortViewConfig()
     summary: SummaryConfig = SummaryConfig()
@@ -356,8 +358,8 @@ class Config:
     memory: MemoryConfig = MemoryConfig()
     project: ProjectConfig = ProjectConfig()
     routing: RoutingConfig = field(default_factory=RoutingConfig)
-    mcp: Mapping[str, McpConfig] = field(default_factory=_nothing)
+    mcp: Mapping[str, McpConfig] = field(default_factory=_empty_mapping)
     goal: GoalConfig = GoalConfig()
     shell: ShellConfig = ShellConfig()
-    upstreams: Mapping[str, UpstreamConfig] = field(default_factory=_nothing)
+    upstreams: Mapping[str, UpstreamConfig] = field(default_factory=_empty_mapping)
     gateway: GatewayConfig = GatewayConfig()

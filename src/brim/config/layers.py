@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from brim.config.keys import Config
 from brim.config.lines import key_lines
-from brim.config.spelling import Key, dotted, home_as_tilde, key_at, shortly
+from brim.config.spelling import Key, abbreviate, format_key, home_as_tilde, parse_key
 from brim.config.tree import NAMES, Group, Leaf, Named, Node, Rows, group_of, key_of
 from brim.errors import ConfigError, InputError
 
@@ -52,7 +52,7 @@ class Layer:
             shape = "a table"
             if isinstance(node, Group) and len(key) == 2 and key[0] in NAMES:
                 shape = f"a table of its own, [{key[0]}.NAME]"
-            self.complain(key, f"{dotted(key)} must be {shape}, not a single value")
+            self.complain(key, f"{format_key(key)} must be {shape}, not a single value")
         else:
             for name, inner in value.items():
                 below = (*key, name)
@@ -61,19 +61,21 @@ class Layer:
                 elif name in node.keys:
                     self.take(node.keys[name], below, inner)
                 else:
-                    self.complain(below, no_key(below, node.keys))
+                    self.complain(below, describe_unknown_key(below, node.keys))
 
     def _take_leaf(self, node: Leaf, key: Key, value: object) -> None:
         try:
             kept = node.read(value)
         except InputError as error:
-            self.complain(key, f"{dotted(key)} must be {error}")
+            self.complain(key, f"{format_key(key)} must be {error}")
         else:
             self.settings[key] = Setting(kept, self.where(key))
 
     def _take_rows(self, node: Rows, key: Key, value: object) -> None:
         if not isinstance(value, list | tuple):
-            self.complain(key, f"{dotted(key)} must be a list of tables, not {shortly(value)}")
+            self.complain(
+                key, f"{format_key(key)} must be a list of tables, not {abbreviate(value)}"
+            )
             return
         rows = Layer(self.where)
         made = []
@@ -82,24 +84,24 @@ class Layer:
             rows.take(node.inner, (*key, index), row)
             if len(rows.problems) > faults:
                 continue
-            made.append(built(node.inner, (*key, index), rows.settings))
+            made.append(build(node.inner, (*key, index), rows.settings))
             if fault := made[-1].fault():
-                rows.complain((*key, index), f"{dotted((*key, index))} {fault}")
+                rows.complain((*key, index), f"{format_key((*key, index))} {fault}")
         self.problems += rows.problems
         self.settings[key] = Setting(tuple(made), self.where(key))
 
 
-def no_key(key: Key, known: Mapping[str, object]) -> str:
+def describe_unknown_key(key: Key, known: Mapping[str, object]) -> str:
     """That a key is none, with the nearest one that is: beside it, or of that name elsewhere."""
     name = str(key[-1])
     if near := get_close_matches(name.lower(), known, 1):
-        return f"{dotted(key)} is no key; did you mean {dotted((*key[:-1], near[0]))}?"
+        return f"{format_key(key)} is no key; did you mean {format_key((*key[:-1], near[0]))}?"
     elsewhere: dict[str, Key] = {}
     for section, inner in _inner_keys():
         elsewhere.setdefault(inner, (section, inner))
     if near := get_close_matches(name.lower(), elsewhere, 1, cutoff=0.8):
-        return f"{dotted(key)} is no key; did you mean {dotted(elsewhere[near[0]])}?"
-    return f"{dotted(key)} is no key; there are {', '.join(known)}"
+        return f"{format_key(key)} is no key; did you mean {format_key(elsewhere[near[0]])}?"
+    return f"{format_key(key)} is no key; there are {', '.join(known)}"
 
 
 def _inner_keys() -> Iterator[tuple[str, str]]:
@@ -108,7 +110,7 @@ def _inner_keys() -> Iterator[tuple[str, str]]:
             yield from ((section, name) for name in node.keys)
 
 
-def built(group: Group, key: Key, settings: Mapping[Key, Setting]) -> Any:
+def build(group: Group, key: Key, settings: Mapping[Key, Setting]) -> Any:
     """The object that a group of settings stands for."""
     values: dict[str, object] = {}
     for each in fields(group.made):
@@ -120,7 +122,7 @@ def built(group: Group, key: Key, settings: Mapping[Key, Setting]) -> Any:
         elif not (names := _names(below, settings)):
             continue
         elif isinstance(node, Group):
-            values[each.name] = built(node, below, settings)
+            values[each.name] = build(node, below, settings)
         elif isinstance(node, Named):
             values[each.name] = MappingProxyType(
                 {str(name): _entry(node.inner, (*below, name), settings) for name in names}
@@ -129,7 +131,7 @@ def built(group: Group, key: Key, settings: Mapping[Key, Setting]) -> Any:
 
 
 def _entry(node: Group | Leaf, key: Key, settings: Mapping[Key, Setting]) -> object:
-    return built(node, key, settings) if isinstance(node, Group) else settings[key].value
+    return build(node, key, settings) if isinstance(node, Group) else settings[key].value
 
 
 def _names(key: Key, settings: Mapping[Key, Setting]) -> list[str | int]:
@@ -138,7 +140,7 @@ def _names(key: Key, settings: Mapping[Key, Setting]) -> list[str | int]:
     return list(dict.fromkeys(k[size] for k in settings if len(k) > size and k[:size] == key))
 
 
-def _parsed(data: bytes, name: str) -> tuple[dict[str, Any], str]:
+def _parse_toml(data: bytes, name: str) -> tuple[dict[str, Any], str]:
     """A file's tables and its text."""
     try:
         text = data.decode("utf-8-sig").replace("\r\n", "\n")
@@ -154,10 +156,10 @@ def _parsed(data: bytes, name: str) -> tuple[dict[str, Any], str]:
         raise ConfigError([f"{name}:{line}: not TOML{column}: {reason}"]) from None
 
 
-def of_file(data: bytes, path: Path) -> Layer:
+def read_file(data: bytes, path: Path) -> Layer:
     """What a file sets, each value with its line."""
     name = home_as_tilde(path)
-    tables, text = _parsed(data, name)
+    tables, text = _parse_toml(data, name)
     lines = key_lines(text)
 
     def where(key: Key) -> str:
@@ -172,11 +174,11 @@ def of_file(data: bytes, path: Path) -> Layer:
 
 def check_file(data: bytes, path: Path) -> None:
     """Raise for all that is wrong with a file, as far as it can be said of it alone."""
-    if problems := of_file(data, path).problems:
+    if problems := read_file(data, path).problems:
         raise ConfigError(problems)
 
 
-def of_variables(environment: Mapping[str, str], files: Mapping[Key, Setting]) -> list[Layer]:
+def read_variables(environment: Mapping[str, str], files: Mapping[Key, Setting]) -> list[Layer]:
     """A layer for each variable that names a key; an empty one is as good as none."""
     sections = group_of(Config).keys
     layers = []
@@ -199,20 +201,20 @@ def _variable_layer(
         if isinstance(node, Group):
             key = (*key, part.lower())
             if part.lower() not in node.keys:
-                layer.complain(key, no_key(key, node.keys))
+                layer.complain(key, describe_unknown_key(key, node.keys))
                 return layer
             node = node.keys[part.lower()]
         elif isinstance(node, Named) and isinstance(node.inner, Group):
-            key = (*key, _spelled(part, _names(key, files)))
+            key = (*key, _match_name(part, _names(key, files)))
             node = node.inner
         else:
-            layer.complain(key, f"{dotted(key)} is set as a whole")
+            layer.complain(key, f"{format_key(key)} is set as a whole")
             return layer
-    layer.take(node, key, text if isinstance(node, Leaf) and node.is_text else _value(text))
+    layer.take(node, key, text if isinstance(node, Leaf) and node.is_text else _parse_value(text))
     return layer
 
 
-def _spelled(part: str, known: Sequence[str | int]) -> str:
+def _match_name(part: str, known: Sequence[str | int]) -> str:
     """The name that a part of a variable means: one of the files', or a new one."""
     for name in map(str, known):
         if re.sub(r"\W", "_", name).lower() == part.lower():
@@ -220,16 +222,16 @@ def _spelled(part: str, known: Sequence[str | int]) -> str:
     return part.lower()
 
 
-def _value(text: str) -> object:
+def _parse_value(text: str) -> object:
     try:
         return tomllib.loads(f"value = {text.strip()}", parse_float=Decimal)["value"]
     except (ValueError, ArithmeticError, RecursionError):
         return text
 
 
-def of_flag(name: str, value: object) -> Layer:
+def read_flag(name: str, value: object) -> Layer:
     """What a flag sets; mostly it is called as the last part of its key."""
-    key, _ = key_at(name, 0)
+    key, _ = parse_key(name, 0)
     flag = FLAGS.get(key[-1], f"--{str(key[-1]).replace('_', '-')}")
     layer = Layer(lambda _: flag)
     for part in reversed(key):

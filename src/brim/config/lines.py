@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from brim.config.spelling import Key, key_at
+from brim.config.spelling import Key, parse_key
 
 _BLANK = re.compile(r"(?:\s|#[^\n]*)*")
 _TOKEN = re.compile(
@@ -27,30 +27,30 @@ def key_lines(text: str) -> dict[Key, int]:
     lines: dict[Key, int] = {}
     rows: dict[Key, int] = {}
     table: Key = ()
-    position = _statement(text, 0)
+    position = _skip_blanks(text, 0)
     while position < len(text):
         line = text.count("\n", 0, position) + 1
         brackets = 0
         while text[position] == "[":
             brackets, position = brackets + 1, position + 1
-        name, position = key_at(text, position)
+        name, position = parse_key(text, position)
         if brackets:
-            table = _table(name, rows, is_row=brackets == 2)
+            table = _resolve_table(name, rows, is_row=brackets == 2)
             lines[table] = line
         key = table if brackets else (*table, *name)
         for size in range(1, len(key) + 1):
             lines.setdefault(key[:size], line)
-        position = _statement(text, _line_end(text, position))
+        position = _skip_blanks(text, _find_statement_end(text, position))
     return lines
 
 
-def _statement(text: str, position: int) -> int:
+def _skip_blanks(text: str, position: int) -> int:
     """Where the next table or key begins, behind blanks and comments."""
     found = _BLANK.match(text, position)
     return found.end() if found else position
 
 
-def _table(name: Key, rows: dict[Key, int], *, is_row: bool) -> Key:
+def _resolve_table(name: Key, rows: dict[Key, int], *, is_row: bool) -> Key:
     """The key of a table; below a list of tables it belongs to the last of them."""
     key: Key = ()
     for depth, part in enumerate(name, 1):
@@ -62,7 +62,7 @@ def _table(name: Key, rows: dict[Key, int], *, is_row: bool) -> Key:
     return key
 
 
-def _line_end(text: str, position: int) -> int:
+def _find_statement_end(text: str, position: int) -> int:
     """Where a statement ends, behind brackets and strings that span lines."""
     depth = 0
     while found := _TOKEN.match(text, position):

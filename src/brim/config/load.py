@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from brim.config.keys import Config
-from brim.config.layers import Layer, Setting, built, of_file, of_flag, of_variables
-from brim.config.spelling import Key, dotted, home_as_tilde
+from brim.config.layers import Layer, Setting, build, read_file, read_flag, read_variables
+from brim.config.spelling import Key, format_key, home_as_tilde
 from brim.config.tree import Group, Named, Node, group_of, key_of
 from brim.config.trust import Trust, digest, system_folder
 from brim.errors import ConfigError
@@ -20,7 +20,7 @@ DEFAULT: Final = "default"
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class ConfigFile:
     """A file that was looked at, and what came of it: used, not there, or not trusted."""
 
     path: Path
@@ -28,13 +28,13 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedConfig:
     """The configuration that is in effect, and how it came about."""
 
     config: Config
     settings: Mapping[str, Setting]
     """Every value by its dotted key, with its source."""
-    files: tuple[Looked, ...] = ()
+    files: tuple[ConfigFile, ...] = ()
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ def load(
     environment: Mapping[str, str],
     flags: Mapping[str, object] = MappingProxyType({}),
     trusted: Callable[[Path, str], bool],
-) -> Loaded:
+) -> LoadedConfig:
     """Merge what the files, the environment and the flags say, the later before the earlier.
 
     `flags` go by their dotted key, and None stands for one that was not given. The overlay of a
@@ -66,59 +66,59 @@ def load(
     """
     layers: list[Layer] = []
     problems: list[str] = []
-    looked = [*_looked(user, lambda *_: True), *_looked(project, trusted)]
+    looked = [*_read_file(user, lambda *_: True), *_read_file(project, trusted)]
     for file, data in looked:
         try:
-            layers += [of_file(data, file.path)] if file.state == "used" else []
+            layers += [read_file(data, file.path)] if file.state == "used" else []
         except ConfigError as error:
             problems += error.problems
     if environment.get("BRIM_CONFIG") and user is not None and looked[0][0].state == "not there":
         problems.append(f"BRIM_CONFIG: there is no {user}")
-    layers += of_variables(environment, _merged(layers))
-    layers += [of_flag(key, value) for key, value in flags.items() if value is not None]
+    layers += read_variables(environment, _merge(layers))
+    layers += [read_flag(key, value) for key, value in flags.items() if value is not None]
     problems += [problem for layer in layers for problem in layer.problems]
     if problems:
         raise ConfigError(problems)
-    return _loaded(_merged(layers), tuple(file for file, _ in looked))
+    return _combine(_merge(layers), tuple(file for file, _ in looked))
 
 
-def _looked(
+def _read_file(
     path: Path | None, trusted: Callable[[Path, str], bool]
-) -> Iterator[tuple[Looked, bytes]]:
+) -> Iterator[tuple[ConfigFile, bytes]]:
     """A file with its content, read once: what was judged is what is used."""
     if path is None:
         return
     try:
         data = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
-        yield Looked(path, "not there"), b""
+        yield ConfigFile(path, "not there"), b""
     else:
-        yield Looked(path, "used" if trusted(path, digest(data)) else "not trusted"), data
+        yield ConfigFile(path, "used" if trusted(path, digest(data)) else "not trusted"), data
 
 
-def _merged(layers: Sequence[Layer]) -> dict[Key, Setting]:
+def _merge(layers: Sequence[Layer]) -> dict[Key, Setting]:
     return {key: setting for layer in layers for key, setting in layer.settings.items()}
 
 
-def _loaded(settings: Mapping[Key, Setting], files: tuple[Looked, ...]) -> Loaded:
+def _combine(settings: Mapping[Key, Setting], files: tuple[ConfigFile, ...]) -> LoadedConfig:
     root = group_of(Config)
-    config: Config = built(root, (), settings)
-    if problems := list(_faults(config, settings)):
+    config: Config = build(root, (), settings)
+    if problems := list(_find_problems(config, settings)):
         raise ConfigError(problems)
     shown = {
-        dotted(key): settings.get(key) or Setting(_at(config, key), DEFAULT)
+        format_key(key): settings.get(key) or Setting(_value_at(config, key), DEFAULT)
         for key in _keys(config, root, ())
     }
-    return Loaded(config, MappingProxyType(shown), files)
+    return LoadedConfig(config, MappingProxyType(shown), files)
 
 
-def _faults(config: Config, settings: Mapping[Key, Setting]) -> Iterator[str]:
+def _find_problems(config: Config, settings: Mapping[Key, Setting]) -> Iterator[str]:
     """What can be said of servers only when all layers are together."""
     for section, servers in (("mcp", config.mcp), ("upstreams", config.upstreams)):
         for name, server in servers.items():
             if fault := server.fault():
                 at = next(s.source for key, s in settings.items() if key[:2] == (section, name))
-                yield f"{at}: {dotted((section, name))} {fault}"
+                yield f"{at}: {format_key((section, name))} {fault}"
 
 
 def _keys(value: Any, node: Node, key: Key) -> Iterator[Key]:
@@ -134,7 +134,7 @@ def _keys(value: Any, node: Node, key: Key) -> Iterator[Key]:
         yield key
 
 
-def _at(config: Config, key: Key) -> object:
+def _value_at(config: Config, key: Key) -> object:
     value: Any = config
     for part in key:
         value = value[part] if isinstance(value, Mapping) else getattr(value, str(part))
@@ -146,7 +146,7 @@ def discover(
     folder: Path,
     environment: Mapping[str, str],
     flags: Mapping[str, object] = MappingProxyType({}),
-) -> Loaded:
+) -> LoadedConfig:
     """`load` with the files of this user and of the project that a folder belongs to."""
     user, project = user_file(environment), project_file(folder)
     if project is not None and project.resolve() == user.resolve():

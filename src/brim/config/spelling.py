@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 Key: TypeAlias = tuple[str | int, ...]
 
 
-def toml(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value as it is written in a file."""
     match value:
         case None:
@@ -23,21 +23,23 @@ def toml(value: Any) -> str:
         case str():
             return json.dumps(value, ensure_ascii=False)
         case Mapping():
-            inner = ", ".join(f"{dotted((name,))} = {toml(part)}" for name, part in value.items())
+            inner = ", ".join(
+                f"{format_key((name,))} = {format_value(part)}" for name, part in value.items()
+            )
             return f"{{ {inner} }}" if inner else "{}"
         case list() | tuple():
-            return f"[{', '.join(map(toml, value))}]"
+            return f"[{', '.join(map(format_value, value))}]"
         case _:
             return str(value)
 
 
-def shortly(value: object) -> str:
+def abbreviate(value: object) -> str:
     """A value as an error repeats it."""
-    text = toml(value)
+    text = format_value(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def dotted(key: Key) -> str:
+def format_key(key: Key) -> str:
     """A key as it is written, with its place in a list in brackets."""
     text = ""
     for part in key:
@@ -52,7 +54,7 @@ def dotted(key: Key) -> str:
 _PART = re.compile(r"""[ \t]*("(?:\\.|[^"\\])*"|'[^']*'|[A-Za-z0-9_-]+)[ \t]*(\.?)""")
 
 
-def key_at(text: str, position: int) -> tuple[Key, int]:
+def parse_key(text: str, position: int) -> tuple[Key, int]:
     """A key, with its levels, and where it ends."""
     parts: list[str] = []
     while found := _PART.match(text, position):
@@ -64,7 +66,7 @@ def key_at(text: str, position: int) -> tuple[Key, int]:
     return tuple(parts), position
 
 
-def printable(data: bytes) -> str:
+def escape_unprintable(data: bytes) -> str:
     """A file's text in which nothing can hide: signs that are not seen are spelled out."""
     text = data.decode("utf-8-sig").replace("\r\n", "\n")
     return "".join(

@@ -20,13 +20,13 @@ from brim.shell.start import Wanted, begin_work, started
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from brim.config import Loaded
+    from brim.config import LoadedConfig
     from brim.shell.state import Shell
 
 HISTORY: Final = "history"
 
 
-def open_shell(wanted: Wanted, loaded: Loaded, environment: Mapping[str, str]) -> bool:
+def open_shell(wanted: Wanted, loaded: LoadedConfig, environment: Mapping[str, str]) -> bool:
     """Talk until the user leaves, or to the end of a script; says whether all of it worked."""
     screen = Screen(ask=nobody) if wanted.is_script else Screen()
     with ExitStack() as ends:

@@ -24,7 +24,7 @@ from brim.shell.terminal import UserShell
 from brim.storage import ConversationStore, Database, FactStore, SpendLog, state_folder
 
 if TYPE_CHECKING:
-    from brim.config import Loaded
+    from brim.config import LoadedConfig
     from brim.session.ledger import SpendingTotal
     from brim.shell.render.screen import Screen
 
@@ -47,7 +47,11 @@ class Wanted:
 
 
 def started(
-    wanted: Wanted, loaded: Loaded, environment: Mapping[str, str], screen: Screen, ends: ExitStack
+    wanted: Wanted,
+    loaded: LoadedConfig,
+    environment: Mapping[str, str],
+    screen: Screen,
+    ends: ExitStack,
 ) -> Shell:
     """A shell that can be talked to; `ends` closes what was opened for it.
 
@@ -111,7 +115,7 @@ def _saved(log: ConversationStore, name: str | None, folder: Path) -> str | None
 
 def _models(
     wanted: Wanted,
-    loaded: Loaded,
+    loaded: LoadedConfig,
     environment: Mapping[str, str],
     screen: Screen,
     saved: str | None,

@@ -24,7 +24,7 @@ from brim.shell.routing import Route
 from brim.storage import ConversationEvent
 
 if TYPE_CHECKING:
-    from brim.config import Config, Loaded
+    from brim.config import Config, LoadedConfig
     from brim.fitting.budget import Budget
     from brim.session.session import Session
     from brim.shell.conversation import Conversation
@@ -58,7 +58,7 @@ def _language(line: str) -> Decision:
 class Shell:
     """A shell that runs."""
 
-    loaded: Loaded
+    loaded: LoadedConfig
     environment: Mapping[str, str]
     home: Path
     """The folder that it was started in."""

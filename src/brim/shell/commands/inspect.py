@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from brim.config import DEFAULT, home_as_tilde, public, toml
+from brim.config import DEFAULT, format_value, home_as_tilde, redact
 from brim.errors import BrimError, BudgetError
 from brim.providers.from_config import NO_MODEL, create_short_view, request_options
 from brim.session.session import Session
@@ -236,7 +236,7 @@ def config(shell: Shell, words: str) -> RenderableType:
     files = [f"{home_as_tilde(file.path)}: {file.state}" for file in shell.loaded.files]
     for key, setting in shell.loaded.settings.items():
         if words == "all" or setting.source != DEFAULT:
-            value = toml(public(key, setting.value))
+            value = format_value(redact(key, setting.value))
             table.add_row(harmless(f"{key} = {value}"), Text(setting.source, style="dim"))
     empty = [] if table.row_count else ["nothing is set; :config all shows the defaults"]
     return Group(*files, table, *empty)

@@ -25,7 +25,7 @@ from brim.shell.approval.secrets import Masker
 from brim.shell.setup.discovery import PORTS, find
 
 if TYPE_CHECKING:
-    from brim.config import Config, Loaded, Looked
+    from brim.config import Config, ConfigFile, LoadedConfig
     from brim.gateway.accounts.store import AccountStore
 
 State = Literal["ok", "warn", "bad"]
@@ -59,7 +59,7 @@ class Check:
 
 
 def run(
-    loaded: Loaded | ConfigError,
+    loaded: LoadedConfig | ConfigError,
     environment: Mapping[str, str],
     *,
     ports: Sequence[int] = PORTS,
@@ -83,7 +83,7 @@ def _masker(config: Config, environment: Mapping[str, str]) -> Masker:
 
 
 def _checks(
-    loaded: Loaded | ConfigError,
+    loaded: LoadedConfig | ConfigError,
     config: Config,
     environment: Mapping[str, str],
     ports: Sequence[int],
@@ -130,7 +130,7 @@ def _extras() -> Iterator[Check]:
 # What is set
 
 
-def _configuration(loaded: Loaded | ConfigError) -> Iterator[Check]:
+def _configuration(loaded: LoadedConfig | ConfigError) -> Iterator[Check]:
     if isinstance(loaded, ConfigError):
         for problem in loaded.problems:
             yield Check("configuration", "bad", problem, "`brim config --example` shows every key")
@@ -139,7 +139,7 @@ def _configuration(loaded: Loaded | ConfigError) -> Iterator[Check]:
         yield _file(file)
 
 
-def _file(file: Looked) -> Check:
+def _file(file: ConfigFile) -> Check:
     from brim.config import home_as_tilde
 
     path = home_as_tilde(file.path)
