@@ -60,7 +60,9 @@ def _of(conversation: Conversation, judge: Judge, client: Client) -> Iterator[Co
             if number % every == 0:
                 status, answer = judge.send(request)
                 tokens = answer["usage"]["prompt_tokens"] if status == 200 else -status
-                yield Compared(conversation.name, conversation.kind, request.plan.counted, tokens)
+                yield Compared(
+                    conversation.name, conversation.kind, request.plan.server_tokens, tokens
+                )
         number += 1
         try:
             request = going.send(tokens)

@@ -14,7 +14,7 @@ from typing import Any
 
 import brim
 from brim.fitting.flow import CountMode
-from brim.fitting.request import Request
+from brim.fitting.plan import Request
 from brim.providers import CalibrationStore
 from brim.providers.client import Client
 from brim.providers.local import LocalServer
@@ -146,9 +146,9 @@ class Fitting:
         everything = judge.count(whole(session))
         tally.over += tokens > room
         tally.naive += everything > room
-        tally.cut += request.plan.cut
+        tally.cut += request.plan.is_trimmed
         if everything <= room:
-            tally.needless += request.plan.cut
+            tally.needless += request.plan.is_trimmed
         else:
             tally.fills.append(tokens / room)
         return tokens

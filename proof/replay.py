@@ -7,7 +7,7 @@ from typing import Any
 
 import brim
 from brim.errors import MessageError
-from brim.fitting.request import Request
+from brim.fitting.plan import Request
 from brim.messages import Call
 from brim.models.pricing import Usage
 from brim.wire.reply import Reply

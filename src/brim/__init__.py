@@ -23,8 +23,7 @@ from brim.errors import (
 )
 from brim.fitting.api import Count, count, fit
 from brim.fitting.budget import Budget
-from brim.fitting.plan import Decision, Plan
-from brim.fitting.request import Request
+from brim.fitting.plan import Decision, Plan, Request
 from brim.tokens import Counter, Tokenizer
 
 if _typing.TYPE_CHECKING:

@@ -144,7 +144,7 @@ def test_what_is_written_can_be_read_again(text: str) -> None:
 def test_a_list_comes_back_as_a_list() -> None:
     out, plan = fit_value(talk(1), OPTIONS)
     assert isinstance(out, list)
-    assert plan.cut
+    assert plan.is_trimmed
     assert out[-1] == talk(1)[-1]
 
 
@@ -159,7 +159,7 @@ def test_a_body_comes_back_with_its_own_keys_only() -> None:
 def test_the_request_of_a_batch_row_is_fitted_where_it_stands(key: str) -> None:
     row = {"custom_id": "7", key: {"model": "gpt-4o", "messages": talk(7)}}
     out, plan = fit_value(row, OPTIONS)
-    assert plan.cut
+    assert plan.is_trimmed
     assert out["custom_id"] == "7"
     assert out[key]["messages"] == fit_value(talk(7), OPTIONS)[0]
 
@@ -167,7 +167,7 @@ def test_the_request_of_a_batch_row_is_fitted_where_it_stands(key: str) -> None:
 def test_other_formats_come_back_as_they_are() -> None:
     body = {"model": "gpt-4o", "input": talk(3), "instructions": "Be brief."}
     out, plan = fit_value(body, OPTIONS)
-    assert plan.cut
+    assert plan.is_trimmed
     assert list(out) == ["model", "input", "instructions"]
     assert len(out["input"]) < len(body["input"])
 

@@ -136,7 +136,7 @@ def test_a_conversation_comes_back_in_its_shape(tmp_path: Path, value: Any) -> N
 def test_what_fits_is_not_changed() -> None:
     result = brim_command("fit", "-", *WINDOW, given=json.dumps(CHAT))
     assert json.loads(result.stdout) == CHAT
-    assert result.stderr == "8 of 300 tokens; nothing left out\n"
+    assert result.stderr == "8 of 300 tokens; nothing trimmed\n"
 
 
 def test_lines_stay_lines_and_indented_stays_indented() -> None:
@@ -161,7 +161,7 @@ def test_options_reach_the_plan(tmp_path: Path) -> None:
         talk(), model="gpt-4o", window=400, reply=50, keep_recent=1, pins=[0], policy="sliding"
     )
     assert json.loads(plan.read_text(encoding="utf-8")) == expected.plan.to_dict()
-    assert expected.plan.decisions[0].fate == "kept"
+    assert expected.plan.decisions[0].outcome == "kept"
 
 
 def test_a_strict_templates_rules_can_be_named() -> None:
@@ -226,7 +226,7 @@ def test_a_device_is_written_to_and_not_replaced() -> None:
 @pytest.mark.parametrize(
     ("arguments", "given", "code", "reason"),
     [
-        (["fit", "-", *WINDOW], json.dumps(CHAT), 0, "nothing left out"),
+        (["fit", "-", *WINDOW], json.dumps(CHAT), 0, "nothing trimmed"),
         (["fit", "-", *WINDOW], json.dumps(TOO_MUCH), 3, "Shorten the last message"),
         (["fit", "no-such-file.json"], "", 2, "'no-such-file.json': No such file"),
         (["count", "."], "", 2, "'.': Is a directory"),

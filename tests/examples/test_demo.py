@@ -131,7 +131,7 @@ def test_what_the_naive_client_sends_is_counted_while_it_fits(
 ) -> None:
     _, turns = conversation
     for turn in turns:
-        if not turn.plan.cut and not any(before.clipped for before in turns[: turn.number]):
+        if not turn.plan.is_trimmed and not any(before.clipped for before in turns[: turn.number]):
             assert turn.usage is not None
             assert turn.naive.tokens == turn.usage.input  # both send the same until then
 
@@ -153,7 +153,7 @@ def test_long_outputs_are_clipped_and_the_pinned_turn_stays(
     assert clipped[1] < clipped[0] / 2
     pinned = [turn.pinned for turn in turns]
     assert pinned == [None, None, *[True] * 6]
-    assert turns[-1].plan.cut
+    assert turns[-1].plan.is_trimmed
 
 
 def test_the_totals_are_those_of_the_turns(conversation: tuple[Talk, list[Said]]) -> None:
@@ -211,7 +211,7 @@ def test_lines_are_no_wider_than_a_terminal(conversation: tuple[Talk, list[Said]
 def test_what_is_left_out_is_told_with_its_reason(conversation: tuple[Talk, list[Said]]) -> None:
     _, turns = conversation
     assert left_out(turns[0].plan) == ""
-    dropped = turns[-1].plan.tally()["dropped"]
+    dropped = turns[-1].plan.outcome_counts()["dropped"]
     assert left_out(turns[-1].plan).startswith(f"dropped {dropped} messages (")
     assert left_out(turns[-1].plan).endswith(" tokens): middle of the history")
 

@@ -54,7 +54,7 @@ def test_what_is_cut_is_small_enough_and_valid(sketch: str, limit: int, policy: 
     messages = history(sketch)
     request = fit(messages, limit, policy)
     assert brim.count(request.messages, model=MODEL) == request.plan.tokens <= limit
-    assert request.plan.cut
+    assert request.plan.is_trimmed
     assert pairs_are_whole(request.messages)
     assert [m for m in request.messages if m["role"] in ("system", "developer")] == [
         m for m in messages if m["role"] in ("system", "developer")
@@ -112,7 +112,7 @@ def test_one_giant_new_turn_is_an_error_and_nothing_else_is_lost_with_it(policy:
 @every_policy
 def test_a_small_window_then_a_larger_one_brings_everything_back(policy: str) -> None:
     messages = history("s9 u20 " + "c9 r90 " * 20)
-    assert fit(messages, 600, policy).plan.cut
+    assert fit(messages, 600, policy).plan.is_trimmed
     whole = fit(messages, 50_000, policy)
     assert all(a is b for a, b in zip(whole.messages, messages, strict=True))
 
@@ -142,7 +142,7 @@ def test_thinking_goes_before_anything_else_but_not_that_of_the_open_step(policy
         message["reasoning_content"] = text(100)
     size = int(brim.count(messages, model=MODEL))
     request = fit(messages, size - 200, policy)
-    assert not request.plan.drops
+    assert not request.plan.dropped_runs
     assert "reasoning_content" not in request.messages[2]
     assert "reasoning_content" in request.messages[-2]
 
@@ -194,7 +194,7 @@ def test_the_plans_line_names_only_what_happened() -> None:
     line = str(fit(messages, size - 300).plan)
     assert "; clipped " in line
     assert "dropped" not in line
-    assert "nothing left out" in str(fit(messages, size).plan)
+    assert "nothing trimmed" in str(fit(messages, size).plan)
 
 
 def test_a_message_changed_in_place_is_seen() -> None:
@@ -288,14 +288,14 @@ def test_sliding_lets_the_oldest_go_whatever_tools_they_used() -> None:
     messages = history("u40 " + "c1 r20 " * 20 + "a700 u5")
     request = fit(messages, 1_700, "sliding")
     assert request.messages[-2] is messages[-2]
-    assert request.plan.decisions[-2].fate == "kept"
+    assert request.plan.decisions[-2].outcome == "kept"
 
 
 def test_pins_that_come_behind_an_edit_are_pins() -> None:
     grown = history("u5 " + "a30 u5 " * 60 + "a5! o5 c1 r1")
     request = fit(grown, 2_000)
-    assert request.plan.cut
-    assert request.plan.decisions[-4].fate == "kept"
+    assert request.plan.is_trimmed
+    assert request.plan.decisions[-4].outcome == "kept"
 
 
 def test_a_session_is_not_changed_through_what_it_gave_out() -> None:

@@ -55,7 +55,7 @@ def test_rows_add_up_and_name_every_message_once(policy: str, window: int) -> No
 
 def test_neighbours_of_one_fate_share_a_row() -> None:
     plan = plan_of(steps(200))
-    dropped = [row for row in build_rows(plan) if row.fate == "dropped"]
+    dropped = [row for row in build_rows(plan) if row.outcome == "dropped"]
     assert len(dropped) == 1
     assert dropped[0].role == "assistant, tool"
     assert dropped[0].after == 0
@@ -72,9 +72,9 @@ def test_a_note_has_a_row_beside_the_gap_it_tells_of() -> None:
     plan = plan_of(steps(200))
     assert plan.notes
     found = build_rows(plan)
-    place = next(i for i, row in enumerate(found) if row.fate == "dropped")
+    place = next(i for i, row in enumerate(found) if row.outcome == "dropped")
     note = found[place - 1]
-    assert (note.place, note.role, note.fate, note.before) == ("", "note", "added", 0)
+    assert (note.place, note.role, note.outcome, note.before) == ("", "note", "added", 0)
     assert note.after == plan.notes[0].tokens
     assert note.reason.startswith("says what was left out")
 
@@ -117,7 +117,7 @@ def test_a_table_without_a_width_has_a_line_a_row() -> None:
     plan = plan_of(steps(60))
     lines = render_plan(plan).splitlines()
     assert lines[0] == render_header(plan)
-    assert lines[2].split() == ["message", "role", "fate", "before", "after", "why"]
+    assert lines[2].split() == ["message", "role", "outcome", "before", "after", "why"]
     assert len(lines) == 3 + len(build_rows(plan)) + 1
     total = ["total", "122", "messages", f"{plan.before:,}", f"{plan.tokens:,}"]
     assert lines[-1].split() == [*total, "fits", f"{plan.limit:,}"]

@@ -126,7 +126,7 @@ def test_asked_always_what_goes_out_fits_by_the_servers_count(
     except brim.ContextOverflowError:
         return
     assert server(driven.request) <= window  # type: ignore[operator]
-    assert driven.request.plan.counted == server(driven.request)
+    assert driven.request.plan.server_tokens == server(driven.request)
     assert driven.request.plan.fits
 
 
@@ -141,8 +141,8 @@ def test_asked_near_what_goes_out_fits_where_the_estimate_is_within_its_uncertai
     except brim.ContextOverflowError:
         return
     assert server(driven.request) <= window  # type: ignore[operator]
-    if driven.request.plan.counted is not None:
-        assert driven.request.plan.counted == server(driven.request)
+    if driven.request.plan.server_tokens is not None:
+        assert driven.request.plan.server_tokens == server(driven.request)
 
 
 @given(histories(), policies, all_servers, st.integers(0, 40), st.sampled_from(("near", "always")))
@@ -156,7 +156,7 @@ def test_what_fits_whole_by_the_servers_count_is_never_touched(
     assert window is not None
     driven = Driven(session(turns, window + spare, policy), server, ask)
     assert driven.request.messages == whole.messages
-    assert not driven.request.plan.cut
+    assert not driven.request.plan.is_trimmed
 
 
 @given(histories(), windows, policies, all_servers, st.sampled_from(("near", "always")))
@@ -186,12 +186,12 @@ def test_without_an_answer_the_estimate_decides(
             session(turns, window, policy).request()
         return
     plan = sent.plan
-    assert plan.counted is None
+    assert plan.server_tokens is None
     assert plan.tokens <= plan.budget.room
     alone = session(turns, window, policy)
-    if not alone.request().plan.cut:
-        assert not plan.cut
-    elif policy in ("rolling", "sliding") and plan.cut:
+    if not alone.request().plan.is_trimmed:
+        assert not plan.is_trimmed
+    elif policy in ("rolling", "sliding") and plan.is_trimmed:
         assert sent.messages == alone.request().messages
 
 
@@ -204,7 +204,7 @@ def test_with_reported_usage_the_prefix_stays_between_edits(
 ) -> None:
     server, chat = SERVERS[name], session([], window, policy)
     last: list[Raw] = []
-    edition: int | None = None
+    trim_id: int | None = None
     for turn in appended(turns):
         if turn["role"] == "assistant" and not turn.get("tool_calls"):
             continue
@@ -215,9 +215,9 @@ def test_with_reported_usage_the_prefix_stays_between_edits(
             request = chat.request()
         except brim.ContextOverflowError:
             return
-        if request.plan.edition == edition:
+        if request.plan.trim_id == trim_id:
             assert request.messages[: len(last)] == last
-        last, edition = request.messages, request.plan.edition
+        last, trim_id = request.messages, request.plan.trim_id
         chat.receive(answer(server(request)))
         last = [*last, {"role": "assistant", "content": "ok"}]
 
@@ -280,7 +280,7 @@ def test_the_body_that_is_counted_is_the_body_that_goes_out() -> None:
     driven = Driven(chat, by_gpt, "always", options={"temperature": 0})
     body, true = driven.counts[-1]
     assert dict(body) == dict(driven.request)
-    assert driven.request.plan.counted == driven.request.plan.size == true
+    assert driven.request.plan.server_tokens == driven.request.plan.size == true
     assert driven.request["temperature"] == 0
 
 
@@ -289,7 +289,7 @@ def test_a_japanese_prompt_that_fits_is_not_refused_for_its_bytes() -> None:
         history("u9 a9 u9"), 3_000, system="日本語の文章は、ここに書かれています。" * 100
     )
     driven = Driven(chat, by_gpt, "near")
-    assert not driven.request.plan.cut
+    assert not driven.request.plan.is_trimmed
     assert len(driven.request.messages) == 4
 
 
@@ -345,4 +345,4 @@ def test_after_a_refusal_the_next_request_is_smaller(
 def test_a_refusal_without_a_request_changes_nothing() -> None:
     chat = session(history("u9"), 1_000)
     chat.refused(Overflow(10, 10))
-    assert not chat.request().plan.cut
+    assert not chat.request().plan.is_trimmed

@@ -145,5 +145,5 @@ def test_what_is_out_of_place_is_told_of_though_all_of_it_fits(
     sketch: str, warnings: list[str]
 ) -> None:
     plan = brim.fit(history(sketch), model="gpt-4o").plan
-    assert not plan.cut
+    assert not plan.is_trimmed
     assert plan.warnings == warnings

@@ -28,9 +28,9 @@ def size(messages: list[Raw]) -> int:
     return int(brim.count(messages, model=MODEL))
 
 
-def fates(request: brim.Request) -> str:
-    """The fates of all messages, a letter each: `kkddc`."""
-    return "".join(decision.fate[0] for decision in request.plan.decisions)
+def outcomes(request: brim.Request) -> str:
+    """The outcomes of all messages, a letter each: `kkddc`."""
+    return "".join(decision.outcome[0] for decision in request.plan.decisions)
 
 
 def output(tokens: int, seed: int = 0) -> str:
@@ -89,10 +89,10 @@ def test_no_more_than_half_of_what_can_move_is_cut_at_once() -> None:
 def test_steady_keeps_the_task_and_leaves_out_the_middle_as_one_gap() -> None:
     messages = history("s5 u30 " + "c20 r60 " * 40)
     request = fit(messages, 1_500)
-    drops = request.plan.drops
+    drops = request.plan.dropped_runs
     assert len(drops) == 1
-    assert fates(request)[:4] == "kkkk"
-    assert fates(request)[-6:] == "kkkkkk"
+    assert outcomes(request)[:4] == "kkkk"
+    assert outcomes(request)[-6:] == "kkkkkk"
     before, after = drops[0].start, len(messages) - drops[0].stop
     assert abs(before - after) <= 6, "from the middle of the mass outward"
 
@@ -107,26 +107,26 @@ def test_steady_first_clips_old_outputs_and_drops_only_where_that_is_not_enough(
     messages = history("s5 u10 " + "c5 r900 " * 6)
     assert size(messages) > 4_000
     request = fit(messages, 4_000)
-    assert set(fates(request)) == {"k", "c"}
+    assert set(outcomes(request)) == {"k", "c"}
 
 
 def test_the_newest_three_outputs_are_given_up_last() -> None:
     messages = steps(*(output(300, n) for n in range(20)))
-    assert fates(fit(messages, 4_500))[-6:] == "kkkkkk"
-    assert fates(fit(messages, 4_500))[-8:-6] == "kc"
+    assert outcomes(fit(messages, 4_500))[-6:] == "kkkkkk"
+    assert outcomes(fit(messages, 4_500))[-8:-6] == "kc"
 
 
 def test_large_newest_outputs_are_not_protected() -> None:
     messages = history("s5 u10 " + "c5 r60 " * 20 + "c5 r2000 c5 r60 a5 u5")
     request = fit(messages, 3_000)
-    assert request.plan.decisions[-5].fate == "clipped"
+    assert request.plan.decisions[-5].outcome == "clipped"
 
 
 def test_a_user_turn_leaves_only_after_the_steps_that_answer_it() -> None:
     messages = history("s5 u10 " + ("c10 r50 " * 9 + "a10 u20 ") * 6 + "c10 r50")
     for limit in range(700, 3_000, 150):
         request = fit(messages, limit)
-        kept = set(request.plan.kept)
+        kept = set(request.plan.sent_indices)
         users = [i for i, m in enumerate(messages) if m["role"] == "user"]
         for user, following in zip(users, [*users[1:], len(messages)], strict=True):
             if user not in kept:
@@ -141,7 +141,7 @@ def test_where_two_users_would_meet_a_note_stands_between() -> None:
     place = next(i for i, m in enumerate(request.messages) if m["content"] == notes[0].text)
     around = [request.messages[i]["role"] for i in (place - 1, place, place + 1)]
     assert around == ["user", "assistant", "user"]
-    dropped = fates(request).count("d")
+    dropped = outcomes(request).count("d")
     assert f"{dropped} messages" in notes[0].text
 
 
@@ -150,7 +150,7 @@ def test_elsewhere_the_note_closes_the_turn_before_the_gap_whose_words_stay_whol
     request = fit(messages, 1_500)
     (note,) = request.plan.notes
     assert note.role == "paragraph"
-    place = request.plan.kept.index(note.at)
+    place = request.plan.sent_indices.index(note.at)
     assert request.messages[place]["content"] == messages[note.at]["content"] + "\n\n" + note.text
 
 
@@ -183,15 +183,15 @@ def test_a_clip_keeps_the_head_and_the_tail() -> None:
 def test_the_open_step_is_touched_last_and_cut_to_the_room() -> None:
     messages = [*history("s5 u10 c5 r100"), *history("cc5 r3000 r20")]
     request = fit(messages, 1_000)
-    assert fates(request) == "kkddkck"
+    assert outcomes(request) == "kkddkck"
     assert 980 <= request.plan.tokens <= 1_000
 
 
 def test_the_first_user_turn_is_given_up_for_the_limit_only() -> None:
     messages = history("s5 u300 " + "c5 r60 " * 10 + "a5 u300 c5 r200")
     roomy, tight = fit(messages, 1_600), fit(messages, 1_100)
-    assert roomy.plan.decisions[1].fate == "kept"
-    assert tight.plan.decisions[1].fate == "dropped"
+    assert roomy.plan.decisions[1].outcome == "kept"
+    assert tight.plan.decisions[1].outcome == "dropped"
     assert tight.messages[1] is messages[-3]
 
 
@@ -201,8 +201,8 @@ def test_the_first_user_turn_is_given_up_for_the_limit_only() -> None:
 def test_rolling_clips_large_outputs_before_it_masks() -> None:
     messages = steps(output(3_000), *(output(50, n) for n in range(8)))
     request = fit(messages, size(messages) - 500, "rolling")
-    assert [d.fate for d in request.plan.decisions].count("clipped") == 1
-    assert "m" not in fates(request)
+    assert [d.outcome for d in request.plan.decisions].count("clipped") == 1
+    assert "m" not in outcomes(request)
 
 
 def test_rolling_masks_old_outputs_with_age_and_size() -> None:
@@ -210,17 +210,17 @@ def test_rolling_masks_old_outputs_with_age_and_size() -> None:
     request = fit(messages, size(messages) - 400, "rolling")
     assert request.messages[3]["content"] == "[content truncated - 9 steps ago, 200 tokens]"
     assert request.messages[5]["content"] == "[content truncated - 8 steps ago, 200 tokens]"
-    assert fates(request).startswith("kkkmkmkc")
-    assert set(fates(request)[8:]) == {"k"}
+    assert outcomes(request).startswith("kkkmkmkc")
+    assert set(outcomes(request)[8:]) == {"k"}
 
 
 def test_a_99_token_output_stays_and_a_100_token_one_may_go() -> None:
     messages = steps(output(99), output(100, 1), *(output(30, n) for n in range(8)))
     request = fit(messages, size(messages) - 1, "rolling")
-    assert fates(request)[2:6] == "kkkc"
+    assert outcomes(request)[2:6] == "kkkc"
     messages = steps(output(99), *(output(100, n) for n in range(1, 10)))
     more = fit(messages, size(messages) - 200, "rolling")
-    assert fates(more)[2:10] == "kkkmkmkc"
+    assert outcomes(more)[2:10] == "kkkmkmkc"
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_outputs_that_report_an_error_are_masked_last(body: str, spared: bool) -
     calm = output(200)
     messages = steps(f"{body} {calm}", calm, *(["fine"] * 8))
     request = fit(messages, size(messages) - 150, "rolling")
-    assert (fates(request)[3] == "k") is spared
+    assert (outcomes(request)[3] == "k") is spared
 
 
 def test_an_error_in_the_middle_of_a_long_output_does_not_count() -> None:
@@ -248,22 +248,22 @@ def test_an_error_in_the_middle_of_a_long_output_does_not_count() -> None:
     lines[30] = "error: hidden"
     calm = "\n".join(["all quiet there"] * 61)
     messages = steps("\n".join(lines), calm, *(["fine"] * 8))
-    assert fates(fit(messages, size(messages) - 200, "rolling"))[3] != "k"
+    assert outcomes(fit(messages, size(messages) - 200, "rolling"))[3] != "k"
 
 
 def test_the_output_whose_mask_would_cross_the_limit_is_clipped_to_the_room() -> None:
     messages = steps(*(output(400, n) for n in range(10)))
     plan = fit(messages, size(messages) - 100, "rolling").plan
-    assert plan.decisions[3].fate == "clipped"
+    assert plan.decisions[3].outcome == "clipped"
     assert plan.limit - plan.tokens <= 10
 
 
 def test_rolling_drops_the_oldest_when_masks_are_not_enough() -> None:
     messages = history("s5 u10 " + "c40 r300 " * 30)
     request = fit(messages, 600, "rolling")
-    assert "kdd" in fates(request)
-    assert fates(request)[1] == "k", "the user turn leaves with the last of its answers"
-    assert fates(request).endswith("kk")
+    assert "kdd" in outcomes(request)
+    assert outcomes(request)[1] == "k", "the user turn leaves with the last of its answers"
+    assert outcomes(request).endswith("kk")
 
 
 def test_the_mask_is_a_template_and_nothing_else_in_it_is_expanded() -> None:
@@ -282,8 +282,8 @@ def test_a_mask_is_not_masked_again() -> None:
 def test_ok_is_never_replaced_by_something_longer() -> None:
     messages = steps(*(["ok"] * 30))
     request = fit(messages, size(messages) - 30, "rolling")
-    assert not request.plan.edits
-    assert request.plan.drops
+    assert not request.plan.changes
+    assert request.plan.dropped_runs
 
 
 def test_the_newest_output_a_fatal_error_is_not_masked() -> None:
@@ -305,7 +305,7 @@ def test_sliding_drops_the_oldest_exchange_step_by_step() -> None:
         (660, "kddddddddddk"),
     ]:
         request = fit(messages, size(messages) - less, "sliding")
-        assert fates(request) == expected, less
+        assert outcomes(request) == expected, less
         assert not request.plan.notes
 
 
@@ -323,7 +323,7 @@ def test_the_turn_limit_never_splits_a_step_and_never_refuses(
     sketch: str, most: int, expected: str
 ) -> None:
     request = fit(history(sketch), 5_000, "sliding", max_turns=most)
-    assert fates(request) == expected
+    assert outcomes(request) == expected
 
 
 def test_a_token_budget_cuts_but_never_refuses() -> None:
@@ -341,8 +341,8 @@ def test_pins_stay_whole_by_index_and_by_field(policy: str) -> None:
     messages = history("s5 u10 " + "c5 r100 " * 10 + "c5 r100! " + "c5 r100 " * 10)
     request = fit(messages, 900, policy, pins=[7])
     for pinned in (7, 23):
-        assert request.plan.decisions[pinned].fate == "kept"
-        assert request.plan.decisions[pinned - 1].fate != "dropped", "its call stays with it"
+        assert request.plan.decisions[pinned].outcome == "kept"
+        assert request.plan.decisions[pinned - 1].outcome != "dropped", "its call stays with it"
     assert all("_pin" not in message for message in request.messages)
 
 
@@ -359,7 +359,7 @@ def test_lower_priority_goes_first(policy: str) -> None:
     messages = history("s5 u10 " + "a50+1 u10+1 " * 3 + "a50 u10 " + "a50+1 u10+1 " * 3)
     request = fit(messages, size(messages) - 40, policy)
     low = [i for i, m in enumerate(messages) if m["role"] == "assistant" and "_priority" not in m]
-    assert request.plan.decisions[low[0]].fate == "dropped"
+    assert request.plan.decisions[low[0]].outcome == "dropped"
     assert all("_priority" not in message for message in request.messages)
 
 
@@ -367,7 +367,7 @@ def test_lower_priority_goes_first(policy: str) -> None:
 def test_keep_recent_protects_the_last_units(policy: str) -> None:
     messages = steps(*(output(100, n) for n in range(30)))
     request = fit(messages, 1_800, policy, keep_recent=8)
-    assert set(fates(request)[-16:]) == {"k"}
+    assert set(outcomes(request)[-16:]) == {"k"}
 
 
 def test_passes_of_the_users_own() -> None:
@@ -390,5 +390,5 @@ def test_passes_of_the_users_own() -> None:
 def test_a_pass_is_configured_with_partial() -> None:
     messages = steps(*(output(300, n) for n in range(8)))
     request = fit(messages, size(messages) - 200, [partial(clip_large, over=50)])
-    assert request.plan.decisions[3].fate == "clipped"
+    assert request.plan.decisions[3].outcome == "clipped"
     assert "50" in request.plan.decisions[3].reason

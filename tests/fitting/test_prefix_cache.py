@@ -214,7 +214,7 @@ def test_what_goes_out_is_continued_too() -> None:
     planners = []
     for end in (6, 7, 8):
         request = fitting.fit(agent(*outputs[:end]), anthropic)
-        assert request.plan.cut
+        assert request.plan.is_trimmed
         with fitting.reading(dict(request), anthropic) as sent:
             planners.append(sent.planner)
     assert planners[0] is planners[1] is planners[2]

@@ -77,7 +77,7 @@ def neighbours(messages: list[Raw]) -> list[tuple[Raw, Raw]]:
 @given(histories(marks=False), limits, policies)
 def test_what_was_cut_is_valid(messages: list[Raw], limit: int, policy: str) -> None:
     request = fitted(messages, limit, policy)
-    if request is None or not request.plan.cut:
+    if request is None or not request.plan.is_trimmed:
         return
     out = request.messages
     assert pairs_are_whole(out)
@@ -95,7 +95,7 @@ def test_no_two_users_or_assistants_meet_that_did_not(
         return
     spoken = [i for i, m in enumerate(messages) if m["role"] not in ("system", "developer")]
     place = {index: number for number, index in enumerate(spoken)}
-    kept = [index for index in request.plan.kept if index in place]
+    kept = [index for index in request.plan.sent_indices if index in place]
     noted = {note.at for note in request.plan.notes if note.role != "paragraph"}
     for before, after in pairwise(kept):
         roles = messages[before]["role"], messages[after]["role"]
@@ -156,7 +156,7 @@ def test_a_conversation_that_fits_comes_back_as_the_same_objects(
 ) -> None:
     size = brim.count(messages, model=MODEL)
     request = fit(messages, int(size), policy)
-    assert not request.plan.cut
+    assert not request.plan.is_trimmed
     assert len(request.messages) == len(messages)
     for before, after in zip(messages, request.messages, strict=True):
         private = any(key.startswith("_") for key in before)
@@ -245,7 +245,7 @@ def test_the_prefix_changes_no_more_often_than_promised(messages: list[Raw], lim
         if before is not None and request.messages[: len(before)] != before:
             changes += 1
         before = request.messages
-        if request.plan.cut:
+        if request.plan.is_trimmed:
             lowest = min(lowest, mark_of(request))
             if request.plan.tokens > mark_of(request) and not continues(request):
                 return  # an edit that could not reach its mark makes no promise
@@ -262,8 +262,8 @@ def mark_of(request: brim.Request) -> int:
 
 def continues(request: brim.Request) -> bool:
     """Whether the request is an earlier edit with more behind it."""
-    drops = request.plan.drops
-    edited = max([drop.stop for drop in drops] + list(request.plan.edits), default=0)
+    drops = request.plan.dropped_runs
+    edited = max([drop.stop for drop in drops] + list(request.plan.changes), default=0)
     return any(point > edited for point, _ in request.plan.history.points[:-1])
 
 
@@ -295,7 +295,7 @@ def test_decisions_and_notes_add_up_to_the_difference(
     assert plan.before - plan.tokens == saved - sum(note.tokens for note in plan.notes)
     for decision in decisions:
         changed = decision.after < decision.before
-        assert changed == (decision.fate in ("clipped", "masked", "dropped"))
+        assert changed == (decision.outcome in ("clipped", "masked", "dropped"))
 
 
 # 8. Linear: a session is the same fit, continued

@@ -26,7 +26,7 @@ def test_every_request_that_can_fit_is_good(policy: str, limit: int) -> None:
             if not is_feasible(messages, limit):
                 continue
             request = brim.fit(messages, model=MODEL, window=limit + 1, reply=1, policy=policy)
-            cut += request.plan.cut
+            cut += request.plan.is_trimmed
             assert request.plan.tokens <= limit
             assert not call_faults(request.messages)
             assert not kept_faults(request.messages, messages)

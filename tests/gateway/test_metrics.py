@@ -85,9 +85,9 @@ def test_a_request_is_counted_as_it_is_recorded(path: str) -> None:
         assert numbers("brim_tokens_after_total", **LANE) == request["tokens"]
         left_out = request["tokens_before"] - request["tokens"]
         assert numbers("brim_tokens_left_out_total", **LANE) == left_out > 0
-        for fate, messages in request["cut"].items():
-            assert numbers("brim_cut_requests_total", fate=fate, **LANE) == 1
-            assert numbers("brim_cut_messages_total", fate=fate, **LANE) == messages
+        for outcome, messages in request["cut"].items():
+            assert numbers("brim_cut_requests_total", outcome=outcome, **LANE) == 1
+            assert numbers("brim_cut_messages_total", outcome=outcome, **LANE) == messages
         usage = request["usage"]
         assert numbers("brim_input_tokens_total", **LANE) == usage["input"]
         assert numbers("brim_cached_input_tokens_total", **LANE) == 5

@@ -86,10 +86,10 @@ def test_decisions_and_notes_add_up_to_the_difference(path: str, policy: str, wi
         saved = sum(each["before"] - each["after"] for each in decisions)
         added = sum(note["tokens"] for note in plan["notes"])
         assert request["tokens_before"] - request["tokens"] == saved - added
-        fates = {each["fate"] for each in decisions} - {"kept"}
-        assert fates == request["cut"].keys()
-        for fate, number in request["cut"].items():
-            assert sum(each["fate"] == fate for each in decisions) == number
+        outcomes = {each["outcome"] for each in decisions} - {"kept"}
+        assert outcomes == request["cut"].keys()
+        for outcome, number in request["cut"].items():
+            assert sum(each["outcome"] == outcome for each in decisions) == number
         assert all(each["reason"] for each in decisions)
         budget = plan["budget"]
         assert budget["window"] - budget["reply"] - budget["margin"] == request["limit"]
@@ -103,7 +103,7 @@ def test_what_needed_no_cut_is_told_as_kept(path: str) -> None:
     ):
         request = told(server, ask(server, path, "hi", "hello", "how are you?"))
         assert request["tokens"] == request["tokens_before"]
-        assert [each["fate"] for each in request["plan"]["decisions"]] == ["kept"] * 3
+        assert [each["outcome"] for each in request["plan"]["decisions"]] == ["kept"] * 3
         assert request["cut"] == {}
 
 
@@ -134,7 +134,7 @@ def test_what_the_headers_say_is_what_is_remembered(path: str) -> None:
         assert request["tokens_before"] == int(heads["brim-tokens-before"])
         assert request["limit"] == int(heads["brim-limit"])
         assert request["count"] == heads["brim-count"]
-        cut = ", ".join(f"{fate}={number}" for fate, number in request["cut"].items())
+        cut = ", ".join(f"{outcome}={number}" for outcome, number in request["cut"].items())
         assert cut == heads["brim-cut"] != ""
         assert (request["status"], request["end"]) == (200, "whole")
 

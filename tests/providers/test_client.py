@@ -102,10 +102,10 @@ def test_what_the_server_counts_is_what_it_reports(
         talk(chat, 12)
         chat.user("Go on. 継続してください。")
         request = client.request(chat)
-        assert request.plan.counted is not None
+        assert request.plan.server_tokens is not None
         reply = client.send(chat, max_tokens=1)
     assert reply.usage is not None
-    assert reply.usage.input == request.plan.counted == request.plan.size
+    assert reply.usage.input == request.plan.server_tokens == request.plan.size
 
 
 def test_a_window_that_is_too_large_is_corrected_by_the_first_refusal(

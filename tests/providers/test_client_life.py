@@ -552,7 +552,7 @@ for number in range(20):
     chat.user(f"Question {number}: " + "some words " * 10)
     chat.assistant("An answer.")
 chat.user("Go on.")
-print(chat.request().plan.cut, chat.summary)
+print(chat.request().plan.is_trimmed, chat.summary)
 """
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=50

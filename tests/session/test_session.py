@@ -41,7 +41,7 @@ def test_the_history_keeps_every_turn_whole() -> None:
     turns = history("u20 " + "c20 r300 " * 40)
     for message in turns:
         chat.append(message)
-    assert chat.request().plan.cut
+    assert chat.request().plan.is_trimmed
     assert list(chat.history) == turns
 
 

@@ -51,9 +51,9 @@ def test_what_comes_after_a_compaction_goes_on_from_it(policy: str) -> None:
     session.user("and now?")
     request = session.request()
     assert request.plan.size < made.size + 30
-    assert request.plan.tally() == made.tally()
+    assert request.plan.outcome_counts() == made.outcome_counts()
     session.memory.append(Fact("fact", "the build needs make"))
-    assert session.request().plan.tally() == made.tally()
+    assert session.request().plan.outcome_counts() == made.outcome_counts()
     restored = Session.from_dict(json.loads(json.dumps(session.to_dict())))
     assert dict(restored.request()) == dict(session.request())
 
@@ -129,7 +129,7 @@ def test_a_compaction_is_gone_with_the_turns_that_it_saw() -> None:
     session = talk(exchanges=20)
     session.compact()
     session.rewind(38)
-    assert session.current_plan.drops == ()
+    assert session.current_plan.dropped_runs == ()
 
 
 @pytest.mark.parametrize("length", [-1, 7, "2"])
@@ -154,14 +154,14 @@ def test_an_answer_to_what_was_taken_back_is_paid_but_not_kept() -> None:
 def test_without_fitting_nothing_is_left_out() -> None:
     session = talk(exchanges=60)
     session.user("now")
-    assert session.request().plan.cut
+    assert session.request().plan.is_trimmed
     session.trim = False
     with pytest.raises(ContextOverflowError):
         session.request()
     with pytest.raises(InputError, match="fitting is off"):
         session.compaction()
     session.trim = True
-    assert session.request().plan.cut
+    assert session.request().plan.is_trimmed
 
 
 def test_tools_can_change() -> None:

@@ -338,10 +338,10 @@ def test_old_output_is_cut_like_a_result_and_the_words_stay() -> None:
         chat.user(f"what about {number}?")
         chat.assistant("fine")
         plan = chat.request().plan
-    assert plan.tally().get("clipped")
+    assert plan.outcome_counts().get("clipped")
     said = json.dumps(chat.request().messages)
     for decision in plan.decisions:
-        if decision.role == "user" and decision.fate == "clipped":
+        if decision.role == "user" and decision.outcome == "clipped":
             assert chat.history[decision.index]["content"] in said
 
 
@@ -797,7 +797,7 @@ def test_a_reset_keeps_prompt_memory_project_totals_and_warnings() -> None:
     assert len(chat.warnings) == 1
     assert chat.log.statistics().requests == 1
     chat.user("hello")
-    assert not chat.request().plan.cut
+    assert not chat.request().plan.is_trimmed
 
 
 # Pins, recall and other models
@@ -809,7 +809,9 @@ def test_a_pinned_turn_stays_and_an_unpinned_one_may_go() -> None:
         chat.append(turn)
     kept = json.dumps(chat.request().messages)
     middle = next(
-        decision.index for decision in chat.request().plan.decisions if decision.fate == "dropped"
+        decision.index
+        for decision in chat.request().plan.decisions
+        if decision.outcome == "dropped"
     )
     words = json.dumps(chat.history[middle]["content"])[1:-1]
     assert words not in kept
@@ -832,7 +834,7 @@ def test_recall_brings_a_turn_back_and_the_prefix_stays() -> None:
     gone = next(
         decision
         for decision in chat.request().plan.decisions
-        if decision.fate == "dropped" and decision.role == "tool"
+        if decision.outcome == "dropped" and decision.role == "tool"
     )
     whole = chat.history[gone.index]["content"]
     assert chat.recall(gone.index) == f"[turn {gone.index}, tool]\n{whole}"
@@ -840,7 +842,7 @@ def test_recall_brings_a_turn_back_and_the_prefix_stays() -> None:
     after = chat.request().messages
     assert whole in after[-1]["content"]
     if after[: len(before)] != before:
-        assert chat.request().plan.edition
+        assert chat.request().plan.trim_id
     with pytest.raises(brim.InputError, match="no text"):
         chat.recall(1)
 
@@ -856,14 +858,14 @@ def test_with_a_larger_window_everything_comes_back(policy: str, summarize: Any)
     chat.summarize = summarize
     chat.switch("gpt-4o-mini", window=2_001, reply=1)
     small = chat.request()
-    assert small.plan.cut
+    assert small.plan.is_trimmed
     assert small["model"] == "gpt-4o-mini"
     assert list(chat.history) == turns
     for again in (chat, brim.Session.from_dict(json.loads(json.dumps(chat.to_dict())))):
         again.switch("gpt-4o", window=100_000)
         sent = [turn for turn in again.request().messages if turn["role"] != "system"]
         assert sent == whole
-        assert not again.request().plan.cut
+        assert not again.request().plan.is_trimmed
 
 
 def test_after_a_switch_counts_window_template_and_price_follow() -> None:
@@ -983,9 +985,9 @@ def test_settings_go_before_what_was_written_down() -> None:
     chat = session(system="Be brief.")
     for turn in history("u20 " + "a60 u60 " * 30):
         chat.append(turn)
-    assert chat.request().plan.cut
+    assert chat.request().plan.is_trimmed
     larger = resumed(chat, window=100_000)
-    assert not larger.request().plan.cut
+    assert not larger.request().plan.is_trimmed
     other = resumed(chat, policy="sliding")
     assert other.request().plan.policy == "sliding"
     assert resumed(chat, system="Speak.").request().messages[0]["content"] == "Speak."
@@ -1112,7 +1114,7 @@ def test_a_vocabulary_denser_by_no_more_than_the_margin_fits_before_any_report(
         request = chat.request()
         assert 1.25 * brim.count(request.messages, model="gpt-4o") <= 2_000
         chat.assistant("so it is")
-    assert request.plan.cut
+    assert request.plan.is_trimmed
 
 
 class Failing:

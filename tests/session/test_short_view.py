@@ -158,7 +158,7 @@ def test_a_short_view_that_is_still_too_long_is_fitted() -> None:
     for turn in history("u9 c9 r900 c9 r900 c9 r900"):
         chat.append(turn)
     request = chat.request(short_view=ShortView(6, 5_000))
-    assert request.plan.cut
+    assert request.plan.is_trimmed
     assert request.plan.size <= 300
 
 

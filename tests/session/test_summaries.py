@@ -93,7 +93,9 @@ def test_an_extension_gets_the_summary_so_far_and_each_turn_is_told_of_once(poli
     evicted = [turn["content"] for _, turns in scribe.asked for turn in turns or ()]
     assert len(evicted) == len(set(evicted))
     left_out = {
-        decision.index for decision in chat.request().plan.decisions if decision.fate == "dropped"
+        decision.index
+        for decision in chat.request().plan.decisions
+        if decision.outcome == "dropped"
     }
     assert {chat.history[index]["content"] for index in left_out} <= set(evicted)
 
@@ -164,7 +166,7 @@ def test_whatever_a_summarizer_does_the_turns_just_leave(
     sent = talk(chat, LONG)
     assert chat.summary is None
     assert HEADING not in told(sent[-1])
-    assert sent[-1].plan.tally()["dropped"] > 0
+    assert sent[-1].plan.outcome_counts()["dropped"] > 0
     assert list(chat.history) == history(LONG)
 
 
@@ -182,7 +184,7 @@ def test_one_that_hangs_is_not_waited_for_forever(monkeypatch: pytest.MonkeyPatc
     chat = session("sliding", lambda *_: done.wait(5) and "late")
     for turn in history(LONG):
         chat.append(turn)
-    assert chat.request().plan.tally()["dropped"] > 0
+    assert chat.request().plan.outcome_counts()["dropped"] > 0
     assert chat.summary is None
     done.set()
 
@@ -204,7 +206,7 @@ def test_what_fits_is_not_cut_for_the_sake_of_a_summary(policy: str) -> None:
     for turn in history(LONG):
         for chat in (plain, summing):
             chat.append(turn)
-        if not plain.request().plan.cut:
+        if not plain.request().plan.is_trimmed:
             assert summing.request().messages == plain.request().messages
             assert summing.tokens == plain.tokens
 
@@ -266,7 +268,7 @@ def test_the_planning_generator_asks_and_takes_none_for_an_answer() -> None:
     assert job.previous is None
     with pytest.raises(StopIteration) as done:
         planning.send(None)
-    assert done.value.value.plan.cut
+    assert done.value.value.plan.is_trimmed
     assert chat.summary is None
 
 
@@ -348,7 +350,7 @@ def test_a_summary_of_what_is_all_sent_again_is_not_told(policy: str) -> None:
     assert "All about boats." in chat.request().messages[0]["content"]
     chat.switch("gpt-4o", window=32_000)
     whole = chat.request()
-    assert not whole.plan.cut
+    assert not whole.plan.is_trimmed
     assert "boats" not in str(whole.messages)
     chat.switch("gpt-4o", window=400, reply=50)
     assert "All about boats." in chat.request().messages[0]["content"]

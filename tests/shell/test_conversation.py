@@ -78,7 +78,7 @@ def test_a_long_one_sends_what_it_would_have_sent(log: ConversationStore) -> Non
     for conversation in (first, second):
         conversation.session.user("and now?")
     assert dict(second.session.request()) == dict(first.session.request())
-    assert second.session.request().plan.cut
+    assert second.session.request().plan.is_trimmed
 
 
 def test_words_without_an_answer_are_there(log: ConversationStore) -> None:
@@ -228,7 +228,7 @@ def test_a_compaction_that_is_stopped_leaves_nothing(log: ConversationStore) -> 
     making.close()
     assert not first.session.is_compacted
     assert first.session.to_dict()["composer"]["compacted"] == before["composer"]["compacted"]
-    assert first.session.current_plan.drops == ()
+    assert first.session.current_plan.dropped_runs == ()
 
 
 def test_what_brim_says_itself_is_no_exchange(log: ConversationStore) -> None:

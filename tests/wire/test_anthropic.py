@@ -223,7 +223,7 @@ def test_the_newest_results_are_cut_last_though_words_stand_beside_them(policy: 
     most = int(brim.count(given, model=MODEL)) - 1
     for limit in range(most, least, -700):
         request = limited(given, limit, policy)
-        assert request.plan.cut
+        assert request.plan.is_trimmed
         assert request.messages[-2] is step
         assert request.messages[-1] is last
 
@@ -267,7 +267,7 @@ def test_with_words_beside_every_result_the_prefix_changes_in_steps() -> None:
         changes += request.messages[: len(before)] != before
         before = list(request.messages)
     said = int(brim.count(agent(*outputs), model=MODEL))
-    assert request.plan.cut
+    assert request.plan.is_trimmed
     assert changes <= 1 + said / 300, "a low mark is a tenth below so small a limit"
 
 
@@ -399,7 +399,7 @@ def test_thinking_stays_where_the_results_came_with_words() -> None:
     given = body(user("go"), step, user(result("a", LONG), says("go on")))
     total = brim.count(given, model=MODEL)
     request = brim.fit(given, model=MODEL, window=int(total) - 100, reply=1)
-    assert request.plan.cut
+    assert request.plan.is_trimmed
     assert request.messages[1] is step
 
 

@@ -177,7 +177,7 @@ def test_fitting_twice_changes_nothing(
     window = window_of(body, share, model)
     again = brim.fit(dict(once), window=window, reply=1, policy=policy)
     assert dict(again) == dict(once)
-    assert not again.plan.cut
+    assert not again.plan.is_trimmed
 
 
 @given(bodies, shares, policies, models)

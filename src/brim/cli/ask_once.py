@@ -62,7 +62,7 @@ class AskAnswer:
     def notices(self) -> list[str]:
         """What its reader should know: what was cut, and what the spending limits say."""
         plan = self._stream.plan
-        cut = [str(plan)] if plan is not None and plan.cut else []
+        cut = [str(plan)] if plan is not None and plan.is_trimmed else []
         ended = ["the answer was cut: no room for more"] if self._stream.reply.is_cut else []
         return cut + ended + self._session.warnings
 

@@ -95,7 +95,7 @@ class Tally:
 
     def add_plan(self, plan: Plan) -> None:
         self.fitted += 1
-        self.cut += plan.cut
+        self.cut += plan.is_trimmed
         self.before += plan.before
         self.after += plan.tokens
         self.estimated += not plan.exact

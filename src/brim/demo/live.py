@@ -90,7 +90,7 @@ def _words(turn: Turn, console: Console) -> list[Text]:
 def _happened(turn: Turn, width: int) -> list[Text]:
     """What was done in this turn, in a fixed number of lines."""
     pinned = "nothing yet" if turn.pinned is None else plain.pin(turn)
-    left_out = plain.cut(turn) if turn.plan.cut else "nothing"
+    left_out = plain.cut(turn) if turn.plan.is_trimmed else "nothing"
     rows = {
         "left out": (left_out, "bold" if turn.changed else ""),
         "pinned": (pinned, ""),

@@ -56,7 +56,7 @@ def lines(turn: Turn, window: int) -> list[str]:
         ("brim", f"[{bar(turn.parts, window)}]"),
         ("", counts(turn)),
     ]
-    if turn.plan.cut:
+    if turn.plan.is_trimmed:
         rows.append(("", cut(turn)))
     if turn.line.pinned or (turn.changed and turn.pinned is not None):
         rows.append(("", f"pinned: {pin(turn)}"))
@@ -89,7 +89,7 @@ def counts(turn: Turn) -> str:
     """What brim took the request for, beside what the server says."""
     plan, usage = turn.plan, turn.usage
     known = "counted" if plan.exact else "estimated"
-    if plan.counted is not None:
+    if plan.server_tokens is not None:
         known = "asked of the server"
     said = f"{plan.size:,} of {plan.limit:,} tokens, {known}"
     if usage is None:
@@ -101,8 +101,10 @@ def cut(turn: Turn) -> str:
     """What is left out and why; in short, where it is what was left out before."""
     if turn.changed:
         return left_out(turn.plan)
-    fates = ", ".join(f"{fate} {number}" for fate, number in turn.plan.tally().items())
-    return f"as before: {fates}"
+    outcomes = ", ".join(
+        f"{outcome} {number}" for outcome, number in turn.plan.outcome_counts().items()
+    )
+    return f"as before: {outcomes}"
 
 
 def pin(turn: Turn) -> str:

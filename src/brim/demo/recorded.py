@@ -189,7 +189,10 @@ def _title(messages: Sequence[Message]) -> str:
 
 
 def _tally(plan: Plan) -> str:
-    return ", ".join(f"{fate} {number}" for fate, number in plan.tally().items()) or "nothing"
+    return (
+        ", ".join(f"{outcome} {number}" for outcome, number in plan.outcome_counts().items())
+        or "nothing"
+    )
 
 
 def summary(totals: Totals, messages: Sequence[Message]) -> str:
@@ -300,9 +303,10 @@ def _details(edit: Turn | None, width: int) -> list[Text]:
         lines = ["Nothing has been left out yet."]
     else:
         lines = [f"Cut at request {edit.number}: {edit.plan}"]
-        rows = [row for row in explain.build_rows(edit.plan) if row.fate != "kept"]
+        rows = [row for row in explain.build_rows(edit.plan) if row.outcome != "kept"]
         lines += [
-            f"  {row.place or 'note':7} {row.fate:8} {row.before:6,} → {row.after:<6,} {row.reason}"
+            f"  {row.place or 'note':7} {row.outcome:8} "
+            f"{row.before:6,} → {row.after:<6,} {row.reason}"
             for row in rows
         ]
         if len(lines) > DETAILS:

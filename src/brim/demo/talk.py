@@ -139,7 +139,7 @@ class Talk:
             plan,
             parts_of(request.messages, plan.size, count, [note.text for note in plan.notes]),
             changed,
-            None if self._pinned is None else self._pinned in plan.kept,
+            None if self._pinned is None else self._pinned in plan.sent_indices,
             parts_of(self._naive.messages, naive.tokens, count),
             naive,
         )
@@ -214,12 +214,12 @@ def left_out(plan: Plan) -> str:
     numbers: Tally[tuple[str, str]] = Tally()
     tokens: Tally[tuple[str, str]] = Tally()
     for decision in plan.decisions:
-        if decision.fate != "kept":
-            fate = decision.fate, decision.reason
-            numbers[fate] += 1
-            tokens[fate] += decision.before - decision.after
+        if decision.outcome != "kept":
+            outcome = decision.outcome, decision.reason
+            numbers[outcome] += 1
+            tokens[outcome] += decision.before - decision.after
     return "; ".join(
-        f"{fate} {number} {'message' if number == 1 else 'messages'} "
-        f"({tokens[fate, reason]:,} tokens): {reason}"
-        for (fate, reason), number in numbers.items()
+        f"{outcome} {number} {'message' if number == 1 else 'messages'} "
+        f"({tokens[outcome, reason]:,} tokens): {reason}"
+        for (outcome, reason), number in numbers.items()
     )

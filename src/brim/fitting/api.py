@@ -17,8 +17,8 @@ from brim.wire.templates import PERMISSIVE, TemplateRules, find_rules, wrap_coun
 
 if TYPE_CHECKING:
     from brim.fitting.passes import Pass
+    from brim.fitting.plan import Request
     from brim.fitting.policies import Policy
-    from brim.fitting.request import Request
     from brim.tokens import Tokenizer
 
 Messages = Sequence[Mapping[str, Any]]

@@ -214,14 +214,14 @@ class Draft:
         last = units[stop].start if stop < len(self._alive) else self.scope.messages
         return units[start].start, last
 
-    def edit(self, index: int, message: Message, fate: Outcome, reason: str) -> bool:
+    def edit(self, index: int, message: Message, outcome: Outcome, reason: str) -> bool:
         """Send a message in another form; refused where that is not smaller."""
         tokens = self.history.counter.message(message)
         before = self.message_tokens(index)
         if tokens >= before:
             return False
         self.tokens += tokens - before
-        self.edits[index] = ChangedMessage(message, tokens, fate, reason)
+        self.edits[index] = ChangedMessage(message, tokens, outcome, reason)
         if any(note.at == index for note in self.notes):
             self._dirty = True
         return True
@@ -253,9 +253,9 @@ class Draft:
         """The output of a message as it came in, in lines."""
         return self._cuts.lines("\n".join(self.history.messages[index].outputs))
 
-    def replace_outputs(self, index: int, text: str, fate: Outcome, reason: str) -> bool:
+    def replace_outputs(self, index: int, text: str, outcome: Outcome, reason: str) -> bool:
         """Put another text in place of a message's outputs."""
-        return self.edit(index, self.message(index).with_outputs((text,)), fate, reason)
+        return self.edit(index, self.message(index).with_outputs((text,)), outcome, reason)
 
     # What becomes of the neighbours of what left
 

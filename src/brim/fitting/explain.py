@@ -27,7 +27,7 @@ class PlanRow:
     place: str
     """The number of a message, `4–311` for a run, nothing for what is no message."""
     role: str
-    fate: str
+    outcome: str
     before: int
     after: int
     reason: str
@@ -54,7 +54,7 @@ def render_plan(plan: Plan, width: int | None = None) -> str:
         sum(row.after for row in found),
         f"{'fits' if plan.fits else 'does not fit'} {plan.limit:,}",
     )
-    head = ("message", "role", "fate", "before", "after", "why")
+    head = ("message", "role", "outcome", "before", "after", "why")
     cells = [head, *(_format_cells(row) for row in (*found, total))]
     warnings = [f"warning: {warning}" for warning in plan.warnings]
     return "\n".join(
@@ -135,8 +135,8 @@ def _message_rows(decisions: Iterable[Decision], notes: Iterable[Note]) -> Itera
 def _shares_row(one: Decision, other: Decision) -> bool:
     """Whether two neighbours share a row. System text is too important to vanish in one."""
     return (
-        one.fate in _FOLDED
-        and (one.fate, one.reason) == (other.fate, other.reason)
+        one.outcome in _FOLDED
+        and (one.outcome, one.reason) == (other.outcome, other.reason)
         and (one.role == "system") == (other.role == "system")
     )
 
@@ -147,12 +147,12 @@ def _merge_decisions(run: Sequence[Decision]) -> PlanRow:
     row = PlanRow(
         f"{first.index}–{last.index}" if len(run) > 1 else str(first.index),
         ", ".join(roles) if len(roles) < 3 else "mixed",
-        first.fate,
+        first.outcome,
         sum(decision.before for decision in run),
         sum(decision.after for decision in run),
         first.reason,
     )
-    return row if first.fate != "kept" else replace(row, reason="")
+    return row if first.outcome != "kept" else replace(row, reason="")
 
 
 def _build_note_row(note: Note) -> PlanRow:
@@ -162,7 +162,7 @@ def _build_note_row(note: Note) -> PlanRow:
 
 
 def _format_cells(row: PlanRow) -> tuple[str, ...]:
-    return row.place, row.role, row.fate, f"{row.before:,}", f"{row.after:,}", row.reason
+    return row.place, row.role, row.outcome, f"{row.before:,}", f"{row.after:,}", row.reason
 
 
 def _pluralize(number: int, word: str) -> str:

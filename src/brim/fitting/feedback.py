@@ -96,8 +96,8 @@ def _is_partial(tokens: int, estimate: float, least: float) -> bool:
 
 def _sent_messages(plan: Plan) -> list[Message]:
     """The messages of a plan as they are sent, without the notes between them."""
-    changed = plan.changed
-    return [changed.get(index, plan.history.messages[index]) for index in plan.kept]
+    changed = plan.changed_messages
+    return [changed.get(index, plan.history.messages[index]) for index in plan.sent_indices]
 
 
 def calibrate_from_text(text: str, tokens: int, target: ModelProfile) -> Calibration:

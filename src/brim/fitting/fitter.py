@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from brim import wire
+from brim.fitting.plan import Request
 from brim.fitting.planner import Planner
 from brim.fitting.prefix_cache import (
     CachedConversation,
@@ -14,7 +15,6 @@ from brim.fitting.prefix_cache import (
     check_depth,
     encode_values,
 )
-from brim.fitting.request import Request
 from brim.wire import openai_chat, validate_tools
 from brim.wire.templates import PERMISSIVE, TemplateRules, apply_template
 
@@ -158,7 +158,7 @@ class ParsedBody(NamedTuple):
     def written(self, plan: Plan) -> Mapping[str, Any]:
         """The body that a plan sends; the very same where nothing has to change."""
         form, out = self.form, self.shaped(plan)
-        if form is not openai_chat and plan.cut:
+        if form is not openai_chat and plan.is_trimmed:
             self._check(out, plan)
         return wire.lower_reply_limit(out, plan, form)
 
@@ -171,7 +171,7 @@ class ParsedBody(NamedTuple):
             tokens = sent.planner.whole().tokens
         # A plan above its limit was let pass by the server's own numbers, which need no margin.
         if tokens > (plan.limit if plan.tokens <= plan.limit else plan.budget.room):
-            raise self.planner.overflow(plan._replace(tokens=tokens))
+            raise self.planner.overflow(replace(plan, tokens=tokens))
 
 
 def read_tools(body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

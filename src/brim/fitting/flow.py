@@ -82,7 +82,7 @@ def run_flow(asking: Flow[T], answer: Callable[[Job], object]) -> T:
 class Measurement:
     """What a server said that a request took: the base that later estimates are added to."""
 
-    edition: int | None
+    trim_id: int | None
     length: int
     """How many messages there were."""
     estimate: int
@@ -92,11 +92,11 @@ class Measurement:
 
     @classmethod
     def of(cls, plan: Plan, tokens: int, *, refused: bool = False) -> Measurement:
-        return cls(plan.edition, plan.length, plan.tokens, tokens, refused)
+        return cls(plan.trim_id, plan.length, plan.tokens, tokens, refused)
 
     def is_base_of(self, plan: Plan) -> bool:
         """Whether a plan begins with what this was said of."""
-        return self.edition is not None and self.edition == plan.edition
+        return self.trim_id is not None and self.trim_id == plan.trim_id
 
     @property
     def share(self) -> float:
@@ -134,7 +134,7 @@ def plan_request(
             if true is None and most <= room:
                 return apply_measurement(held, reported)
             if true is not None and true <= room:
-                return held._replace(counted=true)
+                return replace(held, server_tokens=true)
             if true is not None:
                 reported = Measurement.of(held, true)
             elif reported is None:
@@ -212,7 +212,7 @@ def apply_measurement(plan: Plan, reported: Measurement | None) -> Plan:
     """A plan with what it takes by the last report, where it goes on from what that was of."""
     if plan.exact or reported is None or reported.refused or not reported.is_base_of(plan):
         return plan
-    return plan._replace(based=reported.tokens + plan.tokens - reported.estimate)
+    return replace(plan, calibrated_tokens=reported.tokens + plan.tokens - reported.estimate)
 
 
 def _trim(
@@ -234,12 +234,12 @@ def _trim(
         if true is None:
             return _trim_by_estimate(planner, reported)
         if true <= room:
-            return plan._replace(counted=true)
+            return replace(plan, server_tokens=true)
         if plan.tokens > limit:
             break
         reported = Measurement.of(plan, true)
         limit = min(_limit_for(planner, reported), plan.tokens - 1)
-    raise planner.overflow(plan._replace(counted=true))
+    raise planner.overflow(replace(plan, server_tokens=true))
 
 
 def _trim_by_estimate(planner: Planner, reported: Measurement | None) -> Plan:
@@ -249,7 +249,7 @@ def _trim_by_estimate(planner: Planner, reported: Measurement | None) -> Plan:
     plan = planner.edited(int(_limit_for(planner, reported) / (1 + TRIM_MARGIN)))
     if reported.refused:
         return plan  # its numbers say how much smaller, and not what it takes
-    return plan._replace(based=int(plan.tokens * reported.share))
+    return replace(plan, calibrated_tokens=int(plan.tokens * reported.share))
 
 
 def _limit_for(planner: Planner, reported: Measurement) -> int:

@@ -174,7 +174,7 @@ def _mask(draft: Draft, index: int, reason: str) -> None:
     """Mask an output, or clip it to the room where masking would take more than needed."""
     history = draft.history
     edit = draft.edits.get(index)
-    if edit is not None and edit.fate == "masked":
+    if edit is not None and edit.outcome == "masked":
         return
     whole = history.output_sizes[index]
     text = fill_mask(history.mask, history.age(index, draft.scope.units), whole)

@@ -1,57 +1,61 @@
-"""Plan and Decision: what is to be sent, and why.
+"""Plan, Decision and Request: what is sent, and why.
 
-A plan is data. It stores what was changed and the runs that were dropped, with their sums; the
-decision about each message is made out when somebody reads it.
+A plan is data. It stores the changed messages and the dropped runs with their token counts; the
+decision about each message is computed when it is read.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter as Tally
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from brim.fitting.budget import Budget
     from brim.fitting.history import History
     from brim.messages import Message, Role
 
 Outcome = Literal["kept", "clipped", "masked", "summarized", "dropped"]
-Changed = tuple[Outcome, int, str]
-"""What became of a message that goes out changed: its fate, its tokens, and why."""
 OUTCOMES: tuple[Outcome, ...] = ("clipped", "masked", "summarized", "dropped")
+"""The outcomes other than `kept`."""
+Changed = tuple[Outcome, int, str]
+"""Outcome, tokens and reason of a message that is sent changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What happens to one message."""
+    """What happens to one message of the history."""
 
     index: int
+    """The position of the message in the history."""
     role: Role
-    fate: Outcome
+    outcome: Outcome
     before: int
+    """Tokens of the message in the history."""
     after: int
+    """Tokens of the message as it is sent; 0 if it is dropped."""
     reason: str
 
     @classmethod
-    def on(
-        cls, index: int, role: Role, before: int, edit: Changed | None, dropped: str | None
+    def for_message(
+        cls, index: int, role: Role, before: int, changed: Changed | None, dropped: str | None
     ) -> Decision:
-        """The decision on a message: its edit, else why it was dropped, else nothing happens."""
-        if edit is not None:
-            fate, after, reason = edit
-            return cls(index, role, fate, before, after, reason)
+        """Return the decision for a message; `dropped` is the reason why it is dropped."""
+        if changed is not None:
+            outcome, after, reason = changed
+            return cls(index, role, outcome, before, after, reason)
         if dropped is not None:
             return cls(index, role, "dropped", before, 0, dropped)
         return cls(index, role, "kept", before, before, "needed no change")
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the decision as JSON data."""
         return {
             "index": self.index,
             "role": self.role,
-            "fate": self.fate,
+            "outcome": self.outcome,
             "before": self.before,
             "after": self.after,
             "reason": self.reason,
@@ -59,24 +63,24 @@ class Decision:
 
     def __str__(self) -> str:
         size = f"{self.before:,} tokens"
-        if self.fate != "dropped" and self.after != self.before:
+        if self.outcome != "dropped" and self.after != self.before:
             size = f"{self.before:,} to {self.after:,} tokens"
-        return f"{self.fate} message {self.index} ({self.role}, {size}): {self.reason}"
+        return f"{self.outcome} message {self.index} ({self.role}, {size}): {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedMessage:
-    """A message that goes out changed."""
+    """A message that is sent in another form."""
 
     message: Message
     tokens: int
-    fate: Outcome
+    outcome: Outcome
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class DroppedRun:
-    """A run of messages that does not go out; system turns within it do."""
+    """Consecutive messages that are not sent; system messages between them are."""
 
     start: int
     stop: int
@@ -85,76 +89,72 @@ class DroppedRun:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What the reader of the request is told about a gap."""
+    """A text that tells the model about a gap in the history."""
 
     text: str
     tokens: int
     at: int
-    """The message that it stands before as a turn, or closes as a paragraph."""
+    """The index of the message before which the note is inserted, or whose text it ends."""
     role: Literal["user", "assistant", "paragraph"]
+    """The role of the inserted message; `paragraph` if the note ends message `at`."""
 
 
-class Plan(NamedTuple):
-    """What is sent of a history, and why the rest is not."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """What is sent of a history, and why the rest is not. All indices are history indices."""
 
     history: History
     length: int
-    """How many messages came in. The history may have grown since."""
+    """Number of messages planned. The history may have grown since."""
     budget: Budget
     policy: str
     before: int
-    """Tokens of what came in: messages, tools and framing."""
+    """Tokens of the whole history: messages, tools and framing."""
     tokens: int
-    """Tokens of what goes out."""
+    """Tokens of what is sent, as counted by brim."""
     exact: bool
-    kept: Sequence[int]
-    """The messages that go out, in order."""
-    edits: Mapping[int, ChangedMessage]
-    drops: Sequence[DroppedRun]
+    """Whether `tokens` is exact for this model; otherwise it is an estimate."""
+    sent_indices: Sequence[int]
+    """The messages that are sent, in order."""
+    changes: Mapping[int, ChangedMessage]
+    dropped_runs: Sequence[DroppedRun]
     notes: Sequence[Note]
     warnings: Sequence[str]
-    edition: int | None = None
-    """Plans of one edition begin alike: 0 for all that was said, None where each is cut anew."""
-    counted: int | None = None
-    """What the server itself counted of what goes out, where it was asked."""
-    based: int | None = None
-    """What it takes by what the server reported of the request before, and what came since."""
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __ne__(self, other: object) -> bool:
-        return self is not other
-
-    def __hash__(self) -> int:
-        return id(self)
+    trim_id: int | None = None
+    """Plans with the same ID send the same messages up to the last trim. 0 means that nothing was
+    trimmed, None that every plan is trimmed independently."""
+    server_tokens: int | None = None
+    """Tokens of what is sent, as counted by the server; None if it was not asked."""
+    calibrated_tokens: int | None = None
+    """Tokens estimated from the usage of the previous request and the messages since; None if
+    that usage is unknown."""
 
     @property
     def limit(self) -> int:
-        """What may be sent: less a margin, but for what the server itself has counted."""
-        is_measured = self.counted is not None or self.based is not None
+        """The most tokens that may be sent; without a margin if the server counted them."""
+        is_measured = self.server_tokens is not None or self.calibrated_tokens is not None
         return self.budget.room if is_measured else self.budget.limit
 
     @property
     def size(self) -> int:
-        """Tokens of what goes out: the server's own count, else brim's."""
-        if self.counted is not None:
-            return self.counted
-        return self.tokens if self.based is None else self.based
+        """The best known token count of what is sent."""
+        if self.server_tokens is not None:
+            return self.server_tokens
+        return self.tokens if self.calibrated_tokens is None else self.calibrated_tokens
 
     @property
     def fits(self) -> bool:
         return self.size <= self.limit
 
     @property
-    def cut(self) -> bool:
-        """Whether anything goes out otherwise than it came in."""
-        return bool(self.edits or self.drops)
+    def is_trimmed(self) -> bool:
+        """Whether any message is dropped or sent changed."""
+        return bool(self.changes or self.dropped_runs)
 
     @property
-    def changed(self) -> dict[int, Message]:
-        """The messages that go out in another form, notes in their text included."""
-        changed = {index: edit.message for index, edit in self.edits.items()}
+    def changed_messages(self) -> dict[int, Message]:
+        """The messages that are sent in another form, including those that a note ends."""
+        changed = {index: change.message for index, change in self.changes.items()}
         for note in self.notes:
             if note.role == "paragraph":
                 message = changed.get(note.at, self.history.messages[note.at])
@@ -163,46 +163,63 @@ class Plan(NamedTuple):
 
     @property
     def sent(self) -> Iterator[Message]:
-        """The messages that go out, as they came in."""
-        return map(self.history.messages.__getitem__, self.kept)
+        """The messages that are sent, in their original form."""
+        return map(self.history.messages.__getitem__, self.sent_indices)
 
     @property
     def decisions(self) -> list[Decision]:
-        """One for each message that came in. With the notes they add up to the difference."""
-        return [self._decision(index) for index in range(self.length)]
+        """One decision for each message. Their savings minus the notes equal the plan's."""
+        return [self._decide(index) for index in range(self.length)]
 
-    def _decision(self, index: int) -> Decision:
+    @property
+    def dropped(self) -> list[Decision]:
+        """The decisions about messages that are not sent."""
+        runs = self.dropped_runs
+        indices = (index for run in runs for index in range(run.start, run.stop))
+        decisions = map(self._decide, indices)
+        return [decision for decision in decisions if decision.outcome == "dropped"]
+
+    @property
+    def clipped(self) -> list[Decision]:
+        """The decisions about messages that are sent without a part of their text."""
+        decisions = map(self._decide, sorted(self.changes))
+        return [decision for decision in decisions if decision.outcome == "clipped"]
+
+    def _decide(self, index: int) -> Decision:
         history = self.history
-        edit = self.edits.get(index)
-        changed = None if edit is None else (edit.fate, edit.tokens, edit.reason)
-        drop = self._drop_of(index)
+        change = self.changes.get(index)
+        changed = None if change is None else (change.outcome, change.tokens, change.reason)
+        run = self._find_run(index)
+        reason = None if run is None else run.reason
         role, before = history.messages[index].role, history.tokens(index)
-        return Decision.on(index, role, before, changed, None if drop is None else drop.reason)
+        return Decision.for_message(index, role, before, changed, reason)
 
-    def _drop_of(self, index: int) -> DroppedRun | None:
+    def _find_run(self, index: int) -> DroppedRun | None:
         if self.history.messages[index].role == "system":
             return None
-        place = bisect_right(self.drops, index, key=lambda drop: drop.start) - 1
-        if place >= 0 and index < self.drops[place].stop:
-            return self.drops[place]
+        place = bisect_right(self.dropped_runs, index, key=lambda run: run.start) - 1
+        if place >= 0 and index < self.dropped_runs[place].stop:
+            return self.dropped_runs[place]
         return None
 
-    def tally(self) -> dict[Outcome, int]:
-        """How many messages met which fate; `kept` is not listed."""
-        tally: Tally[Outcome] = Tally(edit.fate for edit in self.edits.values())
-        for drop in self.drops:
-            within = self.history.systems_between(drop.start, drop.stop)
-            tally["dropped"] += drop.stop - drop.start - len(within)
-        return {fate: tally[fate] for fate in OUTCOMES if tally[fate]}
+    def outcome_counts(self) -> dict[Outcome, int]:
+        """Return the number of messages of each outcome except `kept`."""
+        counts: Tally[Outcome] = Tally(change.outcome for change in self.changes.values())
+        for run in self.dropped_runs:
+            system = self.history.systems_between(run.start, run.stop)
+            counts["dropped"] += run.stop - run.start - len(system)
+        return {outcome: counts[outcome] for outcome in OUTCOMES if counts[outcome]}
 
     def __str__(self) -> str:
-        about = "" if self.exact or self.counted is not None else "about "
-        fates = ", ".join(f"{fate} {number:,}" for fate, number in self.tally().items())
+        about = "" if self.exact or self.server_tokens is not None else "about "
+        counts = self.outcome_counts().items()
+        outcomes = ", ".join(f"{outcome} {number:,}" for outcome, number in counts)
         over = "" if self.fits else " (does not fit)"
-        return f"{about}{self.size:,} of {self.limit:,} tokens{over}; {fates or 'nothing left out'}"
+        size = f"{about}{self.size:,} of {self.limit:,} tokens{over}"
+        return f"{size}; {outcomes or 'nothing trimmed'}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The whole plan as plain data, ready for JSON."""
+        """Return the whole plan as JSON data."""
         return {
             "policy": self.policy,
             "before": self.before,
@@ -210,7 +227,7 @@ class Plan(NamedTuple):
             "limit": self.limit,
             "fits": self.fits,
             "exact": self.exact,
-            "counted": self.counted,
+            "server_tokens": self.server_tokens,
             "budget": {
                 "window": self.budget.window,
                 "reply": self.budget.reply,
@@ -224,3 +241,30 @@ class Plan(NamedTuple):
             ],
             "warnings": list(self.warnings),
         }
+
+
+class Request(Mapping[str, Any]):
+    """The arguments of a client's call, e.g. `client.chat.completions.create(**request)`."""
+
+    def __init__(self, body: Mapping[str, Any], plan: Plan, messages_key: str = "messages") -> None:
+        self._body = body
+        self._messages_key = messages_key
+        self.plan = plan
+        """What is sent of the history, and why."""
+
+    @property
+    def messages(self) -> Any:
+        """The messages that are sent; empty if the server stores the whole conversation."""
+        return self._body.get(self._messages_key, [])
+
+    def __getitem__(self, key: str) -> Any:
+        return self._body[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._body)
+
+    def __len__(self) -> int:
+        return len(self._body)
+
+    def __repr__(self) -> str:
+        return f"Request({', '.join(self._body)}; {self.plan})"

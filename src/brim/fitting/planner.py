@@ -117,18 +117,18 @@ class Planner:
             before=size,
             tokens=size,
             exact=self._exact,
-            kept=range(length),
-            edits={},
-            drops=(),
+            sent_indices=range(length),
+            changes={},
+            dropped_runs=(),
             notes=(),
             warnings=self._warnings(),
-            edition=0,
+            trim_id=0,
         )
 
     def relayed(self) -> Plan:
         """What came in, sent as it is: the server keeps the history, and nobody can count it."""
         said = "the server keeps the history, so this was neither counted whole nor fitted"
-        return self.whole()._replace(exact=False, warnings=[said])
+        return replace(self.whole(), exact=False, warnings=[said])
 
     def plan(self) -> Plan:
         """What to send now. Raises `ContextOverflowError` where nothing that may go is enough."""
@@ -198,8 +198,8 @@ class Planner:
     def size_of(self, plan: Plan) -> int:
         """What a plan of the same messages takes, as this planner counts."""
         count = self.counter.message
-        changed, tokens = plan.changed, self._base
-        for index in plan.kept:
+        changed, tokens = plan.changed_messages, self._base
+        for index in plan.sent_indices:
             tokens += count(changed.get(index, self.history.messages[index]))
         for note in plan.notes:
             if note.role != "paragraph":
@@ -307,12 +307,12 @@ class Planner:
             before=scope.total,
             tokens=draft.tokens,
             exact=self._exact,
-            kept=draft.kept(),
-            edits=dict(draft.edits),
-            drops=draft.drops(),
+            sent_indices=draft.kept(),
+            changes=dict(draft.edits),
+            dropped_runs=draft.drops(),
             notes=tuple(draft.notes),
             warnings=self._warnings(),
-            edition=draft.edited if self._replays else None,
+            trim_id=draft.edited if self._replays else None,
         )
 
     def overflow(self, plan: Plan) -> ContextOverflowError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from brim.errors import ContextOverflowError
@@ -43,11 +44,11 @@ def deciding(reading: ParsedBody, ask: CountMode) -> Deciding:
     if reading.fitter.policy is OFF:
         return reading.planner.whole()
     plan = yield from _fitted(reading, ask)
-    if ask != "always" or plan.counted is not None:
+    if ask != "always" or plan.server_tokens is not None:
         return plan
     true = yield CountJob(_drawing(reading)(plan))
     if true is None or true <= plan.budget.room:
-        return plan._replace(counted=true)
+        return replace(plan, server_tokens=true)
     return shrinking(reading, Measurement.of(plan, true, refused=True))
 
 
@@ -58,13 +59,13 @@ def _fitted(reading: ParsedBody, ask: CountMode) -> Deciding:
         true = yield from _count(reading, error.plan, ask)
         if true is None or true > error.plan.budget.room:
             raise
-        return error.plan._replace(counted=true)
-    if not plan.cut or reading.conversation.is_too_long:
+        return replace(error.plan, server_tokens=true)
+    if not plan.is_trimmed or reading.conversation.is_too_long:
         return plan
     whole = reading.planner.whole()
     true = yield from _count(reading, whole, ask)
     if true is not None and true <= whole.budget.room:
-        return whole._replace(counted=true)
+        return replace(whole, server_tokens=true)
     # Old thinking counts for nothing, so a history with some of it may grow and take less.
     reading.conversation.is_too_long = true is not None and not _has_thinking(whole)
     return plan
@@ -141,7 +142,7 @@ class Fitting:
 
     def _outgoing(self, reading: ParsedBody, plan: Plan) -> FittedRequest:
         if plan.exact and not is_sure(plan):
-            plan = plan._replace(exact=False)
+            plan = replace(plan, exact=False)
         return outgoing(reading, plan, self._asked, self._extras)
 
     def close(self) -> None:
@@ -258,10 +259,10 @@ def add_cache_marks(body: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:
 
 def _frontier(messages: Sequence[Mapping[str, Any]], plan: Plan) -> int | None:
     """The message up to which the last edit fixed what is sent."""
-    if not plan.edition:
+    if not plan.trim_id:
         return None
-    edited = plan.history.units[plan.edition - 1].last
-    since = sum(1 for index in plan.kept if index > edited)
+    edited = plan.history.units[plan.trim_id - 1].last
+    since = sum(1 for index in plan.sent_indices if index > edited)
     for index in reversed(range(len(messages))):
         if since <= 0:
             return index

@@ -174,7 +174,7 @@ def _max_prompt(lane: ModelRoute, out: FittedRequest, is_capped: bool) -> int:
 def _count_margin(lane: ModelRoute, out: FittedRequest) -> int:
     """How much more than its count a prompt may take."""
     plan = out.plan
-    if plan.counted is not None or plan.exact:
+    if plan.server_tokens is not None or plan.exact:
         return 0
     # The budget's margin is a share of the whole window; of a small request the doubt is smaller.
     counter, offset = out.reading.planner.counter, round(lane.target.calibration.offset)

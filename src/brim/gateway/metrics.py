@@ -111,9 +111,9 @@ class Sums:
         self.tokens += record.tokens
         if record.cut:
             self.left_out += max(0, record.before - record.tokens)
-            for fate, messages in record.cut.items():
-                self.cut[fate] += 1
-                self.cut_messages[fate] += messages
+            for outcome, messages in record.cut.items():
+                self.cut[outcome] += 1
+                self.cut_messages[outcome] += messages
 
     def _add_usage(self, record: RequestRecord) -> None:
         usage = record.usage
@@ -204,14 +204,14 @@ _COUNTS: Final[tuple[tuple[str, str, str, Callable[[Sums], Counter[str]]], ...]]
     ),
     (
         "brim_cut_requests",
-        "Requests of which messages met this fate.",
-        "fate",
+        "Requests of which messages met this outcome.",
+        "outcome",
         lambda sums: sums.cut,
     ),
     (
         "brim_cut_messages",
-        "Messages that met this fate.",
-        "fate",
+        "Messages that met this outcome.",
+        "outcome",
         lambda sums: sums.cut_messages,
     ),
 )

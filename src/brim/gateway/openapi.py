@@ -310,9 +310,9 @@ def _records() -> Schema:
     return {
         "Record": _whole(record),
         "Records": _list_of("Record"),
-        "Settled": _whole({"object": {"const": "brim.fitting.request"}, **record, **plan}),
+        "Settled": _whole({"object": {"const": "brim.request"}, **record, **plan}),
         "Plan": _whole(
-            {"object": {"const": "brim.fitting.plan"}, **record, **plan, "body": {"type": "object"}}
+            {"object": {"const": "brim.plan"}, **record, **plan, "body": {"type": "object"}}
         ),
     }
 
@@ -336,12 +336,12 @@ def _record() -> Schema:
 
 
 def _plan() -> Schema:
-    fates = ["kept", "clipped", "masked", "summarized", "dropped"]
+    outcomes = ["kept", "clipped", "masked", "summarized", "dropped"]
     decision = _whole(
         {
             **dict.fromkeys(("index", "before", "after"), _NUMBER),
             **dict.fromkeys(("role", "reason"), _TEXT),
-            "fate": {"enum": fates},
+            "outcome": {"enum": outcomes},
         }
     )
     note = _whole({"at": _NUMBER, "tokens": _NUMBER, "as": _TEXT})

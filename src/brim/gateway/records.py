@@ -58,12 +58,12 @@ class PlanSummary(NamedTuple):
     @classmethod
     def of(cls, plan: Plan) -> PlanSummary:
         history, budget = plan.history, plan.budget
-        edits = {at: (edit.fate, edit.tokens, edit.reason) for at, edit in plan.edits.items()}
+        edits = {at: (edit.outcome, edit.tokens, edit.reason) for at, edit in plan.changes.items()}
         return cls(
             [message.role for message in history.messages[: plan.length]],
             history.sizes,
             edits,
-            plan.drops,
+            plan.dropped_runs,
             [(note.at, note.tokens, note.role) for note in plan.notes] if plan.notes else (),
             plan.warnings,
             budget.window,
@@ -88,7 +88,9 @@ class PlanSummary(NamedTuple):
         }
         for index, role in enumerate(self.roles):
             before = self.sizes[index + 1] - self.sizes[index]
-            yield Decision.on(index, role, before, self.edits.get(index), dropped.get(index))
+            yield Decision.for_message(
+                index, role, before, self.edits.get(index), dropped.get(index)
+            )
 
 
 class RequestRecord:
@@ -138,7 +140,7 @@ class RequestRecord:
     def cut_in_words(self) -> str:
         if not self.cut:
             return "none"
-        return ", ".join(f"{fate}={number}" for fate, number in self.cut.items())
+        return ", ".join(f"{outcome}={number}" for outcome, number in self.cut.items())
 
     def planned(self, plan: Plan, *, is_known: bool, is_whole: bool) -> None:
         """Take down what was decided.
@@ -149,7 +151,7 @@ class RequestRecord:
         self.before, self.tokens = plan.before, plan.size
         self.limit = plan.limit if is_known else None
         self.count = _count_source(plan) if is_whole else "unknown"
-        self.cut = dict(plan.tally().items()) if plan.cut else _NOTHING
+        self.cut = dict(plan.outcome_counts().items()) if plan.is_trimmed else _NOTHING
         self.policy = plan.policy
         self.plan = plan
 
@@ -212,7 +214,7 @@ class RequestRecord:
 
 
 def _count_source(plan: Plan) -> CountSource:
-    if plan.counted is not None:
+    if plan.server_tokens is not None:
         return "server"
     return "exact" if plan.exact else "estimate"
 

@@ -34,8 +34,7 @@ from brim.wire.replies import parse_reply
 
 if TYPE_CHECKING:
     from brim.fitting.flow import Flow, Job
-    from brim.fitting.plan import Plan
-    from brim.fitting.request import Request
+    from brim.fitting.plan import Plan, Request
     from brim.providers.endpoint import ApiFormat
     from brim.providers.server_info import ServerKind, Window
     from brim.session.reply_stream import AsyncReplyStream

@@ -76,7 +76,7 @@ class Composer:
         self.covered: set[int] = set()
         """Those of the turns that a summary was asked of."""
         self._summed_up: int | None = None
-        """The edition of which all that left is covered."""
+        """The ID of the trim whose dropped turns are all covered."""
         self._summary: str | None = None
         self._planner: Planner | None = None
         self._known = target.calibration
@@ -304,7 +304,7 @@ class Composer:
         draw = partial(drawing.body, self.turns)
         reported, renew = self._reported, self._renewed
         plan = yield from plan_request(self.planner, draw, ask=ask, reported=reported, renew=renew)
-        if plan.counted is not None or plan.based is not None:
+        if plan.server_tokens is not None or plan.calibrated_tokens is not None:
             self.base_on(plan, plan.size)  # until the answer says more
         return plan
 
@@ -468,20 +468,20 @@ class Composer:
     def _tells_what_is_there(self, plan: Plan) -> bool:
         """Whether all that the system text sums up is sent again: the window has grown."""
         told = self._summary and self.covered and not self.tells_in_note
-        return bool(told) and not plan.drops
+        return bool(told) and not plan.dropped_runs
 
     def _evicted(self, plan: Plan) -> list[int]:
         """The turns that leave and were in no summary yet."""
-        is_known = plan.edition is not None and plan.edition == self._summed_up
+        is_known = plan.trim_id is not None and plan.trim_id == self._summed_up
         if not self.summarizes or is_known:
             return []
         new = self._left_by(plan)
         if not new:
-            self._summed_up = plan.edition
+            self._summed_up = plan.trim_id
         return new
 
     def _left_by(self, plan: Plan) -> list[int]:
-        dropped = (index for drop in plan.drops for index in range(drop.start, drop.stop))
+        dropped = (index for drop in plan.dropped_runs for index in range(drop.start, drop.stop))
         return [index for index in dropped if index not in self.covered]
 
     def _summing_up(self, plan: Plan, evicted: Sequence[int]) -> Flow[None]:

@@ -86,8 +86,8 @@ class RequestBuilder:
 
 def _find_cache_boundary(messages: Sequence[Mapping[str, Any]], plan: Plan) -> int | None:
     """The message of an Anthropic body up to which the last edit fixed what is sent."""
-    if not plan.edition:
+    if not plan.trim_id:
         return None
-    edited = plan.history.units[plan.edition - 1].last
-    since = sum(1 for index in plan.kept if index > edited)
+    edited = plan.history.units[plan.trim_id - 1].last
+    since = sum(1 for index in plan.sent_indices if index > edited)
     return to_anthropic.find_message_index(messages, len(messages) - 1 - since)

@@ -18,10 +18,10 @@ from brim.errors import BudgetError, InputError
 from brim.fitting.calibration import Calibration
 from brim.fitting.clip import clip
 from brim.fitting.flow import SummaryJob, run_flow
+from brim.fitting.plan import Request
 from brim.fitting.policies import POLICIES, resolve_policy
 from brim.fitting.prefix_cache import copy_json
 from brim.fitting.profile import ModelProfile
-from brim.fitting.request import Request
 from brim.session import validation
 from brim.session.composer import Composer
 from brim.session.ledger import Ledger, check_category
@@ -475,9 +475,11 @@ class Session:
 
     def _log(self, sent: PendingRequest) -> None:
         plan, now = sent.plan, self._clock()
-        dropped = plan.length - len(plan.kept)
+        dropped = plan.length - len(plan.sent_indices)
         sizes = plan.before, plan.size, plan.limit
-        self.log.add(LoggedRequest(now, sent.target.name, sent.category, *sizes, plan.cut, dropped))
+        self.log.add(
+            LoggedRequest(now, sent.target.name, sent.category, *sizes, plan.is_trimmed, dropped)
+        )
 
     def system_text(self) -> str:
         """The whole system text of the next request, with its blocks."""

@@ -180,7 +180,7 @@ def _from(first: Piece | None, pieces: Iterator[Piece]) -> Iterator[Piece]:
 def _tell(shell: Shell, plan: Plan | None, reply: Reply) -> None:
     """What the user should know about a request and its answer."""
     screen, session = shell.screen, shell.session
-    if plan is not None and plan.cut and (news := _cut_of(plan)) != shell.told_cut:
+    if plan is not None and plan.is_trimmed and (news := _cut_of(plan)) != shell.told_cut:
         screen.notice(cut_line(plan))
         shell.told_cut = news
     if reply.is_cut:
@@ -195,14 +195,16 @@ def _tell(shell: Shell, plan: Plan | None, reply: Reply) -> None:
 
 def _cut_of(plan: Plan) -> object:
     """What makes a cut another one: its edit, or what it leaves out where each is made anew."""
-    return plan.tally() if plan.edition is None else plan.edition
+    return plan.outcome_counts() if plan.trim_id is None else plan.trim_id
 
 
 def cut_line(plan: Plan) -> str:
     """What was left out of a request, in one line."""
-    fates = ", ".join(f"{fate} {number:,}" for fate, number in plan.tally().items())
+    outcomes = ", ".join(
+        f"{outcome} {number:,}" for outcome, number in plan.outcome_counts().items()
+    )
     return (
-        f"{fates}: {plan.before:,} → {plan.size:,} tokens (limit {plan.limit:,}) · "
+        f"{outcomes}: {plan.before:,} → {plan.size:,} tokens (limit {plan.limit:,}) · "
         ":history shows what, :recall N brings it back"
     )
 

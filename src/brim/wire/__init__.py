@@ -115,7 +115,7 @@ def lower_reply_limit(body: Mapping[str, Any], plan: Plan, form: Format) -> Mapp
 
 def _remaining_tokens(plan: Plan) -> int:
     """What the window has left for an answer; the server's own count needs no margin."""
-    margin = plan.budget.margin if plan.counted is None else 0
+    margin = plan.budget.margin if plan.server_tokens is None else 0
     return plan.budget.window - plan.size - margin
 
 

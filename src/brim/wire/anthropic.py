@@ -120,7 +120,7 @@ class Reader:
 
     def apply(self, body: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:
         """The body that goes out: the same objects where nothing was touched, or all of it."""
-        if not plan.cut and not self._private:
+        if not plan.is_trimmed and not self._private:
             return body
         source = _Source(body[MESSAGES])
         writing = _BodyWriter(source, self._joining.turns, self._head, self._private)
@@ -338,7 +338,7 @@ class _BodyWriter:
         for index in shared.find_dropped(plan):
             for place in self._places(index):
                 self._put(place, None)
-        for index, after in plan.changed.items():
+        for index, after in plan.changed_messages.items():
             places = self._places(index)
             for place, block in _rewrite_blocks(places, self._source, seen[index], after):
                 self._put(place, block)
@@ -346,7 +346,7 @@ class _BodyWriter:
             if note.role != "paragraph":
                 self._notes[self._places(note.at)[0]] = {"role": note.role, "content": note.text}
                 self._touch(note.at)
-        for index in plan.kept if self._private else ():
+        for index in plan.sent_indices if self._private else ():
             if seen[index].private:
                 self._touch(index)
 

@@ -70,7 +70,7 @@ class Reader:
 
     def apply(self, body: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:
         """The body that goes out: the same objects where nothing was touched, or all of it."""
-        if not plan.cut and not self._private:
+        if not plan.is_trimmed and not self._private:
             return body
         return apply(body, plan)
 
@@ -189,10 +189,10 @@ def apply_to_messages(
     messages: Sequence[Mapping[str, Any]], plan: Plan, keep: Sequence[str] = ()
 ) -> list[Mapping[str, Any]]:
     """The messages that go out; brim's own fields are taken out, but for those in `keep`."""
-    seen, changed = plan.history.messages, plan.changed
+    seen, changed = plan.history.messages, plan.changed_messages
     notes = {note.at: note for note in plan.notes if note.role != "paragraph"}
     out: list[Mapping[str, Any]] = []
-    for index in plan.kept:
+    for index in plan.sent_indices:
         raw = messages[index]
         if index in notes:
             out.append({"role": notes[index].role, "content": notes[index].text})

@@ -139,7 +139,7 @@ class Reader:
     def apply(self, body: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:
         """The body that goes out: the same objects where nothing was touched, or all of it."""
         items = body.get(MESSAGES)
-        if items is None or isinstance(items, str) or not (plan.cut or self._private):
+        if items is None or isinstance(items, str) or not (plan.is_trimmed or self._private):
             return body
         written = self._written(items, plan)
         out: list[Item] = []
@@ -153,12 +153,12 @@ class Reader:
         written: dict[int, list[Item]] = {}
         for index in shared.find_dropped(plan):
             written.update((place, []) for place in self._places(index))
-        for index in plan.kept if self._private else ():
+        for index in plan.sent_indices if self._private else ():
             if seen[index].private:
                 written.update(
                     (place, [strip_private(items[place])]) for place in self._places(index)
                 )
-        for index, message in plan.changed.items():
+        for index, message in plan.changed_messages.items():
             places = self._places(index)
             own, added = _rewrite_items([items[place] for place in places], seen[index], message)
             written.update(

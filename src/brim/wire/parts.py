@@ -91,7 +91,7 @@ def to_message_error(error: Exception, index: int) -> Exception:
 
 def find_dropped(plan: Plan) -> set[int]:
     """The turns that do not go out."""
-    return set(range(plan.length)).difference(plan.kept)
+    return set(range(plan.length)).difference(plan.sent_indices)
 
 
 # Fields of brim's own

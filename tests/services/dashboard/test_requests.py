@@ -205,7 +205,7 @@ def test_a_plan_is_shown_as_picture_and_table_without_a_word_of_it(
         table = dialog.get_by_role("table")
         for reason in {decision["reason"] for decision in plan["decisions"]}:
             expect(table).to_contain_text(reason)
-        dropped = sum(each["before"] for each in plan["decisions"] if each["fate"] == "dropped")
+        dropped = sum(each["before"] for each in plan["decisions"] if each["outcome"] == "dropped")
         assert dropped > 0
         expect(table.get_by_role("row").filter(has_text="dropped")).to_contain_text(f"{dropped:,}")
         assert "some words" not in page.content()

@@ -82,9 +82,9 @@ def main() -> None:
     orders = Orders(**json.loads(sys.argv[1]))
     create_store(orders.address, Path(orders.folder))  # so that what it needs is imported once
     children = [_started(orders, number) for number in range(orders.processes)]
-    fates = [os.waitpid(child, 0)[1] for child in children]
+    outcomes = [os.waitpid(child, 0)[1] for child in children]
     wanted = {0} if orders.lives is None else {0, signal.SIGKILL}
-    sys.exit(0 if set(fates) <= wanted else f"they ended with {fates}")
+    sys.exit(0 if set(outcomes) <= wanted else f"they ended with {outcomes}")
 
 
 def _started(orders: Orders, number: int) -> int:

@@ -175,29 +175,29 @@ def history(shell: Shell, words: str) -> RenderableType:
     is marked as brim's.
     """
     most = number(words, LENGTH, example=":history 20", least=1) if words else 20
-    turns, fates = shell.session.history, _fates(shell)
+    turns, outcomes = shell.session.history, _outcomes(shell)
     table = Table.grid(padding=(0, 2))
     pins = shell.session.pins
     for index in range(max(0, len(turns) - most), len(turns)):
-        fate = "pinned" if index in pins else fates.get(index, "")
-        style = "dim" if fate == "dropped" else ""
+        outcome = "pinned" if index in pins else outcomes.get(index, "")
+        style = "dim" if outcome == "dropped" else ""
         said = " ".join(_said(turns[index]).split())
-        row = (str(index), _speaker(turns[index]), fate, said[:120])
+        row = (str(index), _speaker(turns[index]), outcome, said[:120])
         cells = (Text(harmless(cell), style, no_wrap=True, overflow="ellipsis") for cell in row)
         table.add_row(*cells)
     return table if turns else "nothing was said yet"
 
 
-def _fates(shell: Shell) -> dict[int, str]:
+def _outcomes(shell: Shell) -> dict[int, str]:
     """What becomes of each turn that is not sent as it is."""
     if shell.budget is None:
         return {}
     plan: Plan = shell.session.preview()
     places = shell.session.places
     return {
-        places[decision.index]: decision.fate
+        places[decision.index]: decision.outcome
         for decision in plan.decisions
-        if decision.fate != "kept"
+        if decision.outcome != "kept"
     }
 
 

@@ -110,7 +110,7 @@ class Reader:
         state = session, session.revision
         if self._measured is None or self._measured[0] != state:
             plan, waiting = session.preview(), session.waiting
-            exact = (plan.exact or plan.counted is not None) and not waiting
+            exact = (plan.exact or plan.server_tokens is not None) and not waiting
             used = plan.size + (session.count(waiting) if waiting else 0)
             self._measured = state, (used, plan.limit, exact)
         return self._measured[1]

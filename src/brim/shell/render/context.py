@@ -223,15 +223,15 @@ def _frees(name: str) -> str:
 
 
 def _is_exact(plan: Plan) -> bool:
-    return plan.counted is not None or plan.exact
+    return plan.server_tokens is not None or plan.exact
 
 
 def _counted_by(plan: Plan) -> str:
     counter = plan.history.counter
     name = _SCALE.sub("", counter.name)
-    if plan.counted is not None:
+    if plan.server_tokens is not None:
         return "counted by the server"
-    if plan.based is not None:
+    if plan.calibrated_tokens is not None:
         return "reported by the server for the last request, estimated since"
     if plan.exact:
         return f"counted with {name}"
@@ -241,9 +241,9 @@ def _counted_by(plan: Plan) -> str:
 
 
 def _cut(plan: Plan, places: Sequence[int]) -> Cut:
-    kept = set(plan.kept)
+    kept = set(plan.sent_indices)
     return Cut(
         turns=tuple(places[index] for index in range(plan.length) if index not in kept),
-        shortened=tuple(places[index] for index in sorted(plan.edits)),
+        shortened=tuple(places[index] for index in sorted(plan.changes)),
         tokens=max(0, plan.before - plan.tokens),
     )

@@ -53,8 +53,8 @@ def _turn_sizes(plan: Plan) -> Tally[str]:
     """What the turns take, by whose words they are."""
     sizes: Tally[str] = Tally()
     history, count = plan.history, plan.history.counter.text
-    for index in plan.kept:
-        edit = plan.edits.get(index)
+    for index in plan.sent_indices:
+        edit = plan.changes.get(index)
         message = history.messages[index] if edit is None else edit.message
         tokens = history.tokens(index) if edit is None else edit.tokens
         row = _ROWS[message.role]

@@ -137,8 +137,8 @@ function reckoned({ limit, plan: { budget } }) {
 
 function cameIn({ tokens_before: all, plan: { decisions } }) {
   const frame = all - sum(decisions, (each) => each.before);
-  const parts = decisions.flatMap(({ fate, before, after }) =>
-    fate === "kept"
+  const parts = decisions.flatMap(({ outcome, before, after }) =>
+    outcome === "kept"
       ? [{ kind: "kept", size: before }]
       : [
           { kind: "edited", size: Math.min(before, after) },
@@ -150,9 +150,9 @@ function cameIn({ tokens_before: all, plan: { decisions } }) {
 
 function wentOut({ tokens: all, plan: { decisions, notes } }) {
   const sized = sum(decisions, (each) => each.after) + sum(notes, (note) => note.tokens);
-  const parts = decisions.map(({ index, fate, after }) => ({
+  const parts = decisions.map(({ index, outcome, after }) => ({
     at: index,
-    kind: fate === "kept" ? "kept" : "edited",
+    kind: outcome === "kept" ? "kept" : "edited",
     size: after,
   }));
   const noted = notes.map(({ at, tokens }) => ({ at: at - 0.5, kind: "note", size: tokens }));
@@ -195,7 +195,7 @@ function messages(decisions) {
   const columns = [...COLUMNS, { title: "Size", kind: "picture", cell: size }, REASON];
   const rest = runs.length - MOST_LINES;
   return [
-    runs.length < decisions.length && el("p.hint", "Neighbours of one fate are in one line."),
+    runs.length < decisions.length && el("p.hint", "Neighbours of one outcome are in one line."),
     table("What was decided about each message", columns, runs.slice(0, MOST_LINES)),
     rest > 0 && el("p.hint", `And ${number(rest, "line")} more, in the JSON of this request.`),
   ];
@@ -205,7 +205,7 @@ const places = ({ first, last }) => (first === last ? String(first) : `${first}â
 const COLUMNS = [
   { title: "Message", kind: "num", cell: places },
   { title: "Role", cell: ({ roles }) => roles.join(", ") },
-  { title: "Fate", cell: ({ fate }) => el(`span.fate.${fate}`, fate) },
+  { title: "Outcome", cell: ({ outcome }) => el(`span.outcome.${outcome}`, outcome) },
   { title: "Before", kind: "num", cell: ({ before }) => tokens(before) },
   { title: "After", kind: "num", cell: ({ after }) => tokens(after) },
 ];
@@ -218,7 +218,7 @@ function inRuns(decisions) {
   const runs = [];
   for (const decision of decisions) {
     const run = runs.at(-1);
-    if (run?.fate === decision.fate && run.reason === decision.reason) join(run, decision);
+    if (run?.outcome === decision.outcome && run.reason === decision.reason) join(run, decision);
     else runs.push(alone(decision));
   }
   return runs;

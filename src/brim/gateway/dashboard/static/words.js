@@ -90,5 +90,5 @@ export const number = (count, one, many = `${one}s`) =>
 /** `clipped 3, dropped 14` */
 export const cuts = (cut) =>
   Object.entries(cut ?? {})
-    .map(([fate, count]) => `${fate} ${whole.format(count)}`)
+    .map(([outcome, count]) => `${outcome} ${whole.format(count)}`)
     .join(", ");
