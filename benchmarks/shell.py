@@ -29,7 +29,7 @@ from benchmarks import environment, material, report
 from benchmarks.arrivals import MODEL
 from benchmarks.report import Cell, Options, Table
 from brim.session.session import Session
-from brim.shell.conversation import Conversation
+from brim.shell.conversation import SavedConversation
 from brim.storage import ConversationStore, Database
 from tests.support.terminal import Terminal
 
@@ -73,7 +73,7 @@ class Place:
         """Put a conversation there; gives its name."""
         database = Database(self.state)
         log = ConversationStore(database)
-        conversation = Conversation(Session(MODEL), log, log.begin(self.folder, MODEL))
+        conversation = SavedConversation(Session(MODEL), log, log.begin(self.folder, MODEL))
         for turn in _talk(turns):
             conversation.session.append(turn)
         conversation.keep()

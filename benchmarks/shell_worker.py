@@ -24,9 +24,9 @@ from brim import config
 from brim.providers import transport
 from brim.providers.client import AsyncClient
 from brim.shell.chat import ask
-from brim.shell.conversation import Conversation
+from brim.shell.conversation import SavedConversation
 from brim.shell.render.screen import Screen
-from brim.shell.start import Wanted, begin_work, started
+from brim.shell.start import StartOptions, build_shell, start_background_work
 
 WORDS = "And what does that mean for number {}?"
 
@@ -64,7 +64,7 @@ class Stopwatch:
 @contextmanager
 def watched(watch: Stopwatch) -> Iterator[None]:
     with (
-        patch.object(Conversation, "say", watch.around("log", Conversation.say)),
+        patch.object(SavedConversation, "say", watch.around("log", SavedConversation.say)),
         patch.object(
             AsyncClient, "_requested", watch.around_async("compose", AsyncClient._requested)
         ),
@@ -80,9 +80,9 @@ def main(name: str, rounds: str) -> None:
     with ExitStack() as ends, Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         screen = Screen(Console(file=nowhere, force_terminal=True, width=100))
         began = time.monotonic()
-        shell = started(Wanted(resume=name), loaded, os.environ, screen, ends)
+        shell = build_shell(StartOptions(resume=name), loaded, os.environ, screen, ends)
         resumed = time.monotonic() - began
-        begin_work(shell)
+        start_background_work(shell)
         shell.background.settle()
         for number in range(int(rounds)):
             watch = Stopwatch()

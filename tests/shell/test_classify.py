@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brim.shell.input.classify import _RULES, Decision, Known, _Line, classify, flipped
+from brim.shell.input.classify import _RULES, Classification, KnownNames, _Line, classify, flip
 
 
 def _names(text: str) -> frozenset[str]:
@@ -46,7 +46,7 @@ METAS = _names(
     export config doctor quit q
     """
 )
-KNOWN = Known(
+KNOWN = KnownNames(
     is_command=PROGRAMS.__contains__,
     exists=lambda path: path.rstrip("/") in FILES or path in FILES,
     metas=METAS,
@@ -618,64 +618,64 @@ def test_pastes(text: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("", Decision("nothing", "", "empty")),
-        (" \t\n", Decision("nothing", "", "empty")),
-        ("!", Decision("nothing", "", "nothing behind !")),
-        ("?", Decision("nothing", "", "nothing behind ?")),
-        ("!what is this", Decision("command", "what is this", "forced by !")),
-        ("  ! ls -l", Decision("command", "ls -l", "forced by !")),
-        ("?ls -l", Decision("language", "ls -l", "forced by ?")),
-        ("? ls", Decision("language", "ls", "forced by ?")),
-        (":model fast", Decision("meta", "model fast", "model is brim's own")),
-        (":q", Decision("meta", "q", "q is brim's own")),
-        ("/model a/b", Decision("meta", "model a/b", "model is brim's own")),
-        (":modl fast", Decision("meta", "modl fast", "no such command")),
-        (":mo", Decision("meta", "mo", "model, models")),
-        (":m", Decision("meta", "m", "mcp, memory, model …")),
-        (":Mo", Decision("meta", "Mo", "model, models")),
-        ("help", Decision("meta", "help", "help is brim's own")),
-        ("quit", Decision("meta", "quit", "quit is brim's own")),
-        (" exit ", Decision("meta", "exit", "exit is brim's own")),
-        ("exit 3", Decision("meta", "exit 3", "exit is brim's own")),
-        ("!exit 3", Decision("command", "exit 3", "forced by !")),
-        ("!!", Decision("meta", "!!", "the up key brings back the last command")),
-        ("!! ls", Decision("command", "! ls", "forced by !")),
-        ("yes", Decision("language", "yes", "yes is an answer")),
-        ("who am i", Decision("command", "who am i", "who is a command")),
-        ("# a remark", Decision("language", "# a remark", "# is no command")),
-        ("f() { ls; }", Decision("command", "f() { ls; }", "shell code")),
+        ("", Classification("nothing", "", "empty")),
+        (" \t\n", Classification("nothing", "", "empty")),
+        ("!", Classification("nothing", "", "nothing behind !")),
+        ("?", Classification("nothing", "", "nothing behind ?")),
+        ("!what is this", Classification("command", "what is this", "forced by !")),
+        ("  ! ls -l", Classification("command", "ls -l", "forced by !")),
+        ("?ls -l", Classification("language", "ls -l", "forced by ?")),
+        ("? ls", Classification("language", "ls", "forced by ?")),
+        (":model fast", Classification("meta", "model fast", "model is brim's own")),
+        (":q", Classification("meta", "q", "q is brim's own")),
+        ("/model a/b", Classification("meta", "model a/b", "model is brim's own")),
+        (":modl fast", Classification("meta", "modl fast", "no such command")),
+        (":mo", Classification("meta", "mo", "model, models")),
+        (":m", Classification("meta", "m", "mcp, memory, model …")),
+        (":Mo", Classification("meta", "Mo", "model, models")),
+        ("help", Classification("meta", "help", "help is brim's own")),
+        ("quit", Classification("meta", "quit", "quit is brim's own")),
+        (" exit ", Classification("meta", "exit", "exit is brim's own")),
+        ("exit 3", Classification("meta", "exit 3", "exit is brim's own")),
+        ("!exit 3", Classification("command", "exit 3", "forced by !")),
+        ("!!", Classification("meta", "!!", "the up key brings back the last command")),
+        ("!! ls", Classification("command", "! ls", "forced by !")),
+        ("yes", Classification("language", "yes", "yes is an answer")),
+        ("who am i", Classification("command", "who am i", "who is a command")),
+        ("# a remark", Classification("language", "# a remark", "# is no command")),
+        ("f() { ls; }", Classification("command", "f() { ls; }", "shell code")),
         (
             ":goal find it\nand fix it",
-            Decision("meta", "goal find it\nand fix it", "goal is brim's own"),
+            Classification("meta", "goal find it\nand fix it", "goal is brim's own"),
         ),
-        (":w", Decision("meta", "w", "no such command")),
-        (":wq!", Decision("meta", "wq!", "no such command")),
-        ("/etc", Decision("command", "/etc", "/etc is a path")),
-        ("/modl", Decision("command", "/modl", "/modl is a path")),
-        ("/model/x", Decision("command", "/model/x", "/model/x is a path")),
-        ("git status", Decision("command", "git status", "git is a command")),
-        ("A=1", Decision("command", "A=1", "sets a variable")),
-        ("find bugs", Decision("language", "find bugs", "bugs is no file")),
-        ("gti log", Decision("language", "gti log", "gti is no command")),
-        ("ls | gerp x", Decision("language", "ls | gerp x", "gerp is no command")),
-        ("make my day", Decision("language", "make my day", "reads like a sentence: my")),
-        ("what is ls", Decision("language", "what is ls", "reads like a sentence")),
-        ("git?", Decision("language", "git?", "git? is no command")),
+        (":w", Classification("meta", "w", "no such command")),
+        (":wq!", Classification("meta", "wq!", "no such command")),
+        ("/etc", Classification("command", "/etc", "/etc is a path")),
+        ("/modl", Classification("command", "/modl", "/modl is a path")),
+        ("/model/x", Classification("command", "/model/x", "/model/x is a path")),
+        ("git status", Classification("command", "git status", "git is a command")),
+        ("A=1", Classification("command", "A=1", "sets a variable")),
+        ("find bugs", Classification("language", "find bugs", "bugs is no file")),
+        ("gti log", Classification("language", "gti log", "gti is no command")),
+        ("ls | gerp x", Classification("language", "ls | gerp x", "gerp is no command")),
+        ("make my day", Classification("language", "make my day", "reads like a sentence: my")),
+        ("what is ls", Classification("language", "what is ls", "reads like a sentence")),
+        ("git?", Classification("language", "git?", "git? is no command")),
     ],
 )
-def test_decisions_say_why(line: str, expected: Decision) -> None:
+def test_decisions_say_why(line: str, expected: Classification) -> None:
     assert classify(line, KNOWN) == expected
 
 
 def test_a_word_that_names_a_file_is_no_word_of_a_sentence() -> None:
-    there = Known(KNOWN.is_command, {"the", "my"}.__contains__, METAS)
+    there = KnownNames(KNOWN.is_command, {"the", "my"}.__contains__, METAS)
     assert classify("cat the my", KNOWN).kind == "language"
     assert classify("cat the my", there).kind == "command"
 
 
 def test_a_long_paste_is_decided_by_its_beginning_and_kept_whole() -> None:
     paste = "Look at this log:\n" + "error 'unclosed \"quotes $( and ( more\n" * 5_000
-    assert classify(paste, KNOWN) == Decision("language", paste, "reads like a sentence")
+    assert classify(paste, KNOWN) == Classification("language", paste, "reads like a sentence")
 
 
 def test_a_long_script_is_not_judged_by_half_a_word() -> None:
@@ -695,9 +695,9 @@ def test_reasons_stay_short() -> None:
 
 def test_flipping_keeps_the_text() -> None:
     decision = classify("!ls", KNOWN)
-    assert flipped(decision) == Decision("language", "ls", "flipped to language")
-    assert flipped(classify(":help", KNOWN)) == classify(":help", KNOWN)
-    assert flipped(classify("", KNOWN)) == classify("", KNOWN)
+    assert flip(decision) == Classification("language", "ls", "flipped to language")
+    assert flip(classify(":help", KNOWN)) == classify(":help", KNOWN)
+    assert flip(classify("", KNOWN)) == classify("", KNOWN)
 
 
 SIGNS = "!?:/'\"`\\()[]{}<>|&;$#=*~,. \n\t-"
@@ -713,8 +713,8 @@ def test_every_line_gets_a_decision_that_flips_and_flips_back(line: str) -> None
     assert decision.reason
     assert decision.text in line
     flips = decision.kind in ("command", "language")
-    assert (flipped(decision).kind != decision.kind) is flips
-    assert flipped(flipped(decision)).kind == decision.kind
+    assert (flip(decision).kind != decision.kind) is flips
+    assert flip(flip(decision)).kind == decision.kind
 
 
 @given(LINES)
@@ -726,13 +726,17 @@ def test_a_prefix_always_wins(line: str) -> None:
 
 @given(LINES)
 def test_nothing_runs_that_begins_with_no_command(line: str) -> None:
-    nobody = Known(lambda _: False, lambda _: False, METAS)
+    nobody = KnownNames(lambda _: False, lambda _: False, METAS)
     if re.match(r"[a-z]+ [a-z]", line):
         assert classify(line, nobody).kind == "language"
 
 
 def _rule(line: str) -> str:
-    return next(rule.__name__.strip("_") for rule in _RULES if rule(_Line(line, KNOWN)))
+    return next(
+        rule.__name__.strip("_").removesuffix("_rule")
+        for rule in _RULES
+        if rule(_Line(line, KNOWN))
+    )
 
 
 def test_the_examples_of_the_page_are_true() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim import count
-from brim.shell.command_lines import DEFAULT_PROMPT, PREFIX, RULE, WITH_TOOLS, commands_in
+from brim.shell.command_lines import DEFAULT_PROMPT, PREFIX, RULE, TOOLS_RULE, commands_in
 
 
 @pytest.mark.parametrize(
@@ -64,11 +64,11 @@ def test_every_command_is_a_line_of_the_answer(answer: list[str]) -> None:
 
 def test_the_rule_is_small_enough_for_a_small_window() -> None:
     assert count(f"{DEFAULT_PROMPT}\n\n{RULE}") < 120
-    assert count(WITH_TOOLS) < 60
+    assert count(TOOLS_RULE) < 60
 
 
 def test_the_rule_shows_what_it_asks_for() -> None:
     assert "exactly `CMD: `" in RULE
     assert commands_in(RULE) == ("df -h",)
-    assert commands_in(WITH_TOOLS) == ()
-    assert "`CMD: `" in WITH_TOOLS
+    assert commands_in(TOOLS_RULE) == ()
+    assert "`CMD: `" in TOOLS_RULE

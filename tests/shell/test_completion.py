@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from brim.shell.input.classify import Decision, Known, classify
-from brim.shell.input.completion import Programs, ShellCompleter, paths, quoted, unquoted
+from brim.shell.input.classify import Classification, KnownNames, classify
+from brim.shell.input.completion import (
+    ProgramNames,
+    ShellCompleter,
+    list_paths,
+    quote_path,
+    unquote,
+)
 
 NAMES = frozenset(
     (":", "cat", "cd", "git", "grep", "man", "sudo", "time", "make", "ls", "echo", "find")
@@ -42,9 +48,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def completer(folder: Path) -> ShellCompleter:
-    known = Known(NAMES.__contains__, lambda path: (folder / path).exists(), METAS)
+    known = KnownNames(NAMES.__contains__, lambda path: (folder / path).exists(), METAS)
 
-    def decide(line: str) -> Decision:
+    def decide(line: str) -> Classification:
         return classify(line, known)
 
     return ShellCompleter(
@@ -194,13 +200,13 @@ def test_what_stands_behind_the_cursor_changes_nothing(completer: ShellCompleter
 
 def test_names_that_would_break_the_line_are_left_out(folder: Path) -> None:
     (folder / "no\nnewline").touch()
-    assert list(paths("no", folder)) == ["notes.txt"]
-    assert list(paths("n\0", folder)) == list(paths("n\0/x", folder)) == []
+    assert list(list_paths("no", folder)) == ["notes.txt"]
+    assert list(list_paths("n\0", folder)) == list(list_paths("n\0/x", folder)) == []
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0")))
 def test_any_line_can_be_completed(text: str) -> None:
-    known = Known(NAMES.__contains__, lambda _: False, METAS)
+    known = KnownNames(NAMES.__contains__, lambda _: False, METAS)
     completer = ShellCompleter(
         metas=METAS,
         help=HELP,
@@ -214,7 +220,7 @@ def test_any_line_can_be_completed(text: str) -> None:
 
 @given(st.text().filter(str.isprintable), st.sampled_from("\"' "))
 def test_a_quoted_path_reads_as_itself(path: str, quote: str) -> None:
-    assert unquoted(quoted(path, quote.strip()))[0] == path
+    assert unquote(quote_path(path, quote.strip()))[0] == path
 
 
 @pytest.fixture
@@ -235,12 +241,12 @@ def program(path: Path) -> None:
 
 def test_programs_are_what_can_run_on_path(folders: tuple[Path, Path]) -> None:
     path = os.pathsep.join([*map(str, folders), "", str(folders[0]), "/nowhere"])
-    programs = Programs(lambda: path)
+    programs = ProgramNames(lambda: path)
     assert programs() == {"in-one", "in-two"}
 
 
 def test_a_program_is_known_before_and_after_all_were_found(folders: tuple[Path, Path]) -> None:
-    programs = Programs(lambda: str(folders[0]))
+    programs = ProgramNames(lambda: str(folders[0]))
     for _ in range(2):
         asked = ("in-one", "in-two", "notes.txt", "folder", "", str(folders[0] / "in-one"))
         assert [programs.is_command(name) for name in asked] == [True, *[False] * 5]
@@ -249,7 +255,7 @@ def test_a_program_is_known_before_and_after_all_were_found(folders: tuple[Path,
 
 def test_another_path_is_searched_anew(folders: tuple[Path, Path]) -> None:
     path = str(folders[0])
-    programs = Programs(lambda: path)
+    programs = ProgramNames(lambda: path)
     assert programs() == {"in-one"}
     path = str(folders[1])
     assert programs.is_command("in-two")
@@ -258,7 +264,7 @@ def test_another_path_is_searched_anew(folders: tuple[Path, Path]) -> None:
 
 
 def test_new_programs_are_found_when_looking_again(folders: tuple[Path, Path]) -> None:
-    programs = Programs(lambda: str(folders[0]))
+    programs = ProgramNames(lambda: str(folders[0]))
     programs.refresh().join()
     program(folders[0] / "new")
     os.utime(folders[0], ns=(1, 1))  # two changes within one tick of the clock look like one

@@ -19,7 +19,7 @@ from brim.errors import BrimError, BudgetError, InputError
 from brim.models.pricing import Price
 from brim.session.session import Session
 from brim.session.system_prompt import Fact
-from brim.shell.render.context import Picture, as_json, picture, shown
+from brim.shell.render.context import ContextReport, build_report, render_context, to_json
 from brim.shell.render.context_sizes import system_blocks
 from brim.shell.render.context_view import columns
 from tests.support.strategies import histories, policies, text
@@ -43,7 +43,7 @@ def talk(session: Session, exchanges: int, words: int = 60) -> Session:
     return session
 
 
-def rows(found: Picture) -> dict[str, int]:
+def rows(found: ContextReport) -> dict[str, int]:
     return {part.name: part.tokens for part in found.parts}
 
 
@@ -82,7 +82,7 @@ def made(recipe: Recipe, look: bool = False) -> Session:
     for step in done:
         step(session)
         if look:
-            picture(session)
+            build_report(session)
     return session
 
 
@@ -111,13 +111,13 @@ def answered(session: Session, *, tokens: int) -> None:
 @given(sessions())
 @settings(max_examples=60)
 def test_the_rows_add_up_to_the_window(session: Session) -> None:
-    found = picture(session, tool_servers={"files": [tool("t1")]})
+    found = build_report(session, tool_servers={"files": [tool("t1")]})
     assert all(part.tokens >= 0 for part in found.parts)
     assert sum(part.tokens for part in found.parts) == found.window + found.over
     used = sum(part.tokens for part in found.parts if part.name not in KEPT)
     assert used == found.used
     assert (rows(found)["free"] == 0) if found.over else (found.used <= found.limit)
-    json.dumps(as_json(found))
+    json.dumps(to_json(found))
 
 
 @given(recipes())
@@ -136,7 +136,7 @@ def sent(session: Session) -> object:
 @given(sessions())
 @settings(max_examples=25)
 def test_what_fits_is_what_the_session_counts(session: Session) -> None:
-    found = picture(session)
+    found = build_report(session)
     if not found.cut.turns and not found.cut.shortened and not found.over:
         assert found.used == session.tokens
         assert rows(found)["free"] == session.room
@@ -166,7 +166,7 @@ def full() -> Session:
 
 
 def test_every_part_has_a_row_and_the_command_that_frees_it() -> None:
-    found = picture(full(), tool_servers={"files": [tool("read"), tool("write")]})
+    found = build_report(full(), tool_servers={"files": [tool("read"), tool("write")]})
     assert {part.name: part.frees for part in found.parts} == {
         "system": "",
         "background": ":memory forget",
@@ -187,34 +187,34 @@ def test_every_part_has_a_row_and_the_command_that_frees_it() -> None:
 
 
 def test_a_price_is_tokens_times_the_models_price() -> None:
-    found = {part.name: part for part in picture(full()).parts}
+    found = {part.name: part for part in build_report(full()).parts}
     user = found["user"]
     assert user.price == Decimal(10) * user.tokens / 1_000_000
     assert found["reply"].price == Decimal("0.01")
     assert found["free"].price is None
-    nobody_knows = picture(Session("some-model", window=500))
+    nobody_knows = build_report(Session("some-model", window=500))
     assert all(part.price is None for part in nobody_knows.parts)
 
 
 def test_what_was_left_out_is_not_in_the_rows() -> None:
     session = talk(Session("gpt-4o", system="Hi.", window=2_000, reply=200), 12)
-    found = picture(session)
+    found = build_report(session)
     assert found.used <= found.limit
     assert found.cut.turns
     assert set(found.cut.turns).isdisjoint(found.cut.shortened)
     request = session.request()
     assert found.used == request.plan.tokens
     assert found.cut.tokens == request.plan.before - request.plan.tokens
-    assert picture(session) == found
+    assert build_report(session) == found
     assert "left out: " in drawn(found)
     assert ":recall N brings one back" in drawn(found)
 
 
 def test_after_a_compaction_it_shows_what_is_left() -> None:
     session = talk(Session("gpt-4o", system="Hi.", window=9_000, reply=200), 12)
-    whole = picture(session)
+    whole = build_report(session)
     plan = session.compact()
-    found = picture(session)
+    found = build_report(session)
     assert found.used == plan.tokens < whole.used
     assert found.cut.tokens == whole.used - found.used
     assert sum(rows(found).values()) == 9_000
@@ -223,7 +223,7 @@ def test_after_a_compaction_it_shows_what_is_left() -> None:
 def test_where_nothing_is_left_out_it_says_what_is_over() -> None:
     session = talk(Session("gpt-4o", window=1_000, reply=200), 12)
     session.trim = False
-    found = picture(session)
+    found = build_report(session)
     assert found.over == found.used - 800 > 0
     assert rows(found)["free"] == 0
     assert f"over by {found.over:,} tokens: this cannot be sent" in drawn(found)
@@ -233,7 +233,7 @@ def test_output_that_waits_may_push_something_out() -> None:
     session = talk(Session("gpt-4o", window=1_700, reply=200), 5)
     for number in range(6):
         session.add_output(text(40, number))
-    found = picture(session)
+    found = build_report(session)
     assert found.can_be_sent
     assert f"over by {found.over:,} tokens: the next request leaves" in drawn(found)
 
@@ -244,14 +244,14 @@ def test_turns_have_the_numbers_that_recall_takes() -> None:
     session.request()
     session.receive({"choices": [{"message": {"role": "assistant", "content": ""}}]})
     talk(session, 12)
-    cut = picture(session).cut
+    cut = build_report(session).cut
     assert 1 not in (*cut.turns, *cut.shortened)
     assert all(session.recall(index) for index in cut.turns if session.history[index]["content"])
 
 
 def test_what_the_server_reported_goes_before_the_count() -> None:
     session = talk(Session("some-model", window=8_000, reply=500, system="Hello."), 3)
-    estimated = picture(session)
+    estimated = build_report(session)
     assert estimated.margin > 0
     assert estimated.counted_by.startswith("estimated with ")
     session.user("and now?")
@@ -260,7 +260,7 @@ def test_what_the_server_reported_goes_before_the_count() -> None:
     session.receive(
         {"choices": [{"message": {"content": "Yes.", "role": "assistant"}}], "usage": usage}
     )
-    found = picture(session)
+    found = build_report(session)
     assert found.counted_by == "reported by the server for the last request, estimated since"
     assert found.margin == 0
     assert 1_234 < found.used < 1_300
@@ -268,28 +268,30 @@ def test_what_the_server_reported_goes_before_the_count() -> None:
 
 
 def test_a_model_that_takes_less_than_its_window_leaves() -> None:
-    found = picture(Session("gpt-5-mini"))
+    found = build_report(Session("gpt-5-mini"))
     assert rows(found)["not for input"] == found.window - found.reply - found.limit
     assert found.window_from == "the catalog"
 
 
 def test_where_the_window_comes_from_is_said() -> None:
-    assert picture(Session("x", window=100)).window_from == "the configuration"
-    fallback = picture(Session("x", window=4_096), window_from="token_budget, as none is known")
+    assert build_report(Session("x", window=100)).window_from == "the configuration"
+    fallback = build_report(
+        Session("x", window=4_096), window_from="token_budget, as none is known"
+    )
     assert "window: token_budget, as none is known" in drawn(fallback)
     with pytest.raises(BudgetError, match="context window of x is not known"):
-        picture(Session("x"))
+        build_report(Session("x"))
 
 
-def drawn(found: Picture, width: int = 80, **settings: Any) -> str:
+def drawn(found: ContextReport, width: int = 80, **settings: Any) -> str:
     file = io.StringIO()
-    Console(file=file, width=width, height=50, **settings).print(shown(found))
+    Console(file=file, width=width, height=50, **settings).print(render_context(found))
     return file.getvalue()
 
 
 def test_it_can_be_read() -> None:
     lines = drawn(
-        picture(full(), tool_servers={"files": [tool("read"), tool("write")]})
+        build_report(full(), tool_servers={"files": [tool("read"), tool("write")]})
     ).splitlines()
     assert lines[0].startswith("gpt-4o · ~")
     assert " of 4,000 tokens · ~" in lines[0]
@@ -309,14 +311,14 @@ def test_it_is_never_wider_than_the_screen(session: Session, width: int, kind: s
         "none": {"force_terminal": True, "no_color": True, "color_system": "standard"},
         "dumb": {"force_terminal": True, "_environ": {"TERM": "dumb"}},
     }
-    written = drawn(picture(session), width, **given[kind])
+    written = drawn(build_report(session), width, **given[kind])
     for line in re.sub(r"\x1b\[[0-9;]*m", "", written).splitlines():
         assert cell_len(line) <= width
     assert written.isascii() or kind != "dumb"
 
 
 def test_without_colours_each_part_has_a_fill_of_its_own() -> None:
-    lines = drawn(picture(full())).splitlines()
+    lines = drawn(build_report(full())).splitlines()
     fills = [line[0] for line in lines[8:-1]]
     assert len(set(fills)) == len(fills)
     assert set(lines[4]) == set(fills)

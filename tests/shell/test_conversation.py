@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from brim.errors import InputError
 from brim.fitting.flow import run_flow
 from brim.session.session import Session
-from brim.shell.conversation import CUT, ENDED, Conversation, resumed
+from brim.shell.conversation import INCOMPLETE, NO_RESULT, SavedConversation, resume_conversation
 from brim.storage import ConversationStore, Database
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
@@ -33,11 +33,11 @@ def session(data: dict[str, Any] | None = None) -> Session:
     return Session(**settings) if data is None else Session.from_dict(data, **settings)
 
 
-def begun(log: ConversationStore) -> Conversation:
-    return Conversation(session(), log, log.begin(Path("/"), "fast"))
+def begun(log: ConversationStore) -> SavedConversation:
+    return SavedConversation(session(), log, log.begin(Path("/"), "fast"))
 
 
-def answer(conversation: Conversation, words: str) -> None:
+def answer(conversation: SavedConversation, words: str) -> None:
     conversation.session.request()
     message = {"role": "assistant", "content": words}
     usage = {"prompt_tokens": 20, "completion_tokens": 3}
@@ -45,13 +45,13 @@ def answer(conversation: Conversation, words: str) -> None:
     conversation.keep()
 
 
-def again(conversation: Conversation) -> Conversation:
+def again(conversation: SavedConversation) -> SavedConversation:
     """The same conversation as another process finds it."""
     conversation.log.release(conversation.name)
-    return resumed(conversation.log, conversation.name, session)
+    return resume_conversation(conversation.log, conversation.name, session)
 
 
-def said(conversation: Conversation) -> list[Any]:
+def said(conversation: SavedConversation) -> list[Any]:
     return [turn["content"] for turn in conversation.session.history]
 
 
@@ -92,10 +92,14 @@ def test_an_answer_that_broke_off_is_kept_as_far_as_it_came(log: ConversationSto
     first.say("why?")
     first.draft("Because it")
     second = again(first)
-    assert second.session.history[-1] == {"role": "assistant", "content": "Because it", CUT: True}
+    assert second.session.history[-1] == {
+        "role": "assistant",
+        "content": "Because it",
+        INCOMPLETE: True,
+    }
     assert said(again(second)) == ["why?", "Because it"]
     second.say("go on")
-    assert CUT not in json.dumps(dict(second.session.request()))
+    assert INCOMPLETE not in json.dumps(dict(second.session.request()))
 
 
 def test_no_call_waits_for_a_result_that_will_not_come(log: ConversationStore) -> None:
@@ -106,7 +110,7 @@ def test_no_call_waits_for_a_result_that_will_not_come(log: ConversationStore) -
     first.result("c1", "seen")
     second = again(first)
     assert [turn.get("tool_call_id") for turn in second.session.history[2:]] == ["c1", "c2"]
-    assert second.session.history[-1]["content"] == ENDED
+    assert second.session.history[-1]["content"] == NO_RESULT
     second.say("and?")
     assert second.session.request()
 
@@ -149,7 +153,7 @@ def test_beginning_anew_keeps_what_was_said_under_its_name(log: ConversationStor
     assert first.session.ledger.total.calls == 1
     first.say("three")
     assert said(again(first)) == ["three"]
-    assert said(resumed(log, old, session)) == ["one", "two"]
+    assert said(resume_conversation(log, old, session)) == ["one", "two"]
 
 
 def test_what_was_taken_back_can_be_put_back(log: ConversationStore) -> None:

@@ -18,7 +18,7 @@ import pytest
 from brim.config import ModelConfig
 from brim.models import catalog
 from brim.providers.local import LocalServer
-from brim.shell.setup.discovery import Found, find
+from brim.shell.setup.discovery import FoundModel, find_models
 
 PATIENT = 20.0
 """Seconds, for a machine that has much to do."""
@@ -106,8 +106,8 @@ def free_port() -> int:
     return port
 
 
-def found_at(server: Scripted, **environment: str) -> list[Found]:
-    return find(environment, ports=[server.port], timeout=PATIENT)
+def found_at(server: Scripted, **environment: str) -> list[FoundModel]:
+    return find_models(environment, ports=[server.port], timeout=PATIENT)
 
 
 LLAMA = {
@@ -178,7 +178,7 @@ def test_only_the_first_models_of_a_server_are_named() -> None:
 
 def test_the_same_model_of_two_servers_has_two_names() -> None:
     with serving(VLLM) as one, serving(VLLM) as other:
-        found = find({}, ports=[one.port, other.port], timeout=PATIENT)
+        found = find_models({}, ports=[one.port, other.port], timeout=PATIENT)
     assert [each.name for each in found] == ["Qwen/Q-7B", "Qwen/Q-7B-2"]
     assert [each.model.endpoint for each in found] == [one.url, other.url]
 
@@ -226,17 +226,17 @@ def test_only_a_plain_answer_counts(status: int) -> None:
 )
 def test_whatever_speaks_on_a_port_nothing_is_raised(said: bytes) -> None:
     with speaking(said) as port:
-        assert find({}, ports=[port], timeout=PATIENT) == []
+        assert find_models({}, ports=[port], timeout=PATIENT) == []
 
 
 def test_who_says_nothing_is_not_waited_for() -> None:
     with speaking(b"", hangs_up=False) as silent, serving(VLLM) as server:
-        found = find({}, ports=[silent, server.port], timeout=2.0)
+        found = find_models({}, ports=[silent, server.port], timeout=2.0)
     assert [each.name for each in found] == ["Qwen/Q-7B"]
 
 
 def test_nothing_is_found_where_nobody_listens() -> None:
-    assert find({}, ports=[free_port(), free_port()], timeout=PATIENT) == []
+    assert find_models({}, ports=[free_port(), free_port()], timeout=PATIENT) == []
 
 
 @pytest.mark.parametrize(
@@ -244,18 +244,18 @@ def test_nothing_is_found_where_nobody_listens() -> None:
 )
 def test_ollama_is_looked_for_where_the_environment_says(form: str) -> None:
     with serving(OLLAMA) as server:
-        found = find({"OLLAMA_HOST": form.format(server.port)}, ports=[], timeout=PATIENT)
+        found = find_models({"OLLAMA_HOST": form.format(server.port)}, ports=[], timeout=PATIENT)
     assert [each.name for each in found] == ["qwen3:8b", "llama3.2:latest"]
 
 
 @pytest.mark.parametrize("named", ["", " ", "http://[", "host:notaport", "ftp://x:1", "://"])
 def test_an_address_that_is_none_is_passed_over(named: str) -> None:
     environment = {"OLLAMA_HOST": named, "OPENAI_BASE_URL": named}
-    assert find(environment, ports=[], timeout=0.2) == []
+    assert find_models(environment, ports=[], timeout=0.2) == []
 
 
 def test_a_key_stands_for_a_small_model_of_its_provider() -> None:
-    openai, anthropic = find({"OPENAI_API_KEY": "k1", "ANTHROPIC_API_KEY": "k2"}, ports=[])
+    openai, anthropic = find_models({"OPENAI_API_KEY": "k1", "ANTHROPIC_API_KEY": "k2"}, ports=[])
     assert openai.model.endpoint == "https://api.openai.com/v1"
     assert openai.model.key_env == "OPENAI_API_KEY"
     assert anthropic.model.format == "anthropic"
@@ -273,7 +273,7 @@ def test_a_key_stands_for_a_small_model_of_its_provider() -> None:
 def test_another_address_for_the_key_is_asked_what_it_has() -> None:
     with serving(OTHER) as server:
         environment = {"OPENAI_API_KEY": "k1", "OPENAI_BASE_URL": f"{server.url}/v1/"}
-        (found,) = find(environment, ports=[server.port], timeout=PATIENT)
+        (found,) = find_models(environment, ports=[server.port], timeout=PATIENT)
     assert found.model == ModelConfig(endpoint=server.url, model="mine", key_env="OPENAI_API_KEY")
     assert set(server.keys) == {"Bearer k1"}
 
@@ -281,14 +281,14 @@ def test_another_address_for_the_key_is_asked_what_it_has() -> None:
 def test_no_key_is_shown_to_a_server_that_nobody_named() -> None:
     keys = {"OPENAI_API_KEY": "k1", "ANTHROPIC_API_KEY": "k2", "LLAMA_API_KEY": "k3"}
     with serving(OTHER) as server, serving(OTHER, status=401) as closed:
-        find(keys, ports=[server.port, closed.port], timeout=PATIENT)
+        find_models(keys, ports=[server.port, closed.port], timeout=PATIENT)
     assert set(server.keys) == set(closed.keys) == {None}
 
 
 def test_a_real_llama_that_wants_a_key_is_found_with_it(llama: LocalServer) -> None:
     port = int(llama.url.removesuffix("/v1").rpartition(":")[2])
-    assert find({}, ports=[port], timeout=PATIENT) == []
-    (found,) = find({"LLAMA_API_KEY": llama.key}, ports=[port], timeout=PATIENT)
+    assert find_models({}, ports=[port], timeout=PATIENT) == []
+    (found,) = find_models({"LLAMA_API_KEY": llama.key}, ports=[port], timeout=PATIENT)
     url = f"http://127.0.0.1:{port}"
     assert found.how == f"llama.cpp at {url}, {llama.model}, 2,048 tokens"
     assert found.model == ModelConfig(endpoint=url, model=llama.model, key_env="LLAMA_API_KEY")
@@ -299,8 +299,8 @@ def test_nothing_heavy_is_loaded() -> None:
         [
             sys.executable,
             "-c",
-            "import sys; from brim.shell.setup.discovery import find\n"
-            "find({}, ports=[], timeout=0.1)\n"
+            "import sys; from brim.shell.setup.discovery import find_models\n"
+            "find_models({}, ports=[], timeout=0.1)\n"
             "print([name for name in ('aiohttp', 'mcp', 'rich') if name in sys.modules])",
         ],
         capture_output=True,

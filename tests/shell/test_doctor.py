@@ -19,10 +19,10 @@ from brim.errors import ConfigError
 from brim.gateway.accounts.keys import create_key, hash_secret
 from brim.gateway.accounts.sqlite.store import SqliteAccountStore
 from brim.providers.local import LocalServer
-from brim.shell.setup.doctor import Check, is_well, lines, run
+from brim.shell.setup.doctor import CheckResult, format_check, is_healthy, run_checks
 from tests.shell.test_discovery import VLLM, free_port, serving
 
-Checked = Callable[..., list[Check]]
+Checked = Callable[..., list[CheckResult]]
 PATIENT = 20.0
 
 
@@ -54,15 +54,15 @@ def configured(
 def checked(tmp_path: Path, environment: dict[str, str]) -> Checked:
     """All checks of a configuration that is given as text."""
 
-    def check(text: str = "", *, project: str | None = None, **more: str) -> list[Check]:
+    def check(text: str = "", *, project: str | None = None, **more: str) -> list[CheckResult]:
         known = {**environment, **more}
         loaded = configured(tmp_path, text, known, project=project)
-        return list(run(loaded, known, ports=[], patience=PATIENT))
+        return list(run_checks(loaded, known, ports=[], patience=PATIENT))
 
     return check
 
 
-def named(checks: list[Check], name: str) -> Check:
+def named(checks: list[CheckResult], name: str) -> CheckResult:
     (found,) = [check for check in checks if check.name == name]
     return found
 
@@ -83,7 +83,7 @@ def test_what_is_installed_is_told(checked: Checked) -> None:
 
 def test_a_real_model_is_well(checked: Checked, llama: LocalServer) -> None:
     checks = checked(small(llama), SMALL_KEY=llama.key)
-    assert is_well(checks)
+    assert is_healthy(checks)
     host = llama.url.removeprefix("http://").removesuffix("/v1")
     said = {check.name: (check.state, check.said) for check in checks}
     assert said["small: server"] == (
@@ -113,7 +113,7 @@ def test_a_key_that_is_missing_or_wrong_is_bad_and_never_shown(
     checked: Checked, llama: LocalServer
 ) -> None:
     missing = checked(small(llama))
-    assert named(missing, "small: key") == Check(
+    assert named(missing, "small: key") == CheckResult(
         "small: key", "warn", "SMALL_KEY is not set", "export SMALL_KEY=…"
     )
     assert named(missing, "small: server").state == "bad"
@@ -143,7 +143,7 @@ def test_a_server_that_is_not_there_is_bad(checked: Checked) -> None:
     assert named(checks, "x: window").said == "400,000 tokens, from the catalog"
     assert "exact, with o200k_base" in named(checks, "x: counting").said
     assert named(checks, "x: price").said.endswith("out, a million tokens")
-    assert not is_well(checks)
+    assert not is_healthy(checks)
 
 
 def test_a_model_that_the_server_does_not_have_is_bad(checked: Checked) -> None:
@@ -179,7 +179,7 @@ def test_what_nobody_knows_is_asked_of_the_user(checked: Checked) -> None:
 def test_a_model_without_a_server_is_bad_unless_it_is_the_embedded_one(checked: Checked) -> None:
     checks = checked("[models.x]\nwindow = 5\n[models.local]\nwindow = 2048\n")
     assert named(checks, "x: server").advice == "set models.x.endpoint to its address"
-    assert named(checks, "model local") == Check("model local", "ok", "is the embedded one")
+    assert named(checks, "model local") == CheckResult("model local", "ok", "is the embedded one")
 
 
 def test_every_mistake_in_a_file_is_told_with_its_line(checked: Checked) -> None:
@@ -205,7 +205,9 @@ def test_what_runs_and_is_not_configured_is_found(
     with serving(VLLM) as one, serving(VLLM) as other:
         text = f'[models.x]\nendpoint = "http://localhost:{one.port}/v1"\nmodel = "Qwen/Q-7B"'
         loaded = configured(tmp_path, text, environment)
-        checks = list(run(loaded, environment, ports=[one.port, other.port], patience=PATIENT))
+        checks = list(
+            run_checks(loaded, environment, ports=[one.port, other.port], patience=PATIENT)
+        )
     found = named(checks, "found")
     assert found.said == f"vLLM at {other.url}, Qwen/Q-7B, 32,768 tokens"
     assert found.advice is not None
@@ -286,7 +288,7 @@ def test_books_that_do_not_open_are_bad(
 
 
 def test_a_check_is_a_line_and_its_advice_another() -> None:
-    assert list(lines(Check("extras", "warn", "none", "pip install"))) == [
+    assert list(format_check(CheckResult("extras", "warn", "none", "pip install"))) == [
         "warn  extras               none",
         "                           pip install",
     ]

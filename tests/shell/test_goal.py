@@ -10,9 +10,18 @@ from hypothesis import strategies as st
 
 from brim.config import Config
 from brim.session.system_prompt import build_goal_instructions
-from brim.shell.goal import IDLE, NUDGE, Ending, Goal, Limits, Step, Verdict, verdict
+from brim.shell.goal import (
+    MAX_IDLE_REPLIES,
+    REMINDER,
+    Ending,
+    Goal,
+    GoalLimits,
+    GoalVerdict,
+    StepUsage,
+    parse_verdict,
+)
 
-OPEN = Verdict()
+OPEN = GoalVerdict()
 
 
 @pytest.mark.parametrize(
@@ -74,12 +83,12 @@ OPEN = Verdict()
     ],
 )  # fmt: skip
 def test_verdicts(text: str, kind: str, words: str) -> None:
-    assert verdict(text) == Verdict(kind, words)  # type: ignore[arg-type]
+    assert parse_verdict(text) == GoalVerdict(kind, words)  # type: ignore[arg-type]
 
 
 @given(st.text(alphabet="GOAL: completeblocked`~*_.-\n\r x", max_size=60))
 def test_only_a_line_that_names_it_ends_a_goal(text: str) -> None:
-    found = verdict(text)
+    found = parse_verdict(text)
     if found.kind != "open":
         assert any(
             "GOAL:" in line and found.kind in line
@@ -94,26 +103,26 @@ def test_only_a_line_that_names_it_ends_a_goal(text: str) -> None:
     st.text(alphabet="abc \n.", max_size=40),
 )
 def test_a_line_of_its_own_always_counts(before: str, kind: str, after: str) -> None:
-    found = verdict(f"{before}\nGOAL: {kind}\n{after}")
-    assert found == Verdict(kind, after.strip())  # type: ignore[arg-type]
+    found = parse_verdict(f"{before}\nGOAL: {kind}\n{after}")
+    assert found == GoalVerdict(kind, after.strip())  # type: ignore[arg-type]
 
 
 def test_the_model_is_told_what_counts() -> None:
     told = build_goal_instructions("make the tests pass")
     for kind in ("complete", "blocked"):
         assert f"`GOAL: {kind}`" in told
-        assert f"`GOAL: {kind}`" in NUDGE
-    assert verdict(NUDGE).kind == "open"
+        assert f"`GOAL: {kind}`" in REMINDER
+    assert parse_verdict(REMINDER).kind == "open"
 
 
 def goal(**limits: int | Decimal) -> Goal:
-    return Goal(Limits(**limits))  # type: ignore[arg-type]
+    return Goal(GoalLimits(**limits))  # type: ignore[arg-type]
 
 
 def test_it_goes_on_while_something_is_done() -> None:
     ours = goal()
     for _ in range(20):
-        ours.after(Step(100, Decimal("0.001")), OPEN, acted=True)
+        ours.after(StepUsage(100, Decimal("0.001")), OPEN, acted=True)
     assert ours.ended is None
     assert (ours.steps, ours.tokens, ours.cost) == (20, 2_000, Decimal("0.020"))
 
@@ -121,17 +130,19 @@ def test_it_goes_on_while_something_is_done() -> None:
 @pytest.mark.parametrize(
     ("limits", "step", "steps", "ending"),
     [
-        ({"max_steps": 3}, Step(1), 3, "steps"),
-        ({"max_tokens": 1_000}, Step(400), 3, "tokens"),
-        ({"max_tokens": 800}, Step(400), 2, "tokens"),
-        ({"max_dollars": Decimal("0.10")}, Step(1, Decimal("0.05")), 2, "money"),
-        ({"max_dollars": Decimal(0)}, Step(1, Decimal("0.05")), 1, "money"),
-        ({"max_dollars": Decimal(0), "max_steps": 4}, Step(1, Decimal(0)), 4, "steps"),
-        ({"max_dollars": Decimal(0), "max_steps": 4}, Step(1, None), 4, "steps"),
-        ({"max_steps": 1, "max_tokens": 1}, Step(1), 1, "steps"),
+        ({"max_steps": 3}, StepUsage(1), 3, "steps"),
+        ({"max_tokens": 1_000}, StepUsage(400), 3, "tokens"),
+        ({"max_tokens": 800}, StepUsage(400), 2, "tokens"),
+        ({"max_dollars": Decimal("0.10")}, StepUsage(1, Decimal("0.05")), 2, "money"),
+        ({"max_dollars": Decimal(0)}, StepUsage(1, Decimal("0.05")), 1, "money"),
+        ({"max_dollars": Decimal(0), "max_steps": 4}, StepUsage(1, Decimal(0)), 4, "steps"),
+        ({"max_dollars": Decimal(0), "max_steps": 4}, StepUsage(1, None), 4, "steps"),
+        ({"max_steps": 1, "max_tokens": 1}, StepUsage(1), 1, "steps"),
     ],
 )
-def test_limits(limits: dict[str, int | Decimal], step: Step, steps: int, ending: Ending) -> None:
+def test_limits(
+    limits: dict[str, int | Decimal], step: StepUsage, steps: int, ending: Ending
+) -> None:
     ours = goal(**limits)
     while ours.ended is None:
         ours.after(step, OPEN, acted=True)
@@ -141,18 +152,18 @@ def test_limits(limits: dict[str, int | Decimal], step: Step, steps: int, ending
 
 def test_what_the_model_says_goes_before_the_limits() -> None:
     ours = goal(max_steps=1)
-    ours.after(Step(1), Verdict("complete", "All is done."), acted=True)
+    ours.after(StepUsage(1), GoalVerdict("complete", "All is done."), acted=True)
     assert (ours.ended, ours.words) == ("complete", "All is done.")
 
 
 def test_a_model_that_only_talks_is_stopped() -> None:
     ours = goal()
     for acted in (False, False, True, False, False):
-        ours.after(Step(1), OPEN, acted=acted)
+        ours.after(StepUsage(1), OPEN, acted=acted)
         assert ours.ended is None
-    ours.after(Step(1), OPEN, acted=False)
+    ours.after(StepUsage(1), OPEN, acted=False)
     assert ours.ended == "blocked"
-    assert ours.words == f"{IDLE} answers in a row without an action"
+    assert ours.words == f"{MAX_IDLE_REPLIES} answers in a row without an action"
 
 
 def test_the_first_end_stays() -> None:
@@ -164,8 +175,8 @@ def test_the_first_end_stays() -> None:
 
 def test_progress_is_of_the_step_that_comes() -> None:
     ours = goal()
-    ours.after(Step(6_000, Decimal("0.01")), OPEN, acted=True)
-    ours.after(Step(6_400, Decimal("0.01")), OPEN, acted=True)
+    ours.after(StepUsage(6_000, Decimal("0.01")), OPEN, acted=True)
+    ours.after(StepUsage(6_400, Decimal("0.01")), OPEN, acted=True)
     assert ours.progress == "step 3 of 25 · 12,400 of 500,000 tokens · $0.02 of $1.00"
 
 
@@ -181,7 +192,7 @@ def test_progress_is_of_the_step_that_comes() -> None:
 def test_a_price_that_is_not_known_is_not_zero(costs: list[Decimal | None], said: str) -> None:
     ours = goal()
     for cost in costs:
-        ours.after(Step(10, cost), OPEN, acted=True)
+        ours.after(StepUsage(10, cost), OPEN, acted=True)
     assert ours.progress.partition(" tokens")[2] == said
 
 
@@ -199,7 +210,7 @@ def test_a_price_that_is_not_known_is_not_zero(costs: list[Decimal | None], said
 )
 def test_how_it_ended_is_said(ending: Ending, words: str, says: str) -> None:
     ours = goal()
-    ours.after(Step(10), OPEN, acted=True)
+    ours.after(StepUsage(10), OPEN, acted=True)
     ours.end(ending, words)
     assert says in ours.summary
     assert "\n" not in ours.summary
@@ -207,7 +218,7 @@ def test_how_it_ended_is_said(ending: Ending, words: str, says: str) -> None:
 
 def test_the_limits_of_the_configuration_are_the_same() -> None:
     config = Config().goal
-    assert Limits(config.max_steps, config.max_tokens, config.max_dollars) == Limits()
+    assert GoalLimits(config.max_steps, config.max_tokens, config.max_dollars) == GoalLimits()
 
 
 @given(st.lists(st.tuples(st.integers(0, 10_000), st.booleans()), max_size=60))
@@ -217,7 +228,7 @@ def test_it_always_ends_within_its_limits(steps: list[tuple[int, bool]]) -> None
         if ours.ended is not None:
             break
         before = ours.tokens
-        ours.after(Step(tokens), OPEN, acted=acted)
+        ours.after(StepUsage(tokens), OPEN, acted=acted)
         assert before < 20_000
     assert ours.steps <= 10
     assert (ours.ended is None) <= (len(steps) < 10)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from wcwidth import wcwidth
 
-from brim.shell.render.harmless import harmless
+from brim.shell.render.harmless import sanitize
 from brim.shell.render.markdown import AnswerScreen
 from tests.shell.test_blocks import texts
 
@@ -191,8 +191,8 @@ def test_nothing_that_controls_a_terminal_comes_through() -> None:
 
 @given(st.text())
 def test_harmless_text_stays_as_it_is(text: str) -> None:
-    made = harmless(text)
-    assert harmless(made) == made
+    made = sanitize(text)
+    assert sanitize(made) == made
     if text.isprintable():
         assert made == text
 
@@ -210,17 +210,17 @@ def test_harmless_text_stays_as_it_is(text: str) -> None:
     ],
 )
 def test_what_cannot_be_seen_is_spelled_out(text: str, expected: str) -> None:
-    assert harmless(text) == expected
+    assert sanitize(text) == expected
 
 
 @given(st.text())
 def test_harmless_text_has_no_control_in_it(text: str) -> None:
-    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", harmless(text))
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", sanitize(text))
 
 
 def is_drawn(text: str) -> bool:
     """Whether the terminal of these tests draws all of a text; joiners end what it draws."""
-    return all(wcwidth(sign) > 0 for sign in harmless(text) if sign not in "\n\t")
+    return all(wcwidth(sign) > 0 for sign in sanitize(text) if sign not in "\n\t")
 
 
 @given(texts.filter(is_drawn), st.integers(1, 9), st.sampled_from((20, 33, 80)))

@@ -32,7 +32,7 @@ from brim.errors import (
     ProviderError,
     ProviderTimeoutError,
 )
-from brim.shell.mcp import Result, Servers
+from brim.shell.mcp import McpServers, ToolResult
 from brim.shell.mcp.tools import LONGEST_NAME, offered_name, result_of, tool_of
 
 SCRIPT = Path(__file__).parents[1] / "support/shell/mcp_server.py"
@@ -57,8 +57,8 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def stdio(log: Path) -> Iterator[Servers]:
-    with Servers(log=log, timeout=60) as servers:
+def stdio(log: Path) -> Iterator[McpServers]:
+    with McpServers(log=log, timeout=60) as servers:
         servers.connect("own", program(str(SCRIPT), SECRET=SECRET))
         yield servers
 
@@ -86,7 +86,7 @@ def over_http() -> Iterator[tuple[subprocess.Popen[bytes], McpConfig]]:
 # What a server offers
 
 
-def test_tools_are_offered_under_names_of_their_server(stdio: Servers) -> None:
+def test_tools_are_offered_under_names_of_their_server(stdio: McpServers) -> None:
     tools = {tool.name: tool for tool in stdio.tools}
     assert {"add", "fail", "slow", "big", "structured"} <= tools.keys()
     add = tools["add"]
@@ -97,7 +97,7 @@ def test_tools_are_offered_under_names_of_their_server(stdio: Servers) -> None:
     assert function["parameters"]["required"] == ["a", "b"]
 
 
-def test_hints_are_taken_where_they_are_given(stdio: Servers) -> None:
+def test_hints_are_taken_where_they_are_given(stdio: McpServers) -> None:
     hints = {tool.name: (tool.is_read_only, tool.is_destructive) for tool in stdio.tools}
     assert hints["add"] == (True, None)
     assert hints["slow"] == (False, True)
@@ -158,14 +158,14 @@ def test_a_tool_without_arguments_says_so() -> None:
     ],
 )
 def test_a_call_gives_text(
-    stdio: Servers, name: str, arguments: dict[str, Any], text: str, is_error: bool
+    stdio: McpServers, name: str, arguments: dict[str, Any], text: str, is_error: bool
 ) -> None:
     result = stdio.call(f"own__{name}", arguments)
     assert text in result.text
     assert result.is_error is is_error
 
 
-def test_a_tool_that_is_not_there_is_named(stdio: Servers) -> None:
+def test_a_tool_that_is_not_there_is_named(stdio: McpServers) -> None:
     result = stdio.call("own__ad", {})
     assert result.is_error
     assert "own__ad;" in result.text
@@ -175,14 +175,14 @@ def test_a_tool_that_is_not_there_is_named(stdio: Servers) -> None:
 def test_keys_of_models_are_not_handed_to_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     monkeypatch.setenv("TZ", "UTC")
-    with Servers(timeout=60) as servers:
+    with McpServers(timeout=60) as servers:
         servers.connect("own", program(str(SCRIPT)))
         assert servers.call("own__variable", {"name": "OPENAI_API_KEY"}).text == "nothing"
         assert servers.call("own__variable", {"name": "TZ"}).text == "UTC"
 
 
 def test_complaints_go_to_the_log(
-    stdio: Servers, log: Path, capfd: pytest.CaptureFixture[str]
+    stdio: McpServers, log: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     stdio.call("own__variable", {"name": "SOME_NAME"})
     until(lambda: "asked for SOME_NAME" in log.read_text())
@@ -191,17 +191,17 @@ def test_complaints_go_to_the_log(
 
 
 def test_a_tool_that_takes_too_long_is_given_up_and_its_server_stays(log: Path) -> None:
-    with Servers(log=log, timeout=60, patience=0.5) as servers:
+    with McpServers(log=log, timeout=60, patience=0.5) as servers:
         servers.connect("own", program(str(SCRIPT)))
         result = servers.call("own__slow", {"seconds": 1_000})
-        assert result == Result("own did not answer within 0.5 seconds", is_error=True)
+        assert result == ToolResult("own did not answer within 0.5 seconds", is_error=True)
         assert servers.states()[0].is_connected
 
 
-def test_new_tools_of_a_server_are_learned(stdio: Servers) -> None:
+def test_new_tools_of_a_server_are_learned(stdio: McpServers) -> None:
     assert not stdio.call("own__grow", {}).is_error
     until(lambda: "own__grown" in [tool.offered for tool in stdio.tools])
-    assert stdio.call("own__grown", {}) == Result("new")
+    assert stdio.call("own__grown", {}) == ToolResult("new")
 
 
 CTRL_C = """
@@ -291,19 +291,19 @@ def embedded(
 )
 def test_contents_become_text(content: list[Any], structured: object, said: str) -> None:
     answer = types.CallToolResult(content=content, structured_content=structured)
-    assert result_of(answer) == Result(said)
+    assert result_of(answer) == ToolResult(said)
 
 
 def test_a_failure_without_words_is_named() -> None:
     answer = types.CallToolResult(content=[], is_error=True)
-    assert result_of(answer) == Result("[failed, and does not say why]", is_error=True)
+    assert result_of(answer) == ToolResult("[failed, and does not say why]", is_error=True)
 
 
 # Coming and going
 
 
 def test_servers_come_in_their_order_and_go_one_by_one() -> None:
-    with Servers(timeout=60) as servers:
+    with McpServers(timeout=60) as servers:
         assert (servers.tools, servers.states()) == ((), ())
         first = servers.connect("first", program("-c", OLD))
         second = servers.connect("second", program("-c", OLD))
@@ -334,7 +334,7 @@ def lives(pid: Path) -> bool:
 
 def test_closing_ends_what_was_started(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
-    with Servers(timeout=60) as servers:
+    with McpServers(timeout=60) as servers:
         servers.connect("old", program("-c", telling(pid)))
         assert lives(pid)
     assert not lives(pid)
@@ -342,11 +342,11 @@ def test_closing_ends_what_was_started(tmp_path: Path) -> None:
 
 def test_a_server_over_http_is_like_any_other(over_http: tuple[Any, McpConfig]) -> None:
     child, config = over_http
-    with Servers(timeout=60) as servers:
+    with McpServers(timeout=60) as servers:
         offered = [tool.offered for tool in servers.connect("web", config)]
         assert "web__add" in offered
-        assert servers.call("web__add", {"a": 2, "b": 3}) == Result("5")
-        assert servers.call("web__header", {"name": "X-Key"}) == Result(SECRET)
+        assert servers.call("web__add", {"a": 2, "b": 3}) == ToolResult("5")
+        assert servers.call("web__header", {"name": "X-Key"}) == ToolResult(SECRET)
         assert servers.call("web__fail", {}).is_error
         child.kill()
         child.wait()
@@ -364,7 +364,7 @@ def portals() -> list[Thread]:
 
 def test_several_are_connected_at_once() -> None:
     before = len(portals())
-    with Servers(timeout=60) as servers:
+    with McpServers(timeout=60) as servers:
         names = [f"s{number}" for number in range(6)]
         with ThreadPoolExecutor(len(names)) as pool:
             found = pool.map(lambda name: servers.connect(name, program("-c", OLD)), names)
@@ -374,7 +374,7 @@ def test_several_are_connected_at_once() -> None:
 
 
 def test_closing_does_not_wait_for_a_server_that_does_not_come() -> None:
-    servers = Servers(timeout=600)
+    servers = McpServers(timeout=600)
     with ThreadPoolExecutor(1) as pool:
         coming = pool.submit(servers.connect, "silent", shell("while read -r; do :; done"))
         until(servers.states)
@@ -434,36 +434,38 @@ for line in sys.stdin:
 
 
 @pytest.fixture(scope="module")
-def old() -> Iterator[Servers]:
-    with Servers(timeout=60) as servers:
+def old() -> Iterator[McpServers]:
+    with McpServers(timeout=60) as servers:
         servers.connect("old", program("-c", OLD, SECRET=SECRET))
         yield servers
 
 
-def test_all_pages_of_a_list_are_read_and_other_lines_passed_over(old: Servers) -> None:
+def test_all_pages_of_a_list_are_read_and_other_lines_passed_over(old: McpServers) -> None:
     assert [tool.name for tool in old.tools][:5] == ["echo", "refuse", "nonsense", "leave", "more"]
-    assert old.call("old__echo", {"a": 1}) == Result('{"a": 1}')
+    assert old.call("old__echo", {"a": 1}) == ToolResult('{"a": 1}')
 
 
-def test_what_a_server_refuses_is_a_result_without_its_secrets(old: Servers) -> None:
-    assert old.call("old__refuse", {}) == Result("old refuses: I will not, for …", is_error=True)
+def test_what_a_server_refuses_is_a_result_without_its_secrets(old: McpServers) -> None:
+    assert old.call("old__refuse", {}) == ToolResult(
+        "old refuses: I will not, for …", is_error=True
+    )
 
 
-def test_an_answer_that_is_none_is_a_result(old: Servers) -> None:
+def test_an_answer_that_is_none_is_a_result(old: McpServers) -> None:
     result = old.call("old__nonsense", {})
     assert result.is_error
     assert result.text.startswith("nonsense of old: ")
-    assert old.call("old__echo", {}) == Result("{}")
+    assert old.call("old__echo", {}) == ToolResult("{}")
 
 
-def test_an_old_server_says_by_itself_that_its_tools_changed(old: Servers) -> None:
-    assert old.call("old__more", {}) == Result("[no output]")
+def test_an_old_server_says_by_itself_that_its_tools_changed(old: McpServers) -> None:
+    assert old.call("old__more", {}) == ToolResult("[no output]")
     until(lambda: "extra" in [tool.name for tool in old.tools])
 
 
 def test_a_server_that_dies_in_a_call_is_gone_until_it_is_connected_again(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    with Servers(log=log, timeout=60) as servers:
+    with McpServers(log=log, timeout=60) as servers:
         servers.connect("old", program("-c", OLD))
         result = servers.call("old__leave", {})
         assert result.is_error
@@ -472,17 +474,19 @@ def test_a_server_that_dies_in_a_call_is_gone_until_it_is_connected_again(tmp_pa
         assert "is not there" in servers.call("old__echo", {}).text
         assert servers.states()[0].fault == f"it ended, or hung up; {log} may say why"
         servers.connect("old", program("-c", OLD))
-        assert servers.call("old__echo", {}) == Result("{}")
+        assert servers.call("old__echo", {}) == ToolResult("{}")
 
 
 def test_a_server_that_died_meanwhile_is_noticed_at_the_next_call(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
-    with Servers(timeout=60) as servers:
+    with McpServers(timeout=60) as servers:
         servers.connect("old", program("-c", telling(pid)))
         os.kill(int(pid.read_text()), signal.SIGKILL)
         until(lambda: not lives(pid))
         result = servers.call("old__echo", {})
-        assert result == Result("the MCP server old is gone: it ended, or hung up", is_error=True)
+        assert result == ToolResult(
+            "the MCP server old is gone: it ended, or hung up", is_error=True
+        )
         assert not servers.states()[0].is_connected
 
 
@@ -506,7 +510,7 @@ def shell(script: str) -> McpConfig:
 def test_what_cannot_be_connected_is_told_in_a_sentence(
     config: McpConfig, kind: type[BrimError], words: str, tmp_path: Path
 ) -> None:
-    with Servers(log=tmp_path / "log", timeout=60) as servers:
+    with McpServers(log=tmp_path / "log", timeout=60) as servers:
         with pytest.raises(kind, match=words):
             servers.connect("strange", config)
         assert all(not state.is_connected for state in servers.states())
@@ -521,7 +525,7 @@ def test_what_cannot_be_connected_is_told_in_a_sentence(
     ],
 )
 def test_what_does_not_answer_is_given_up(script: str, kind: type[BrimError], words: str) -> None:
-    with Servers(timeout=2) as servers:
+    with McpServers(timeout=2) as servers:
         with pytest.raises(kind, match=words):
             servers.connect("strange", shell(script))
         assert not servers.states()[0].is_connected
@@ -566,7 +570,7 @@ def test_an_address_of_something_else(
     website: str, path: str, kind: type[BrimError], words: str
 ) -> None:
     config = McpConfig(url=website + path, headers={"X-Key": SECRET})
-    with Servers(timeout=30) as servers:
+    with McpServers(timeout=30) as servers:
         with pytest.raises(kind, match=words) as caught:
             servers.connect("web", config)
         assert SECRET not in str(caught.value)
@@ -615,7 +619,7 @@ class OldOverHttp(BaseHTTPRequestHandler):
 def test_a_server_that_has_forgotten_the_session_is_gone() -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), OldOverHttp) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        with Servers(timeout=30) as servers:
+        with McpServers(timeout=30) as servers:
             servers.connect("web", McpConfig(url=f"http://127.0.0.1:{server.server_port}/mcp"))
             result = servers.call("web__echo", {})
             assert result.is_error
@@ -630,7 +634,7 @@ def test_the_way_out_is_that_of_the_environment(
     monkeypatch.setenv("http_proxy", website)
     config = McpConfig(url="http://mcp.invalid/401/text/html")
     with (
-        Servers(timeout=30) as servers,
+        McpServers(timeout=30) as servers,
         pytest.raises(AuthenticationError, match=r"mcp\.invalid wants"),
     ):
         servers.connect("web", config)
@@ -638,13 +642,13 @@ def test_the_way_out_is_that_of_the_environment(
 
 def test_no_proxy_leads_back_to_this_machine(website: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    with Servers(timeout=30) as servers, pytest.raises(AuthenticationError):
+    with McpServers(timeout=30) as servers, pytest.raises(AuthenticationError):
         servers.connect("web", McpConfig(url=f"{website}/401/text/html"))
 
 
 def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with Servers(log=tmp_path / "file" / "log") as servers:
+    with McpServers(log=tmp_path / "file" / "log") as servers:
         with pytest.raises(InputError, match=r"the log .* cannot be written"):
             servers.connect("old", program("-c", OLD))
         assert not servers.states()[0].is_connected

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim.shell.mcp import Tool
-from brim.shell.mcp.offer import Offer, offer
+from brim.shell.mcp.offer import ToolOffer, choose_tools
 
 FIRST = 10
 """What the first definition costs on top, as with real models."""
@@ -84,13 +84,13 @@ TOOLS = (
 def test_whole_servers_come_before_single_tools(
     room: int, names: str, sizes: dict[str, int], left_out: tuple[str, ...]
 ) -> None:
-    made = offer(TOOLS, room=room, size=size)
+    made = choose_tools(TOOLS, room=room, size=size)
     assert " ".join(tool.name for tool in made.offered) == names
     assert (made.sizes, made.left_out) == (sizes, left_out)
 
 
 def test_without_tools_there_is_nothing() -> None:
-    assert offer((), room=0, size=size) == Offer((), {}, ())
+    assert choose_tools((), room=0, size=size) == ToolOffer((), {}, ())
 
 
 numbers = st.integers(min_value=1, max_value=300)
@@ -103,7 +103,7 @@ def test_an_offer_fits_adds_up_and_forgets_nothing(servers: list[list[int]], roo
         for server, sizes in enumerate(servers)
         for place, tokens in enumerate(sizes)
     ]
-    made = offer(tools, room=room, size=size)
+    made = choose_tools(tools, room=room, size=size)
     assert size(made.definitions) <= max(room, 0)
     assert sum(made.sizes.values()) == size(made.definitions)
     assert set(made.sizes) == {one.server for one in made.offered}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from brim.shell.terminal.output_text import Cleaner, cleaned
+from brim.shell.terminal.output_text import OutputCleaner, clean_output
 from brim.shell.terminal.screen_buffer import LONGEST
 
 LINES = "".join(f"line {number}\r\n" for number in range(60))
@@ -55,7 +55,7 @@ LINES = "".join(f"line {number}\r\n" for number in range(60))
     ],
 )
 def test_a_reader_sees(sent: str, seen: str) -> None:
-    assert cleaned(sent.encode()) == seen
+    assert clean_output(sent.encode()) == seen
 
 
 def painted(number: int, rows: int, end: str = "") -> str:
@@ -74,7 +74,7 @@ def lines_of(picture: str) -> list[str]:
 def test_of_pictures_painted_over_each_other_the_last_is_left(
     rows: int, end: str, clears: str
 ) -> None:
-    cleaner = Cleaner(height=10)
+    cleaner = OutputCleaner(height=10)
     pictures = "".join(painted(number, rows, end) + clears for number in range(50))
     last = painted(50, rows)
     seen = cleaner.feed(f"before\r\n{pictures}{last}\r\nafter".encode()) + cleaner.finish()
@@ -82,7 +82,7 @@ def test_of_pictures_painted_over_each_other_the_last_is_left(
 
 
 def test_a_picture_that_grows_with_its_terminal_is_left_once() -> None:
-    cleaner = Cleaner(height=10)
+    cleaner = OutputCleaner(height=10)
     seen = cleaner.feed("".join(painted(number, 10) for number in range(5)).encode())
     cleaner.resize(width=80, height=40)
     seen += cleaner.feed("".join(painted(number, 40) for number in range(5, 9)).encode())
@@ -93,7 +93,7 @@ def test_a_picture_that_grows_with_its_terminal_is_left_once() -> None:
 
 def test_a_long_output_after_a_cleared_screen_is_no_picture() -> None:
     numbers = "".join(f"{number}\r\n" for number in range(500))
-    cleaner = Cleaner(height=10)
+    cleaner = OutputCleaner(height=10)
     sent = f"\x1b[H\x1b[2J{numbers}\x1b[H\x1b[2Jdone"
     handed = cleaner.feed(sent.encode()) + cleaner.finish()
     assert handed.split("\n")[:491] == [str(number) for number in range(491)]
@@ -101,16 +101,16 @@ def test_a_long_output_after_a_cleared_screen_is_no_picture() -> None:
 
 
 def test_bytes_that_are_no_text_are_replaced() -> None:
-    assert cleaned(b"a\xff\xfe\x80b") == "a\ufffd\ufffd\ufffdb"
+    assert clean_output(b"a\xff\xfe\x80b") == "a\ufffd\ufffd\ufffdb"
 
 
 def test_a_line_without_end_is_neither_lost_nor_broken() -> None:
     text = "0123456789" * LONGEST
-    assert cleaned(text.encode()) == text
+    assert clean_output(text.encode()) == text
 
 
 def test_what_has_left_the_screen_is_handed_out_at_once() -> None:
-    cleaner = Cleaner(height=10)
+    cleaner = OutputCleaner(height=10)
     out = cleaner.feed(b"line\r\n" * 100_000)
     assert out.count("\n") >= 99_990
     assert len(out + cleaner.finish()) == 500_000
@@ -132,7 +132,7 @@ def test_what_has_left_the_screen_is_handed_out_at_once() -> None:
     ],
 )
 def test_the_terminal_is_put_right(sent: bytes, repairs: bytes) -> None:
-    cleaner = Cleaner()
+    cleaner = OutputCleaner()
     cleaner.feed(sent)
     assert cleaner.repairs == repairs
 
@@ -163,7 +163,7 @@ PIECES = st.lists(
 def test_how_the_bytes_are_cut_makes_no_difference(
     sent: bytes, cuts: list[int], height: int
 ) -> None:
-    whole, pieces = Cleaner(height=height), Cleaner(height=height)
+    whole, pieces = OutputCleaner(height=height), OutputCleaner(height=height)
     edges = [0, *sorted(cuts), len(sent)]
     parts = [pieces.feed(sent[a:b]) for a, b in pairwise(edges)]
     assert whole.feed(sent) + whole.finish() == "".join(parts) + pieces.finish()
@@ -172,4 +172,4 @@ def test_how_the_bytes_are_cut_makes_no_difference(
 
 @given(sent=PIECES)
 def test_no_control_character_is_left(sent: bytes) -> None:
-    assert all(c in "\n\t" or c >= " " for c in cleaned(sent))
+    assert all(c in "\n\t" or c >= " " for c in clean_output(sent))

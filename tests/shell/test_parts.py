@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from brim.shell.input.parts import Part, Typed, parts, typed
+from brim.shell.input.parts import SimpleCommand, WordAtCursor, split_commands, word_at_end
 
 
 @pytest.mark.parametrize(
@@ -30,33 +30,33 @@ from brim.shell.input.parts import Part, Typed, parts, typed
     ],
 )
 def test_words(text: str, expected: list[tuple[str, ...]]) -> None:
-    assert [part.words for part in parts(text)] == expected
+    assert [part.words for part in split_commands(text)] == expected
 
 
 def test_what_else_a_part_tells() -> None:
-    assert parts("A=1 ls > x | wc") == [
-        Part(("ls",), assigns=True, redirects=True, is_piped=True),
-        Part(("wc",)),
+    assert split_commands("A=1 ls > x | wc") == [
+        SimpleCommand(("ls",), assigns=True, redirects=True, is_piped=True),
+        SimpleCommand(("wc",)),
     ]
-    assert parts("git (the tool)")[0].has_stray_parenthesis
-    assert parts("ls)")[0].has_stray_parenthesis
-    assert not any(part.has_stray_parenthesis for part in parts("(ls; (pwd)) | wc"))
+    assert split_commands("git (the tool)")[0].has_stray_parenthesis
+    assert split_commands("ls)")[0].has_stray_parenthesis
+    assert not any(part.has_stray_parenthesis for part in split_commands("(ls; (pwd)) | wc"))
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", Typed("", (), False)),
-        ("gi", Typed("gi", (), False)),
-        ("git ", Typed("", ("git",), False)),
-        ("git st", Typed("st", ("git",), False)),
-        ("ls | A=1 sudo gr", Typed("gr", ("sudo",), False)),
-        ("cat 'my fi", Typed("'my fi", ("cat",), False)),
-        ("cat my\\ fi", Typed("my\\ fi", ("cat",), False)),
-        ("ls > o", Typed("o", ("ls",), True)),
-        ("ls > out x", Typed("x", ("ls",), False)),
-        ("(cd s", Typed("s", ("cd",), False)),
+        ("", WordAtCursor("", (), False)),
+        ("gi", WordAtCursor("gi", (), False)),
+        ("git ", WordAtCursor("", ("git",), False)),
+        ("git st", WordAtCursor("st", ("git",), False)),
+        ("ls | A=1 sudo gr", WordAtCursor("gr", ("sudo",), False)),
+        ("cat 'my fi", WordAtCursor("'my fi", ("cat",), False)),
+        ("cat my\\ fi", WordAtCursor("my\\ fi", ("cat",), False)),
+        ("ls > o", WordAtCursor("o", ("ls",), True)),
+        ("ls > out x", WordAtCursor("x", ("ls",), False)),
+        ("(cd s", WordAtCursor("s", ("cd",), False)),
     ],
 )
-def test_the_word_at_the_end(text: str, expected: Typed) -> None:
-    assert typed(text) == expected
+def test_the_word_at_the_end(text: str, expected: WordAtCursor) -> None:
+    assert word_at_end(text) == expected

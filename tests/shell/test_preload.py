@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from brim.session.session import Session
-from brim.shell.preload import counted
+from brim.shell.preload import count_ahead
 
 
 class Slow:
@@ -26,7 +26,7 @@ def test_a_long_conversation_is_counted_ahead() -> None:
         session.add_output(f"output {number}")
         session.user(f"question {number}")
         session.assistant(f"answer {number}")
-    counted(session.target.counter(), session.system_text(), session.since(0))
+    count_ahead(session.target.counter(), session.system_text(), session.since(0))
     before = set(tokenizer.asked)
     tokenizer.asked.clear()
     assert session.current_plan.size > 200

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim.shell import project_tree as trees
-from brim.shell.project_tree import Tree, root_of, tree
+from brim.shell.project_tree import ProjectTree, build_tree, find_root
 
 
 def made(folder: Path, *names: str, **contents: str) -> Path:
@@ -26,12 +26,12 @@ def made(folder: Path, *names: str, **contents: str) -> Path:
 
 
 def lines(folder: Path, **options: int) -> list[str]:
-    return tree(folder, **options).text.splitlines()
+    return build_tree(folder, **options).text.splitlines()
 
 
 def test_folders_come_first_and_stand_a_space_deeper(tmp_path: Path) -> None:
     made(tmp_path, "b.py", "A.py", "src/brim/api.py", "src/x.py", "docs/")
-    assert tree(tmp_path) == Tree(
+    assert build_tree(tmp_path) == ProjectTree(
         "docs/\nsrc/\n brim/\n  api.py\n x.py\nA.py\nb.py", files=4, folders=3, left_out=0
     )
 
@@ -40,7 +40,7 @@ def test_a_level_below_the_depth_is_not_looked_at(tmp_path: Path) -> None:
     made(tmp_path, "a/b/c/d.py", "a/e.py")
     assert lines(tmp_path, depth=1) == ["a/"]
     assert lines(tmp_path, depth=2) == ["a/", " b/", " e.py"]
-    assert tree(tmp_path, depth=2).left_out == 0
+    assert build_tree(tmp_path, depth=2).left_out == 0
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_a_name_cannot_add_lines(tmp_path: Path) -> None:
 
 def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
     made(tmp_path, "file.py")
-    assert tree(tmp_path / "nowhere") == Tree("")
-    assert tree(tmp_path / "file.py") == Tree("")
+    assert build_tree(tmp_path / "nowhere") == ProjectTree("")
+    assert build_tree(tmp_path / "file.py") == ProjectTree("")
 
 
 def test_a_closed_folder_is_named(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_closed_folder_is_named(tmp_path: Path) -> None:
 
 def test_the_longest_lists_are_cut_first(tmp_path: Path) -> None:
     made(tmp_path, *(f"many/file-{n:03}.py" for n in range(100)), "few/a.py", "few/b.py", "c.py")
-    shown = tree(tmp_path, max_chars=300)
+    shown = build_tree(tmp_path, max_chars=300)
     assert shown.text.splitlines()[:4] == ["few/", " a.py", " b.py", "many/"]
     assert shown.text.splitlines()[-1] == "c.py"
     left = 103 - sum(1 for line in shown.text.splitlines() if line.endswith(".py"))
@@ -130,7 +130,7 @@ def test_a_level_goes_before_lists_become_too_short(tmp_path: Path) -> None:
     folders = [f"folder-{n}" for n in range(9)]
     made(tmp_path, *(f"{name}/file-{n:03}.py" for name in folders for n in range(9)))
     made(tmp_path, "small/one.py")
-    shown = tree(tmp_path, max_chars=260)
+    shown = build_tree(tmp_path, max_chars=260)
     assert shown.text.splitlines()[0] == "folder-0/ … 9 inside"
     assert shown.text.endswith("small/\n one.py")
     assert shown.left_out == 81
@@ -142,7 +142,7 @@ def test_more_than_may_be_looked_at_is_said_to_be_there(
     monkeypatch.setattr(trees, "MOST_ENTRIES", 15)
     monkeypatch.setattr(trees, "MOST_IN_FOLDER", 10)
     made(tmp_path, *(f"a/{n:02}" for n in range(40)), *(f"b/{n:02}" for n in range(40)))
-    found = tree(tmp_path)
+    found = build_tree(tmp_path)
     assert [line for line in found.text.splitlines() if "…" in line] == [" … more", " … more"]
     assert found.files == 13
     assert lines(tmp_path, max_chars=40) == ["a/ … over 10 inside", "b/ … over 3 inside"]
@@ -166,11 +166,11 @@ def test_the_text_fits_and_everything_is_shown_or_counted(
     for path in paths:
         folder.joinpath(*(f"{name}-" for name in path)).mkdir(parents=True, exist_ok=True)
         folder.joinpath(*(f"{name}-" for name in path[:-1]), path[-1]).touch()
-    found = tree(folder, depth=depth, max_chars=room)
+    found = build_tree(folder, depth=depth, max_chars=room)
     assert len(found.text) <= room
     shown = [line for line in found.text.splitlines() if not line.lstrip().startswith("…")]
     assert len(shown) + found.left_out == found.files + found.folders
-    assert tree(folder, depth=depth, max_chars=room) == found
+    assert build_tree(folder, depth=depth, max_chars=room) == found
     there = {path.name for path in folder.rglob("*")}
     assert {line.strip().split("/")[0] for line in shown} <= there
 
@@ -181,7 +181,7 @@ def test_the_root_is_the_nearest_folder_of_a_project(tmp_path: Path) -> None:
     home = tmp_path / "home"
 
     def root(path: str) -> Path | None:
-        return root_of(tmp_path / path, home=home)
+        return find_root(tmp_path / path, home=home)
 
     assert root("home/work/a/src") == home / "work/a"
     assert root("home/work/b/c") == home / "work"
@@ -194,5 +194,5 @@ def test_a_home_and_what_is_above_it_have_no_tree(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(home)
     for folder in (home, home.parent, tmp_path, Path("/"), link):
-        assert root_of(folder, home=home) is None
-    assert root_of(home, home=link) is None
+        assert find_root(folder, home=home) is None
+    assert find_root(home, home=link) is None

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from brim.shell.input.quiet import Early, typed_text
+from brim.shell.input.quiet import Typeahead, text_from_keys
 from brim.testing import ScriptedServer, TextReply
 from tests.support.shell.driver import Home, Typist, home
 from tests.support.shell.replies import COMMAND, DESTRUCTIVE, asks
@@ -33,7 +33,7 @@ __all__ = ["home", "start_terminal"]
     ],
 )
 def test_what_keys_have_typed(keys: str, text: str) -> None:
-    assert typed_text(keys) == text
+    assert text_from_keys(keys) == text
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def pair() -> Iterator[tuple[int, int]]:
 def test_keys_are_neither_echoed_nor_lost(pair: tuple[int, int]) -> None:
     ours, theirs = pair
     before = termios.tcgetattr(theirs)
-    early = Early(theirs)
+    early = Typeahead(theirs)
     with early.quiet(), early.quiet():
         os.write(ours, b"first")
         early.take()
@@ -63,7 +63,7 @@ def test_keys_are_neither_echoed_nor_lost(pair: tuple[int, int]) -> None:
 def test_a_question_finds_the_terminal_as_usual_and_no_keys(pair: tuple[int, int]) -> None:
     ours, theirs = pair
     before = termios.tcgetattr(theirs)
-    early = Early(theirs)
+    early = Typeahead(theirs)
     with early.quiet():
         os.write(ours, b"yes\r")
         with early.asking():
@@ -79,7 +79,7 @@ def test_a_terminal_is_as_before_whatever_happens(pair: tuple[int, int]) -> None
     before = termios.tcgetattr(pair[1])
 
     def interrupted() -> None:
-        with Early(pair[1]).quiet():
+        with Typeahead(pair[1]).quiet():
             assert not termios.tcgetattr(pair[1])[3] & termios.ECHO
             raise KeyboardInterrupt
 
@@ -92,7 +92,7 @@ def test_where_there_is_no_terminal_nothing_is_read() -> None:
     reading, writing = os.pipe()
     try:
         os.write(writing, b"a script\n")
-        early = Early(reading)
+        early = Typeahead(reading)
         with early.quiet():
             early.take()
         assert early.text() == ""

@@ -12,7 +12,7 @@ from rich.console import Console
 from brim.errors import InputError
 from brim.shell.commands import COMMANDS, names
 from brim.shell.commands.help import GROUPS, Overview
-from brim.shell.commands.inspect import _said, _speaker
+from brim.shell.commands.inspect import _author, _describe_turn
 from brim.shell.commands.registry import choice, find, number
 
 WORDLESS = ("usage", "models", "doctor", "reset", "undo", "retry", "edit")
@@ -122,9 +122,14 @@ def test_the_overview_takes_one_screen() -> None:
 
 def test_what_a_turn_says_in_a_list() -> None:
     calls = [{"function": {"name": "read"}}, {"function": {"name": "write"}}]
-    assert _said({"role": "assistant", "content": "", "tool_calls": calls}) == "calls read, write"
-    assert _said({"role": "assistant", "content": ""}) == "(empty)"
-    assert _said({"role": "assistant", "content": None}) == "(empty)"
-    assert _said({"role": "assistant", "content": "One", "_cut": True}) == "(broke off) One"
-    assert _speaker({"role": "user", "content": "Go on.", "_brim": True}) == "brim"
-    assert _speaker({"role": "user", "content": "Go on."}) == "user"
+    assert (
+        _describe_turn({"role": "assistant", "content": "", "tool_calls": calls})
+        == "calls read, write"
+    )
+    assert _describe_turn({"role": "assistant", "content": ""}) == "(empty)"
+    assert _describe_turn({"role": "assistant", "content": None}) == "(empty)"
+    assert (
+        _describe_turn({"role": "assistant", "content": "One", "_cut": True}) == "(broke off) One"
+    )
+    assert _author({"role": "user", "content": "Go on.", "_brim": True}) == "brim"
+    assert _author({"role": "user", "content": "Go on."}) == "user"

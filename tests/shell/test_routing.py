@@ -26,7 +26,13 @@ from brim.errors import (
     RateLimitError,
     SpendingCapError,
 )
-from brim.shell.routing import LOOKED_AT, Route, after, is_worth_another, routed
+from brim.shell.routing import (
+    MAX_MATCHED_CHARS,
+    Route,
+    choose_route,
+    fallback_for,
+    is_fallback_worthwhile,
+)
 from brim.wire.overflow import Overflow
 
 CONFIG = RoutingConfig(
@@ -52,21 +58,21 @@ CONFIG = RoutingConfig(
     ],
 )
 def test_the_first_rule_that_matches_counts(words: str, route: Route) -> None:
-    assert routed(words, CONFIG) == route
+    assert choose_route(words, CONFIG) == route
 
 
 def test_without_rules_nothing_is_routed() -> None:
-    assert routed("translate", RoutingConfig()) == Route()
+    assert choose_route("translate", RoutingConfig()) == Route()
 
 
 def test_only_the_beginning_of_a_long_text_is_looked_at() -> None:
-    assert routed("x" * (LOOKED_AT - 4) + " bug", CONFIG).rule == 1
-    assert routed("x" * (LOOKED_AT - 3) + " bug", CONFIG).rule is None
+    assert choose_route("x" * (MAX_MATCHED_CHARS - 4) + " bug", CONFIG).rule == 1
+    assert choose_route("x" * (MAX_MATCHED_CHARS - 3) + " bug", CONFIG).rule is None
 
 
 @given(st.text(max_size=200))
 def test_a_route_is_one_of_the_rules_or_none(words: str) -> None:
-    route = routed(words, CONFIG)
+    route = choose_route(words, CONFIG)
     if route.rule is None:
         assert route == Route()
     else:
@@ -96,7 +102,7 @@ MODELS = {
     ],
 )
 def test_the_next_one_named_is_tried_once(failed: str, tried: set[str], other: str | None) -> None:
-    assert after(failed, MODELS, tried) == other
+    assert fallback_for(failed, MODELS, tried) == other
 
 
 def overflow() -> ContextOverflowError:
@@ -137,4 +143,4 @@ def overflow() -> ContextOverflowError:
 def test_another_model_is_asked_when_this_one_is_at_fault(
     error: BaseException, is_worth_it: bool
 ) -> None:
-    assert is_worth_another(error) is is_worth_it
+    assert is_fallback_worthwhile(error) is is_worth_it

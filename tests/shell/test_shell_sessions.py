@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from brim.shell.setup.discovery import find
+from brim.shell.setup.discovery import find_models
 from brim.testing import ErrorReply, ScriptedServer, TextReply
 from tests.support.shell.driver import Home, home, last_words, texts
 from tests.support.terminal import Start, Terminal, start_terminal
@@ -182,7 +182,7 @@ def test_what_the_environment_names_goes_first() -> None:
     with ScriptedServer("A", model="usual") as usual, ScriptedServer("B", model="named") as named:
         port = urlsplit(usual.url).port
         assert port is not None
-        found = find({"OPENAI_BASE_URL": named.url}, ports=[port], timeout=30.0)
+        found = find_models({"OPENAI_BASE_URL": named.url}, ports=[port], timeout=30.0)
     assert [one.name for one in found] == ["named", "usual"]
 
 

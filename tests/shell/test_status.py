@@ -9,13 +9,13 @@ from prompt_toolkit.utils import get_cwidth
 
 from brim.errors import InputError
 from brim.shell.render.status import (
+    DROP_ORDER,
     FIELDS,
-    FIRST_TO_GO,
     TEMPLATE,
     Status,
     check_template,
+    render_status,
     short_number,
-    status,
 )
 
 FULL = Status(
@@ -29,7 +29,7 @@ FULL = Status(
 
 
 def text(template: str, values: Status = FULL, width: int = 200) -> str:
-    return "".join(part[1] for part in status(template, values, width))
+    return "".join(part[1] for part in render_status(template, values, width))
 
 
 def test_the_line_as_it_comes() -> None:
@@ -74,7 +74,7 @@ def test_an_unknown_field_names_the_nearest() -> None:
     with pytest.raises(InputError, match=near):
         check_template("{modle}")
     with pytest.raises(InputError, match=r"there are \{model\}, "):
-        status("{}", FULL, 80)
+        render_status("{}", FULL, 80)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_an_unknown_field_names_the_nearest() -> None:
     [(69, "ansigreen"), (70, "ansiyellow"), (89, "ansiyellow"), (90, "ansired"), (120, "ansired")],
 )
 def test_the_colour_says_how_full_it_is(used: int, color: str) -> None:
-    row = status("{bar} {ctx_percent}", Status(used=used, limit=100, window=150), 80)
+    row = render_status("{bar} {ctx_percent}", Status(used=used, limit=100, window=150), 80)
     assert color in row[0][0]
     assert color in row[-1][0]
 
@@ -109,7 +109,7 @@ def test_without_room_the_least_needed_leave_first() -> None:
     assert text(TEMPLATE, width=45) == "gpt-5-mini ~12.3k/100k (~12%) · $0.0213"
     assert text(TEMPLATE, width=20) == "(~12%) · $0.0213"
     assert text(TEMPLATE, width=8) == "(~12%)"
-    assert set(FIRST_TO_GO) == set(FIELDS)
+    assert set(DROP_ORDER) == set(FIELDS)
 
 
 names = st.text(max_size=30)
@@ -127,7 +127,7 @@ names = st.text(max_size=30)
     st.integers(0, 120),
 )
 def test_it_never_wraps(pieces: list[str], values: Status, width: int) -> None:
-    row = status("".join(pieces), values, width)
+    row = render_status("".join(pieces), values, width)
     made = "".join(part[1] for part in row)
     assert get_cwidth(made) <= width
     assert "\n" not in made

@@ -21,10 +21,10 @@ from pathlib import Path
 import pytest
 
 from brim.errors import BrimError, InputError
-from brim.shell.terminal import Ran, UserShell, output_buffer, user_shell
-from brim.shell.terminal.dialects import Sh
-from brim.shell.terminal.output_buffer import HEAD, TAIL, Kept
-from brim.shell.terminal.status_pipe import Reports
+from brim.shell.terminal import CommandResult, UserShell, output_buffer, user_shell
+from brim.shell.terminal.dialects import PosixDialect
+from brim.shell.terminal.output_buffer import MAX_HEAD, MAX_TAIL, OutputBuffer
+from brim.shell.terminal.status_pipe import StatusReports
 
 PATIENCE = 60
 """Seconds; only a fault takes so long."""
@@ -129,10 +129,10 @@ class Desk:
             screen=self.outer.slave,
         )
 
-    def begin(self, command: str) -> Future[Ran]:
+    def begin(self, command: str) -> Future[CommandResult]:
         return self._pool.submit(self.shell.run, command)
 
-    def run(self, command: str) -> Ran:
+    def run(self, command: str) -> CommandResult:
         return self.begin(command).result(PATIENCE)
 
     def out(self, command: str) -> str:
@@ -297,9 +297,9 @@ def test_a_huge_output_goes_to_a_file(desk: Desk) -> None:
     assert ran.whole.stat().st_mode & 0o777 == 0o600
     whole = "".join(f"{number}\n" for number in range(1, 300_001)) + "the end\n"
     assert ran.whole.read_text() == whole
-    assert ran.output.startswith(whole[:HEAD])
-    assert ran.output.endswith(whole[-TAIL:])
-    assert f"{len(whole) - HEAD - TAIL:,} characters left out" in ran.output
+    assert ran.output.startswith(whole[:MAX_HEAD])
+    assert ran.output.endswith(whole[-MAX_TAIL:])
+    assert f"{len(whole) - MAX_HEAD - MAX_TAIL:,} characters left out" in ran.output
     assert desk.run("echo small").whole is None
 
 
@@ -428,7 +428,7 @@ def test_a_shell_that_lost_its_lines_is_asked_again(
     each: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     each.shell.start()
-    monkeypatch.setattr(Sh, "after", lambda *_: ": lost\n")
+    monkeypatch.setattr(PosixDialect, "after", lambda *_: ": lost\n")
     ran = each.run("echo fine; cd /; false")
     assert (ran.output, ran.folder) == ("fine\n", Path("/"))
 
@@ -638,7 +638,7 @@ def test_no_files_are_left_behind(desk: Desk, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_reports_with_another_token_do_not_count() -> None:
-    reports = Reports("right")
+    reports = StatusReports("right")
     reports.feed(b"wrong\0started\0wrong\0done\0" + b"0\0h\0\0/\n\0")
     assert (reports.is_started, reports.done) == (False, None)
     data = b"right\0started\0right\0trap\0right\0trap\0trap -- x DEBUG\n\0right\0done\0"
@@ -650,27 +650,27 @@ def test_reports_with_another_token_do_not_count() -> None:
 
 
 @pytest.mark.parametrize("piece", [1, 999, 10_000, 1_000_000])
-@pytest.mark.parametrize("size", [HEAD + TAIL, HEAD + TAIL + 1, 200_000])
+@pytest.mark.parametrize("size", [MAX_HEAD + MAX_TAIL, MAX_HEAD + MAX_TAIL + 1, 200_000])
 def test_head_tail_and_file_are_the_same_however_it_comes(
     tmp_path: Path, piece: int, size: int
 ) -> None:
     text = "".join(chr(97 + number % 26) for number in range(size))
-    taken = Kept(tmp_path)
+    taken = OutputBuffer(tmp_path)
     for start in range(0, size, piece):
         taken.add(text[start : start + piece])
     output, whole = taken.close()
-    if size <= HEAD + TAIL:
+    if size <= MAX_HEAD + MAX_TAIL:
         assert (output, whole) == (text, None)
     else:
         assert whole is not None
         assert whole.read_text() == text
-        assert output.startswith(text[:HEAD] + "\n[…")
-        assert output.endswith("…]\n" + text[-TAIL:])
+        assert output.startswith(text[:MAX_HEAD] + "\n[…")
+        assert output.endswith("…]\n" + text[-MAX_TAIL:])
 
 
 def test_a_file_that_cannot_be_written_costs_only_the_middle(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    taken = Kept(tmp_path / "file")
+    taken = OutputBuffer(tmp_path / "file")
     taken.add("a" * 200_000)
     output, whole = taken.close()
     assert whole is None
@@ -681,7 +681,7 @@ def test_an_output_without_end_does_not_fill_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output_buffer, "LARGEST", 100_000)
-    taken = Kept(tmp_path)
+    taken = OutputBuffer(tmp_path)
     for _ in range(100):
         taken.add("b" * 10_000)
     output, whole = taken.close()

@@ -20,8 +20,8 @@ from brim.config import McpConfig
 from brim.messages import Call
 from brim.providers import CalibrationStore, Endpoint, Portal, Transport
 from brim.providers.local import LocalServer
-from brim.shell.mcp import Result, Servers, Tool
-from brim.shell.mcp.offer import offer
+from brim.shell.mcp import McpServers, Tool, ToolResult
+from brim.shell.mcp.offer import choose_tools
 from proof.relay import Relay
 from tests.conftest import LlamaWith
 from tests.support.shell.driver import Home, home
@@ -66,8 +66,8 @@ def llama(llama_with: LlamaWith) -> LocalServer:
 
 
 @pytest.fixture(scope="module")
-def servers() -> Iterator[Servers]:
-    with Servers(timeout=60) as servers:
+def servers() -> Iterator[McpServers]:
+    with McpServers(timeout=60) as servers:
         servers.connect("own", McpConfig(command=sys.executable, args=(str(SCRIPT),)))
         yield servers
 
@@ -85,7 +85,7 @@ def session_with(tools: Sequence[Tool]) -> brim.Session:
     def size(definitions: Sequence[Mapping[str, Any]]) -> int:
         return session.count(json.dumps(definitions))
 
-    made = offer(tools, room=1_000, size=size)
+    made = choose_tools(tools, room=1_000, size=size)
     assert made.offered
     session.tools = made.definitions
     return session
@@ -108,16 +108,16 @@ def asked_to_call(
     return reply
 
 
-def called(servers: Servers, call: Call) -> Result:
+def called(servers: McpServers, call: Call) -> ToolResult:
     """What a call gives; arguments that cannot be read are told to the model, too."""
     try:
         arguments = json.loads(call.arguments or "{}")
     except ValueError as error:
-        return Result(f"the arguments are no JSON: {error}", is_error=True)
+        return ToolResult(f"the arguments are no JSON: {error}", is_error=True)
     return servers.call(call.name, arguments)
 
 
-def told(session: brim.Session, servers: Servers, calls: Sequence[Call]) -> list[Result]:
+def told(session: brim.Session, servers: McpServers, calls: Sequence[Call]) -> list[ToolResult]:
     results = [called(servers, call) for call in calls]
     for call, result in zip(calls, results, strict=True):
         session.tool(call.id, result.text)
@@ -129,7 +129,7 @@ def roles(session: brim.Session) -> list[str]:
 
 
 def test_a_call_of_the_model_is_run_and_its_result_sent_back(
-    client: brim.Client, llama: LocalServer, servers: Servers
+    client: brim.Client, llama: LocalServer, servers: McpServers
 ) -> None:
     session = session_with([tool for tool in servers.tools if tool.name == "add"])
     session.user("What is 2 plus 3? Use the tool.")
@@ -144,7 +144,7 @@ def test_a_call_of_the_model_is_run_and_its_result_sent_back(
 
 
 def test_a_tool_that_fails_is_told_to_the_model(
-    client: brim.Client, llama: LocalServer, servers: Servers
+    client: brim.Client, llama: LocalServer, servers: McpServers
 ) -> None:
     session = session_with([tool for tool in servers.tools if tool.name == "fail"])
     session.user("Try it.")

@@ -29,7 +29,7 @@ def doctor(context: click.Context, as_json: bool) -> None:
     """
     from brim import config
     from brim.errors import ConfigError
-    from brim.shell.setup.doctor import is_well, lines, run
+    from brim.shell.setup.doctor import format_check, is_healthy, run_checks
 
     loaded: config.LoadedConfig | ConfigError
     try:
@@ -37,12 +37,12 @@ def doctor(context: click.Context, as_json: bool) -> None:
     except ConfigError as error:
         loaded = error
     checks = []
-    for check in run(loaded, os.environ):
+    for check in run_checks(loaded, os.environ):
         checks.append(check)
         if not as_json:
-            click.echo("\n".join(lines(check)))
+            click.echo("\n".join(format_check(check)))
     if as_json:
         shown = [asdict(check) for check in checks]
-        click.echo(json.dumps({"ok": is_well(checks), "checks": shown}, indent=2))
-    if not is_well(checks):
+        click.echo(json.dumps({"ok": is_healthy(checks), "checks": shown}, indent=2))
+    if not is_healthy(checks):
         context.exit(1)

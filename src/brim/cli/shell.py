@@ -31,10 +31,10 @@ def start_shell(
         raise InputError(f"the shell needs {', '.join(missing)}: {INSTALL}")
     from brim import config
     from brim.shell.main import open_shell
-    from brim.shell.start import Wanted
+    from brim.shell.start import StartOptions
 
     loaded = config.discover(folder=Path.cwd(), environment=os.environ)
-    wanted = Wanted(model, window, resume, yes, is_script=not sys.stdin.isatty())
+    wanted = StartOptions(model, window, resume, yes, is_script=not sys.stdin.isatty())
     if not open_shell(wanted, loaded, os.environ):
         context.exit(1)
 

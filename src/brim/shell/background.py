@@ -15,7 +15,7 @@ GRACE: Final = 1.0
 """Seconds that work has to come to its end when the shell ends."""
 
 
-class _Job(NamedTuple):
+class _BackgroundJob(NamedTuple):
     thread: threading.Thread
     take: Callable[[], None]
     is_done: Callable[[], bool]
@@ -26,7 +26,7 @@ class Background:
     """Jobs in threads of their own; their results are taken in by the thread that asks for them."""
 
     def __init__(self) -> None:
-        self._jobs: list[_Job] = []
+        self._jobs: list[_BackgroundJob] = []
         self.on_done: Callable[[], None] = lambda: None
         """Called by a job's own thread when it is done."""
         self.on_fault: Callable[[Exception], None] = lambda _error: None
@@ -65,7 +65,7 @@ class Background:
 
         thread = threading.Thread(target=run, daemon=True, name="brim-background")
         thread.start()
-        self._jobs.append(_Job(thread, take, lambda: bool(results or errors), needed))
+        self._jobs.append(_BackgroundJob(thread, take, lambda: bool(results or errors), needed))
 
     def poll(self) -> None:
         """Take in what is done."""

@@ -13,7 +13,7 @@ from brim.shell import routing
 from brim.shell.context_blocks import fit_blocks
 from brim.shell.proposals import offer_commands
 from brim.shell.routing import Route
-from brim.shell.side_requests import summarizer
+from brim.shell.side_requests import build_summarizer
 from brim.shell.tool_calls import STOPPED, answer_calls
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
     Piece = tuple[str, str]
 
-ROUNDS: Final = 25
+MAX_ROUNDS: Final = 25
 """How often a model may call tools for one question."""
-DRAFTED: Final = 0.5
+DRAFT_INTERVAL: Final = 0.5
 """Seconds between two notes of how far an answer has come."""
-SELF: Final = "self"
+SAME_MODEL: Final = "self"
 """In the place of a model's name: the one that is talked to."""
 
 
@@ -41,7 +41,7 @@ def ask(shell: Shell, words: str) -> bool:
     before = len(shell.session)
     try:
         shell.conversation.say(words)
-        _converse(shell, words)
+        _run_turn(shell, words)
     except KeyboardInterrupt:
         is_heard = len(shell.session) > before + 1
         shell.screen.notice("stopped; what was said is kept" if is_heard else "stopped")
@@ -51,7 +51,7 @@ def ask(shell: Shell, words: str) -> bool:
         return True
     finally:
         settle(shell)
-    give_back(shell, before, shell.as_language(words))
+    restore_line(shell, before, shell.as_language(words))
     return False
 
 
@@ -77,7 +77,7 @@ def settle(shell: Shell) -> None:
     shell.turn_to(shell.name)
 
 
-def give_back(shell: Shell, before: int, line: str) -> None:
+def restore_line(shell: Shell, before: int, line: str) -> None:
     """Where nothing answered, the line that was typed stands in the prompt again."""
     if len(shell.session) == before + 1:
         with suppress(StoreError):
@@ -91,11 +91,11 @@ def give_back(shell: Shell, before: int, line: str) -> None:
         shell.screen.notice("your words are back in the prompt")
 
 
-def _converse(shell: Shell, words: str) -> None:
+def _run_turn(shell: Shell, words: str) -> None:
     """Send what was said until the model calls no more tools, and offer its commands."""
-    shell.route = routing.routed(words, shell.config.routing)
+    shell.route = routing.choose_route(words, shell.config.routing)
     category = "main" if shell.route.rule is None else "route"
-    for _ in range(ROUNDS):
+    for _ in range(MAX_ROUNDS):
         reply = send(shell, shell.route, category)
         if not reply.calls:
             break
@@ -103,7 +103,7 @@ def _converse(shell: Shell, words: str) -> None:
             shell.screen.notice("stopped; what was said is kept")
             return
     else:
-        shell.screen.warn(f"{ROUNDS} rounds of tool calls and no end; say something to go on")
+        shell.screen.warn(f"{MAX_ROUNDS} rounds of tool calls and no end; say something to go on")
     offer_commands(shell, reply.text)
 
 
@@ -112,19 +112,19 @@ def send(shell: Shell, route: Route, category: str = "main") -> Reply:
     name = route.model or shell.name
     said = len(shell.session)
     try:
-        return _answer_of(shell, name, route, category)
+        return _request_reply(shell, name, route, category)
     except BrimError as error:
-        other = routing.after(name, shell.config.models, {name})
+        other = routing.fallback_for(name, shell.config.models, {name})
         broke_off = len(shell.session) > said
-        if other is None or broke_off or not routing.is_worth_another(error):
+        if other is None or broke_off or not routing.is_fallback_worthwhile(error):
             raise
         shell.screen.warn(shell.masker.masked(f"{name} failed: {error}").text)
         shell.screen.notice(f"asking {other} instead")
         shell.note("fallback", model=name, other=other, error=type(error).__name__)
-        return _answer_of(shell, other, route, category)
+        return _request_reply(shell, other, route, category)
 
 
-def _answer_of(shell: Shell, name: str, route: Route, category: str) -> Reply:
+def _request_reply(shell: Shell, name: str, route: Route, category: str) -> Reply:
     session = shell.session
     shell.turn_to(name)
     with shell.screen.waiting(f"{name} …"):
@@ -132,7 +132,7 @@ def _answer_of(shell: Shell, name: str, route: Route, category: str) -> Reply:
         client, choice = shell.models.client(name), shell.models.choice(name)
         shell.models.prepare(session, name)
         fit_blocks(shell)
-        session.summarize = _automatic(shell, name)
+        session.summarize = _automatic_summarizer(shell, name)
         stream = client.stream(
             session,
             system=shell.base_prompt(route.system) if route.system else None,
@@ -143,24 +143,24 @@ def _answer_of(shell: Shell, name: str, route: Route, category: str) -> Reply:
         pieces = stream.pieces()
         first = next(pieces, None)
     try:
-        _draw(shell, first, pieces, stream)
+        _show_reply(shell, first, pieces, stream)
     finally:
         shell.conversation.keep()
-        _tell(shell, stream.plan, stream.reply)
+        _report_reply(shell, stream.plan, stream.reply)
     return stream.reply
 
 
-def _draw(shell: Shell, first: Piece | None, pieces: Iterator[Piece], stream: Stream) -> None:
+def _show_reply(shell: Shell, first: Piece | None, pieces: Iterator[Piece], stream: Stream) -> None:
     """Show an answer while it comes, and note on disk how far it came."""
-    screen, said, noted = shell.screen.answer(), "", -DRAFTED
+    screen, said, noted = shell.screen.answer(), "", -DRAFT_INTERVAL
     try:
-        for thought, text in _from(first, pieces):
+        for thought, text in _chain(first, pieces):
             if thought:
                 screen.think(thought)
             if text:
                 screen.say(text)
             said += text
-            if time.monotonic() - noted > DRAFTED:
+            if time.monotonic() - noted > DRAFT_INTERVAL:
                 with suppress(StoreError):  # the whole answer is written down in any case
                     shell.conversation.draft(said)
                 noted = time.monotonic()
@@ -171,17 +171,17 @@ def _draw(shell: Shell, first: Piece | None, pieces: Iterator[Piece], stream: St
         screen.end()
 
 
-def _from(first: Piece | None, pieces: Iterator[Piece]) -> Iterator[Piece]:
+def _chain(first: Piece | None, pieces: Iterator[Piece]) -> Iterator[Piece]:
     if first is not None:
         yield first
         yield from pieces
 
 
-def _tell(shell: Shell, plan: Plan | None, reply: Reply) -> None:
+def _report_reply(shell: Shell, plan: Plan | None, reply: Reply) -> None:
     """What the user should know about a request and its answer."""
     screen, session = shell.screen, shell.session
-    if plan is not None and plan.is_trimmed and (news := _cut_of(plan)) != shell.told_cut:
-        screen.notice(cut_line(plan))
+    if plan is not None and plan.is_trimmed and (news := _trim_key(plan)) != shell.told_cut:
+        screen.notice(format_trim(plan))
         shell.told_cut = news
     if reply.is_cut:
         screen.notice("the answer was cut: there was no room for more")
@@ -193,12 +193,12 @@ def _tell(shell: Shell, plan: Plan | None, reply: Reply) -> None:
             screen.warn(warning)
 
 
-def _cut_of(plan: Plan) -> object:
+def _trim_key(plan: Plan) -> object:
     """What makes a cut another one: its edit, or what it leaves out where each is made anew."""
     return plan.outcome_counts() if plan.trim_id is None else plan.trim_id
 
 
-def cut_line(plan: Plan) -> str:
+def format_trim(plan: Plan) -> str:
     """What was left out of a request, in one line."""
     outcomes = ", ".join(
         f"{outcome} {number:,}" for outcome, number in plan.outcome_counts().items()
@@ -209,9 +209,9 @@ def cut_line(plan: Plan) -> str:
     )
 
 
-def _automatic(shell: Shell, name: str) -> Summarizer | None:
+def _automatic_summarizer(shell: Shell, name: str) -> Summarizer | None:
     """Who sums up what leaves by itself, where the configuration wants that."""
     wanted = shell.config.summary.model
     if wanted is None:
         return None
-    return summarizer(shell, name if wanted == SELF else wanted)
+    return build_summarizer(shell, name if wanted == SAME_MODEL else wanted)

@@ -16,7 +16,7 @@ RULE: Final = (
     "line nothing is run."
 )
 """Always in the system text, whatever the base prompt is."""
-WITH_TOOLS: Final = (
+TOOLS_RULE: Final = (
     f"Where a tool does what is needed, call it; `{PREFIX}` lines are for all other work on this "
     "machine. Never do one thing both ways."
 )

@@ -25,7 +25,7 @@ WORDS: Final[dict[str, Answer]] = {
 """What can be typed, and what it means."""
 
 
-def confirmed(
+def confirm(
     shell: Shell, question: str, *, offered: Collection[Answer], is_destructive: bool
 ) -> Answer:
     """What the user wants done, out of what is `offered`; what is no answer is asked again."""

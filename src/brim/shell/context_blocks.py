@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from brim.errors import InputError
 from brim.session.summaries import CHARS_PER_TOKEN
-from brim.shell.mcp.offer import offer
-from brim.shell.project_tree import Tree, tree
+from brim.shell.mcp.offer import choose_tools
+from brim.shell.project_tree import ProjectTree, build_tree
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from brim.config import McpConfig
-    from brim.shell.mcp.offer import Offer
+    from brim.shell.mcp.offer import ToolOffer
     from brim.shell.state import Shell
 
 BLOCK_SHARE: Final = 0.15
@@ -27,7 +27,7 @@ TOOLS_SHARE: Final = 0.5
 """What the definitions of tools may take of the limit."""
 
 
-def remember(shell: Shell) -> None:
+def refresh_memory(shell: Shell) -> None:
     """Let the model know the facts as they are now."""
     shell.session.memory = list(shell.facts.all().values())
     shell.keep("memory")
@@ -39,7 +39,7 @@ def show_tree(shell: Shell, depth: int | None = None) -> None:
         raise InputError("a home folder is no project; its files are not shown")
     settings = shell.config.project
     shell.depth = depth or settings.depth
-    shell.files = {WHOLE: _tree(shell.project, shell.depth, settings.max_chars).text}
+    shell.files = {WHOLE: _build_tree(shell.project, shell.depth, settings.max_chars).text}
     fit_blocks(shell)
 
 
@@ -55,11 +55,11 @@ def read_tree(shell: Shell) -> None:
         return
     shell.depth = settings.depth
 
-    def show(found: Tree) -> None:
+    def show(found: ProjectTree) -> None:
         shell.files = {WHOLE: found.text}
         fit_blocks(shell)
 
-    shell.background.start(lambda: _tree(root, settings.depth, settings.max_chars), show)
+    shell.background.start(lambda: _build_tree(root, settings.depth, settings.max_chars), show)
 
 
 def fit_blocks(shell: Shell) -> None:
@@ -69,15 +69,15 @@ def fit_blocks(shell: Shell) -> None:
     if shell.files is None and session.project and shell.project:
         shell.files = {WHOLE: session.project}
     if shell.files is not None:
-        model = _model(shell)
+        model = _model_key(shell)
         if model not in shell.files:
-            shell.files[model] = _fitting(shell, shell.files[WHOLE], room)
+            shell.files[model] = _fit_tree(shell, shell.files[WHOLE], room)
         session.project = shell.files[model] or None
     if shell.offer is not None:
         offer_tools(shell)
 
 
-def _model(shell: Shell) -> tuple[str, int]:
+def _model_key(shell: Shell) -> tuple[str, int]:
     """Who is asked, and its window: what was once fitted to them stays as it is.
 
     Their limit moves as is learned how they count, and would change the beginning of requests.
@@ -85,17 +85,17 @@ def _model(shell: Shell) -> tuple[str, int]:
     return shell.session.target.name, shell.budget.window if shell.budget else 0
 
 
-def _fitting(shell: Shell, text: str, room: int) -> str:
+def _fit_tree(shell: Shell, text: str, room: int) -> str:
     """As much of the project's files as there is room for."""
     chars = shell.config.project.max_chars
     while text and shell.project and shell.session.count(text) > room:
         chars = chars * 2 // 3
-        text = _tree(shell.project, shell.depth, chars).text if chars > LEAST else ""
+        text = _build_tree(shell.project, shell.depth, chars).text if chars > LEAST else ""
     return text
 
 
-def _tree(root: Path, depth: int, max_chars: int) -> Tree:
-    return tree(root, depth=depth, max_chars=max_chars)
+def _build_tree(root: Path, depth: int, max_chars: int) -> ProjectTree:
+    return build_tree(root, depth=depth, max_chars=max_chars)
 
 
 def connect_configured(shell: Shell) -> None:
@@ -124,13 +124,13 @@ def disconnect(shell: Shell, name: str) -> None:
 
 def offer_tools(shell: Shell) -> None:
     """Offer what there is and fits the model, and name what does not."""
-    session, tools, model = shell.session, shell.servers.tools, _model(shell)
+    session, tools, model = shell.session, shell.servers.tools, _model_key(shell)
     if tools != shell.offered_from:
         shell.offers.clear()
         shell.offered_from = tools
     if model not in shell.offers:
         room = int(shell.limit * TOOLS_SHARE)
-        shell.offers[model] = offer(tools, room=room, size=session.target.counter().tools)
+        shell.offers[model] = choose_tools(tools, room=room, size=session.target.counter().tools)
     made = shell.offers[model]
     if made is shell.offer and bool(made.offered) == bool(session.tools):
         return
@@ -138,11 +138,11 @@ def offer_tools(shell: Shell) -> None:
     session.tools = made.definitions
     session.system = shell.base_prompt()
     if shell.budget is not None:  # where no window is known yet, more may fit
-        _tell(shell, made)
+        _warn_unoffered(shell, made)
     shell.keep("tools", servers=list(made.sizes), left_out=list(made.left_out))
 
 
-def _tell(shell: Shell, made: Offer) -> None:
+def _warn_unoffered(shell: Shell, made: ToolOffer) -> None:
     for name in made.left_out:
         warning = f"not offered, because it does not fit: {name}"
         if warning not in shell.told:

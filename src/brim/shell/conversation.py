@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from brim.session.summaries import Summarizer
     from brim.storage import ConversationStore
 
-ENDED: Final = "[brim] no result: the shell was ended before it came"
-OWN: Final = "_brim"
+NO_RESULT: Final = "[brim] no result: the shell was ended before it came"
+FROM_BRIM: Final = "_brim"
 """Marks a user's turn that brim itself has said, on the way to a goal."""
-CUT: Final = "_cut"
+INCOMPLETE: Final = "_cut"
 """Marks an answer that broke off with its shell."""
 
 
 @dataclass(slots=True)
-class Conversation:
+class SavedConversation:
     """What is said in a shell, on disk as soon as it is said."""
 
     session: Session
@@ -43,7 +43,7 @@ class Conversation:
 
     def urge(self, words: str) -> None:
         """Say something in the user's place, to let the model go on by itself."""
-        self.session.user(words, **{OWN: True})
+        self.session.user(words, **{FROM_BRIM: True})
         self.keep()
 
     def output(self, text: str, path: str | None = None) -> str:
@@ -117,7 +117,7 @@ class Conversation:
         """Where the last user's turn stands; raises where there is none."""
         turns = self.session.history
         for index in range(len(turns) - 1, -1, -1):
-            if turns[index]["role"] == "user" and not turns[index].get(OWN):
+            if turns[index]["role"] == "user" and not turns[index].get(FROM_BRIM):
                 return index
         raise InputError("nothing was said yet")
 
@@ -140,16 +140,16 @@ class Conversation:
         self.keep(ConversationEvent("uncompact", {}))
 
 
-def resumed(
+def resume_conversation(
     log: ConversationStore, name: str, make: Callable[[dict[str, Any] | None], Session]
-) -> Conversation:
+) -> SavedConversation:
     """A conversation as it stood when its shell ended, however that happened.
 
     `make` gives the session for a saved state with its turns, or a new one.
     """
     log.hold(name)
     state, draft = log.state(name)
-    found = _read(log, name)
+    found = _fold_events(log, name)
     said = {"turns": found.turns, "waiting": found.waiting}
     try:
         session = make(None if state is None else {**state, **said})
@@ -159,22 +159,22 @@ def resumed(
         for turn in found.turns:
             session.append(turn)
         session.outputs = found.waiting
-    conversation = Conversation(session, log, name, len(session))
-    _mend(conversation, draft)
+    conversation = SavedConversation(session, log, name, len(session))
+    _repair(conversation, draft)
     return conversation
 
 
-def _read(log: ConversationStore, name: str) -> ConversationState:
+def _fold_events(log: ConversationStore, name: str) -> ConversationState:
     try:
         return replay_events(log.events(name))
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(f"{name} cannot be read: {error!r}") from None
 
 
-def _mend(conversation: Conversation, draft: str | None) -> None:
+def _repair(conversation: SavedConversation, draft: str | None) -> None:
     """Keep what an answer had said, and let no call wait for a result that will not come."""
     session = conversation.session
     last = session.since(len(session) - 1) if len(session) else []
     if draft and last and last[0]["role"] in ("user", "tool"):
-        session.append({"role": "assistant", "content": draft, CUT: True})
-    conversation.close_calls(ENDED)
+        session.append({"role": "assistant", "content": draft, INCOMPLETE: True})
+    conversation.close_calls(NO_RESULT)

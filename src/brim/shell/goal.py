@@ -17,13 +17,13 @@ from brim.session.ledger import format_dollars
 Kind = Literal["complete", "blocked", "open"]
 Ending = Literal["complete", "blocked", "steps", "tokens", "money", "interrupted", "failed"]
 
-NUDGE: Final = (
+REMINDER: Final = (
     "[brim] You neither did anything nor ended. Go on with the next action. If the goal is "
     "reached, write the line `GOAL: complete`; if you cannot go on, the line `GOAL: blocked` and "
     "why; no code block around it."
 )
 """What a model is told that talked only."""
-IDLE: Final = 3
+MAX_IDLE_REPLIES: Final = 3
 """So many answers in a row without an action end it."""
 
 # Emphasis and backticks may stand around either part. Behind `complete` words must be set off:
@@ -39,7 +39,7 @@ _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class GoalLimits:
     """Where goal mode ends by itself."""
 
     max_steps: int = 25
@@ -48,7 +48,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StepUsage:
     """What one request and its answer took."""
 
     tokens: int = 0
@@ -58,7 +58,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class GoalVerdict:
     """What an answer says about the goal."""
 
     kind: Kind = "open"
@@ -66,17 +66,17 @@ class Verdict:
     """What follows: a summary, or the reason."""
 
 
-def verdict(text: str) -> Verdict:
+def parse_verdict(text: str) -> GoalVerdict:
     """The verdict in an answer: the last line that is one, outside of code blocks."""
     lines = re.split(r"\r?\n", text)
-    found = Verdict()
+    found = GoalVerdict()
     for index in _outside(lines):
         if (line := _VERDICT.fullmatch(lines[index])) is None:
             continue
         rest = line["summary"] if line["complete"] else line["reason"]
         rest = rest.rstrip("*_`") if line[0].lstrip()[0] in "*_`" else rest
         words = "\n".join([_SET_OFF.sub("", rest), *lines[index + 1 :]])
-        found = Verdict("complete" if line["complete"] else "blocked", words.strip())
+        found = GoalVerdict("complete" if line["complete"] else "blocked", words.strip())
     return found
 
 
@@ -97,8 +97,8 @@ def _outside(lines: list[str]) -> Iterator[int]:
 class Goal:
     """How far it has come."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
+    def __init__(self, limits: GoalLimits | None = None) -> None:
+        self.limits = limits or GoalLimits()
         self.steps = 0
         self.tokens = 0
         self.cost = Decimal(0)
@@ -110,7 +110,7 @@ class Goal:
         """The model's last words about it, or what went wrong."""
         self._idle = 0
 
-    def after(self, step: Step, said: Verdict, *, acted: bool) -> None:
+    def after(self, step: StepUsage, said: GoalVerdict, *, acted: bool) -> None:
         """Take in a step: what it took, what was said, and whether anything was done."""
         self.steps += 1
         self.tokens += step.tokens
@@ -119,8 +119,8 @@ class Goal:
         self._idle = 0 if acted else self._idle + 1
         if said.kind != "open":
             self.end(said.kind, said.words)
-        elif self._idle >= IDLE:
-            self.end("blocked", f"{IDLE} answers in a row without an action")
+        elif self._idle >= MAX_IDLE_REPLIES:
+            self.end("blocked", f"{MAX_IDLE_REPLIES} answers in a row without an action")
         elif (limit := self._limit()) is not None:
             self.end(limit)
 

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 from brim.errors import BrimError
 from brim.shell import commands
 from brim.shell.chat import ask
-from brim.shell.input.quiet import typed_text
+from brim.shell.input.quiet import text_from_keys
 from brim.shell.run_command import run
 
 if TYPE_CHECKING:
-    from brim.shell.input.classify import Decision
-    from brim.shell.input.prompt import Prompt
+    from brim.shell.input.classify import Classification
+    from brim.shell.input.prompt import LinePrompt
     from brim.shell.state import Shell
 
-FAULTS = "faults.log"
+ERROR_LOG = "faults.log"
 """Where brim's own mistakes are written down."""
 
 
-def talk(shell: Shell, prompt: Prompt, learn_names: Callable[[], None]) -> None:
+def run_prompt(shell: Shell, prompt: LinePrompt, learn_names: Callable[[], None]) -> None:
     """Go on until the user leaves."""
     while not shell.ended:
         text, shell.next_text = shell.next_text, ""
@@ -34,7 +34,7 @@ def talk(shell: Shell, prompt: Prompt, learn_names: Callable[[], None]) -> None:
         if kind == "language":
             shell.screen.gap()
         with shell.screen.early.quiet():
-            do(shell, decision)
+            run_line(shell, decision)
         shell.next_text = " ".join(filter(None, (shell.next_text, shell.screen.early.text())))
         if kind in ("language", "meta"):
             shell.screen.gap()
@@ -42,30 +42,32 @@ def talk(shell: Shell, prompt: Prompt, learn_names: Callable[[], None]) -> None:
             learn_names()
 
 
-def follow(shell: Shell, lines: Iterable[str], decide: Callable[[str], Decision]) -> bool:
+def run_script(shell: Shell, lines: Iterable[str], decide: Callable[[str], Classification]) -> bool:
     """Do what the lines of a script say; stops at the first that fails."""
     for line in lines:
         if shell.ended:
             break
-        if not do(shell, decide(line.rstrip("\n"))):
+        if not run_line(shell, decide(line.rstrip("\n"))):
             return False
     return True
 
 
-def do(shell: Shell, decision: Decision) -> bool:
+def run_line(shell: Shell, decision: Classification) -> bool:
     """Whatever a line asks for; says whether that worked. The shell outlives it."""
     try:
-        return _done(shell, decision)
+        return _dispatch(shell, decision)
     except KeyboardInterrupt:
         shell.screen.notice("stopped")
     except (BrimError, OSError) as error:
         shell.fail(error)
     except Exception as error:
-        shell.screen.error(f"a mistake in brim: {error!r}; {_written_down(shell)} has the details")
+        shell.screen.error(
+            f"a mistake in brim: {error!r}; {_write_traceback(shell)} has the details"
+        )
     return False
 
 
-def _done(shell: Shell, decision: Decision) -> bool:
+def _dispatch(shell: Shell, decision: Classification) -> bool:
     replaces, shell.replaces = shell.replaces, None
     match decision.kind:
         case "command":
@@ -85,11 +87,11 @@ def _done(shell: Shell, decision: Decision) -> bool:
 
 def _typed_ahead(shell: Shell) -> str:
     """What was typed while a command ran, and was not read by it."""
-    return typed_text(shell.terminal.typed)
+    return text_from_keys(shell.terminal.typed)
 
 
-def _written_down(shell: Shell) -> str:
-    path = shell.log.folder / FAULTS
+def _write_traceback(shell: Shell) -> str:
+    path = shell.log.folder / ERROR_LOG
     try:
         with os.fdopen(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600), "a") as file:
             traceback.print_exc(file=file)

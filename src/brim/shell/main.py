@@ -9,13 +9,13 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING, Final
 
 from brim.shell import commands
-from brim.shell.conversation import CUT
+from brim.shell.conversation import INCOMPLETE
 from brim.shell.input.completion import ShellCompleter
-from brim.shell.input.prompt import Prompt
-from brim.shell.input.reader import Reader
-from brim.shell.loop import follow, talk
-from brim.shell.render.screen import Screen, nobody
-from brim.shell.start import Wanted, begin_work, started
+from brim.shell.input.prompt import LinePrompt
+from brim.shell.input.reader import PromptState
+from brim.shell.loop import run_prompt, run_script
+from brim.shell.render.screen import Screen, answer_nothing
+from brim.shell.start import StartOptions, build_shell, start_background_work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,43 +26,43 @@ if TYPE_CHECKING:
 HISTORY: Final = "history"
 
 
-def open_shell(wanted: Wanted, loaded: LoadedConfig, environment: Mapping[str, str]) -> bool:
+def open_shell(wanted: StartOptions, loaded: LoadedConfig, environment: Mapping[str, str]) -> bool:
     """Talk until the user leaves, or to the end of a script; says whether all of it worked."""
-    screen = Screen(ask=nobody) if wanted.is_script else Screen()
+    screen = Screen(ask=answer_nothing) if wanted.is_script else Screen()
     with ExitStack() as ends:
-        shell = started(wanted, loaded, environment, screen, ends)
+        shell = build_shell(wanted, loaded, environment, screen, ends)
         for notice in loaded.notices:
             screen.notice(notice)
-        reader = Reader(shell)
+        reader = PromptState(shell)
         shell.decide = reader.decide
         if wanted.is_script:
-            begin_work(shell)
-            return follow(shell, _lines(), reader.decide)
-        prompt = _prompt(shell, reader)
-        prompt.once_shown(partial(_begin, shell, reader))
+            start_background_work(shell)
+            return run_script(shell, _read_script(), reader.decide)
+        prompt = _build_prompt(shell, reader)
+        prompt.once_shown(partial(_start_work, shell, reader))
         shell.background.on_done = prompt.redraw
         shell.terminal.on_output = prompt.news
         screen.ask_with(prompt.ask)
         _greet(shell)
-        talk(shell, prompt, reader.learn_names)
-        _part(shell)
+        run_prompt(shell, prompt, reader.learn_names)
+        _say_goodbye(shell)
     return True
 
 
-def _lines() -> Iterator[str]:
+def _read_script() -> Iterator[str]:
     """The lines of a script; what is no text in them is shown as such."""
     if isinstance(sys.stdin, TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")
     yield from sys.stdin
 
 
-def _begin(shell: Shell, reader: Reader) -> None:
-    begin_work(shell)
+def _start_work(shell: Shell, reader: PromptState) -> None:
+    start_background_work(shell)
     reader.count_ahead()
     reader.learn_names()
 
 
-def _prompt(shell: Shell, reader: Reader) -> Prompt:
+def _build_prompt(shell: Shell, reader: PromptState) -> LinePrompt:
     known = commands.names()
     completer = ShellCompleter(
         metas=commands.completions(shell),
@@ -71,7 +71,7 @@ def _prompt(shell: Shell, reader: Reader) -> Prompt:
         folder=lambda: shell.folder,
         decide=reader.decide,
     )
-    return Prompt(
+    return LinePrompt(
         history=shell.log.folder / HISTORY,
         completer=completer,
         decide=reader.decide,
@@ -86,7 +86,7 @@ def _greet(shell: Shell) -> None:
     turns = len(shell.session)
     if turns:
         last = shell.session.since(turns - 1)[0]
-        state = "; the last answer broke off" if last.get(CUT) else ""
+        state = "; the last answer broke off" if last.get(INCOMPLETE) else ""
         if last["role"] != "assistant":
             state = "; the last words have no answer"
         retry = ": :retry asks again" if state else ""
@@ -95,6 +95,6 @@ def _greet(shell: Shell) -> None:
         shell.screen.notice(f"{shell.name} · :help · shift-tab flips command and language")
 
 
-def _part(shell: Shell) -> None:
+def _say_goodbye(shell: Shell) -> None:
     if len(shell.session):
         shell.screen.notice(f"brim resume {shell.conversation.name} goes on with this")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from brim.providers.client import Client
 
 
-class Models:
+class ModelClients:
     """All that can be talked to; safe to use from several threads."""
 
     def __init__(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from brim.tokens import Counter
 
 
-def warm(shell: Shell) -> None:
+def preload_model(shell: Shell) -> None:
     """Open the connection to the model, and let the session know what its server says."""
     name = shell.name
 
@@ -29,7 +29,7 @@ def warm(shell: Shell) -> None:
     shell.background.start(lambda: shell.models.found_out(name), know)
 
 
-def counted(counter: Counter, system: str, turns: Iterable[Mapping[str, Any]]) -> None:
+def count_ahead(counter: Counter, system: str, turns: Iterable[Mapping[str, Any]]) -> None:
     """Count what was said, so that nobody has to wait for that later.
 
     The first count loads the vocabulary, and all of them are remembered.

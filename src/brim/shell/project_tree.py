@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
-MOST_ENTRIES: Final = 20_000
+MAX_ENTRIES: Final = 20_000
 """Names that are looked at, ignored ones included."""
-MOST_IN_FOLDER: Final = 2_000
-LEAST_LIST: Final = 8
+MAX_IN_FOLDER: Final = 2_000
+MIN_LIST: Final = 8
 """Lists are not cut shorter than this while there is a level to leave out."""
-DEEPEST: Final = 32
+MAX_DEPTH: Final = 32
 """Levels that are looked at, whatever is asked for."""
-LARGEST_IGNORE: Final = 200_000
+MAX_IGNORE_BYTES: Final = 200_000
 """Bytes that are read of a file of patterns."""
 
-ROOTS: Final = (
+ROOT_MARKERS: Final = (
     ".git", ".hg", ".jj", ".svn", ".brim.toml", "pyproject.toml", "setup.py", "package.json",
     "deno.json", "Cargo.toml", "go.mod", "pom.xml", "build.gradle", "build.gradle.kts",
     "composer.json", "Gemfile", "mix.exs", "CMakeLists.txt", "flake.nix",
@@ -40,14 +40,16 @@ SKIPPED: Final = frozenset((
     ".direnv", ".DS_Store",
 ))  # fmt: skip
 """Names that tell nothing about a project."""
-CLOSED: Final = frozenset(["node_modules", "bower_components", "site-packages", ".next", ".nuxt"])
+LISTED_ONLY: Final = frozenset(
+    ["node_modules", "bower_components", "site-packages", ".next", ".nuxt"]
+)
 """Folders that are named but not entered."""
-MARKS: Final = frozenset(("pyvenv.cfg", "CACHEDIR.TAG"))
+GENERATED_MARKERS: Final = frozenset(("pyvenv.cfg", "CACHEDIR.TAG"))
 """Files that say that what stands beside them can be made again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class ProjectTree:
     """The tree in words, and how much there is: what was found, and what is not in the text."""
 
     text: str
@@ -56,7 +58,7 @@ class Tree:
     left_out: int = 0
 
 
-def root_of(folder: Path, *, home: Path | None = None) -> Path | None:
+def find_root(folder: Path, *, home: Path | None = None) -> Path | None:
     """The topmost folder of the project that a folder is in; None for a home or what is above it.
 
     A folder of no project is taken for itself, and what lies in a home makes no project of it.
@@ -68,12 +70,12 @@ def root_of(folder: Path, *, home: Path | None = None) -> Path | None:
     for each in (folder, *folder.parents):
         if home.is_relative_to(each.resolve()):
             break
-        if any(_is_there(each / name) for name in ROOTS):
+        if any(_exists(each / name) for name in ROOT_MARKERS):
             return each
     return folder
 
 
-def _is_there(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     """Whether something is at a path, as far as one may look."""
     try:
         return path.exists()
@@ -81,16 +83,16 @@ def _is_there(path: Path) -> bool:
         return False
 
 
-def tree(folder: Path, *, depth: int = 3, max_chars: int = 2_000) -> Tree:
+def build_tree(folder: Path, *, depth: int = 3, max_chars: int = 2_000) -> ProjectTree:
     """The files and folders of a folder, so many levels of them, in at most so many characters."""
-    depth = min(depth, DEEPEST)
-    root = _scanned(folder.absolute(), depth)
+    depth = min(depth, MAX_DEPTH)
+    root = _scan(folder.absolute(), depth)
     shape = _shape(root, depth, max_chars)
     lines = list(_lines(root, shape))
     found = list(_inside(root))
     files = sum(len(each.files) for each in (root, *found))
-    shown = _shown(root, shape)
-    return Tree("\n".join(lines), files, len(found), files + len(found) - shown)
+    shown = _count_shown(root, shape)
+    return ProjectTree("\n".join(lines), files, len(found), files + len(found) - shown)
 
 
 # What is there
@@ -122,19 +124,19 @@ def _inside(folder: _Folder) -> Iterator[_Folder]:
         waiting.extend(each.folders)
 
 
-def _scanned(path: Path, depth: int) -> _Folder:
+def _scan(path: Path, depth: int) -> _Folder:
     """The folders level by level, so that a limit cuts what is deepest."""
     root = _Folder(path.name, path, 0)
     waiting = deque([(root, _rules_above(path))])
-    left = MOST_ENTRIES
+    left = MAX_ENTRIES
     while waiting:
         folder, rules = waiting.popleft()
-        entries = _entries(folder, min(left, MOST_IN_FOLDER))
+        entries = _entries(folder, min(left, MAX_IN_FOLDER))
         left -= len(entries)
         rules = _with_own(rules, folder.path, entries)
         _fill(folder, entries, rules)
         if folder.level + 1 < depth:
-            open_ones = (each for each in folder.folders if each.name not in CLOSED)
+            open_ones = (each for each in folder.folders if each.name not in LISTED_ONLY)
             waiting.extend((each, rules) for each in open_ones)
     return root
 
@@ -148,7 +150,7 @@ def _entries(folder: _Folder, most: int) -> list[os.DirEntry[str]]:
                 folder.is_cut = True
                 break
             entries.append(entry)
-    if folder.level and any(entry.name in MARKS for entry in entries):
+    if folder.level and any(entry.name in GENERATED_MARKERS for entry in entries):
         return []
     return entries
 
@@ -182,7 +184,7 @@ _Rules = tuple[tuple[str, "GitIgnoreSpec"], ...]
 def _rules_above(path: Path) -> _Rules:
     """What the repository around a folder says of it, outermost first."""
     chain = [path, *path.parents]
-    top = next((n for n, each in enumerate(chain) if _is_there(each / ".git")), None)
+    top = next((n for n, each in enumerate(chain) if _exists(each / ".git")), None)
     if top is None:
         return ()
     rules = _read_rules(chain[top] / ".git" / "info" / "exclude", chain[top])
@@ -203,7 +205,7 @@ def _read_rules(file: Path, base: Path) -> _Rules:
         if not file.is_file():
             return ()
         with file.open("rb") as opened:
-            text = opened.read(LARGEST_IGNORE).decode("utf-8", "replace")
+            text = opened.read(MAX_IGNORE_BYTES).decode("utf-8", "replace")
     except OSError:
         return ()
     spec = _spec(text.splitlines())
@@ -260,10 +262,10 @@ def _shape(root: _Folder, depth: int, room: int) -> _Shape:
     """The most that fits: all levels with cut lists, or fewer levels with longer ones."""
     longest = max((each.length for each in (root, *_inside(root))), default=0)
     for levels in range(depth, 0, -1):
-        least = min(LEAST_LIST, longest) if levels > 1 else 0
+        least = min(MIN_LIST, longest) if levels > 1 else 0
         if _fits(root, _Shape(levels, least), room):
             shape = _Shape(levels, _largest(root, levels, least, longest, room))
-            return _opened(root, shape, room)
+            return _open_small_folders(root, shape, room)
     return _Shape(0, 0)
 
 
@@ -278,7 +280,7 @@ def _largest(root: _Folder, levels: int, least: int, most: int, room: int) -> in
     return least
 
 
-def _opened(root: _Folder, shape: _Shape, room: int) -> _Shape:
+def _open_small_folders(root: _Folder, shape: _Shape, room: int) -> _Shape:
     """Use the room that is left for the folders that hold least."""
     room -= sum(len(line) + 1 for line in _lines(root, shape)) - 1
     closed = [each for each in _visible(root, shape) if each.length and not shape.is_open(each)]
@@ -310,7 +312,7 @@ def _visible(folder: _Folder, shape: _Shape) -> Iterator[_Folder]:
             yield from _visible(each, shape)
 
 
-def _shown(root: _Folder, shape: _Shape) -> int:
+def _count_shown(root: _Folder, shape: _Shape) -> int:
     """How many names have a line."""
     is_open = (each for each in (root, *_visible(root, shape)) if shape.is_open(each))
     return sum(min(each.length, shape.longest) for each in is_open)

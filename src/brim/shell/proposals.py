@@ -13,11 +13,11 @@ from rich.text import Text
 from brim.errors import BrimError, InputError
 from brim.shell.approval.approve import Rules, prefix_of
 from brim.shell.command_lines import commands_in
-from brim.shell.confirm import confirmed
-from brim.shell.render.harmless import harmless
+from brim.shell.confirm import confirm
+from brim.shell.render.harmless import sanitize
 from brim.shell.risk import assess
 from brim.shell.run_command import run
-from brim.shell.side_requests import aside
+from brim.shell.side_requests import ask_separately
 
 if TYPE_CHECKING:
     from brim.shell.confirm import Answer
@@ -42,7 +42,7 @@ def offer_commands(shell: Shell, answer: str, *, by_itself: bool = False) -> boo
         wanted = None
         try:
             if not stopped:
-                wanted = _wanted(shell, command, by_itself=by_itself, asks=interrupted)
+                wanted = _choose_command(shell, command, by_itself=by_itself, asks=interrupted)
             if wanted and not _run(shell, wanted):
                 interrupted = True
         except KeyboardInterrupt:
@@ -66,18 +66,18 @@ def _run(shell: Shell, command: str) -> bool:
         return True
 
 
-def _wanted(shell: Shell, command: str, *, by_itself: bool, asks: bool) -> str | None:
+def _choose_command(shell: Shell, command: str, *, by_itself: bool, asks: bool) -> str | None:
     """The command that is to run; empty: not this one; None: not the next ones either.
 
     `asks` whatever is allowed: the user has just stopped the one before.
     """
     while True:
-        verdict = judged(shell, command)
+        verdict = assess_risk(shell, command)
         _show(shell, command, verdict)
         unasked = by_itself or shell.yes or shell.rules.allows_command(command)
         if unasked and not asks and not verdict.is_destructive:
             return command
-        answer = _answer(shell, command, verdict)
+        answer = _ask_user(shell, command, verdict)
         shell.note(
             "asked",
             command=shell.masker.masked(command).text,
@@ -94,7 +94,7 @@ def _wanted(shell: Shell, command: str, *, by_itself: bool, asks: bool) -> str |
             case "interrupt":
                 raise KeyboardInterrupt
             case "edit":
-                command = shell.screen.ask("command: ", harmless(command)) or command
+                command = shell.screen.ask("command: ", sanitize(command)) or command
             case "explain":
                 _explain(shell, command)
             case "always":
@@ -104,7 +104,7 @@ def _wanted(shell: Shell, command: str, *, by_itself: bool, asks: bool) -> str |
                 return command
 
 
-def judged(shell: Shell, command: str) -> Assessment:
+def assess_risk(shell: Shell, command: str) -> Assessment:
     """What a command could destroy, as things stand in the user's shell."""
     terminal = shell.terminal
     return assess(
@@ -118,16 +118,16 @@ def judged(shell: Shell, command: str) -> Assessment:
 def _show(shell: Shell, command: str, verdict: Assessment) -> None:
     style = "bold red" if verdict.is_destructive else "bold"
     shell.screen.gap()
-    shell.screen.show(Text.assemble(("$ ", "dim"), (harmless(command), style)))
+    shell.screen.show(Text.assemble(("$ ", "dim"), (sanitize(command), style)))
     for finding in verdict.findings:
-        about = Text.assemble(("  ⚠ ", "red"), (harmless(finding.text), "red"), ": ")
-        shell.screen.show(about.append(harmless(finding.why)))
+        about = Text.assemble(("  ⚠ ", "red"), (sanitize(finding.text), "red"), ": ")
+        shell.screen.show(about.append(sanitize(finding.why)))
 
 
-def _answer(shell: Shell, command: str, verdict: Assessment) -> Answer:
+def _ask_user(shell: Shell, command: str, verdict: Assessment) -> Answer:
     prefix = None if verdict.is_destructive else prefix_of(command)
     always: tuple[Answer, ...] = ("always",) if prefix else ()
-    return confirmed(
+    return confirm(
         shell,
         _question(verdict, prefix),
         offered=("run", "edit", "skip", "explain", "stop", *always),
@@ -144,7 +144,7 @@ def _question(verdict: Assessment, prefix: str | None) -> str:
 
 def _explain(shell: Shell, command: str) -> None:
     try:
-        shell.screen.show(aside(shell, EXPLAIN.format(command=command)))
+        shell.screen.show(ask_separately(shell, EXPLAIN.format(command=command)))
     except KeyboardInterrupt:
         shell.screen.notice("stopped")
     except BrimError as error:

@@ -15,9 +15,9 @@ from brim.errors import ContextLengthError, InvalidResponseError, LocalModelErro
 if TYPE_CHECKING:
     from brim.config import ModelConfig, RoutingConfig
 
-LOOKED_AT: Final = 10_000
+MAX_MATCHED_CHARS: Final = 10_000
 """Characters of the user's words in which a rule is looked for: patterns can be slow."""
-_ITS_OWN_FAULT: Final = frozenset((400, 409, 411, 413, 415, 422))
+_REQUEST_ERRORS: Final = frozenset((400, 409, 411, 413, 415, 422))
 """Statuses that speak of the request, which another model would be sent as well."""
 
 
@@ -34,9 +34,9 @@ class Route:
     """Which rule it was, counted from 0."""
 
 
-def routed(words: str, config: RoutingConfig) -> Route:
+def choose_route(words: str, config: RoutingConfig) -> Route:
     """The way of the first rule that is found in the words; upper and lower case are the same."""
-    start = words[:LOOKED_AT]
+    start = words[:MAX_MATCHED_CHARS]
     for index, rule in enumerate(config.rules):
         if re.search(rule.match, start, re.IGNORECASE):
             system = config.system_prompts.get(rule.class_) if rule.class_ else None
@@ -44,17 +44,19 @@ def routed(words: str, config: RoutingConfig) -> Route:
     return Route()
 
 
-def after(failed: str, models: Mapping[str, ModelConfig], tried: Collection[str]) -> str | None:
+def fallback_for(
+    failed: str, models: Mapping[str, ModelConfig], tried: Collection[str]
+) -> str | None:
     """The model to try when one has failed; None where none is named, or it was tried already."""
     other = models[failed].fallback if failed in models else None
     return None if other is None or other == failed or other in tried else other
 
 
-def is_worth_another(error: BaseException) -> bool:
+def is_fallback_worthwhile(error: BaseException) -> bool:
     """Whether another model may do better: this one failed, and not the request.
 
     A request that was refused as too long has been made smaller before; a larger window helps.
     """
     if isinstance(error, ContextLengthError | InvalidResponseError | LocalModelError):
         return True
-    return isinstance(error, ProviderError) and error.status not in _ITS_OWN_FAULT
+    return isinstance(error, ProviderError) and error.status not in _REQUEST_ERRORS

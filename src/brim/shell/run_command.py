@@ -12,13 +12,13 @@ from brim.session.session import OUTPUT_SHARE
 
 if TYPE_CHECKING:
     from brim.shell.state import Shell
-    from brim.shell.terminal import Ran
+    from brim.shell.terminal import CommandResult
 
-SILENT: Final = "(no output)"
-ENDED: Final = "\n[the shell ended; the next command runs in a new one]"
+NO_OUTPUT: Final = "(no output)"
+SHELL_ENDED: Final = "\n[the shell ended; the next command runs in a new one]"
 
 
-def run(shell: Shell, command: str, *, by: str = "user") -> Ran:
+def run(shell: Shell, command: str, *, by: str = "user") -> CommandResult:
     """Run a command where the user can see it, and let its output wait for the next words."""
     if by != "user":
         shell.screen.early.take()
@@ -32,28 +32,28 @@ def run(shell: Shell, command: str, *, by: str = "user") -> Ran:
     elif ran.code:
         shell.screen.notice(f"exit code {ran.code}")
     shell.learn_secrets()
-    ended = ENDED if ran.has_ended else _code(ran.code)
-    masked = shell.masker.masked(_told(command, ran.output.strip("\n"), ended))
+    ended = SHELL_ENDED if ran.has_ended else _format_code(ran.code)
+    masked = shell.masker.masked(_format_output(command, ran.output.strip("\n"), ended))
     if masked.found:
         shell.screen.notice(f"hidden from the model: {', '.join(masked.found)}")
-    shell.conversation.output(masked.text, _whole(shell, masked.text, ran))
+    shell.conversation.output(masked.text, _save_long_output(shell, masked.text, ran))
     said = shell.masker.masked(command).text
     shell.note("ran", command=said, code=ran.code, by=by, folder=str(ran.folder))
     return ran
 
 
-def _told(command: str, output: str, ended: str) -> str:
+def _format_output(command: str, output: str, ended: str) -> str:
     """What the model is told of a command."""
-    return f"$ {command}\n{output or SILENT}{ended}"
+    return f"$ {command}\n{output or NO_OUTPUT}{ended}"
 
 
-def _code(code: int | None) -> str:
+def _format_code(code: int | None) -> str:
     if code is None:
         return "\n[still running]"
     return f"\n[exit code {code}]" if code else ""
 
 
-def _whole(shell: Shell, text: str, ran: Ran) -> str | None:
+def _save_long_output(shell: Shell, text: str, ran: CommandResult) -> str | None:
     """Where all of an output can be read that is too long to be told whole."""
     if ran.whole is not None:
         return home_as_tilde(ran.whole)
@@ -62,10 +62,10 @@ def _whole(shell: Shell, text: str, ran: Ran) -> str | None:
     folder = shell.log.outputs(shell.conversation.name)
     for path in (folder.parent, folder):  # the mode is for the last of a path only
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return home_as_tilde(_written(folder, ran.output))
+    return home_as_tilde(_write_output(folder, ran.output))
 
 
-def _written(folder: Path, text: str) -> Path:
+def _write_output(folder: Path, text: str) -> Path:
     for number in count(1):
         path = folder / f"{number}.txt"
         try:

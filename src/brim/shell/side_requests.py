@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from brim.shell.state import Shell
 
 
-def aside(shell: Shell, prompt: str) -> str:
+def ask_separately(shell: Shell, prompt: str) -> str:
     """A question that is no part of the conversation; its cost is."""
     with shell.screen.waiting(f"{shell.name} …"):
-        client, scratch = _scratch(shell, shell.name)
+        client, scratch = _open_scratch(shell, shell.name)
         scratch.user(prompt)
         return client.send(scratch).text
 
 
-def summarizer(shell: Shell, name: str, focus: str | None = None) -> Summarizer:
+def build_summarizer(shell: Shell, name: str, focus: str | None = None) -> Summarizer:
     """What writes summaries: a model, by its name."""
     largest = shell.config.summary.max_chars
 
     def summarize(previous: str | None, evicted: Sequence[Turn] | None) -> str:
-        client, scratch = _scratch(shell, name)
+        client, scratch = _open_scratch(shell, name)
         room, count = scratch.budget.limit, scratch.count
         instructions, words = build_summary_messages(
             previous, evicted, room=room, count=count, largest=largest, focus=focus
@@ -39,7 +39,7 @@ def summarizer(shell: Shell, name: str, focus: str | None = None) -> Summarizer:
     return summarize
 
 
-def _scratch(shell: Shell, name: str) -> tuple[Client, Session]:
+def _open_scratch(shell: Shell, name: str) -> tuple[Client, Session]:
     """A session for one question, on the same bill."""
     scratch = Session()
     scratch.target = shell.models.target(name)

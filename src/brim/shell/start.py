@@ -14,12 +14,12 @@ from brim.session.ledger import DailyCap
 from brim.session.session import Session
 from brim.shell.approval.secrets import Masker
 from brim.shell.context_blocks import connect_configured, read_tree
-from brim.shell.conversation import Conversation, resumed
-from brim.shell.mcp import Servers
-from brim.shell.models import Models
-from brim.shell.preload import warm
-from brim.shell.project_tree import root_of
-from brim.shell.state import FITTING, Shell, allowed
+from brim.shell.conversation import SavedConversation, resume_conversation
+from brim.shell.mcp import McpServers
+from brim.shell.models import ModelClients
+from brim.shell.preload import preload_model
+from brim.shell.project_tree import find_root
+from brim.shell.state import FITTING_CHOICE, Shell, load_rules
 from brim.shell.terminal import UserShell
 from brim.storage import ConversationStore, Database, FactStore, SpendLog, state_folder
 
@@ -35,7 +35,7 @@ LAST: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class StartOptions:
     """What was asked for on the command line."""
 
     model: str | None = None
@@ -46,8 +46,8 @@ class Wanted:
     is_script: bool = False
 
 
-def started(
-    wanted: Wanted,
+def build_shell(
+    wanted: StartOptions,
     loaded: LoadedConfig,
     environment: Mapping[str, str],
     screen: Screen,
@@ -61,7 +61,7 @@ def started(
     database = Database(state_folder(environment))
     ends.callback(database.close)
     log, facts, spending = ConversationStore(database), FactStore(database), SpendLog(database)
-    saved = _saved(log, wanted.resume, folder)
+    saved = _find_saved(log, wanted.resume, folder)
     model = log.find(saved).model if saved else None
     models, name = _models(wanted, loaded, environment, screen, model)
     ends.callback(models.close)
@@ -74,7 +74,7 @@ def started(
         spill=spill,
     )
     ends.callback(terminal.close)
-    servers = Servers(log=database.folder / "mcp.log")
+    servers = McpServers(log=database.folder / "mcp.log")
     ends.callback(servers.close)
     shell = Shell(
         loaded=loaded,
@@ -90,18 +90,18 @@ def started(
         servers=servers,
         masker=Masker(environment),
         name=name,
-        resume=go_on,
-        project=root_of(folder),
+        resume=switch_conversation,
+        project=find_root(folder),
         yes=wanted.yes,
         is_script=wanted.is_script,
-        rules=allowed(facts),
+        rules=load_rules(facts),
     )
     ends.callback(shell.background.close)
     _attach(shell)
     return shell
 
 
-def _saved(log: ConversationStore, name: str | None, folder: Path) -> str | None:
+def _find_saved(log: ConversationStore, name: str | None, folder: Path) -> str | None:
     """The conversation to go on with."""
     if name is None:
         return None
@@ -114,12 +114,12 @@ def _saved(log: ConversationStore, name: str | None, folder: Path) -> str | None
 
 
 def _models(
-    wanted: Wanted,
+    wanted: StartOptions,
     loaded: LoadedConfig,
     environment: Mapping[str, str],
     screen: Screen,
     saved: str | None,
-) -> tuple[Models, str]:
+) -> tuple[ModelClients, str]:
     """All models, and the one to begin with; `saved` is that of a saved conversation."""
     config = loaded.config
     if wanted.model or config.models:
@@ -127,9 +127,9 @@ def _models(
     else:
         from brim.shell.setup import first
 
-        found = first.models(environment, screen)
+        found = first.find_first_models(environment, screen)
         asked = saved or next(iter(found), None)
-    models = Models(config, environment, found)
+    models = ModelClients(config, environment, found)
     name = models.choice(asked if asked in models.names else wanted.model).name
     if wanted.window is not None:
         models.change(name, window=wanted.window)
@@ -137,16 +137,16 @@ def _models(
 
 
 def _conversation(
-    log: ConversationStore, models: Models, name: str, folder: Path, saved: str | None
-) -> Conversation:
+    log: ConversationStore, models: ModelClients, name: str, folder: Path, saved: str | None
+) -> SavedConversation:
     if saved is None:
-        return Conversation(_session(models, name), log, log.begin(folder, name))
-    found = resumed(log, saved, lambda data: _session(models, name, data))
+        return SavedConversation(_session(models, name), log, log.begin(folder, name))
+    found = resume_conversation(log, saved, lambda data: _session(models, name, data))
     found.note("model", name=name)
     return found
 
 
-def _session(models: Models, name: str, data: dict[str, Any] | None = None) -> Session:
+def _session(models: ModelClients, name: str, data: dict[str, Any] | None = None) -> Session:
     """A new session with a model, or one as it was written down."""
     settings = session_settings(models.choice(name), models.config)
     if data is None:
@@ -157,7 +157,7 @@ def _session(models: Models, name: str, data: dict[str, Any] | None = None) -> S
     return session
 
 
-def go_on(shell: Shell, name: str) -> None:
+def switch_conversation(shell: Shell, name: str) -> None:
     """Leave the conversation for a saved one; where that fails, nothing has changed."""
     old = shell.conversation
     if name == old.name:
@@ -165,7 +165,9 @@ def go_on(shell: Shell, name: str) -> None:
     saved = shell.log.find(name).model
     model = saved if saved in shell.models.names else shell.name
     try:
-        found = resumed(shell.log, name, lambda data: _session(shell.models, model, data))
+        found = resume_conversation(
+            shell.log, name, lambda data: _session(shell.models, model, data)
+        )
     except BaseException:
         shell.log.release(name)
         raise
@@ -189,17 +191,17 @@ def _attach(shell: Shell) -> None:
     session.ledger.on_call = book
     if (cap := shell.config.cost.cap_per_day_dollars) is not None:
         session.ledger.day = DailyCap(cap, lambda: spending.today().cost)
-    session.trim = shell.facts.choice(FITTING, True)
+    session.trim = shell.facts.choice(FITTING_CHOICE, True)
     session.goal = None  # a shell that was killed on the way to one does not go on by itself
     session.system = shell.base_prompt()
     session.memory = list(shell.facts.all().values())
     shell.background.on_fault = lambda error: shell.screen.warn(str(error))
 
 
-def begin_work(shell: Shell) -> None:
+def start_background_work(shell: Shell) -> None:
     """Begin what takes time while the user already types."""
     shell.background.start(shell.terminal.start, lambda _nothing: None, needed=False)
-    warm(shell)
+    preload_model(shell)
     if shell.project is not None and shell.config.project.auto_tree:
         read_tree(shell)
     connect_configured(shell)

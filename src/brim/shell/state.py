@@ -18,8 +18,8 @@ from brim.session.session import ASSUMED_WINDOW
 from brim.shell.approval.approve import Rules
 from brim.shell.approval.secrets import Masker
 from brim.shell.background import Background
-from brim.shell.command_lines import DEFAULT_PROMPT, RULE, WITH_TOOLS
-from brim.shell.input.classify import Decision
+from brim.shell.command_lines import DEFAULT_PROMPT, RULE, TOOLS_RULE
+from brim.shell.input.classify import Classification
 from brim.shell.routing import Route
 from brim.storage import ConversationEvent
 
@@ -27,31 +27,31 @@ if TYPE_CHECKING:
     from brim.config import Config, LoadedConfig
     from brim.fitting.budget import Budget
     from brim.session.session import Session
-    from brim.shell.conversation import Conversation
-    from brim.shell.mcp import Servers
-    from brim.shell.mcp.offer import Offer
+    from brim.shell.conversation import SavedConversation
+    from brim.shell.mcp import McpServers
+    from brim.shell.mcp.offer import ToolOffer
     from brim.shell.mcp.tools import Tool
-    from brim.shell.models import Models
+    from brim.shell.models import ModelClients
     from brim.shell.render.screen import Screen
     from brim.shell.terminal import UserShell
     from brim.storage import ConversationStore, FactStore, SpendLog
 
-FITTING = "fitting"
+FITTING_CHOICE = "fitting"
 """The choice whether anything is left out."""
-APPROVED = "approved"
+APPROVED_CHOICE = "approved"
 """The choice that holds what the user has said "always" to."""
 
 
-def allowed(facts: FactStore) -> Rules:
+def load_rules(facts: FactStore) -> Rules:
     """What the user has said "always" to, in this shell and others."""
     try:
-        return Rules.from_dict(facts.choice(APPROVED, {}))
+        return Rules.from_dict(facts.choice(APPROVED_CHOICE, {}))
     except InputError:  # written by another brim: then it is asked again
         return Rules()
 
 
-def _language(line: str) -> Decision:
-    return Decision("language", line, "nobody says otherwise")
+def _classify_as_language(line: str) -> Classification:
+    return Classification("language", line, "nobody says otherwise")
 
 
 @dataclass(slots=True)
@@ -63,13 +63,13 @@ class Shell:
     home: Path
     """The folder that it was started in."""
     screen: Screen
-    models: Models
-    conversation: Conversation
+    models: ModelClients
+    conversation: SavedConversation
     log: ConversationStore
     spending: SpendLog
     facts: FactStore
     terminal: UserShell
-    servers: Servers
+    servers: McpServers
     masker: Masker
     name: str
     """The user's name for the model that is talked to."""
@@ -86,7 +86,7 @@ class Shell:
     is_script: bool = False
     """Nobody sits there who could be asked."""
     ended: bool = False
-    decide: Callable[[str], Decision] = _language
+    decide: Callable[[str], Classification] = _classify_as_language
     """What a typed line is."""
     replaces: int | None = None
     """The turn from which on the next words take the place of what was said."""
@@ -94,8 +94,8 @@ class Shell:
     """What stands in the next prompt, to be edited."""
     route: Route = field(default_factory=Route)
     """The way that the last words took."""
-    offer: Offer | None = None
-    offers: dict[tuple[str, int], Offer] = field(default_factory=dict)
+    offer: ToolOffer | None = None
+    offers: dict[tuple[str, int], ToolOffer] = field(default_factory=dict)
     """What each model can be offered of the tools that there are."""
     offered_from: tuple[Tool, ...] = ()
     """Those tools."""
@@ -140,7 +140,7 @@ class Shell:
     def base_prompt(self, prompt: str | None = None) -> str:
         """What a model is told first; the rule for commands is always in it."""
         base = prompt or self.config.shell.prompt or DEFAULT_PROMPT
-        return "\n\n".join([base, RULE, *([WITH_TOOLS] if self.session.tools else [])])
+        return "\n\n".join([base, RULE, *([TOOLS_RULE] if self.session.tools else [])])
 
     def schemas(self) -> dict[str, Sequence[Mapping[str, Any]]]:
         """The definitions of the tools on offer, by server."""
@@ -169,8 +169,8 @@ class Shell:
 
     def allow(self, more: Callable[[Rules], Rules]) -> None:
         """Ask no more about something, in this run and later ones."""
-        self.rules = more(allowed(self.facts))
-        self.facts.choose(APPROVED, self.rules.to_dict())
+        self.rules = more(load_rules(self.facts))
+        self.facts.choose(APPROVED_CHOICE, self.rules.to_dict())
 
     def note(self, kind: str, **data: Any) -> None:
         """Write down something that happened."""

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.text import Text
 
 from brim.shell.approval.arguments import commands_among
-from brim.shell.confirm import confirmed
-from brim.shell.mcp.tools import Result
-from brim.shell.proposals import judged
-from brim.shell.render.harmless import harmless
+from brim.shell.confirm import confirm
+from brim.shell.mcp.tools import ToolResult
+from brim.shell.proposals import assess_risk
+from brim.shell.render.harmless import sanitize
 
 if TYPE_CHECKING:
     from brim.messages import Call
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from brim.shell.mcp.tools import Tool
     from brim.shell.state import Shell
 
-SKIPPED: Final = Result("[brim] skipped by user", is_error=True)
-STOPPED: Final = Result("[brim] stopped by user", is_error=True)
-SHOWN: Final = 400
+SKIPPED: Final = ToolResult("[brim] skipped by user", is_error=True)
+STOPPED: Final = ToolResult("[brim] stopped by user", is_error=True)
+MAX_SHOWN: Final = 400
 """Characters of a call and of its result that are shown."""
 
 
@@ -31,7 +31,7 @@ def answer_calls(shell: Shell, calls: Sequence[Call], *, by_itself: bool = False
     stopped = False
     for call in calls:
         try:
-            result = STOPPED if stopped else _result(shell, call, by_itself=by_itself)
+            result = STOPPED if stopped else _run_call(shell, call, by_itself=by_itself)
         except KeyboardInterrupt:
             result, stopped = STOPPED, True
         masked = shell.masker.masked(result.text)
@@ -42,20 +42,20 @@ def answer_calls(shell: Shell, calls: Sequence[Call], *, by_itself: bool = False
     return not stopped
 
 
-def _result(shell: Shell, call: Call, *, by_itself: bool) -> Result:
+def _run_call(shell: Shell, call: Call, *, by_itself: bool) -> ToolResult:
     tool = next((tool for tool in shell.servers.tools if tool.offered == call.name), None)
     if tool is None:
-        return Result(f"[brim] there is no tool {call.name}", is_error=True)
-    arguments = _arguments(call)
+        return ToolResult(f"[brim] there is no tool {call.name}", is_error=True)
+    arguments = _parse_arguments(call)
     if arguments is None:
-        return Result("[brim] the arguments are no JSON object", is_error=True)
-    if not _is_wanted(shell, tool, arguments, by_itself=by_itself):
+        return ToolResult("[brim] the arguments are no JSON object", is_error=True)
+    if not _is_approved(shell, tool, arguments, by_itself=by_itself):
         return SKIPPED
     with shell.screen.waiting(f"{tool.name} …"):
         return shell.servers.call(call.name, arguments)
 
 
-def _arguments(call: Call) -> dict[str, Any] | None:
+def _parse_arguments(call: Call) -> dict[str, Any] | None:
     try:
         arguments = json.loads(call.arguments or "{}")
     except ValueError:
@@ -63,17 +63,19 @@ def _arguments(call: Call) -> dict[str, Any] | None:
     return arguments if isinstance(arguments, dict) else None
 
 
-def _is_wanted(shell: Shell, tool: Tool, arguments: Mapping[str, Any], *, by_itself: bool) -> bool:
+def _is_approved(
+    shell: Shell, tool: Tool, arguments: Mapping[str, Any], *, by_itself: bool
+) -> bool:
     """Whether the user wants the call made; what destroys something needs a typed yes."""
     commands = commands_among(arguments)
-    dangers = _dangers(shell, tool, commands)
+    dangers = _find_dangers(shell, tool, commands)
     unasked = not dangers and _is_allowed(shell, tool, by_itself=by_itself)
     # What is said yes to must have been seen to its end.
     said = json.dumps(arguments, ensure_ascii=False)
-    _show_call(shell, tool, _short(said) if unasked else harmless(said), dangers)
+    _show_call(shell, tool, _short(said) if unasked else sanitize(said), dangers)
     if unasked:
         return True
-    answer = _answer(shell, dangers)
+    answer = _ask_user(shell, dangers)
     shell.note(
         "asked",
         tool=tool.offered,
@@ -100,35 +102,35 @@ def _is_allowed(shell: Shell, tool: Tool, *, by_itself: bool) -> bool:
     return shell.rules.allows_tool(tool.server, tool.name) or ((by_itself or shell.yes) and is_safe)
 
 
-def _answer(shell: Shell, dangers: Sequence[str]) -> Answer:
+def _ask_user(shell: Shell, dangers: Sequence[str]) -> Answer:
     if dangers:
         question = "destructive. type yes to call it, or [s]kip: "
-        return confirmed(shell, question, offered=("run", "skip"), is_destructive=True)
+        return confirm(shell, question, offered=("run", "skip"), is_destructive=True)
     question = "call it? [y]es, [s]kip, [a]lways: "
-    return confirmed(shell, question, offered=("run", "skip", "always"), is_destructive=False)
+    return confirm(shell, question, offered=("run", "skip", "always"), is_destructive=False)
 
 
-def _dangers(shell: Shell, tool: Tool, commands: Sequence[str]) -> list[str]:
+def _find_dangers(shell: Shell, tool: Tool, commands: Sequence[str]) -> list[str]:
     """What the call could destroy: as its server says, or as a command in it reads."""
     found = ["its server says that it destroys or overwrites"] if tool.is_destructive else []
     for command in commands:
-        found += [finding.why for finding in judged(shell, command).findings]
+        found += [finding.why for finding in assess_risk(shell, command).findings]
     return list(dict.fromkeys(found))
 
 
 def _show_call(shell: Shell, tool: Tool, said: str, dangers: Sequence[str]) -> None:
     style = "bold red" if dangers else "bold"
-    name = harmless(f"{tool.server}: {tool.name} ")
+    name = sanitize(f"{tool.server}: {tool.name} ")
     shell.screen.show(Text.assemble(("⚙ ", "dim"), (name, style), (said, "dim")))
     for danger in dangers:
-        shell.screen.show(Text.assemble(("  ⚠ ", "red"), harmless(danger)))
+        shell.screen.show(Text.assemble(("  ⚠ ", "red"), sanitize(danger)))
 
 
-def _show_result(shell: Shell, result: Result) -> None:
+def _show_result(shell: Shell, result: ToolResult) -> None:
     style = "dim red" if result.is_error else "dim"
     shell.screen.show(Text(f"  → {_short(result.text)}", style=style))
 
 
 def _short(text: str) -> str:
-    text = harmless(text)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({len(text):,} characters)"
+    text = sanitize(text)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}… ({len(text):,} characters)"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from brim.errors import BrimError, InputError
 from brim.shell.chat import ask_again
 from brim.shell.commands.registry import command, number
-from brim.shell.preload import warm
-from brim.shell.side_requests import summarizer
-from brim.shell.state import FITTING
+from brim.shell.preload import preload_model
+from brim.shell.side_requests import build_summarizer
+from brim.shell.state import FITTING_CHOICE
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -28,7 +28,7 @@ def model(shell: Shell, words: str) -> RenderableType:
         shell.name = words
         shell.turn_to(words)
         shell.keep("model", name=words)
-        warm(shell)
+        preload_model(shell)
     budget = shell.budget
     window = f", {budget.window:,} tokens" if budget else ""
     return f"{shell.name}{window} · {shell.models.endpoint(shell.name)}"
@@ -58,7 +58,7 @@ def compact(shell: Shell, words: str) -> RenderableType:
     if not shell.yes and shell.screen.ask("compact? [y]es, [n]o: ").lower() not in ("y", "yes"):
         return "nothing was changed"
     with shell.screen.waiting("summing up …"):
-        shell.conversation.compact(planned, summarizer(shell, shell.name, words or None))
+        shell.conversation.compact(planned, build_summarizer(shell, shell.name, words or None))
     summary = shell.session.summary or "(there is no summary: the model gave none that was shorter)"
     tokens = f"{planned.before:,} → {shell.session.tokens:,} tokens"
     return f"{tokens}\n\n{summary}\n\n:undo takes it back"
@@ -73,10 +73,10 @@ def undo(shell: Shell, _words: str) -> RenderableType:
         shell.learn_window()
         return f"the compaction is taken back; {shell.session.tokens:,} tokens"
     taken = conversation.take_back(conversation.last_exchange())
-    return f"taken back: {len(taken)} turns, from {_beginning(taken[0]['content'])}"
+    return f"taken back: {len(taken)} turns, from {_preview(taken[0]['content'])}"
 
 
-def _beginning(content: object) -> str:
+def _preview(content: object) -> str:
     words = " ".join(str(content).split())
     return repr(words if len(words) <= 60 else words[:59] + "…")
 
@@ -143,7 +143,7 @@ def rolling(shell: Shell, words: str) -> RenderableType:
     if words:
         wanted = words == "on"
         shell.session.trim = wanted
-        shell.facts.choose(FITTING, wanted)
+        shell.facts.choose(FITTING_CHOICE, wanted)
     if shell.session.trim:
         return f"fitting is on (policy {shell.config.context.policy})"
     return "fitting is off: what does not fit is an error"

@@ -17,11 +17,11 @@ from brim.shell import routing
 from brim.shell.commands.help import Overview
 from brim.shell.commands.registry import command, find, number
 from brim.shell.commands.registry import names as all_names
-from brim.shell.conversation import CUT, OWN
+from brim.shell.conversation import FROM_BRIM, INCOMPLETE
 from brim.shell.render import context as contexts
 from brim.shell.render import money
-from brim.shell.render.context_view import shown
-from brim.shell.render.harmless import harmless
+from brim.shell.render.context_view import render_context
+from brim.shell.render.harmless import sanitize
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -54,10 +54,10 @@ def context(shell: Shell, words: str) -> RenderableType:
     The rows add up to the window. `:context json` gives the same for programs.
     """
     shell.learn_window()
-    picture = contexts.picture(shell.session, tool_servers=shell.schemas())
+    picture = contexts.build_report(shell.session, tool_servers=shell.schemas())
     if words == "json":
-        return json.dumps(contexts.as_json(picture), indent=2)
-    return shown(picture)
+        return json.dumps(contexts.to_json(picture), indent=2)
+    return render_context(picture)
 
 
 @command("[WORDS]")
@@ -68,7 +68,7 @@ def request(shell: Shell, words: str) -> RenderableType:
     """
     shell.learn_window()
     shell.background.settle()
-    route = routing.routed(words, shell.config.routing)
+    route = routing.choose_route(words, shell.config.routing)
     chosen = shell.models.choice(route.model or shell.name)
     trial, target = Session.from_dict(shell.session.to_dict()), shell.session.target
     trial.target = target if target.name == chosen.name else shell.models.target(chosen.name)
@@ -148,7 +148,7 @@ def _about(shell: Shell, name: str) -> tuple[str, str, str]:
     except BrimError as error:
         if str(error) == NO_MODEL:
             return "not on this machine yet", "free", "`brim local` gets it"
-        return "", "", harmless(str(error).split(";")[0])
+        return "", "", sanitize(str(error).split(";")[0])
 
 
 def _window(target: ModelProfile, is_embedded: bool) -> str:
@@ -181,9 +181,9 @@ def history(shell: Shell, words: str) -> RenderableType:
     for index in range(max(0, len(turns) - most), len(turns)):
         outcome = "pinned" if index in pins else outcomes.get(index, "")
         style = "dim" if outcome == "dropped" else ""
-        said = " ".join(_said(turns[index]).split())
-        row = (str(index), _speaker(turns[index]), outcome, said[:120])
-        cells = (Text(harmless(cell), style, no_wrap=True, overflow="ellipsis") for cell in row)
+        said = " ".join(_describe_turn(turns[index]).split())
+        row = (str(index), _author(turns[index]), outcome, said[:120])
+        cells = (Text(sanitize(cell), style, no_wrap=True, overflow="ellipsis") for cell in row)
         table.add_row(*cells)
     return table if turns else "nothing was said yet"
 
@@ -201,16 +201,16 @@ def _outcomes(shell: Shell) -> dict[int, str]:
     }
 
 
-def _speaker(turn: dict[str, object]) -> str:
-    return "brim" if turn.get(OWN) else str(turn["role"])
+def _author(turn: dict[str, object]) -> str:
+    return "brim" if turn.get(FROM_BRIM) else str(turn["role"])
 
 
-def _said(turn: dict[str, object]) -> str:
+def _describe_turn(turn: dict[str, object]) -> str:
     calls = turn.get("tool_calls")
     names = [call["function"]["name"] for call in calls] if isinstance(calls, list) else []
     called = f"calls {', '.join(names)}" if names else "(empty)"
     said = str(turn.get("content") or called)
-    return f"(broke off) {said}" if turn.get(CUT) else said
+    return f"(broke off) {said}" if turn.get(INCOMPLETE) else said
 
 
 @command("[WORDS]")
@@ -219,11 +219,11 @@ def route(shell: Shell, words: str) -> RenderableType:
     rules = shell.config.routing.rules
     if not rules:
         return "there are no routing rules; `brim config --example` shows how to write some"
-    taken = routing.routed(words, shell.config.routing).rule if words else shell.route.rule
+    taken = routing.choose_route(words, shell.config.routing).rule if words else shell.route.rule
     table = Table.grid(padding=(0, 2))
     for index, rule in enumerate(rules):
         mark = Text("→" if index == taken else " ", style="bold")
-        table.add_row(mark, harmless(rule.match), rule.class_ or "", rule.model or "")
+        table.add_row(mark, sanitize(rule.match), rule.class_ or "", rule.model or "")
     if words and taken is None:
         return Group(table, f"none matches: it goes to {shell.name}")
     return table
@@ -237,7 +237,7 @@ def config(shell: Shell, words: str) -> RenderableType:
     for key, setting in shell.loaded.settings.items():
         if words == "all" or setting.source != DEFAULT:
             value = format_value(redact(key, setting.value))
-            table.add_row(harmless(f"{key} = {value}"), Text(setting.source, style="dim"))
+            table.add_row(sanitize(f"{key} = {value}"), Text(setting.source, style="dim"))
     empty = [] if table.row_count else ["nothing is set; :config all shows the defaults"]
     return Group(*files, table, *empty)
 
@@ -245,12 +245,12 @@ def config(shell: Shell, words: str) -> RenderableType:
 @command()
 def doctor(shell: Shell, _words: str) -> RenderableType | None:
     """Look for what is wrong with the set-up, and say what to do about it."""
-    from brim.shell.setup.doctor import run as examine
+    from brim.shell.setup.doctor import run_checks as examine
 
     for check in examine(shell.loaded, shell.environment):
         sign, style = SIGNS[check.state]
-        line = Text.assemble((sign, style), f" {check.name}: {harmless(check.said)}")
+        line = Text.assemble((sign, style), f" {check.name}: {sanitize(check.said)}")
         shell.screen.show(line)
         if check.advice:
-            shell.screen.show(Text(f"    {harmless(check.advice)}", style="dim"))
+            shell.screen.show(Text(f"    {sanitize(check.advice)}", style="dim"))
     return None

@@ -15,8 +15,8 @@ from brim.config import McpConfig
 from brim.errors import InputError
 from brim.session.summaries import format_transcript
 from brim.shell.commands.registry import command, number
-from brim.shell.context_blocks import connect, disconnect, hide_tree, remember, show_tree
-from brim.shell.render.harmless import harmless
+from brim.shell.context_blocks import connect, disconnect, hide_tree, refresh_memory, show_tree
+from brim.shell.render.harmless import sanitize
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -48,17 +48,17 @@ def memory(shell: Shell, words: str) -> RenderableType:
             pass
         case _:
             raise InputError(f"say add TEXT, list, forget N or clear, not {words!r}")
-    remember(shell)
-    return _listed(shell)
+    refresh_memory(shell)
+    return _list_facts(shell)
 
 
-def _listed(shell: Shell) -> RenderableType:
+def _list_facts(shell: Shell) -> RenderableType:
     facts = shell.facts.all()
     if not facts:
         return "nothing is remembered; :memory add TEXT"
     table = Table.grid(padding=(0, 2))
     for index, fact in facts.items():
-        table.add_row(str(index), Text(f"({fact.kind})", style="dim"), Text(harmless(fact.text)))
+        table.add_row(str(index), Text(f"({fact.kind})", style="dim"), Text(sanitize(fact.text)))
     return table
 
 
@@ -124,9 +124,9 @@ def _servers(shell: Shell) -> RenderableType:
     for state in states:
         tools = ", ".join(tool.name for tool in state.tools)
         size = f"{sizes.get(state.name, 0):,} tokens"
-        table.add_row(Text(state.name, style="bold"), size, harmless(tools or state.fault or ""))
+        table.add_row(Text(state.name, style="bold"), size, sanitize(tools or state.fault or ""))
     for left_out in shell.offer.left_out if shell.offer else ():
-        table.add_row(Text("no room", style="yellow"), "", harmless(left_out))
+        table.add_row(Text("no room", style="yellow"), "", sanitize(left_out))
     return table
 
 
@@ -151,7 +151,7 @@ def sessions(shell: Shell, words: str) -> RenderableType:
     for one in saved:
         day = datetime.fromtimestamp(one.changed).astimezone().strftime("%Y-%m-%d %H:%M")
         mark = "→" if one.id == shell.conversation.name else " "
-        table.add_row(mark, one.id, day, f"{one.turns} turns", harmless(one.title))
+        table.add_row(mark, one.id, day, f"{one.turns} turns", sanitize(one.title))
     return table
 
 

@@ -25,7 +25,7 @@ HINTS: Final = {"!!": "there is no !! here; the up key brings back the last comm
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class MetaCommand:
     """Something that can be done by its name; it gives what is to be shown."""
 
     name: str
@@ -58,7 +58,7 @@ class Command:
             choice(words, *fixed[1].split("|"))
 
 
-COMMANDS: Final[dict[str, Command]] = {}
+COMMANDS: Final[dict[str, MetaCommand]] = {}
 
 
 def command(
@@ -74,21 +74,21 @@ def command(
     def enter(function: Function) -> Function:
         offered = arguments if callable(arguments) else lambda _shell: arguments
         called = name or function.__name__
-        text = _dedented(function.__doc__ or "")
-        COMMANDS[called] = Command(called, usage, text, function, offered, aliases, asks_for)
+        text = _dedent(function.__doc__ or "")
+        COMMANDS[called] = MetaCommand(called, usage, text, function, offered, aliases, asks_for)
         return function
 
     return enter
 
 
-def names() -> Mapping[str, Command]:
+def names() -> Mapping[str, MetaCommand]:
     """Every name that a command goes by."""
     return {
         name: command for command in COMMANDS.values() for name in (command.name, *command.aliases)
     }
 
 
-def find(name: str) -> Command:
+def find(name: str) -> MetaCommand:
     known = names()
     if name in known:
         return known[name]
@@ -111,13 +111,13 @@ def run(shell: Shell, text: str) -> RenderableType | None:
 def completions(shell: Shell) -> dict[str, Callable[[str], Iterable[str]]]:
     """What may follow each command, for what was typed so far."""
 
-    def offered(command: Command) -> Callable[[str], Iterable[str]]:
+    def offered(command: MetaCommand) -> Callable[[str], Iterable[str]]:
         return lambda _typed: command.arguments(shell)
 
     return {name: offered(command) for name, command in names().items()}
 
 
-def _dedented(text: str) -> str:
+def _dedent(text: str) -> str:
     lines = text.strip().split("\n")
     return "\n".join([lines[0], *(line.removeprefix("    ") for line in lines[1:])])
 

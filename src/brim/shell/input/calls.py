@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from brim.shell.input import vocabulary as words
-from brim.shell.input.parts import Part
+from brim.shell.input.parts import SimpleCommand
 
-SPOKEN: Final = words.SENTENCE_WORDS | words.LINK_WORDS
+SPOKEN_WORDS: Final = words.SENTENCE_WORDS | words.LINK_WORDS
 _BEFORE_COMMANDS: Final = words.PREFIXES | words.RUNS_FOR_OTHERS
 _PARTS_OF_COMPOUNDS: Final = words.INNER_KEYWORDS | words.OPENING_KEYWORDS
 _PATH: Final = re.compile(r"(?:~[\w-]*|\.{1,2})?/|~\Z|\.\.\Z")
@@ -25,7 +25,7 @@ _OTHER_SCRIPT: Final = re.compile(r"[^\W\d_\u0000-\u024f\u1e00-\u1eff]")
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownNames:
     """What the user's shell and folder know."""
 
     is_command: Callable[[str], bool]
@@ -42,17 +42,17 @@ def is_path(word: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CommandCandidate:
     """A part of a line, seen as a command and its arguments."""
 
-    part: Part
+    part: SimpleCommand
     name: str
     arguments: tuple[str, ...]
     is_trusted: bool = False
     """It is to run for somebody else, who may know other commands."""
 
     @classmethod
-    def of(cls, part: Part) -> Call:
+    def of(cls, part: SimpleCommand) -> CommandCandidate:
         """The command behind `sudo`, `time` and their like, where no flag comes between."""
         left, is_trusted = list(part.words), False
         while len(left) > 1 and left[0] in _BEFORE_COMMANDS and not left[1].startswith("-"):
@@ -62,14 +62,14 @@ class Call:
         name = left[0].strip("\"'\\") if left else ""
         return cls(part, name, tuple(left[1:]), is_trusted)
 
-    def runs(self, known: Known) -> bool:
+    def runs(self, known: KnownNames) -> bool:
         """Whether a shell would find something to run."""
         if not self.name:
             return self.part.assigns
         if self.name in _PARTS_OF_COMPOUNDS:
             return False
         return (
-            (self.is_trusted and self.name not in SPOKEN)
+            (self.is_trusted and self.name not in SPOKEN_WORDS)
             or known.is_command(self.name)
             or is_path(self.name)
             or bool(_VARIABLE.match(self.name))
@@ -83,7 +83,7 @@ class Call:
     def is_plain(self, place: int) -> bool:
         return place < len(self.arguments) and bool(_PLAIN.fullmatch(self.arguments[place]))
 
-    def names_something(self, place: int, known: Known) -> bool:
+    def names_something(self, place: int, known: KnownNames) -> bool:
         """Whether any word may stand at this place: a pattern, a new name, the value of a flag."""
         if self.is_plain(place + 1) and not known.exists(self.arguments[place + 1]):
             return False
@@ -93,7 +93,7 @@ class Call:
             return known.is_command(self.arguments[0])
         return self.name in words.TAKES_A_NAME
 
-    def sentence_word(self, known: Known) -> str | None:
+    def sentence_word(self, known: KnownNames) -> str | None:
         """The first argument that belongs to a sentence."""
         for place, argument in enumerate(self.arguments):
             if not self.is_plain(place):
@@ -129,7 +129,7 @@ class Call:
             or any(_FLAG.match(a) or "$" in a or a in ("=", "==", "!=") for a in self.arguments)
         )
 
-    def odd_words(self, known: Known) -> Iterator[str]:
+    def odd_words(self, known: KnownNames) -> Iterator[str]:
         """Plain words that name neither a file nor, where one is meant, a command."""
         for place, argument in enumerate(self.arguments):
             is_given = not self.is_plain(place) or known.exists(argument)

@@ -33,18 +33,18 @@ from itertools import islice
 from typing import Final, Literal
 
 from brim.shell.input import vocabulary as words
-from brim.shell.input.calls import SPOKEN, Call, Known, is_path
-from brim.shell.input.parts import parts, without_documents
+from brim.shell.input.calls import SPOKEN_WORDS, CommandCandidate, KnownNames, is_path
+from brim.shell.input.parts import split_commands, without_documents
 
-__all__ = ["Decision", "Kind", "Known", "classify", "flipped"]
+__all__ = ["Classification", "Kind", "KnownNames", "classify", "flip"]
 
 Kind = Literal["command", "language", "meta", "nothing"]
 
-_READ: Final = 2_000
+_MAX_READ: Final = 2_000
 """So many characters of a long text decide; the rest of a paste changes nothing."""
-_LONGEST_NAME: Final = 20
+_MAX_NAME: Final = 20
 _BARE: Final = re.compile(r"help|quit|exit(?:[ \t]+\d+)?")
-_LISTED: Final = 3
+_MAX_LISTED: Final = 3
 """So many names are given of those that begin like what is typed."""
 _META: Final = re.compile(r":([A-Za-z][A-Za-z-]+|[a-z])(?=[!\s]|\Z)")
 _QUOTED: Final = re.compile(
@@ -76,13 +76,13 @@ _COMPOUND: Final = re.compile(
 _CONDITION: Final = re.compile(
     r"(?:if|while|until)\s+(?:!\s+)?([^\s;]++).*[;\n]\s{0,40}(?:then|do)\b", re.DOTALL
 )
-_BEHIND_COMPOUND: Final = re.compile(r".*(?:\b(?:done|fi|esac)\b|\}|\)\)|\]\])(.*)", re.DOTALL)
+_AFTER_COMPOUND: Final = re.compile(r".*(?:\b(?:done|fi|esac)\b|\}|\)\)|\]\])(.*)", re.DOTALL)
 _ENDING: Final = re.compile(r"[^\s/.*\[\]]*[^\W_][)\"']?[?？]+!*|[^\W\d_]{2,}[.!。！]+")
 _PAUSE: Final = re.compile(r"[^\W\d_]{2,}[,:]")
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class Classification:
     """What a line is, and why."""
 
     kind: Kind
@@ -92,13 +92,13 @@ class Decision:
     """A few words for the prompt."""
 
 
-def classify(line: str, known: Known) -> Decision:
+def classify(line: str, known: KnownNames) -> Classification:
     """What a line is."""
     looked_at = _Line(line, known)
     return next(decision for rule in _RULES if (decision := rule(looked_at)) is not None)
 
 
-def flipped(decision: Decision) -> Decision:
+def flip(decision: Classification) -> Classification:
     """What one key makes of it: command to language and back; all else stays."""
     if decision.kind == "command":
         return replace(decision, kind="language", reason="flipped to language")
@@ -110,7 +110,7 @@ def flipped(decision: Decision) -> Decision:
 @dataclass(frozen=True)
 class _Line:
     text: str
-    known: Known
+    known: KnownNames
 
     @cached_property
     def bare(self) -> str:
@@ -119,114 +119,119 @@ class _Line:
     @cached_property
     def start(self) -> str:
         """What is looked at, cut between two words: half a word could be no command."""
-        start = self.bare[:_READ]
-        whole_words = start.rsplit(maxsplit=1)[0] if len(self.bare) > _READ else start
-        return whole_words if len(whole_words) > _READ // 2 else start
+        start = self.bare[:_MAX_READ]
+        whole_words = start.rsplit(maxsplit=1)[0] if len(self.bare) > _MAX_READ else start
+        return whole_words if len(whole_words) > _MAX_READ // 2 else start
 
     @cached_property
-    def calls(self) -> list[Call]:
-        return [Call.of(part) for part in parts(self.start)]
+    def calls(self) -> list[CommandCandidate]:
+        return [CommandCandidate.of(part) for part in split_commands(self.start)]
 
-    def command(self, reason: str) -> Decision:
-        return Decision("command", self.text, reason)
+    def command(self, reason: str) -> Classification:
+        return Classification("command", self.text, reason)
 
-    def language(self, reason: str = "reads like a sentence") -> Decision:
-        return Decision("language", self.text, reason)
+    def language(self, reason: str = "reads like a sentence") -> Classification:
+        return Classification("language", self.text, reason)
 
 
-def _blank(line: _Line) -> Decision | None:
+def _blank_rule(line: _Line) -> Classification | None:
     if line.bare in ("", "!", "?"):
-        return Decision("nothing", "", f"nothing behind {line.bare}" if line.bare else "empty")
+        return Classification(
+            "nothing", "", f"nothing behind {line.bare}" if line.bare else "empty"
+        )
     return None
 
 
-def _forced(line: _Line) -> Decision | None:
+def _forced_rule(line: _Line) -> Classification | None:
     if line.bare == "!!":  # the habit of other shells, not the negation of nothing
-        return Decision("meta", line.bare, "the up key brings back the last command")
+        return Classification("meta", line.bare, "the up key brings back the last command")
     if line.bare[0] == "!":
-        return Decision("command", line.bare[1:].lstrip(), "forced by !")
+        return Classification("command", line.bare[1:].lstrip(), "forced by !")
     if line.bare[0] == "?":
-        return Decision("language", line.bare[1:].lstrip(), "forced by ?")
+        return Classification("language", line.bare[1:].lstrip(), "forced by ?")
     return None
 
 
-def _own(line: _Line) -> Decision | None:
+def _meta_rule(line: _Line) -> Classification | None:
     if _BARE.fullmatch(line.bare):
-        return Decision("meta", line.bare, f"{line.bare.split()[0]} is brim's own")
+        return Classification("meta", line.bare, f"{line.bare.split()[0]} is brim's own")
     if line.start[0] not in ":/":
         return None
     name = re.split(r"\s", line.start[1:], maxsplit=1)[0]
     if name in line.known.metas:
-        return Decision("meta", line.bare[1:], f"{name} is brim's own")
+        return Classification("meta", line.bare[1:], f"{name} is brim's own")
     if match := _META.match(line.start):
-        return Decision("meta", line.bare[1:], _beginning(match[1], line.known))
+        return Classification("meta", line.bare[1:], _describe_prefix(match[1], line.known))
     return None
 
 
-def _beginning(typed: str, known: Known) -> str:
+def _describe_prefix(typed: str, known: KnownNames) -> str:
     """What brim has that begins so."""
     begun = sorted(name for name in known.metas if name.startswith(typed.lower()))
-    more = " …" if len(begun) > _LISTED else ""
-    return ", ".join(begun[:_LISTED]) + more if begun else "no such command"
+    more = " …" if len(begun) > _MAX_LISTED else ""
+    return ", ".join(begun[:_MAX_LISTED]) + more if begun else "no such command"
 
 
-def _fenced(line: _Line) -> Decision | None:
+def _fence_rule(line: _Line) -> Classification | None:
     return line.language("holds a code block") if "```" in line.start else None
 
 
-def _apostrophe(line: _Line) -> Decision | None:
+def _apostrophe_rule(line: _Line) -> Classification | None:
     spoken = _QUOTED.sub(" ", without_documents(line.start))
     return line.language() if _APOSTROPHE.search(spoken) else None
 
 
-def _whole(line: _Line) -> Decision | None:
+def _whole_line_rule(line: _Line) -> Classification | None:
     if line.bare in words.ANSWERS:
         return line.language(f"{line.bare} is an answer")
     if line.bare in words.COMMANDS_LIKE_SENTENCES and line.calls[0].runs(line.known):
-        return _else(line)
+        return _default_rule(line)
     return None
 
 
-def _compound(line: _Line) -> Decision | None:
+def _compound_rule(line: _Line) -> Classification | None:
     opening = _OPENING.search(line.start)
     if opening is None:
         return None
     before, code = line.start[: opening.end()], line.start[opening.end() :]
     whole, condition = _COMPOUND.match(code), _CONDITION.match(code)
-    if whole is None and not (condition and _tests(condition[1], line.known)):
+    if whole is None and not (condition and _is_test(condition[1], line.known)):
         return None
-    behind = _BEHIND_COMPOUND.match(code)
-    around = parts(before) + (parts(behind[1]) if behind else [])
+    behind = _AFTER_COMPOUND.match(code)
+    around = split_commands(before) + (split_commands(behind[1]) if behind else [])
     new = whole.groups() if whole else ()
-    if all(call.name in new or _is_fit(call, line.known) for call in map(Call.of, around)):
+    if all(
+        call.name in new or _is_valid_neighbor(call, line.known)
+        for call in map(CommandCandidate.of, around)
+    ):
         return line.command("shell code")
     return line.language()
 
 
-def _tests(word: str, known: Known) -> bool:
+def _is_test(word: str, known: KnownNames) -> bool:
     return word.startswith(("[", "(", "$", "/", "./")) or known.is_command(word)
 
 
-def _is_fit(call: Call, known: Known) -> bool:
+def _is_valid_neighbor(call: CommandCandidate, known: KnownNames) -> bool:
     """Whether it may stand by a compound: a loop that was pasted with a question must not run."""
     if not call.name:
         return True
     return call.runs(known) and (call.takes_text or call.sentence_word(known) is None)
 
 
-def _unknown(line: _Line) -> Decision | None:
+def _unknown_rule(line: _Line) -> Classification | None:
     if not line.calls:
         return line.language(f"{_short(line.start.split()[0])} is no command")
     for call in line.calls:
         if not call.runs(line.known):
             said = {word.lower() for word in call.part.words}
-            if not call.name or said & SPOKEN:
+            if not call.name or said & SPOKEN_WORDS:
                 return line.language()
             return line.language(f"{_short(call.name)} is no command")
     return None
 
 
-def _ending(line: _Line) -> Decision | None:
+def _ending_rule(line: _Line) -> Classification | None:
     for call in line.calls:
         if call.takes_text:
             continue
@@ -238,24 +243,24 @@ def _ending(line: _Line) -> Decision | None:
     return None
 
 
-def _sentence(line: _Line) -> Decision | None:
+def _sentence_rule(line: _Line) -> Classification | None:
     for call in line.calls:
         if not call.takes_text and (word := call.sentence_word(line.known)) is not None:
             return line.language(f"reads like a sentence: {_short(word)}")
     return None
 
 
-def _alone(line: _Line) -> Decision | None:
+def _alone_rule(line: _Line) -> Classification | None:
     if len(line.calls) > 1 or line.calls[0].arguments:
         return None
-    return _else(line)
+    return _default_rule(line)
 
 
-def _syntax(line: _Line) -> Decision | None:
-    return _else(line) if any(call.has_syntax for call in line.calls) else None
+def _syntax_rule(line: _Line) -> Classification | None:
+    return _default_rule(line) if any(call.has_syntax for call in line.calls) else None
 
 
-def _wordy(line: _Line) -> Decision | None:
+def _wordy_rule(line: _Line) -> Classification | None:
     for call in line.calls:
         odd = islice(call.odd_words(line.known), call.plain_words, None)
         if not call.takes_text and (word := next(odd, None)) is not None:
@@ -263,7 +268,7 @@ def _wordy(line: _Line) -> Decision | None:
     return None
 
 
-def _else(line: _Line) -> Decision:
+def _default_rule(line: _Line) -> Classification:
     call = line.calls[0]
     if not call.name:
         return line.command("sets a variable")
@@ -272,10 +277,19 @@ def _else(line: _Line) -> Decision:
 
 
 def _short(word: str) -> str:
-    return word if len(word) <= _LONGEST_NAME else f"{word[: _LONGEST_NAME - 1]}…"
+    return word if len(word) <= _MAX_NAME else f"{word[: _MAX_NAME - 1]}…"
 
 
-_RULES: Final[tuple[Callable[[_Line], Decision | None], ...]] = (
-    *(_blank, _forced, _own, _fenced, _apostrophe, _whole, _compound, _unknown),
-    *(_ending, _sentence, _alone, _syntax, _wordy, _else),
+_RULES: Final[tuple[Callable[[_Line], Classification | None], ...]] = (
+    *(
+        _blank_rule,
+        _forced_rule,
+        _meta_rule,
+        _fence_rule,
+        _apostrophe_rule,
+        _whole_line_rule,
+        _compound_rule,
+        _unknown_rule,
+    ),
+    *(_ending_rule, _sentence_rule, _alone_rule, _syntax_rule, _wordy_rule, _default_rule),
 )

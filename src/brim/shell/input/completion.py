@@ -18,8 +18,8 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
 from brim.shell.input import vocabulary
-from brim.shell.input.classify import Decision
-from brim.shell.input.parts import Typed, typed
+from brim.shell.input.classify import Classification
+from brim.shell.input.parts import WordAtCursor, word_at_end
 
 Arguments = Callable[[str], Iterable[str]]
 """What a meta command can take, whole, for what was typed of it so far."""
@@ -43,7 +43,7 @@ class ShellCompleter(Completer):
         help: Mapping[str, str],
         names: Callable[[], Collection[str]],
         folder: Callable[[], Path],
-        decide: Callable[[str], Decision],
+        decide: Callable[[str], Classification],
     ) -> None:
         self._metas = metas
         self._help = help
@@ -78,7 +78,7 @@ class ShellCompleter(Completer):
                     yield Completion(whole, start_position=-len(argument))
 
     def _offered(self, line: str, forced: str) -> Iterator[Completion]:
-        end = typed(line)
+        end = word_at_end(line)
         before = forced + line[: len(line) - len(end.word)]
         if forced != "?" and _names_command(end):
             yield from self._commands(end.word)
@@ -98,21 +98,23 @@ class ShellCompleter(Completer):
             for name in sorted(name for name in self._names() if name.startswith(start)):
                 yield Completion(name, start_position=-len(start))
 
-    def _files(self, end: Typed) -> Iterator[Completion]:
+    def _files(self, end: WordAtCursor) -> Iterator[Completion]:
         raw = _ASSIGNED.sub("", end.word, count=1) if _ASSIGNED.match(end.word) else end.word
-        start, quote = unquoted(raw)
+        start, quote = unquote(raw)
         if quote and start.startswith("~"):  # which a shell does not expand
             return
         wants_folders = end.before[:1] != () and end.before[0] in _WANTS_FOLDERS
-        for path in paths(start, self._folder(), only_folders=wants_folders):
-            yield Completion(quoted(path, quote), start_position=-len(raw), display=_last(path))
+        for path in list_paths(start, self._folder(), only_folders=wants_folders):
+            yield Completion(
+                quote_path(path, quote), start_position=-len(raw), display=_base_name(path)
+            )
 
     def _spoken(self, start: str) -> Iterator[Completion]:
-        for path in paths(start, self._folder()):
-            yield Completion(path, start_position=-len(start), display=_last(path))
+        for path in list_paths(start, self._folder()):
+            yield Completion(path, start_position=-len(start), display=_base_name(path))
 
 
-def _names_command(end: Typed) -> bool:
+def _names_command(end: WordAtCursor) -> bool:
     """Whether the word names a command: first in its part, or behind `sudo`, `which` and so on."""
     if end.is_target or "/" in end.word or _ASSIGNED.match(end.word):
         return False
@@ -121,12 +123,12 @@ def _names_command(end: Typed) -> bool:
     return all(word in _BEFORE_COMMANDS for word in end.before)
 
 
-def _last(path: str) -> str:
+def _base_name(path: str) -> str:
     """The name alone: a list of files needs no folder before each."""
     return path.rstrip("/").rpartition("/")[2] + ("/" if path.endswith("/") else "")
 
 
-def paths(start: str, folder: Path, *, only_folders: bool = False) -> Iterator[str]:
+def list_paths(start: str, folder: Path, *, only_folders: bool = False) -> Iterator[str]:
     """Paths that begin so, as a shell in that folder finds them; folders end in a slash.
 
     Hidden ones are named only where the start asks for them with a dot.
@@ -149,7 +151,7 @@ def _entries(folder: Path, inside: str) -> list[tuple[str, bool]]:
         return []
 
 
-def unquoted(raw: str) -> tuple[str, str]:
+def unquote(raw: str) -> tuple[str, str]:
     """What a shell reads in a word, and the quote that is still open at its end."""
     text, quote, escaped = [], "", False
     for char in raw:
@@ -167,7 +169,7 @@ def unquoted(raw: str) -> tuple[str, str]:
     return "".join(text), quote
 
 
-def quoted(path: str, quote: str) -> str:
+def quote_path(path: str, quote: str) -> str:
     """A path as it is to be typed; inside of a quote that is open it stays in quotes."""
     if not quote:
         return _SPECIAL.sub(r"\\\1", path)
@@ -177,7 +179,7 @@ def quoted(path: str, quote: str) -> str:
     return '"' + _SPECIAL_IN_QUOTES.sub(r"\\\1", path) + end
 
 
-class Programs:
+class ProgramNames:
     """Programs on PATH, found once for each PATH."""
 
     def __init__(self, path: Callable[[], str]) -> None:

@@ -41,7 +41,7 @@ _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SimpleCommand:
     """One simple command of a line."""
 
     words: tuple[str, ...]
@@ -70,8 +70,8 @@ class _Open:
         elif self.words or word not in ("{", "}"):
             self.words.append(word)
 
-    def closed(self, *, is_piped: bool) -> Part:
-        return Part(
+    def closed(self, *, is_piped: bool) -> SimpleCommand:
+        return SimpleCommand(
             words=tuple(self.words),
             assigns=self.assigns,
             redirects=self.redirects,
@@ -81,7 +81,7 @@ class _Open:
 
 
 @dataclass(frozen=True, slots=True)
-class Typed:
+class WordAtCursor:
     """The word that is being typed at the end of a line."""
 
     word: str
@@ -92,7 +92,7 @@ class Typed:
     """A redirection stands before it."""
 
 
-def typed(text: str) -> Typed:
+def word_at_end(text: str) -> WordAtCursor:
     """What stands at the end of a text."""
     now, last = _Open(), ""
     for token in _TOKEN.finditer(text):
@@ -106,7 +106,7 @@ def typed(text: str) -> Typed:
                 now.awaits_target = True
             case "pipe" | "end" | "parenthesis":
                 now = _Open()
-    return Typed(last, tuple(now.words), now.awaits_target)
+    return WordAtCursor(last, tuple(now.words), now.awaits_target)
 
 
 def without_documents(text: str) -> str:
@@ -114,13 +114,13 @@ def without_documents(text: str) -> str:
     return _HERE_DOCUMENT.sub(r"\1", text) if "<<" in text else text
 
 
-def parts(text: str) -> list[Part]:
+def split_commands(text: str) -> list[SimpleCommand]:
     """The parts of a text that hold anything; comments and here-documents are left out."""
     text = _LEADING_COMMENTS.sub("", without_documents(text))
-    return [part for part in _split(text) if part.words or part.assigns or part.redirects]
+    return [part for part in _split_tokens(text) if part.words or part.assigns or part.redirects]
 
 
-def _split(text: str) -> Iterator[Part]:
+def _split_tokens(text: str) -> Iterator[SimpleCommand]:
     now, depth = _Open(), 0
     for token in _TOKEN.finditer(text):
         match token.lastgroup:

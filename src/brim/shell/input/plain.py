@@ -6,16 +6,16 @@ import sys
 from contextlib import suppress
 
 
-def plain_line(sign: str, default: str = "") -> str:
+def read_line(sign: str, default: str = "") -> str:
     """What is typed behind the sign; Ctrl-C and Ctrl-D are raised."""
     try:
-        return _edited(sign, default)
+        return _read_edited(sign, default)
     except (KeyboardInterrupt, EOFError):
         sys.stdout.write("\n")
         raise
 
 
-def _edited(sign: str, default: str) -> str:
+def _read_edited(sign: str, default: str) -> str:
     with suppress(ImportError):  # then the line cannot be edited, but it can be typed
         import readline
 

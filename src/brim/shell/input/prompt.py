@@ -23,8 +23,8 @@ from prompt_toolkit.output import ColorDepth, DummyOutput
 from prompt_toolkit.styles import Style
 from prompt_toolkit.utils import is_dumb_terminal
 
-from brim.shell.input.classify import Decision, flipped
-from brim.shell.input.plain import plain_line
+from brim.shell.input.classify import Classification, flip
+from brim.shell.input.plain import read_line
 
 if TYPE_CHECKING:
     from prompt_toolkit.application import Application
@@ -40,11 +40,11 @@ SIGNS: Final = {
     "meta": ("class:meta", "» "),
     "nothing": ("class:nothing", "› "),
 }
-TOGETHER: Final = 0.05
+NEWS_DELAY: Final = 0.05
 """Seconds for which news wait for others, so that many at once do not make the line flicker."""
-NARROW: Final = 60
+MIN_REASON_WIDTH: Final = 60
 """Columns; with fewer, nothing stands behind the line: a narrower terminal would wrap it."""
-WORDS: Final = {"command": "command", "language": "to the model", "meta": "brim"}
+KIND_LABELS: Final = {"command": "command", "language": "to the model", "meta": "brim"}
 STYLE: Final = Style.from_dict(
     {
         "command": "ansigreen bold",
@@ -58,7 +58,7 @@ STYLE: Final = Style.from_dict(
 )
 
 
-class Prompt:
+class LinePrompt:
     """Where the user types."""
 
     def __init__(
@@ -66,7 +66,7 @@ class Prompt:
         *,
         history: Path,
         completer: Completer,
-        decide: Callable[[str], Decision],
+        decide: Callable[[str], Classification],
         status: Callable[[int], StyleAndTextTuples],
         colors: bool,
         missing: Callable[[str], str | None] = lambda _command: None,
@@ -81,7 +81,7 @@ class Prompt:
         self._is_news = self._is_flipped = False
         self._is_dumb = output is None and is_dumb_terminal()
         self._session: PromptSession[str] = PromptSession(
-            history=FileHistory(str(_private(history))),
+            history=FileHistory(str(_create_private(history))),
             completer=completer,
             complete_while_typing=False,
             auto_suggest=AutoSuggestFromHistory(),
@@ -113,7 +113,7 @@ class Prompt:
         else:
             self._session.app.after_render += shown
 
-    def line(self, default: str = "") -> Decision | None:
+    def line(self, default: str = "") -> Classification | None:
         """What was typed, and what it is; None where the user wants to leave.
 
         Ctrl-C gives up the line, and Ctrl-D on an empty one leaves.
@@ -134,17 +134,17 @@ class Prompt:
                 pre_run=self._show_others,
             )
         except KeyboardInterrupt:
-            return Decision("nothing", "", "given up")
+            return Classification("nothing", "", "given up")
         except EOFError:
             return None
         return self._decision(text)
 
-    def _plain(self, default: str) -> Decision:
+    def _plain(self, default: str) -> Classification:
         """The same where nothing can be painted: only the line, and only its sign before it."""
         self._show_others()
-        text = plain_line(SIGNS["nothing"][1], default)
+        text = read_line(SIGNS["nothing"][1], default)
         while self._is_unfinished(text) or _is_open(text):
-            text += "\n" + plain_line("  ")
+            text += "\n" + read_line("  ")
         if text.strip():
             self._session.history.append_string(text)
         return self._decision(text)
@@ -153,10 +153,10 @@ class Prompt:
         """An answer to a question; Ctrl-D answers nothing, and Ctrl-C is raised."""
         try:
             if self._is_dumb:
-                return plain_line(question, default)
+                return read_line(question, default)
             asking = self._asking()
-            with _unanswering(asking.input):
-                return asking.prompt(_with_keys(question), default=default)
+            with _typeahead_held_back(asking.input):
+                return asking.prompt(_highlight_keys(question), default=default)
         except EOFError:
             return ""
 
@@ -172,7 +172,7 @@ class Prompt:
         app = self._session.app
         if app.is_running and app.loop is not None and not self._is_news:
             self._is_news = True
-            soon = partial(app.loop.call_later, TOGETHER, self._above_line, context=app.context)
+            soon = partial(app.loop.call_later, NEWS_DELAY, self._above_line, context=app.context)
             with suppress(RuntimeError):  # the line was ended just now
                 app.loop.call_soon_threadsafe(soon)
 
@@ -185,9 +185,9 @@ class Prompt:
         """Draw the line anew, because something that it shows has changed; from any thread."""
         self._session.app.invalidate()
 
-    def _decision(self, text: str) -> Decision:
+    def _decision(self, text: str) -> Classification:
         decision = self._decide(text)
-        return flipped(decision) if self._is_flipped else decision
+        return flip(decision) if self._is_flipped else decision
 
     @property
     def _typed(self) -> str:
@@ -198,11 +198,11 @@ class Prompt:
 
     def _reason(self) -> StyleAndTextTuples:
         decision = self._decision(self._typed)
-        is_narrow = self._session.app.output.get_size().columns < NARROW
+        is_narrow = self._session.app.output.get_size().columns < MIN_REASON_WIDTH
         if decision.kind == "nothing" or is_narrow or self._session.app.is_done:
             return []
         flip = "" if decision.kind == "meta" else " · shift-tab flips"
-        return [("class:reason", f"{WORDS[decision.kind]}: {decision.reason}{flip}")]
+        return [("class:reason", f"{KIND_LABELS[decision.kind]}: {decision.reason}{flip}")]
 
     def _is_unfinished(self, text: str) -> bool:
         """Whether it is a command whose shell would wait for more."""
@@ -240,7 +240,7 @@ class Prompt:
         return keys
 
 
-def _with_keys(question: str) -> StyleAndTextTuples:
+def _highlight_keys(question: str) -> StyleAndTextTuples:
     """A question in which the letters that answer it are seen: `[s]kip`."""
     pieces = re.split(r"(\[\w\])", question)
     return [("class:key" if place % 2 else "", piece) for place, piece in enumerate(pieces)]
@@ -254,7 +254,7 @@ def _is_open(text: str) -> bool:
 
 
 @contextmanager
-def _unanswering(keys: Input) -> Iterator[None]:
+def _typeahead_held_back(keys: Input) -> Iterator[None]:
     """Keys that came with the Enter of the line before are no answer; the next line gets them."""
     early = [key for key in get_typeahead(keys) if key.key not in (Keys.ControlM, Keys.ControlJ)]
     try:
@@ -263,7 +263,7 @@ def _unanswering(keys: Input) -> Iterator[None]:
         store_typeahead(keys, early)
 
 
-def _private(path: Path) -> Path:
+def _create_private(path: Path) -> Path:
     """A file that only its user can read."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))

@@ -12,12 +12,12 @@ from typing import Final
 
 _SEQUENCE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?", re.DOTALL)
 """A key that types no character, or a terminal's late answer."""
-_MOST: Final = 65_536
+_MAX_BYTES: Final = 65_536
 
 Attributes = list[int | list[bytes | int]]
 
 
-class Early:
+class Typeahead:
     """The keys that are typed too early at a terminal; where there is none, there are no keys."""
 
     def __init__(self, descriptor: int = 0) -> None:
@@ -58,8 +58,8 @@ class Early:
     def take(self) -> None:
         """Keep what was typed so far away from whoever reads next."""
         with suppress(OSError):
-            while self._usual is not None and len(self._keys) < _MOST and self._has_keys():
-                data = os.read(self._descriptor, _MOST)
+            while self._usual is not None and len(self._keys) < _MAX_BYTES and self._has_keys():
+                data = os.read(self._descriptor, _MAX_BYTES)
                 if not data:
                     return
                 self._keys += data
@@ -67,7 +67,7 @@ class Early:
     def text(self) -> str:
         """What was taken, as a line to be edited; it is handed out once."""
         keys, self._keys = self._keys, b""
-        return typed_text(keys.decode(errors="ignore"))
+        return text_from_keys(keys.decode(errors="ignore"))
 
     def _has_keys(self) -> bool:
         return bool(select.select([self._descriptor], [], [], 0)[0])
@@ -77,7 +77,7 @@ class Early:
             termios.tcsetattr(self._descriptor, termios.TCSADRAIN, attributes)
 
 
-def typed_text(keys: str) -> str:
+def text_from_keys(keys: str) -> str:
     """The text that keys have typed; the last Enter is not part of it."""
     text = ""
     for sign in _SEQUENCE.sub("", keys).replace("\r", "\n"):

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Final
 
 from brim.config import home_as_tilde
 from brim.shell import commands
-from brim.shell.input.classify import Known, classify
-from brim.shell.input.completion import Programs
-from brim.shell.preload import counted
-from brim.shell.render.status import TEMPLATE, Status, status
+from brim.shell.input.classify import KnownNames, classify
+from brim.shell.input.completion import ProgramNames
+from brim.shell.preload import count_ahead
+from brim.shell.render.status import TEMPLATE, Status, render_status
 
 if TYPE_CHECKING:
     from prompt_toolkit.formatted_text import StyleAndTextTuples
 
-    from brim.shell.input.classify import Decision
+    from brim.shell.input.classify import Classification
     from brim.shell.state import Shell
 
 BUILTINS: Final = frozenset(
@@ -27,19 +27,19 @@ BUILTINS: Final = frozenset(
 """What a shell can run by itself, until the user's own has said."""
 
 
-class Reader:
+class PromptState:
     """Reads lines for a shell, and its state for the status line."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
-        self._programs = Programs(lambda: shell.environment.get("PATH", ""))
+        self._programs = ProgramNames(lambda: shell.environment.get("PATH", ""))
         self._names = BUILTINS
-        self._known = Known(self._is_command, self._exists, frozenset(commands.names()))
-        self._last: tuple[str, Decision] | None = None
+        self._known = KnownNames(self._is_command, self._exists, frozenset(commands.names()))
+        self._last: tuple[str, Classification] | None = None
         self._measured: tuple[object, tuple[int, int, bool]] | None = None
         self._has_counted = False
         self._template = shell.config.shell.status or TEMPLATE
-        status(self._template, Status(), 80)  # a wrong template is told at the start
+        render_status(self._template, Status(), 80)  # a wrong template is told at the start
 
     def learn_names(self) -> None:
         """Begin to ask the user's shell what it can run; a command may have changed that."""
@@ -59,9 +59,9 @@ class Reader:
 
         session = self._shell.session
         given = session.target.counter(), session.system_text(), session.since(0)
-        self._shell.background.start(partial(counted, *given), know, know)
+        self._shell.background.start(partial(count_ahead, *given), know, know)
 
-    def decide(self, line: str) -> Decision:
+    def decide(self, line: str) -> Classification:
         """What a line is; asked several times for the same one while it is typed."""
         if self._last is None or self._last[0] != line:
             self._last = line, classify(line, self._known)
@@ -83,7 +83,7 @@ class Reader:
     def status(self, width: int) -> StyleAndTextTuples:
         """The status line; nobody is asked for it."""
         self._shell.background.poll()
-        return status(self._template, self._values(), width)
+        return render_status(self._template, self._values(), width)
 
     def _values(self) -> Status:
         shell = self._shell

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from brim.shell.mcp.server import State
-from brim.shell.mcp.servers import Servers
-from brim.shell.mcp.tools import Result, Tool
+from brim.shell.mcp.server import McpServerState
+from brim.shell.mcp.servers import McpServers
+from brim.shell.mcp.tools import Tool, ToolResult
 
-__all__ = ["Result", "Servers", "State", "Tool"]
+__all__ = ["McpServerState", "McpServers", "Tool", "ToolResult"]

@@ -15,7 +15,7 @@ Size = Callable[[Sequence[Mapping[str, Any]]], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ToolOffer:
     """What fits, and what does not."""
 
     offered: tuple[Tool, ...]
@@ -29,7 +29,7 @@ class Offer:
         return _definitions(self.offered)
 
 
-def offer(tools: Sequence[Tool], *, room: int, size: Size) -> Offer:
+def choose_tools(tools: Sequence[Tool], *, room: int, size: Size) -> ToolOffer:
     """Whole servers, in the order in which they came; the first that does not fit, tool by tool.
 
     A later one is still offered if it fits whole.
@@ -46,8 +46,8 @@ def offer(tools: Sequence[Tool], *, room: int, size: Size) -> Offer:
             left_out.append(f"{server} ({many}, {filling.extra(own):,} tokens)")
         else:
             is_divided = True
-            left_out += [_named(tool, filling) for tool in own if not filling.take([tool])]
-    return Offer(tuple(filling.offered), filling.sizes, tuple(left_out))
+            left_out += [_describe(tool, filling) for tool in own if not filling.take([tool])]
+    return ToolOffer(tuple(filling.offered), filling.sizes, tuple(left_out))
 
 
 class _Filling:
@@ -76,7 +76,7 @@ class _Filling:
         return self._size(_definitions([*self.offered, *tools])) - self._taken
 
 
-def _named(tool: Tool, filling: _Filling) -> str:
+def _describe(tool: Tool, filling: _Filling) -> str:
     return f"{tool.offered} ({filling.extra([tool]):,} tokens)"
 
 

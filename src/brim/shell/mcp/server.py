@@ -18,7 +18,7 @@ from brim.errors import (
     ProviderError,
     ProviderTimeoutError,
 )
-from brim.shell.mcp.tools import Result, Tool, result_of, tool_of
+from brim.shell.mcp.tools import Tool, ToolResult, result_of, tool_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 GRACE: Final = 10.0
 """Seconds for a server to leave; the protocol's own steps to a kill take seven."""
-PAGES: Final = 100
+MAX_PAGES: Final = 100
 """The most pages of a list of tools: one that never ends must not hang the shell."""
 INHERITED: Final = (
     *("LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "VIRTUAL_ENV"),
@@ -44,7 +44,7 @@ _INVALID: Final = -32600
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class McpServerState:
     """How a server stands."""
 
     name: str
@@ -88,8 +88,8 @@ class McpServer:
         """Of the last answer over HTTP."""
 
     @property
-    def state(self) -> State:
-        return State(self.name, self._fault, () if self._fault else self.tools)
+    def state(self) -> McpServerState:
+        return McpServerState(self.name, self._fault, () if self._fault else self.tools)
 
     async def open(self) -> None:
         """Start the task that holds the connection, and wait until it is there."""
@@ -105,7 +105,7 @@ class McpServer:
         finally:
             if self._fault is not None:
                 self._fault = stopped
-                await _ended(self._owner)
+                await _cancel(self._owner)
 
     async def close(self) -> None:
         """Leave the connection, where it was entered."""
@@ -114,21 +114,23 @@ class McpServer:
         if self._owner is not None:
             if self._client is not None:
                 await asyncio.wait([self._owner], timeout=GRACE)
-            await _ended(self._owner)
+            await _cancel(self._owner)
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> Result:
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         from mcp import MCPError
 
         if self._client is None:
-            return Result(f"the MCP server {self.name} is not there: {self._fault}", is_error=True)
+            return ToolResult(
+                f"the MCP server {self.name} is not there: {self._fault}", is_error=True
+            )
         try:
             answer = await self._client.call_tool(
                 name, dict(arguments), read_timeout_seconds=self._patience
             )
         except MCPError as error:
-            return Result(self._refusal(error), is_error=True)
+            return ToolResult(self._refusal(error), is_error=True)
         except Exception as error:  # an answer that the library cannot make sense of
-            return Result(f"{name} of {self.name}: {self._plain(error)}", is_error=True)
+            return ToolResult(f"{name} of {self.name}: {self._plain(error)}", is_error=True)
         return result_of(answer)
 
     def _refusal(self, error: Any) -> str:
@@ -174,7 +176,7 @@ class McpServer:
                 await self._wake.wait()
                 self._wake.clear()
         finally:
-            await _ended(listener)
+            await _cancel(listener)
 
     async def _listen(self, client: Client) -> None:
         """Servers of the newer protocol say only to those who listen that their tools change."""
@@ -201,7 +203,7 @@ class McpServer:
     async def _listed(self, client: Client) -> tuple[Tool, ...]:
         found: dict[str, Tool] = {}
         cursor: str | None = None
-        for _ in range(PAGES):
+        for _ in range(MAX_PAGES):
             page = await client.list_tools(cursor=cursor, cache_mode="refresh")
             for listed in page.tools:
                 found.setdefault(listed.name, tool_of(self.name, listed))
@@ -220,7 +222,7 @@ class McpServer:
             program = StdioServerParameters(
                 command=config.command,
                 args=[*config.args],
-                env=_way() | dict(config.env),
+                env=_inherited_environment() | dict(config.env),
                 encoding_error_handler="replace",
             )
             with self._complaints() as complaints:
@@ -331,7 +333,7 @@ class McpServer:
         return said
 
 
-def _way() -> dict[str, str]:
+def _inherited_environment() -> dict[str, str]:
     """What a program needs to find its way, beside what the library hands on (PATH, HOME, …).
 
     The rest of the environment is not for strangers: the keys of models are in it.
@@ -343,7 +345,7 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-async def _ended(task: asyncio.Task[None]) -> None:
+async def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.wait([task], timeout=GRACE)
 

@@ -16,8 +16,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from brim.errors import ConnectionFailedError, InputError
-from brim.shell.mcp.server import McpServer, State
-from brim.shell.mcp.tools import Result, Tool
+from brim.shell.mcp.server import McpServer, McpServerState
+from brim.shell.mcp.tools import Tool, ToolResult
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,22 +25,26 @@ if TYPE_CHECKING:
     from brim.config import McpConfig
     from brim.providers.sync import Portal
 
-__all__ = ["Result", "Servers", "State", "Tool"]
+__all__ = ["McpServerState", "McpServers", "Tool", "ToolResult"]
 
-TIMEOUT: Final = 15.0
+CONNECT_TIMEOUT: Final = 15.0
 """Seconds until a server has to be there."""
-PATIENCE: Final = 600.0
+TOOL_TIMEOUT: Final = 600.0
 """Seconds that a tool may take."""
 
 
-class Servers:
+class McpServers:
     """The MCP servers of a shell. Use it as `with`, or call `close`.
 
     Several threads may connect servers at once.
     """
 
     def __init__(
-        self, *, log: Path | None = None, timeout: float = TIMEOUT, patience: float = PATIENCE
+        self,
+        *,
+        log: Path | None = None,
+        timeout: float = CONNECT_TIMEOUT,
+        patience: float = TOOL_TIMEOUT,
     ) -> None:
         """`log` is the file to which the servers' complaints are added; without it they are lost.
 
@@ -86,7 +90,7 @@ class Servers:
             raise InputError(f"no MCP server is called {name}; there is {there}")
         self._started().run(self._servers.pop(name).close())
 
-    def states(self) -> tuple[State, ...]:
+    def states(self) -> tuple[McpServerState, ...]:
         """Every server that was asked for, in that order, also those that are not there."""
         return tuple(server.state for server in [*self._servers.values()])
 
@@ -95,7 +99,7 @@ class Servers:
         """What can be called now, in the order in which the servers came."""
         return tuple(tool for state in self.states() for tool in state.tools)
 
-    def call(self, offered: str, arguments: Mapping[str, Any]) -> Result:
+    def call(self, offered: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Call a tool by the name that the model knows. What goes wrong is a result, too.
 
         Ctrl-C stops the waiting, tells the server so, and is raised; the server stays.
@@ -105,7 +109,7 @@ class Servers:
                 if tool.offered == offered:
                     return self._started().run(server.call(tool.name, arguments))
         there = ", ".join(tool.offered for tool in self.tools) or "none"
-        return Result(f"there is no tool called {offered}; there is {there}", is_error=True)
+        return ToolResult(f"there is no tool called {offered}; there is {there}", is_error=True)
 
     def close(self) -> None:
         """Let go of all servers; the processes that were started for them end."""
@@ -114,7 +118,7 @@ class Servers:
         listener, self._listener = self._listener, None
         try:
             if portal is not None:
-                portal.run(_all_closed([*servers.values()]))
+                portal.run(_close_all([*servers.values()]))
                 portal.close()
         finally:
             if listener is not None:
@@ -137,5 +141,5 @@ class Servers:
         return Portal()
 
 
-async def _all_closed(servers: Sequence[McpServer]) -> None:
+async def _close_all(servers: Sequence[McpServer]) -> None:
     await asyncio.gather(*(server.close() for server in servers))

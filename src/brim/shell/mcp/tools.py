@@ -33,7 +33,7 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ToolResult:
     """What a call gave."""
 
     text: str
@@ -74,20 +74,20 @@ def offered_name(server: str, name: str) -> str:
     return f"{clean[: LONGEST_NAME - 9]}_{digest}"
 
 
-def result_of(answer: CallToolResult) -> Result:
+def result_of(answer: CallToolResult) -> ToolResult:
     """Text as it is, anything else by its kind and size; structured content where no text is."""
-    words = [said for block in answer.content if (said := _said(block))]
+    words = [said for block in answer.content if (said := _block_text(block))]
     if answer.structured_content is not None and not any(map(_is_text, answer.content)):
         words.append(json.dumps(answer.structured_content, ensure_ascii=False))
     nothing = "[failed, and does not say why]" if answer.is_error else "[no output]"
-    return Result("\n".join(words) or nothing, answer.is_error)
+    return ToolResult("\n".join(words) or nothing, answer.is_error)
 
 
 def _is_text(block: ContentBlock) -> bool:
     return block.type == "text" and bool(block.text)
 
 
-def _said(block: ContentBlock) -> str:
+def _block_text(block: ContentBlock) -> str:
     match block.type:
         case "text":
             return block.text

@@ -14,23 +14,30 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.models.pricing import MILLION
-from brim.shell.render.context_sizes import sizes_of
-from brim.shell.render.context_view import shown
+from brim.shell.render.context_sizes import measure_rows
+from brim.shell.render.context_view import render_context
 
 if TYPE_CHECKING:
     from brim.fitting.plan import Plan
     from brim.models.pricing import Price
     from brim.session.session import Session
 
-__all__ = ["Cut", "Part", "Picture", "as_json", "picture", "shown"]
+__all__ = [
+    "ContextReport",
+    "ContextRow",
+    "TrimmedTurns",
+    "build_report",
+    "render_context",
+    "to_json",
+]
 
-USED: Final = (
+SENT_ROWS: Final = (
     *("system", "background", "project", "summary", "goal", "tools"),
     *("user", "assistant", "tool results", "exec output", "other", "note", "waiting output"),
     "structure",
 )
 """The rows of what is sent, in their order; tools have one for each server."""
-UNSENT: Final = ("margin", "not for input", "free")
+FREE_ROWS: Final = ("margin", "not for input", "free")
 """The rows of what is kept free."""
 FREES: Final = {
     "background": ":memory forget",
@@ -51,7 +58,7 @@ _SCALE = re.compile(r"\*[\d.]+\+[\d.]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ContextRow:
     """A row: one of the things that share the window."""
 
     name: str
@@ -65,7 +72,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class TrimmedTurns:
     """What does not go out, or not whole."""
 
     turns: tuple[int, ...] = ()
@@ -77,7 +84,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class ContextReport:
     """A window and all that is in it."""
 
     name: str
@@ -94,12 +101,12 @@ class Picture:
     """Where the number of used tokens comes from."""
     window_from: str
     """Where the size of the window comes from."""
-    parts: tuple[Part, ...]
+    parts: tuple[ContextRow, ...]
     over: int
     """By how much more is to be sent than may be."""
     can_be_sent: bool
     """Whether it fits after what may be left out is left out; outputs that wait apart."""
-    cut: Cut
+    cut: TrimmedTurns
 
     @property
     def fill(self) -> float:
@@ -107,12 +114,12 @@ class Picture:
         return self.used / self.limit if self.limit else float(self.used > 0)
 
 
-def picture(
+def build_report(
     session: Session,
     *,
     tool_servers: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
     window_from: str | None = None,
-) -> Picture:
+) -> ContextReport:
     """What the next request would be made of; asks nobody.
 
     `tool_servers` are the tools on offer by the name of their server, `window_from` goes before
@@ -121,7 +128,7 @@ def picture(
     """
     plan = session.preview()
     waiting = session.count(session.waiting) if session.waiting else 0
-    sizes = sizes_of(session, plan, tool_servers or {})
+    sizes = measure_rows(session, plan, tool_servers or {})
     sizes["waiting output"] += waiting
     used, limit, budget = plan.size + waiting, plan.limit, plan.budget
     reply, source = min(budget.reply, budget.window), session.target.window_source
@@ -133,7 +140,7 @@ def picture(
         "reply": reply,
         "free": max(0, limit - used),
     }
-    return Picture(
+    return ContextReport(
         name=session.target.name,
         model=session.model,
         used=used,
@@ -142,16 +149,16 @@ def picture(
         reply=reply,
         margin=room - limit,
         is_exact=_is_exact(plan) and not waiting,
-        counted_by=_counted_by(plan),
+        counted_by=_describe_count(plan),
         window_from=window_from or _WINDOWS.get(source, source),
-        parts=_parts(rows, budget.window, session.target.price_for(used)),
+        parts=_build_rows(rows, budget.window, session.target.price_for(used)),
         over=max(0, used - limit),
         can_be_sent=plan.fits,
-        cut=_cut(plan, session.places),
+        cut=_find_trimmed(plan, session.places),
     )
 
 
-def as_json(picture: Picture) -> dict[str, Any]:
+def to_json(picture: ContextReport) -> dict[str, Any]:
     """The picture as plain data."""
     return {
         "name": picture.name,
@@ -189,13 +196,15 @@ def as_json(picture: Picture) -> dict[str, Any]:
 
 def _in_order(sizes: Mapping[str, int]) -> dict[str, int]:
     """The rows that have something in them; the base prompt in any case."""
-    names = sorted(sizes, key=lambda name: (USED.index(name.partition(":")[0]), name))
+    names = sorted(sizes, key=lambda name: (SENT_ROWS.index(name.partition(":")[0]), name))
     return {"system": 0, **{name: sizes[name] for name in names if sizes[name]}}
 
 
-def _parts(rows: Mapping[str, int], window: int, price: Price | None) -> tuple[Part, ...]:
+def _build_rows(
+    rows: Mapping[str, int], window: int, price: Price | None
+) -> tuple[ContextRow, ...]:
     return tuple(
-        Part(
+        ContextRow(
             name,
             tokens,
             tokens / window if window else 0.0,
@@ -208,7 +217,7 @@ def _parts(rows: Mapping[str, int], window: int, price: Price | None) -> tuple[P
 
 
 def _cost(name: str, tokens: int, price: Price | None) -> Decimal | None:
-    if price is None or name in UNSENT:
+    if price is None or name in FREE_ROWS:
         return None
     rate = price.output if name == "reply" else price.input
     return None if rate is None else tokens * rate / MILLION
@@ -226,7 +235,7 @@ def _is_exact(plan: Plan) -> bool:
     return plan.server_tokens is not None or plan.exact
 
 
-def _counted_by(plan: Plan) -> str:
+def _describe_count(plan: Plan) -> str:
     counter = plan.history.counter
     name = _SCALE.sub("", counter.name)
     if plan.server_tokens is not None:
@@ -240,9 +249,9 @@ def _counted_by(plan: Plan) -> str:
     return f"estimated with {name}, off by at most {counter.uncertainty:.0%}".replace("%", " %")
 
 
-def _cut(plan: Plan, places: Sequence[int]) -> Cut:
+def _find_trimmed(plan: Plan, places: Sequence[int]) -> TrimmedTurns:
     kept = set(plan.sent_indices)
-    return Cut(
+    return TrimmedTurns(
         turns=tuple(places[index] for index in range(plan.length) if index not in kept),
         shortened=tuple(places[index] for index in sorted(plan.changes)),
         tokens=max(0, plan.before - plan.tokens),

@@ -34,7 +34,7 @@ _ROWS: Final = {
 }
 
 
-def sizes_of(
+def measure_rows(
     session: Session, plan: Plan, servers: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> Tally[str]:
     """Tokens of what the plan sends, by row; together they are the plan's size."""
@@ -45,7 +45,7 @@ def sizes_of(
     sizes.update(_tool_sizes(session.tools, counter, servers))
     sizes["structure"] += plan.tokens - sizes.total()
     if sizes["structure"] < 0 or plan.size != plan.tokens:
-        return _apportioned(plan.size, sizes)
+        return _apportion(plan.size, sizes)
     return sizes
 
 
@@ -74,7 +74,7 @@ def _system_sizes(session: Session, counter: Counter) -> Tally[str]:
     total = counter.message(Message("system", words=(text,)))
     blocks = system_blocks(session, text)
     weights = Tally({name: counter.text(block) for name, block in blocks.items()})
-    return _apportioned(total, weights)
+    return _apportion(total, weights)
 
 
 def system_blocks(session: Session, text: str) -> dict[str, str]:
@@ -87,16 +87,16 @@ def system_blocks(session: Session, text: str) -> dict[str, str]:
     }
     for name, block in ends.items():
         if block and text.endswith(block):
-            text, found[name] = _parted(text, len(text) - len(block))
+            text, found[name] = _split_at(text, len(text) - len(block))
     facts = text.rfind(f"{BACKGROUND_HEADING}\n") if session.memory and not session.goal else -1
     if facts >= 0:
-        text, found["background"] = _parted(text, facts)
+        text, found["background"] = _split_at(text, facts)
     if text:
         found["system"] = text
     return dict(reversed(found.items()))
 
 
-def _parted(text: str, place: int) -> tuple[str, str]:
+def _split_at(text: str, place: int) -> tuple[str, str]:
     """A text in two; the blank line before the second belongs to it."""
     if text[:place].endswith(BLOCK_SEPARATOR):
         place -= len(BLOCK_SEPARATOR)
@@ -114,7 +114,7 @@ def _tool_sizes(
     for tool in tools:
         server = homes.get(_name(tool))
         weights[f"tools: {server}" if server else "tools"] += counter.tools([tool])
-    return _apportioned(counter.tools(tools), weights)
+    return _apportion(counter.tools(tools), weights)
 
 
 def _name(tool: Mapping[str, Any]) -> str:
@@ -122,7 +122,7 @@ def _name(tool: Mapping[str, Any]) -> str:
     return str((inner if isinstance(inner, Mapping) else tool).get("name", ""))
 
 
-def _apportioned(total: int, weights: Mapping[str, int]) -> Tally[str]:
+def _apportion(total: int, weights: Mapping[str, int]) -> Tally[str]:
     """A number of tokens shared out by weight, to the last one."""
     names = [name for name, weight in weights.items() if weight > 0]
     whole = sum(weights[name] for name in names)

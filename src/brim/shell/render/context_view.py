@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from brim.session.ledger import format_dollars
-from brim.shell.render.harmless import harmless
+from brim.shell.render.harmless import sanitize
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, OverflowMethod, RenderableType
     from rich.text import Text
 
-    from brim.shell.render.context import Part, Picture
+    from brim.shell.render.context import ContextReport, ContextRow
 
-WIDEST: Final = 100
-CUT: Final = 12
+MAX_WIDTH: Final = 100
+MIN_COMMAND_WIDTH: Final = 12
 """Columns that say something of a command; with fewer it is left out."""
-MARK: Final = 2
+MARK_WIDTH: Final = 2
 """Columns before a row."""
 _NAME, _TOKENS, _SHARE, _PRICE, _FREES = range(5)
 _NARROWER: Final[tuple[tuple[int, tuple[int, ...]], ...]] = (
@@ -52,8 +52,8 @@ class Sign:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
-    picture: Picture
+class _ContextView:
+    picture: ContextReport
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
@@ -63,21 +63,21 @@ class _Shown:
         yield from lines(self.picture, options.max_width, colors=colors, is_ascii=is_ascii)
 
 
-def shown(picture: Picture) -> RenderableType:
+def render_context(picture: ContextReport) -> RenderableType:
     """The picture for any console: with colours, without, in plain ASCII, wide or narrow."""
-    return _Shown(picture)
+    return _ContextView(picture)
 
 
-def lines(picture: Picture, width: int, *, colors: bool, is_ascii: bool) -> Iterator[Text]:
+def lines(picture: ContextReport, width: int, *, colors: bool, is_ascii: bool) -> Iterator[Text]:
     """The picture, line by line, no wider than the screen."""
     from rich.text import Text
 
-    width = max(20, min(width, WIDEST))
+    width = max(20, min(width, MAX_WIDTH))
     signs = _signs(picture.parts, colors=colors, is_ascii=is_ascii)
     dot = "-" if is_ascii else "·"
     yield _headline(picture, dot)
     yield Text(f"used: {picture.counted_by}", "dim")
-    yield Text(f"window: {harmless(picture.window_from)}", "dim")
+    yield Text(f"window: {sanitize(picture.window_from)}", "dim")
     yield Text()
     yield from _bar(picture, width - 1, signs, is_ascii=is_ascii)
     yield Text()
@@ -90,15 +90,15 @@ def lines(picture: Picture, width: int, *, colors: bool, is_ascii: bool) -> Iter
 # Header and footer
 
 
-def _headline(picture: Picture, dot: str) -> Text:
+def _headline(picture: ContextReport, dot: str) -> Text:
     from rich.text import Text
 
     about = "" if picture.is_exact else "~"
     color = "red" if picture.fill >= 0.9 else "yellow" if picture.fill >= 0.7 else "green"
     return Text.assemble(
-        (harmless(picture.name or "no model named"), "bold"),
+        (sanitize(picture.name or "no model named"), "bold"),
         (
-            f" ({harmless(picture.model)})" if picture.model not in (None, picture.name) else "",
+            f" ({sanitize(picture.model)})" if picture.model not in (None, picture.name) else "",
             "dim",
         ),
         f" {dot} {about}{picture.used:,} of {picture.window:,} tokens {dot} ",
@@ -107,7 +107,7 @@ def _headline(picture: Picture, dot: str) -> Text:
     )
 
 
-def _remarks(picture: Picture, dot: str) -> Iterator[Text]:
+def _remarks(picture: ContextReport, dot: str) -> Iterator[Text]:
     from rich.text import Text
 
     cut = picture.cut
@@ -133,7 +133,7 @@ def _several(number: int, word: str) -> str:
 # The bar
 
 
-def _signs(parts: Iterable[Part], *, colors: bool, is_ascii: bool) -> dict[str, Sign]:
+def _signs(parts: Iterable[ContextRow], *, colors: bool, is_ascii: bool) -> dict[str, Sign]:
     """A colour for each part that is sent; where there are none, a fill."""
     signs: dict[str, Sign] = {}
     for part in parts:
@@ -147,7 +147,9 @@ def _signs(parts: Iterable[Part], *, colors: bool, is_ascii: bool) -> dict[str, 
     return signs
 
 
-def _bar(picture: Picture, width: int, signs: dict[str, Sign], *, is_ascii: bool) -> Iterator[Text]:
+def _bar(
+    picture: ContextReport, width: int, signs: dict[str, Sign], *, is_ascii: bool
+) -> Iterator[Text]:
     """What fills the window from left to right: sent, free, then what is kept; the limit below."""
     from rich.text import Text
 
@@ -163,13 +165,13 @@ def _bar(picture: Picture, width: int, signs: dict[str, Sign], *, is_ascii: bool
     yield _marker(min(place, width - 1), picture.limit, width, "^" if is_ascii else "▲")
 
 
-def _from_left(parts: Sequence[Part]) -> list[Part]:
+def _from_left(parts: Sequence[ContextRow]) -> list[ContextRow]:
     """The parts in the order of the bar: what is free comes before what is kept."""
     kept = [part for part in parts if _is_kept(part)]
     return [part for part in parts if not _is_kept(part)] + kept
 
 
-def _is_kept(part: Part) -> bool:
+def _is_kept(part: ContextRow) -> bool:
     return part.name in _UNSENT and part.name != "free"
 
 
@@ -208,7 +210,7 @@ def _marker(place: int, limit: int, width: int, sign: str) -> Text:
 
 
 def _rows(
-    picture: Picture, width: int, signs: dict[str, Sign], *, is_ascii: bool
+    picture: ContextReport, width: int, signs: dict[str, Sign], *, is_ascii: bool
 ) -> Iterator[Text]:
     about = "" if picture.is_exact else "~"
     none = "-" if is_ascii else "–"
@@ -216,7 +218,7 @@ def _rows(
     places = _places(picture.parts)
     cells = [
         (
-            harmless(part.name),
+            sanitize(part.name),
             f"{part.tokens:,}",
             _share(part.share),
             _price(part, none, places),
@@ -240,10 +242,10 @@ def _widths(rows: Sequence[Sequence[str]], width: int) -> tuple[list[int], int]:
     for gap, left_out in _NARROWER:
         widths = [longest[0], *(size + gap for size in longest[1:])]
         widths = [0 if place in left_out else size for place, size in enumerate(widths)]
-        over = MARK + sum(widths) - width
+        over = MARK_WIDTH + sum(widths) - width
         if over <= 0:
             break
-        if gap == 1 and widths[_FREES] - over >= CUT:
+        if gap == 1 and widths[_FREES] - over >= MIN_COMMAND_WIDTH:
             widths[_FREES] -= over
             break
     else:
@@ -281,13 +283,13 @@ def _share(share: float) -> str:
     return f"{percent:,.0f} %" if percent >= 10 or not percent else f"{percent:.1f} %"
 
 
-def _places(parts: Iterable[Part]) -> int | None:
+def _places(parts: Iterable[ContextRow]) -> int | None:
     """Places behind the point that the smallest price needs: all have as many, in one column."""
     least = min((part.price for part in parts if part.price), default=None)
     return None if least is None else len(format_dollars(least).partition(".")[2])
 
 
-def _price(part: Part, none: str, places: int | None) -> str:
+def _price(part: ContextRow, none: str, places: int | None) -> str:
     price: Decimal | None = part.price
     if price is None:
         return none

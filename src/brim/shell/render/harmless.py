@@ -13,12 +13,12 @@ _CONTROL: Final = "\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"
 _HARMFUL = re.compile(f"\r\n|[{_CONTROL}{_TURNS}{_UNSEEN}]")
 
 
-def harmless(text: str) -> str:
+def sanitize(text: str) -> str:
     """The text with control and invisible characters spelled out; line ends and tabs stay."""
-    return _HARMFUL.sub(_spelled, text)
+    return _HARMFUL.sub(_spell_out, text)
 
 
-def _spelled(found: re.Match[str]) -> str:
+def _spell_out(found: re.Match[str]) -> str:
     sign = found[0]
     if sign == "\r\n":
         return "\n"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
-from brim.shell.render.harmless import harmless
+from brim.shell.render.harmless import sanitize
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -42,7 +42,7 @@ class Looks:
 
     def of(self, block: Block, code: Text | None = None) -> RenderableType:
         """The block in its final form; `code` is a line of code with its colours."""
-        text = harmless(block.text)
+        text = sanitize(block.text)
         match block.kind:
             case "heading":
                 return self._heading(text)
@@ -84,7 +84,7 @@ class Looks:
 
     def _piece(self, token: Token, style: str) -> tuple[str, str]:
         # What was harmless as a name (`&#27;`) is read by the parser as what it names.
-        content = harmless(token.content)
+        content = sanitize(token.content)
         match token.type:
             case "softbreak" | "hardbreak":
                 return "\n", ""
@@ -92,7 +92,7 @@ class Looks:
                 shown = content if self.colors else f"`{content}`"
                 return shown, f"{style} cyan".strip()
             case "image":
-                source = harmless(str(token.attrs.get("src", "")))
+                source = sanitize(str(token.attrs.get("src", "")))
                 return f"[image: {content}] ({source})", style
             case _:
                 return content, style
@@ -143,7 +143,7 @@ class Looks:
 
     def _fence(self, block: Block) -> Text:
         width = min(RULE, self.width)
-        name = harmless(block.language) if block.kind == "fence" else ""
+        name = sanitize(block.language) if block.kind == "fence" else ""
         line = f"── {name} " if name else ""
         return Text(line + "─" * max(0, width - len(line)), "dim", no_wrap=True, overflow="crop")
 
@@ -185,7 +185,7 @@ def _parser() -> MarkdownIt:
 
 def _target(address: str, start: int, text: Text) -> tuple[str, str]:
     """Where a link leads, unless its words say it."""
-    address = harmless(address)
+    address = sanitize(address)
     if not address or text.plain[start:] == address:
         return "", ""
     return f" ({address})", "dim"
@@ -204,12 +204,12 @@ def plain_code(block: Block) -> Text:
 def raw(block: Block) -> Text:
     """A block as it stands in the answer."""
     is_code = block.kind == "code"
-    return Text(code_line(block) if is_code else harmless(block.text.rstrip("\n")))
+    return Text(code_line(block) if is_code else sanitize(block.text.rstrip("\n")))
 
 
 def code_line(block: Block) -> str:
     """A line of code as it is shown: as far to the right as it stands inside of its fence."""
-    line = harmless(block.text).rstrip("\n")
+    line = sanitize(block.text).rstrip("\n")
     inside = line[: block.indent].lstrip(" ") + line[block.indent :]
     return inside.expandtabs(4)
 

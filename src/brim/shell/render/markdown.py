@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal
 
 from brim.shell.render.blocks import Block, Splitter
-from brim.shell.render.harmless import harmless
+from brim.shell.render.harmless import sanitize
 from brim.shell.render.tail import Tail
 
 if TYPE_CHECKING:
@@ -91,20 +91,20 @@ class AnswerScreen:
             piece, self._thought = self._thought + piece, ""
             if piece.endswith("\r"):  # it may be the half of a line's end
                 piece, self._thought = piece[:-1], "\r"
-            piece = harmless(piece)
+            piece = sanitize(piece)
         self._tail.write(piece)
 
     def _end_plain(self, note: str | None) -> None:
         self._tail.end_row()
         if note:
-            self._tail.write(f"{harmless(note)}\n")
+            self._tail.write(f"{sanitize(note)}\n")
 
     # Thinking
 
     def _dim(self, line: str, style: str) -> list[str]:
         from rich.text import Text
 
-        return self._tail.rows(Text(harmless(line), style))
+        return self._tail.rows(Text(sanitize(line), style))
 
     def _settle_thought(self, line: str) -> None:
         if line.strip():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from brim.session.ledger import format_dollars
 from brim.session.ledger import format_spending_cells as slot_cells
-from brim.shell.render.harmless import harmless
+from brim.shell.render.harmless import sanitize
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from brim.session.ledger import Ledger
     from brim.session.request_log import LoggedRequest, RequestLog
 
-SHOWN: Final = 20
+MAX_ENTRIES: Final = 20
 """How many requests are listed, the newest last."""
-FULL: Final = 0.7
-BRIMFUL: Final = 0.9
+WARN_FILL: Final = 0.7
+ALERT_FILL: Final = 0.9
 """From these shares of the limit on, a request is shown in yellow, and in red."""
 GAP: Final = 2
 """Columns between two cells."""
@@ -114,7 +114,7 @@ def cost(ledger: Ledger) -> RenderableType:
             Text(f"cap {format_dollars(ledger.cap_at_dollars)}, {format_dollars(left)} left", style)
         )
     if ledger.uncovered:
-        lines.append(Text(harmless(ledger.uncovered), "yellow"))
+        lines.append(Text(sanitize(ledger.uncovered), "yellow"))
     if total.calls:
         lines.append(Text(":cost detail shows it by model", "dim"))
     return Group(*lines)
@@ -142,7 +142,7 @@ def cost_detail(ledger: Ledger, count_now: int | None = None) -> RenderableType:
 
 
 def _slot_row(cells: Sequence[str]) -> tuple[Cell, ...]:
-    model, category, calls, prompt, cached, completion, spent = map(harmless, cells)
+    model, category, calls, prompt, cached, completion, spent = map(sanitize, cells)
     return (
         (model, "bold"),
         (category, "cyan"),
@@ -171,7 +171,7 @@ def usage(
         f"{found.utilization:.0%} of the limit used on average"
     )
     head = ("time", "model", "category", "before", "sent", "limit", "full", "left out")
-    entries = log.entries[-SHOWN:]
+    entries = log.entries[-MAX_ENTRIES:]
     rows = tuple(_entry_row(entry, local) for entry in entries)
     texts = [head, *(tuple(text for text, _ in row) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
@@ -190,11 +190,11 @@ def _entry_row(
     entry: LoggedRequest, local: Callable[[float], time.struct_time]
 ) -> tuple[Cell, ...]:
     share = entry.utilization
-    color = "red" if share >= BRIMFUL else "yellow" if share >= FULL else "green"
+    color = "red" if share >= ALERT_FILL else "yellow" if share >= WARN_FILL else "green"
     left_out = f"{entry.dropped:,}" if entry.dropped else "shortened" if entry.trimmed else ""
     return (
         (time.strftime("%m-%d %H:%M:%S", local(entry.time)), "dim"),
-        (harmless(entry.model), "bold"),
+        (sanitize(entry.model), "bold"),
         (entry.category, "cyan"),
         (f"{entry.before:,}" if entry.trimmed else "", ""),
         (f"{entry.after:,}", ""),

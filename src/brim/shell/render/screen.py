@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from brim.shell.input.quiet import Early
-from brim.shell.render.harmless import harmless
+from brim.shell.input.quiet import Typeahead
+from brim.shell.render.harmless import sanitize
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from brim.shell.render.markdown import AnswerScreen
 
-NOBODY: Final = ""
+NO_ANSWER: Final = ""
 """What is answered where nobody can be asked."""
 
 Ask = Callable[[str, str], str]
@@ -25,22 +25,22 @@ Above = Callable[[Callable[[], None]], None]
 """Draws something above the line that is being typed."""
 
 
-def nobody(_question: str, _default: str = "") -> str:
-    return NOBODY
+def answer_nothing(_question: str, _default: str = "") -> str:
+    return NO_ANSWER
 
 
-def somebody(question: str, _default: str = "") -> str:
+def ask_on_terminal(question: str, _default: str = "") -> str:
     """Whoever sits at the terminal, before there is a better prompt."""
     try:
         return input(question)
     except (KeyboardInterrupt, EOFError):
-        return NOBODY
+        return NO_ANSWER
 
 
 class Screen:
     """What the user sees."""
 
-    def __init__(self, console: Console | None = None, ask: Ask = somebody) -> None:
+    def __init__(self, console: Console | None = None, ask: Ask = ask_on_terminal) -> None:
         from rich.console import Console
 
         self.console = console or Console(highlight=False, soft_wrap=False)
@@ -48,7 +48,7 @@ class Screen:
         self._above: Above | None = None
         self._waiting: list[Callable[[], None]] = []
         """What is to be drawn as soon as it disturbs nobody who types."""
-        self.early = Early()
+        self.early = Typeahead()
         """What is typed while nobody asks."""
 
     def ask_with(self, ask: Ask) -> None:
@@ -72,7 +72,7 @@ class Screen:
     def show(self, thing: RenderableType | None) -> None:
         """Draw what a command has to show; a text goes out as it is."""
         if isinstance(thing, str):
-            self._print(harmless(thing), markup=False, soft_wrap=True)
+            self._print(sanitize(thing), markup=False, soft_wrap=True)
         elif thing is not None:
             self._print(thing, soft_wrap=not self.console.is_terminal)
 
@@ -94,7 +94,7 @@ class Screen:
 
     def _line(self, text: str, style: str) -> None:
         wrap = not self.console.is_terminal
-        self._print(harmless(text), style=style, markup=False, soft_wrap=wrap)
+        self._print(sanitize(text), style=style, markup=False, soft_wrap=wrap)
 
     def _print(self, thing: RenderableType, **how: Any) -> None:
         self._waiting.append(partial(self.console.print, thing, **how))
@@ -141,7 +141,7 @@ class Screen:
             return
         from rich.text import Text
 
-        moving = self.console.status(Text(harmless(what)), spinner="dots", spinner_style="dim")
+        moving = self.console.status(Text(sanitize(what)), spinner="dots", spinner_style="dim")
         try:  # a Ctrl-C while it starts would otherwise leave it on the screen for good
             moving.start()
             yield

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from brim.errors import InputError
 from brim.session.ledger import format_dollars
-from brim.shell.render.harmless import harmless
+from brim.shell.render.harmless import sanitize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 TEMPLATE: Final = (
     "{model} {bar} {ctx_used}/{ctx_limit} ({ctx_percent}) · {cost} · {cwd} · {route} · {goal}"
 )
-BAR: Final = 12
+BAR_WIDTH: Final = 12
 """Columns of the bar."""
-LONGEST: Final = 40
+MAX_FIELD: Final = 40
 """Columns that a field may take; a longer one is cut in its middle."""
-FULL: Final = 0.7
+WARN_FILL: Final = 0.7
 """From this share of the limit on the window is called full, in yellow."""
-BRIMFUL: Final = 0.9
+ALERT_FILL: Final = 0.9
 """And from this one in red."""
 _PLAIN: Final = "class:status"
 _DIM: Final = "class:status fg:ansibrightblack"
@@ -81,33 +81,33 @@ class _Unit:
     fields: list[str] = field(default_factory=list)
 
 
-def status(template: str, values: Status, width: int) -> StyleAndTextTuples:
+def render_status(template: str, values: Status, width: int) -> StyleAndTextTuples:
     """The row, no wider than the screen: what has no room is left out, whole, least needed first.
 
     Raises `InputError` for a field that there is not.
     """
     left: set[str] = set()
-    units, end = _read(template)
+    units, end = _parse_template(template)
     row: Parts = []
-    for unneeded in ("", *FIRST_TO_GO):
+    for unneeded in ("", *DROP_ORDER):
         left.add(unneeded)
         filled = {name: FIELDS[name](values) for name in FIELDS if name not in left}
         row = _row(units, end, filled)
         if _width(row) <= width:
             break
-    return [(style, text) for style, text in _cropped(row, width) if text]
+    return [(style, text) for style, text in _crop(row, width) if text]
 
 
 def check_template(template: str) -> None:
     """Raise `InputError` where a template names a field that there is not."""
-    _read(template)
+    _parse_template(template)
 
 
 # The template
 
 
 @lru_cache(maxsize=8)
-def _read(template: str) -> tuple[tuple[_Unit, ...], str]:
+def _parse_template(template: str) -> tuple[tuple[_Unit, ...], str]:
     """The units of a template, and the gap at its end."""
     for name in _FIELD.findall(template):
         if name not in FIELDS:
@@ -122,14 +122,14 @@ def _read(template: str) -> tuple[tuple[_Unit, ...], str]:
             labels += piece
         elif labels and piece.strip():  # words before a mark belong to what stands before them
             _add_label(units, gap, labels)
-            gap, labels = _spaces_behind(labels) + piece, ""
+            gap, labels = _trailing_spaces(labels) + piece, ""
         elif labels:
             labels += piece
         else:
             gap += piece
     if labels:
         _add_label(units, gap, labels)
-        gap = _spaces_behind(labels)
+        gap = _trailing_spaces(labels)
     return tuple(units), gap
 
 
@@ -140,7 +140,7 @@ def _add_label(units: list[_Unit], gap: str, labels: str) -> None:
         units.append(_Unit(gap, labels.rstrip()))
 
 
-def _spaces_behind(labels: str) -> str:
+def _trailing_spaces(labels: str) -> str:
     return labels[len(labels.rstrip()) :]
 
 
@@ -160,27 +160,27 @@ def _row(units: Iterable[_Unit], end: str, filled: Mapping[str, Parts]) -> Parts
     gaps: list[str] = []
     for unit in units:
         gaps.append(unit.gap)
-        shown = _shown(unit, filled)
+        shown = _fill_unit(unit, filled)
         if not shown:
             continue
         gap = max(gaps, key=lambda text: len(text.strip())) if row else gaps[0]
-        row += [(_PLAIN, harmless(gap)), *shown]
+        row += [(_PLAIN, sanitize(gap)), *shown]
         gaps = []
     return [*row, (_PLAIN, end)] if row else []
 
 
-def _shown(unit: _Unit, filled: Mapping[str, Parts]) -> Parts:
+def _fill_unit(unit: _Unit, filled: Mapping[str, Parts]) -> Parts:
     """A unit with its fields filled in; an empty one takes the text before it along."""
     if not unit.fields:
-        return [(_PLAIN, harmless(unit.text))]
+        return [(_PLAIN, sanitize(unit.text))]
     first, *pieces = _FIELD.split(unit.text)
     parts: Parts = []
     between = ""
     for name, behind in zip(pieces[::2], pieces[1::2], strict=True):
         if value := filled.get(name):
-            parts += [(_PLAIN, harmless(between) if parts else harmless(first)), *value]
+            parts += [(_PLAIN, sanitize(between) if parts else sanitize(first)), *value]
         between = behind
-    return [*parts, (_PLAIN, harmless(between))] if parts else []
+    return [*parts, (_PLAIN, sanitize(between))] if parts else []
 
 
 def _width(row: Iterable[tuple[str, str]]) -> int:
@@ -189,7 +189,7 @@ def _width(row: Iterable[tuple[str, str]]) -> int:
     return sum(get_cwidth(text) for _, text in row)
 
 
-def _cropped(row: Sequence[tuple[str, str]], width: int) -> Parts:
+def _crop(row: Sequence[tuple[str, str]], width: int) -> Parts:
     """What there is room for."""
     shown: Parts = []
     for style, text in row:
@@ -202,10 +202,10 @@ def _cropped(row: Sequence[tuple[str, str]], width: int) -> Parts:
 # The fields
 
 
-def _text(text: str, style: str = _PLAIN) -> Parts:
-    line = " ".join(harmless(text).split())
-    if len(line) > LONGEST:
-        half = LONGEST // 2
+def _text_field(text: str, style: str = _PLAIN) -> Parts:
+    line = " ".join(sanitize(text).split())
+    if len(line) > MAX_FIELD:
+        half = MAX_FIELD // 2
         line = f"{line[: half - 1]}…{line[-half:]}"
     return [(style, line)] if line else []
 
@@ -221,31 +221,31 @@ def short_number(number: int) -> str:
     return f"{number // 1_000_000:,}M"
 
 
-def _about(values: Status) -> str:
+def _approximate_sign(values: Status) -> str:
     return "" if values.is_exact else "~"
 
 
 def _color(values: Status) -> str:
     fill = values.fill
-    color = "ansired" if fill >= BRIMFUL else "ansiyellow" if fill >= FULL else "ansigreen"
+    color = "ansired" if fill >= ALERT_FILL else "ansiyellow" if fill >= WARN_FILL else "ansigreen"
     return f"{_PLAIN} fg:{color}"
 
 
-def _used(values: Status) -> Parts:
-    return [(_PLAIN, _about(values) + short_number(values.used))]
+def _used_field(values: Status) -> Parts:
+    return [(_PLAIN, _approximate_sign(values) + short_number(values.used))]
 
 
-def _limit(values: Status) -> Parts:
+def _limit_field(values: Status) -> Parts:
     return [] if values.limit is None else [(_PLAIN, short_number(values.limit))]
 
 
-def _percent(values: Status) -> Parts:
+def _percent_field(values: Status) -> Parts:
     if values.limit is None:
         return []
-    return [(_color(values), f"{_about(values)}{100 * values.fill:.0f}%")]
+    return [(_color(values), f"{_approximate_sign(values)}{100 * values.fill:.0f}%")]
 
 
-def _cost(values: Status) -> Parts:
+def _cost_field(values: Status) -> Parts:
     if values.cost is None:
         return []
     if values.at_least and not values.cost:
@@ -253,11 +253,11 @@ def _cost(values: Status) -> Parts:
     return [(_PLAIN, ("≥ " if values.at_least else "") + format_dollars(values.cost))]
 
 
-def _bar(values: Status) -> Parts:
+def _bar_field(values: Status) -> Parts:
     """The window: what is used, what is free up to the limit, what is kept for the reply."""
     if not values.limit or not values.window:
         return []
-    mark = min(BAR - 2, max(1, round((BAR - 1) * values.limit / values.window)))
+    mark = min(BAR_WIDTH - 2, max(1, round((BAR_WIDTH - 1) * values.limit / values.window)))
     eighths = min(8 * mark, round(8 * mark * values.fill))
     if values.used and not eighths:
         eighths = 1
@@ -268,23 +268,23 @@ def _bar(values: Status) -> Parts:
         (_color(values), used),
         (_DIM, free),
         (_color(values) if is_over else _PLAIN, "▶" if is_over else "│"),
-        (_DIM, "░" * (BAR - mark - 1)),
+        (_DIM, "░" * (BAR_WIDTH - mark - 1)),
     ]
 
 
 FIELDS: Final[Mapping[str, Callable[[Status], Parts]]] = {
-    "model": lambda values: _text(values.model, f"{_PLAIN} bold"),
-    "ctx_used": _used,
-    "ctx_limit": _limit,
-    "ctx_percent": _percent,
-    "cost": _cost,
-    "route": lambda values: _text(values.route),
-    "cwd": lambda values: _text(values.cwd),
-    "bar": _bar,
-    "session": lambda values: _text(values.session),
-    "goal": lambda values: _text(values.goal, f"{_PLAIN} fg:ansimagenta"),
+    "model": lambda values: _text_field(values.model, f"{_PLAIN} bold"),
+    "ctx_used": _used_field,
+    "ctx_limit": _limit_field,
+    "ctx_percent": _percent_field,
+    "cost": _cost_field,
+    "route": lambda values: _text_field(values.route),
+    "cwd": lambda values: _text_field(values.cwd),
+    "bar": _bar_field,
+    "session": lambda values: _text_field(values.session),
+    "goal": lambda values: _text_field(values.goal, f"{_PLAIN} fg:ansimagenta"),
 }
-FIRST_TO_GO: Final = (
+DROP_ORDER: Final = (
     *("session", "route", "cwd", "bar", "goal"),
     *("ctx_limit", "ctx_used", "model", "cost", "ctx_percent"),
 )

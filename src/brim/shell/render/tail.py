@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from brim.shell.render.harmless import harmless
+from brim.shell.render.harmless import sanitize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +71,7 @@ class Tail:
             self._let_go()
         if self._followed is not None:
             sure = max(self._followed, min(sure, len(source)))
-            self._write(harmless(source[self._followed : sure]))
+            self._write(sanitize(source[self._followed : sure]))
             self._followed = sure
             return
         self._write(self._changes(rows))
@@ -88,7 +88,7 @@ class Tail:
             self._followed -= len(source)
             return
         else:
-            self._write(harmless(source[self._followed :]))
+            self._write(sanitize(source[self._followed :]))
             self.end_row()
         self._rows, self._shown, self._followed = [], 0, None
 

@@ -22,17 +22,17 @@ from brim.providers.server_counter import CountStates
 
 if TYPE_CHECKING:
     from brim.config import Config, ModelConfig
-    from brim.shell.setup.doctor import State
+    from brim.shell.setup.doctor import CheckState
 
-Finding = tuple[str, "State", str, str | None]
+Finding = tuple[str, "CheckState", str, str | None]
 """What was looked at, how it is, a sentence, and what can be done."""
 
-OWN: Final = frozenset(("llama.cpp", "ollama", "lmstudio", "vllm", "sglang", "tgi"))
+SELF_HOSTED: Final = frozenset(("llama.cpp", "ollama", "lmstudio", "vllm", "sglang", "tgi"))
 """Servers that people run themselves, for nothing a token."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ServerReport:
     """What a server said; `fault` is what was wrong, where nothing more could be asked."""
 
     fault: str | None = None
@@ -43,7 +43,7 @@ class Seen:
     verdict: CountSupport | None = None
 
 
-def examined(
+def check_model(
     name: str, config: Config, environment: Mapping[str, str], patience: float
 ) -> Iterator[Finding]:
     """Everything about one model of the configuration."""
@@ -59,26 +59,28 @@ def examined(
         yield "server", "bad", str(error), f"set models.{name}.endpoint and its key anew"
         return
     if model.key_env and not key:
-        state: State = "warn" if endpoint.is_loopback else "bad"
+        state: CheckState = "warn" if endpoint.is_loopback else "bad"
         yield "key", state, f"{model.key_env} is not set", f"export {model.key_env}=…"
-    seen = _seen(endpoint, called, patience, counts=config.count.server != "off")
-    yield _server(name, seen, endpoint, called)
-    yield _window(name, model, called, seen)
-    yield _counting(called, seen, config.count.server)
-    yield _price(name, model, called, seen)
+    seen = _probe(endpoint, called, patience, counts=config.count.server != "off")
+    yield _check_server(name, seen, endpoint, called)
+    yield _check_window(name, model, called, seen)
+    yield _check_counting(called, seen, config.count.server)
+    yield _check_price(name, model, called, seen)
 
 
-def _seen(endpoint: Endpoint, called: str, patience: float, *, counts: bool) -> Seen:
+def _probe(endpoint: Endpoint, called: str, patience: float, *, counts: bool) -> ServerReport:
     with Portal() as portal:
         try:
-            return portal.run(_asked(endpoint, called, patience, counts=counts))
+            return portal.run(_query_server(endpoint, called, patience, counts=counts))
         except TimeoutError as error:
-            return Seen(str(error) or f"{endpoint.host} takes too long")
+            return ServerReport(str(error) or f"{endpoint.host} takes too long")
         except BrimError as error:
-            return Seen(str(error))
+            return ServerReport(str(error))
 
 
-async def _asked(endpoint: Endpoint, called: str, patience: float, *, counts: bool) -> Seen:
+async def _query_server(
+    endpoint: Endpoint, called: str, patience: float, *, counts: bool
+) -> ServerReport:
     async with Transport(endpoint) as connection, asyncio.timeout(3 * patience):
         server = ServerInfo(connection)
         models: list[str] = []
@@ -94,26 +96,26 @@ async def _asked(endpoint: Endpoint, called: str, patience: float, *, counts: bo
         counter = ServerCounter(
             connection, enabled=counts, standings=CountStates(), patience=patience
         )
-        await counter.count(_question(endpoint.format, called))
+        await counter.count(_count_body(endpoint.format, called))
         verdict = counter.verdict(called)
-        return Seen(None, tuple(models), window.tokens, window.source, window.kind, verdict)
+        return ServerReport(None, tuple(models), window.tokens, window.source, window.kind, verdict)
 
 
-def _question(format: str, called: str) -> dict[str, Any]:
+def _count_body(format: str, called: str) -> dict[str, Any]:
     """The shortest request."""
     if format == "responses":
         return {"model": called, "input": "hello"}
     return {"model": called, "messages": [{"role": "user", "content": "hello"}]}
 
 
-def _server(name: str, seen: Seen, endpoint: Endpoint, called: str) -> Finding:
+def _check_server(name: str, seen: ServerReport, endpoint: Endpoint, called: str) -> Finding:
     if seen.fault is not None:
         return "server", "bad", seen.fault, f"models.{name}.endpoint says {endpoint}"
     what = "" if seen.kind == "unknown" else f", {seen.kind}"
     answers = f"{endpoint.host} answers{what}"
     if not seen.models:
         return "server", "ok", f"{answers}; it does not list its models", None
-    if any(_same(called, offered) for offered in seen.models):
+    if any(_is_same_model(called, offered) for offered in seen.models):
         return "server", "ok", f"{answers}, and offers {called}", None
     if seen.kind == "llama.cpp" and len(seen.models) == 1:
         return "server", "ok", f"{answers}, with {seen.models[0]}, whatever it is called", None
@@ -121,13 +123,13 @@ def _server(name: str, seen: Seen, endpoint: Endpoint, called: str) -> Finding:
     return "server", "bad", f"{answers}, but does not offer {called}", f"it offers {few}"
 
 
-def _same(one: str, other: str) -> bool:
+def _is_same_model(one: str, other: str) -> bool:
     """Whether two names mean the same model; a date and `:latest` go without saying."""
     one, other = (name.lower().removesuffix(":latest") for name in (one, other))
     return one == other or other.startswith(f"{one}-20")
 
 
-def _window(name: str, model: ModelConfig, called: str, seen: Seen) -> Finding:
+def _check_window(name: str, model: ModelConfig, called: str, seen: ServerReport) -> Finding:
     from brim.models import catalog
 
     advice = f"set models.{name}.window"
@@ -146,7 +148,7 @@ def _window(name: str, model: ModelConfig, called: str, seen: Seen) -> Finding:
     return "window", "bad", f"not known: {seen.source}", advice
 
 
-def _counting(called: str, seen: Seen, wanted: str) -> Finding:
+def _check_counting(called: str, seen: ServerReport, wanted: str) -> Finding:
     from brim.tokens import counter_for, vocabulary_of
     from brim.tokens.installed import INSTALL, has_splintr
 
@@ -166,12 +168,12 @@ def _counting(called: str, seen: Seen, wanted: str) -> Finding:
     return "counting", "ok", said, f"{INSTALL} brings the vocabularies of open models"
 
 
-def _price(name: str, model: ModelConfig, called: str, seen: Seen) -> Finding:
+def _check_price(name: str, model: ModelConfig, called: str, seen: ServerReport) -> Finding:
     from brim.models import pricing
 
     if model.price is not None:
         return "price", "ok", "from the configuration", None
-    if seen.kind in OWN:
+    if seen.kind in SELF_HOSTED:
         return "price", "ok", f"{seen.kind} runs on somebody's own machine and has none", None
     price = pricing.price(called)
     if price is None or price.input is None or price.output is None:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 PORTS: Final = (8080, 11434, 1234, 8000, 30000)
 """Of llama.cpp, Ollama, LM Studio, vLLM and SGLang, if nobody has chosen another one."""
-MOST: Final = 5
+MAX_MODELS: Final = 5
 """Models of one server that are named."""
-LARGEST_ANSWER: Final = 4 * 1024 * 1024
+MAX_REPLY_BYTES: Final = 4 * 1024 * 1024
 
 OPENAI: Final = "https://api.openai.com/v1"
 ANTHROPIC: Final = "https://api.anthropic.com"
@@ -39,7 +39,7 @@ _OWNERS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundModel:
     """A model that can be had: a name for it, how it is reached, and how that is known."""
 
     name: str
@@ -47,16 +47,16 @@ class Found:
     how: str
 
 
-def find(
+def find_models(
     environment: Mapping[str, str], *, ports: Sequence[int] = PORTS, timeout: float = 0.4
-) -> list[Found]:
+) -> list[FoundModel]:
     """What runs here, then what the environment has a key for. An answer may take `timeout`."""
-    places = _places(environment, ports)
-    servers = _all_asked([(place, environment) for place in places], timeout)
-    return list(_told_apart([*servers, *_of_keys(environment)]))
+    places = _list_places(environment, ports)
+    servers = _probe_all([(place, environment) for place in places], timeout)
+    return list(_make_names_unique([*servers, *_models_from_keys(environment)]))
 
 
-def _told_apart(found: Iterable[Found]) -> Iterator[Found]:
+def _make_names_unique(found: Iterable[FoundModel]) -> Iterator[FoundModel]:
     """The same, no two of one name."""
     taken: set[str] = set()
     for each in found:
@@ -70,18 +70,18 @@ def _told_apart(found: Iterable[Found]) -> Iterator[Found]:
 # Keys
 
 
-def _of_keys(environment: Mapping[str, str]) -> Iterator[Found]:
+def _models_from_keys(environment: Mapping[str, str]) -> Iterator[FoundModel]:
     from brim.config.keys import ModelConfig
 
     elsewhere = _base(environment.get("OPENAI_BASE_URL") or OPENAI) != _base(OPENAI)
     if environment.get("OPENAI_API_KEY") and not elsewhere:
         name = small_model("openai")
         model = ModelConfig(endpoint=OPENAI, model=name, key_env="OPENAI_API_KEY")
-        yield Found(name, model, f"OPENAI_API_KEY is set; {name} is a small model of OpenAI's")
+        yield FoundModel(name, model, f"OPENAI_API_KEY is set; {name} is a small model of OpenAI's")
     if environment.get("ANTHROPIC_API_KEY"):
         name, key = small_model("anthropic"), "ANTHROPIC_API_KEY"
         model = ModelConfig(endpoint=ANTHROPIC, format="anthropic", model=name, key_env=key)
-        yield Found(name, model, f"{key} is set; {name} is a small model of Anthropic's")
+        yield FoundModel(name, model, f"{key} is set; {name} is a small model of Anthropic's")
 
 
 _SMALL: Final[Mapping[str, Callable[[str], bool]]] = {
@@ -109,7 +109,7 @@ class _Place:
     key_env: str | None = None
 
 
-def _places(environment: Mapping[str, str], ports: Sequence[int]) -> list[_Place]:
+def _list_places(environment: Mapping[str, str], ports: Sequence[int]) -> list[_Place]:
     """Each address once: those that the environment names go first."""
     named = [
         _Place(url, key)
@@ -149,13 +149,15 @@ def _ollama_host(named: str) -> str | None:
 # Asking
 
 
-def _all_asked(places: Sequence[tuple[_Place, Mapping[str, str]]], timeout: float) -> list[Found]:
+def _probe_all(
+    places: Sequence[tuple[_Place, Mapping[str, str]]], timeout: float
+) -> list[FoundModel]:
     """What all places say, asked at the same time; who takes too long is not waited for."""
-    found: dict[int, list[Found]] = {}
+    found: dict[int, list[FoundModel]] = {}
     until = time.monotonic() + 2 * timeout
 
     def ask(number: int, place: _Place, environment: Mapping[str, str]) -> None:
-        found[number] = _models_at(_Asker(place, environment, timeout, until))
+        found[number] = _models_at(_Probe(place, environment, timeout, until))
 
     # Not a pool: its threads would be waited for when the program ends.
     threads = [
@@ -170,7 +172,7 @@ def _all_asked(places: Sequence[tuple[_Place, Mapping[str, str]]], timeout: floa
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _HttpReply:
     """An answer; the body is None where it is no JSON."""
 
     status: int
@@ -179,7 +181,7 @@ class _Said:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asker:
+class _Probe:
     """Asks one place, within its time."""
 
     place: _Place
@@ -187,7 +189,7 @@ class _Asker:
     timeout: float
     until: float
 
-    def get(self, path: str) -> _Said | None:
+    def get(self, path: str) -> _HttpReply | None:
         """The answer at a path; None where nobody is there, or nobody who speaks HTTP."""
         from http.client import HTTPException
 
@@ -199,7 +201,7 @@ class _Asker:
         except (OSError, HTTPException, ValueError):
             return None
 
-    def _got(self, path: str, timeout: float) -> _Said:
+    def _got(self, path: str, timeout: float) -> _HttpReply:
         from http.client import HTTPConnection, HTTPSConnection
 
         parts = urlsplit(self.place.url)
@@ -209,8 +211,8 @@ class _Asker:
         with closing(kind(parts.hostname or "", parts.port, timeout=timeout)) as connection:
             connection.request("GET", parts.path + path, headers=headers)
             response = connection.getresponse()
-            raw = response.read(LARGEST_ANSWER)
-        return _Said(response.status, response.getheader("Server") or "", _json(raw))
+            raw = response.read(MAX_REPLY_BYTES)
+        return _HttpReply(response.status, response.getheader("Server") or "", _json(raw))
 
     def rows(self, path: str, key: str) -> list[Mapping[str, Any]]:
         """The objects in a list at a path."""
@@ -224,7 +226,7 @@ def _json(raw: bytes) -> Any:
         return None
 
 
-def _rows(said: _Said | None, key: str) -> list[Mapping[str, Any]]:
+def _rows(said: _HttpReply | None, key: str) -> list[Mapping[str, Any]]:
     body = said.body if said is not None and said.status == 200 else None
     rows = body.get(key) if isinstance(body, Mapping) else None
     return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
@@ -233,7 +235,7 @@ def _rows(said: _Said | None, key: str) -> list[Mapping[str, Any]]:
 # Who answers
 
 
-def _models_at(asker: _Asker) -> list[Found]:
+def _models_at(asker: _Probe) -> list[FoundModel]:
     """The models of whatever server is there."""
     listing = asker.get("/v1/models")
     if listing is None:
@@ -244,13 +246,13 @@ def _models_at(asker: _Asker) -> list[Found]:
         listing = asker.get("/v1/models")
     models = [row for row in _rows(listing, "data") if _name(row.get("id"))]
     kind = _kind(listing, models)
-    for named, ask in _ASKED.items():
+    for named, ask in _DETAILS.items():
         if kind in (named, None) and (found := ask(asker, models)):
             return found
-    return _offered(asker, kind or "an OpenAI-compatible server", models)
+    return _list_offered(asker, kind or "an OpenAI-compatible server", models)
 
 
-def _kind(listing: _Said | None, models: Sequence[Mapping[str, Any]]) -> str | None:
+def _kind(listing: _HttpReply | None, models: Sequence[Mapping[str, Any]]) -> str | None:
     if listing is not None and "llama.cpp" in listing.server:
         return "llama.cpp"
     owners = {str(row.get("owned_by")).lower() for row in models}
@@ -258,30 +260,30 @@ def _kind(listing: _Said | None, models: Sequence[Mapping[str, Any]]) -> str | N
     return kinds.pop() if len(kinds) == 1 else None
 
 
-def _llama(asker: _Asker, models: Sequence[Mapping[str, Any]]) -> list[Found]:
+def _llama(asker: _Probe, models: Sequence[Mapping[str, Any]]) -> list[FoundModel]:
     said = asker.get("/props")
     props = said.body if said is not None and said.status == 200 else None
     settings = props.get("default_generation_settings") if isinstance(props, Mapping) else None
     if not isinstance(settings, Mapping):
         return []
-    return _offered(asker, "llama.cpp", models, _size(settings.get("n_ctx")))
+    return _list_offered(asker, "llama.cpp", models, _size(settings.get("n_ctx")))
 
 
-def _ollama(asker: _Asker, _: Sequence[Mapping[str, Any]]) -> list[Found]:
+def _ollama(asker: _Probe, _: Sequence[Mapping[str, Any]]) -> list[FoundModel]:
     rows = asker.rows("/api/tags", "models")
     models = [{"id": row.get("model") or row.get("name")} for row in rows]
-    return _offered(asker, "Ollama", models)
+    return _list_offered(asker, "Ollama", models)
 
 
-def _lm_studio(asker: _Asker, models: Sequence[Mapping[str, Any]]) -> list[Found]:
+def _lm_studio(asker: _Probe, models: Sequence[Mapping[str, Any]]) -> list[FoundModel]:
     rows = [row for row in asker.rows("/api/v0/models", "data") if row.get("type") != "embeddings"]
     if not any("state" in row for row in rows):
         return []
     rows.sort(key=lambda row: row.get("state") != "loaded")
-    return _offered(asker, "LM Studio", rows or models)
+    return _list_offered(asker, "LM Studio", rows or models)
 
 
-_ASKED: Final[Mapping[str, Callable[[_Asker, Sequence[Mapping[str, Any]]], list[Found]]]] = {
+_DETAILS: Final[Mapping[str, Callable[[_Probe, Sequence[Mapping[str, Any]]], list[FoundModel]]]] = {
     "llama.cpp": _llama,
     "Ollama": _ollama,
     "LM Studio": _lm_studio,
@@ -289,9 +291,9 @@ _ASKED: Final[Mapping[str, Callable[[_Asker, Sequence[Mapping[str, Any]]], list[
 """Servers that know more than their list of models says; one of no known kind is asked all this."""
 
 
-def _offered(
-    asker: _Asker, kind: str, models: Sequence[Mapping[str, Any]], window: int | None = None
-) -> list[Found]:
+def _list_offered(
+    asker: _Probe, kind: str, models: Sequence[Mapping[str, Any]], window: int | None = None
+) -> list[FoundModel]:
     """The first few models of a server, those for embeddings apart."""
     from brim.config.keys import ModelConfig
 
@@ -305,7 +307,8 @@ def _offered(
         what = f"{len(names)} models"
     at = ModelConfig(endpoint=asker.place.url, key_env=asker.place.key_env)
     return [
-        Found(_short(name), replace(at, model=name), f"{where}, {what}") for name in names[:MOST]
+        FoundModel(_short(name), replace(at, model=name), f"{where}, {what}")
+        for name in names[:MAX_MODELS]
     ]
 
 

@@ -9,25 +9,25 @@ from brim.config import ModelConfig
 from brim.errors import InputError
 from brim.providers.from_config import LOCAL, NO_MODEL
 from brim.providers.local import SMOLLM2, default_model, download_default, require_llama
-from brim.shell.setup.discovery import find
+from brim.shell.setup.discovery import find_models
 
 if TYPE_CHECKING:
     from brim.shell.render.screen import Screen
 
 
-def models(environment: Mapping[str, str], screen: Screen) -> dict[str, ModelConfig]:
+def find_first_models(environment: Mapping[str, str], screen: Screen) -> dict[str, ModelConfig]:
     """What can be talked to, the best first: what runs here, a key, or the embedded model."""
-    found = find(environment)
+    found = find_models(environment)
     for one in found:
         screen.notice(f"{one.name}: {one.how}")
     if found:
         screen.notice("nothing is configured, so that is what there is; :models lists it")
         return {one.name: one.model for one in found}
-    embed(screen)
+    offer_embedded_model(screen)
     return {LOCAL: ModelConfig()}
 
 
-def embed(screen: Screen) -> None:
+def offer_embedded_model(screen: Screen) -> None:
     """Get the embedded model, where its user wants it."""
     if default_model() is not None:
         return

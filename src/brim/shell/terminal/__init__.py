@@ -9,6 +9,6 @@ variables, aliases and jobs.
 
 from __future__ import annotations
 
-from brim.shell.terminal.user_shell import Ran, UserShell
+from brim.shell.terminal.user_shell import CommandResult, UserShell
 
-__all__ = ["Ran", "UserShell"]
+__all__ = ["CommandResult", "UserShell"]

@@ -6,23 +6,23 @@ import re
 import subprocess
 from typing import Final
 
-from brim.shell.terminal.dialects import Sh
+from brim.shell.terminal.dialects import PosixDialect
 
 _OPEN: Final = re.compile(r"looking for matching `(.+)'|[Uu]nmatched (.)")
 _HERE: Final = re.compile(r"wanted `(.+)'")
-_SECONDS: Final = 10
+_TIMEOUT: Final = 10
 
 
-def unfinished(command: str, program: str, dialect: Sh) -> str | None:
+def describe_missing(command: str, program: str, dialect: PosixDialect) -> str | None:
     """What is missing, in words; None where it is whole, or wrong in another way.
 
     The shell itself reads it, without running it. Only an end that came too early counts: in
     other matters the user's aliases and options decide, which are not known here.
     """
-    fault = _fault(command, program, dialect)
+    fault = _check_syntax(command, program, dialect)
     if fault is None and _ends_in_backslash(command):
         # In a comment the backslash means nothing, and neither does a quote in its place.
-        quoted = _fault(command[:-1] + '"', program, dialect)
+        quoted = _check_syntax(command[:-1] + '"', program, dialect)
         return "a line must follow the backslash" if quoted else None
     return fault
 
@@ -31,7 +31,7 @@ def _ends_in_backslash(command: str) -> bool:
     return (len(command) - len(command.rstrip("\\"))) % 2 == 1
 
 
-def _fault(command: str, program: str, dialect: Sh) -> str | None:
+def _check_syntax(command: str, program: str, dialect: PosixDialect) -> str | None:
     text = command.encode(errors="surrogateescape") + b"\n"
     environment = {"LC_ALL": "C", "PATH": "/usr/bin:/bin"}
     try:
@@ -40,16 +40,16 @@ def _fault(command: str, program: str, dialect: Sh) -> str | None:
             input=text,
             capture_output=True,
             env=environment,
-            timeout=_SECONDS,
+            timeout=_TIMEOUT,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
     said = read.stderr.decode(errors="replace")
-    return _words(said) if re.search(dialect.is_unfinished, said, re.MULTILINE) else None
+    return _describe(said) if re.search(dialect.is_unfinished, said, re.MULTILINE) else None
 
 
-def _words(said: str) -> str:
+def _describe(said: str) -> str:
     here = _HERE.search(said)
     if here:
         return f"the here-document has no line {here[1]}"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-OURS = "__brim_"
+OWN = "__brim_"
 """How the names begin that the machinery leaves in the shell."""
 
 _SH_NAMES = """
@@ -29,7 +29,7 @@ _ADDS_TO_PROMPT = re.compile(r"PROMPT_COMMAND|(?:^|[\s;&|({])(?:\.|source|eval)\
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class ShellPaths:
     """Where a shell lives, as its lines name it."""
 
     reports: Path
@@ -47,7 +47,7 @@ class Ground:
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class CarriedState:
     """What the last command left that must be put back for the next."""
 
     code: int = 0
@@ -63,7 +63,7 @@ class Carried:
         return "; ".join(parts) + "; " if parts else ""
 
 
-class Sh:
+class PosixDialect:
     """A POSIX shell: jobs, aliases and variables, but its functions cannot be listed."""
 
     call = "\\"
@@ -83,39 +83,41 @@ class Sh:
         return {"ENV": str(home / "rc")}
 
     def files(
-        self, ground: Ground, token: str, environment: Mapping[str, str], *, with_users: bool
+        self, ground: ShellPaths, token: str, environment: Mapping[str, str], *, with_users: bool
     ) -> dict[str, str]:
         """What it reads when it starts: the user's own file, then "started"."""
         theirs = environment.get("ENV")
         users = f"ENV={quote(theirs)}\n{self._sourced(quote(theirs), ground)}" if theirs else ""
         return {"rc": (users if with_users else "") + self.begin(ground, token)}
 
-    def begin(self, ground: Ground, token: str) -> str:
+    def begin(self, ground: ShellPaths, token: str) -> str:
         """Ends the start; sent as a line where the user's file did not come to its end."""
         settled = self._silent(self._settle(ground, token))
         folder = quote(str(ground.folder))
         there = self._silent(f'[ "$PWD" = {folder} ] || {self.call}cd {folder}')
-        return f"{there}; {OURS}code=; {settled}; {self._started(ground, token)}\n"
+        return f"{there}; {OWN}code=; {settled}; {self._started(ground, token)}\n"
 
-    def run(self, command: str, ground: Ground, token: str, carried: Carried, stdin: str) -> str:
+    def run(
+        self, command: str, ground: ShellPaths, token: str, carried: CarriedState, stdin: str
+    ) -> str:
         call = self.call
-        start = f"{self._started(ground, token)}; {OURS}code={self._before(command)}"
+        start = f"{self._started(ground, token)}; {OWN}code={self._before(command)}"
         code = f"({call}exit {carried.code}) && {call}:; " if carried.code else ""
         text = quote(carried.prefix + command)
         settled = self._silent(self._settle(ground, token))
         # The space before it keeps a line out of a history that passes such lines over.
         return f" {self._silent(start)}; {code}{call}eval {text} 0<>{quote(stdin)}; {settled}\n"
 
-    def after(self, ground: Ground, token: str) -> str:
+    def after(self, ground: ShellPaths, token: str) -> str:
         """The second and the third line."""
         settle = self._silent(self._settle(ground, token))
         return f" {settle}{self._prompting(ground)}\n {settle}; {self._report(ground, token)}\n"
 
-    def rescue(self, ground: Ground, token: str) -> str:
+    def rescue(self, ground: ShellPaths, token: str) -> str:
         """Reports without settling, where something stopped the third line."""
-        return f" {OURS}code=$? {OURS}flags=$-\n {self._report(ground, token)}\n"
+        return f" {OWN}code=$? {OWN}flags=$-\n {self._report(ground, token)}\n"
 
-    def question(self, body: str, ground: Ground, token: str) -> str:
+    def question(self, body: str, ground: ShellPaths, token: str) -> str:
         begin, end = f"printf '%s\\0' {token} answer", f"printf '\\0%s\\0%s\\0' {token} answered"
         asked = f"{self.call}{begin}; {body}; {self.call}{end}"
         return f" {{ {asked}; }} {ground.to_reports} 2>/dev/null\n"
@@ -125,55 +127,55 @@ class Sh:
 
     def read_aliases(self, answer: str) -> dict[str, str]:
         """From `name='value'`, with the word `alias` before it or without."""
-        pairs = (word.partition("=") for word in _words(answer) if "=" in word)
+        pairs = (word.partition("=") for word in _split_words(answer) if "=" in word)
         return {name: value for name, _, value in pairs}
 
     def read_variables(self, answer: str) -> dict[str, str]:
         return self.read_aliases(answer)
 
-    def _sourced(self, path: str, ground: Ground) -> str:
+    def _sourced(self, path: str, ground: ShellPaths) -> str:
         return f"[ -f {path} ] && {self.call}. {path} 0<>{quote(ground.tty)}\n"
 
     def _silent(self, text: str) -> str:
         return f"{{ {text}; }} >/dev/null 2>&1"
 
-    def _started(self, ground: Ground, token: str) -> str:
+    def _started(self, ground: ShellPaths, token: str) -> str:
         return f"{self.call}printf '%s\\0' {token} started {ground.to_reports}"
 
     def _before(self, command: str) -> str:  # noqa: ARG002
         return ""
 
-    def _settle(self, ground: Ground, token: str) -> str:
+    def _settle(self, ground: ShellPaths, token: str) -> str:
         first = (
-            f"{OURS}code=${OURS}last; {OURS}flags=$-; {self.call}set +xv"
+            f"{OWN}code=${OWN}last; {OWN}flags=$-; {self.call}set +xv"
             f"{self._set_aside(ground, token)}"
         )
         return (
-            f'{OURS}last=$?; if [ -z "${{{OURS}code-}}" ]; then {first}; fi; '
+            f'{OWN}last=$?; if [ -z "${{{OWN}code-}}" ]; then {first}; fi; '
             f"{self._still(ground, token)}"
         )
 
-    def _set_aside(self, ground: Ground, token: str) -> str:  # noqa: ARG002
+    def _set_aside(self, ground: ShellPaths, token: str) -> str:  # noqa: ARG002
         return ""
 
-    def _still(self, ground: Ground, token: str) -> str:  # noqa: ARG002
+    def _still(self, ground: ShellPaths, token: str) -> str:  # noqa: ARG002
         """Keeps the shell from saying anything by itself."""
         return "PS1= PS2="
 
-    def _prompting(self, ground: Ground) -> str:  # noqa: ARG002
+    def _prompting(self, ground: ShellPaths) -> str:  # noqa: ARG002
         return ""
 
-    def _report(self, ground: Ground, token: str) -> str:
+    def _report(self, ground: ShellPaths, token: str) -> str:
         call = self.call
         parts = (
-            f'{call}printf \'%s\\0\' {token} done "${OURS}code" "${OURS}flags"',
-            f'case "${OURS}code" in 14[5-9]|150) {call}{self.jobs};; esac',
+            f'{call}printf \'%s\\0\' {token} done "${OWN}code" "${OWN}flags"',
+            f'case "${OWN}code" in 14[5-9]|150) {call}{self.jobs};; esac',
             f"{call}printf '\\0'; {call}pwd; {call}printf '\\0'",
         )
         return f"{{ {'; '.join(parts)}; }} {ground.to_reports} 2>/dev/null"
 
 
-class Bash(Sh):
+class BashDialect(PosixDialect):
     """bash, from 3.2 on."""
 
     call = "\\builtin "
@@ -181,8 +183,8 @@ class Bash(Sh):
     names = "\\builtin compgen -abk -A function"
     aliases = "\\builtin alias -p"
     variables = (
-        f"\\builtin compgen -v | while IFS= \\builtin read -r {OURS}each; do "
-        f'\\builtin printf \'%s\\0%s\\0\' "${OURS}each" "${{!{OURS}each-}}"; done'
+        f"\\builtin compgen -v | while IFS= \\builtin read -r {OWN}each; do "
+        f'\\builtin printf \'%s\\0%s\\0\' "${OWN}each" "${{!{OWN}each-}}"; done'
     )
     is_unfinished = (
         r"unexpected EOF|unexpected end of file|here-document .*delimited by end-of-file"
@@ -196,7 +198,7 @@ class Bash(Sh):
 
     def files(
         self,
-        ground: Ground,
+        ground: ShellPaths,
         token: str,
         environment: Mapping[str, str],  # noqa: ARG002
         *,
@@ -205,7 +207,7 @@ class Bash(Sh):
         users = self._sourced("~/.bashrc", ground) if with_users else ""
         return {"rc": users + self.begin(ground, token)}
 
-    def begin(self, ground: Ground, token: str) -> str:
+    def begin(self, ground: ShellPaths, token: str) -> str:
         # An empty name keeps both our lines and an empty list out of the user's history file.
         history = "\\builtin export -n HISTFILE; HISTFILE=; "
         return history + super().begin(ground, token)
@@ -214,7 +216,7 @@ class Bash(Sh):
         return frozenset(answer.split())
 
     def read_variables(self, answer: str) -> dict[str, str]:
-        return _pairs(answer)
+        return _parse_pairs(answer)
 
     def _before(self, command: str) -> str:
         """Puts the prompt commands back for a command that may add to them.
@@ -223,26 +225,26 @@ class Bash(Sh):
         a Ctrl-C against them once more, without end.
         """
         if not _ADDS_TO_PROMPT.search(command):
-            return f"; {OURS}lent="
+            return f"; {OWN}lent="
         return f"; {self._lend_prompt()}"
 
     def _lend_prompt(self) -> str:
-        lend = f'{OURS}lent=1; PROMPT_COMMAND=("${{{OURS}prompt[@]-}}")'
-        return f"if [[ -z ${{{OURS}fixed-}} ]]; then {lend}; fi"
+        lend = f'{OWN}lent=1; PROMPT_COMMAND=("${{{OWN}prompt[@]-}}")'
+        return f"if [[ -z ${{{OWN}fixed-}} ]]; then {lend}; fi"
 
-    def _set_aside(self, ground: Ground, token: str) -> str:  # noqa: ARG002
+    def _set_aside(self, ground: ShellPaths, token: str) -> str:  # noqa: ARG002
         return f"; {self._keep_prompt()}"
 
     def _keep_prompt(self) -> str:
         now = '"${PROMPT_COMMAND[@]-}"'
-        changed = f"if [[ -n ${{{OURS}lent-}} ]]; then {OURS}prompt=({now}); "
-        is_new = f'-n ${{PROMPT_COMMAND-}} && "${{{OURS}prompt[*]-}}" != *"$PROMPT_COMMAND"*'
-        added = f"elif [[ {is_new} ]]; then {OURS}prompt+=({now}); fi"
+        changed = f"if [[ -n ${{{OWN}lent-}} ]]; then {OWN}prompt=({now}); "
+        is_new = f'-n ${{PROMPT_COMMAND-}} && "${{{OWN}prompt[*]-}}" != *"$PROMPT_COMMAND"*'
+        added = f"elif [[ {is_new} ]]; then {OWN}prompt+=({now}); fi"
         # One that is read-only stays where it is, and bash runs it by itself.
-        unset = f"\\builtin unset -v PROMPT_COMMAND || {{ {OURS}prompt=(); {OURS}fixed=1; }}"
-        return f"{changed}{added}; {OURS}lent=; {unset}"
+        unset = f"\\builtin unset -v PROMPT_COMMAND || {{ {OWN}prompt=(); {OWN}fixed=1; }}"
+        return f"{changed}{added}; {OWN}lent=; {unset}"
 
-    def _still(self, ground: Ground, token: str) -> str:
+    def _still(self, ground: ShellPaths, token: str) -> str:
         to = ground.to_reports
         trap = (
             f"\\builtin printf '%s\\0' {token} trap {to}; \\builtin trap -p DEBUG {to}; "
@@ -255,18 +257,18 @@ class Bash(Sh):
         )
         return f"{prompts}; \\builtin set +o history +H; {trap}"
 
-    def _prompting(self, ground: Ground) -> str:
+    def _prompting(self, ground: ShellPaths) -> str:
         """The user's prompt commands, as before a prompt; errors show, as there."""
-        code = f"(\\builtin exit ${OURS}code) && \\builtin :"
-        each = f'\\builtin eval "${OURS}each" 0<>{quote(ground.tty)} >/dev/null || \\builtin :'
+        code = f"(\\builtin exit ${OWN}code) && \\builtin :"
+        each = f'\\builtin eval "${OWN}each" 0<>{quote(ground.tty)} >/dev/null || \\builtin :'
         loop = (
-            f'for {OURS}each in "${{{OURS}prompt[@]-}}"; do '
-            f"if [[ -n ${OURS}each ]]; then {code}; {each}; fi; done"
+            f'for {OWN}each in "${{{OWN}prompt[@]-}}"; do '
+            f"if [[ -n ${OWN}each ]]; then {code}; {each}; fi; done"
         )
         return f"; {loop}; {self._silent(self._keep_prompt())}"
 
 
-class Zsh(Sh):
+class ZshDialect(PosixDialect):
     """zsh; its hooks before and after a prompt are not run, as there is none of its own."""
 
     call = "\\builtin "
@@ -275,9 +277,9 @@ class Zsh(Sh):
     aliases = "\\builtin printf '%s\\0' \"${(@kv)aliases}\""
     # Tables, the history among them, are left out, and so are zero bytes (IFS has one).
     variables = (
-        f"for {OURS}each in ${{(k)parameters}}; do "
-        f"case ${{parameters[${OURS}each]}} in *association*) \\builtin continue;; esac; "
-        f"\\builtin printf '%s\\0%s\\0' \"${OURS}each\" \"${{${{(P){OURS}each}}//$'\\0'/}}\"; done"
+        f"for {OWN}each in ${{(k)parameters}}; do "
+        f"case ${{parameters[${OWN}each]}} in *association*) \\builtin continue;; esac; "
+        f"\\builtin printf '%s\\0%s\\0' \"${OWN}each\" \"${{${{(P){OWN}each}}//$'\\0'/}}\"; done"
     )
     is_unfinished = r"unmatched |parse error near `(?:\\n'|\$\()|closing brace expected"
 
@@ -285,7 +287,7 @@ class Zsh(Sh):
         return {"ZDOTDIR": str(home)}
 
     def files(
-        self, ground: Ground, token: str, environment: Mapping[str, str], *, with_users: bool
+        self, ground: ShellPaths, token: str, environment: Mapping[str, str], *, with_users: bool
     ) -> dict[str, str]:
         theirs = environment.get("ZDOTDIR")
         back = f"ZDOTDIR={quote(theirs)}" if theirs else "\\builtin unset ZDOTDIR"
@@ -293,8 +295,8 @@ class Zsh(Sh):
             return {".zshrc": f"{back}\n{self.begin(ground, token)}"}
         path = "${ZDOTDIR:-$HOME}/"
         first = f"{back}\n{self._sourced(path + '.zshenv', ground)}"
-        keep = f"{OURS}folder=${{ZDOTDIR-}}\nZDOTDIR={quote(str(ground.home))}\n"
-        again = f'ZDOTDIR=${OURS}folder\n[ -n "$ZDOTDIR" ] || \\builtin unset ZDOTDIR\n'
+        keep = f"{OWN}folder=${{ZDOTDIR-}}\nZDOTDIR={quote(str(ground.home))}\n"
+        again = f'ZDOTDIR=${OWN}folder\n[ -n "$ZDOTDIR" ] || \\builtin unset ZDOTDIR\n'
         users = self._sourced(path + ".zshrc", ground)
         return {".zshenv": first + keep, ".zshrc": again + users + self.begin(ground, token)}
 
@@ -302,12 +304,12 @@ class Zsh(Sh):
         return frozenset(answer.split())
 
     def read_aliases(self, answer: str) -> dict[str, str]:
-        return _pairs(answer)
+        return _parse_pairs(answer)
 
     def read_variables(self, answer: str) -> dict[str, str]:
-        return _pairs(answer)
+        return _parse_pairs(answer)
 
-    def _still(self, ground: Ground, token: str) -> str:
+    def _still(self, ground: ShellPaths, token: str) -> str:
         to = ground.to_reports
         return (
             "PS1='%{%}' PS2='%{%}' RPS1= RPS2=; \\builtin unset HISTFILE; "
@@ -320,14 +322,14 @@ class Zsh(Sh):
         )
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError:
         return []
 
 
-def _pairs(answer: str) -> dict[str, str]:
+def _parse_pairs(answer: str) -> dict[str, str]:
     """From name, zero byte, value, zero byte, and so on."""
     fields = answer.split("\0")
     return dict(zip(fields[::2], fields[1::2], strict=False))

@@ -8,13 +8,13 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from brim.shell.terminal.process import read
+from brim.shell.terminal.process import read_available
 
-MOST: Final = 65_536
+MAX_WAITING: Final = 65_536
 """Bytes of their output that wait for the next command; older ones are lost."""
 
 
-class Beside:
+class IdleReader:
     """A thread that reads from a shell's terminal, except when it is paused."""
 
     def __init__(self, master: int, on_output: Callable[[], None]) -> None:
@@ -41,7 +41,7 @@ class Beside:
 
     def add(self, data: bytes) -> None:
         with self._lock:
-            self._waiting = (self._waiting + data)[-MOST:]
+            self._waiting = (self._waiting + data)[-MAX_WAITING:]
         self._on_output()
 
     def go_on(self) -> None:
@@ -65,7 +65,7 @@ class Beside:
             ready, _, _ = select.select([self._master, self._wake], [], [])
             if self._wake in ready:
                 return
-            data = read(self._master)
+            data = read_available(self._master)
             if not data:
                 return
             self.add(data)

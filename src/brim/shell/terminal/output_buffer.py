@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import IO, Final
 from uuid import uuid4
 
-HEAD: Final = 32_000
-TAIL: Final = 32_000
+MAX_HEAD: Final = 32_000
+MAX_TAIL: Final = 32_000
 """Characters that are kept in memory from either end."""
-LARGEST: Final = 1 << 30
+MAX_FILE: Final = 1 << 30
 """Characters that are written to the file; `yes` is not to fill the disk."""
 
 
-class Kept:
+class OutputBuffer:
     """Takes text as it comes; past head and tail it goes to a file in `spill`."""
 
     def __init__(self, spill: Path) -> None:
@@ -37,12 +37,12 @@ class Kept:
         self.last = text[-1]
         self._size += len(text)
         self._write(text)
-        room = HEAD - len(self._head)
+        room = MAX_HEAD - len(self._head)
         if room > 0:
             self._head, text = self._head + text[:room], text[room:]
-        self._tail.append(text[-TAIL:])
+        self._tail.append(text[-MAX_TAIL:])
         self._tail_size += len(self._tail[-1])
-        while self._tail_size - len(self._tail[0]) > TAIL:
+        while self._tail_size - len(self._tail[0]) > MAX_TAIL:
             self._tail_size -= len(self._tail.popleft())
 
     def close(self) -> tuple[str, Path | None]:
@@ -51,11 +51,11 @@ class Kept:
             with suppress(OSError):
                 self._file.close()
         tail = "".join(self._tail)
-        if self._size <= HEAD + TAIL:
+        if self._size <= MAX_HEAD + MAX_TAIL:
             return self._head + tail, None
-        left_out = self._size - HEAD - TAIL
+        left_out = self._size - MAX_HEAD - MAX_TAIL
         note = f"\n[… {left_out:,} characters left out; {self._where()} …]\n"
-        return self._head + note + tail[-TAIL:], self._path
+        return self._head + note + tail[-MAX_TAIL:], self._path
 
     def _where(self) -> str:
         if self._path is None:
@@ -64,7 +64,7 @@ class Kept:
 
     def _write(self, text: str) -> None:
         """Opens the file when it is needed; a full disk ends the file, not the command."""
-        if self._fault or self._size <= HEAD + TAIL:
+        if self._fault or self._size <= MAX_HEAD + MAX_TAIL:
             return
         try:
             if self._file is None:
@@ -73,7 +73,7 @@ class Kept:
             self._file.write(text)
         except OSError as error:
             self._fault = f"the file could not be written ({error.strerror})"
-        if self._size > LARGEST:
+        if self._size > MAX_FILE:
             self._fault = "it is too large"
 
     def _open(self) -> IO[str]:

@@ -45,13 +45,13 @@ _REPAIRED: Final = frozenset(
 )
 
 
-def cleaned(data: bytes) -> str:
+def clean_output(data: bytes) -> str:
     """All of an output at once."""
-    cleaner = Cleaner()
+    cleaner = OutputCleaner()
     return cleaner.feed(data) + cleaner.finish()
 
 
-class Cleaner:
+class OutputCleaner:
     """Takes an output in pieces, and hands out what can no longer change."""
 
     def __init__(self, *, width: int = 80, height: int = 24) -> None:

@@ -18,14 +18,14 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Final
 
-from brim.shell.terminal.dialects import Ground, Sh
+from brim.shell.terminal.dialects import PosixDialect, ShellPaths
 
 Attributes = list[int | list[bytes | int]]
 
 CHUNK: Final = 65_536
-POLITE: Final = 2.0
+HANGUP_TIMEOUT: Final = 2.0
 """Seconds that a shell has for hanging up its jobs."""
-_BEGIN: Final = 't=$1; shift; exec "$@" 1<>"$t" 2>&1'
+_LAUNCHER: Final = 't=$1; shift; exec "$@" 1<>"$t" 2>&1'
 """Opening a terminal makes it the one that controls a new session."""
 
 
@@ -34,12 +34,12 @@ def new_token() -> str:
     return token_hex(16)
 
 
-class LiveShell:
+class ShellProcess:
     """Started at once; `token` is what its first report will bear."""
 
     def __init__(
         self,
-        dialect: Sh,
+        dialect: PosixDialect,
         program: str,
         folder: Path,
         environment: Mapping[str, str],
@@ -54,7 +54,7 @@ class LiveShell:
             termios.tcsetattr(self.slave, termios.TCSANOW, attributes)
         os.set_blocking(self.master, False)
         home = Path(tempfile.mkdtemp(prefix="brim-"))
-        self.ground = Ground(home / "reports", os.ttyname(self.slave), home, folder)
+        self.ground = ShellPaths(home / "reports", os.ttyname(self.slave), home, folder)
         os.mkfifo(self.ground.reports, 0o600)
         # Open for writing too, so that it never ends, whoever else closes it.
         self.reports = os.open(self.ground.reports, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -81,7 +81,7 @@ class LiveShell:
         # Fixed sizes in the environment would hide the terminal's own from programs.
         kept = {k: v for k, v in environment.items() if k not in ("LINES", "COLUMNS", "OLDPWD")}
         env = {**kept, "PWD": str(folder), **self.dialect.environment(self.ground.home)}
-        arguments = ["/bin/sh", "-c", _BEGIN, "sh", self.ground.tty, *command]
+        arguments = ["/bin/sh", "-c", _LAUNCHER, "sh", self.ground.tty, *command]
         # It holds the terminal from its beginning: if this process were killed now, the name could
         # be that of somebody else's terminal when it is opened.
         return subprocess.Popen(
@@ -146,7 +146,7 @@ class LiveShell:
             now[6][termios.VMIN], now[6][termios.VTIME] = 0, 0
             termios.tcsetattr(self.slave, termios.TCSANOW, now)
             try:
-                return read(self.slave)
+                return read_available(self.slave)
             finally:
                 termios.tcsetattr(self.slave, termios.TCSANOW, before)
         return b""
@@ -161,7 +161,7 @@ class LiveShell:
 
     def close(self) -> None:
         self.hang_up()
-        self._await_end(time.monotonic() + POLITE)
+        self._await_end(time.monotonic() + HANGUP_TIMEOUT)
         self.kill()
         self._process.wait()
         self._release()
@@ -170,7 +170,7 @@ class LiveShell:
         """Reads on, because a shell cannot end while its last words wait to be read."""
         while self.is_alive and time.monotonic() < deadline:
             if select.select([self.master], [], [], 0.02)[0]:
-                read(self.master)
+                read_available(self.master)
 
     def _release(self) -> None:
         for descriptor in (self.master, self.slave, self.reports, self._unread, self._lines):
@@ -179,7 +179,7 @@ class LiveShell:
         shutil.rmtree(self.ground.home, ignore_errors=True)
 
 
-def read(descriptor: int) -> bytes:
+def read_available(descriptor: int) -> bytes:
     """What is there; nothing where nothing is, or where the other side is gone."""
     try:
         return os.read(descriptor, CHUNK)
@@ -187,11 +187,11 @@ def read(descriptor: int) -> bytes:
         return b""
 
 
-def read_much(descriptor: int) -> bytes:
+def read_chunk(descriptor: int) -> bytes:
     """Several reads at once, because a terminal gives only little at a time."""
-    parts = [read(descriptor)]
+    parts = [read_available(descriptor)]
     size = len(parts[0])
     while parts[-1] and size < CHUNK:
-        parts.append(read(descriptor))
+        parts.append(read_available(descriptor))
         size += len(parts[-1])
     return b"".join(parts)

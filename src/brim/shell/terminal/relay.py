@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from brim.shell.terminal.process import CHUNK, LiveShell, new_token, read, read_much
-from brim.shell.terminal.status_pipe import Reports
+from brim.shell.terminal.process import CHUNK, ShellProcess, new_token, read_available, read_chunk
+from brim.shell.terminal.status_pipe import StatusReports
 
 TICK: Final = 0.1
 """Seconds between two looks at the window's size and at whether the shell still lives."""
@@ -32,7 +32,7 @@ Show = Callable[[bytes], None]
 class Relay:
     """From a terminal's keys (if there are any to pass on) to a shell, and back to `show`."""
 
-    def __init__(self, shell: LiveShell, show: Show, *, keys: int | None, screen: int) -> None:
+    def __init__(self, shell: ShellProcess, show: Show, *, keys: int | None, screen: int) -> None:
         self._shell = shell
         self._show = show
         self._keys = keys
@@ -49,15 +49,17 @@ class Relay:
         self.is_interrupted |= _INTERRUPT in keys
         self._typed += keys
 
-    def until_done(self, reports: Reports, is_over: Callable[[], bool] = lambda: False) -> None:
+    def until_done(
+        self, reports: StatusReports, is_over: Callable[[], bool] = lambda: False
+    ) -> None:
         """Returns when the command is done or the shell has ended, with all output shown."""
         while reports.done is None and self._shell.is_alive and not is_over():
             self._follow(reports)
             self._pass_on(reports)
-        reports.feed(read(self._shell.reports))
+        reports.feed(read_available(self._shell.reports))
         self._finish()
 
-    def _follow(self, reports: Reports) -> None:
+    def _follow(self, reports: StatusReports) -> None:
         """Sends the lines that come after the first, and asks again where they were lost."""
         shell, now = self._shell, time.monotonic()
         if reports.is_started and not self._followed:
@@ -68,14 +70,14 @@ class Relay:
             self._rescues -= 1
             shell.send(shell.dialect.rescue(shell.ground, reports.token))
 
-    def until(self, is_enough: Callable[[], bool], reports: Reports, seconds: float) -> bool:
+    def until(self, is_enough: Callable[[], bool], reports: StatusReports, seconds: float) -> bool:
         """Whether it came to be enough in that time."""
         deadline = time.monotonic() + seconds
         while not is_enough() and self._shell.is_alive and time.monotonic() < deadline:
             self._pass_on(reports)
         return is_enough()
 
-    def _pass_on(self, reports: Reports) -> None:
+    def _pass_on(self, reports: StatusReports) -> None:
         shell = self._shell
         readable = [shell.master, shell.reports, *([] if self._keys is None else [self._keys])]
         writable = [shell.master] if self._typed else []
@@ -83,9 +85,9 @@ class Relay:
         if time.monotonic() > self._looked + TICK:
             self._look_around()
         if shell.master in ready:
-            self._show(read_much(shell.master))
+            self._show(read_chunk(shell.master))
         if shell.reports in ready:
-            reports.feed(read(shell.reports))
+            reports.feed(read_available(shell.reports))
         if self._keys in ready:
             self._read_keys()
         if free:
@@ -94,7 +96,7 @@ class Relay:
     def _look_around(self) -> None:
         self._looked = time.monotonic()
         self._shell.wake()
-        size = window(self._screen)
+        size = window_size(self._screen)
         if size is not None:
             self._shell.resize(*size)
 
@@ -135,7 +137,7 @@ class Relay:
             if free:
                 left = left[write_some(self._shell.slave, left) :]
             if ready:
-                held += read_much(self._shell.master)
+                held += read_chunk(self._shell.master)
                 held = self._show_before(held, fence)
         self._show(held.partition(fence)[0])
 
@@ -171,7 +173,7 @@ def write_all(descriptor: int, data: bytes) -> None:
             select.select([], [descriptor], [])
 
 
-def window(descriptor: int) -> tuple[int, int] | None:
+def window_size(descriptor: int) -> tuple[int, int] | None:
     """Rows and columns of a terminal; None where it is no terminal."""
     try:
         answer = fcntl.ioctl(descriptor, termios.TIOCGWINSZ, bytes(8))
@@ -182,7 +184,7 @@ def window(descriptor: int) -> tuple[int, int] | None:
 
 
 @contextmanager
-def raw(descriptor: int) -> Iterator[None]:
+def raw_mode(descriptor: int) -> Iterator[None]:
     """Every key as it is, until the end; keys typed before stay."""
     before = termios.tcgetattr(descriptor)
     tty.setraw(descriptor, termios.TCSADRAIN)
@@ -193,7 +195,7 @@ def raw(descriptor: int) -> Iterator[None]:
 
 
 @contextmanager
-def interrupts_to(press: Callable[[bytes], None]) -> Iterator[None]:
+def redirect_interrupts(press: Callable[[bytes], None]) -> Iterator[None]:
     """An interrupt of brim is one of the command, for as long as that runs."""
     if threading.current_thread() is not threading.main_thread():
         yield

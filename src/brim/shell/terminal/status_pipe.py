@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class CommandStatus:
     """The end of a command, in the shell's words."""
 
     code: int
@@ -16,14 +16,14 @@ class Done:
     folder: str
 
 
-class Reports:
+class StatusReports:
     """Collects the fields that stand behind the token; anything else in the pipe is passed over."""
 
     def __init__(self, token: str) -> None:
         self.token = token
         self._data = bytearray()
         self.is_started = False
-        self.done: Done | None = None
+        self.done: CommandStatus | None = None
         self.traps = ""
         self.answer: str | None = None
 
@@ -37,24 +37,26 @@ class Reports:
         answer = None
         for part in bytes(self._data).split(self.token.encode() + b"\0")[1:]:
             kind, _, rest = part.partition(b"\0")
-            fields = [_text(field) for field in rest.split(b"\0")]
+            fields = [_decode(field) for field in rest.split(b"\0")]
             if kind == b"started":
                 self.is_started = True
             elif kind == b"trap" and len(fields) > 1:
                 traps = fields[0] or traps
             elif kind == b"done" and len(fields) > 4:
-                self.done = _done(fields)
+                self.done = _parse_status(fields)
             elif kind == b"answer":
-                answer = _text(rest[:-1])
+                answer = _decode(rest[:-1])
             elif kind == b"answered":
                 self.answer = answer
         self.traps = traps
 
 
-def _done(fields: list[str]) -> Done:
+def _parse_status(fields: list[str]) -> CommandStatus:
     code, flags, jobs, folder = fields[:4]
-    return Done(int(code) if code.isdecimal() else 0, flags, jobs, folder.removesuffix("\n"))
+    return CommandStatus(
+        int(code) if code.isdecimal() else 0, flags, jobs, folder.removesuffix("\n")
+    )
 
 
-def _text(data: bytes) -> str:
+def _decode(data: bytes) -> str:
     return data.decode(errors="surrogateescape")

@@ -16,27 +16,29 @@ from types import MappingProxyType
 from typing import Final
 
 from brim.errors import BrimError, InputError
-from brim.shell.terminal.completeness import unfinished
-from brim.shell.terminal.dialects import OURS, Bash, Carried, Sh, Zsh
-from brim.shell.terminal.idle_reader import Beside
-from brim.shell.terminal.output_buffer import Kept
-from brim.shell.terminal.output_text import Cleaner
-from brim.shell.terminal.process import POLITE, Attributes, LiveShell, new_token
-from brim.shell.terminal.relay import Relay, interrupts_to, raw, window, write_all
-from brim.shell.terminal.status_pipe import Reports
+from brim.shell.terminal.completeness import describe_missing
+from brim.shell.terminal.dialects import OWN, BashDialect, CarriedState, PosixDialect, ZshDialect
+from brim.shell.terminal.idle_reader import IdleReader
+from brim.shell.terminal.output_buffer import OutputBuffer
+from brim.shell.terminal.output_text import OutputCleaner
+from brim.shell.terminal.process import HANGUP_TIMEOUT, Attributes, ShellProcess, new_token
+from brim.shell.terminal.relay import Relay, raw_mode, redirect_interrupts, window_size, write_all
+from brim.shell.terminal.status_pipe import StatusReports
 
-_START: Final = 20.0
+_START_TIMEOUT: Final = 20.0
 """Seconds that the user's own start files may take."""
 _INTERRUPTS: Final = 3
 _AFTER_INTERRUPT: Final = 1.0
-_ANSWER: Final = 10.0
-_STOPPED: Final = range(145, 151)
+_QUERY_TIMEOUT: Final = 10.0
+_STOPPED_CODES: Final = range(145, 151)
 """Exit codes of a command that was stopped by one of the four signals for it."""
-_WITHOUT: Final = "brim: the shell's start files did not come to an end; it runs without them\r\n"
+_WITHOUT_START_FILES: Final = (
+    "brim: the shell's start files did not come to an end; it runs without them\r\n"
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class CommandResult:
     """What a command did."""
 
     command: str
@@ -73,24 +75,24 @@ class UserShell:
         screen: int = 1,
     ) -> None:
         self._program = program or _default_program(environment)
-        self._dialect = _dialect(self._program)
+        self._dialect = _dialect_for(self._program)
         self._folder = folder
         self._environment = dict(environment)
         self.spill = spill
         """The folder for outputs that are too long to be held."""
         self._keys = keys if os.isatty(keys) else None
         self._screen = screen
-        self._attributes = _attributes(self._keys)
+        self._attributes = _terminal_attributes(self._keys)
         self._lock = threading.RLock()
-        self._live: LiveShell | None = None
-        self._beside: Beside | None = None
-        self._carried = Carried()
+        self._live: ShellProcess | None = None
+        self._beside: IdleReader | None = None
+        self._carried = CarriedState()
         self._notice = ""
         self._is_closed = False
         self._answers: dict[str, str] = {}
         self._read: tuple[str, str | None] | None = None
         """The last command that was looked at, and what it lacked."""
-        self.on_output: Callable[[], None] = _nothing
+        self.on_output: Callable[[], None] = _ignore
         """Called from another thread when a job in the background has written something."""
         self.typed = ""
         """What was typed during the last command and read by no program."""
@@ -104,12 +106,12 @@ class UserShell:
         with suppress(BrimError, OSError):
             self._ready()
 
-    def run(self, command: str) -> Ran:
+    def run(self, command: str) -> CommandResult:
         """Runs it with the terminal given over to it; raises InputError if it is not finished."""
         self._check(command)
         with self._attention() as live:
             self._answers.clear()
-            kept = Kept(self.spill)
+            kept = OutputBuffer(self.spill)
             try:
                 reports, is_interrupted = self._perform(live, command, kept)
             except BaseException:
@@ -121,7 +123,7 @@ class UserShell:
     def names(self) -> frozenset[str]:
         """What the shell itself knows to run: aliases, functions, builtins and keywords."""
         names = self._dialect.read_names(self._asked(self._dialect.names))
-        return frozenset(name for name in names if not name.startswith(OURS))
+        return frozenset(name for name in names if not name.startswith(OWN))
 
     def aliases(self) -> Mapping[str, str]:
         return MappingProxyType(self._dialect.read_aliases(self._asked(self._dialect.aliases)))
@@ -129,7 +131,7 @@ class UserShell:
     def variables(self) -> Mapping[str, str]:
         """Exported and not; of an array its first element."""
         found = self._dialect.read_variables(self._asked(self._dialect.variables))
-        return MappingProxyType({k: v for k, v in found.items() if not k.startswith(OURS)})
+        return MappingProxyType({k: v for k, v in found.items() if not k.startswith(OWN)})
 
     def show_lines(self) -> None:
         """Shows the whole lines that jobs in the background have written; while nothing runs."""
@@ -143,7 +145,7 @@ class UserShell:
         live = self._live
         if live is not None:
             live.hang_up()
-        if self._lock.acquire(timeout=POLITE):
+        if self._lock.acquire(timeout=HANGUP_TIMEOUT):
             self._lock.release()
         elif live is not None:
             live.kill()
@@ -153,7 +155,7 @@ class UserShell:
     def missing(self, command: str) -> str | None:
         """What a command lacks at its end, in words; None where it could be run."""
         if self._read is None or self._read[0] != command:
-            self._read = command, unfinished(command, self._program, self._dialect)
+            self._read = command, describe_missing(command, self._program, self._dialect)
         return self._read[1]
 
     def _check(self, command: str) -> None:
@@ -163,24 +165,26 @@ class UserShell:
         if missing is not None:
             raise InputError(f"the command is not finished: {missing}. Nothing was run.")
 
-    def _perform(self, live: LiveShell, command: str, kept: Kept) -> tuple[Reports, bool]:
-        rows, columns = window(self._screen) or (24, 80)
-        cleaner = Cleaner(width=columns, height=rows)
+    def _perform(
+        self, live: ShellProcess, command: str, kept: OutputBuffer
+    ) -> tuple[StatusReports, bool]:
+        rows, columns = window_size(self._screen) or (24, 80)
+        cleaner = OutputCleaner(width=columns, height=rows)
 
         def show(data: bytes) -> None:
             self._draw(data)
-            height, width = window(self._screen) or (rows, columns)
+            height, width = window_size(self._screen) or (rows, columns)
             cleaner.resize(width=width, height=height)
             kept.add(cleaner.feed(data))
 
         relay = Relay(live, show, keys=self._keys, screen=self._screen)
         live.resize(rows, columns)
         token = new_token()
-        reports = Reports(token)
+        reports = StatusReports(token)
         with ExitStack() as stack:
             if self._keys is not None:
-                stack.enter_context(raw(self._keys))
-            stack.enter_context(interrupts_to(relay.press))
+                stack.enter_context(raw_mode(self._keys))
+            stack.enter_context(redirect_interrupts(relay.press))
             self._draw_waiting()
             stdin = os.devnull if self._keys is None else live.ground.tty
             live.send(live.dialect.run(command, live.ground, token, self._carried, stdin))
@@ -189,20 +193,22 @@ class UserShell:
             self._tidy(cleaner, kept)
         return reports, relay.is_interrupted
 
-    def _ran(self, command: str, kept: Kept, reports: Reports) -> Ran:
+    def _ran(self, command: str, kept: OutputBuffer, reports: StatusReports) -> CommandResult:
         output, whole = kept.close()
         done = reports.done
         if done is None:
             code = self._live.code if self._live is not None else 0
             self._drop()
             threading.Thread(target=self.start, daemon=True).start()
-            return Ran(command, output, None, self._folder, whole, ended_with=code)
-        self._carried = Carried(done.code, done.flags, reports.traps)
+            return CommandResult(command, output, None, self._folder, whole, ended_with=code)
+        self._carried = CarriedState(done.code, done.flags, reports.traps)
         self._folder = Path(done.folder) if done.folder else self._folder
         if self._live is not None:
             self.typed = self._live.unread().decode(errors="replace")
-        is_stopped = done.code in _STOPPED and done.jobs.strip() != ""
-        return Ran(command, output, None if is_stopped else done.code, self._folder, whole)
+        is_stopped = done.code in _STOPPED_CODES and done.jobs.strip() != ""
+        return CommandResult(
+            command, output, None if is_stopped else done.code, self._folder, whole
+        )
 
     def _draw(self, data: bytes) -> None:
         write_all(self._screen, data)
@@ -214,14 +220,14 @@ class UserShell:
         self._draw(self._notice.encode() + waiting)
         self._notice = ""
 
-    def _tidy(self, cleaner: Cleaner, kept: Kept) -> None:
+    def _tidy(self, cleaner: OutputCleaner, kept: OutputBuffer) -> None:
         """Leaves a terminal as a prompt wants it: in its usual state, at the start of a line."""
         if self._keys is not None and os.isatty(self._screen):
             is_open = kept.last not in ("", "\n")
             self._draw(cleaner.repairs + (b"\r\n" if is_open else b"\r"))
 
     @contextmanager
-    def _attention(self) -> Iterator[LiveShell]:
+    def _attention(self) -> Iterator[ShellProcess]:
         """The shell, with nobody else reading from it."""
         with self._lock:
             live = self._ready()
@@ -241,27 +247,27 @@ class UserShell:
 
     def _answer(self, body: str) -> str:
         with self._attention() as live:
-            reports = Reports(new_token())
+            reports = StatusReports(new_token())
             beside = self._beside
-            relay = Relay(live, beside.add if beside else _nowhere, keys=None, screen=self._screen)
+            relay = Relay(live, beside.add if beside else _discard, keys=None, screen=self._screen)
             live.send(live.dialect.question(body, live.ground, reports.token))
-            relay.until(lambda: reports.answer is not None, reports, _ANSWER)
+            relay.until(lambda: reports.answer is not None, reports, _QUERY_TIMEOUT)
             return reports.answer or ""
 
-    def _ready(self) -> LiveShell:
+    def _ready(self) -> ShellProcess:
         with self._lock:
             if self._is_closed:
                 raise BrimError("the shell is closed")
             if self._live is None or not self._live.is_alive:
                 self._drop()
                 self._live = self._launched()
-                self._beside = Beside(self._live.master, lambda: self.on_output())
+                self._beside = IdleReader(self._live.master, lambda: self.on_output())
             return self._live
 
-    def _launched(self) -> LiveShell:
-        self._folder = _existing(self._folder)
+    def _launched(self) -> ShellProcess:
+        self._folder = _nearest_existing(self._folder)
         for with_users in (True, False):
-            live = LiveShell(
+            live = ShellProcess(
                 self._dialect,
                 self._program,
                 self._folder,
@@ -270,21 +276,21 @@ class UserShell:
                 with_users=with_users,
             )
             if self._is_up(live):
-                self._carried = Carried()
+                self._carried = CarriedState()
                 self._answers.clear()
-                self._notice = "" if with_users else _WITHOUT
+                self._notice = "" if with_users else _WITHOUT_START_FILES
                 return live
             live.close()
             if self._is_closed:
                 break
         raise BrimError(f"the shell {self._program} could not be started; name another in SHELL")
 
-    def _is_up(self, live: LiveShell) -> bool:
+    def _is_up(self, live: ShellProcess) -> bool:
         """Waits for the start files and the first prompt commands, and interrupts what hangs."""
-        live.resize(*(window(self._screen) or (24, 80)))
-        reports = Reports(live.token)
-        relay = Relay(live, _nowhere, keys=None, screen=self._screen)
-        deadline = time.monotonic() + _START
+        live.resize(*(window_size(self._screen) or (24, 80)))
+        reports = StatusReports(live.token)
+        relay = Relay(live, _discard, keys=None, screen=self._screen)
+        deadline = time.monotonic() + _START_TIMEOUT
 
         def is_over() -> bool:
             return self._is_closed or time.monotonic() > deadline
@@ -308,11 +314,11 @@ class UserShell:
             live.close()
 
 
-def _nothing() -> None:
+def _ignore() -> None:
     """Nobody wants to know."""
 
 
-def _nowhere(_data: bytes) -> None:
+def _discard(_data: bytes) -> None:
     """Output that nobody is to see."""
 
 
@@ -324,17 +330,17 @@ def _default_program(environment: Mapping[str, str]) -> str:
     return shutil.which("bash", path=path) or shutil.which("sh", path=path) or "/bin/sh"
 
 
-def _dialect(program: str) -> Sh:
+def _dialect_for(program: str) -> PosixDialect:
     name = Path(program).name
-    return Bash() if name == "bash" else Zsh() if name == "zsh" else Sh()
+    return BashDialect() if name == "bash" else ZshDialect() if name == "zsh" else PosixDialect()
 
 
-def _existing(folder: Path) -> Path:
+def _nearest_existing(folder: Path) -> Path:
     """The folder, or the nearest above it that is still there."""
     return next((each for each in (folder, *folder.parents) if each.is_dir()), Path("/"))
 
 
-def _attributes(keys: int | None) -> Attributes | None:
+def _terminal_attributes(keys: int | None) -> Attributes | None:
     """The settings of the user's terminal, where it is as a shell would find it.
 
     Without a terminal, lines end as programs write them.
