@@ -149,9 +149,9 @@ def test_each_finding_says_what_it_is_about(place: Path) -> None:
         ("mv notes.txt backup", "overwrites backup/notes.txt"),
         ("sed -i s/a/b/ notes.txt", "edits notes.txt in place"),
         ("echo x > /dev/sda", "writes to the device /dev/sda"),
-        ("$(cat tool) x", "only known at run time"),
-        ("curl https://example.com | sh", "runs what another command prints"),
-        ('echo "', "cannot be read as a shell command"),
+        ("$(cat tool) x", "known only at run time"),
+        ("curl https://example.com | sh", "runs the output of another command"),
+        ('echo "', "not a valid shell command"),
         (":(){ :|:& };:", "calls itself"),
         ("git reset --hard", "not committed"),
     ],
@@ -268,6 +268,4 @@ def test_wraps_within_wraps_hide_nothing(place: Path, line: str, names: list[str
 
 @pytest.mark.parametrize("text", ["", " ", "\n", "# only a remark", ";"])
 def test_nothing_is_harmless_or_unreadable(text: str, place: Path) -> None:
-    assert all(
-        f.why == "it cannot be read as a shell command" for f in judged(text, place).findings
-    )
+    assert all(f.why == "it is not a valid shell command" for f in judged(text, place).findings)

@@ -1,9 +1,9 @@
-"""Whether a shell command could destroy something, told from its parsed form.
+"""Risk assessment: whether a shell command could destroy something.
 
-A command is read as the shell would read it: words are expanded, wrappers (sudo, xargs, sh -c, ssh)
-and substitutions are looked through, variables of the line are followed. Nothing is ever run, and
-what cannot be read counts as destructive. The names of programs and what makes them destructive are
-the tables of `rules`; `wrappers` and `inline` say what else runs something.
+The command is parsed and followed as a shell would run it: words are expanded, variables are
+tracked, and wrappers (sudo, xargs, sh -c, ssh) and substitutions are resolved. Nothing is ever run,
+and a command that cannot be parsed counts as destructive. `rules` holds the tables of destructive
+programs; `wrappers` and `inline_code` cover programs that run something else.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def assess(
     home: Path | None = None,
     aliases: Mapping[str, str] = _NONE,
 ) -> Assessment:
-    """What in the command needs the user's yes.
+    """Return the parts of a command that need a typed yes.
 
-    `variables` are those of the user's shell, exported or not: one that is missing is empty.
+    `variables` are those of the user's shell, exported or not; a missing variable is empty.
     """
     from brim.shell.risk.findings import FindingLog, LimitReachedError
     from brim.shell.risk.interpreter import Interpreter
@@ -49,7 +49,7 @@ def assess(
             Interpreter(log, where).uncalled(name, body)
     except LimitReachedError:
         pass
-    except Exception as error:  # whatever goes wrong here, the user is asked
-        why = f"it could not be judged ({type(error).__name__})"
+    except Exception as error:  # an internal error must not let a command through
+        why = f"it could not be assessed ({type(error).__name__})"
         log.findings[Finding(text[:LONGEST_SHOWN], why)] = None
     return Assessment(tuple(log.findings))

@@ -29,11 +29,11 @@ EXECUTED_VARIABLES: Final = re.compile(
     r"[A-Z_]*(?:PAGER|EDITOR|VISUAL|BROWSER|ASKPASS|SSH_COMMAND|SSH|EXTERNAL_DIFF|COMMAND"
     r"|LESSOPEN|LESSCLOSE|PRELOAD|BASH_ENV|ENV|SHELLOPTS|PS4|PROMPT_COMMAND|RSH)"
 )
-"""Variables that some program takes for a command."""
+"""Variables whose value a program executes."""
 
 
 def declare(shell: Evaluator, text: str, *, is_name: bool = False) -> None:
-    """A `name=value` that is given as a word; the value may be the name of another variable."""
+    """Set a variable from a `name=value` word; with `is_name` the value names another variable."""
     name, equals, value = plain(text).partition("=")
     if not equals:
         return
@@ -46,7 +46,7 @@ def declare(shell: Evaluator, text: str, *, is_name: bool = False) -> None:
 
 
 def assign(shell: Evaluator, node: Node) -> str:
-    """Follow an assignment; gives the variable's name."""
+    """Follow an assignment; return the variable's name."""
     name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
     if name is None:
         return ""
@@ -96,7 +96,7 @@ SHELLS: Final = frozenset((
     "posh", "pdksh", "ksh93", "oksh", "elvish", "nu", "xonsh",
 ))  # fmt: skip
 _CODE_OPTION: Final = re.compile(r"-[a-zA-Z\ue000\ue001]*[c\ue000\ue001][a-zA-Z\ue000\ue001]*")
-"""The option that says that a text follows, or one that may turn out to say it."""
+"""The option that a script follows as text, or an option that may expand to it."""
 _SHELL_VALUED: Final = frozenset(("-o", "-O", "+o", "+O", "--rcfile", "--init-file"))
 
 
@@ -105,7 +105,7 @@ def params_of(texts: Sequence[str]) -> tuple[str, ...] | None:
 
 
 def run_shell(shell: Evaluator, call: Invocation, source: str) -> str:
-    """`bash`, with -c, with a file, or with what is piped in."""
+    """Assess `bash` with `-c`, with a file, or with a script on standard input."""
     at, has_code, reads = 0, False, False
     texts = [plain(text) for text in call.texts]
     while at < len(texts) and texts[at][:1] in ("-", "+") and len(texts[at]) > 1:
@@ -128,7 +128,7 @@ def run_shell(shell: Evaluator, call: Invocation, source: str) -> str:
     if call.stdin is None:
         return UNKNOWN
     if not is_known(call.stdin):
-        shell.log.add(source, "runs what another command prints")
+        shell.log.add(source, "runs the output of another command")
         return UNKNOWN
     return shell.inner().script(call.stdin, source)
 
@@ -142,16 +142,16 @@ def _run_code(shell: Evaluator, rest: Sequence[Word], call: Invocation, source: 
 def run_file(
     shell: Evaluator, name: str, call: Invocation, source: str, *, only_written: bool = False
 ) -> str:
-    """A script that is run by its name; what this command itself has written into it is read."""
+    """Assess a script that is run by name, if this command has written its content."""
     if re.fullmatch(r"/(?:dev|proc/self)/fd/[1-9]\d*", plain(name)):
-        shell.log.add(source, "runs what comes from somewhere else")
+        shell.log.add(source, "runs input from an unknown source")
         return UNKNOWN
     if name.startswith(PIPE):
         text: str | None = name.strip(PIPE)
     elif plain(name) in ("/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"):
         text = call.stdin
     elif not is_known(name) and not only_written:
-        shell.log.add(source, "which file this runs is only known at run time")
+        shell.log.add(source, "which file this runs is known only at run time")
         return UNKNOWN
     else:
         places = shell.files.paths(name) or ()
@@ -159,7 +159,7 @@ def run_file(
     if text is None or text.strip() == TRUSTED:
         return UNKNOWN
     if not is_known(text):
-        shell.log.add(source, "runs what another command prints or this one writes")
+        shell.log.add(source, "runs the output of a command")
         return UNKNOWN
     first = text.partition("\n")[0]
     language = next(
@@ -198,7 +198,7 @@ def _cd_unknown(shell: Evaluator, call: Invocation, source: str) -> None:  # noq
 
 
 def _read(shell: Evaluator, call: Invocation, source: str) -> None:  # noqa: ARG001
-    """`read x` and its like: nobody knows what x is afterwards."""
+    """Follow `read x` and similar: the value of x is unknown afterwards."""
     given = [text for text in call.texts if not text.startswith("-")]
     for text in [*given, "REPLY", "MAPFILE", "OPTARG"]:
         name = re.sub(r"\W.*", "", plain(text))
@@ -240,7 +240,7 @@ def _unset(shell: Evaluator, call: Invocation, source: str) -> None:  # noqa: AR
 
 
 def _alias(shell: Evaluator, call: Invocation, source: str) -> None:
-    """A new alias is judged at once: the user may type it when nobody judges."""
+    """Assess a new alias now: later the user may type it without an assessment."""
     for text in call.operands():
         name, equals, value = plain(text).partition("=")
         if equals:
@@ -252,7 +252,7 @@ def _alias(shell: Evaluator, call: Invocation, source: str) -> None:
 _CAUTIOUS_ALIASES: Final = frozenset(
     ("rm -i", "rm -I", "cp -i", "mv -i", "rm -iv", "cp -iv", "mv -iv")
 )
-"""What some people set as an alias to be asked more often."""
+"""Aliases that only add a confirmation."""
 
 
 def _hash(shell: Evaluator, call: Invocation, source: str) -> None:  # noqa: ARG001
@@ -275,7 +275,7 @@ def _enable(shell: Evaluator, call: Invocation, source: str) -> None:
 
 
 def _time(shell: Evaluator, call: Invocation, source: str) -> None:  # noqa: ARG001
-    """`time x=1` sets x."""
+    """Follow `time x=1`, which sets x."""
     for text in call.operands():
         if not re.match(r"\w+\+?=", text):
             return

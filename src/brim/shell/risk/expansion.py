@@ -39,7 +39,7 @@ _QUOTED_PIECES: Final = re.compile(
 )
 """The pieces of quoted text."""
 RunSubstitution = Callable[["Node"], str]
-"""Judges what stands in a substitution and gives what it prints."""
+"""Assess a substitution and return what it prints."""
 _INNER: Final = frozenset((
     "simple_expansion", "expansion", "command_substitution", "process_substitution",
     "arithmetic_expansion", "string", "raw_string", "ansi_c_string", "translated_string",
@@ -49,17 +49,17 @@ _INNER: Final = frozenset((
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One word as a program gets it."""
+    """One word, as a program receives it."""
 
     text: str
     source: str = ""
     empties: tuple[str, ...] = ()
-    """The empty variables that came into it."""
+    """The empty variables that were expanded in it."""
 
 
 @dataclass(slots=True)
 class _Fields:
-    """Words in the making: quoted text is added to the last one, unquoted values may split."""
+    """A builder for words: quoted text extends the last word, unquoted values may split."""
 
     done: list[str] = field(default_factory=list)
     last: str = ""
@@ -78,7 +78,7 @@ class _Fields:
         self.last, self.is_open = "", False
 
     def split(self, text: str, separators: str) -> None:
-        """Add an unquoted value, which makes a new word at each separator."""
+        """Add an unquoted value, starting a new word at each separator."""
         value = mark_unquoted(mark_globs(text))
         if not separators or not any(sign in value for sign in separators):
             if value:
@@ -93,14 +93,14 @@ class _Fields:
 
 
 class Expansion:
-    """Expands words as the shell would, in one scope."""
+    """Expansion of words as a shell does it, in one shell state."""
 
     def __init__(self, scope: ShellState, run: RunSubstitution) -> None:
         self.scope = scope
         self.run = run
 
     def words(self, node: Node) -> list[Word]:
-        """The words that one word of the tree turns into: none, one or many."""
+        """Return the words that one word of the tree expands to: none, one or several."""
         fields = _Fields()
         self._bare(node, fields)
         fields.close()
@@ -113,13 +113,13 @@ class Expansion:
         ]
 
     def text(self, node: Node) -> str:
-        """The word as one text, as in an assignment, where nothing is split."""
+        """Return the word as one text without splitting, as in an assignment."""
         fields = _Fields()
         self._bare(node, fields, splits=False)
         return self._at_home(fields.last)
 
     def document(self, node: Node) -> str:
-        """The text of a here-document, its values filled in."""
+        """Return the text of a here-document with its variables expanded."""
         fields = _Fields()
         self._quoted(node, fields, node.start_byte, node.end_byte, is_document=True)
         fields.close()
@@ -161,7 +161,7 @@ class Expansion:
                 self._parts(node, fields, splits=splits)
 
     def _parts(self, node: Node, fields: _Fields, *, splits: bool) -> None:
-        """A concatenation, a command's name, or a plain word: its parts, and the text between."""
+        """Expand a concatenation, a command name or a plain word, part by part."""
         at = node.start_byte
         for child in node.named_children:
             if child.type in _INNER or child.named_child_count or child.type == "word":
@@ -175,7 +175,7 @@ class Expansion:
         self._literal(text_between(node, at, node.end_byte), fields)
 
     def _dollared(self, gap: str, node: Node, fields: _Fields) -> None:
-        """`$"…"` or `$'…'` in the middle of a word."""
+        """Expand `$"…"` or `$'…'` in the middle of a word."""
         self._literal(gap, fields)
         if node.type == "string":
             self._string(node, fields)
@@ -183,16 +183,16 @@ class Expansion:
             fields.add(unescape_ansi(text_of(node)[1:-1]))
 
     def _literal(self, text: str, fields: _Fields) -> None:
-        """Unquoted text; a line's end in it is one to the grammar, and another to the shell."""
+        """Add unquoted text; the grammar and a shell disagree about newlines in it."""
         if not text:
             return
         if "\n" in text:
-            raise UnreadableError("it cannot be read for sure where its words end")
+            raise UnreadableError("its word boundaries are ambiguous")
         fields.add(unquote_bare(text))
 
     def _string(self, node: Node, fields: _Fields) -> None:
         if not text_of(node).startswith('"'):
-            raise UnreadableError("it cannot be read for sure where its words end")
+            raise UnreadableError("its word boundaries are ambiguous")
         fields.is_open = True
         only = node.named_children
         if len(only) == 1 and len(text_of(only[0])) + 2 == len(text_of(node)):
@@ -215,18 +215,18 @@ class Expansion:
         self._quote(text_between(node, at, end), fields, is_document)
 
     def _quote(self, text: str, fields: _Fields, is_document: bool) -> None:
-        """Quoted text; where the grammar has overlooked a value in it, that is filled in."""
+        """Add quoted text, expanding variables that the grammar did not recognize."""
         for piece in _QUOTED_PIECES.finditer(text):
             if piece["value"]:
                 value = self.scope.value(piece["value"])
                 fields.add(" ".join(mark_quoted(item) for item in value or ()))
             elif piece["run"] and not (is_document and piece["run"] == "`"):
-                raise UnreadableError("it has a substitution that cannot be read")
+                raise UnreadableError("it has a substitution that cannot be parsed")
             else:
                 fields.add(unquote_double(piece[0], is_document=is_document))
 
     def _inside(self, node: Node, fields: _Fields) -> None:
-        """A substitution between double quotes."""
+        """Expand a substitution inside double quotes."""
         match node.type:
             case "simple_expansion" | "expansion":
                 self._variable(node, fields, splits=False, is_quoted=True)
@@ -249,7 +249,7 @@ class Expansion:
             fields.add(text)
             return
         if "\\\n" in text:
-            raise UnreadableError("a word of it goes on in the next line")
+            raise UnreadableError("a word of it continues on the next line")
         if len(text) > 2 and text[1].isdigit():
             self._add(fields, self.scope.value(text[1]) or (), splits=splits)
             fields.add(text[2:])
@@ -267,7 +267,7 @@ class Expansion:
             self._add(fields, value, splits=splits)
 
     def _list(self, name: str, fields: _Fields) -> None:
-        """An array in quotes: each item a word."""
+        """Add a quoted array: each item is a word."""
         for at, item in enumerate(self.scope.value(name) or ()):
             if at:
                 fields.close()
@@ -287,7 +287,7 @@ class Expansion:
                 fields.add(SPREAD)
 
     def _value(self, node: Node) -> Value:
-        """What `$x`, `${x}` or `${x…}` stands for; a form that is not known here is unknown."""
+        """Return the value of `$x`, `${x}` or `${x…}`; UNKNOWN for forms that are not supported."""
         parts = node.named_children
         if not parts:
             return (UNKNOWN,)
@@ -307,7 +307,7 @@ class Expansion:
         )
 
     def _stray(self, node: Node) -> None:
-        """Backquotes and the like inside of ${…} that the grammar takes for plain text."""
+        """Assess backquotes inside `${…}`, which the grammar treats as plain text."""
         text = text_of(node)
         if "`" in text or "$(" in text:
             self.run(node)
@@ -321,7 +321,7 @@ class Expansion:
         return value if text_of(name) in ("@", "*") else value[:1]
 
     def _item(self, node: Node) -> Value:
-        """`a[0]`, or all of `a[@]`."""
+        """Return `a[0]`, or all items of `a[@]`."""
         name, index = node.child_by_field_name("name"), node.child_by_field_name("index")
         number = text_of(index) if index else ""
         if not number.isalnum() and number not in ("@", "*"):
@@ -354,13 +354,13 @@ class Expansion:
 
 
 def _blank_before(text: str) -> str:
-    """The blanks that the grammar has taken for a part of a substitution."""
+    """Return the blanks that the grammar includes in a substitution."""
     blank = _BLANK_BEFORE.match(text)
     return blank[0].replace("\\\n", "") if blank else ""
 
 
 def _array_name(node: Node) -> str:
-    """The name in `$@`, `${a[@]}` and their like, which are as many words as there are items."""
+    """Return the name in `$@` or `${a[@]}`, which expand to one word per item; else ''."""
     text = _BLANK_BEFORE.sub("", text_of(node))
     if text in ("$@", "${@}"):
         return "@"
@@ -369,5 +369,5 @@ def _array_name(node: Node) -> str:
 
 
 def join_words(words: list[Word]) -> str:
-    """Words as one text, as `eval` and `ssh` put them together."""
+    """Join words into one text, as `eval` and `ssh` do."""
     return " ".join(plain(word.text) for word in words)

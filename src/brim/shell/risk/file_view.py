@@ -15,14 +15,14 @@ from typing import Final
 from brim.shell.risk.syntax import PIPE, display, is_known, is_pattern, plain
 
 MOST_ENTRIES: Final = 2_000
-"""Entries of a folder that a pattern is compared with."""
+"""Directory entries that a pattern is matched against."""
 MOST_MATCHES: Final = 64
 LARGEST_READ: Final = 65_536
 SINKS: Final = frozenset((
     "/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/tty", "/dev/zero", "/dev/full",
     "/dev/random", "/dev/urandom", "/dev/ptmx",
 ))  # fmt: skip
-"""Devices that lose nothing when they are written to."""
+"""Devices on which a write destroys nothing."""
 _SINK_FOLDERS: Final = (
     "/dev/fd/",
     "/dev/tcp/",
@@ -37,7 +37,7 @@ _KERNEL: Final = ("/dev/", "/proc/", "/sys/")
 
 @dataclass(frozen=True, slots=True)
 class FileView:
-    """The file system as seen from where the command stands."""
+    """A read-only view of the file system from the command's working folder."""
 
     folders: tuple[Path, ...]
     home: Path | None = None
@@ -45,7 +45,7 @@ class FileView:
     is_remote: bool = False
 
     def paths(self, word: str) -> tuple[str, ...] | None:
-        """The places that a word may name; None where nobody can say."""
+        """Return the paths that a word may name; None if they are unknown."""
         if self.is_remote or not is_known(word):
             return None
         text = plain(word)
@@ -56,7 +56,7 @@ class FileView:
         return tuple(os.path.normpath(folder / text) for folder in self.folders)
 
     def holds(self, word: str) -> bool:
-        """Whether writing over this could lose something; what nobody can tell could."""
+        """Return whether overwriting this could lose data; True if that is unknown."""
         if is_sink(word):
             return False
         places = self.paths(word)
@@ -71,7 +71,7 @@ class FileView:
         return any(_is_folder(place) for place in places)
 
     def exists(self, word: str) -> bool:
-        """Whether something of that name is there; what nobody can tell is."""
+        """Return whether the file exists; True if that is unknown."""
         places = self.paths(word)
         if places is None:
             return True
@@ -80,7 +80,7 @@ class FileView:
         return any(self._arrived(place) or _status(place) is not None for place in places)
 
     def matches(self, word: str) -> tuple[str, ...]:
-        """The first files that a pattern names, if it is in the last part of the path."""
+        """Return the first files that match a pattern in the last part of the path."""
         folder, _, name = word.rpartition("/")
         if is_pattern(folder):
             return (folder,) if not self.folders else self._deep(folder)
@@ -90,11 +90,11 @@ class FileView:
         return tuple(start + entry for entry in islice(found, MOST_MATCHES))
 
     def _deep(self, folder: str) -> tuple[str, ...]:
-        """A pattern with folders of any name in it: taken to match, for want of a bounded look."""
+        """Return the folder before the first wildcard: matching deeper would be unbounded work."""
         return (plain(folder).split("*")[0].rpartition("/")[0] or ".",)
 
     def text(self, word: str) -> str | None:
-        """The text of a file; None if it is too large or cannot be read."""
+        """Return the text of a file; None if it is too large or cannot be read."""
         for place in self.paths(word) or ():
             try:
                 status = os.stat(place)  # noqa: PTH116
@@ -105,7 +105,7 @@ class FileView:
         return None
 
     def is_wide(self, word: str) -> bool:
-        """Whether this is a whole tree: the root, a home, everything here, a system folder."""
+        """Return whether this is a whole tree: root, home, working folder or system folder."""
         if not is_known(word):
             return True
         text = plain(word).rstrip("/") or "/"
@@ -131,7 +131,7 @@ def is_sink(word: str) -> bool:
 
 
 def is_kernel(word: str) -> bool:
-    """Whether the word names a device, or a switch of the system."""
+    """Return whether the word names a device or a kernel setting."""
     return not is_sink(word) and os.path.normpath(word).replace("//", "/").startswith(_KERNEL)
 
 
@@ -178,7 +178,7 @@ _ACCESS_FILES: Final = re.compile(
     r"|profile(\.d/.*)?|systemd/system/.*)|\.config/(autostart|systemd/user)/.*"
     r"|Library/LaunchAgents/.*)$|^/var/spool/cron|(^|/)\.git/hooks/"
 )
-"""Files by which others get in, or by which something runs unasked."""
+"""Files that grant access, or that make something run automatically."""
 _STARTUP_FILES: Final = re.compile(
     r"(^|/)\.(bashrc|zshrc|profile|bash_profile|bash_login|bash_logout|zprofile|zshenv|zlogin"
     r"|kshrc|cshrc|tcshrc|inputrc|xinitrc|bash_aliases|gitconfig|netrc|npmrc|pypirc)$"
@@ -187,7 +187,7 @@ _STARTUP_FILES: Final = re.compile(
 
 
 def is_start_file(word: str) -> bool:
-    """Whether a shell runs this file when it starts."""
+    """Return whether a shell runs this file when it starts."""
     name = plain(word)
     return bool(_STARTUP_FILES.search(name)) and not name.endswith(
         ("config", "netrc", "npmrc", "pypirc")
@@ -195,22 +195,22 @@ def is_start_file(word: str) -> bool:
 
 
 def why_overwritten(word: str, files: FileView, *, appends: bool = False) -> str | None:
-    """Why writing to this file needs a yes; None if nothing is lost."""
+    """Return why writing to this file needs a yes; None if nothing is lost."""
     name = plain(word)
     if PIPE in word or is_sink(name):
         return None
     if is_kernel(name):
         return f"writes to the device {display(word)}"
     if _ACCESS_FILES.search(name):
-        return f"changes {display(word)}, which decides who gets in or what runs unasked"
+        return f"changes {display(word)}, which controls access or runs automatically"
     if appends:
         return None
     if _STARTUP_FILES.search(name):
         return f"replaces {display(word)}"
     if not is_known(word):
-        return "overwrites a file that is only known at run time"
+        return "overwrites a file that is known only at run time"
     if not files.holds(word):
         return None
     if files.paths(word) is None:
-        return f"may overwrite {display(word)}, which cannot be looked at from here"
+        return f"may overwrite {display(word)}, which is not visible from here"
     return f"overwrites {display(word)}"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One piece of a command that needs the user's yes."""
+    """One part of a command that needs a typed yes, with the reason."""
 
     text: str
     why: str
@@ -27,7 +27,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """All that was found in a command; nothing found means that it may run as others do."""
+    """All findings of a command; without findings it is not destructive."""
 
     findings: tuple[Finding, ...]
 
@@ -37,27 +37,27 @@ class Assessment:
 
 
 DEEPEST: Final = 8
-"""Shells in substitutions in shells …"""
+"""Levels of nested shells and substitutions."""
 MOST_CALLS: Final = 2_000
 MOST_TEXT: Final = 65_536
-"""Characters that are parsed in all, scripts within scripts included."""
+"""Characters that are parsed in total, nested scripts included."""
 MOST_FINDINGS: Final = 20
 LONGEST_TEXT: Final = 300
 
 
 class LimitReachedError(Exception):
-    """More than is read of one command; what was found so far stands."""
+    """A work limit is reached; the findings so far are valid."""
 
 
 @dataclass(slots=True)
 class FindingLog:
-    """What was found so far, and how much work is left."""
+    """The findings so far, and the work that was done for them."""
 
     findings: dict[Finding, None] = field(default_factory=dict)
     calls: int = 0
     parsed: int = 0
     pending: dict[int, tuple[str, Node, ShellState]] = field(default_factory=dict)
-    """Functions that are defined and not yet called."""
+    """Functions that are defined but not called yet."""
 
     def add(self, text: str, why: str) -> None:
         piece = " ".join(display(text).split())
@@ -70,13 +70,13 @@ class FindingLog:
     def count_call(self, source: str) -> None:
         self.calls += 1
         if self.calls > MOST_CALLS:
-            self.add(source, "there is too much in it to be read")
+            self.add(source, "it is too long to assess")
             raise LimitReachedError
 
     def count_text(self, text: str) -> None:
         self.parsed += len(text)
         if self.parsed > MOST_TEXT:
-            self.add(text, "there is too much in it to be read")
+            self.add(text, "it is too long to assess")
             raise LimitReachedError
 
 

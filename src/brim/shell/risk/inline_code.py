@@ -12,12 +12,12 @@ from brim.shell.risk.syntax import PIPE, is_known, plain
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """Where an interpreter takes its code from, and what else in it is suspicious."""
+    """The options that pass code to an interpreter, and a pattern of suspicious code."""
 
     code: tuple[str, ...]
     suspicious: str = ""
     reads: bool = True
-    """Whether it runs what is piped in if it is given no file."""
+    """Whether it runs standard input if no file is given."""
     valued: tuple[str, ...] = ()
 
 
@@ -86,7 +86,7 @@ _PERL_IN_PLACE: Final = re.compile(r"-[a-zA-Z0]*i(?P<kept>[.~]\w+)?.*")
 
 
 def language_of(name: str) -> str | None:
-    """The language that a program of this name speaks: python3.12 is python."""
+    """Return the language that a program interprets: python for python3.12."""
     if name in _ALSO:
         return _ALSO[name]
     match = _NAME.fullmatch(name)
@@ -94,9 +94,9 @@ def language_of(name: str) -> str | None:
 
 
 def why_code(language: str, code: str) -> str | None:
-    """Why this code needs a yes."""
+    """Return why this code needs a yes; None if it does not."""
     if not is_known(code):
-        return "runs code that is only known at run time"
+        return "runs code that is known only at run time"
     text = plain(code)
     extra = LANGUAGES[language].suspicious
     found = _WORDS.search(text) or (re.search(extra, text, re.MULTILINE) if extra else None)
@@ -108,7 +108,7 @@ def why_code(language: str, code: str) -> str | None:
 
 
 def why_inline(call: Invocation) -> str | None:
-    """Why the code that this interpreter is given needs a yes; None if it is given none."""
+    """Return why the code passed to an interpreter needs a yes; None if there is none."""
     language = language_of(call.name)
     if language is None:
         return None
@@ -150,13 +150,13 @@ def _in_place(call: Invocation) -> str | None:
 
 _AWK_STRING: Final = re.compile(r'"(?:\\.|[^"\\])*"')
 _AWK_CALM: Final = re.compile(r'>\s*"/dev/std(?:err|out)"|\|\s*"sort(?: -[\w ,.]+)?"')
-"""Outputs of an awk script that harm nothing."""
+"""Harmless outputs of an awk script."""
 _AWK_RUNS: Final = re.compile(r'system\s*\(|\|\s*&?\s*"|\|\s*&?\s*getline|\|&|@load|-i\s*inplace')
 _AWK_WRITES: Final = re.compile(r"\bprintf?\b[^;}\n]*?(?:>>?\s*(\S+)|\|)")
 
 
 def why_awk(call: Invocation) -> str | None:
-    """awk can run commands and write files from inside its script."""
+    """Return why an awk script needs a yes: it can run commands and write files."""
     if "inplace" in call.texts:
         return "edits files in place"
     scripts = [plain(text) for text in call.operands("-F", "-v", "-f")[:1]]
@@ -164,7 +164,7 @@ def why_awk(call: Invocation) -> str | None:
     scripts += [text.strip(PIPE) for text in call.values("-f") if text.startswith(PIPE)]
     for script in scripts:
         if not is_known(script):
-            return "runs a script that is only known at run time"
+            return "runs a script that is known only at run time"
         calm = _AWK_CALM.sub("", script)
         if _AWK_RUNS.search(calm):
             return "its script runs commands"

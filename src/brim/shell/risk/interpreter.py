@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 MOST_ROUNDS: Final = 16
-"""Items of a `for` that are followed one by one."""
+"""Items of a `for` loop that are followed individually."""
 LONGEST_OUTPUT: Final = 20_000
 _STATEMENTS: Final = frozenset((
     "program", "compound_statement", "do_group", "subshell", "else_clause", "elif_clause",
@@ -44,11 +44,11 @@ _REDIRECTS: Final = frozenset(("file_redirect", "heredoc_redirect", "herestring_
 
 
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*(?:\[[^]]*\])?\+?=")
-"""What the grammar takes for a command's name now and then."""
+"""An assignment that the grammar reports as a command name."""
 
 
 class Interpreter:
-    """One shell at work: its scope, and how deep inside of others it is."""
+    """One shell: its state, the findings, and how deeply it is nested."""
 
     def __init__(self, log: FindingLog, state: ShellState, depth: int = 0) -> None:
         self.log = log
@@ -61,19 +61,19 @@ class Interpreter:
         return FileView(state.folders, state.home, frozenset(state.arrivals), state.is_remote)
 
     def inner(self, state: ShellState | None = None) -> Interpreter:
-        """A shell inside of this one."""
+        """Return an interpreter for a shell inside this one."""
         return Interpreter(self.log, state or self.state.copy(), self.depth + 1)
 
     def script(self, text: str, source: str, stdin: str | None = None) -> str:
-        """Read a text as a shell would; gives what it prints."""
+        """Assess a text as a script; return what it prints."""
         if self.depth > DEEPEST:
-            self.log.add(source, "it is nested too deep to be read")
+            self.log.add(source, "it is nested too deeply")
             return UNKNOWN
         self.log.count_text(text)
         if text.strip() == TRUSTED:
             return ""
         if not is_known(text):
-            self.log.add(source, "what it runs is only known at run time")
+            self.log.add(source, "what it runs is known only at run time")
         try:
             return self.run(parse_command(text), stdin)
         except UnreadableError as error:
@@ -81,13 +81,13 @@ class Interpreter:
             return UNKNOWN
 
     def uncalled(self, name: str, body: Node) -> None:
-        """A function that is only defined: what it would do."""
+        """Assess a function that is defined but not called."""
         self.state.params = None
         self.state.running |= {name}
         self.inner(self.state).run(body)
 
     def run(self, node: Node, stdin: str | None = None) -> str:
-        """Follow one statement; gives what it prints."""
+        """Assess one statement; return what it prints."""
         kind = node.type
         if kind in _STATEMENTS:
             return self._block(node, stdin)
@@ -99,7 +99,7 @@ class Interpreter:
         return output if len(output) < LONGEST_OUTPUT else UNKNOWN
 
     def follow_substitutions(self, node: Node) -> None:
-        """Follow the substitutions inside of something that is no command itself."""
+        """Assess the substitutions inside a node that is not a command itself."""
         stack, found = [node], False
         while stack:
             current = stack.pop()
@@ -110,15 +110,15 @@ class Interpreter:
                 stack += current.named_children
         text = text_of(node)
         if not found and ("`" in text or "$(" in text.replace("$((", "")):
-            self.log.add(text, "it has a substitution that cannot be read")
+            self.log.add(text, "it has a substitution that cannot be parsed")
 
     def substitute(self, node: Node) -> str:
-        """What stands in $(…) or <(…); gives what it prints."""
+        """Assess `$(…)` or `<(…)`; return what it prints."""
         if node.type not in ("command_substitution", "process_substitution"):
             self.follow_substitutions(node)
             return UNKNOWN
         if self.depth >= DEEPEST:
-            self.log.add(text_of(node), "it is nested too deep to be read")
+            self.log.add(text_of(node), "it is nested too deeply")
             return UNKNOWN
         if any(child.type == "file_redirect" for child in node.named_children):
             self.follow_children(node)
@@ -140,7 +140,7 @@ class Interpreter:
     def text(self, node: Node) -> str:
         return Expansion(self.state, self.substitute).text(node)
 
-    # Statements. The names are those of the grammar.
+    # Statements: methods are named after the node types of the grammar.
 
     def _block(self, node: Node, stdin: str | None) -> str:
         if node.type == "compound_statement" and text_of(node).startswith("(("):
@@ -165,7 +165,7 @@ class Interpreter:
         return self._run_chain(chain_of(node), stdin)
 
     def _run_chain(self, chain: Sequence[Link], stdin: str | None) -> str:
-        """`a && b && c`: each runs if those before it have worked; `a || b` has but one link."""
+        """Follow `a && b && c`; `a || b` is a chain with one link."""
         (first, redirects), *rest = chain
         if not rest and first.type == "list":
             return self._run_either(first, redirects, stdin)
@@ -212,7 +212,7 @@ class Interpreter:
         return self._rounds(node.named_children, stdin)
 
     def _rounds(self, nodes: Sequence[Node], stdin: str | None) -> str:
-        """A loop: a second round sees what the first one left."""
+        """Follow a loop twice: the second round sees the state that the first one left."""
         for _ in range(2):
             with self.state.maybe():
                 self._sequence(nodes, stdin)
@@ -244,7 +244,7 @@ class Interpreter:
         return UNKNOWN
 
     def _items(self, node: Node) -> list[str]:
-        """What a `for` goes over; patterns are matched, for the files' names matter."""
+        """Return the items of a `for` loop, with patterns matched against files."""
         items: list[str] = []
         for word in self.words(node.children_by_field_name("value")):
             if is_pattern(word.text) and is_known(word.text):
@@ -311,7 +311,7 @@ class Interpreter:
         for word in self.words(node.named_children):
             self.state.variables.pop(plain(word.text), None)
             if "$(" in word.text or "`" in word.text:
-                self.log.add(text_of(node), "a substitution in an index of it runs")
+                self.log.add(text_of(node), "a substitution in an array index runs")
         return ""
 
     # Commands and their redirections.
@@ -323,7 +323,7 @@ class Interpreter:
         return self._redirected(body, [c for c in node.named_children if c != body], stdin)
 
     def _redirected(self, body: Node | None, nodes: Sequence[Node], stdin: str | None) -> str:
-        """A statement and its redirections, which belong to the last command of `a && b > c`."""
+        """Follow a statement with redirections, which apply to the last command of `a && b > c`."""
         if body is not None and body.type in ("list", "pipeline", "negated_command"):
             return self._redirected_last(body, nodes, stdin)
         redirects = follow_redirects(self, nodes)
@@ -333,7 +333,7 @@ class Interpreter:
         elif body.type == "command":
             output = self._command(body, given, redirects.words)
         elif redirects.words:
-            raise UnreadableError("it cannot be read for sure where its words end")
+            raise UnreadableError("its word boundaries are ambiguous")
         else:
             output = self.run(body, given)
         return self._later(self._kept(redirects, output), redirects)
@@ -349,7 +349,7 @@ class Interpreter:
             return self._redirected(last, nodes, stdin)
 
     def _kept(self, redirects: Redirects, output: str) -> str:
-        """Remember what goes to a file; gives what is still printed."""
+        """Record output that goes to a file; return what is still printed."""
         for name in redirects.written:
             for place in self.files.paths(name) or ():
                 text = self.state.written.get(place, "") + output
@@ -388,7 +388,7 @@ class Interpreter:
         return self._later(self._kept(redirects, output), redirects)
 
     def _run_words(self, words: list[Word], stdin: str | None, source: str) -> str:
-        """Words as they are found; assignments among the first that the grammar took for words."""
+        """Run a command, applying leading assignments that the grammar reports as words."""
         while words and _ASSIGNMENT.match(words[0].source):
             declare(self, words.pop(0).text)
         return run_words(self, words, stdin, source)

@@ -14,13 +14,13 @@ from brim.shell.risk.syntax import MAYBE, UNKNOWN, is_known, plain
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """One program with its arguments, where it stands, and what is piped into it."""
+    """One program with its arguments, its working folder and its standard input."""
 
     name: str
     words: tuple[Word, ...]
     files: FileView
     stdin: str | None = None
-    """What is piped in, as far as it is known; None if it is the terminal."""
+    """The standard input as far as it is known; None for the terminal."""
     lost: str = ""
 
     @property
@@ -28,7 +28,7 @@ class Invocation:
         return [word.text for word in self.words]
 
     def options(self) -> Iterator[str]:
-        """Everything before `--` that begins with a dash."""
+        """Yield every argument before `--` that begins with a dash."""
         for whole in self.texts:
             text = whole.replace(MAYBE, "")
             if text == "--":
@@ -37,13 +37,13 @@ class Invocation:
                 yield plain(text)
 
     def has(self, *flags: str) -> bool:
-        """Whether one of the options is given: `-f` also inside `-rf`, `--force` also cut short."""
+        """Return whether an option is given: `-f` also in `-rf`, `--force` also abbreviated."""
         return any(_is_flag(option, flag) for option in self.options() for flag in flags)
 
     def is_guarded(self, letters: str, *names: str, others: str = "") -> bool:
-        """Whether an option is given that makes the call safe; others may share its dash.
+        """Return whether an option makes the call safe; `others` may share its dash.
 
-        Stricter than `has`: the letter must not be part of another option's value.
+        Stricter than `has`: the letter must not be part of the value of another option.
         """
         clusters = [option[1:] for option in self.options() if not option.startswith("--")]
         return any(
@@ -51,7 +51,7 @@ class Invocation:
         ) or any(option.partition("=")[0] in names for option in self.options())
 
     def value(self, *flags: str) -> str | None:
-        """What the last of these options is set to: `-o x`, `-ox`, `--out x`, `--out=x`."""
+        """Return the value of the last of these options: `-o x`, `-ox`, `--out x`, `--out=x`."""
         return next(reversed(self.values(*flags)), None)
 
     def values(self, *flags: str) -> list[str]:
@@ -65,7 +65,7 @@ class Invocation:
         return found
 
     def operands(self, *valued: str) -> list[str]:
-        """What is no option, and no value of those options that take one as a word of its own."""
+        """Return the arguments that are neither options nor values of the `valued` options."""
         found: list[str] = []
         texts = iter(self.texts)
         for text in texts:
@@ -78,7 +78,7 @@ class Invocation:
         return found
 
     def after(self, count: int) -> Invocation:
-        """The same program without its first words."""
+        """Return the same program without its first arguments."""
         return Invocation(self.name, self.words[count:], self.files, self.stdin, self.lost)
 
 
@@ -113,23 +113,23 @@ def _takes_next(text: str, flag: str) -> bool:
 
 
 Rule = Callable[[Invocation], str | None]
-"""Why a call is destructive; None if it is not."""
-NOT_YET_KNOWN: Final = "what it is asked to do is only known at run time"
+"""Return why an invocation is destructive; None if it is not."""
+NOT_YET_KNOWN: Final = "what it does is known only at run time"
 Branch = str | Rule | Mapping[str, "Branch"]
 
 
 def always(why: str) -> Rule:
-    """A program that destroys whatever it is given; asked for its help, it does not."""
+    """Return a rule: destructive, except for `--help` and `--version`."""
     return lambda call: None if call.texts in (["--help"], ["--version"]) else why
 
 
 def flag(*flags: str, why: str) -> Rule:
-    """Destructive with one of these options."""
+    """Return a rule: destructive with one of these options."""
     return lambda call: why if call.has(*flags) or any(f in call.texts for f in flags) else None
 
 
 def first_word(*starts: str, why: str, otherwise: Rule | None = None) -> Rule:
-    """Destructive if the first word begins so."""
+    """Return a rule: destructive if the first argument begins with one of these."""
 
     def rule(call: Invocation) -> str | None:
         name = plain(call.texts[0]).lower() if call.words else ""
@@ -141,7 +141,7 @@ def first_word(*starts: str, why: str, otherwise: Rule | None = None) -> Rule:
 
 
 def verbs(*names: str, why: str, depth: int = 1, otherwise: Rule | None = None) -> Rule:
-    """Destructive if one of these is among the first words that are no options."""
+    """Return a rule: destructive if one of these is among the first operands."""
 
     def rule(call: Invocation) -> str | None:
         operands = call.operands()[: depth + 1]
@@ -156,13 +156,13 @@ def verbs(*names: str, why: str, depth: int = 1, otherwise: Rule | None = None) 
 
 
 def _standalone_words(call: Invocation) -> list[str]:
-    """The words that follow no option, and so cannot be the value of one."""
+    """Return the arguments that follow no option, so that they cannot be its value."""
     pairs = pairwise(["", *call.texts])
     return [text for before, text in pairs if not before.startswith("-") and text[:1] != "-"]
 
 
 def subcommands(branches: Mapping[str, Branch], *valued: str) -> Rule:
-    """A program with subcommands; `valued` are the options before them that take a word."""
+    """Return a rule per subcommand; `valued` are the options before it that take a value."""
 
     def rule(call: Invocation) -> str | None:
         at = command_at(call, *valued)
@@ -170,7 +170,7 @@ def subcommands(branches: Mapping[str, Branch], *valued: str) -> Rule:
             return None
         name = call.texts[at]
         if at and name not in branches and call.texts[at - 1].startswith("-"):
-            # an option that is not known here may have taken this word for its value
+            # this word may be the value of an option that the table does not know
             later = next(
                 (n for n in range(at + 1, len(call.texts)) if call.texts[n] in branches), at
             )
@@ -187,7 +187,7 @@ def subcommands(branches: Mapping[str, Branch], *valued: str) -> Rule:
 
 
 def command_at(call: Invocation, *valued: str) -> int | None:
-    """Where the subcommand stands."""
+    """Return the position of the subcommand; None if there is none."""
     texts, at = call.texts, 0
     while at < len(texts):
         if not texts[at].startswith("-"):
@@ -197,15 +197,15 @@ def command_at(call: Invocation, *valued: str) -> int | None:
 
 
 def any_of(*rules: Rule) -> Rule:
-    """Destructive if one of these says so."""
+    """Return a rule: destructive if one of these rules applies."""
     return lambda call: next((why for rule in rules if (why := rule(call))), None)
 
 
 def split_names(names: str) -> frozenset[str]:
-    """Names that are written as one text."""
+    """Return the names in a text as a set."""
     return frozenset(names.split())
 
 
 def for_programs(rule: Rule, names: str) -> dict[str, Rule]:
-    """One rule for several programs."""
+    """Return a table with one rule for several programs."""
     return dict.fromkeys(names.split(), rule)

@@ -29,19 +29,19 @@ from brim.shell.risk.wrappers import WRAPPERS
 EVALUATES: Final = split_names(
     "read printf unset test let declare export typeset local mapfile wait"
 )
-"""Builtins that run what stands in the index of a variable's name, even in single quotes."""
+"""Builtins that evaluate an array index in a variable name, even in single quotes."""
 _INDEX_SUBSTITUTION: Final = re.compile(r"\[[^\]]*(?:\$\(|`)")
 
 
 def run_words(shell: Evaluator, words: Sequence[Word], stdin: str | None, source: str) -> str:
-    """Judge a command and whatever it runs; gives what it prints."""
+    """Assess a command and everything that it runs; return what it prints."""
     if not words:
         return ""
     shell.log.count_call(source)
     if plain(words[0].text) in EVALUATES and any(
         _INDEX_SUBSTITUTION.search(plain(w.text)) for w in words
     ):
-        shell.log.add(source, "a substitution in an index of it runs")
+        shell.log.add(source, "a substitution in an array index runs")
     name = _program_name(shell, words[0], source)
     if name is None:
         return UNKNOWN
@@ -73,11 +73,11 @@ def _why_destructive(call: Invocation, *, is_runner: bool) -> str | None:
 
 
 def _program_name(shell: Evaluator, word: Word, source: str) -> str | None:
-    """The program's name without its folder; None, and noted, if nobody knows it yet."""
+    """Return the program's name without its folder; None, with a finding, if it is unknown."""
     text = word.text
     last = text.rpartition("/")[2]
     if SPREAD in text or PIPE in text or not is_known(last) or not PATTERNS.isdisjoint(text):
-        shell.log.add(source, "which program this runs is only known at run time")
+        shell.log.add(source, "which program this runs is known only at run time")
         return None
     name = plain(last).lower().removesuffix(".exe").lstrip("=")
     if name.startswith(("!", "^")) and len(name) > 1:
@@ -89,7 +89,7 @@ def _program_name(shell: Evaluator, word: Word, source: str) -> str | None:
 def _run_user_defined(
     shell: Evaluator, call: Invocation, words: Sequence[Word], source: str
 ) -> str | None:
-    """Functions, aliases and scripts that go by this name."""
+    """Assess functions, aliases and written scripts with this name."""
     output = None
     scope = shell.state
     exact = plain(words[0].text)
@@ -113,10 +113,10 @@ def _function(shell: Evaluator, name: str, call: Invocation, source: str) -> str
     body = shell.state.functions[name]
     shell.log.pending.pop(body.id, None)
     if name in shell.state.running:
-        shell.log.add(source, f"{display(name)} calls itself again and again")
+        shell.log.add(source, f"{display(name)} calls itself endlessly")
         return UNKNOWN
     if shell.depth >= 8:
-        shell.log.add(source, "it is nested too deep to be read")
+        shell.log.add(source, "it is nested too deeply")
         return UNKNOWN
     params, running = shell.state.params, shell.state.running
     shell.state.params = params_of(call.texts)
@@ -130,7 +130,7 @@ def _run_inner(
     shell: Evaluator, call: Invocation, found: wrappers.InnerCommand, source: str
 ) -> str:
     if shell.depth >= 8:
-        shell.log.add(source, "it is nested too deep to be read")
+        shell.log.add(source, "it is nested too deeply")
         return UNKNOWN
     stdin = None if found.eats_stdin else call.stdin
     if call.name == "coproc":
@@ -145,7 +145,7 @@ def _run_inner(
 
 
 def record_effects(shell: Evaluator, call: Invocation) -> None:
-    """What the command puts where, for the commands after it."""
+    """Record which files the command writes, for the commands after it."""
     written = shell.state.written
     if call.name in ("mv", "cp", "ln", "install"):
         for name, source in rules_files.arrivals(call):
@@ -179,7 +179,7 @@ def record_effects(shell: Evaluator, call: Invocation) -> None:
 
 
 def _check_written_code(shell: Evaluator, call: Invocation, language: str) -> None:
-    """`python x.py`, where this command has written x.py."""
+    """Assess `python x.py` if this command has written x.py."""
     for name in call.operands(*inline_code.LANGUAGES[language].valued)[:1]:
         places = shell.files.paths(name) or ()
         texts = (
@@ -195,7 +195,7 @@ QUIET: Final = frozenset((
     "true", "false", ":", "cd", "pushd", "popd", "test", "[", "export", "set", "unset", "shift",
     "mkdir", "touch", "sleep", "wait", "exit", "return", "read", "alias", "trap", "ulimit", "umask",
 ))  # fmt: skip
-"""Programs that print nothing, or nothing of interest."""
+"""Programs that print nothing, or nothing that matters here."""
 SETTERS: Final = frozenset((
     "ssh-agent", "direnv", "brew", "pyenv", "rbenv", "nodenv", "goenv", "jenv", "starship",
     "dircolors", "conda", "mamba", "opam", "fnm", "mise", "rtx", "asdf", "minikube",
@@ -203,17 +203,17 @@ SETTERS: Final = frozenset((
     "lesspipe", "resize", "thefuck", "atuin", "keychain", "luarocks", "stack", "navi", "mcfly",
     "gnome-keyring-daemon", "vg", "chef", "hub", "register-python-argcomplete",
 ))  # fmt: skip
-"""Programs whose output is made to be evaluated by the user's shell."""
+"""Programs whose output is meant to be evaluated by the user's shell."""
 COMPLETERS: Final = frozenset((
     "kubectl", "helm", "gh", "docker", "npm", "oc", "kind", "flux", "argocd", "rustup", "hugo",
     "istioctl", "eksctl", "tofu", "glab", "deno", "k9s", "kustomize", "skaffold", "podman", "yq",
 ))  # fmt: skip
-"""Programs whose `completion` is as harmless."""
+"""Programs whose `completion` output is equally harmless."""
 _FORMAT: Final = re.compile(r"%(?:%|[-+ #0-9.]*([a-zA-Z]))")
 
 
 def predict_output(call: Invocation) -> str:
-    """The output as far as it is known."""
+    """Return what a program prints, as far as that is known."""
     if call.name in QUIET:
         return ""
     if call.name in SETTERS or (call.name in COMPLETERS and "completion" in call.texts[:2]):

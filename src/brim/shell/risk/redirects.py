@@ -29,19 +29,19 @@ _BLANK: Final = re.compile(rb"(?:[ \t]|\\\n)+")
 
 @dataclass(slots=True)
 class Redirects:
-    """Where a command reads from and writes to."""
+    """The redirections of one command."""
 
     stdin: str | None = None
     words: list[Word] = field(default_factory=list)
-    """Words that stand behind a redirection and belong to the command."""
+    """Words after a redirection that belong to the command."""
     written: list[str] = field(default_factory=list)
     takes_output: bool = False
     later: list[Node] = field(default_factory=list)
-    """What follows on the line on which a here-document begins."""
+    """Statements on the line on which a here-document begins."""
 
 
 def follow_redirects(shell: Evaluator, nodes: Sequence[Node]) -> Redirects:
-    """Follow the redirections of one command, and note what they overwrite."""
+    """Follow the redirections of one command and record what they overwrite."""
     found = Redirects()
     for node in nodes:
         match node.type:
@@ -79,7 +79,7 @@ def _to_file(shell: Evaluator, node: Node, found: Redirects) -> None:
 
 
 def _content(shell: Evaluator, name: str) -> str:
-    """What comes out of a file that is read from."""
+    """Return the content of a file that is read, if it is known."""
     if name.startswith(PIPE):
         return name.strip(PIPE)
     places = shell.files.paths(name) or ()
@@ -90,10 +90,10 @@ def _content(shell: Evaluator, name: str) -> str:
 
 
 def _document(shell: Evaluator, node: Node, found: Redirects) -> None:
-    """A here-document: its text, and what else stands on its first line."""
+    """Follow a here-document: its text, and the rest of its first line."""
     start = next((text_of(c) for c in node.children if c.type == "heredoc_start"), "")
     if not _DELIMITER.fullmatch(start):
-        raise UnreadableError("it cannot be read for sure where its here-document ends")
+        raise UnreadableError("the end of its here-document is ambiguous")
     is_raw = any(sign in start for sign in "'\"\\")
     for child in node.named_children:
         match child.type:
@@ -120,29 +120,29 @@ def _expand_document(shell: Evaluator, body: Node) -> str:
 
 
 def _follow_backquotes(shell: Evaluator, text: str) -> None:
-    """Backquotes in a here-document run as well, though the grammar does not tell."""
+    """Assess backquotes in a here-document, which the grammar does not report."""
     pieces = re.split(r"(?<!\\)`", text)
     for piece in pieces[1::2]:
         shell.inner().script(piece, f"`{piece}`")
 
 
 def check_word_boundaries(node: Node) -> None:
-    """Refuse what the grammar takes for one command or for two words, and the shell does not."""
+    """Raise UnreadableError if the grammar and a shell disagree about word boundaries."""
     whole, start = node.text or b"", node.start_byte
     for one, two in pairwise(node.children):
         gap = whole[one.end_byte - start : two.start_byte - start]
         if _JOINED.fullmatch(gap) or (not gap and one.type in _WORDS and two.type in _WORDS):
-            raise UnreadableError("it cannot be read for sure where its words end")
+            raise UnreadableError("its word boundaries are ambiguous")
         if gap and not _BLANK.fullmatch(gap):
-            raise UnreadableError("it cannot be read for sure where its words end")
+            raise UnreadableError("its word boundaries are ambiguous")
 
 
 Link = tuple["Node", Sequence["Node"]]
-"""A statement of `a && b`, and its redirections."""
+"""A statement of `a && b`, with its redirections."""
 
 
 def chain_of(node: Node) -> list[Link]:
-    """The statements that `&&` holds together; anything else is a chain of one."""
+    """Return the statements that `&&` joins; anything else is a chain of one."""
     body = node.child_by_field_name("body") if node.type == "redirected_statement" else None
     if body is not None and body.type == "list":
         *links, (last, redirects) = chain_of(body)

@@ -30,11 +30,11 @@ from brim.shell.risk.syntax import UNKNOWN, display, is_known, plain
 DISK: Final = "writes to a disk as a whole"
 STOPS: Final = "stops processes"
 POWER: Final = "shuts the machine down"
-USERS: Final = "changes who may log in"
+USERS: Final = "changes who can log in"
 MOUNTS: Final = "changes what is mounted"
 FIREWALL: Final = "changes the firewall"
 SERVICES: Final = "stops services"
-SCHEDULED: Final = "runs something later, unseen"
+SCHEDULED: Final = "runs something later, unattended"
 
 
 def _kill(call: Invocation) -> str | None:
@@ -54,7 +54,7 @@ def _init(call: Invocation) -> str | None:
 
 
 def _ifs(call: Invocation) -> str | None:
-    """A network interface taken down, or its addresses."""
+    """A network interface or its addresses are removed."""
     lost = any(text in ("down", "del", "delete", "flush") for text in call.texts)
     return "changes the network" if lost else None
 
@@ -140,7 +140,7 @@ MACHINE_RULES: Final[dict[str, Rule]] = {
     **for_programs(_mount, "mount umount swapoff swapon losetup"),
     "sysctl": _sysctl,
     **for_programs(always("changes the running system"), "modprobe rmmod insmod kexec setenforce"),
-    **for_programs(always("changes the boot of the machine"),
+    **for_programs(always("changes how the machine boots"),
                    "efibootmgr grub-install nvram bless"),
     "history": _history,
     "fc": flag("-e", "-s", why="runs an earlier command again"),
@@ -154,7 +154,7 @@ MACHINE_RULES: Final[dict[str, Rule]] = {
 
 PACKAGES: Final = "removes packages"
 CLOUD: Final = "removes something in the cloud"
-PUBLISHES: Final = "publishes for everybody"
+PUBLISHES: Final = "publishes something"
 _SQL: Final = re.compile(
     r"\b(drop|delete|truncate|update|alter|replace\s+into|grant|revoke|overwrite)\b"
     r"|\\!|^\s*\.(shell|system|output|once|import|restore|clone)\b|dropdatabase|\.drop\s*\("
@@ -168,13 +168,13 @@ _TERMINATE: Final = re.compile(
 
 
 def _sql(call: Invocation) -> str | None:
-    """Statements on the command line, piped in, or in a file that can be read."""
+    """SQL on the command line, on standard input, or in a readable file."""
     said = [*call.texts, call.stdin or ""]
     said += [call.files.text(name) or UNKNOWN for name in call.values("-f", "--file")]
     if any(_SQL.search(plain(text)) for text in said):
         return "changes or removes data in a database"
     if not all(is_known(text) for text in said):
-        return "runs statements that are only known at run time"
+        return "runs statements that are known only at run time"
     return None
 
 
@@ -338,11 +338,11 @@ SERVICE_RULES: Final[dict[str, Rule]] = {
 
 
 def _management_script(call: Invocation) -> str | None:
-    """`python manage.py flush` and its like."""
+    """`python manage.py flush` and similar."""
     operands = [plain(text) for text in call.operands()]
     scripts = ("manage.py", "artisan", "console", "rails", "rake")
     if operands and operands[0].rpartition("/")[2] in scripts:
-        return next((f"asks for {o}" for o in operands[1:2] if _VERB.fullmatch(o)), None)
+        return next((f"runs {o}" for o in operands[1:2] if _VERB.fullmatch(o)), None)
     return None
 
 
@@ -366,7 +366,7 @@ def _gdb(call: Invocation) -> str | None:
 def _make(call: Invocation) -> str | None:
     piped = call.value("-f", "--file", "--makefile") in ("-", "/dev/stdin")
     set_up = any(text.startswith(("SHELL=", "--eval", "-E", "MAKEFLAGS=")) for text in call.texts)
-    return "runs rules that are only given here" if piped or set_up else _verb(call)
+    return "runs rules from the command line" if piped or set_up else _verb(call)
 
 
 def _less(call: Invocation) -> str | None:
@@ -415,28 +415,28 @@ READERS: Final = split_names(
     "dict look strings xxd od hexdump ping dig host nslookup ps top pgrep id who date cal sleep "
     "shellcheck shfmt compgen complete hash bind ulimit umask getopts trap rmdir"
 )
-"""Programs to which a word such as `delete` is only a word."""
+"""Programs for which an argument such as `delete` is only text."""
 
 
 def why_destructive(call: Invocation, *, is_known_runner: bool = False) -> str | None:
-    """The reason why this call needs a yes; None if it does not.
+    """Return why this call needs a yes; None if it does not.
 
-    What a program is that nobody here knows is guessed from its first words, unless it is known to
-    run others, which are judged by themselves.
+    An unknown program is judged by its first arguments, unless it is known to run other programs,
+    which are assessed separately.
     """
     rule = RULES.get(call.name)
     if rule is not None:
         return rule(call)
     if call.name.startswith(("mkfs", "newfs", "mke2fs")):
-        return "makes a new file system, which removes all on it"
+        return "creates a file system, which erases the device"
     if call.name in READERS or is_known_runner:
         return None
     return _verb(call)
 
 
 def _verb(call: Invocation) -> str | None:
-    """A word of destruction among the first that a program is given."""
+    """Return a reason if a destructive verb is among the first arguments."""
     asked = [plain(text).lower() for text in call.operands()[:2]]
     verb = next((text for text in asked if _VERB.fullmatch(text)), None)
     verb = verb or next((option for option in call.options() if option in _FLAGS), None)
-    return f"asks {display(call.name)} for {verb}" if verb else None
+    return f"runs {display(call.name)} {verb}" if verb else None

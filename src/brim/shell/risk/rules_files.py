@@ -36,7 +36,7 @@ def _rm(call: Invocation) -> str | None:
 
 
 def _surprises(call: Invocation) -> Iterator[str]:
-    """Where a word means more than it says."""
+    """Yield arguments that cover more than they seem to."""
     for word in call.words:
         text = display(word.text)
         if word.empties and not word.text.startswith("-"):
@@ -64,7 +64,7 @@ def _dd(call: Invocation) -> str | None:
 
 
 def _copy(call: Invocation) -> str | None:
-    """mv, cp, install and ln: what they put over something that is there."""
+    """mv, cp, install and ln: existing files that they overwrite."""
     if call.name == "install" and call.has("-d"):
         return None
     sources, target = _arguments(call)
@@ -72,7 +72,7 @@ def _copy(call: Invocation) -> str | None:
         return None
     if call.name == "mv":
         if plain(target).startswith("/dev/"):
-            return f"moves files into {display(target)}, where they are lost"
+            return f"moves files into {display(target)}, where they cannot be recovered"
         whole = [s for s in sources if not is_pattern(s) and is_known(s) and call.files.is_wide(s)]
         if whole:
             return f"moves {display(whole[0])} away"
@@ -85,7 +85,7 @@ def _copy(call: Invocation) -> str | None:
 
 
 def _is_careful(call: Invocation) -> bool:
-    """Whether nothing is overwritten unasked: `-n`, `-i` at a terminal, `-b`."""
+    """Return whether existing files are safe: `-n`, `-i` at a terminal, `-b`."""
     keeps = not any(option in ("--backup=none", "--backup=off") for option in call.options())
     if keeps and call.is_guarded("b", "--backup", others="rRavfuLPdpsT"):
         return True
@@ -110,14 +110,14 @@ def _arguments(call: Invocation) -> tuple[list[str], str | None]:
 
 
 def _expand_pattern(call: Invocation, word: str) -> tuple[str, ...]:
-    """The files that a pattern stands for, if they can be looked at."""
+    """Return the files that match a pattern, if they are visible."""
     if not is_pattern(word) or call.files.paths(word) is None:
         return (word,)
     return call.files.matches(word) or (word,)
 
 
 def _places(call: Invocation, sources: list[str], target: str) -> list[str]:
-    """The names that would be written."""
+    """Return the paths that would be written."""
     into = not call.has("-T", "--no-target-directory")
     if not (into and (target.endswith("/") or call.files.is_folder(target))):
         return [target]
@@ -142,7 +142,7 @@ def _inside(call: Invocation, folder: str, source: str) -> str:
 
 
 def arrivals(call: Invocation) -> list[tuple[str, str]]:
-    """The new names of things that are moved, linked or copied, each with the old name."""
+    """Return the new name of each file that is moved, linked or copied, with its old name."""
     sources, target = _arguments(call)
     if target is None:
         return []
@@ -152,7 +152,7 @@ def arrivals(call: Invocation) -> list[tuple[str, str]]:
 
 
 def downloads(call: Invocation) -> list[str]:
-    """The names under which something from the network is stored."""
+    """Return the names of the files that a download writes."""
     flags = ("-o", "--output") if call.name == "curl" else ("-O", "--output-document")
     names = call.values(*flags)
     urls = [plain(text) for text in call.texts if "://" in text]
@@ -192,7 +192,7 @@ def _edits_in_place(option: str) -> bool:
 
 
 def _copy_suffix(option: str) -> str:
-    """What is put behind the name of the copy that is kept; nothing if none is."""
+    """Return the suffix of the backup copy; '' if none is kept."""
     if option.startswith("--"):
         return option.partition("=")[2]
     match = re.fullmatch(r"-[nErsuz]*i([.~_][\w.~]+)", option)
@@ -230,7 +230,7 @@ def _rsync(call: Invocation) -> str | None:
 
 
 def _output(*flags: str, also: Rule | None = None) -> Rule:
-    """A program that overwrites the file that an option names."""
+    """Return a rule: overwrites the file that an option names."""
 
     def rule(call: Invocation) -> str | None:
         names = [value for value in call.values(*flags) if value != "-"]
@@ -241,7 +241,7 @@ def _output(*flags: str, also: Rule | None = None) -> Rule:
 
 
 def request(call: Invocation) -> str | None:
-    """A request by which a server deletes something."""
+    """An HTTP request that deletes something on a server."""
     methods = [*call.values("-X", "--request", "--method"), *call.operands()[:1]]
     deletes = any(plain(method).upper() == "DELETE" for method in methods)
     return "asks a server to delete something" if deletes else None
@@ -271,7 +271,7 @@ def _scp(call: Invocation) -> str | None:
 
 
 def copied_in(call: Invocation) -> str | None:
-    """The last word is where something from elsewhere is copied to; elsewhere has a colon."""
+    """A copy from another machine (`host:path`) to the last argument."""
     target = (call.operands() or [":"])[-1]
     if ":" in target or call.files.is_folder(target):
         return None
@@ -285,7 +285,7 @@ def _compiler(call: Invocation) -> str | None:
 
 
 def _remote_name(call: Invocation) -> str | None:
-    """`curl -O`, which takes the name from the address."""
+    """`curl -O`, which takes the file name from the URL."""
     if not call.has("-O", "--remote-name", "--remote-name-all"):
         return request(call)
     names = [name for name in downloads(call) if "://" not in name and name]
@@ -371,7 +371,7 @@ VALUED: Final = (
 
 
 def _checkout(call: Invocation) -> str | None:
-    """Switching is harmless; paths and force are not."""
+    """Switching branches is harmless; paths and force are not."""
     if call.has("-f", "--force", "-p", "--patch", "--ours", "--theirs", "-m", "--merge"):
         return CHANGES
     if "--" in call.texts:

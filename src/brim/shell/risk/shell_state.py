@@ -23,7 +23,7 @@ RUN_TIME: Final = frozenset((
     "PIPESTATUS", "BASH_SOURCE", "BASH_ARGV", "BASH_VERSION", "OSTYPE", "HOSTTYPE", "MACHTYPE",
     "COLUMNS", "LINES", "TERM", "LANG", "BASH_REMATCH", "OPTARG", "OPTIND", "MAPFILE", "COPROC",
 ))  # fmt: skip
-"""Variables that have a value even if nobody set them."""
+"""Variables that the shell sets itself."""
 MOST_FOLDERS: Final = 4
 LONGEST_MAYBE: Final = 500
 
@@ -35,28 +35,28 @@ class ShellState:
     variables: dict[str, Value]
     aliases: dict[str, str]
     folders: tuple[Path, ...]
-    """Where the shell may be standing; none means that nobody can say."""
+    """The possible working folders; empty if unknown."""
     home: Path | None
     functions: dict[str, Node] = field(default_factory=dict)
     params: tuple[str, ...] | None = None
-    """What $1, $2 … are; None where they are not known."""
+    """The values of $1, $2 …; None if unknown."""
     written: dict[str, str] = field(default_factory=dict)
-    """The files that this command writes, with their text."""
+    """The files that this command writes, with their content."""
     arrivals: set[str] = field(default_factory=set)
-    """The names under which this command has put something that was there before."""
+    """The paths to which this command has moved or linked existing files."""
     running: frozenset[str] = frozenset()
-    """The functions that are being called."""
+    """The functions that are on the call stack."""
     previous: tuple[Path, ...] = ()
-    """Where `cd -` goes."""
+    """The folders that `cd -` returns to."""
     stayed: tuple[Path, ...] = ()
-    """Where the shell still is if the last `cd` fails, as it may."""
+    """The working folders if the last `cd` fails."""
     made: set[str] = field(default_factory=set)
     """The folders that this command creates."""
     lost: str = ""
-    """The empty variable that a `cd` went home by."""
+    """The empty variable that made a `cd` go to the home folder."""
     is_remote: bool = False
     is_open: bool = False
-    """Whether a file was read in that may have set any variable."""
+    """Whether any variable may be set, because a file was sourced."""
 
     def copy(self) -> ShellState:
         return replace(
@@ -67,13 +67,13 @@ class ShellState:
         )
 
     def elsewhere(self) -> ShellState:
-        """A shell on another machine, of which nothing is known."""
+        """Return the state of a shell on another machine: everything is unknown."""
         there = replace(self.copy(), variables={}, aliases={}, functions={}, folders=(), home=None)
         there.is_remote = True
         return there
 
     def value(self, name: str) -> Value | None:
-        """The items of a variable; None if it is not set."""
+        """Return the items of a variable; None if it is not set."""
         if name.isdigit() and name != "0":
             return self._param(int(name))
         if name in ("@", "*"):
@@ -95,7 +95,7 @@ class ShellState:
 
     @contextmanager
     def maybe(self) -> Iterator[None]:
-        """Around what may or may not run: what differs afterwards is no longer known."""
+        """Wrap code that may not run: values that it changes are uncertain afterwards."""
         variables, folders, params = dict(self.variables), self.folders, self.params
         yield
         for name in variables.keys() | self.variables.keys():
@@ -108,20 +108,20 @@ class ShellState:
             self.folders = _all_of(folders, self.folders)
 
     def go(self, path: str) -> None:
-        """Change the folder; if it is not there, the shell may as well stay."""
+        """Change the folder; if it does not exist, the shell may stay where it is."""
         self.lost, self.previous = "", self.folders
         self.folders = tuple(Path(_flat(folder, path)) for folder in self.folders)
         is_there = all(str(f) in self.made or os.path.isdir(f) for f in self.folders)  # noqa: PTH112
         self.stayed = () if is_there else self.previous
 
     def settle(self) -> None:
-        """What follows runs whether or not the last `cd` has worked."""
+        """Account for the next command running even if the last `cd` failed."""
         if self.stayed:
             self.folders = _all_of(self.stayed, self.folders)
             self.stayed = ()
 
     def wander(self) -> None:
-        """Change the folder to nobody knows where."""
+        """Change to an unknown folder."""
         self.lost, self.folders = "", ()
 
 
@@ -131,7 +131,7 @@ def _all_of(some: tuple[Path, ...], others: tuple[Path, ...]) -> tuple[Path, ...
 
 
 def _either(before: Value | None, after: Value | None) -> str:
-    """One of two values: what it is stays unknown, what it may be is not forgotten."""
+    """Return a value that is one of two: uncertain, with both candidates recorded."""
     texts = [text for value in (before, after) for text in value or ()]
     if len(texts) > (before is not None) + (after is not None):
         return UNKNOWN

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
 UNKNOWN: Final = "\ue000"
-"""Some text inside one word."""
+"""Unknown text inside one word."""
 SPREAD: Final = "\ue001"
-"""Some text that may turn into any number of words."""
+"""Unknown text that may expand to any number of words."""
 TRUSTED: Final = "\ue00a"
-"""The output of a program that is made to be evaluated, as that of `ssh-agent` is."""
+"""Output of a program that is meant to be evaluated, such as `ssh-agent`."""
 MAYBE: Final = "\ue00b"
-"""Before a text that is only one of those that may stand here."""
+"""Prefix of a text that is one of several candidates."""
 STAR: Final = "\ue002"
 ANY: Final = "\ue003"
 RANGE: Final = "\ue004"
@@ -29,7 +29,7 @@ COMMA: Final = "\ue006"
 CLOSE: Final = "\ue007"
 TILDE: Final = "\ue008"
 PIPE: Final = "\ue009"
-"""Stands on both sides of what comes out of <(…)."""
+"""Delimiter around the output of <(…)."""
 
 PATTERNS: Final = frozenset((STAR, ANY, RANGE))
 _UNKNOWN_MARKS: Final = frozenset((UNKNOWN, SPREAD, PIPE, TRUSTED, MAYBE))
@@ -50,32 +50,32 @@ _CLEAN: Final = dict.fromkeys(range(0xE000, 0xE010), "\ufffd")
 
 
 def clean(text: str) -> str:
-    """Text from outside, in which no character can pass for a mark."""
+    """Return external text without characters that could be mistaken for marks."""
     return text.translate(_CLEAN)
 
 
 def mark_sign(sign: str) -> str:
-    """A character that stands unquoted in a command."""
+    """Return the mark for an unquoted special character, or the character itself."""
     return _MARK_OF.get(sign, sign)
 
 
 def mark_globs(text: str) -> str:
-    """The value of an unquoted variable: its stars match files, its braces stay."""
+    """Mark the patterns in an unquoted value; braces stay plain text."""
     return text.translate(_GLOBS)
 
 
 def plain(text: str) -> str:
-    """The text with its patterns written as they were typed; what is unknown stays marked."""
+    """Return the text with patterns as typed; unknown parts stay marked."""
     return text.translate(_PLAIN)
 
 
 def restore_braces(text: str) -> str:
-    """The text with those braces that turned out to be mere characters."""
+    """Return the text with braces as plain characters."""
     return text.translate(_BRACES)
 
 
 def display(text: str) -> str:
-    """The text for a person to read."""
+    """Return the text for people to read."""
     return text.translate(_DISPLAY)
 
 
@@ -88,17 +88,17 @@ def is_pattern(text: str) -> bool:
 
 
 def mark_unquoted(text: str) -> str:
-    """The text as it stands without quotes around it."""
+    """Return a value as it expands without quotes: unknown text may split."""
     return text.replace(UNKNOWN, SPREAD)
 
 
 def mark_quoted(text: str) -> str:
-    """The text as it stands inside quotes: however much it is, it is one word."""
+    """Return a value as it expands inside quotes: one word."""
     return text.replace(SPREAD, UNKNOWN)
 
 
 MOST_WORDS: Final = 256
-"""Words that one pair of braces may turn into."""
+"""Words that one pair of braces may expand to."""
 MOST_BRACES: Final = 64
 _ESCAPES: Final = {
     "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t",
@@ -115,19 +115,19 @@ _RANGE: Final = re.compile(r"(-?\d+|[a-zA-Z])\.\.(-?\d+|[a-zA-Z])(?:\.\.(-?\d+))
 
 
 def unquote_bare(text: str) -> str:
-    """Text outside of quotes, its patterns and braces marked."""
+    """Unquote text outside of quotes, marking its patterns and braces."""
     if text.isalnum():
         return text
     return _BARE.sub(lambda m: "" if m[1] else m[2] or mark_sign(m[3]), text)
 
 
 def unquote_double(text: str, *, is_document: bool = False) -> str:
-    """Text inside double quotes, where a backslash means little; less so in a here-document."""
+    """Unquote text inside double quotes or a here-document."""
     return (_DOCUMENT if is_document else _QUOTED).sub(lambda m: m[1] or "", text)
 
 
 def unescape_ansi(text: str) -> str:
-    r"""What stands in $'…' (and what `echo -e` and `printf` print): \x72 is an r."""
+    r"""Unescape the content of $'…' (also `echo -e` and `printf`): \x72 is an r."""
     return _ANSI.sub(_unescape, text)
 
 
@@ -142,7 +142,7 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 def expand_braces(text: str) -> list[str]:
-    """The words that `{a,b}` and `{1..3}` turn into; far too many of them are one unknown word."""
+    """Return the words that `{a,b}` and `{1..3}` expand to; one unknown word beyond the limit."""
     if text.count(OPEN) > MOST_BRACES:
         return [UNKNOWN]
     words = [text]
@@ -160,7 +160,7 @@ def expand_braces(text: str) -> list[str]:
 
 
 def _alternatives(word: str) -> list[str] | None:
-    """The word once for each alternative of its first pair of braces that has any."""
+    """Return the word with each alternative of its first pair of braces; None without one."""
     start = word.find(OPEN)
     while start >= 0:
         end, commas = _pair(word, start)
@@ -174,7 +174,7 @@ def _alternatives(word: str) -> list[str] | None:
 
 
 def _pair(word: str, start: int) -> tuple[int | None, list[int]]:
-    """Where the brace that opens at `start` closes, and the commas that belong to it."""
+    """Return where the brace at `start` closes, and its own commas."""
     depth = 0
     commas: list[int] = []
     for at in range(start, len(word)):
@@ -214,7 +214,7 @@ _PLAIN_PATTERN: Final = re.compile(r"[\w.*?/:@+= -]*")
 
 
 def apply_expansion_operator(text: str, operator: str, raw: str) -> str:
-    """`${x%.txt}` and its kind, and changes of case; anything else is unknown."""
+    """Apply `${x%.txt}` and similar, and changes of case; UNKNOWN for other operators."""
     if not is_known(text):
         return UNKNOWN
     cases = {"^^": text.upper(), ",,": text.lower()}
@@ -241,32 +241,32 @@ def _without(text: str, operator: str, pattern: re.Pattern[str]) -> str:
 
 
 LONGEST: Final = 16_384
-"""Characters that are read; the grammar can take quadratic time over nonsense."""
+"""Characters that are parsed; the grammar can take quadratic time on invalid text."""
 KNOTS: Final = ("=(", "<<", "${")
-"""What the grammar takes its time over, if there is much of it."""
+"""Constructs that make the grammar slow if there are many."""
 MOST_KNOTS: Final = 300
 DEEPEST_TREE: Final = 90
-"""Brackets within brackets within a single text."""
+"""Levels of nesting inside one text."""
 
 
 class UnreadableError(InputError):
-    """A command that no reader can be sure of."""
+    """A command whose meaning cannot be determined."""
 
 
 def parse_command(text: str) -> Node:
-    """The root of the tree, free of errors and not too deep to shell."""
+    """Return the root of the parse tree; raise UnreadableError if it has errors or is too deep."""
     if len(text) > LONGEST:
-        raise UnreadableError(f"it is too long to be read ({len(text):,} characters)")
+        raise UnreadableError(f"it is too long to parse ({len(text):,} characters)")
     if any(text.count(knot) > MOST_KNOTS for knot in KNOTS):
-        raise UnreadableError("it is too tangled to be read")
+        raise UnreadableError("it is too complex to parse")
     text = text.replace("\r\n", "\n")
     if "\0" in text or "\r" in text:
-        raise UnreadableError("it has a character in it that no command has")
+        raise UnreadableError("it contains a control character")
     root = _parser().parse(text.encode("utf-8", "replace")).root_node
     if root.has_error:
-        raise UnreadableError("it cannot be read as a shell command")
+        raise UnreadableError("it is not a valid shell command")
     if _is_deep(root):
-        raise UnreadableError("it is nested too deep to be read")
+        raise UnreadableError("it is nested too deeply")
     return root
 
 
@@ -279,7 +279,7 @@ def _parser() -> Parser:
 
 
 def _is_deep(root: Node) -> bool:
-    """Whether some branch is longer than is walked; looks at each node once, without recursion."""
+    """Return whether a branch exceeds the depth limit, without recursion."""
     cursor = root.walk()
     depth = 0
     while True:
@@ -299,6 +299,6 @@ def text_of(node: Node) -> str:
 
 
 def text_between(node: Node, start: int, end: int) -> str:
-    """The text of a node between two byte positions of the whole."""
+    """Return the text of a node between two byte positions of the source."""
     whole = node.text or b""
     return whole[start - node.start_byte : end - node.start_byte].decode("utf-8", "replace")

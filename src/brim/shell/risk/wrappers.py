@@ -15,21 +15,21 @@ from brim.shell.risk.syntax import SPREAD, UNKNOWN, is_known, plain
 
 @dataclass(frozen=True, slots=True)
 class Wrapper:
-    """How to find the command in the words of a program that runs one."""
+    """How to find the inner command among the arguments of a program."""
 
     valued: str = ""
-    """The options that take the next word."""
+    """The options that take the next argument."""
     skips: int = 0
-    """Words before the command that are no options."""
+    """The number of operands before the inner command."""
     scripts: str = ""
-    """The options whose value is a text for a shell."""
+    """The options whose value is a shell script."""
     joins: bool = False
-    """Whether the words are put together and read by a shell again."""
+    """Whether the arguments are joined and parsed by a shell again."""
     is_remote: bool = False
     reads: bool = False
-    """Whether it runs what is piped in if it is given no command."""
+    """Whether it runs standard input if no command is given."""
     each: bool = False
-    """Whether each word is a command of its own."""
+    """Whether each argument is a separate command."""
     takes_words: bool = True
 
 
@@ -120,7 +120,7 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "xterm": Wrapper("-T -geometry"),
 }  # fmt: skip
 OWN_SHELL: Final = split_names("eval command builtin time noglob nocorrect exec then do else !")
-"""Those that run the command in the very shell that reads it."""
+"""Wrappers that run the command in the current shell."""
 SUBCOMMANDS: Final = {
     ("docker", "exec"): Wrapper("-e -u -w --env --user --workdir --env-file", skips=1,
                                 is_remote=True),
@@ -166,18 +166,18 @@ _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*\+?=")
 
 @dataclass(frozen=True, slots=True)
 class InnerCommand:
-    """Something that a program runs: words, or a text for a shell."""
+    """A command that a program runs: words, or a script."""
 
     words: tuple[Word, ...] = ()
     script: str | None = None
     is_remote: bool = False
     is_own_shell: bool = False
-    """Whether it runs in the shell that reads the command, as `eval` does."""
+    """Whether it runs in the current shell, as with `eval`."""
     eats_stdin: bool = False
 
 
 def inner_commands(call: Invocation) -> list[InnerCommand]:
-    """What the program runs; nothing if it is none that runs others."""
+    """Return the commands that a program runs; empty if it is not a wrapper."""
     special = _SPECIAL.get(call.name)
     if special is not None:
         return special(call)
@@ -198,7 +198,7 @@ def inner_commands(call: Invocation) -> list[InnerCommand]:
 
 
 def _guess_inner(call: Invocation) -> list[InnerCommand]:
-    """A program that nobody here knows, given words that look like a command."""
+    """Return the arguments of an unknown program that look like a command."""
     names = [plain(text).rpartition("/")[2] for text in call.texts]
     at = next((n for n, name in enumerate(names) if name in _COMMANDS), None)
     return [] if at is None else [InnerCommand(call.words[at:])]
@@ -239,7 +239,7 @@ def _unwrap(call: Invocation, wrapper: Wrapper) -> list[InnerCommand]:
 
 
 def _start(call: Invocation, valued: frozenset[str], wrapper: Wrapper) -> int:
-    """Where the command begins."""
+    """Return the position of the inner command."""
     texts, at, skips = call.texts, 0, wrapper.skips
     has_options = True
     while at < len(texts):
@@ -268,7 +268,7 @@ def _is_assignment(call: Invocation, text: str) -> bool:
 
 
 def _takes_next(text: str, valued: frozenset[str]) -> bool:
-    """Whether this option takes the next word: by its name, cut short, or at the end of `-iu`."""
+    """Return whether an option takes the next argument: by name, abbreviated, or as in `-iu`."""
     if text.startswith("--"):
         return any(name.startswith(text) for name in valued)
     return text in valued or (len(text) == 3 and text[1:].isalpha() and "-" + text[2] in valued)
@@ -292,7 +292,7 @@ def _xargs(call: Invocation) -> list[InnerCommand]:
 
 
 def _words_from_pipe(call: Invocation) -> list[Word]:
-    """The words that come through the pipe."""
+    """Return the words on standard input."""
     text = call.stdin
     if text is None or not is_known(text) or len(text) > 2_000 or call.has("-a", "--arg-file"):
         return [Word(SPREAD)]
@@ -304,7 +304,7 @@ def _substitute(word: Word, mark: str) -> Word:
 
 
 def _find(call: Invocation) -> list[InnerCommand]:
-    """Each -exec of a find, up to its `;` or `+`."""
+    """Return each `-exec` of a find, up to its `;` or `+`."""
     found: list[InnerCommand] = []
     current: list[Word] | None = None
     for word in call.words:
@@ -352,14 +352,14 @@ def _parallel(call: Invocation) -> list[InnerCommand]:
 
 
 def _as_script(shape: str, command: list[Word]) -> list[InnerCommand]:
-    """The command as the text that it is to parallel, if it is written as one."""
+    """Return the command as a script, if parallel receives it as one text."""
     if len(command) > 1 and not any(" " in word.text for word in command):
         return []
     return [InnerCommand(script=shape.replace(UNKNOWN, "x"))]
 
 
 def _git(call: Invocation) -> list[InnerCommand]:
-    """Settings and options of git that run something."""
+    """Return the commands in settings and options of git."""
     found = []
     for setting in call.values("-c", "--config-env"):
         key, _, value = plain(setting).partition("=")
@@ -414,7 +414,7 @@ def _ssh(call: Invocation) -> list[InnerCommand]:
 
 
 def _tmux(call: Invocation) -> list[InnerCommand]:
-    """What is handed to a terminal to be run or typed."""
+    """Return the commands that tmux runs or types."""
     texts = [plain(text) for text in call.texts]
     if not any(text.startswith(_TMUX_RUNS) for text in texts):
         return []
@@ -433,7 +433,7 @@ _TMUX_VALUED: Final = split_names("-L -S -f -t -s -n -c -p -x -y -F -e")
 
 
 def _gnu_screen(call: Invocation) -> list[InnerCommand]:
-    """A command for a new window, or text that is typed into one."""
+    """Return the commands that screen runs or types."""
     found = [InnerCommand(script=plain(text)) for text in call.texts if " " in text]
     at = _start(call, split_names("-S -t -p -c -s -h -e -T"), Wrapper())
     return [*found, InnerCommand(call.words[at:])]
