@@ -25,8 +25,8 @@ from brim.providers import transport
 from brim.providers.client import AsyncClient
 from brim.shell.chat import ask
 from brim.shell.conversation import SavedConversation
+from brim.shell.main import StartOptions, build_shell, start_background_work
 from brim.shell.render.screen import Screen
-from brim.shell.start import StartOptions, build_shell, start_background_work
 
 WORDS = "And what does that mean for number {}?"
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim import count
-from brim.shell.command_lines import DEFAULT_PROMPT, PREFIX, RULE, TOOLS_RULE, commands_in
+from brim.shell.proposals import DEFAULT_PROMPT, PREFIX, RULE, TOOLS_RULE, commands_in
 
 
 @pytest.mark.parametrize(

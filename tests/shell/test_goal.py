@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from brim.config import Config
 from brim.session.system_prompt import build_goal_instructions
-from brim.shell.goal import (
+from brim.shell.goal_mode import (
     MAX_IDLE_REPLIES,
     REMINDER,
     Ending,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 from wcwidth import wcwidth
 
-from brim.shell.render.harmless import sanitize
 from brim.shell.render.markdown import AnswerScreen
+from brim.shell.render.sanitize import sanitize
 from tests.shell.test_blocks import texts
 
 OWN = re.compile(r"\x1b\[[0-9;]*[mKJA]")

@@ -30,8 +30,7 @@ def start_shell(
     if missing:
         raise InputError(f"the shell needs {', '.join(missing)}: {INSTALL}")
     from brim import config
-    from brim.shell.main import open_shell
-    from brim.shell.start import StartOptions
+    from brim.shell.main import StartOptions, open_shell
 
     loaded = config.discover(folder=Path.cwd(), environment=os.environ)
     wanted = StartOptions(model, window, resume, yes, is_script=not sys.stdin.isatty())

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from brim.errors import BrimError
 from brim.shell import commands
 from brim.shell.chat import ask
-from brim.shell.input.quiet import text_from_keys
 from brim.shell.run_command import run
+from brim.shell.terminal.typeahead import text_from_keys
 
 if TYPE_CHECKING:
     from brim.shell.input.classify import Classification

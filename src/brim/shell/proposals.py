@@ -6,15 +6,15 @@ A destructive one needs a typed yes, whatever was allowed before and whoever sit
 from __future__ import annotations
 
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
 from brim.errors import BrimError, InputError
 from brim.shell.approval.approve import Rules, prefix_of
-from brim.shell.command_lines import commands_in
 from brim.shell.confirm import confirm
-from brim.shell.render.harmless import sanitize
+from brim.shell.render.sanitize import sanitize
 from brim.shell.risk import assess
 from brim.shell.run_command import run
 from brim.shell.side_requests import ask_separately
@@ -23,6 +23,37 @@ if TYPE_CHECKING:
     from brim.shell.confirm import Answer
     from brim.shell.risk import Assessment
     from brim.shell.state import Shell
+
+
+PREFIX: Final = "CMD: "
+
+DEFAULT_PROMPT: Final = "You help somebody at a terminal. Answer briefly."
+RULE: Final = (
+    f"To run a shell command, write it on a line of its own that begins with exactly `{PREFIX}`, "
+    "without quotes or markup around it:\n"
+    f"{PREFIX}df -h\n"
+    "The user confirms each one, and you see its output next; do not make it up. Without such a "
+    "line nothing is run."
+)
+"""Always in the system text, whatever the base prompt is."""
+TOOLS_RULE: Final = (
+    f"Where a tool does what is needed, call it; `{PREFIX}` lines are for all other work on this "
+    "machine. Never do one thing both ways."
+)
+"""Added when tools are on offer."""
+
+
+def commands_in(answer: str) -> tuple[str, ...]:
+    """What stands behind `CMD: ` at the beginning of a line, in order, also in code blocks.
+
+    A line is what ends with a line feed; nothing else can hide the beginning of a command. Half
+    a character, which no shell can be told, becomes a sign for one.
+    """
+    whole = answer.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    lines = (line for line in whole.split("\n") if line.startswith(PREFIX))
+    commands = (line.removeprefix(PREFIX).strip() for line in lines)
+    return tuple(command for command, _ in groupby(filter(None, commands)))
+
 
 EXPLAIN: Final = (
     "Explain this shell command in a few plain sentences: what it does, what it changes, and what "

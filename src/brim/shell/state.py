@@ -18,8 +18,8 @@ from brim.session.session import ASSUMED_WINDOW
 from brim.shell.approval.approve import Rules
 from brim.shell.approval.secrets import Masker
 from brim.shell.background import Background
-from brim.shell.command_lines import DEFAULT_PROMPT, RULE, TOOLS_RULE
 from brim.shell.input.classify import Classification
+from brim.shell.proposals import DEFAULT_PROMPT, RULE, TOOLS_RULE
 from brim.shell.routing import Route
 from brim.storage import ConversationEvent
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from brim.shell.mcp import McpServers
     from brim.shell.mcp.offer import ToolOffer
     from brim.shell.mcp.tools import Tool
-    from brim.shell.models import ModelClients
+    from brim.shell.model_clients import ModelClients
     from brim.shell.render.screen import Screen
     from brim.shell.terminal import UserShell
     from brim.storage import ConversationStore, FactStore, SpendLog

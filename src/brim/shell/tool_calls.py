@@ -12,7 +12,7 @@ from brim.shell.approval.arguments import commands_among
 from brim.shell.confirm import confirm
 from brim.shell.mcp.tools import ToolResult
 from brim.shell.proposals import assess_risk
-from brim.shell.render.harmless import sanitize
+from brim.shell.render.sanitize import sanitize
 
 if TYPE_CHECKING:
     from brim.messages import Call

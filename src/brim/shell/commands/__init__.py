@@ -10,6 +10,6 @@ keeping    what is kept between runs, and what goes along with a request
 from __future__ import annotations
 
 from brim.shell.commands import edit, inspect, persist  # noqa: F401 - they enter themselves
-from brim.shell.commands.registry import COMMANDS, MetaCommand, completions, names, run
+from brim.shell.commands.meta_command import COMMANDS, MetaCommand, completions, names, run
 
 __all__ = ["COMMANDS", "MetaCommand", "completions", "names", "run"]

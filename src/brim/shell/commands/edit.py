@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from brim.errors import BrimError, InputError
 from brim.shell.chat import ask_again
-from brim.shell.commands.registry import command, number
+from brim.shell.commands.meta_command import command, number
 from brim.shell.preload import preload_model
 from brim.shell.side_requests import build_summarizer
 from brim.shell.state import FITTING_CHOICE

@@ -15,13 +15,13 @@ from brim.providers.from_config import NO_MODEL, create_short_view, request_opti
 from brim.session.session import Session
 from brim.shell import routing
 from brim.shell.commands.help import Overview
-from brim.shell.commands.registry import command, find, number
-from brim.shell.commands.registry import names as all_names
+from brim.shell.commands.meta_command import command, find, number
+from brim.shell.commands.meta_command import names as all_names
 from brim.shell.conversation import FROM_BRIM, INCOMPLETE
 from brim.shell.render import context as contexts
 from brim.shell.render import money
 from brim.shell.render.context_view import render_context
-from brim.shell.render.harmless import sanitize
+from brim.shell.render.sanitize import sanitize
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -14,9 +14,9 @@ from rich.text import Text
 from brim.config import McpConfig
 from brim.errors import InputError
 from brim.session.summaries import format_transcript
-from brim.shell.commands.registry import command, number
+from brim.shell.commands.meta_command import command, number
 from brim.shell.context_blocks import connect, disconnect, hide_tree, refresh_memory, show_tree
-from brim.shell.render.harmless import sanitize
+from brim.shell.render.sanitize import sanitize
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

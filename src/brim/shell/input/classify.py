@@ -33,8 +33,8 @@ from itertools import islice
 from typing import Final, Literal
 
 from brim.shell.input import vocabulary as words
-from brim.shell.input.calls import SPOKEN_WORDS, CommandCandidate, KnownNames, is_path
-from brim.shell.input.parts import split_commands, without_documents
+from brim.shell.input.candidates import SPOKEN_WORDS, CommandCandidate, KnownNames, is_path
+from brim.shell.input.simple_commands import split_commands, without_documents
 
 __all__ = ["Classification", "Kind", "KnownNames", "classify", "flip"]
 

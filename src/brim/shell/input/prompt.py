@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, partial
@@ -24,7 +25,6 @@ from prompt_toolkit.styles import Style
 from prompt_toolkit.utils import is_dumb_terminal
 
 from brim.shell.input.classify import Classification, flip
-from brim.shell.input.plain import read_line
 
 if TYPE_CHECKING:
     from prompt_toolkit.application import Application
@@ -33,6 +33,28 @@ if TYPE_CHECKING:
     from prompt_toolkit.input import Input
     from prompt_toolkit.key_binding import KeyPressEvent
     from prompt_toolkit.output import Output
+
+
+def read_line(sign: str, default: str = "") -> str:
+    """What is typed behind the sign; Ctrl-C and Ctrl-D are raised."""
+    try:
+        return _read_edited(sign, default)
+    except (KeyboardInterrupt, EOFError):
+        sys.stdout.write("\n")
+        raise
+
+
+def _read_edited(sign: str, default: str) -> str:
+    with suppress(ImportError):  # then the line cannot be edited, but it can be typed
+        import readline
+
+        readline.set_startup_hook(lambda: readline.insert_text(default))
+        try:
+            return input(sign)
+        finally:
+            readline.set_startup_hook(None)
+    return input(sign)
+
 
 SIGNS: Final = {
     "command": ("class:command", "$ "),

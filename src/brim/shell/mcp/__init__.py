@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brim.shell.mcp.server import McpServerState
+from brim.shell.mcp.mcp_server import McpServerState
 from brim.shell.mcp.servers import McpServers
 from brim.shell.mcp.tools import Tool, ToolResult
 

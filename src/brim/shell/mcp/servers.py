@@ -16,7 +16,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from brim.errors import ConnectionFailedError, InputError
-from brim.shell.mcp.server import McpServer, McpServerState
+from brim.shell.mcp.mcp_server import McpServer, McpServerState
 from brim.shell.mcp.tools import Tool, ToolResult
 
 if TYPE_CHECKING:

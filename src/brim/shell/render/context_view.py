@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from brim.session.ledger import format_dollars
-from brim.shell.render.harmless import sanitize
+from brim.shell.render.sanitize import sanitize
 
 if TYPE_CHECKING:
     from decimal import Decimal

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
-from brim.shell.render.harmless import sanitize
+from brim.shell.render.sanitize import sanitize
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal
 
 from brim.shell.render.blocks import Block, Splitter
-from brim.shell.render.harmless import sanitize
+from brim.shell.render.sanitize import sanitize
 from brim.shell.render.tail import Tail
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from brim.session.ledger import format_dollars
 from brim.session.ledger import format_spending_cells as slot_cells
-from brim.shell.render.harmless import sanitize
+from brim.shell.render.sanitize import sanitize
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType

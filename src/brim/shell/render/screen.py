@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from brim.shell.input.quiet import Typeahead
-from brim.shell.render.harmless import sanitize
+from brim.shell.render.sanitize import sanitize
+from brim.shell.terminal.typeahead import Typeahead
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

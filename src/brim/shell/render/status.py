@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from brim.errors import InputError
 from brim.session.ledger import format_dollars
-from brim.shell.render.harmless import sanitize
+from brim.shell.render.sanitize import sanitize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from brim.shell.render.harmless import sanitize
+from brim.shell.render.sanitize import sanitize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -161,7 +161,7 @@ def _check_model(
         yield CheckResult(f"model {name}", "ok", "is the embedded one")
         return
     try:
-        from brim.shell.setup.checks import check_model
+        from brim.shell.setup.model_checks import check_model
     except ImportError as missing:
         yield CheckResult(f"model {name}", "bad", str(missing), "pip install 'brim[client]'")
         return

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from brim.shell.input.parts import SimpleCommand, WordAtCursor, split_commands, word_at_end
+from brim.shell.input.simple_commands import (
+    SimpleCommand,
+    WordAtCursor,
+    split_commands,
+    word_at_end,
+)
 
 
 @pytest.mark.parametrize(

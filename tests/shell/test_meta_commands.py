@@ -13,7 +13,7 @@ from brim.errors import InputError
 from brim.shell.commands import COMMANDS, names
 from brim.shell.commands.help import GROUPS, Overview
 from brim.shell.commands.inspect import _author, _describe_turn
-from brim.shell.commands.registry import choice, find, number
+from brim.shell.commands.meta_command import choice, find, number
 
 WORDLESS = ("usage", "models", "doctor", "reset", "undo", "retry", "edit")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from brim.config import home_as_tilde
 from brim.shell import commands
 from brim.shell.input.classify import KnownNames, classify
-from brim.shell.input.completion import ProgramNames
+from brim.shell.input.completer import ProgramNames
 from brim.shell.preload import count_ahead
 from brim.shell.render.status import TEMPLATE, Status, render_status
 

@@ -12,13 +12,7 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from brim.shell.input.classify import Classification, KnownNames, classify
-from brim.shell.input.completion import (
-    ProgramNames,
-    ShellCompleter,
-    list_paths,
-    quote_path,
-    unquote,
-)
+from brim.shell.input.completer import ProgramNames, ShellCompleter, list_paths, quote_path, unquote
 
 NAMES = frozenset(
     (":", "cat", "cd", "git", "grep", "man", "sudo", "time", "make", "ls", "echo", "find")

@@ -19,7 +19,7 @@ from prompt_toolkit.document import Document
 
 from brim.shell.input import vocabulary
 from brim.shell.input.classify import Classification
-from brim.shell.input.parts import WordAtCursor, word_at_end
+from brim.shell.input.simple_commands import WordAtCursor, word_at_end
 
 Arguments = Callable[[str], Iterable[str]]
 """What a meta command can take, whole, for what was typed of it so far."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from brim.shell.input import vocabulary as words
-from brim.shell.input.parts import SimpleCommand
+from brim.shell.input.simple_commands import SimpleCommand
 
 SPOKEN_WORDS: Final = words.SENTENCE_WORDS | words.LINK_WORDS
 _BEFORE_COMMANDS: Final = words.PREFIXES | words.RUNS_FOR_OTHERS

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from brim.shell.input.quiet import Typeahead, text_from_keys
+from brim.shell.terminal.typeahead import Typeahead, text_from_keys
 from brim.testing import ScriptedServer, TextReply
 from tests.support.shell.driver import Home, Typist, home
 from tests.support.shell.replies import COMMAND, DESTRUCTIVE, asks
