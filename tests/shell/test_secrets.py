@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from brim.shell.approval.secrets import Masked, Masker
+from brim.shell.approval.secret_masker import (Masked, Masker)
 
 MIXED = "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3zA5bC7dE9f"
 PEM = "-----BEGIN RSA PRIVATE KEY-----\n{0}\n{0}\nabcd==\n-----END RSA PRIVATE KEY-----".format(

@@ -16,7 +16,7 @@ from brim.providers.from_config import session_settings
 from brim.session.ledger import DailyCap
 from brim.session.session import Session
 from brim.shell import commands
-from brim.shell.approval.secrets import Masker
+from brim.shell.approval.secret_masker import Masker
 from brim.shell.context_blocks import connect_configured, read_tree
 from brim.shell.conversation import INCOMPLETE, SavedConversation, resume_conversation
 from brim.shell.input.completer import ShellCompleter

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from rich.text import Text
 
 from brim.errors import BrimError, InputError
-from brim.shell.approval.approve import Rules, prefix_of
+from brim.shell.approval.allow_rules import (Rules, prefix_of)
 from brim.shell.confirm import confirm
 from brim.shell.render.sanitize import sanitize
 from brim.shell.risk import assess

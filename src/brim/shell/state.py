@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from brim.errors import BrimError, BudgetError, InputError
 from brim.session.session import ASSUMED_WINDOW
-from brim.shell.approval.approve import Rules
-from brim.shell.approval.secrets import Masker
+from brim.shell.approval.allow_rules import Rules
+from brim.shell.approval.secret_masker import Masker
 from brim.shell.background import Background
 from brim.shell.input.classify import Classification
 from brim.shell.proposals import DEFAULT_PROMPT, RULE, TOOLS_RULE

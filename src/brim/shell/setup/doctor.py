@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from brim.errors import BrimError, ConfigError
 from brim.providers.from_config import LOCAL
-from brim.shell.approval.secrets import Masker
+from brim.shell.approval.secret_masker import Masker
 from brim.shell.setup.discovery import PORTS, find_models
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from brim.errors import InputError
-from brim.shell.approval.approve import LONGEST, Rules, prefix_of, simple_commands
+from brim.shell.approval.allow_rules import (LONGEST, Rules, prefix_of, simple_commands)
 
 RULES = Rules(
     prefixes=(

@@ -16,24 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
-from brim.shell.approval.secret_shapes import (
-    ABOUT,
-    ADDRESS,
-    ASSIGNED,
-    BLOCK,
-    FOLDERS,
-    KINDS,
-    LOGIN,
-    NUMBER,
-    PASSWORDS,
-    PATH,
-    TOKENS,
-    WORD,
-    Span,
-    assignments,
-    blocks,
-    words_of,
-)
+from brim.shell.approval.secret_patterns import (ABOUT, ADDRESS, ASSIGNED, BLOCK, FOLDERS, KINDS, LOGIN, NUMBER, PASSWORDS, PATH, TOKENS, WORD, Span, assignments, blocks, words_of)
 
 SHORTEST: Final = 8
 """Characters of a value of the environment that can be a secret."""
