@@ -13,9 +13,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from brim.errors import InputError
-from brim.shell.approval.allow_rules import (LONGEST, Rules, prefix_of, simple_commands)
+from brim.shell.approval.allow_rules import LONGEST, AllowRules, simple_commands, suggest_prefix
 
-RULES = Rules(
+RULES = AllowRules(
     prefixes=(
         "git status",
         "git log",
@@ -184,8 +184,8 @@ def test_in_doubt_a_rule_allows_nothing(command: str) -> None:
     ],
 )
 def test_what_always_would_stand_for(command: str, prefix: str) -> None:
-    assert prefix_of(command) == prefix
-    assert Rules().allowing_command(prefix).allows_command(command)
+    assert suggest_prefix(command) == prefix
+    assert AllowRules().with_command(prefix).allows_command(command)
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_what_always_would_stand_for(command: str, prefix: str) -> None:
     ],
 )
 def test_where_always_is_not_offered(command: str) -> None:
-    assert prefix_of(command) is None
+    assert suggest_prefix(command) is None
 
 
 def test_a_line_is_read_into_its_commands() -> None:
@@ -310,27 +310,27 @@ def test_bash_would_tell() -> None:
 
 @given(st.text(max_size=30))
 def test_any_text_gets_an_answer(text: str) -> None:
-    prefix = prefix_of(text)
-    assert prefix is None or Rules((prefix,)).allows_command(prefix)
+    prefix = suggest_prefix(text)
+    assert prefix is None or AllowRules((prefix,)).allows_command(prefix)
 
 
 # Tools, and what is kept
 
 
 def test_tools_are_allowed_one_by_one() -> None:
-    rules = Rules().allowing_tool("files", "read")
+    rules = AllowRules().with_tool("files", "read")
     assert rules.allows_tool("files", "read")
     assert not rules.allows_tool("files", "write")
     assert not rules.allows_tool("other", "read")
-    assert not Rules().allows_command("ls")
+    assert not AllowRules().allows_command("ls")
 
 
 def test_rules_last() -> None:
-    rules = Rules().allowing_command("git  status").allowing_tool("files", "read")
-    again = rules.allowing_command("git status").allowing_tool("files", "read")
+    rules = AllowRules().with_command("git  status").with_tool("files", "read")
+    again = rules.with_command("git status").with_tool("files", "read")
     assert again == rules
-    assert Rules.from_dict(json.loads(json.dumps(rules.to_dict()))) == rules
-    assert Rules.from_dict(Rules().to_dict()) == Rules() == Rules.from_dict({})
+    assert AllowRules.from_dict(json.loads(json.dumps(rules.to_dict()))) == rules
+    assert AllowRules.from_dict(AllowRules().to_dict()) == AllowRules() == AllowRules.from_dict({})
 
 
 @pytest.mark.parametrize(
@@ -351,10 +351,10 @@ def test_rules_last() -> None:
 )
 def test_what_are_no_rules_is_refused(data: object) -> None:
     with pytest.raises(InputError):
-        Rules.from_dict(data)
+        AllowRules.from_dict(data)
 
 
 @pytest.mark.parametrize("prefix", ["", "  ", "\n"])
 def test_a_rule_for_everything_is_refused(prefix: str) -> None:
     with pytest.raises(InputError, match="first words"):
-        Rules().allowing_command(prefix)
+        AllowRules().with_command(prefix)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from brim.shell.approval.arguments import commands_among
+from brim.shell.approval.arguments import find_commands
 from brim.shell.risk import assess
 
 DESTRUCTIVE: list[dict[str, Any]] = [
@@ -45,7 +45,7 @@ HARMLESS: list[dict[str, Any]] = [
 def is_destructive(arguments: dict[str, Any]) -> bool:
     return any(
         assess(command, variables={}, folder=Path("/")).is_destructive
-        for command in commands_among(arguments)
+        for command in find_commands(arguments)
     )
 
 

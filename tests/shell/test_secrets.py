@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from brim.shell.approval.secret_masker import (Masked, Masker)
+from brim.shell.approval.secret_masker import MaskedText, Masker
 
 MIXED = "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3zA5bC7dE9f"
 PEM = "-----BEGIN RSA PRIVATE KEY-----\n{0}\n{0}\nabcd==\n-----END RSA PRIVATE KEY-----".format(
@@ -123,7 +123,7 @@ plain = Masker({})
     "around", ["{}", "a {} b", '{{"x": "{}"}}', "X='{}'", "\x1b[31m{}\x1b[0m", "(\\n{}\\n)", "<{}>"]
 )
 def test_a_token_gives_itself_away(label: str, token: str, around: str) -> None:
-    masked = plain.masked(around.format(token))
+    masked = plain.mask(around.format(token))
     assert masked.found == (label,)
     name = label.partition(" ")[2]
     assert masked.text.replace("\x1b[31m", "").replace("\x1b[0m", "") == around.format(
@@ -133,23 +133,23 @@ def test_a_token_gives_itself_away(label: str, token: str, around: str) -> None:
 
 @pytest.mark.parametrize(("label", "line", "secret"), IN_PLACE)
 def test_what_stands_around_a_secret_stays(label: str, line: str, secret: str) -> None:
-    masked = plain.masked(f"before\n{line.format(secret)}\nafter\n")
+    masked = plain.mask(f"before\n{line.format(secret)}\nafter\n")
     shown = line.format(f"[secret: {label.partition(' ')[2]}]")
-    assert masked == Masked(f"before\n{shown}\nafter\n", (label,))
+    assert masked == MaskedText(f"before\n{shown}\nafter\n", (label,))
 
 
 @pytest.mark.parametrize("text", STAYS)
 def test_what_only_looks_like_a_secret_stays(text: str) -> None:
-    assert plain.masked(text) == Masked(text)
+    assert plain.mask(text) == MaskedText(text)
 
 
 def test_a_key_that_was_cut_is_masked_as_far_as_it_goes() -> None:
     lines = PEM.splitlines(keepends=True)
     head, tail = "".join(lines[:3]), "".join(lines[2:])
-    assert plain.masked(f"$ head -3 key\n{head}and more").text == (
+    assert plain.mask(f"$ head -3 key\n{head}and more").text == (
         "$ head -3 key\n[secret: private key]and more"
     )
-    assert plain.masked(f"$ tail -3 key\n{tail}\nthe end").text == (
+    assert plain.mask(f"$ tail -3 key\n{tail}\nthe end").text == (
         "$ tail -3 key\n[secret: private key]\nthe end"
     )
 
@@ -186,7 +186,7 @@ masker = Masker(ENVIRONMENT, also=["1234-also-me"])
     ],
 )
 def test_the_secrets_of_the_environment_are_known(text: str, label: str) -> None:
-    masked = masker.masked(text)
+    masked = masker.mask(text)
     assert masked.found == (label,)
     assert "[secret: " in masked.text
     assert not any(value in masked.text for value in ENVIRONMENT.values())
@@ -210,12 +210,12 @@ def test_the_secrets_of_the_environment_are_known(text: str, label: str) -> None
     ],
 )
 def test_what_is_no_secret_of_the_environment_stays(name: str, value: str) -> None:
-    assert Masker({name: value}).masked(f"it is {value}, as it was").found == ()
+    assert Masker({name: value}).mask(f"it is {value}, as it was").found == ()
 
 
 def test_what_was_found_is_told_once_and_without_its_value() -> None:
     key = ENVIRONMENT["OPENAI_API_KEY"]
-    masked = masker.masked(f"{key} {key}\n{PEM}\n{key} postgres://a:b12@h")
+    masked = masker.mask(f"{key} {key}\n{PEM}\n{key} postgres://a:b12@h")
     assert masked.found == (
         "the value of OPENAI_API_KEY",
         "a private key",
@@ -242,8 +242,8 @@ texts = st.lists(pieces, max_size=12).map("".join)
 
 @given(texts)
 def test_masking_twice_changes_nothing(text: str) -> None:
-    masked = masker.masked(text)
-    assert masker.masked(masked.text).text == masked.text
+    masked = masker.mask(text)
+    assert masker.mask(masked.text).text == masked.text
     assert bool(masked.found) == (masked.text != text)
 
 
@@ -263,7 +263,7 @@ def test_a_known_secret_never_survives(
     assume(not {"[", "]"} & set(value))
     knowing = Masker({}, also=[value])
     for printed in (value, f"{value[:at]}\x1b[31m{value[at:]}"):
-        masked = knowing.masked(before + wrapped.replace("{}", printed) + after)
+        masked = knowing.mask(before + wrapped.replace("{}", printed) + after)
         assert value not in masked.text
         assert value not in re.sub(r"\x1b\[[0-9;]*m", "", masked.text)
 
@@ -275,5 +275,5 @@ def test_a_known_secret_never_survives(
     )
 )
 def test_any_text_can_be_masked(text: str) -> None:
-    masked = masker.masked(text)
-    assert masker.masked(masked.text).text == masked.text
+    masked = masker.mask(text)
+    assert masker.mask(masked.text).text == masked.text

@@ -118,7 +118,7 @@ def send(shell: Shell, route: Route, category: str = "main") -> Reply:
         broke_off = len(shell.session) > said
         if other is None or broke_off or not routing.is_fallback_worthwhile(error):
             raise
-        shell.screen.warn(shell.masker.masked(f"{name} failed: {error}").text)
+        shell.screen.warn(shell.masker.mask(f"{name} failed: {error}").text)
         shell.screen.notice(f"asking {other} instead")
         shell.note("fallback", model=name, other=other, error=type(error).__name__)
         return _request_reply(shell, other, route, category)

@@ -103,7 +103,7 @@ def connect_configured(shell: Shell) -> None:
     for name, config in shell.config.mcp.items():
 
         def failed(error: Exception, name: str = name) -> None:
-            shell.screen.warn(shell.masker.masked(f"{name} is not connected: {error}").text)
+            shell.screen.warn(shell.masker.mask(f"{name} is not connected: {error}").text)
 
         shell.background.start(
             partial(shell.servers.connect, name, config), lambda _tools: offer_tools(shell), failed

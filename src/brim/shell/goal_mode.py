@@ -257,4 +257,4 @@ def _finish(shell: Shell, goal: Goal) -> None:
     with suppress(StoreError):
         shell.keep("goal_ended", why=goal.ended, words=goal.words)
     show = shell.screen.notice if goal.ended == "complete" else shell.screen.warn
-    show(shell.masker.masked(goal.summary).text)
+    show(shell.masker.mask(goal.summary).text)

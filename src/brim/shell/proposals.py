@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from rich.text import Text
 
 from brim.errors import BrimError, InputError
-from brim.shell.approval.allow_rules import (Rules, prefix_of)
+from brim.shell.approval.allow_rules import AllowRules, suggest_prefix
 from brim.shell.confirm import confirm
 from brim.shell.render.sanitize import sanitize
 from brim.shell.risk import assess
@@ -111,7 +111,7 @@ def _choose_command(shell: Shell, command: str, *, by_itself: bool, asks: bool) 
         answer = _ask_user(shell, command, verdict)
         shell.note(
             "asked",
-            command=shell.masker.masked(command).text,
+            command=shell.masker.mask(command).text,
             destructive=[finding.why for finding in verdict.findings],
             answer=answer,
         )
@@ -129,9 +129,9 @@ def _choose_command(shell: Shell, command: str, *, by_itself: bool, asks: bool) 
             case "explain":
                 _explain(shell, command)
             case "always":
-                prefix = prefix_of(command)
+                prefix = suggest_prefix(command)
                 assert prefix is not None  # else it was not on offer
-                shell.allow(partial(Rules.allowing_command, prefix=prefix))
+                shell.allow(partial(AllowRules.with_command, prefix=prefix))
                 return command
 
 
@@ -156,7 +156,7 @@ def _show(shell: Shell, command: str, verdict: Assessment) -> None:
 
 
 def _ask_user(shell: Shell, command: str, verdict: Assessment) -> Answer:
-    prefix = None if verdict.is_destructive else prefix_of(command)
+    prefix = None if verdict.is_destructive else suggest_prefix(command)
     always: tuple[Answer, ...] = ("always",) if prefix else ()
     return confirm(
         shell,

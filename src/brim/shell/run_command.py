@@ -33,11 +33,11 @@ def run(shell: Shell, command: str, *, by: str = "user") -> CommandResult:
         shell.screen.notice(f"exit code {ran.code}")
     shell.learn_secrets()
     ended = SHELL_ENDED if ran.has_ended else _format_code(ran.code)
-    masked = shell.masker.masked(_format_output(command, ran.output.strip("\n"), ended))
+    masked = shell.masker.mask(_format_output(command, ran.output.strip("\n"), ended))
     if masked.found:
         shell.screen.notice(f"hidden from the model: {', '.join(masked.found)}")
     shell.conversation.output(masked.text, _save_long_output(shell, masked.text, ran))
-    said = shell.masker.masked(command).text
+    said = shell.masker.mask(command).text
     shell.note("ran", command=said, code=ran.code, by=by, folder=str(ran.folder))
     return ran
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from brim.errors import BrimError, BudgetError, InputError
 from brim.session.session import ASSUMED_WINDOW
-from brim.shell.approval.allow_rules import Rules
+from brim.shell.approval.allow_rules import AllowRules
 from brim.shell.approval.secret_masker import Masker
 from brim.shell.background import Background
 from brim.shell.input.classify import Classification
@@ -42,12 +42,12 @@ APPROVED_CHOICE = "approved"
 """The choice that holds what the user has said "always" to."""
 
 
-def load_rules(facts: FactStore) -> Rules:
+def load_rules(facts: FactStore) -> AllowRules:
     """What the user has said "always" to, in this shell and others."""
     try:
-        return Rules.from_dict(facts.choice(APPROVED_CHOICE, {}))
+        return AllowRules.from_dict(facts.choice(APPROVED_CHOICE, {}))
     except InputError:  # written by another brim: then it is asked again
-        return Rules()
+        return AllowRules()
 
 
 def _classify_as_language(line: str) -> Classification:
@@ -99,7 +99,7 @@ class Shell:
     """What each model can be offered of the tools that there are."""
     offered_from: tuple[Tool, ...] = ()
     """Those tools."""
-    rules: Rules = field(default_factory=Rules)
+    rules: AllowRules = field(default_factory=AllowRules)
     background: Background = field(default_factory=Background)
     told: set[str] = field(default_factory=set)
     """Warnings that were given."""
@@ -160,14 +160,14 @@ class Shell:
 
     def fail(self, error: Exception) -> None:
         """Say what went wrong; servers put keys into their words, too."""
-        self.screen.error(self.masker.masked(str(error)).text)
+        self.screen.error(self.masker.mask(str(error)).text)
 
     def learn_secrets(self) -> None:
         """Know the secrets that the user's shell has learned meanwhile."""
         with suppress(BrimError):  # they are asked for again after the next command
             self.masker = Masker({**self.environment, **self.terminal.variables()})
 
-    def allow(self, more: Callable[[Rules], Rules]) -> None:
+    def allow(self, more: Callable[[AllowRules], AllowRules]) -> None:
         """Ask no more about something, in this run and later ones."""
         self.rules = more(load_rules(self.facts))
         self.facts.choose(APPROVED_CHOICE, self.rules.to_dict())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
-from brim.shell.approval.arguments import commands_among
+from brim.shell.approval.arguments import find_commands
 from brim.shell.confirm import confirm
 from brim.shell.mcp.tools import ToolResult
 from brim.shell.proposals import assess_risk
@@ -34,7 +34,7 @@ def answer_calls(shell: Shell, calls: Sequence[Call], *, by_itself: bool = False
             result = STOPPED if stopped else _run_call(shell, call, by_itself=by_itself)
         except KeyboardInterrupt:
             result, stopped = STOPPED, True
-        masked = shell.masker.masked(result.text)
+        masked = shell.masker.mask(result.text)
         if masked.found:
             shell.screen.notice(f"hidden from the model: {', '.join(masked.found)}")
         shell.conversation.result(call.id, masked.text)
@@ -67,7 +67,7 @@ def _is_approved(
     shell: Shell, tool: Tool, arguments: Mapping[str, Any], *, by_itself: bool
 ) -> bool:
     """Whether the user wants the call made; what destroys something needs a typed yes."""
-    commands = commands_among(arguments)
+    commands = find_commands(arguments)
     dangers = _find_dangers(shell, tool, commands)
     unasked = not dangers and _is_allowed(shell, tool, by_itself=by_itself)
     # What is said yes to must have been seen to its end.
@@ -79,14 +79,14 @@ def _is_approved(
     shell.note(
         "asked",
         tool=tool.offered,
-        arguments=shell.masker.masked(said).text,
+        arguments=shell.masker.mask(said).text,
         destructive=dangers,
         answer=answer,
     )
     if answer == "interrupt":
         raise KeyboardInterrupt
     if answer == "always":
-        shell.allow(lambda rules: rules.allowing_tool(tool.server, tool.name))
+        shell.allow(lambda rules: rules.with_tool(tool.server, tool.name))
     return answer in ("run", "always")
 
 

@@ -1,9 +1,9 @@
-"""What the user has said "always" to: commands by their first words, and tools.
+"""Rules for commands and tools that the user always allows.
 
-A rule is about one simple command. A line that holds more is allowed where each of its commands
-is; a line with anything that cannot be read off it (variables, substitutions, assignments, files
-written by `>`, loops, functions, options that name a program or a file to write) never is. That a
-command is destructive is for others to say, and goes before every rule.
+A rule covers simple commands by their first words. A line with several commands is allowed if each
+of them is. A line whose effect is not visible (variables, substitutions, assignments, output files,
+loops, functions, options that name a program or an output file) is never allowed. A destructive
+command needs a typed yes in spite of every rule; `brim.shell.risk` decides that.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 LONGEST: Final = 10_000
-"""Characters of a command line that is looked at."""
+"""Maximum length of a command line that a rule can allow."""
 
 _SUBCOMMANDS: Final = """
 apt brew cargo composer docker dotnet gh git go gradle helm kubectl make mvn npm pip pip3 pnpm
 podman poetry rustup systemctl terraform uv yarn
 """
-"""Programs whose second word says what they do."""
-_FAMILIES: Final = """
+"""Programs whose second word is a subcommand."""
+_THREE_WORD_FAMILIES: Final = """
 docker compose, docker container, docker image, docker network, docker system, docker volume,
 gh issue, gh pr, gh release, gh repo, gh run, gh workflow, git bisect, git notes, git remote,
 git stash, git submodule, git worktree, go mod, kubectl config, kubectl rollout, npm run,
 pnpm run, podman compose, podman container, podman image, podman network, podman system,
 podman volume, uv pip, yarn run
 """
-"""Where only the third word does."""
+"""Subcommands with subcommands of their own."""
 
 _RUNNERS: Final = """
 alias at awk bash batch builtin busybox bwrap chroot chrt command coproc crontab csh curl dash deno
@@ -43,13 +43,13 @@ parallel pipx pkexec pnpx prlimit rsync run-parts runuser scp screen script sed 
 setsid sftp sh socat source ssh stdbuf strace su sudo systemd-run tar taskset tcsh telnet time
 timeout tmux trap tsx unbuffer unshare uvx valgrind vi view vim watch wget xargs xterm zip zsh
 """
-"""Programs that run, or send, what their arguments say: "always" would be to everything."""
+"""Programs that run or send their arguments: a rule would allow everything."""
 _INTERPRETER: Final = re.compile(
     r"(bun|clojure|elixir|erl|ghci?|groovy|guile|iex|irb|julia|lua|luajit|mysql|node|nodejs|ocaml|"
     r"perl|php|psql|pypy|python|r|racket|rscript|ruby|sbcl|scala|sqlite|swift|tclsh)[\d.]*w?",
     re.IGNORECASE,
 )
-_RUNNING: Final = """
+_RUNNER_PHRASES: Final = """
 apt install, brew install, cargo install, composer exec, composer run, docker build, docker compose
 exec, docker compose run, docker container exec, docker container run, docker exec, docker run,
 dotnet exec, dotnet run, gh alias, gh api, gh extension, git bisect run, git config, git difftool,
@@ -60,49 +60,49 @@ podman build, podman compose exec, podman compose run, podman container exec, po
 podman exec, podman run, poetry add, poetry run, poetry shell, rustup run, uv add, uv pip install,
 uv run, uv tool, yarn add, yarn create, yarn dlx, yarn exec
 """
-"""The same for sub-commands."""
+"""Subcommands that do the same."""
 _DESTROYERS: Final = """
 chgrp chmod chown cp dd fdisk halt init install kill killall ln mkfs mv parted patch pkill poweroff
 reboot rm rmdir shred shutdown tee truncate unlink wipefs
 """
-_OPTIONS: Final = """
+_RISKY_OPTIONS: Final = """
 compress-program config eval exec exec-batch exec-path ext-diff filter html-path
 open-files-in-pager output output-directory pre receive-pack rsh script-shell shell to-command
 upload-pack use-compress-program
 """
 """Long options that name a program to run or a file to write."""
-_LETTERS: Final = {"git": "O", "make": "Cf", "sort": "oT"}
-"""The same for short ones, where they mean that."""
+_RISKY_LETTERS: Final = {"git": "O", "make": "Cf", "sort": "oT"}
+"""Short options that do the same, by program."""
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+@-]*")
 _UNESCAPED: Final = re.compile(r"""(?:[^'"\\]|'[^']*'|"[^"\\]*")*+""")
-"""No backslash but in single quotes: the grammar takes some line ends before one for blanks."""
-_JOINTS: Final = frozenset(("&&", "||", ";", "|", "\n"))
+"""No backslash outside of single quotes: the grammar misreads some line continuations."""
+_SEPARATORS: Final = frozenset(("&&", "||", ";", "|", "\n"))
 _GROUPS: Final = frozenset(("program", "list", "pipeline"))
 
 Words = tuple[str, ...]
-"""A simple command."""
+"""The words of a simple command."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """What need not be asked again; made anew for every addition."""
+class AllowRules:
+    """The commands and tools that need no confirmation; immutable."""
 
     prefixes: tuple[str, ...] = ()
-    """The first words of commands."""
+    """The first words of allowed commands."""
     tools: tuple[tuple[str, str], ...] = ()
-    """Servers and the names of their tools."""
+    """Allowed tools as (server, tool name)."""
 
-    def allowing_command(self, prefix: str) -> Rules:
-        prefix = _checked(prefix)
+    def with_command(self, prefix: str) -> AllowRules:
+        prefix = _normalize_prefix(prefix)
         return self if prefix in self.prefixes else replace(self, prefixes=(*self.prefixes, prefix))
 
-    def allowing_tool(self, server: str, name: str) -> Rules:
+    def with_tool(self, server: str, name: str) -> AllowRules:
         tool = (server, name)
         return self if tool in self.tools else replace(self, tools=(*self.tools, tool))
 
     def allows_command(self, command: str) -> bool:
-        """Whether every simple command of a line begins with the words of a rule."""
+        """Return whether every simple command of a line begins with the words of a rule."""
         commands = simple_commands(command) if self.prefixes else None
         if not commands:
             return False
@@ -122,15 +122,17 @@ class Rules:
         return {"commands": list(self.prefixes), "tools": [list(tool) for tool in self.tools]}
 
     @classmethod
-    def from_dict(cls, data: object) -> Rules:
-        """Rules as `to_dict` wrote them down; what is none of them raises `InputError`."""
+    def from_dict(cls, data: object) -> AllowRules:
+        """Return rules saved by `to_dict`. Raise InputError if the data is invalid."""
         given = data if isinstance(data, Mapping) else {"commands": None}
         match given.get("commands", []), given.get("tools", []):
             case [*prefixes], [*tools] if all(map(_is_tool, tools)):
-                checked = dict.fromkeys(_checked(prefix) for prefix in prefixes)
+                checked = dict.fromkeys(_normalize_prefix(prefix) for prefix in prefixes)
                 return cls(tuple(checked), tuple((server, name) for server, name in tools))
             case _:
-                raise InputError("the rules for what needs no question cannot be read")
+                raise InputError(
+                    "The saved allow rules are invalid. Remove them to start without rules."
+                )
 
 
 def _is_tool(given: object) -> bool:
@@ -141,16 +143,16 @@ def _is_tool(given: object) -> bool:
             return False
 
 
-def _checked(prefix: object) -> str:
-    """A prefix with single spaces; one without words would allow everything."""
+def _normalize_prefix(prefix: object) -> str:
+    """Return a prefix with single spaces. Raise InputError if it is empty (allows everything)."""
     words = prefix.split() if isinstance(prefix, str) else []
     if not words:
-        raise InputError(f"a rule is the first words of a command, not {prefix!r}")
+        raise InputError(f"An allow rule needs the first words of a command: {prefix!r}.")
     return " ".join(words)
 
 
-def prefix_of(command: str) -> str | None:
-    """The words that "always" would stand for, or None where it is not to be offered."""
+def suggest_prefix(command: str) -> str | None:
+    """Return the prefix to offer for "always"; None if no rule should be offered."""
     commands = simple_commands(command) or ()
     if len(commands) != 1:
         return None
@@ -158,17 +160,17 @@ def prefix_of(command: str) -> str | None:
     program = words[0]
     if not _PLAIN.fullmatch(program) or _runs_anything(program):
         return None
-    length = _length(words)
+    length = _prefix_length(words)
     prefix = " ".join(words[:length])
     is_plain = len(words) >= length and all(map(_PLAIN.fullmatch, words[:length]))
-    return prefix if is_plain and prefix not in _phrases(_RUNNING) else None
+    return prefix if is_plain and prefix not in _phrases(_RUNNER_PHRASES) else None
 
 
-def _length(words: Words) -> int:
-    """How many words say what a command does."""
+def _prefix_length(words: Words) -> int:
+    """Return how many words identify what a command does."""
     if words[0] not in _SUBCOMMANDS.split():
         return 1
-    return 3 if " ".join(words[:2]) in _phrases(_FAMILIES) else 2
+    return 3 if " ".join(words[:2]) in _phrases(_THREE_WORD_FAMILIES) else 2
 
 
 def _phrases(text: str) -> list[str]:
@@ -185,26 +187,28 @@ def _runs_anything(program: str) -> bool:
 
 
 def _is_risky(program: str, word: str) -> bool:
-    """Whether an option makes a harmless program run or write something; it may be shortened."""
+    """Return whether an option, maybe abbreviated, makes a program run or write something."""
     if word.startswith("--"):
         name = word[2:].partition("=")[0]
-        return bool(name) and any(option.startswith(name) for option in _OPTIONS.split())
-    return word.startswith("-") and any(letter in word for letter in _LETTERS.get(program, ""))
+        return bool(name) and any(option.startswith(name) for option in _RISKY_OPTIONS.split())
+    return word.startswith("-") and any(
+        letter in word for letter in _RISKY_LETTERS.get(program, "")
+    )
 
 
-# Reading a command line
+# Parsing a command line
 
 
 def simple_commands(command: str) -> tuple[Words, ...] | None:
-    """The simple commands of a line, in their order; None if it may do more than they say."""
+    """Return the simple commands of a line in order; None if the line may do more."""
     if (
         len(command) > LONGEST
-        or any(map(_is_strange, command))
+        or any(map(_is_invisible, command))
         or not _UNESCAPED.fullmatch(command)
     ):
         return None
     found: list[Words] = []
-    waiting = [_parsed(command)]
+    waiting = [_parse(command)]
     while waiting:
         node = waiting.pop()
         if node.type == "command":
@@ -212,30 +216,30 @@ def simple_commands(command: str) -> tuple[Words, ...] | None:
             if words is None:
                 return None
             found.append(words)
-        elif (inner := _inner(node)) is not None:
+        elif (inner := _parts(node)) is not None:
             waiting.extend(reversed(inner))
         else:
             return None
     return tuple(found)
 
 
-def _is_strange(character: str) -> bool:
-    """What a terminal does not show, or what looks like a blank and is none for the shell."""
+def _is_invisible(character: str) -> bool:
+    """Return whether a terminal does not show a character, or shows it as a blank."""
     return not character.isprintable() and character not in "\n\t"
 
 
-def _parsed(command: str) -> Node:
+def _parse(command: str) -> Node:
     import tree_sitter_bash
     from tree_sitter import Language, Parser
 
     return Parser(Language(tree_sitter_bash.language())).parse(command.encode()).root_node
 
 
-def _inner(node: Node) -> list[Node] | None:
-    """The parts of what only joins commands; None for all else."""
+def _parts(node: Node) -> list[Node] | None:
+    """Return the parts of a node that only joins commands; None for other nodes."""
     if node.has_error:
         return None
-    if node.type in _GROUPS and _are_joints(node.children):
+    if node.type in _GROUPS and _has_only_separators(node.children):
         return node.named_children
     if node.type == "redirected_statement":
         body, *redirects = node.named_children
@@ -243,12 +247,12 @@ def _inner(node: Node) -> list[Node] | None:
     return None
 
 
-def _are_joints(children: Iterable[Node]) -> bool:
-    return all(child.is_named or child.type in _JOINTS for child in children)
+def _has_only_separators(children: Iterable[Node]) -> bool:
+    return all(child.is_named or child.type in _SEPARATORS for child in children)
 
 
 def _is_harmless(redirect: Node) -> bool:
-    """Whether it only throws output away, or joins it with other output."""
+    """Return whether a redirection only discards output or merges it with other output."""
     operator = next((child.type for child in redirect.children if not child.is_named), "")
     goals = [_text(goal) for goal in redirect.children_by_field_name("destination")]
     if redirect.type != "file_redirect":
@@ -257,7 +261,7 @@ def _is_harmless(redirect: Node) -> bool:
 
 
 def _words(command: Node) -> Words | None:
-    """The words of a simple command; None if there is more to it than words."""
+    """Return the words of a simple command; None if it contains anything else."""
     words: list[str] = []
     for child in command.children:
         part = child.named_children[0] if child.type == "command_name" else child
@@ -269,7 +273,7 @@ def _words(command: Node) -> Words | None:
 
 
 def _literal(node: Node) -> str | None:
-    """A word that is what it says, quoted or not; None if the shell puts something into it."""
+    """Return the text of a literal word, quoted or not; None if the shell expands it."""
     match node.type:
         case "word" | "number" | "string_content" if not node.named_children:
             return _text(node)

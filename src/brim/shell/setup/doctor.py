@@ -71,8 +71,8 @@ def run_checks(
     config = Config() if isinstance(loaded, ConfigError) else loaded.config
     masker = _masker(config, environment)
     for check in _all_checks(loaded, config, environment, ports, patience):
-        advice = check.advice and masker.masked(check.advice).text
-        yield replace(check, said=masker.masked(check.said).text, advice=advice)
+        advice = check.advice and masker.mask(check.advice).text
+        yield replace(check, said=masker.mask(check.said).text, advice=advice)
 
 
 def _masker(config: Config, environment: Mapping[str, str]) -> Masker:
