@@ -25,9 +25,9 @@ NAME = 1
 @cache
 def encoding() -> Encoding:
     """The o200k vocabulary, from brim's package, as tiktoken runs it."""
-    from brim.tokens import packed
+    from brim.tokens import vocabularies
 
-    return packed.load_encoding("o200k_base")
+    return vocabularies.load_encoding("o200k_base")
 
 
 @lru_cache(maxsize=200_000)

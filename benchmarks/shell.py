@@ -73,11 +73,11 @@ class Place:
         """Put a conversation there; gives its name."""
         database = Database(self.state)
         log = ConversationStore(database)
-        conversation = SavedConversation(Session(MODEL), log, log.begin(self.folder, MODEL))
+        conversation = SavedConversation(Session(MODEL), log, log.create(self.folder, MODEL))
         for turn in _talk(turns):
             conversation.session.append(turn)
         conversation.keep()
-        log.release(conversation.name)
+        log.unlock(conversation.name)
         database.close()
         return conversation.name
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from brim.providers.local import LocalServer
 from brim.testing import ScriptedServer
-from brim.testing.formats import Body, TextReply
+from brim.testing.reply_formats import Body, TextReply
 from proof.material import PROSE
 from proof.relay import Relay
 from proof.talk import MODEL, SLOWLY, Figures, Talk

@@ -106,9 +106,9 @@ def test_what_it_cost_is_in_the_books_of_all_runs(ask: Ask, tmp_path: Path) -> N
     assert ask("Say something.", "--max-tokens", "2").returncode == 0
     spending = SpendLog(Database(tmp_path / "state"))
     (spent,) = spending.by("model", "category", "project")
-    assert spent.on == ("small", "main", str(tmp_path))
-    assert spent.slot.usage.output > 0
-    assert spent.slot.spent() == "unknown"
+    assert spent.keys == ("small", "main", str(tmp_path))
+    assert spent.total.usage.output > 0
+    assert spent.total.spent() == "unknown"
 
 
 def test_the_cap_of_a_day_refuses_before_anything_is_sent(ask: Ask, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from brim.fitting.calibration import (
 from brim.fitting.profile import ModelProfile
 from brim.messages import Call, Message
 from brim.tokens import counter_for
-from brim.tokens.calibrated import CalibratedCounter, measure_non_latin
+from brim.tokens.calibrated_counter import CalibratedCounter, measure_non_latin
 from brim.tokens.counter import RequestCounter
 from tests.support.strategies import Raw, text
 

@@ -14,7 +14,7 @@ import pytest
 from brim.gateway import forward
 from brim.models.pricing import Price, Usage
 from brim.testing import ErrorReply, TextReply, ToolCallReply
-from brim.testing.formats import REPLY_FORMATS
+from brim.testing.reply_formats import REPLY_FORMATS
 from tests.gateway.test_settlement import WORDS, asking, settled
 from tests.support.gateway.accounts import COST, HI, WORST, before, only_row, say_hi, secret_of
 from tests.support.gateway.requests import CHAT, MESSAGES, PATHS, RESPONSES, eventually

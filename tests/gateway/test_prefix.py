@@ -10,8 +10,9 @@ import pytest
 
 from brim.config import Config
 from brim.fitting.replay import steady_share
-from brim.models.pricing import Usage, parse_usage
+from brim.models.pricing import Usage
 from brim.testing import ScriptedServer
+from brim.wire.usage import parse_usage
 from tests.conftest import LlamaWith
 from tests.support.gateway.process import config_of, running
 from tests.support.gateway.requests import CHAT, PATHS, ask, turns_in

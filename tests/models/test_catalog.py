@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim.errors import InputError
-from brim.models.catalog import Model, NameIndex, candidate_names, model, models, register
+from brim.models.catalog import Model, model, models, register
+from brim.models.names import NameIndex, candidate_names
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ def test_a_model_can_be_added_and_replaced() -> None:
 
 @pytest.mark.parametrize("number", [0, -1])
 def test_a_size_of_nothing_is_refused(number: int) -> None:
-    with pytest.raises(InputError, match="what is unknown is None"):
+    with pytest.raises(InputError, match="Use None if it is unknown"):
         register(Model("nothing", "us", context=number))
 
 

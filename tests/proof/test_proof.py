@@ -21,7 +21,7 @@ from tests.conftest import LlamaWith
 
 @pytest.fixture
 def learned(tmp_path: Path) -> CalibrationStore:
-    return CalibrationStore(tmp_path / "learned.sqlite3")
+    return CalibrationStore(tmp_path / "calibration.sqlite3")
 
 
 def conversations(number: int = 7, turns: int = 24) -> list[Conversation]:

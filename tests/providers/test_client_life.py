@@ -26,7 +26,7 @@ WORDS = "The harbour lay quiet before the storm, and the pilots argued about the
 
 @pytest.fixture
 def learned(tmp_path: Path) -> CalibrationStore:
-    return CalibrationStore(tmp_path / "learned.sqlite3")
+    return CalibrationStore(tmp_path / "calibration.sqlite3")
 
 
 def talk(session: brim.Session, turns: int) -> None:

@@ -34,7 +34,7 @@ def session(data: dict[str, Any] | None = None) -> Session:
 
 
 def begun(log: ConversationStore) -> SavedConversation:
-    return SavedConversation(session(), log, log.begin(Path("/"), "fast"))
+    return SavedConversation(session(), log, log.create(Path("/"), "fast"))
 
 
 def answer(conversation: SavedConversation, words: str) -> None:
@@ -47,7 +47,7 @@ def answer(conversation: SavedConversation, words: str) -> None:
 
 def again(conversation: SavedConversation) -> SavedConversation:
     """The same conversation as another process finds it."""
-    conversation.log.release(conversation.name)
+    conversation.log.unlock(conversation.name)
     return resume_conversation(conversation.log, conversation.name, session)
 
 
@@ -139,7 +139,7 @@ def test_the_log_keeps_what_was_taken_back(log: ConversationStore) -> None:
     first.say("one")
     answer(first, "two")
     first.take_back(0)
-    assert [event.kind for event in log.events(first.name)] == ["turn", "turn", "back"]
+    assert [event.kind for event in log.events(first.name)] == ["turn", "turn", "rewind"]
     assert said(again(first)) == []
 
 
@@ -148,7 +148,7 @@ def test_beginning_anew_keeps_what_was_said_under_its_name(log: ConversationStor
     first.say("one")
     answer(first, "two")
     old = first.name
-    first.begin_anew(log.begin(Path("/"), "fast"))
+    first.begin_anew(log.create(Path("/"), "fast"))
     assert said(first) == []
     assert first.session.ledger.total.calls == 1
     first.say("three")
@@ -267,7 +267,7 @@ def test_whatever_happens_the_next_shell_finds_the_same(
             case "back" if any(turn["role"] == "user" for turn in turns):
                 conversation.take_back(conversation.last_exchange())
             case "reset":
-                conversation.begin_anew(conversation.log.begin(Path("/"), "fast"))
+                conversation.begin_anew(conversation.log.create(Path("/"), "fast"))
             case "pin" if turns:
                 conversation.session.pin(len(turns) - 1)
                 conversation.keep()

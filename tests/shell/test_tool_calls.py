@@ -74,7 +74,7 @@ def servers() -> Iterator[McpServers]:
 
 @pytest.fixture
 def client(llama: LocalServer, tmp_path: Path) -> Iterator[brim.Client]:
-    learned = CalibrationStore(tmp_path / "learned.sqlite3")
+    learned = CalibrationStore(tmp_path / "calibration.sqlite3")
     with brim.Client(llama.url, key=llama.key, learned=learned) as client:
         yield client
 

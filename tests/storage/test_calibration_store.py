@@ -16,7 +16,7 @@ from brim.storage.calibration_store import MIGRATIONS, default_path
 
 
 def test_what_is_saved_is_there_in_the_next_run(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "learned.sqlite3"
+    path = tmp_path / "deep" / "calibration.sqlite3"
     one = CalibrationStore(path)
     assert one.load("http://h", "m") is None
     one.save("http://h", "m", {"ratio": 1.25})
@@ -46,7 +46,7 @@ def test_what_is_forgotten_is_gone(tmp_path: Path) -> None:
 
 
 def test_nobody_else_can_read_it(tmp_path: Path) -> None:
-    path = tmp_path / "learned.sqlite3"
+    path = tmp_path / "calibration.sqlite3"
     CalibrationStore(path).save("a", "m", {})
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
@@ -71,13 +71,13 @@ def under_a_file(path: Path) -> None:
 
 def other_table(path: Path) -> None:
     with closing(sqlite3.connect(path)) as base, base:
-        base.execute("CREATE TABLE learned (x)")
+        base.execute("CREATE TABLE calibration (x)")
 
 
 def no_json(path: Path) -> None:
     CalibrationStore(path).save("a", "m", {"x": 0})
     with closing(sqlite3.connect(path)) as base, base:
-        base.execute("UPDATE learned SET data = '{'")
+        base.execute("UPDATE calibration SET data = '{'")
 
 
 @pytest.mark.parametrize("spoil", [broken, folder, under_a_file, other_table])
@@ -116,14 +116,14 @@ def test_a_file_of_a_later_brim_is_left_as_it_is(tmp_path: Path) -> None:
     assert learned.load("a", "m") == {"x": 2}
     assert "newer brim" in str(learned.problem)
     with closing(sqlite3.connect(path)) as base:
-        assert base.execute("SELECT data FROM learned").fetchall() == [('{"x":1}',)]
+        assert base.execute("SELECT data FROM calibration").fetchall() == [('{"x":1}',)]
         assert base.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS) + 5,)
 
 
 WRITER = """
 import sys
-from brim.providers.learned import Learned
-learned = Learned(sys.argv[1])
+from brim.storage.calibration_store import CalibrationStore
+learned = CalibrationStore(sys.argv[1])
 for number in range(25):
     learned.save("h", f"{sys.argv[2]}-{number}", {"n": number})
 assert learned.problem is None, learned.problem
@@ -149,9 +149,9 @@ def test_several_threads_write_at_once(tmp_path: Path) -> None:
 
 def test_the_folder_can_be_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("BRIM_STATE", str(tmp_path))
-    assert default_path() == tmp_path / "learned.sqlite3"
+    assert default_path() == tmp_path / "calibration.sqlite3"
     CalibrationStore().save("a", "m", {"x": [1, None, "ü"]})
     assert CalibrationStore().load("a", "m") == json.loads('{"x": [1, null, "ü"]}')
     monkeypatch.delenv("BRIM_STATE")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert default_path().name == "learned.sqlite3"
+    assert default_path().name == "calibration.sqlite3"

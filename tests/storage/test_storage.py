@@ -46,25 +46,25 @@ def turn(role: str, words: str, place: int = 0) -> ConversationEvent:
 
 def test_what_is_recorded_is_read_back_in_its_order(database: Database, tmp_path: Path) -> None:
     log = ConversationStore(database)
-    name = log.begin(tmp_path, "fast")
+    name = log.create(tmp_path, "fast")
     log.record(name, [turn("user", "hi"), turn("assistant", "ho", 1)], {"a": 1})
     log.record(name, [turn("user", "and?", 2)])
     found = log.events(name)
     assert [event.data["message"]["content"] for event in found] == ["hi", "ho", "and?"]
-    assert log.state(name) == ({"a": 1}, None)
+    assert log.load_state(name) == ({"a": 1}, None)
 
 
 def test_events_and_state_are_written_both_or_not_at_all(
     database: Database, tmp_path: Path
 ) -> None:
     log = ConversationStore(database)
-    name = log.begin(tmp_path, "fast")
+    name = log.create(tmp_path, "fast")
     with pytest.raises(TypeError):
         log.record(
             name, [turn("user", "hi"), ConversationEvent("turn", {"message": object()})], {"a": 1}
         )
     assert log.events(name) == []
-    assert log.state(name) == (None, None)
+    assert log.load_state(name) == (None, None)
     assert log.list() == []
 
 
@@ -76,7 +76,7 @@ def test_events_and_state_are_written_both_or_not_at_all(
         ([ConversationEvent.output("x"), turn("user", "a")], ["a"], []),
         ([ConversationEvent.output("x"), turn("assistant", "a")], ["a"], ["x"]),
         (
-            [turn("user", "a"), turn("assistant", "b", 1), ConversationEvent.back(0, ["x"])],
+            [turn("user", "a"), turn("assistant", "b", 1), ConversationEvent.rewind(0, ["x"])],
             [],
             ["x"],
         ),
@@ -91,12 +91,12 @@ def test_events_amount_to_turns_and_waiting_outputs(
 ) -> None:
     found = replay_events(events)
     assert [message["content"] for message in found.turns] == turns
-    assert found.waiting == waiting
+    assert found.pending_outputs == waiting
 
 
 def test_a_conversation_is_listed_by_its_first_words(database: Database, tmp_path: Path) -> None:
     log = ConversationStore(database)
-    empty, name = log.begin(tmp_path, "fast"), log.begin(tmp_path, "fast")
+    empty, name = log.create(tmp_path, "fast"), log.create(tmp_path, "fast")
     log.record(name, [turn("user", "why  is\nthe sky blue? " * 20), turn("assistant", "so", 1)])
     (saved,) = log.list(tmp_path)
     assert saved.id == name != empty
@@ -113,18 +113,18 @@ def test_a_conversation_is_found_by_either_end_of_its_name(
     database: Database, tmp_path: Path
 ) -> None:
     log = ConversationStore(database)
-    one, _ = log.begin(tmp_path, "fast"), log.begin(tmp_path, "fast")
+    one, _ = log.create(tmp_path, "fast"), log.create(tmp_path, "fast")
     log.record(one, [turn("user", "hi")])
     assert log.find(one).id == one
     assert log.find(one.rsplit("-", 1)[1]).id == one
-    with pytest.raises(StoreError, match="2 conversations begin with"):
+    with pytest.raises(StoreError, match="matches 2"):
         log.find(one[:2])
-    with pytest.raises(StoreError, match=f"did you mean {one}"):
+    with pytest.raises(StoreError, match=f"Did you mean {one}"):
         log.find(one[:-1] + "zz")
     with pytest.raises(StoreError, match="sessions list"):
         log.find("")
     for sign in ("%", "_"):
-        with pytest.raises(StoreError, match="there is no conversation"):
+        with pytest.raises(StoreError, match="Unknown conversation"):
             log.find(sign)
 
 
@@ -132,7 +132,7 @@ def test_only_its_user_can_read_it(database: Database, tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         log = ConversationStore(database)
-        name = log.begin(tmp_path, "fast")
+        name = log.create(tmp_path, "fast")
         log.record(name, [turn("user", "secret")])
     finally:
         os.umask(before)
@@ -143,10 +143,11 @@ def test_only_its_user_can_read_it(database: Database, tmp_path: Path) -> None:
 
 
 def test_a_conversation_belongs_to_one_process(database: Database, tmp_path: Path) -> None:
-    name = ConversationStore(database).begin(tmp_path, "fast")
+    name = ConversationStore(database).create(tmp_path, "fast")
     script = (
-        "import sys; from pathlib import Path; from brim.storage import Database, Log\n"
-        "Log(Database(Path(sys.argv[1]))).hold(sys.argv[2])"
+        "import sys; from pathlib import Path\n"
+        "from brim.storage import ConversationStore, Database\n"
+        "ConversationStore(Database(Path(sys.argv[1]))).lock(sys.argv[2])"
     )
     command = [sys.executable, "-c", script, str(database.folder), name]
     other = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -155,7 +156,7 @@ def test_a_conversation_belongs_to_one_process(database: Database, tmp_path: Pat
 
 def _write_and_die(folder: str, name: str) -> None:
     log = ConversationStore(Database(Path(folder)))
-    log.hold(name)
+    log.lock(name)
     for number in range(10):
         log.record(name, [turn("user", str(number), number)], {"number": number})
     os.kill(os.getpid(), signal.SIGKILL)
@@ -165,8 +166,8 @@ def test_a_killed_process_has_lost_nothing_and_holds_nothing(
     database: Database, tmp_path: Path
 ) -> None:
     log = ConversationStore(database)
-    name = log.begin(tmp_path, "fast")
-    log.release(name)
+    name = log.create(tmp_path, "fast")
+    log.unlock(name)
     database.close()
     child = multiprocessing.get_context("spawn").Process(
         target=_write_and_die, args=(str(database.folder), name)
@@ -174,14 +175,14 @@ def test_a_killed_process_has_lost_nothing_and_holds_nothing(
     child.start()
     child.join(60)
     assert child.exitcode == -signal.SIGKILL
-    log.hold(name)
+    log.lock(name)
     assert [event.data["message"]["content"] for event in log.events(name)] == list("0123456789")
-    assert log.state(name) == ({"number": 9}, None)
+    assert log.load_state(name) == ({"number": 9}, None)
 
 
 def _write(folder: str, tag: str) -> None:
     log = ConversationStore(Database(Path(folder)))
-    name = log.begin(Path(tag), "fast")
+    name = log.create(Path(tag), "fast")
     for number in range(40):
         log.record(name, [turn("user", f"{tag}{number}")], {"number": number})
 
@@ -208,33 +209,33 @@ def test_old_conversations_go_and_their_costs_stay(tmp_path: Path) -> None:
     database = Database(tmp_path)
     log = ConversationStore(database, lambda: now[0])
     spending = SpendLog(database, lambda: now[0])
-    old, empty = log.begin(tmp_path, "fast"), log.begin(tmp_path, "fast")
+    old, empty = log.create(tmp_path, "fast"), log.create(tmp_path, "fast")
     log.record(old, [turn("user", "hi")])
-    log.outputs(old).mkdir(parents=True)
+    log.outputs_folder(old).mkdir(parents=True)
     spending.add(SpendingTotal(1), session=old, project="p", model="m", category="main")
     for name in (old, empty):
-        log.release(name)
+        log.unlock(name)
     now[0] += 50 * DAY
-    new = log.begin(tmp_path, "fast")
+    new = log.create(tmp_path, "fast")
     log.record(new, [turn("user", "hi")])
-    log.release(new)
-    assert log.retain(90) == 1  # the one in which nothing was said
-    assert log.retain(0) == 0
-    assert log.retain(30) == 1
+    log.unlock(new)
+    assert log.prune(90) == 1  # the one in which nothing was said
+    assert log.prune(0) == 0
+    assert log.prune(30) == 1
     assert [saved.id for saved in log.list()] == [new]
-    assert not log.outputs(old).exists()
-    assert sum(spent.slot.calls for spent in spending.by("model")) == 1
+    assert not log.outputs_folder(old).exists()
+    assert sum(spent.total.calls for spent in spending.by("model")) == 1
     database.close()
 
 
 def test_what_another_shell_is_in_is_not_removed(tmp_path: Path) -> None:
     now = [100 * DAY]
     first = ConversationStore(Database(tmp_path), lambda: now[0])
-    name = first.begin(tmp_path, "fast")
+    name = first.create(tmp_path, "fast")
     first.record(name, [turn("user", "hi")])
     now[0] += 500 * DAY
     second = ConversationStore(Database(tmp_path), lambda: now[0])
-    assert second.retain(30) == 0
+    assert second.prune(30) == 0
     with pytest.raises(StoreError, match="open in another shell"):
         second.remove(name)
     assert [saved.id for saved in second.list()] == [name]
@@ -242,14 +243,14 @@ def test_what_another_shell_is_in_is_not_removed(tmp_path: Path) -> None:
 
 def test_a_draft_lasts_until_the_next_state(database: Database, tmp_path: Path) -> None:
     log = ConversationStore(database)
-    name = log.begin(tmp_path, "fast")
+    name = log.create(tmp_path, "fast")
     log.record(name, [turn("user", "hi")], {"a": 1})
-    log.draft(name, "The sky is")
-    assert log.state(name) == ({"a": 1}, "The sky is")
+    log.save_draft(name, "The sky is")
+    assert log.load_state(name) == ({"a": 1}, "The sky is")
     log.record(name, [ConversationEvent("ran", {})])
-    assert log.state(name)[1] == "The sky is"
+    assert log.load_state(name)[1] == "The sky is"
     log.record(name, [turn("assistant", "The sky is blue", 1)], {"a": 2})
-    assert log.state(name) == ({"a": 2}, None)
+    assert log.load_state(name) == ({"a": 2}, None)
 
 
 def test_spending_is_summed_up_by_what_is_asked_for(tmp_path: Path) -> None:
@@ -270,12 +271,12 @@ def test_spending_is_summed_up_by_what_is_asked_for(tmp_path: Path) -> None:
     spend("0", "b", project="q")
     assert spending.today().cost == Decimal("0.25")
     assert spending.today().spent() == "at least $0.2500"
-    by_model = {spent.on: spent.slot for spent in spending.by("model")}
+    by_model = {spent.keys: spent.total for spent in spending.by("model")}
     assert by_model["a",].cost == Decimal("0.75")
     assert by_model["a",].usage == Usage(input=20, cached=8, output=4)
     assert by_model["b",].spent() == "unknown"
     since = spending.by("day", "project", since=date(2026, 11, 15))
-    assert [spent.on for spent in since] == [("2026-11-15", "p"), ("2026-11-15", "q")]
+    assert [spent.keys for spent in since] == [("2026-11-15", "p"), ("2026-11-15", "q")]
     database.close()
 
 
@@ -288,15 +289,15 @@ def test_facts_and_choices_last(database: Database) -> None:
         second: Fact("preference", "short answers"),
     }
     assert facts.forget(first) == Fact("fact", "the build needs make")
-    with pytest.raises(InputError, match="there is no fact"):
+    with pytest.raises(InputError, match="Unknown fact"):
         facts.forget(first)
-    with pytest.raises(InputError, match="nothing to remember"):
+    with pytest.raises(InputError, match="fact is empty"):
         facts.add("fact", " \n")
     assert facts.clear() == 1
-    assert facts.choice("fitting", True) is True
-    facts.choose("fitting", False)
-    facts.choose("fitting", False)
-    assert FactStore(Database(database.folder)).choice("fitting", True) is False
+    assert facts.setting("fitting", True) is True
+    facts.save_setting("fitting", False)
+    facts.save_setting("fitting", False)
+    assert FactStore(Database(database.folder)).setting("fitting", True) is False
 
 
 @pytest.mark.parametrize(
@@ -328,7 +329,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 def test_half_a_character_is_kept_as_it_is(database: Database, tmp_path: Path) -> None:
     log = ConversationStore(database)
-    name = log.begin(tmp_path, "fast")
+    name = log.create(tmp_path, "fast")
     log.record(name, [turn("user", "half \ud83d of it")], {"a": "\ud83d"})
     assert log.events(name)[0].data["message"]["content"] == "half \ud83d of it"
 
@@ -336,16 +337,16 @@ def test_half_a_character_is_kept_as_it_is(database: Database, tmp_path: Path) -
 def test_what_is_open_is_not_swept_away(tmp_path: Path) -> None:
     now = [100 * DAY]
     log = ConversationStore(Database(tmp_path), lambda: now[0])
-    name = log.begin(tmp_path, "fast")
+    name = log.create(tmp_path, "fast")
     log.record(name, [turn("user", "hi")])
     now[0] += 500 * DAY
-    assert log.retain(30) == 0
+    assert log.prune(30) == 0
     log.record(name, [turn("assistant", "ho", 1)])
 
 
 def test_a_conversation_that_is_gone_is_named(database: Database, tmp_path: Path) -> None:
     log = ConversationStore(database)
-    name = log.begin(tmp_path, "fast")
+    name = log.create(tmp_path, "fast")
     log.remove(name)
     with pytest.raises(StoreError, match=f"{name} was removed"):
         log.record(name, [ConversationEvent("ran", {})])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brim.tokens.chunks import (
+from brim.tokens.text_chunks import (
     LENGTH,
     SEARCH,
     SLACK,

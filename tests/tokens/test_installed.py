@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from brim.errors import UnknownTokenizerError
 from brim.messages import Message
-from brim.tokens import counter_for, packed, tokenizer, tokenizer_for
-from brim.tokens.installed import InstalledTokenizer, load_splintr
+from brim.tokens import counter_for, tokenizer, tokenizer_for, vocabularies
+from brim.tokens.vocabularies import InstalledTokenizer, load_splintr
 
 splintr = cache(load_splintr)
-tiktoken = cache(packed.load_encoding)
+tiktoken = cache(vocabularies.load_encoding)
 
 OPEN = [
     "llama3",
@@ -53,7 +53,7 @@ def test_splintr_and_tiktoken_agree(name: str, text: str) -> None:
 
 
 def test_splintr_is_the_version_that_was_compared() -> None:
-    assert importlib.metadata.version("splintr-rs") == packed.VERIFIED_SPLINTR
+    assert importlib.metadata.version("splintr-rs") == vocabularies.VERIFIED_SPLINTR
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from brim.errors import BrimError, InvalidResponseError
 from brim.messages import Call
 from brim.models.pricing import Usage
-from brim.wire.replies import parse_reply
 from brim.wire.reply import Reply
+from brim.wire.reply_parser import parse_reply
 from brim.wire.streams import StreamAccumulator
 from tests.support.strategies import Raw
 

@@ -18,10 +18,10 @@ from brim.fitting.planner import Planner
 from brim.fitting.policies import resolve_policy
 from brim.messages import Message
 from brim.tokens import Counter, counter_for
-from brim.tokens.calibrated import CalibratedCounter
+from brim.tokens.calibrated_counter import CalibratedCounter
 from brim.tokens.counter import RequestCounter
 from brim.wire import openai_chat, read_messages
-from brim.wire.filler import BETWEEN, CLOSING, NO_RESULT, OPENING
+from brim.wire.notes import CONVERSATION_CONTINUES, INTERRUPTED, NO_RESULT, RESULTS_ABOVE
 from brim.wire.templates import (
     PERMISSIVE,
     TemplateRules,
@@ -213,7 +213,7 @@ def test_fields_of_our_own_stay() -> None:
 def test_an_assistant_may_not_begin() -> None:
     assert apply_template([system("s"), YES, AGAIN], MISTRAL) == [
         system("s"),
-        user(OPENING),
+        user(CONVERSATION_CONTINUES),
         YES,
         AGAIN,
     ]
@@ -221,12 +221,16 @@ def test_an_assistant_may_not_begin() -> None:
 
 def test_a_turn_stands_between_a_result_and_a_user() -> None:
     out = apply_template([HI, *STEP, AGAIN], MISTRAL)
-    assert out == [HI, *STEP, assistant(BETWEEN), AGAIN]
+    assert out == [HI, *STEP, assistant(INTERRUPTED), AGAIN]
 
 
 def test_a_conversation_without_a_user_gets_one_where_it_must() -> None:
     rules = find_rules("qwen3.5")
-    assert apply_template([system("s"), YES], rules) == [system("s"), user(OPENING), YES]
+    assert apply_template([system("s"), YES], rules) == [
+        system("s"),
+        user(CONVERSATION_CONTINUES),
+        YES,
+    ]
     assert apply_template([system("s"), YES, AGAIN], rules) == [system("s"), YES, AGAIN]
 
 
@@ -246,7 +250,7 @@ def test_a_system_message_within_a_step_comes_after_it() -> None:
     said = [HI, STEP[0], system("note"), STEP[1]]
     turn = user("[system]\nnote")
     assert apply_template(said, find_rules("qwen3.5")) == [HI, *STEP, turn]
-    assert apply_template(said, MISTRAL) == [HI, *STEP, assistant(BETWEEN), turn]
+    assert apply_template(said, MISTRAL) == [HI, *STEP, assistant(INTERRUPTED), turn]
     assert apply_template(said, LLAMA) == said
 
 
@@ -293,19 +297,19 @@ def test_a_call_without_result_says_so() -> None:
     assert apply_template(said, MISTRAL) == [
         *said[:3],
         result("abcdefgh1", NO_RESULT),
-        assistant(BETWEEN),
+        assistant(INTERRUPTED),
         user("STOP"),
     ]
 
 
 def test_a_result_without_its_call_is_left_out() -> None:
     said = [HI, *STEP, result("abcdefgh1", "twice"), YES, result("nobody")]
-    assert apply_template(said, MISTRAL) == [HI, *STEP, YES, user(CLOSING)]
+    assert apply_template(said, MISTRAL) == [HI, *STEP, YES, user(RESULTS_ABOVE)]
     assert apply_template(said, LLAMA) == said
 
 
 def test_where_nothing_is_left_there_is_still_something_to_answer() -> None:
-    assert apply_template([result("nobody")], MISTRAL) == [user(CLOSING)]
+    assert apply_template([result("nobody")], MISTRAL) == [user(RESULTS_ABOVE)]
     assert apply_template([], MISTRAL) == []
 
 
@@ -336,7 +340,7 @@ def test_without_a_tool_role_a_step_is_told() -> None:
             '[tool: run]\n{"command": "a"}\n[result]\nA\n\n'
             '[tool: run]\n{"command": "b"}\n[result]\nB'
         ),
-        user(CLOSING),
+        user(RESULTS_ABOVE),
     ]
 
 
@@ -370,7 +374,7 @@ def test_what_an_assistant_began_stays_last() -> None:
 def test_a_told_step_is_followed_by_its_answer_without_a_closing_turn() -> None:
     said = [HI, calls("a"), result("a"), YES, AGAIN]
     assert roles(apply_template(said, GEMMA)) == "uau"
-    assert CLOSING not in json.dumps(apply_template(said, GEMMA))
+    assert RESULTS_ABOVE not in json.dumps(apply_template(said, GEMMA))
 
 
 # Ids
@@ -528,7 +532,7 @@ def test_while_a_conversation_grows_what_was_sent_stays(
     history.group()
     end, _ = data.draw(st.sampled_from(history.points))
     first, whole = apply_template(said[:end], rules), apply_template(said, rules)
-    settled = len(first) - (2 if first[-1] == user(CLOSING) else 1)
+    settled = len(first) - (2 if first[-1] == user(RESULTS_ABOVE) else 1)
     assert whole[:settled] == first[:settled]
 
 

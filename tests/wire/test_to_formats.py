@@ -26,8 +26,8 @@ from brim.wire import (
     to_anthropic,
     to_responses,
 )
-from brim.wire.filler import NO_RESULT, OPENING
-from brim.wire.replies import parse_reply
+from brim.wire.notes import CONVERSATION_CONTINUES, NO_RESULT
+from brim.wire.reply_parser import parse_reply
 from brim.wire.to_anthropic import add_cache_marks, find_message_index
 from tests.support.strategies import Raw, histories, history
 from tests.support.wire.bodies import PIXEL, anthropic_faults
@@ -87,7 +87,7 @@ def words(turns: list[Message]) -> list[str]:
 
 def is_own(text: str) -> bool:
     """Whether a text is not one that stands for something else."""
-    titles = (OPENING, "[system]", "[developer]")
+    titles = (CONVERSATION_CONTINUES, "[system]", "[developer]")
     return bool(text.strip()) and text not in titles and not text.startswith(("[im", '{"type":'))
 
 

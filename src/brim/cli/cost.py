@@ -166,7 +166,9 @@ def _report_shell(question: CostQuery) -> SpendingReport:
 
     with _open_spending() as spending:
         found = spending.by(*question.by, since=question.since, until=question.until)
-    return SpendingReport("shell", question.by, [ReportRow(each.on, each.slot) for each in found])
+    return SpendingReport(
+        "shell", question.by, [ReportRow(each.keys, each.total) for each in found]
+    )
 
 
 def _report_gateway(question: CostQuery) -> SpendingReport:

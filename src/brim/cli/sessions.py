@@ -67,7 +67,7 @@ def list_(everywhere: bool, limit: int | None, as_json: bool) -> None:
         return
     head = [("id", "changed", "turns", "model", *(("folder",) if everywhere else ()), "title")]
     for one in saved:
-        day = datetime.fromtimestamp(one.changed).astimezone().strftime("%Y-%m-%d %H:%M")
+        day = datetime.fromtimestamp(one.updated).astimezone().strftime("%Y-%m-%d %H:%M")
         folder = (str(home_as_tilde(Path(one.folder))),) if everywhere else ()
         head.append((one.id, day, str(one.turns), one.model, *folder, one.title))
     align = "<<><" + ("<<" if everywhere else "<")

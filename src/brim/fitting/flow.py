@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from brim.errors import ContextOverflowError
-from brim.tokens.calibrated import measure_non_latin
+from brim.tokens.calibrated_counter import measure_non_latin
 
 if TYPE_CHECKING:
     from brim.fitting.plan import Plan

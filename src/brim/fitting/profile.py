@@ -10,7 +10,7 @@ from brim.fitting.budget import Budget, compute_budget
 from brim.fitting.calibration import UNCALIBRATED, Calibration
 from brim.models import catalog, pricing
 from brim.tokens import counter_for
-from brim.tokens.calibrated import CalibratedCounter
+from brim.tokens.calibrated_counter import CalibratedCounter
 from brim.tokens.counter import RequestCounter
 from brim.wire import templates
 

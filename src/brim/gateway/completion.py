@@ -23,8 +23,9 @@ from brim.gateway.handler import JSON, RequestHandler, printable_name
 from brim.gateway.limits import LARGE_BODY_BYTES
 from brim.gateway.options import parse_options
 from brim.gateway.stream_monitor import StreamMonitor, extract_text, parse_usage_fields, secret_of
-from brim.models.pricing import Usage, cost, parse_reported_cost
-from brim.wire.replies import find_error_object
+from brim.models.pricing import Usage, cost
+from brim.wire.reply_parser import find_error_object
+from brim.wire.usage import parse_reported_cost
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

@@ -23,7 +23,7 @@ from brim.providers.errors import RETRYABLE_STATUSES
 from brim.providers.http_connection import SendState
 from brim.providers.transport import MAX_ERROR_BYTES
 from brim.wire.overflow import parse_overflow
-from brim.wire.replies import find_error_object
+from brim.wire.reply_parser import find_error_object
 
 if TYPE_CHECKING:
     from brim.gateway.app import Gateway

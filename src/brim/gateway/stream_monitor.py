@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import orjson
 
 from brim.errors import BrimError
-from brim.models.pricing import Usage, parse_usage
+from brim.models.pricing import Usage
 from brim.providers import errors
-from brim.wire.replies import filter_mappings, find_error_object, parse_reply
+from brim.wire.reply_parser import filter_mappings, find_error_object, parse_reply
 from brim.wire.streams import StreamAccumulator
+from brim.wire.usage import parse_usage
 
 if TYPE_CHECKING:
     from brim.providers.endpoint import Endpoint

@@ -30,7 +30,7 @@ from brim.session.summaries import (
 )
 from brim.storage.calibration_store import CalibrationStore
 from brim.wire import to_anthropic, to_responses
-from brim.wire.replies import parse_reply
+from brim.wire.reply_parser import parse_reply
 
 if TYPE_CHECKING:
     from brim.fitting.flow import Flow, Job

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import AuthenticationError, ContextLengthError, ProviderError, RateLimitError
 from brim.wire.overflow import parse_overflow
-from brim.wire.replies import find_error_object
+from brim.wire.reply_parser import find_error_object
 
 if TYPE_CHECKING:
     from brim.providers.endpoint import Endpoint

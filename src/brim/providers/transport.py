@@ -35,7 +35,7 @@ from brim.providers.http_connection import (
 )
 from brim.providers.network import create_ssl_context, find_proxy
 from brim.providers.sse import EventParser, ServerSentEvent
-from brim.wire.replies import find_error_object
+from brim.wire.reply_parser import find_error_object
 
 if TYPE_CHECKING:
     from brim.providers.endpoint import Endpoint

@@ -36,7 +36,7 @@ from brim.session.summaries import (
     truncate_to_tokens,
 )
 from brim.session.system_prompt import BLOCK_SEPARATOR, SUMMARY_HEADING, build_system_text
-from brim.tokens.calibrated import measure_non_latin
+from brim.tokens.calibrated_counter import measure_non_latin
 from brim.wire import openai_chat
 
 if TYPE_CHECKING:

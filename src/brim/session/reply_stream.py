@@ -9,8 +9,8 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, It
 from typing import TYPE_CHECKING, Any
 
 from brim.errors import InvalidResponseError
-from brim.wire.replies import has_valid_arguments, parse_reply
 from brim.wire.reply import Reply
+from brim.wire.reply_parser import has_valid_arguments, parse_reply
 from brim.wire.streams import StreamAccumulator
 
 if TYPE_CHECKING:

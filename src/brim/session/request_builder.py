@@ -16,7 +16,7 @@ from brim.wire import (
     to_anthropic,
     to_responses,
 )
-from brim.wire.replies import NATIVE_FIELDS
+from brim.wire.reply_parser import NATIVE_FIELDS
 
 if TYPE_CHECKING:
     from brim.fitting.plan import Plan

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import MessageError
-from brim.wire.replies import is_json, parse_arguments
+from brim.wire.reply_parser import is_json, parse_arguments
 
 if TYPE_CHECKING:
     from brim.messages import Message

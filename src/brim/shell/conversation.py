@@ -62,7 +62,7 @@ class SavedConversation:
     def drop_outputs(self) -> None:
         """Let what waits for the user's next words not go along with them."""
         self.session.outputs = ()
-        self.keep(ConversationEvent.back(len(self.session), ()))
+        self.keep(ConversationEvent.rewind(len(self.session), ()))
 
     def result(self, call: str, text: str) -> None:
         """What a tool answered."""
@@ -90,7 +90,7 @@ class SavedConversation:
 
     def draft(self, text: str) -> None:
         """Write down how far an answer has come."""
-        self.log.draft(self.name, text)
+        self.log.save_draft(self.name, text)
 
     # Taking back
 
@@ -103,7 +103,7 @@ class SavedConversation:
         outputs = [turn["_output"] for turn in taken if turn.get("_output")]
         self.session.outputs = [*outputs, *self.session.outputs]
         self.recorded = min(self.recorded, length)
-        self.keep(ConversationEvent.back(length, self.session.outputs))
+        self.keep(ConversationEvent.rewind(length, self.session.outputs))
         return taken
 
     def put_back(self, turns: Iterable[Mapping[str, Any]], waiting: Sequence[str]) -> None:
@@ -111,7 +111,7 @@ class SavedConversation:
         for turn in turns:
             self.session.append(turn)
         self.session.outputs = waiting
-        self.keep(ConversationEvent.back(len(self.session), waiting))
+        self.keep(ConversationEvent.rewind(len(self.session), waiting))
 
     def last_exchange(self) -> int:
         """Where the last user's turn stands; raises where there is none."""
@@ -124,7 +124,7 @@ class SavedConversation:
     def begin_anew(self, name: str) -> None:
         """Forget what was said, under another name; under the old one it is kept."""
         self.session.reset()
-        self.log.release(self.name)
+        self.log.unlock(self.name)
         self.name, self.recorded = name, 0
         self.keep()
 
@@ -147,10 +147,10 @@ def resume_conversation(
 
     `make` gives the session for a saved state with its turns, or a new one.
     """
-    log.hold(name)
-    state, draft = log.state(name)
+    log.lock(name)
+    state, draft = log.load_state(name)
     found = _fold_events(log, name)
-    said = {"turns": found.turns, "waiting": found.waiting}
+    said = {"turns": found.turns, "waiting": found.pending_outputs}
     try:
         session = make(None if state is None else {**state, **said})
     except InputError:  # what was decided cannot be read; what was said can, and is what counts
@@ -158,7 +158,7 @@ def resume_conversation(
     if state is None:
         for turn in found.turns:
             session.append(turn)
-        session.outputs = found.waiting
+        session.outputs = found.pending_outputs
     conversation = SavedConversation(session, log, name, len(session))
     _repair(conversation, draft)
     return conversation

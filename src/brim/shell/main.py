@@ -79,7 +79,7 @@ def build_shell(
     models, name = _models(wanted, loaded, environment, screen, model)
     ends.callback(models.close)
     conversation = _conversation(log, models, name, folder, saved)
-    spill = log.outputs(conversation.name)
+    spill = log.outputs_folder(conversation.name)
     terminal = UserShell(
         program=loaded.config.shell.program,
         folder=folder,
@@ -153,7 +153,7 @@ def _conversation(
     log: ConversationStore, models: ModelClients, name: str, folder: Path, saved: str | None
 ) -> SavedConversation:
     if saved is None:
-        return SavedConversation(_session(models, name), log, log.begin(folder, name))
+        return SavedConversation(_session(models, name), log, log.create(folder, name))
     found = resume_conversation(log, saved, lambda data: _session(models, name, data))
     found.note("model", name=name)
     return found
@@ -182,10 +182,10 @@ def switch_conversation(shell: Shell, name: str) -> None:
             shell.log, name, lambda data: _session(shell.models, model, data)
         )
     except BaseException:
-        shell.log.release(name)
+        shell.log.unlock(name)
         raise
     shell.conversation, shell.name = found, model
-    shell.log.release(old.name)
+    shell.log.unlock(old.name)
     _attach(shell)
 
 
@@ -204,7 +204,7 @@ def _attach(shell: Shell) -> None:
     session.ledger.on_call = book
     if (cap := shell.config.cost.cap_per_day_dollars) is not None:
         session.ledger.day = DailyCap(cap, lambda: spending.today().cost)
-    session.trim = shell.facts.choice(FITTING_CHOICE, True)
+    session.trim = shell.facts.setting(FITTING_CHOICE, True)
     session.goal = None  # a shell that was killed on the way to one does not go on by itself
     session.system = shell.base_prompt()
     session.memory = list(shell.facts.all().values())
@@ -219,7 +219,7 @@ def start_background_work(shell: Shell) -> None:
         read_tree(shell)
     connect_configured(shell)
     days = shell.config.shell.keep_days
-    shell.background.start(lambda: shell.log.retain(days), lambda _removed: None, needed=False)
+    shell.background.start(lambda: shell.log.prune(days), lambda _removed: None, needed=False)
 
 
 HISTORY: Final = "history"

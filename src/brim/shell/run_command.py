@@ -22,7 +22,7 @@ def run(shell: Shell, command: str, *, by: str = "user") -> CommandResult:
     """Run a command where the user can see it, and let its output wait for the next words."""
     if by != "user":
         shell.screen.early.take()
-    shell.terminal.spill = shell.log.outputs(shell.conversation.name)
+    shell.terminal.spill = shell.log.outputs_folder(shell.conversation.name)
     ran = shell.terminal.run(command)
     if ran.has_ended:
         shell.screen.notice(
@@ -59,7 +59,7 @@ def _save_long_output(shell: Shell, text: str, ran: CommandResult) -> str | None
         return home_as_tilde(ran.whole)
     if shell.session.count(text) <= int(shell.limit * OUTPUT_SHARE):
         return None
-    folder = shell.log.outputs(shell.conversation.name)
+    folder = shell.log.outputs_folder(shell.conversation.name)
     for path in (folder.parent, folder):  # the mode is for the last of a path only
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
     return home_as_tilde(_write_output(folder, ran.output))

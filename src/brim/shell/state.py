@@ -45,7 +45,7 @@ APPROVED_CHOICE = "approved"
 def load_rules(facts: FactStore) -> AllowRules:
     """What the user has said "always" to, in this shell and others."""
     try:
-        return AllowRules.from_dict(facts.choice(APPROVED_CHOICE, {}))
+        return AllowRules.from_dict(facts.setting(APPROVED_CHOICE, {}))
     except InputError:  # written by another brim: then it is asked again
         return AllowRules()
 
@@ -170,7 +170,7 @@ class Shell:
     def allow(self, more: Callable[[AllowRules], AllowRules]) -> None:
         """Ask no more about something, in this run and later ones."""
         self.rules = more(load_rules(self.facts))
-        self.facts.choose(APPROVED_CHOICE, self.rules.to_dict())
+        self.facts.save_setting(APPROVED_CHOICE, self.rules.to_dict())
 
     def note(self, kind: str, **data: Any) -> None:
         """Write down something that happened."""

@@ -1,22 +1,28 @@
-"""What is kept between runs, in one SQLite file that only its user can read.
+"""State kept between runs, in SQLite files that only their user can read.
 
-database   the file: opened, migrated, written in transactions
-log        conversations: an event for all that happens, in the order in which it happened
-fold       what events amount to
-spending   what calls have cost, by day, model and project
-facts      what the user wants remembered, and choices that last
+database           the connection: migrations and transactions
+conversations      conversations, as logs of events
+spend_log          the cost of every call, by day, model and project
+facts              facts for the model, and settings that persist
+calibration_store  measurements of servers and models
+sqlite             opening and migrating a file
 
-Each event is written when it happens, so a process that is killed has lost nothing that was said.
-Several processes use the file at once; one conversation belongs to one of them.
+Each event is written when it happens, so a killed process loses nothing. Several processes may use
+the file concurrently; a conversation is locked by one of them.
 """
 
 from __future__ import annotations
 
-from brim.storage.conversations import ConversationInfo, ConversationStore
+from brim.storage.conversations import (
+    ConversationEvent,
+    ConversationInfo,
+    ConversationState,
+    ConversationStore,
+    replay_events,
+)
 from brim.storage.database import Database, state_folder
-from brim.storage.events import ConversationEvent, ConversationState, replay_events
 from brim.storage.facts import FactStore
-from brim.storage.spending import SpendLog, Spent
+from brim.storage.spend_log import SpendGroup, SpendLog
 
 __all__ = [
     "ConversationEvent",
@@ -25,8 +31,8 @@ __all__ = [
     "ConversationStore",
     "Database",
     "FactStore",
+    "SpendGroup",
     "SpendLog",
-    "Spent",
     "replay_events",
     "state_folder",
 ]

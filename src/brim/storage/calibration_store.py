@@ -1,7 +1,7 @@
-"""Learned: what brim has found out about servers and models, kept across runs.
+"""Calibration data of servers and models, kept across runs.
 
-A file of its own and of little weight: where it is broken or cannot be written, what is learned
-lasts for this process, `problem` says why, and nothing else happens.
+The file is optional: if it is broken or cannot be written, the data lasts for this process,
+`problem` says why, and nothing fails.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from brim.storage.sqlite import Migration, open_database
 T = TypeVar("T")
 
 BUSY_TIMEOUT = 2.0
-"""Seconds to wait for another process that writes."""
+"""Seconds to wait for a process that holds the write lock."""
 
 
 def _create_tables(base: sqlite3.Connection) -> None:
     base.execute(
-        "CREATE TABLE IF NOT EXISTS learned (endpoint TEXT NOT NULL, model TEXT NOT NULL, "
-        "data TEXT NOT NULL, changed TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, "
+        "CREATE TABLE IF NOT EXISTS calibration (endpoint TEXT NOT NULL, model TEXT NOT NULL, "
+        "data TEXT NOT NULL, updated TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, "
         "PRIMARY KEY (endpoint, model)) WITHOUT ROWID"
     )
 
@@ -35,56 +35,56 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (_create_tables,)
 
 
 def default_path() -> Path:
-    """`BRIM_STATE` names the folder; else it is where the system keeps such things."""
+    """Return the path in the folder `BRIM_STATE`, or in the system's default folder."""
     if folder := os.environ.get("BRIM_STATE"):
-        return Path(folder).expanduser() / "learned.sqlite3"
+        return Path(folder).expanduser() / "calibration.sqlite3"
     from platformdirs import user_state_path
 
-    return user_state_path("brim") / "learned.sqlite3"
+    return user_state_path("brim") / "calibration.sqlite3"
 
 
 class CalibrationStore:
-    """A JSON object for each (endpoint, model); safe to use from several threads and processes."""
+    """A JSON object per (endpoint, model); safe for several threads and processes."""
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = default_path() if path is None else Path(path)
         self.problem: str | None = None
-        """Why nothing is kept across runs, if so."""
+        """Why nothing is kept across runs; None if it is."""
         self._lock = threading.RLock()
         self._memory: dict[tuple[str, str], dict[str, Any]] = {}
         self._ready = False
 
     def load(self, endpoint: str, model: str) -> dict[str, Any] | None:
-        """What is known of a model at an endpoint."""
+        """Return the data of a model at an endpoint; None if there is none."""
         with self._lock:
             rows = self._rows("WHERE endpoint = ? AND model = ?", (endpoint, model))
             return rows.get((endpoint, model))
 
     def save(self, endpoint: str, model: str, data: Mapping[str, Any]) -> None:
-        """Put this in the place of what was known."""
+        """Replace the data of a model at an endpoint."""
         text = json.dumps(dict(data), separators=(",", ":"))
         with self._lock:
             self._memory[endpoint, model] = json.loads(text)
             self._write(
-                "INSERT INTO learned (endpoint, model, data) VALUES (?, ?, ?) "
+                "INSERT INTO calibration (endpoint, model, data) VALUES (?, ?, ?) "
                 "ON CONFLICT (endpoint, model) DO UPDATE SET data = excluded.data, "
-                "changed = CURRENT_TIMESTAMP",
+                "updated = CURRENT_TIMESTAMP",
                 (endpoint, model, text),
             )
 
     def all(self) -> dict[tuple[str, str], dict[str, Any]]:
-        """Everything that is known, by (endpoint, model)."""
+        """Return all data, by (endpoint, model)."""
         with self._lock:
             return self._rows()
 
     def forget(self, endpoint: str | None = None, model: str | None = None) -> None:
-        """Everything, or what is known of an endpoint, or of one of its models."""
+        """Delete the data of a model, of an endpoint, or everything."""
         with self._lock:
             for key in list(self._memory):
                 if endpoint in (None, key[0]) and model in (None, key[1]):
                     del self._memory[key]
             self._write(
-                "DELETE FROM learned WHERE (?1 IS NULL OR endpoint = ?1) "
+                "DELETE FROM calibration WHERE (?1 IS NULL OR endpoint = ?1) "
                 "AND (?2 IS NULL OR model = ?2)",
                 (endpoint, model),
             )
@@ -93,17 +93,17 @@ class CalibrationStore:
         self, where: str = "", values: tuple[str, ...] = ()
     ) -> dict[tuple[str, str], dict[str, Any]]:
         def read(base: sqlite3.Connection) -> dict[tuple[str, str], dict[str, Any]]:
-            rows = base.execute(f"SELECT endpoint, model, data FROM learned {where}", values)
+            rows = base.execute(f"SELECT endpoint, model, data FROM calibration {where}", values)
             return {(endpoint, model): json.loads(text) for endpoint, model, text in rows}
 
-        rows = self._using(read)
+        rows = self._run(read)
         return {key: dict(row) for key, row in self._memory.items()} if rows is None else rows
 
     def _write(self, statement: str, values: tuple[str | None, ...]) -> None:
-        self._using(lambda base: base.execute(statement, values))
+        self._run(lambda base: base.execute(statement, values))
 
-    def _using(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
-        """What the work gives; whatever is wrong with the file ends here, as None."""
+    def _run(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
+        """Return the result of the work; None if the file cannot be used."""
         if self.problem is not None and not self._ready:
             return None
         try:
@@ -111,7 +111,7 @@ class CalibrationStore:
                 self._ready = True
                 found = work(base)
         except (sqlite3.Error, OSError, ValueError) as error:
-            self.problem = f"{self.path} cannot be used, so nothing is kept across runs: {error}"
+            self.problem = f"{self.path} cannot be used: {error}. Nothing is kept across runs."
             return None
         self.problem = None
         return found

@@ -1,4 +1,13 @@
-"""Conversations on disk, written as they happen."""
+"""Conversations on disk: an append-only log of events per conversation.
+
+turn       a message was added: `message`, at index `place`; a user message consumes pending outputs
+output     a command output waits for the next user message: `text`
+rewind     only the first `length` turns remain, and the outputs in `pending` wait again
+Other kinds (requests, replies, commands, compactions) are informational.
+
+A turn at an index that exists replaces the turns from there on. So an event that was written twice
+counts once, and a rewind that was not recorded is implied by the next turn.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +16,15 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import StoreError
-from brim.storage.events import ConversationEvent
 
 if TYPE_CHECKING:
     import sqlite3
@@ -24,10 +32,68 @@ if TYPE_CHECKING:
     from brim.storage.database import Database
 
 TITLE_LENGTH: Final = 72
-"""Characters of the first words that a conversation is listed by."""
+"""Characters of the first message that are used as the title."""
 OUTPUTS: Final = "outputs"
 LOCKS: Final = "locks"
-_COLUMNS: Final = "id, folder, model, title, begun, changed, turns"
+_COLUMNS: Final = "id, folder, model, title, created, updated, turns"
+
+TURN: Final = "turn"
+COMMAND_OUTPUT: Final = "output"
+REWIND: Final = "rewind"
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationEvent:
+    """Something that happened in a conversation."""
+
+    kind: str
+    data: Mapping[str, Any]
+    time: float = 0.0
+
+    @classmethod
+    def turn(cls, place: int, message: Mapping[str, Any]) -> ConversationEvent:
+        return cls(TURN, {"place": place, "message": message})
+
+    @classmethod
+    def output(cls, text: str) -> ConversationEvent:
+        return cls(COMMAND_OUTPUT, {"text": text})
+
+    @classmethod
+    def rewind(cls, length: int, pending: Iterable[str]) -> ConversationEvent:
+        return cls(REWIND, {"length": length, "pending": list(pending)})
+
+
+@dataclass(slots=True)
+class ConversationState:
+    """The messages and the pending outputs after a sequence of events."""
+
+    turns: list[dict[str, Any]] = field(default_factory=list)
+    pending_outputs: list[str] = field(default_factory=list)
+
+
+def replay_events(events: Iterable[ConversationEvent]) -> ConversationState:
+    """Return the state that the events lead to."""
+    state = ConversationState()
+    for event in events:
+        _apply_event(state, event)
+    return state
+
+
+def _apply_event(state: ConversationState, event: ConversationEvent) -> None:
+    match event.kind:
+        case "turn":
+            message = event.data["message"]
+            del state.turns[event.data["place"] :]
+            state.turns.append(dict(message))
+            if message["role"] == "user":
+                state.pending_outputs.clear()
+        case "output":
+            state.pending_outputs.append(event.data["text"])
+        case "rewind":
+            del state.turns[event.data["length"] :]
+            state.pending_outputs[:] = event.data["pending"]
+        case _:
+            pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +104,8 @@ class ConversationInfo:
     folder: str
     model: str
     title: str
-    begun: float
-    changed: float
+    created: float
+    updated: float
     turns: int
 
 
@@ -53,32 +119,34 @@ class ConversationStore:
 
     @property
     def folder(self) -> Path:
-        """Where it all lies."""
+        """The folder of the database."""
         return self._database.folder
 
     # One conversation
 
-    def begin(self, folder: Path, model: str) -> str:
-        """A new conversation, held by this process; gives its name."""
+    def create(self, folder: Path, model: str) -> str:
+        """Create a conversation, lock it for this process and return its name."""
         now = self._clock()
         day = datetime.fromtimestamp(now).astimezone().strftime("%Y%m%d-%H%M")
         name = f"{day}-{secrets.token_hex(3)}"
         self._database.write(
-            "INSERT INTO sessions (id, folder, model, begun, changed) VALUES (?, ?, ?, ?, ?)",
+            "INSERT INTO sessions (id, folder, model, created, updated) VALUES (?, ?, ?, ?, ?)",
             *(name, str(folder), model, now, now),
         )
-        self.hold(name)
+        self.lock(name)
         return name
 
     def record(
         self, name: str, events: Sequence[ConversationEvent], state: Mapping[str, Any] | None = None
     ) -> None:
-        """Write what happened, and the state that it led to, both or nothing."""
+        """Append events and the session state that they lead to, in one transaction."""
         now = self._clock()
-        with self._database.writing() as base:
-            there = base.execute("UPDATE sessions SET changed = ? WHERE id = ?", (now, name))
-            if not there.rowcount:
-                raise StoreError(f"{name} was removed meanwhile; :reset begins a new conversation")
+        with self._database.transaction() as base:
+            found = base.execute("UPDATE sessions SET updated = ? WHERE id = ?", (now, name))
+            if not found.rowcount:
+                raise StoreError(
+                    f"Conversation {name} was removed. Start a new conversation with :reset."
+                )
             (last,) = base.execute(
                 "SELECT COALESCE(MAX(number), 0) FROM events WHERE session = ?", (name,)
             ).fetchone()
@@ -93,18 +161,19 @@ class ConversationStore:
                 )
 
     def rename(self, name: str, title: str) -> None:
-        """List a conversation by another title."""
+        """Set the title of a conversation."""
         self._database.write(
             "UPDATE sessions SET title = ? WHERE id = ?", _replace_surrogates(title), name
         )
 
-    def draft(self, name: str, text: str) -> None:
-        """What an answer that still comes says so far; the next state takes its place."""
+    def save_draft(self, name: str, text: str) -> None:
+        """Store the part of a reply that has arrived; the next state clears it."""
         self._database.write(
             "UPDATE sessions SET draft = ? WHERE id = ?", _replace_surrogates(text), name
         )
 
     def events(self, name: str) -> list[ConversationEvent]:
+        """Return the events of a conversation, oldest first."""
         rows = self._database.rows(
             "SELECT kind, data, time FROM events WHERE session = ? ORDER BY number", name
         )
@@ -112,33 +181,33 @@ class ConversationStore:
             ConversationEvent(row["kind"], json.loads(row["data"]), row["time"]) for row in rows
         ]
 
-    def state(self, name: str) -> tuple[dict[str, Any] | None, str | None]:
-        """The last state, and the answer that was on its way when its reader died."""
+    def load_state(self, name: str) -> tuple[dict[str, Any] | None, str | None]:
+        """Return the last state, and the draft of a reply that did not finish."""
         rows = self._database.rows("SELECT state, draft FROM sessions WHERE id = ?", name)
         if not rows:
-            raise StoreError(f"there is no conversation {name}")
+            raise StoreError(f"Unknown conversation: {name}.")
         state = rows[0]["state"]
         return (None if state is None else json.loads(state)), rows[0]["draft"]
 
-    def outputs(self, name: str) -> Path:
-        """The folder for outputs too long to be said."""
+    def outputs_folder(self, name: str) -> Path:
+        """Return the folder for outputs that are too long for a message."""
         return self._database.folder / OUTPUTS / name
 
-    # All of them
+    # All conversations
 
     def list(
         self, folder: Path | None = None, *, limit: int | None = None
     ) -> list[ConversationInfo]:
-        """Those in which something was said, the newest first."""
+        """Return the conversations that have turns, newest first."""
         rows = self._database.rows(
             f"SELECT {_COLUMNS} FROM sessions WHERE turns > 0 AND (?1 IS NULL OR folder = ?1) "
-            "ORDER BY changed DESC LIMIT ?2",
+            "ORDER BY updated DESC LIMIT ?2",
             *(None if folder is None else str(folder), -1 if limit is None else limit),
         )
         return [ConversationInfo(**row) for row in rows]
 
     def find(self, name: str) -> ConversationInfo:
-        """The conversation of that name, or the only one whose name begins so."""
+        """Return the conversation with this name, or with a unique prefix or suffix of it."""
         rows = self._database.rows(
             f"SELECT {_COLUMNS} FROM sessions WHERE substr(id, 1, length(?1)) = ?1 "
             "OR substr(id, -length(?1)) = ?1",
@@ -147,40 +216,45 @@ class ConversationStore:
         if name and len(rows) == 1:
             return ConversationInfo(**rows[0])
         if name and rows:
-            raise StoreError(f"{len(rows)} conversations begin with {name}; give more of the name")
-        names = [saved.id for saved in self.list(limit=200)]
+            raise StoreError(
+                f"Ambiguous conversation name: {name} matches {len(rows)}. Give more of the name."
+            )
+        names = [info.id for info in self.list(limit=200)]
         near = get_close_matches(name, names, n=1)
-        hint = f"did you mean {near[0]}?" if near else "`brim sessions list` shows what there is"
-        raise StoreError(f"there is no conversation {name}; {hint}")
+        hint = f"Did you mean {near[0]}?" if near else "List them with `brim sessions list`."
+        raise StoreError(f"Unknown conversation: {name}. {hint}")
 
     def remove(self, name: str) -> None:
-        """Forget a conversation and its outputs; what it cost stays in the books."""
-        self.hold(name)
+        """Delete a conversation and its outputs; its spending stays in the spend log."""
+        self.lock(name)
         try:
             self._database.write("DELETE FROM sessions WHERE id = ?", name)
-            shutil.rmtree(self.outputs(name), ignore_errors=True)
+            shutil.rmtree(self.outputs_folder(name), ignore_errors=True)
         finally:
-            self.release(name)
+            self.unlock(name)
             self._lock_file(name).unlink(missing_ok=True)
 
-    def retain(self, days: int) -> int:
-        """Forget what was not touched for so many days, and what never had a turn."""
+    def prune(self, days: int) -> int:
+        """Delete conversations not updated for `days` days, and those without turns."""
         now = self._clock()
         old = self._database.rows(
-            "SELECT id FROM sessions WHERE (turns = 0 AND changed < ?) OR (? > 0 AND changed < ?)",
+            "SELECT id FROM sessions WHERE (turns = 0 AND updated < ?) OR (? > 0 AND updated < ?)",
             *(now - 86_400, days, now - days * 86_400),
         )
         removed = 0
         for name in {row["id"] for row in old}.difference(self._locks):
-            with suppress(StoreError):  # another shell is in it
+            with suppress(StoreError):  # open in another shell
                 self.remove(name)
                 removed += 1
         return removed
 
-    # Whose it is
+    # Locks
 
-    def hold(self, name: str) -> None:
-        """Let this process alone go on with a conversation, until it ends."""
+    def lock(self, name: str) -> None:
+        """Reserve a conversation for this process, until `unlock` or the end of the process.
+
+        Raise `StoreError` if another process has locked it.
+        """
         if name in self._locks:
             return
         path = self._lock_file(name)
@@ -188,10 +262,10 @@ class ConversationStore:
         lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         if not _acquire_lock(lock):
             os.close(lock)
-            raise StoreError(f"{name} is open in another shell")
+            raise StoreError(f"Conversation {name} is open in another shell.")
         self._locks[name] = lock
 
-    def release(self, name: str) -> None:
+    def unlock(self, name: str) -> None:
         if (lock := self._locks.pop(name, None)) is not None:
             os.close(lock)
 
@@ -202,7 +276,7 @@ class ConversationStore:
 def _acquire_lock(lock: int) -> bool:
     try:
         import fcntl
-    except ImportError:  # no such locks here: two shells may be told apart by their users
+    except ImportError:  # this system has no such locks
         return True
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -212,7 +286,7 @@ def _acquire_lock(lock: int) -> bool:
 
 
 def _update_listing(base: sqlite3.Connection, name: str, event: ConversationEvent) -> None:
-    """Keep what a conversation is listed by."""
+    """Update the columns that `ConversationStore.list` shows."""
     match event.kind:
         case "turn":
             turns = event.data["place"] + 1
@@ -220,7 +294,7 @@ def _update_listing(base: sqlite3.Connection, name: str, event: ConversationEven
             if title := _make_title(event.data["message"]):
                 statement = "UPDATE sessions SET title = ? WHERE id = ? AND title = ''"
                 base.execute(statement, (title, name))
-        case "back":
+        case "rewind":
             length = event.data["length"]
             base.execute("UPDATE sessions SET turns = ? WHERE id = ?", (length, name))
         case "model":
@@ -238,11 +312,10 @@ def _make_title(message: Mapping[str, Any]) -> str:
 
 
 def _to_json(data: Mapping[str, Any]) -> str:
-    """As it is, where SQLite can hold that: half a surrogate pair is kept as an escape."""
+    """Return JSON that SQLite can store: unpaired surrogates are escaped."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return text if text == _replace_surrogates(text) else json.dumps(data, separators=(",", ":"))
 
 
 def _replace_surrogates(text: str) -> str:
-    """The text with a sign in the place of what is half a character."""
     return text.encode("utf-8", "replace").decode()

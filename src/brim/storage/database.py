@@ -1,4 +1,4 @@
-"""The file: opened once, migrated in numbered steps, written in transactions."""
+"""The user's database: opened on first use, migrated, written in transactions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from brim.errors import StoreError
 from brim.storage.sqlite import Migration, open_database
 
 BUSY_TIMEOUT: Final = 10.0
-"""Seconds to wait for another process that writes."""
+"""Seconds to wait for a process that holds the write lock."""
 FILE: Final = "brim.sqlite3"
 
 
 def state_folder(environment: Mapping[str, str]) -> Path:
-    """Where brim keeps what it has to remember; `BRIM_STATE` names another place."""
+    """Return the folder for state: `BRIM_STATE`, or the system's default."""
     named = environment.get("BRIM_STATE")
     return Path(named).expanduser() if named else system_folder("state", environment)
 
@@ -27,7 +27,7 @@ def state_folder(environment: Mapping[str, str]) -> Path:
 def _create_tables(base: sqlite3.Connection) -> None:
     base.execute(
         "CREATE TABLE sessions (id TEXT PRIMARY KEY, folder TEXT NOT NULL, model TEXT NOT NULL, "
-        "title TEXT NOT NULL DEFAULT '', begun REAL NOT NULL, changed REAL NOT NULL, "
+        "title TEXT NOT NULL DEFAULT '', created REAL NOT NULL, updated REAL NOT NULL, "
         "turns INTEGER NOT NULL DEFAULT 0, state TEXT, draft TEXT)"
     )
     base.execute(
@@ -47,66 +47,68 @@ def _create_tables(base: sqlite3.Connection) -> None:
         "CREATE TABLE facts (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, text TEXT NOT NULL, "
         "time REAL NOT NULL)"
     )
-    base.execute("CREATE TABLE choices (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID")
+    base.execute("CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID")
 
 
 MIGRATIONS: Final[tuple[Migration, ...]] = (_create_tables,)
 
 
 class Database:
-    """One connection, which may be used from several threads, one at a time."""
+    """One connection, opened on first use, that threads use one at a time."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.path = folder / FILE
         self._lock = threading.RLock()
-        self._base: sqlite3.Connection | None = None
+        self._connection: sqlite3.Connection | None = None
 
     @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
-        """All that is done in here is done, or nothing of it."""
-        with self._lock, self._said(), self._opened() as base:
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Commit everything that is done inside, or nothing."""
+        with self._lock, self._translate_errors(), self._connect() as base:
             base.execute("BEGIN IMMEDIATE")
             yield base
 
     def rows(self, statement: str, *values: Any) -> list[sqlite3.Row]:
-        with self._lock, self._said():
-            return self._opened().execute(statement, values).fetchall()
+        with self._lock, self._translate_errors():
+            return self._connect().execute(statement, values).fetchall()
 
     def write(self, statement: str, *values: Any) -> int:
-        """Run one statement; gives the number of rows that it changed."""
-        with self.writing() as base:
+        """Run one statement and return the number of rows that it changed."""
+        with self.transaction() as base:
             return base.execute(statement, values).rowcount
 
     def close(self) -> None:
         with self._lock:
-            if self._base is not None:
-                self._base.close()
-                self._base = None
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
 
     @contextmanager
-    def _said(self) -> Iterator[None]:
-        """What is wrong with the file is told with its name."""
+    def _translate_errors(self) -> Iterator[None]:
+        """Raise `StoreError` with the path for every error of SQLite or the file system."""
         try:
             yield
         except sqlite3.OperationalError as error:
             if "locked" in str(error):
-                raise StoreError(f"{self.path} is in use by another program for too long") from None
+                raise StoreError(f"{self.path} is locked by another process.") from None
             raise StoreError(f"{self.path} cannot be used: {error}") from None
         except OSError as error:
             raise StoreError(
-                f"{self.path} cannot be made: {error.strerror or error}. Name another folder in "
-                "BRIM_STATE."
+                f"{self.path} cannot be created: {error.strerror or error}. Set BRIM_STATE to "
+                "another folder."
             ) from None
         except sqlite3.Error as error:
             raise StoreError(
-                f"{self.path} cannot be used: {error}. Move it away to begin with a new one, or "
-                "name another folder in BRIM_STATE."
+                f"{self.path} cannot be used: {error}. Move the file away to start with a new one, "
+                "or set BRIM_STATE to another folder."
             ) from None
 
-    def _opened(self) -> sqlite3.Connection:
-        if self._base is None:
-            self._base = open_database(self.path, MIGRATIONS, timeout=BUSY_TIMEOUT, shared=True)
-            self._base.row_factory = sqlite3.Row
-            self._base.execute("PRAGMA foreign_keys = ON")
-        return self._base
+    def _connect(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = open_database(
+                self.path, MIGRATIONS, timeout=BUSY_TIMEOUT, shared=True
+            )
+            self._connection.row_factory = sqlite3.Row
+            self._connection.execute("PRAGMA foreign_keys = ON")
+        return self._connection

@@ -1,4 +1,4 @@
-"""What the user wants remembered across runs: facts for the model, and choices for brim."""
+"""Facts for the model and settings for brim, kept across runs."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 class FactStore:
-    """Facts by number, and choices by name."""
+    """Facts by number, and settings by name."""
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
 
     def add(self, kind: str, text: str) -> int:
-        """Remember something; gives its number."""
+        """Store a fact and return its number."""
         if not text.strip():
-            raise InputError("there is nothing to remember; say what")
-        with self._database.writing() as base:
+            raise InputError("The fact is empty. Give its text.")
+        with self._database.transaction() as base:
             values = kind, " ".join(text.split()), self._clock()
             added = base.execute("INSERT INTO facts (kind, text, time) VALUES (?, ?, ?)", values)
             return added.lastrowid or 0
@@ -35,24 +35,25 @@ class FactStore:
         return {row["id"]: Fact(row["kind"], row["text"]) for row in rows}
 
     def forget(self, number: int) -> Fact:
+        """Delete a fact and return it."""
         known = self.all()
         if number not in known:
-            raise InputError(f"there is no fact {number}; :memory list shows what there is")
+            raise InputError(f"Unknown fact: {number}. List the facts with :memory list.")
         self._database.write("DELETE FROM facts WHERE id = ?", number)
         return known[number]
 
     def clear(self) -> int:
-        """Forget all of them; says how many there were."""
+        """Delete all facts and return their number."""
         return self._database.write("DELETE FROM facts")
 
-    def choice(self, name: str, default: Any = None) -> Any:
-        """What was chosen, in this run or an earlier one."""
-        rows = self._database.rows("SELECT value FROM choices WHERE name = ?", name)
+    def setting(self, name: str, default: Any = None) -> Any:
+        """Return a saved setting, or the default."""
+        rows = self._database.rows("SELECT value FROM settings WHERE name = ?", name)
         return json.loads(rows[0]["value"]) if rows else default
 
-    def choose(self, name: str, value: Any) -> None:
+    def save_setting(self, name: str, value: Any) -> None:
         self._database.write(
-            "INSERT INTO choices (name, value) VALUES (?, ?) "
+            "INSERT INTO settings (name, value) VALUES (?, ?) "
             "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
             *(name, json.dumps(value)),
         )

@@ -1,4 +1,4 @@
-"""SQLite files that only their user can read, brought up to date when they are opened."""
+"""Open SQLite files that only their user can read, and migrate them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ Migration = Callable[[sqlite3.Connection], None]
 
 
 class NewerSchemaError(sqlite3.DatabaseError):
-    """A later version of brim has written the file."""
+    """A newer version of brim has written the file."""
 
 
 def open_database(
     path: Path, migrations: Sequence[Migration], *, timeout: float, shared: bool = False
 ) -> sqlite3.Connection:
-    """A connection to a file, which is made where it is not there; transactions begin by hand.
+    """Open a file, creating it if needed; the caller begins transactions explicitly.
 
-    `timeout` is how long another process that writes is waited for. `shared` between threads, it
-    is for its owner to let one at a time use it.
+    `timeout` is how long to wait for the write lock, in seconds. A connection that is `shared`
+    between threads must be used by one thread at a time.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    # Made by hand, so that nobody else can read it even for a moment.
+    # Created here, so that other users can never read it, not even for a moment.
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     base = sqlite3.connect(
         path, timeout=timeout, isolation_level=None, check_same_thread=not shared
@@ -39,16 +39,16 @@ def open_database(
 
 def _prepare(base: sqlite3.Connection, migrations: Sequence[Migration]) -> None:
     if base.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-        # Where two processes begin at once, the switch is made by one of them.
+        # If two processes start at the same time, one of them makes the switch.
         with suppress(sqlite3.OperationalError):
             base.execute("PRAGMA journal_mode = WAL")
-    # What was written outlives this process at once; only a power cut can take the last moments.
+    # Survives a crash of this process; a power failure may lose the last moments.
     base.execute("PRAGMA synchronous = NORMAL")
     version = _read_version(base)
     if version > len(migrations):
         known = len(migrations)
         raise NewerSchemaError(
-            f"it was written by a newer brim (version {version}, this one knows {known})"
+            f"it was written by a newer brim (schema version {version}, supported {known})"
         )
     if version < len(migrations):
         _migrate(base, migrations)
@@ -56,7 +56,7 @@ def _prepare(base: sqlite3.Connection, migrations: Sequence[Migration]) -> None:
 
 def _migrate(base: sqlite3.Connection, migrations: Sequence[Migration]) -> None:
     with base:
-        # The write lock comes first, so that of two processes one migrates and the other looks on.
+        # The write lock comes first: of two processes, one migrates and the other waits.
         base.execute("BEGIN IMMEDIATE")
         version = _read_version(base)
         for number, migrate in enumerate(migrations[version:], version + 1):

@@ -1,18 +1,23 @@
-"""What a script is made of: the answers that a provider gives, and what it was asked."""
+"""The parts of a script: replies, received requests, and the pieces of a stream."""
 
 from __future__ import annotations
 
+import json
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 Body = Mapping[str, Any]
+
+CREATED: Final = 1_767_225_600
+"""Creation time of every reply: constant, so that replies can be compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCallReply:
-    """The model calls a tool."""
+    """A reply in which the model calls a tool."""
 
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -20,52 +25,66 @@ class ToolCallReply:
 
 @dataclass(frozen=True, slots=True)
 class TextReply:
-    """The model says something, calls tools, or both; a text alone can be given as it is."""
+    """A reply with text, tool calls or both; a script may contain a plain string instead."""
 
     text: str = ""
     calls: Sequence[ToolCallReply] = ()
     pause: float = 0.0
     """Seconds before each piece of a stream."""
     hold: threading.Event | None = None
-    """What a stream waits for after its first words."""
+    """The event that a stream waits for after its first words."""
     cut_after: int | None = None
-    """The server hangs up after so many pieces; without a stream in the middle of the answer."""
+    """Disconnect after this many pieces; without a stream, in the middle of the body."""
     finish: str | None = None
-    """Why it ends, where it is not for the usual reason, in the words of chat completions."""
+    """The finish reason, in the terms of chat completions; None: the usual one."""
     cached: int = 0
-    """So many tokens of the prompt were in the server's cache, whatever it really holds."""
+    """Prompt tokens to report as cached, regardless of the server's prompt cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorReply:
-    """The server does not answer as it should: with an error, or with bytes that are no answer."""
+    """An error response, or bytes that are not a valid response."""
 
     status: int = 500
-    message: str = "the script says so"
+    message: str = "scripted error"
     retry_after: float | None = None
     raw: bytes | None = None
     """Sent instead of an error object, with any status."""
     error: Mapping[str, Any] | None = None
-    """The error object, where a message is not enough."""
+    """The error object, if a message is not enough."""
     in_stream: bool = False
-    """A stream begins as if all was well, and the fault comes in place of its first token. Where no
-    stream was asked for, it comes as others do."""
+    """Start the stream normally and send the error instead of the first token. Without a stream,
+    the error is sent as usual."""
 
     @property
-    def told(self) -> Mapping[str, Any]:
-        """The error as an object."""
+    def error_object(self) -> Mapping[str, Any]:
         return self.error or {"message": self.message, "type": "scripted", "code": None}
 
 
 @dataclass(frozen=True, slots=True)
 class ReceivedRequest:
-    """A request for an answer, or for a count."""
+    """A request for a completion or for a count."""
 
     path: str
     body: Body
     headers: Mapping[str, str]
     time: float
     tokens: int
-    """What the prompt takes, as the server counts it."""
+    """Tokens of the prompt, as the server counts them."""
     raw: bytes = b""
-    """The body as it came."""
+    """The body as received."""
+
+
+def split_words(text: str) -> list[str]:
+    """Split a text into the deltas of a stream, one word each."""
+    return re.findall(r"\s*\S+|\s+", text)
+
+
+def format_named_event(event: Mapping[str, Any]) -> str:
+    """Return an event with its type in an `event` line too, as Anthropic and responses do."""
+    return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
+
+
+def format_data_event(event: Mapping[str, Any]) -> str:
+    """Return an event with data only, as in chat completions."""
+    return f"data: {json.dumps(event)}\n\n"

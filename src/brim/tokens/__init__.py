@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from brim.messages import Message
-from brim.tokens.images import image_size, image_size_base64
-from brim.tokens.registry import (
+from brim.tokens.media_tokens import image_size, image_size_base64
+from brim.tokens.tokenizer_registry import (
     counter_for,
     register,
     tokenizer,

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from brim.errors import InputError
-from brim.tokens.media import count_media
+from brim.tokens.media_tokens import count_media
 
 if TYPE_CHECKING:
     from brim.messages import Message

@@ -1,4 +1,4 @@
-"""What the models of one family have in common, as far as counting goes (tables in TOML)."""
+"""Model families: what their models share for counting (tables in `data/families.toml`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
-from brim.models.catalog import NameIndex
+from brim.models.names import NameIndex
 
 if TYPE_CHECKING:
     from brim.tokens import Tokenizer
@@ -17,61 +17,61 @@ FALLBACK_TOKENIZER = "o200k_base"
 
 @dataclass(frozen=True, slots=True)
 class ImageRule:
-    """How a provider counts a picture; `media.py` has the rules."""
+    """How a provider counts an image; `media_tokens.py` implements the rules."""
 
     rule: Literal["flat", "tiles", "patches", "blocks"] = "flat"
     cap: int = 1_000
-    """Tokens (before `factor`) of the largest picture, and of one whose size is not known."""
+    """Tokens (before `factor`) of the largest image, and of an image of unknown size."""
     caps: Mapping[str, int] = field(default_factory=dict)
-    """Other caps, by the detail that was asked for."""
+    """Other caps, by the requested detail."""
     base: int = 0
-    """Tokens of any picture, under `tiles`."""
+    """Tokens of every image, under `tiles`."""
     side: int = 1
-    """Pixels of a tile, a patch or a block."""
+    """Side of a tile, patch or block in pixels."""
     each: int = 1
-    """Tokens of one of them."""
+    """Tokens of one tile, patch or block."""
     edge: int = 0
-    """Pixels to which the longer side is reduced first; 0 for no such rule."""
+    """Pixels to which the longer side is reduced first; 0: not reduced."""
     factor: float = 1.0
-    """What is billed for a token."""
+    """Billed tokens per counted token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Models that share a vocabulary, a chat template and a way to see pictures.
+    """Models that share a vocabulary, a chat template and an image rule.
 
-    Numbers are tokens. Where nothing is known about a template, a message is taken to cost 4
-    beside its text, and a request 3.
+    Numbers are tokens. If the template is unknown, a message counts 4 tokens in addition to its
+    text, and a request 3.
     """
 
     name: str = "any"
     names: tuple[str, ...] = ()
-    """The beginnings of model names."""
+    """Prefixes of model names."""
     vocabulary: str | None = None
-    """The tokenizer's name; None where nobody outside has it."""
+    """Name of the tokenizer; None if it is not public."""
     tokenizer: Tokenizer | None = None
-    """One that was registered, in the place of the vocabulary."""
+    """A registered tokenizer that replaces the vocabulary."""
     uncertainty: float = 0.25
-    """Share of a count made with a stand-in by which the truth may be higher."""
+    """Share by which the actual count may exceed a count of the fallback tokenizer."""
     known: bool = False
-    """The template is known to the token, so that a plain request can be counted exactly."""
+    """Whether the template is known to the token, so that plain requests are counted exactly."""
     request: int = 3
     message: int = 4
     extra: int = 0
-    """A name or an unknown part, beside its text."""
+    """A name or an unknown part, in addition to its text."""
     call: int = 10
-    """A tool call, beside its name and arguments."""
+    """A tool call, in addition to its name and arguments."""
     result: int = 0
-    """A tool's turn, beside what any message costs."""
+    """A tool result, in addition to the tokens of every message."""
     ids: bool = False
-    """The template prints the ids of calls and results."""
+    """Whether the template prints the ids of calls and results."""
     tool: int = 16
-    """A tool's definition, beside its JSON."""
+    """A tool definition, in addition to its JSON."""
     tool_prompt: int = 0
-    """What the provider says to the model as soon as there are tools."""
-    pictures: ImageRule = ImageRule()
+    """The prompt that the provider adds if there are tools."""
+    images: ImageRule = ImageRule()
     audio: int = 400
-    """Bytes of sound per token."""
+    """Bytes of audio per token."""
     page: int = 2_400
     """A page of a file."""
 
@@ -81,7 +81,7 @@ UNKNOWN_FAMILY = Family()
 
 @cache
 def families() -> NameIndex[Family]:
-    """The families, by the beginnings of model names."""
+    """Return the families, indexed by prefixes of model names."""
     import tomllib
     from importlib import resources
 
@@ -91,9 +91,9 @@ def families() -> NameIndex[Family]:
     for name, table in tables.items():
         facts = {**tables.get(table.get("like"), {}), **table}
         facts.pop("like", None)
-        pictures = ImageRule(**facts.pop("pictures", {}))
-        beginnings = tuple(facts.pop("names"))
-        family = Family(name, beginnings, pictures=pictures, **facts)
-        for beginning in beginnings:
-            index.add(beginning, family)
+        images = ImageRule(**facts.pop("images", {}))
+        prefixes = tuple(facts.pop("names"))
+        family = Family(name, prefixes, images=images, **facts)
+        for prefix in prefixes:
+            index.add(prefix, family)
     return index

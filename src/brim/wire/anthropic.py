@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import MessageError
 from brim.messages import Call, Message, Role
-from brim.wire import parts as shared
-from brim.wire.media import block_media
-from brim.wire.parts import (
+from brim.wire import body_parts as shared
+from brim.wire.body_parts import (
     MessageBuilder,
     Place,
     TurnSpan,
@@ -24,6 +23,7 @@ from brim.wire.parts import (
     strip_private,
     to_text,
 )
+from brim.wire.media_parts import block_media
 
 if TYPE_CHECKING:
     from brim.fitting.plan import Plan

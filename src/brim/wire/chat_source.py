@@ -10,7 +10,7 @@ from typing import Any
 
 from brim.messages import Message
 from brim.wire import openai_chat
-from brim.wire.parts import Part, copy_public, to_text
+from brim.wire.body_parts import Part, copy_public, to_text
 
 _DATA = re.compile(r"data:([\w.+-]+/[\w.+-]+)[^,]*;base64,(.*)", re.DOTALL)
 

@@ -1,7 +1,7 @@
-"""The marks that brim leaves in a text, and how it knows them again.
+"""Texts that brim inserts into messages, and how it recognizes them.
 
-A mark says how much was left out. What carries one is not edited again: a second cut would make
-the number in it wrong.
+Marks say how much was removed. Text that contains a mark is not trimmed again: a second trim would
+make the number in the mark wrong.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import re
 from functools import lru_cache
 from typing import Final
 
-MASK: Final = "[content truncated - {age} steps ago, {tokens} tokens]"
-"""What stands in place of a masked output."""
+# Marks
 
-_CUT = re.compile(r"\[brim: (?:about )?[\d,]+ (?:tokens|lines?) [^\]\n]{0,40}left out\]")
+MASK: Final = "[content truncated - {age} steps ago, {tokens} tokens]"
+"""Replaces a masked output."""
+
+_CLIPPED = re.compile(r"\[brim: (?:about )?[\d,]+ (?:tokens|lines?) [^\]\n]{0,40}left out\]")
 
 
 def clip_mark(tokens: int) -> str:
@@ -21,7 +23,7 @@ def clip_mark(tokens: int) -> str:
 
 
 def entry_mark(tokens: int) -> str:
-    """In an output that was too long when it came; it may be cut again like any other."""
+    """Return the mark of an output that was capped on entry; it may be trimmed again."""
     return f"[about {tokens:,} tokens left out here]"
 
 
@@ -31,10 +33,10 @@ def repeat_mark(lines: int) -> str:
 
 
 def gap_note(messages: int, tokens: int) -> str:
-    """What stands at a gap: what, how much, how to get it back.
+    """Return the note at a gap: what was dropped, how much, how to get it back.
 
-    The numbers are rounded, so that the next edits, whose gaps are a little larger, mostly say
-    the same, and what stands before the gap stays the same for the provider's cache.
+    The numbers are rounded, so that the note of the next trim, whose gap is slightly larger, is
+    mostly the same text, and the prefix before the gap stays in the provider's cache.
     """
     word = "message" if messages == 1 else "messages"
     return (
@@ -45,30 +47,48 @@ def gap_note(messages: int, tokens: int) -> str:
 
 
 def round_to_two_digits(number: int) -> int:
-    """A number with its first two digits."""
+    """Round to two significant digits."""
     unit = int(10 ** max(0, len(str(number)) - 2))
     return (number + unit // 2) // unit * unit
 
 
 def fill_mask(template: str, age: int, tokens: int) -> str:
-    """Fill in a mask. Only `{age}` and `{tokens}` are places; other braces are text."""
+    """Fill in a mask template. Only `{age}` and `{tokens}` are fields; other braces are text."""
     return template.replace("{age}", str(age)).replace("{tokens}", str(tokens))
 
 
 @lru_cache(maxsize=64)
 def _mask_pattern(template: str) -> re.Pattern[str]:
     pattern = re.escape(template)
-    for place in ("{age}", "{tokens}"):
-        pattern = pattern.replace(re.escape(place), r"\d+")
+    for field in ("{age}", "{tokens}"):
+        pattern = pattern.replace(re.escape(field), r"\d+")
     return re.compile(pattern)
 
 
 def is_marked(text: str, template: str = MASK) -> bool:
-    """Whether brim has cut or masked this text before."""
-    if "[brim: " in text and _CUT.search(text):
+    """Whether brim has clipped or masked this text before."""
+    if "[brim: " in text and _CLIPPED.search(text):
         return True
     return _mask_pattern(template).fullmatch(text) is not None
 
+
+# Turns and headings that a format or a template requires
+
+CONVERSATION_CONTINUES: Final = "[the conversation goes on]"
+"""A user turn where one is required and there is none."""
+INTERRUPTED: Final = "[interrupted]"
+"""An assistant turn between a tool result and a user turn."""
+RESULTS_ABOVE: Final = "[results above; go on]"
+"""The last user turn if results were folded into assistant text.
+
+Without it, the model would continue that text instead of responding.
+"""
+RESULT_HEADING: Final = "[result]"
+NO_RESULT: Final = "[no result]"
+SYSTEM_HEADING: Final = "[system]"
+
+
+# Outputs that report errors
 
 _ERRORS: Final = ("error", "exception", "failed", "fatal", "cannot", "unable to")
 _NO_ERROR = re.compile(
@@ -79,7 +99,7 @@ _EDGE_LINES: Final = 20
 
 
 def reports_error(text: str) -> bool:
-    """Whether an output tells of an error; in a long one only its first and last lines speak."""
+    """Whether an output reports an error; of a long one, only the first and last lines count."""
     lines = text.splitlines()
     if len(lines) > 2 * _EDGE_LINES:
         text = "\n".join((*lines[:_EDGE_LINES], *lines[-_EDGE_LINES:]))

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import MessageError
 from brim.messages import Call, Message, Role
-from brim.wire.media import audio, file, image
-from brim.wire.parts import (
+from brim.wire.body_parts import (
     IS_PRIVATE,
     copy_public,
     describe_type,
@@ -16,6 +15,7 @@ from brim.wire.parts import (
     to_message_error,
     to_text,
 )
+from brim.wire.media_parts import audio, file, image
 
 if TYPE_CHECKING:
     from brim.fitting.plan import Plan

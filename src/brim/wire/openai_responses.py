@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import InputError, MessageError
 from brim.messages import Call, Message, Role
-from brim.wire import parts as shared
-from brim.wire.media import image_data, input_media
+from brim.wire import body_parts as shared
+from brim.wire.body_parts import MessageBuilder, TurnSpan, dump_opaque, strip_private, to_text
+from brim.wire.media_parts import image_data, input_media
 from brim.wire.notes import gap_note
-from brim.wire.parts import MessageBuilder, TurnSpan, dump_opaque, strip_private, to_text
 
 if TYPE_CHECKING:
     from brim.fitting.plan import Plan

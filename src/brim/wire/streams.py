@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
+from brim.wire.body_parts import Part, to_text
 from brim.wire.openai_chat import PLAIN_THINKING, SIGNED_THINKING
-from brim.wire.parts import Part, to_text
-from brim.wire.replies import (
+from brim.wire.reply import Reply
+from brim.wire.reply_parser import (
     ARGUMENTS_FIELD,
     filter_mappings,
     find_error_object,
@@ -19,7 +20,6 @@ from brim.wire.replies import (
     read_reply,
     to_mapping,
 )
-from brim.wire.reply import Reply
 
 
 class StreamAccumulator:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from brim.wire.body_parts import Part, copy_public
 from brim.wire.chat_source import (
     ChatTurn,
     assign_call_ids,
@@ -16,9 +17,13 @@ from brim.wire.chat_source import (
     parse_data_url,
     split_system,
 )
-from brim.wire.filler import NO_RESULT, OPENING, RESULT
-from brim.wire.parts import Part, copy_public
-from brim.wire.replies import ANTHROPIC_FIELD, join_block_text, join_block_thinking, parse_arguments
+from brim.wire.notes import CONVERSATION_CONTINUES, NO_RESULT, RESULT_HEADING
+from brim.wire.reply_parser import (
+    ANTHROPIC_FIELD,
+    join_block_text,
+    join_block_thinking,
+    parse_arguments,
+)
 
 _THINKING: Final = ("thinking", "redacted_thinking")
 _NATIVE: Final = ("image", "document", "search_result", "container_upload")
@@ -82,7 +87,7 @@ def _build_messages(
         else:
             sent.append(_OutgoingMessage(role, blocks, turn.index))
     if sent and sent[0].role == "assistant":
-        sent.insert(0, _OutgoingMessage("user", [_text(OPENING)], sent[0].first))
+        sent.insert(0, _OutgoingMessage("user", [_text(CONVERSATION_CONTINUES)], sent[0].first))
     return head, _strip_prefill(_add_missing_results(sent, len(messages)))
 
 
@@ -119,7 +124,7 @@ def _build_blocks(turn: ChatTurn) -> list[Part]:
         case "tool" if turn.answers is not None:
             return [_result(turn.answers, _result_content(turn))]
         case "tool":
-            return _add_heading(RESULT, _blocks(turn))
+            return _add_heading(RESULT_HEADING, _blocks(turn))
         case "user":
             return _blocks(turn)
         case _:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from zlib import crc32
 
 from brim.messages import Call
+from brim.wire.body_parts import Part, copy_public
 from brim.wire.chat_source import (
     ChatTurn,
     assign_call_ids,
@@ -14,9 +15,8 @@ from brim.wire.chat_source import (
     is_text,
     split_system,
 )
-from brim.wire.filler import NO_RESULT, RESULT
-from brim.wire.parts import Part, copy_public
-from brim.wire.replies import RESPONSES_FIELD, join_item_text, join_item_thinking
+from brim.wire.notes import NO_RESULT, RESULT_HEADING
+from brim.wire.reply_parser import RESPONSES_FIELD, join_item_text, join_item_thinking
 
 _MAX_ID_LENGTH: Final = 64
 _NATIVE: Final = ("input_text", "input_image", "input_file")
@@ -94,7 +94,7 @@ def _build_items(turn: ChatTurn, is_stored: bool) -> list[Part]:
         case "tool" if turn.answers is not None:
             return [_output(turn.answers, _content(turn), turn.is_custom)]
         case "tool":
-            return _item("user", _add_heading(RESULT, turn))
+            return _item("user", _add_heading(RESULT_HEADING, turn))
         case "user" | "system":
             return _item(role, _content(turn))
         case _:

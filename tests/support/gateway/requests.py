@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import httpx
 
-from brim.wire.replies import parse_reply
+from brim.wire.reply_parser import parse_reply
 from brim.wire.streams import StreamAccumulator
 from tests.support.gateway.process import Running
 

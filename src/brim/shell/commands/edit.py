@@ -42,7 +42,7 @@ def reset(shell: Shell, _words: str) -> RenderableType:
     without a sign before it is your shell's, and clears that.
     """
     old = shell.conversation.name
-    shell.conversation.begin_anew(shell.log.begin(shell.home, shell.name))
+    shell.conversation.begin_anew(shell.log.create(shell.home, shell.name))
     return f"a new conversation begins; {old} is kept, and :resume goes on with it"
 
 
@@ -143,7 +143,7 @@ def rolling(shell: Shell, words: str) -> RenderableType:
     if words:
         wanted = words == "on"
         shell.session.trim = wanted
-        shell.facts.choose(FITTING_CHOICE, wanted)
+        shell.facts.save_setting(FITTING_CHOICE, wanted)
     if shell.session.trim:
         return f"fitting is on (policy {shell.config.context.policy})"
     return "fitting is off: what does not fit is an error"

@@ -149,7 +149,7 @@ def sessions(shell: Shell, words: str) -> RenderableType:
         return "there is none yet"
     table = Table.grid(padding=(0, 2))
     for one in saved:
-        day = datetime.fromtimestamp(one.changed).astimezone().strftime("%Y-%m-%d %H:%M")
+        day = datetime.fromtimestamp(one.updated).astimezone().strftime("%Y-%m-%d %H:%M")
         mark = "→" if one.id == shell.conversation.name else " "
         table.add_row(mark, one.id, day, f"{one.turns} turns", sanitize(one.title))
     return table

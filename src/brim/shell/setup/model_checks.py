@@ -150,7 +150,7 @@ def _check_window(name: str, model: ModelConfig, called: str, seen: ServerReport
 
 def _check_counting(called: str, seen: ServerReport, wanted: str) -> Finding:
     from brim.tokens import counter_for, vocabulary_of
-    from brim.tokens.installed import INSTALL, has_splintr
+    from brim.tokens.vocabularies import INSTALL, has_splintr
 
     vocabulary, is_own = vocabulary_of(called)
     counts = seen.verdict is not None and seen.verdict.state == "yes"

@@ -7,16 +7,16 @@ costs a message in that form, so that a plan that fits still fits after shaping;
 a template would refuse, and knows nothing of how `shape` goes about it.
 """
 
-from brim.wire.templates.checking import find_violation
-from brim.wire.templates.counting import TemplateCounter, wrap_counter
-from brim.wire.templates.rules import (
+from brim.wire.templates.adapter import apply_template, make_short_id
+from brim.wire.templates.template_counter import TemplateCounter, wrap_counter
+from brim.wire.templates.template_rules import (
     PERMISSIVE,
     TemplateRules,
     find_rules,
     list_rule_names,
     rules_for,
 )
-from brim.wire.templates.shaping import apply_template, make_short_id
+from brim.wire.templates.validator import find_violation
 
 __all__ = [
     "PERMISSIVE",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from brim.wire.templates.rules import NINE_CHARACTERS, Raw, TemplateRules
+from brim.wire.templates.template_rules import NINE_CHARACTERS, Raw, TemplateRules
 
 
 def find_violation(messages: Sequence[Raw], rules: TemplateRules) -> str | None:

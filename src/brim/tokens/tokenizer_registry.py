@@ -14,7 +14,7 @@ from threading import RLock
 from typing import TYPE_CHECKING
 
 from brim.errors import InputError, UnknownTokenizerError
-from brim.tokens import heuristic, installed, packed
+from brim.tokens import vocabularies
 from brim.tokens.cache import CountCache, make_safe_count
 from brim.tokens.counter import RequestCounter
 from brim.tokens.families import FALLBACK_TOKENIZER, UNKNOWN_FAMILY, Family, families
@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 MAX_COUNTERS = 1_000
 """Counters that are remembered; more mean that somebody makes up names."""
 
-BUILT_IN = (packed.BundledTokenizer, heuristic.Heuristic, installed.InstalledTokenizer)
+BUILT_IN = (
+    vocabularies.BundledTokenizer,
+    vocabularies.HeuristicTokenizer,
+    vocabularies.InstalledTokenizer,
+)
 
 _lock = RLock()
 _named: dict[str, Tokenizer] = {}
@@ -50,13 +54,13 @@ def tokenizer(name: str) -> Tokenizer:
 
 
 def _make_tokenizer(name: str) -> Tokenizer:
-    if name in packed.NAMES:
-        return packed.BundledTokenizer(name)
-    if name in heuristic.NAMES:
-        return heuristic.Heuristic(name)
+    if name in vocabularies.BUNDLED_NAMES:
+        return vocabularies.BundledTokenizer(name)
+    if name in vocabularies.HEURISTIC_NAMES:
+        return vocabularies.HeuristicTokenizer(name)
     if name.endswith(".json"):
-        return installed.load_tokenizer_file(name)
-    return installed.load_splintr(name)
+        return vocabularies.load_tokenizer_file(name)
+    return vocabularies.load_splintr(name)
 
 
 def tokenizer_for(model: str | None) -> tuple[Tokenizer, bool]:
@@ -70,7 +74,9 @@ def vocabulary_of(model: str | None) -> tuple[str, bool]:
     family = _find_family(model)
     if family.tokenizer is not None:
         return family.tokenizer.name, True
-    if family.vocabulary in packed.NAMES or (family.vocabulary and installed.has_splintr()):
+    if family.vocabulary in vocabularies.BUNDLED_NAMES or (
+        family.vocabulary and vocabularies.has_splintr()
+    ):
         return family.vocabulary, True
     return FALLBACK_TOKENIZER, False
 
@@ -140,8 +146,8 @@ def _make_counter(family: Family, model: str | None, given: Tokenizer | str | No
         chosen, own = given, True
     name, table = _find_cache(chosen)
     uncertainty = 0.0 if own else family.uncertainty
-    if isinstance(chosen, heuristic.Heuristic):
-        uncertainty = max(family.uncertainty, heuristic.UNCERTAINTY)
+    if isinstance(chosen, vocabularies.HeuristicTokenizer):
+        uncertainty = max(family.uncertainty, vocabularies.HEURISTIC_UNCERTAINTY)
     return RequestCounter(f"{name}/{family.name}", table, family, uncertainty)
 
 

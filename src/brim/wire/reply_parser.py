@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from brim.errors import InputError, InvalidResponseError
-from brim.models.pricing import parse_reported_cost, parse_usage
 from brim.wire import openai_chat
+from brim.wire.body_parts import Part, copy_public, shorten_encrypted, to_text
 from brim.wire.openai_chat import PLAIN_THINKING, SIGNED_THINKING
-from brim.wire.parts import Part, copy_public, shorten_encrypted, to_text
 from brim.wire.reply import Reply
+from brim.wire.usage import parse_reported_cost, parse_usage
 
 ANTHROPIC_FIELD: Final = "_anthropic"
 RESPONSES_FIELD: Final = "_responses"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from brim.messages import Media
-from brim.tokens.images import image_size_base64
+from brim.tokens.media_tokens import image_size_base64
 
 
 def image(source: object) -> Media:

@@ -1,4 +1,4 @@
-"""What calls have cost, across runs: each call one row, never changed and never removed."""
+"""The cost of every call across runs: one row per call, never changed or removed."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ SpendKey = Literal["day", "model", "project", "category", "session"]
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
-    """What was spent on something."""
+class SpendGroup:
+    """The spending of one group of calls."""
 
-    on: tuple[str, ...]
-    """The day, model and so on that it was spent on."""
-    slot: SpendingTotal
+    keys: tuple[str, ...]
+    """The values of the keys of the group: a day, a model, a project."""
+    total: SpendingTotal
 
 
 class SpendLog:
-    """The books of all runs."""
+    """The calls of all runs."""
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
@@ -40,7 +40,7 @@ class SpendLog:
     def add(
         self, call: SpendingTotal, *, session: str, project: str, model: str, category: str
     ) -> None:
-        """Book one call."""
+        """Record one call."""
         now, usage = self._clock(), call.usage
         self._database.write(
             "INSERT INTO spending (time, day, session, project, model, category, input, cached, "
@@ -52,7 +52,7 @@ class SpendLog:
         )
 
     def today(self) -> SpendingTotal:
-        """What was spent this day, all runs together."""
+        """Return the spending of today, over all runs."""
         rows = self._database.rows(
             "SELECT * FROM spending WHERE day = ?", _format_day(self._clock())
         )
@@ -60,12 +60,12 @@ class SpendLog:
 
     def by(
         self, *keys: SpendKey, since: date | None = None, until: date | None = None
-    ) -> Sequence[Spent]:
-        """What was spent, summed up by these keys, in their order."""
+    ) -> Sequence[SpendGroup]:
+        """Return the spending grouped by these keys, sorted by their values."""
         return list(_group_rows(self.calls(since, until), keys))
 
     def calls(self, since: date | None = None, until: date | None = None) -> list[Row]:
-        """The books themselves, the oldest call first."""
+        """Return the rows of the calls, oldest first."""
         first, last = since or date.min, until or date.max
         return self._database.rows(
             "SELECT * FROM spending WHERE day BETWEEN ? AND ? ORDER BY id",
@@ -73,12 +73,12 @@ class SpendLog:
         )
 
 
-def _group_rows(rows: Iterable[Row], keys: Sequence[SpendKey]) -> Iterable[Spent]:
-    def on(row: Row) -> tuple[str, ...]:
+def _group_rows(rows: Iterable[Row], keys: Sequence[SpendKey]) -> Iterable[SpendGroup]:
+    def group_key(row: Row) -> tuple[str, ...]:
         return tuple(row[key] for key in keys)
 
-    for found, group in groupby(sorted(rows, key=on), key=on):
-        yield Spent(found, sum(map(_parse_row, group), SpendingTotal()))
+    for found, group in groupby(sorted(rows, key=group_key), key=group_key):
+        yield SpendGroup(found, sum(map(_parse_row, group), SpendingTotal()))
 
 
 def _parse_row(row: Row) -> SpendingTotal:
@@ -90,5 +90,5 @@ def _parse_row(row: Row) -> SpendingTotal:
 
 
 def _format_day(now: float) -> str:
-    """The day where the user is."""
+    """Return the date in the local time zone."""
     return datetime.fromtimestamp(now).astimezone().date().isoformat()

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from brim.models.pricing import Usage
-from brim.testing.chunks import CREATED, format_data_event, split_words
-from brim.testing.script import Body, TextReply
+from brim.testing.script import CREATED, Body, TextReply, format_data_event, split_words
 
 OPENING: Final = 1
 HELD: Final = 2

@@ -12,8 +12,8 @@ import re
 from math import ceil
 from typing import TYPE_CHECKING
 
-from brim.tokens.chunks import utf8_length
 from brim.tokens.counter import RequestCounter
+from brim.tokens.text_chunks import utf8_length
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,9 +7,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from brim.messages import Call, Message
-from brim.wire.filler import BETWEEN, CLOSING, NO_RESULT, OPENING, SYSTEM
-from brim.wire.templates.rules import NINE_CHARACTERS, TemplateRules
-from brim.wire.templates.shaping import MAX_ROLE_LENGTH, make_short_id
+from brim.wire.notes import (
+    CONVERSATION_CONTINUES,
+    INTERRUPTED,
+    NO_RESULT,
+    RESULTS_ABOVE,
+    SYSTEM_HEADING,
+)
+from brim.wire.templates.adapter import MAX_ROLE_LENGTH, make_short_id
+from brim.wire.templates.template_rules import NINE_CHARACTERS, TemplateRules
 
 if TYPE_CHECKING:
     from brim.tokens import Counter
@@ -86,9 +92,9 @@ class TemplateCounter:
         """The turns that are put in once at most."""
         rules, added = self._rules, 0
         if rules.alternate or rules.needs_user:
-            added += self._counter.message(Message("user", words=(OPENING,)))
+            added += self._counter.message(Message("user", words=(CONVERSATION_CONTINUES,)))
         if not (rules.orphans and rules.tool_role):
-            added += self._counter.message(Message("user", words=(CLOSING,)))
+            added += self._counter.message(Message("user", words=(RESULTS_ABOVE,)))
         return added
 
     def _join(self) -> int:
@@ -102,12 +108,17 @@ class TemplateCounter:
         """A turn before a user's, where that may follow a result."""
         if not self._rules.alternate or not self._rules.tool_role:
             return 0
-        return self._counter.message(Message("assistant", words=(BETWEEN,)))
+        return self._counter.message(Message("assistant", words=(INTERRUPTED,)))
 
     def _system_turn(self) -> int:
         if not self._rules.moves_systems:
             return 0
-        return self._merge(merges=True) + self._between() + self.text(f"{SYSTEM}\n") + self._slack
+        return (
+            self._merge(merges=True)
+            + self._between()
+            + self.text(f"{SYSTEM_HEADING}\n")
+            + self._slack
+        )
 
     def _other_turn(self) -> int:
         heading = MAX_ROLE_LENGTH * self._scale + self.text("[]\n") + self._slack

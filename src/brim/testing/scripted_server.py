@@ -30,7 +30,8 @@ from brim.errors import BrimError, InputError
 from brim.fitting.api import count
 from brim.fitting.fitter import read_tools
 from brim.models.pricing import Usage
-from brim.testing.formats import (
+from brim.testing.prompt_cache import MARK, MAX_MARKS, PromptCache, count_cache_marks
+from brim.testing.reply_formats import (
     CHAT,
     MESSAGES,
     REPLY_FORMATS,
@@ -45,7 +46,6 @@ from brim.testing.formats import (
     make_reply_id,
     stream_error,
 )
-from brim.testing.prompt_cache import MARK, MAX_MARKS, PromptCache, count_cache_marks
 from brim.tokens import counter_for
 from brim.wire import Format, anthropic, detect_format, openai_chat, openai_responses, read_messages
 
@@ -105,8 +105,8 @@ class ScriptedServer:
         inside of a stream that has begun.
         """
         self.window = window
-        self.told = window if tells_window else None
-        """The window as the server tells it."""
+        self.reported_window = window if tells_window else None
+        """The window that the server reports; None: it reports none."""
         self.model = model
         self.like = like
         self.requests: list[ReceivedRequest] = []
@@ -241,9 +241,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         provider = self.server.provider
         if self.path == "/v1/models":
-            self._send(200, list_models(provider.like, provider.model, provider.told))
+            self._send(200, list_models(provider.like, provider.model, provider.reported_window))
         elif self.path.partition("?")[0] == "/props" and provider.like == "llama.cpp":
-            self._send(200, {"default_generation_settings": {"n_ctx": provider.told}})
+            self._send(200, {"default_generation_settings": {"n_ctx": provider.reported_window}})
         else:
             self._send_error(404, "not found")
 
@@ -304,12 +304,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _fail(self, asked: ReceivedRequest, fault: ErrorReply) -> None:
         wait = {} if fault.retry_after is None else {"Retry-After": f"{fault.retry_after:g}"}
-        error = REPLY_FORMATS[asked.path].failure(fault.told)
+        error = REPLY_FORMATS[asked.path].failure(fault.error_object)
         self._send(fault.status, error if fault.raw is None else fault.raw, wait)
 
     def _send_error(self, status: int, message: str) -> None:
         """An error that both Anthropic's client and the others can read."""
-        self._send(status, REPLY_FORMATS[MESSAGES].failure(ErrorReply(message=message).told))
+        self._send(
+            status, REPLY_FORMATS[MESSAGES].failure(ErrorReply(message=message).error_object)
+        )
 
     def _send(
         self, status: int, answer: Any, headers: Body | None = None, *, cut: bool = False

@@ -6,10 +6,17 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from brim.wire.filler import BETWEEN, CLOSING, NO_RESULT, OPENING, RESULT, SYSTEM
+from brim.wire.body_parts import to_text
+from brim.wire.notes import (
+    CONVERSATION_CONTINUES,
+    INTERRUPTED,
+    NO_RESULT,
+    RESULT_HEADING,
+    RESULTS_ABOVE,
+    SYSTEM_HEADING,
+)
 from brim.wire.openai_chat import THINKING
-from brim.wire.parts import to_text
-from brim.wire.templates.rules import NINE_CHARACTERS, Raw, TemplateRules
+from brim.wire.templates.template_rules import NINE_CHARACTERS, Raw, TemplateRules
 
 MAX_ROLE_LENGTH: Final = 20
 """Characters that are told of a role that the template does not know."""
@@ -35,9 +42,9 @@ def apply_template(messages: Sequence[Raw], rules: TemplateRules) -> list[Raw]:
     if rules.alternate:
         turns = _alternate_roles(turns)
     if rules.needs_user and all(turn["role"] != "user" for turn in turns):
-        turns.insert(_count_leading_systems(turns), _make_message("user", OPENING))
+        turns.insert(_count_leading_systems(turns), _make_message("user", CONVERSATION_CONTINUES))
     if _needs_closing(messages, turns):
-        turns.append(_make_message("user", CLOSING))
+        turns.append(_make_message("user", RESULTS_ABOVE))
     return turns
 
 
@@ -224,7 +231,7 @@ def _fold_call(call: Raw, result: Raw | None) -> Any:
     function = call.get("function") or call.get("custom") or {}
     arguments = to_text(function.get("arguments", function.get("input", "")))
     lines = [f"[tool: {function.get('name', '')}]", arguments]
-    lines.append(NO_RESULT if result is None else RESULT)
+    lines.append(NO_RESULT if result is None else RESULT_HEADING)
     content = None if result is None else result.get("content")
     if isinstance(content, str):
         lines.append(content)
@@ -275,7 +282,7 @@ def _place_systems(turns: list[Raw], rules: TemplateRules) -> list[Raw]:
         return turns
     start = _count_leading_systems(turns)
     rest = [
-        _as_user(turn, SYSTEM) if _normalize_role(turn) == "system" else turn
+        _as_user(turn, SYSTEM_HEADING) if _normalize_role(turn) == "system" else turn
         for turn in turns[start:]
     ]
     if not start:
@@ -307,9 +314,9 @@ def _alternate_roles(turns: Iterable[Raw]) -> list[Raw]:
             groups[-1].append(turn)
             continue
         if role == "assistant" and before == "system":
-            groups.append([_make_message("user", OPENING)])
+            groups.append([_make_message("user", CONVERSATION_CONTINUES)])
         elif role == "user" and before == "tool":
-            groups.append([_make_message("assistant", BETWEEN)])
+            groups.append([_make_message("assistant", INTERRUPTED)])
         groups.append([turn])
     return [_merge_turns(group) for group in groups]
 

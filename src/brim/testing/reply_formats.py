@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, Final, Protocol
 
 from brim.models.pricing import Usage
-from brim.testing import chat, messages, responses
+from brim.testing import anthropic_format, chat_format, responses_format
 from brim.testing.prompt_cache import PROMPT
 from brim.testing.script import Body, ErrorReply, ReceivedRequest, TextReply, ToolCallReply
 
@@ -64,9 +64,9 @@ class ReplyFormat(Protocol):
 
 
 REPLY_FORMATS: Final[Mapping[str, ReplyFormat]] = {
-    CHAT: chat,
-    MESSAGES: messages,
-    RESPONSES: responses,
+    CHAT: chat_format,
+    MESSAGES: anthropic_format,
+    RESPONSES: responses_format,
 }
 """The formats by the path at which they are asked for."""
 
@@ -84,7 +84,7 @@ def stream_error(asked: ReceivedRequest, fault: ErrorReply, model: str) -> Itera
     usage = Usage(asked.tokens, 0, 0)
     answer = form.whole(nothing, make_reply_id(asked, nothing), model, usage)
     yield from islice(form.events(answer, asked.body), form.OPENING)
-    yield form.failed(answer, fault.told) if fault.raw is None else fault.raw
+    yield form.failed(answer, fault.error_object) if fault.raw is None else fault.raw
 
 
 def make_context_length_error(
