@@ -20,7 +20,7 @@ from brim.config import UpstreamConfig
 from brim.errors import ContextOverflowError
 from brim.fitting.prefix_cache import PrefixCache
 from brim.gateway import formats
-from brim.gateway.fit_request import BodyAdditions, ClientRequest, FittedRequest, Fitting
+from brim.gateway.fit_request import BodyAdditions, ClientRequest, FittedRequest, RequestFit
 from brim.gateway.routes import ModelRoute, RouteDefaults, Upstream
 from brim.models.pricing import Usage
 from brim.storage.calibration_store import CalibrationStore
@@ -281,7 +281,7 @@ def lane_at(folder: Path, model: str) -> ModelRoute:
 def fitted(lane: ModelRoute, turns: int) -> FittedRequest:
     said = [("user", "start here"), *[("assistant", "word " * 90), ("user", "so?")] * turns]
     body = body_of(CHAT, *said, reply=20, model=lane.model)
-    fitting = Fitting(
+    fitting = RequestFit(
         lane.fitter("steady"),
         ClientRequest(body, orjson.dumps(body), formats.CHAT),
         BodyAdditions(),

@@ -265,7 +265,7 @@ def test_a_limit_that_was_only_guessed_is_tried_again_later(
 ) -> None:
     bare = ErrorReply(400, error={"code": "context_length_exceeded", "message": "too long"})
     for seconds, is_whole in ((routes.CEILING_SECONDS, False), (0.0, True)):
-        monkeypatch.setattr(routes, "GUESSED", seconds)
+        monkeypatch.setattr(routes, "CEILING_SECONDS", seconds)
         with ScriptedServer([bare, "Blue.", "Blue."]) as upstream, before(upstream) as gateway:
             assert ask(gateway, CHAT).headers["brim-resent"] == "1"
             later = ask(gateway, CHAT)

@@ -181,7 +181,7 @@ def test_an_upstream_that_never_answers_is_not_waited_for() -> None:
 
 
 def test_a_stream_of_comments_is_not_held_back_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forward, "HELD_SECONDS", 0.2)
+    monkeypatch.setattr(forward, "MAX_HOLD_SECONDS", 0.2)
 
     async def read() -> None:
         pings = speaking((STREAMS["comments"][0], *[b": ping\n\n"] * 10_000), pause=0.02)

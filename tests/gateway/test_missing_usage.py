@@ -156,7 +156,7 @@ def test_who_reports_no_output_and_says_nothing_is_believed(anna: str, path: str
 def test_who_hangs_up_before_the_first_word_pays_for_all_that_may_have_been_thought(
     anna: str, path: str, goes_on: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forward, "HELD_SECONDS", 0.05)
+    monkeypatch.setattr(forward, "MAX_HOLD_SECONDS", 0.05)
     monkeypatch.setattr(REPLY_FORMATS[path], "HELD", REPLY_FORMATS[path].OPENING)
     with before(TextReply(WORDS, hold=goes_on)) as (gateway, provider):
         with asking(gateway, anna, path, stream=True, reply=100) as client:

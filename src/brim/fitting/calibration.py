@@ -51,11 +51,11 @@ class Calibration:
     @property
     def ratio(self) -> float:
         """What an estimate is multiplied by; rather too much than too little."""
-        return _round_up(_robust_max(self.ratios)) if self.ratios else 1.0
+        return round_up_ratio(_robust_max(self.ratios)) if self.ratios else 1.0
 
     @property
     def density(self) -> float:
-        return min(1.0, _round_up(_robust_max(self.densities))) if self.densities else 1.0
+        return min(1.0, round_up_ratio(_robust_max(self.densities))) if self.densities else 1.0
 
     @property
     def offset(self) -> int:
@@ -154,8 +154,8 @@ def _robust_max(values: tuple[float, ...]) -> float:
     return ordered[-2] if len(ordered) >= 4 else ordered[-1]
 
 
-def _round_up(value: float) -> float:
-    """The next step from here on upward."""
+def round_up_ratio(value: float) -> float:
+    """Return the next higher step: small changes of a ratio must not move the trims."""
     return round(float(RATIO_STEP ** ceil(log(value, RATIO_STEP) - 1e-9)), 4)
 
 

@@ -130,7 +130,7 @@ def evaluate_rejection(
         return target, Measurement.of(plan, tokens)  # a shorter answer is enough
     if overflow.at_least or tokens <= room:
         tokens = max(tokens, _smaller_step(plan, room))
-    return target, Measurement.of(plan, tokens, refused=True)
+    return target, Measurement.of(plan, tokens, rejected=True)
 
 
 def is_window(limit: int, plan: Plan, overflow: Overflow, accepted: int) -> bool:
@@ -158,7 +158,7 @@ def _evaluate_without_limit(
         target = replace(target, ceiling=min(most, plan.budget.window))
     else:
         tokens = max(tokens, _smaller_step(plan, _room(target)))
-    return target, Measurement.of(plan, tokens, refused=True)
+    return target, Measurement.of(plan, tokens, rejected=True)
 
 
 def _room(target: ModelProfile) -> int:

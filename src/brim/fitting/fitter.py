@@ -169,8 +169,10 @@ class ParsedBody(NamedTuple):
         """
         with replace(self.fitter, pins=frozenset()).reading(out, self.form) as sent:
             tokens = sent.planner.whole().tokens
-        # A plan above its limit was let pass by the server's own numbers, which need no margin.
-        if tokens > (plan.limit if plan.tokens <= plan.limit else plan.budget.room):
+        limit = plan.limit
+        if plan.tokens > limit:  # the server's own numbers allow more, and need no margin
+            limit = max(plan.tokens, plan.budget.room)
+        if tokens > limit:
             raise self.planner.overflow(replace(plan, tokens=tokens))
 
 

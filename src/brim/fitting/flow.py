@@ -1,11 +1,13 @@
-"""Planning with questions: what only the world can answer is asked for, in the middle of a plan.
+"""The flow that decides what to send, with the server's own count where only that can tell.
 
-`planning` is a generator. It yields a `CountJob` where the server's own count decides, is sent
-the answer (None: not to be had) and returns a plan. Whoever owns a connection drives it; nobody
-who has none needs one, because every question may be answered with None.
+`plan_request` is a generator: it yields a `CountJob` when the server's count matters, is sent the
+count (None: not available) and returns a plan. The owner of a connection answers the jobs; without
+a connection every job may be answered with None. The session, its clients and the gateway all use
+this one flow, so they send the same messages.
 
-An estimate decides early and the server's count decides near the limit: what surely fits is not
-asked about, and what may fit is never cut before the server has said that it does not.
+An estimate decides far from the limit and the server's count decides near it: a request that
+certainly fits is not counted, and one that may fit is never trimmed before the server has said
+that it does not fit.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from brim.errors import ContextOverflowError
+from brim.fitting.calibration import round_up_ratio
 from brim.tokens.calibrated_counter import measure_non_latin
 
 if TYPE_CHECKING:
@@ -23,40 +26,42 @@ if TYPE_CHECKING:
     from brim.messages import Message
 
 CountMode = Literal["near", "always", "off"]
-"""When a server that can count is asked: near the limit, before each request, or never."""
+"""When to ask a server for its count: near the limit, before each request, or never."""
 
 T = TypeVar("T")
 
 MAX_UNDERESTIMATE: Final = 0.25
-"""By that share the truth may be above an estimate, whatever was measured before."""
+"""By at most this share an estimate of new text is too low, regardless of calibration."""
 MAX_OVERESTIMATE: Final = 0.5
-"""By that share an estimate may be above the truth."""
+"""By at most this share an estimate is too high."""
 MIN_TOKENS_PER_BYTE: Final = 0.05
-"""Tokens that a byte of text in another script takes at least."""
+"""The fewest tokens that a byte of non-Latin text takes."""
 TRIM_MARGIN: Final = 0.04
-"""By so much what is cut of a conversation may be denser than the whole of it was."""
+"""By this share the messages that a trim keeps may be denser than the measured ones."""
 TEMPLATE_SLACK: Final = 16
-"""Tokens that a template may add where a turn ends."""
+"""Tokens that a template may add at the end of a turn."""
 TRIM_TARGET: Final = 0.99
-"""A cut to a size that is known only by its share aims a little below it."""
+"""The share of the room that a trim aims for if only its ratio to the estimate is known."""
+MIN_GAIN: Final = 1.1
+"""The factor by which a measured ratio must raise the limit to be worth moving the trims."""
 MAX_TRIM_ROUNDS: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
 class CountJob:
-    """How many tokens does this request take? To be answered by the server that will get it."""
+    """A request for the server's token count of a body."""
 
     body: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryJob:
-    """What was said in these turns? To be answered by a text, or None."""
+    """A request for a summary of turns; the result is a text, or None."""
 
     previous: str | None
     """The summary so far, to be extended."""
     evicted: Sequence[Mapping[str, Any]] | None
-    """The turns that leave; None asks for the summary itself to be made shorter."""
+    """The turns to summarize; None asks for a shorter version of `previous`."""
 
 
 Job: TypeAlias = "CountJob | SummaryJob"
@@ -66,135 +71,165 @@ NewPlanner: TypeAlias = "Callable[[], Planner]"
 BuildBody: TypeAlias = "Callable[[Plan], Mapping[str, Any]]"
 
 
-def run_flow(asking: Flow[T], answer: Callable[[Job], object]) -> T:
-    """What a generator of jobs returns, driven by answers that can be had at once."""
-    given: object = None
+def run_flow(flow: Flow[T], answer: Callable[[Job], object]) -> T:
+    """Return the result of a flow whose jobs can be answered synchronously."""
+    result: object = None
     while True:
         try:
-            job = asking.send(given)
+            job = flow.send(result)
         except StopIteration as done:
             value: T = done.value
             return value
-        given = answer(job)
+        result = answer(job)
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What a server said that a request took: the base that later estimates are added to."""
+    """The tokens of a request by the server, next to brim's own count of it."""
 
     trim_id: int | None
     length: int
-    """How many messages there were."""
+    """The number of messages at that time."""
     estimate: int
     tokens: int
-    refused: bool = False
-    """It was too much, whatever was counted; so is all that is not smaller."""
+    rejected: bool = False
+    """The server rejected the request as too long; any request that is not smaller is too."""
 
     @classmethod
-    def of(cls, plan: Plan, tokens: int, *, refused: bool = False) -> Measurement:
-        return cls(plan.trim_id, plan.length, plan.tokens, tokens, refused)
+    def of(cls, plan: Plan, tokens: int, *, rejected: bool = False) -> Measurement:
+        return cls(plan.trim_id, plan.length, plan.tokens, tokens, rejected)
 
     def is_base_of(self, plan: Plan) -> bool:
-        """Whether a plan begins with what this was said of."""
+        """Return whether a plan begins with the measured messages."""
         return self.trim_id is not None and self.trim_id == plan.trim_id
 
     @property
-    def share(self) -> float:
-        """True tokens for an estimated one."""
+    def ratio(self) -> float:
+        """Actual tokens per estimated token."""
         return self.tokens / max(1, self.estimate)
 
 
 def plan_request(
     planner: Planner,
-    draw: BuildBody,
+    build: BuildBody,
     *,
-    ask: CountMode = "off",
-    reported: Measurement | None = None,
+    count: CountMode = "off",
+    measurement: Measurement | None = None,
     renew: NewPlanner | None = None,
+    continues: bool = True,
 ) -> PlanFlow:
-    """Decide what to send; `draw` makes the request of a plan, as it would go out.
+    """Decide what to send; `build` makes the body of a plan.
 
-    What goes on from the last edit is sent as long as it is known to fit: because it is counted
-    exactly, because of what the server reported and what came since, or because the server counts
-    it now. Otherwise an edit falls. `renew` gives the planner for that, which may count better
-    than the one that goes on.
+    Messages that continue from the last trim are sent as long as they are known to fit: by an
+    exact count, by the last measurement and the messages added since, or by a count of the server.
+    Otherwise the conversation is trimmed, with the planner of `renew`, which may count better than
+    the current one. Without `continues`, the plan depends on the history alone.
     """
-    if ask == "off" and reported is None:
+    if count == "off" and measurement is None:
         return planner.plan()
-    held = planner.held()
-    if held is not None and held.exact and ask == "off" and not (reported and reported.refused):
+    held = planner.held() if continues else planner.untrimmed()
+    if held and is_certain(held) and count != "always" and not _is_rejected(measurement):
         return planner.plan()
-    if held is not None:
+    if held is not None and not _is_known_too_long(planner, held):
         room = held.budget.room
-        least, most = estimate_bounds(held, planner, reported)
-        if most <= room and ask != "always":
-            return apply_measurement(held, reported)
-        if least <= room and ask != "off":
-            true = yield CountJob(draw(held))
-            if true is None and most <= room:
-                return apply_measurement(held, reported)
-            if true is not None and true <= room:
-                return replace(held, server_tokens=true)
-            if true is not None:
-                reported = Measurement.of(held, true)
-            elif reported is None:
+        least, most = estimate_bounds(held, planner, measurement)
+        if most <= room and count != "always":
+            return apply_measurement(held, measurement)
+        if least <= room and count != "off":
+            tokens = yield CountJob(build(held))
+            if tokens is None and most <= room:
+                return apply_measurement(held, measurement)
+            if tokens is not None and tokens <= room:
+                return replace(held, server_tokens=tokens)
+            if tokens is not None:
+                measurement = Measurement.of(held, tokens)
+            elif measurement is None:
                 return (renew() if renew else planner).plan()
             else:
-                ask = "off"  # by what is known, as if it could not count
-        reported = _extend_measurement(held, reported)
+                count = "off"  # decide from the measurement alone
+        measurement = _extend_measurement(held, measurement)
     fresh = renew() if renew else planner
-    if fresh is not planner and reported is not None and held is not None and not reported.refused:
-        reported = replace(reported, estimate=fresh.size_of(held))
-    return (yield from _trim(fresh, draw, ask, reported))
+    if fresh is not planner and held is not None and measurement and not measurement.rejected:
+        measurement = replace(measurement, estimate=fresh.size_of(held))
+    if _is_rejected(measurement) or (held is not None and held.is_trimmed):
+        return (yield from _trim(fresh, build, count, measurement))
+    return (yield from _replay(fresh, build, count, measurement))
 
 
-def _extend_measurement(held: Plan, reported: Measurement | None) -> Measurement | None:
-    """A report carried on to what was said since; one of something else says nothing."""
-    if reported is not None and reported.refused:
-        return reported
-    if held.exact or reported is None or not reported.is_base_of(held):
-        return None
-    return Measurement.of(held, apply_measurement(held, reported).size)
+def is_certain(plan: Plan) -> bool:
+    """Return whether the plan's count is the server's: exact, and nothing is added to it."""
+    return plan.exact and not plan.budget.margin
 
 
-def estimate_bounds(
-    plan: Plan, planner: Planner, reported: Measurement | None
-) -> tuple[float, float]:
-    """What a plan takes at least and at most, by all that is known."""
-    if reported is not None and reported.refused:
-        return plan.tokens * reported.share, plan.tokens * reported.share
-    if plan.exact:
-        return plan.tokens, plan.tokens
-    if reported is None or not reported.is_base_of(plan):
-        sizes = _Bounds.of(plan.tokens, plan.sent, planner, beside=planner.foreign)
-        return sizes.least, sizes.most
-    since = plan.tokens - reported.estimate
-    if not since:
-        return reported.tokens, reported.tokens
-    new = plan.history.messages[reported.length : plan.length]
-    sizes = _Bounds.of(since, new, planner)
+def _is_rejected(measurement: Measurement | None) -> bool:
+    return measurement is not None and measurement.rejected
+
+
+def _is_known_too_long(planner: Planner, held: Plan) -> bool:
+    """Return whether the server has counted the whole conversation before and found it too long.
+
+    It can only grow, unless it contains thinking: servers do not count old thinking.
+    """
     return (
-        reported.tokens + sizes.least - TEMPLATE_SLACK,
-        reported.tokens + sizes.most + TEMPLATE_SLACK,
+        planner.ratio is not None
+        and not held.is_trimmed
+        and not any(message.thinking for message in held.sent)
     )
 
 
+def _extend_measurement(held: Plan, measurement: Measurement | None) -> Measurement | None:
+    """Return a measurement of all messages so far, or None if it is of other messages."""
+    if measurement is not None and measurement.rejected:
+        return measurement
+    if is_certain(held) or measurement is None or not measurement.is_base_of(held):
+        return None
+    return Measurement.of(held, apply_measurement(held, measurement).size)
+
+
+def estimate_bounds(
+    plan: Plan, planner: Planner, measurement: Measurement | None
+) -> tuple[float, float]:
+    """Return the fewest and the most tokens that a plan can take."""
+    if measurement is not None and measurement.rejected:
+        return plan.tokens * measurement.ratio, plan.tokens * measurement.ratio
+    if measurement is None or not measurement.is_base_of(plan):
+        return _estimate_all(plan, planner)
+    since = plan.tokens - measurement.estimate
+    if not since:
+        return measurement.tokens, measurement.tokens
+    new = plan.history.messages[measurement.length : plan.length]
+    bounds = _Bounds.of(since, new, planner)
+    return (
+        measurement.tokens + bounds.least - TEMPLATE_SLACK,
+        measurement.tokens + bounds.most + TEMPLATE_SLACK,
+    )
+
+
+def _estimate_all(plan: Plan, planner: Planner) -> tuple[float, float]:
+    """Return the bounds without a measurement: up to its margin, the estimate is trusted."""
+    if plan.exact:
+        return plan.tokens, plan.tokens + plan.budget.margin
+    least = _Bounds.of(plan.tokens, plan.sent, planner, outside=planner.foreign).least
+    return least, plan.tokens + plan.budget.margin
+
+
 class _Bounds(NamedTuple):
-    """How far an estimate may be off, on both sides."""
+    """How far an estimate may be off, in both directions."""
 
     least: float
     most: float
 
     @classmethod
     def of(
-        cls, tokens: int, messages: Iterable[Message], planner: Planner, beside: int = 0
+        cls, tokens: int, messages: Iterable[Message], planner: Planner, outside: int = 0
     ) -> _Bounds:
-        """Text in other scripts may take a twentieth of a token a byte or a whole one.
+        """Return the bounds of an estimate; `outside` are non-Latin bytes outside the messages.
 
-        An image may take next to nothing, where its provider's formula is not known.
+        A byte of non-Latin text takes between a twentieth of a token and a whole one. An image
+        may take almost nothing if its provider's formula is unknown.
         """
         counter, messages = planner.counter, list(messages)
-        bytes_ = beside + measure_non_latin(messages) if counter.density else 0
+        bytes_ = outside + measure_non_latin(messages) if counter.density else 0
         latin = max(0.0, tokens - counter.density * bytes_)
         media = sum(_media_size(message, planner) for message in messages if message.media)
         return cls(
@@ -208,50 +243,129 @@ def _media_size(message: Message, planner: Planner) -> int:
     return count(message) - count(message._replace(media=()))
 
 
-def apply_measurement(plan: Plan, reported: Measurement | None) -> Plan:
-    """A plan with what it takes by the last report, where it goes on from what that was of."""
-    if plan.exact or reported is None or reported.refused or not reported.is_base_of(plan):
+def apply_measurement(plan: Plan, measurement: Measurement | None) -> Plan:
+    """Return the plan with its size by the last measurement, if that is the plan's beginning."""
+    if is_certain(plan) or measurement is None or measurement.rejected:
         return plan
-    return replace(plan, calibrated_tokens=reported.tokens + plan.tokens - reported.estimate)
+    if not measurement.is_base_of(plan):
+        return plan
+    return replace(plan, calibrated_tokens=measurement.tokens + plan.tokens - measurement.estimate)
+
+
+def _replay(
+    planner: Planner, build: BuildBody, count: CountMode, measurement: Measurement | None
+) -> PlanFlow:
+    """Trim a conversation from its beginning, as if each of its requests had been seen.
+
+    The ratio between the server's count and brim's is rounded up to a step, so that a conversation
+    that grows is trimmed at the same places.
+    """
+    ratio, room = planner.ratio, planner.budget.room
+    if measurement is not None:
+        ratio = max(ratio or 0.0, _round_up(measurement.ratio, planner))
+    if ratio is None:
+        plan, error = _try_plan(planner)
+        if not _needs_count(plan, error, planner, count):
+            return _require_fit(plan, error)
+        tokens = yield CountJob(build(plan))
+        if tokens is None:
+            return _require_fit(plan, error)
+        if tokens <= room and (error is not None or plan.exact):
+            return replace(plan, server_tokens=tokens)
+        if error is not None:
+            raise planner.overflow(replace(plan, server_tokens=tokens))
+        ratio = _round_up(tokens / max(1, plan.tokens), planner)
+    for _ in range(MAX_TRIM_ROUNDS):
+        planner.rescale(ratio, _choose_limit(planner, ratio))
+        plan, error = _try_plan(planner)
+        plan = replace(plan, calibrated_tokens=int(plan.tokens * ratio))
+        if count == "off" or (count == "near" and not error and plan.tokens <= plan.budget.limit):
+            return _require_fit(plan, error)
+        tokens = yield CountJob(build(plan))
+        if tokens is None:
+            return _require_fit(plan, error)
+        if tokens <= room:
+            return replace(plan, server_tokens=tokens)
+        if error is not None:
+            break
+        ratio = _round_up(max(1.01 * ratio, tokens / max(1, plan.tokens)), planner)
+    raise planner.overflow(replace(plan, server_tokens=tokens))
+
+
+def _choose_limit(planner: Planner, ratio: float) -> int:
+    """Return the limit of a replay: the budget's own if that is safe and nearly as high."""
+    own, measured = planner.budget.limit, int(_limit_for(planner, ratio) / (1 + TRIM_MARGIN))
+    is_safe = own * ratio <= planner.budget.room
+    return own if is_safe and measured <= MIN_GAIN * own else measured
+
+
+def _round_up(ratio: float, planner: Planner) -> float:
+    """Return the ratio rounded up in steps of the uncalibrated count, which stays the same."""
+    return round_up_ratio(ratio * planner.counter.ratio) / planner.counter.ratio
+
+
+def _try_plan(planner: Planner) -> tuple[Plan, ContextOverflowError | None]:
+    """Return a plan within the planner's limit, or the smallest one and the error."""
+    try:
+        return planner.plan(), None
+    except ContextOverflowError as error:
+        return error.plan, error
+
+
+def _needs_count(
+    plan: Plan, error: ContextOverflowError | None, planner: Planner, count: CountMode
+) -> bool:
+    """Return whether the server has to count a plan, because that can change the decision."""
+    if count != "near":
+        return count == "always"
+    if is_certain(plan):
+        return False
+    return error is None or estimate_bounds(plan, planner, None)[0] <= plan.budget.room
+
+
+def _require_fit(plan: Plan, error: ContextOverflowError | None) -> Plan:
+    if error is not None:
+        raise error
+    return plan
 
 
 def _trim(
-    planner: Planner, draw: BuildBody, ask: CountMode, reported: Measurement | None
+    planner: Planner, build: BuildBody, count: CountMode, measurement: Measurement | None
 ) -> PlanFlow:
-    """An edit, made smaller until the server says that it fits."""
-    if ask == "off":
-        return _trim_by_estimate(planner, reported)
-    room, true = planner.budget.room, None
-    limit = room if reported is None else _limit_for(planner, reported)
+    """Trim at the end of the history, smaller each time, until the server says that it fits."""
+    if count == "off":
+        return _trim_by_estimate(planner, measurement)
+    room, tokens = planner.budget.room, None
+    limit = room if measurement is None else _limit_for(planner, measurement.ratio)
     for _ in range(MAX_TRIM_ROUNDS):
         try:
             plan = planner.edited(limit)
         except ContextOverflowError as error:
             plan = error.plan  # the smallest there is; its estimate may be too high
-        if plan.exact and plan.tokens <= room:
+        if plan.exact and plan.tokens <= plan.budget.limit:
             return plan
-        true = yield CountJob(draw(plan))
-        if true is None:
-            return _trim_by_estimate(planner, reported)
-        if true <= room:
-            return replace(plan, server_tokens=true)
+        tokens = yield CountJob(build(plan))
+        if tokens is None:
+            return _trim_by_estimate(planner, measurement)
+        if tokens <= room:
+            return replace(plan, server_tokens=tokens)
         if plan.tokens > limit:
             break
-        reported = Measurement.of(plan, true)
-        limit = min(_limit_for(planner, reported), plan.tokens - 1)
-    raise planner.overflow(replace(plan, server_tokens=true))
+        measurement = Measurement.of(plan, tokens)
+        limit = min(_limit_for(planner, measurement.ratio), plan.tokens - 1)
+    raise planner.overflow(replace(plan, server_tokens=tokens))
 
 
-def _trim_by_estimate(planner: Planner, reported: Measurement | None) -> Plan:
-    """An edit without the server's help: as dense as what was reported, and a little more."""
-    if reported is None:
+def _trim_by_estimate(planner: Planner, measurement: Measurement | None) -> Plan:
+    """Trim without the server: as dense as what was measured, and a little more."""
+    if measurement is None:
         return planner.edited()
-    plan = planner.edited(int(_limit_for(planner, reported) / (1 + TRIM_MARGIN)))
-    if reported.refused:
-        return plan  # its numbers say how much smaller, and not what it takes
-    return replace(plan, calibrated_tokens=int(plan.tokens * reported.share))
+    plan = planner.edited(int(_limit_for(planner, measurement.ratio) / (1 + TRIM_MARGIN)))
+    if measurement.rejected:
+        return plan  # its numbers say how much smaller to get, not what the request takes
+    return replace(plan, calibrated_tokens=int(plan.tokens * measurement.ratio))
 
 
-def _limit_for(planner: Planner, reported: Measurement) -> int:
-    """The estimate at which what the server counted would just fit."""
-    return int(TRIM_TARGET * planner.budget.room / reported.share)
+def _limit_for(planner: Planner, ratio: float) -> int:
+    """Return the estimate at which a request just fits, if the server counts by this ratio."""
+    return int(TRIM_TARGET * planner.budget.room / ratio)

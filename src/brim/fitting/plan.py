@@ -268,3 +268,14 @@ class Request(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"Request({', '.join(self._body)}; {self.plan})"
+
+
+def count_since_trim(plan: Plan) -> int | None:
+    """Return how many messages are sent that came after the last trim; None without a trim.
+
+    All messages before them stay the same until the next trim: there the cacheable prefix ends.
+    """
+    if not plan.trim_id:
+        return None
+    last = plan.history.units[plan.trim_id - 1].last
+    return sum(1 for index in plan.sent_indices if index > last)

@@ -67,6 +67,9 @@ class Planner:
         """Where the edits fell, once there may be any."""
         self._note_room = summary_room
         """What a note at a gap has room for, beside its own words, where edits are replayed."""
+        self._limit = budget.limit
+        self.ratio: float | None = None
+        """Actual tokens per counted token, if the server has counted the conversation."""
 
     @cached_property
     def _floors(self) -> FloorSums:
@@ -142,9 +145,16 @@ class Planner:
         if draft is None or draft.tokens > scope.limit:
             draft = self._edited(scope)
         plan = self._finished(draft)
-        if not plan.fits:
+        if draft.tokens > scope.limit:
             raise self.overflow(plan)
         return plan
+
+    def rescale(self, ratio: float, limit: int) -> None:
+        """Plan within another limit: a server counts `ratio` tokens for each one counted here."""
+        self.ratio = ratio
+        if limit != self._limit:
+            self._limit = max(0, limit)
+            self._draft = self._compacted = self._replay = None
 
     def untouched(self) -> Plan | None:
         """All that came in, if it fits and no edit was made before; then none was ever due."""
@@ -162,6 +172,10 @@ class Planner:
             scope = self._scope()
             self._draft.grow(scope.units, scope.messages)
             return self._finished(self._draft)
+        return self.untrimmed()
+
+    def untrimmed(self) -> Plan | None:
+        """Return a plan of all messages, or None if a cap of turns or tokens requires a trim."""
         capped = self.policy.max_turns is not None or self.policy.token_budget is not None
         return None if capped and self._is_over else self.whole()
 
@@ -222,14 +236,14 @@ class Planner:
     def _scope(self) -> HistoryView:
         history = self.history
         history.group()
-        units, messages, limit = len(history.units), len(history), self.budget.limit
+        units, messages, limit = len(history.units), len(history), self._limit
         return HistoryView(history, units, messages, self._base, limit, self.policy.keep_recent)
 
     @property
     def _is_over(self) -> bool:
         """Whether something has to leave of all that came in."""
         most = self.policy.max_turns
-        return self._size > self._target(self.budget.limit) or (
+        return self._size > self._target(self._limit) or (
             most is not None and self.history.turns > most
         )
 

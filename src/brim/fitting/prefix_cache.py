@@ -69,14 +69,12 @@ class ConversationKey:
 class CachedConversation:
     """A conversation as far as it was read."""
 
-    __slots__ = ("end", "is_too_long", "key", "planner", "reader", "spelling", "weight")
+    __slots__ = ("end", "key", "planner", "reader", "spelling", "weight")
 
     def __init__(self, key: ConversationKey, planner: Planner, reader: Reader) -> None:
         self.key = key
         self.planner = planner
         self.reader = reader
-        self.is_too_long = False
-        """Whether the server itself said that all of it is too long; so is all that it grows to."""
         self.spelling: Sequence[bytes] = ()
         self.end: _End = (0, ())
         self.weight = 0

@@ -79,7 +79,7 @@ class CompletionHandler(RequestHandler):
         if self._arrived is None or not self._arrived.lane.is_learning:
             return False
         out = self._arrived.out
-        return feedback.is_informative(out.plan, out.reading.planner.counter)
+        return feedback.is_informative(out.plan, out.parsed.planner.counter)
 
     async def answer(self) -> None:
         delivery = self._delivery = await self._read()
@@ -212,7 +212,7 @@ class CompletionHandler(RequestHandler):
         if said is None or not (said.words or is_told):
             return None
         known = told or Usage(out.plan.size)
-        output = round(out.reading.planner.counter.text(said.words) * said.times)
+        output = round(out.parsed.planner.counter.text(said.words) * said.times)
         return replace(known, output=max(known.output, output))
 
     def _told(self, arrived: UpstreamReply) -> Mapping[str, Any]:

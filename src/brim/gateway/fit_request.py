@@ -1,22 +1,16 @@
-"""Fitting: a client's body, made into the bytes that go to its upstream.
-
-The same history gives the same cuts, whoever asks and whenever: nothing is remembered that could
-change them. So a client that sends its growing history finds the prefix of it in the provider's
-cache. A server's own count decides only whether anything has to be cut at all.
-"""
+"""Fit a client's body into the bytes that go to its upstream."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from brim.errors import ContextOverflowError
-from brim.fitting import flow
 from brim.fitting.feedback import is_text
 from brim.fitting.fitter import read_tools
-from brim.fitting.flow import CountJob, Measurement, estimate_bounds
+from brim.fitting.flow import is_certain, plan_request
+from brim.fitting.plan import count_since_trim
 from brim.fitting.policies import OFF
 from brim.gateway import bodies
 from brim.gateway.formats import CHAT, MESSAGES
@@ -25,134 +19,86 @@ from brim.wire import openai_responses, to_anthropic
 
 if TYPE_CHECKING:
     from brim.fitting.fitter import Fitter, ParsedBody
-    from brim.fitting.flow import CountMode
+    from brim.fitting.flow import CountJob, CountMode, Measurement, PlanFlow
     from brim.fitting.plan import Plan
     from brim.gateway.formats import BodyFormat
 
-Deciding = Generator[CountJob, "int | None", "Plan"]
-
 CLIENT_TOOL_TYPES: Final = frozenset((None, "function", "custom"))
-"""Tools that the client runs, and whose definitions stand in the body."""
+"""Types of tools that the client runs and whose definitions are in the body."""
 EXTENDING_FIELDS: Final = ("mcp_servers", "web_search_options", "plugins", "prompt", "container")
-"""Fields by which an upstream is told to bring in more."""
+"""Fields that let an upstream add to the prompt."""
 
 
-def deciding(reading: ParsedBody, ask: CountMode) -> Deciding:
-    """What is sent of a body: by brim's own count, and by the server's where only that tells."""
-    if not reading.is_whole:
-        return reading.plan()
-    if reading.fitter.policy is OFF:
-        return reading.planner.whole()
-    plan = yield from _fitted(reading, ask)
-    if ask != "always" or plan.server_tokens is not None:
-        return plan
-    true = yield CountJob(_drawing(reading)(plan))
-    if true is None or true <= plan.budget.room:
-        return replace(plan, server_tokens=true)
-    return shrinking(reading, Measurement.of(plan, true, refused=True))
+class RequestFit:
+    """A body being fitted, step by step, without waiting for anything.
 
-
-def _fitted(reading: ParsedBody, ask: CountMode) -> Deciding:
-    try:
-        plan = reading.plan()
-    except ContextOverflowError as error:
-        true = yield from _count(reading, error.plan, ask)
-        if true is None or true > error.plan.budget.room:
-            raise
-        return replace(error.plan, server_tokens=true)
-    if not plan.is_trimmed or reading.conversation.is_too_long:
-        return plan
-    whole = reading.planner.whole()
-    true = yield from _count(reading, whole, ask)
-    if true is not None and true <= whole.budget.room:
-        return replace(whole, server_tokens=true)
-    # Old thinking counts for nothing, so a history with some of it may grow and take less.
-    reading.conversation.is_too_long = true is not None and not _has_thinking(whole)
-    return plan
-
-
-def _count(
-    reading: ParsedBody, plan: Plan, ask: CountMode
-) -> Generator[CountJob, int | None, int | None]:
-    """The server's count of a plan that brim's own would not let pass, where that may be wrong."""
-    room = plan.budget.room
-    if ask == "off" or is_sure(plan) or estimate_bounds(plan, reading.planner, None)[0] > room:
-        return None
-    return (yield CountJob(_drawing(reading)(plan)))
-
-
-def _has_thinking(plan: Plan) -> bool:
-    return any(message.thinking for message in plan.sent)
-
-
-def is_sure(plan: Plan) -> bool:
-    """Whether an exact count is what the server takes: some were seen to add to every request."""
-    return plan.exact and not plan.budget.margin
-
-
-def shrinking(reading: ParsedBody, reported: Measurement) -> Plan:
-    """What is sent of a body that was refused, by what the refusal said."""
-    asking = flow.plan_request(reading.planner, _drawing(reading), reported=reported)
-    return flow.run_flow(asking, lambda _: None)
-
-
-def _drawing(reading: ParsedBody) -> flow.BuildBody:
-    return reading.shaped
-
-
-class Fitting:
-    """A body being fitted, step by step; nothing here waits.
-
-    Each step gives what goes out, or asks for the server's count, which the next one is given.
+    Each step returns the fitted request, or a job to count, whose result the next step is given.
     """
 
     def __init__(
         self,
         fitter: Fitter,
-        asked: ClientRequest,
-        extras: BodyAdditions,
-        ask: CountMode,
-        reported: Measurement | None,
+        request: ClientRequest,
+        additions: BodyAdditions,
+        count: CountMode,
+        measurement: Measurement | None,
     ) -> None:
+        """Fit a request; `measurement` is what its upstream reported when it rejected the body."""
         self._fitter = fitter
-        self._asked = asked
-        self._extras = extras
-        self._ask = ask
-        self._reported = reported
-        """What an upstream said of this body when it refused it."""
-        self._reading: ParsedBody | None = None
-        self._deciding: Deciding | None = None
+        self._request = request
+        self._additions = additions
+        self._count: CountMode = count
+        self._measurement = measurement
+        self._parsed: ParsedBody | None = None
+        self._flow: PlanFlow | None = None
 
     def step(self, tokens: int | None = None) -> CountJob | FittedRequest:
-        reading = self._reading
-        if reading is None:
-            asked = self._asked
-            reading = self._reading = self._fitter.reading(asked.body, asked.form.wire)
-            if self._reported is not None:
-                return self._outgoing(reading, shrinking(reading, self._reported))
-            plan = None if self._ask == "always" else reading.untouched()
-            if plan is not None:
-                return self._outgoing(reading, plan)
-        if self._deciding is None:
-            self._deciding = deciding(reading, self._ask)
+        parsed = self._parsed
+        if parsed is None:
+            request = self._request
+            parsed = self._parsed = self._fitter.reading(request.body, request.form.wire)
+            if self._measurement is None and self._count != "always":
+                plan = parsed.untouched()
+                if plan is not None:  # nearly always
+                    return self._finish(parsed, plan)
+        if self._flow is None:
+            self._flow = _plan_body(parsed, self._count, self._measurement)
         try:
-            return self._deciding.send(tokens)
+            return self._flow.send(tokens)
         except StopIteration as done:
-            return self._outgoing(reading, done.value)
+            return self._finish(parsed, done.value)
 
-    def _outgoing(self, reading: ParsedBody, plan: Plan) -> FittedRequest:
-        if plan.exact and not is_sure(plan):
+    def _finish(self, parsed: ParsedBody, plan: Plan) -> FittedRequest:
+        if plan.exact and not is_certain(plan):
             plan = replace(plan, exact=False)
-        return outgoing(reading, plan, self._asked, self._extras)
+        return build_request(parsed, plan, self._request, self._additions)
 
     def close(self) -> None:
-        """Give back what others may go on with."""
-        if self._reading is not None:
-            self._reading.close()
+        """Return the conversation to the prefix cache."""
+        if self._parsed is not None:
+            self._parsed.close()
+
+
+def _plan_body(parsed: ParsedBody, count: CountMode, measurement: Measurement | None) -> PlanFlow:
+    """Decide what to send of a body; the plan depends on the history alone.
+
+    So a client that sends its growing history finds the beginning of it in the provider's cache,
+    whichever gateway it meets.
+    """
+    planner = parsed.planner
+    if not parsed.is_whole:
+        return parsed.plan()
+    if parsed.fitter.policy is OFF:
+        return planner.whole()
+    return (
+        yield from plan_request(
+            planner, parsed.shaped, count=count, measurement=measurement, continues=False
+        )
+    )
 
 
 class ClientRequest(NamedTuple):
-    """What a client wants of a model."""
+    """A client's request to a model."""
 
     body: Mapping[str, Any]
     raw: bytes
@@ -160,90 +106,86 @@ class ClientRequest(NamedTuple):
 
 
 class BodyAdditions(NamedTuple):
-    """What brim adds to a body that the client did not ask for."""
+    """Fields that brim adds to a body though the client did not set them."""
 
     cache_marks: bool = False
     stream_usage: bool = False
     reply_key: str | None = None
-    """Where the length of the answer is to be said, if the client says nothing of it."""
+    """The field that limits the reply, if brim has to set it."""
 
 
 class FittedRequest(NamedTuple):
-    """What goes to an upstream, and why it looks like that."""
+    """A request as it goes to an upstream, with the plan that explains it."""
 
     raw: bytes
     body: Mapping[str, Any]
     plan: Plan
-    reading: ParsedBody
+    parsed: ParsedBody
     hides_usage: bool = False
-    """Whether usage was asked for that the client does not expect."""
+    """Whether brim asked for a usage event that the client does not expect."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether the conversation is all here; what a server keeps of it cannot be counted."""
-        return self.reading.is_whole
+        """Whether the body contains the whole conversation, and not a part that a server keeps."""
+        return self.parsed.is_whole
 
     @property
     def is_open_ended(self) -> bool:
-        """Whether the upstream adds to the prompt what does not stand in the body."""
+        """Whether the upstream adds to the prompt what is not in the body."""
         if _extends_prompt(self.body) or has_remote_file(self.plan):
             return True
-        return self.reading.form is openai_responses and openai_responses.has_references(self.body)
+        return self.parsed.form is openai_responses and openai_responses.has_references(self.body)
 
     @property
     def is_plain(self) -> bool:
-        """Whether the upstream counts nothing but what brim counts too."""
+        """Whether the upstream counts only what brim counts too."""
         return self.is_whole and is_text(self.plan) and not _extends_prompt(self.body)
 
-    def says(self, number: int) -> bool:
-        """Whether a number stands in the client's own words, which an upstream may only repeat."""
+    def mentions(self, number: int) -> bool:
+        """Return whether a number is in the client's own text, which an error may just repeat."""
         digits = "[,_]?".join(str(number))
-        # What stands behind a key is a setting, and no words; within words a quote is escaped.
+        # A number after a key is a setting, not text; inside of a text a quote is escaped.
         pattern = rf'(?<![^\\]":)(?<![0-9]){digits}(?![0-9])'
         return re.search(pattern.encode(), bodies.serialize(self.body)) is not None
 
     @property
-    def may_shrink(self) -> bool:
+    def can_shrink(self) -> bool:
         return self.is_whole and self.plan.policy != OFF.name
 
 
 def _extends_prompt(body: Mapping[str, Any]) -> bool:
-    """Whether an upstream adds to a prompt by itself: what its own tools find, or a template."""
+    """Return whether an upstream adds to the prompt: results of its own tools, or a template."""
     kinds = {tool.get("type") for tool in read_tools(body) if isinstance(tool, Mapping)}
     return bool(kinds - CLIENT_TOOL_TYPES) or any(map(body.get, EXTENDING_FIELDS))
 
 
 def has_remote_file(plan: Plan) -> bool:
-    """Whether it names a file that the upstream has or fetches, and brim does not see."""
+    """Return whether a file is sent by reference, so that brim does not see its content."""
     return any(
         media.kind == "file" and not media.size for message in plan.sent for media in message.media
     )
 
 
-def outgoing(
-    reading: ParsedBody, plan: Plan, asked: ClientRequest, extras: BodyAdditions
+def build_request(
+    parsed: ParsedBody, plan: Plan, request: ClientRequest, additions: BodyAdditions
 ) -> FittedRequest:
-    """The bytes that a plan sends: the client's own where nothing had to change."""
-    form = asked.form
-    is_off = plan.policy == OFF.name  # then not even the answer's length is touched
-    body: Mapping[str, Any] = reading.applied(plan) if is_off else reading.written(plan)
-    if extras.cache_marks and form is MESSAGES:
+    """Return the request of a plan, with the client's own bytes if nothing has to change."""
+    form, reply_key = request.form, additions.reply_key
+    is_off = plan.policy == OFF.name  # then even the length of the reply stays as it is
+    body: Mapping[str, Any] = parsed.applied(plan) if is_off else parsed.written(plan)
+    if additions.cache_marks and form is MESSAGES:
         body = add_cache_marks(body, plan)
-    unchanged = asked.raw if body is reading.body else None
-    if (
-        extras.reply_key is not None
-        and unchanged is not None
-        and has_duplicate_fields(unchanged, body)
-    ):
+    unchanged = request.raw if body is parsed.body else None
+    if reply_key and unchanged is not None and has_duplicate_fields(unchanged, body):
         unchanged = None
-    hides = form is CHAT and extras.stream_usage and bodies.is_stream(body)
+    hides = form is CHAT and additions.stream_usage and bodies.is_stream(body)
     hides = hides and not bodies.has_usage_option(body)
     if hides:
         body, unchanged = bodies.add_usage_option(body, unchanged)
-    if extras.reply_key is not None and not _limits_reply(body, form):
-        body, unchanged = bodies.set_number(body, unchanged, extras.reply_key, plan.budget.reply)
+    if reply_key is not None and not _limits_reply(body, form):
+        body, unchanged = bodies.set_number(body, unchanged, reply_key, plan.budget.reply)
     raw = bodies.serialize(body) if unchanged is None else unchanged
-    return FittedRequest(raw, body, plan, reading, hides)
+    return FittedRequest(raw, body, plan, parsed, hides)
 
 
 def _limits_reply(body: Mapping[str, Any], form: BodyFormat) -> bool:
@@ -251,29 +193,9 @@ def _limits_reply(body: Mapping[str, Any], form: BodyFormat) -> bool:
 
 
 def add_cache_marks(body: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:
-    """An Anthropic body with marks for the provider's cache, if the client has set none."""
+    """Return an Anthropic body with marks for the provider's cache, if the client set none."""
     if any(to_anthropic.iter_cache_marks(body)):
         return body
-    return to_anthropic.add_cache_marks(body, _frontier(body["messages"], plan))
-
-
-def _frontier(messages: Sequence[Mapping[str, Any]], plan: Plan) -> int | None:
-    """The message up to which the last edit fixed what is sent."""
-    if not plan.trim_id:
-        return None
-    edited = plan.history.units[plan.trim_id - 1].last
-    since = sum(1 for index in plan.sent_indices if index > edited)
-    for index in reversed(range(len(messages))):
-        if since <= 0:
-            return index
-        since -= _turns_in(messages[index])
-    return None
-
-
-def _turns_in(message: Mapping[str, Any]) -> int:
-    """How many turns a message is: each result is one, and all else together."""
-    content = message.get("content")
-    if not isinstance(content, list):
-        return 1
-    results = sum(1 for block in content if block.get("type") == "tool_result")
-    return results + (results < len(content))
+    since = count_since_trim(plan)
+    boundary = None if since is None else to_anthropic.index_before(body["messages"], since)
+    return to_anthropic.add_cache_marks(body, boundary)

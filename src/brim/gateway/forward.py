@@ -16,7 +16,7 @@ from brim.fitting.flow import CountJob
 from brim.fitting.policies import OFF
 from brim.gateway import bodies, headers
 from brim.gateway.errors import GatewayError
-from brim.gateway.fit_request import BodyAdditions, Fitting
+from brim.gateway.fit_request import BodyAdditions, RequestFit
 from brim.gateway.limits import LARGE_BODY_BYTES
 from brim.gateway.stream_monitor import StreamOpening, classify_error, mask_secret, secret_of
 from brim.providers.errors import RETRYABLE_STATUSES
@@ -163,7 +163,7 @@ class Forwarder:
         out = await self.fitted(lane, asked)
         await self._claim(lane, out)
         arrived = await self._sent(lane, out, query)
-        if arrived.overflow is None or not out.may_shrink:
+        if arrived.overflow is None or not out.can_shrink:
             return arrived
         try:
             smaller = await self._smaller(lane, asked, out, arrived.overflow)
@@ -209,7 +209,7 @@ class Forwarder:
         fitter = lane.fitter(policy, least)
         if refusal is not None:
             fitter, reported = lane.fitter_for(refusal.target, policy, least), refusal.reported
-        fitting = Fitting(fitter, asked, extras, lane.ask, reported)
+        fitting = RequestFit(fitter, asked, extras, lane.ask, reported)
         apart, is_large = self._gateway.apart, len(asked.raw) >= LARGE_BODY_BYTES
         try:
             step = await apart(fitting.step) if is_large else fitting.step()

@@ -144,7 +144,7 @@ def has_duplicate_fields(raw: bytes, body: Mapping[str, Any]) -> bool:
 def compute_max_cost(lane: ModelRoute, out: FittedRequest, *, is_capped: bool) -> Charge:
     """The most that a request can come to: its count, the margin, and the longest answers."""
     budget = out.plan.budget
-    output = max_output_tokens(out.body, out.reading.form.REPLY_KEYS, budget.reply)
+    output = max_output_tokens(out.body, out.parsed.form.REPLY_KEYS, budget.reply)
     usage = Usage(input=_max_prompt(lane, out, is_capped), output=output)
     price = lane.target.price_for(usage.input)
     if price is None or price.input is None or price.output is None:
@@ -177,7 +177,7 @@ def _count_margin(lane: ModelRoute, out: FittedRequest) -> int:
     if plan.server_tokens is not None or plan.exact:
         return 0
     # The budget's margin is a share of the whole window; of a small request the doubt is smaller.
-    counter, offset = out.reading.planner.counter, round(lane.target.calibration.offset)
+    counter, offset = out.parsed.planner.counter, round(lane.target.calibration.offset)
     doubt = math.ceil(plan.size * counter.uncertainty) + max(MAX_SERVER_OVERHEAD, offset)
     return doubt if lane.is_guessed else min(doubt, plan.budget.margin)
 

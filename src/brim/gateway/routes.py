@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from brim.fitting import feedback
 from brim.fitting.calibration import UNCALIBRATED, Calibration
 from brim.fitting.fitter import Fitter
+from brim.fitting.flow import is_certain
 from brim.fitting.policies import OFF, POLICIES
 from brim.fitting.profile import ModelProfile
 from brim.gateway import model_patterns
 from brim.gateway.errors import GatewayError
-from brim.gateway.fit_request import BodyAdditions, is_sure
+from brim.gateway.fit_request import BodyAdditions
 from brim.gateway.formats import FORMATS, BodyFormat
 from brim.gateway.headers import UpstreamHeaders
 from brim.providers.endpoint import Endpoint
@@ -210,7 +211,7 @@ class ModelRoute:
         """The tokens of a body as it is, by brim's own count."""
         with self.fitter(OFF.name).reading(body, form.wire) as reading:
             whole = reading.planner.whole()
-            return whole.tokens, "exact" if is_sure(whole) else "estimate"
+            return whole.tokens, "exact" if is_certain(whole) else "estimate"
 
     def _know(self, target: ModelProfile) -> None:
         if target != self.target:
@@ -263,7 +264,7 @@ class ModelRoute:
 
     def report(self, out: FittedRequest, tokens: int) -> None:
         """Take in what the server says that a prompt took."""
-        plan, planner = out.plan, out.reading.planner
+        plan, planner = out.plan, out.parsed.planner
         self._accept(min(plan.size, tokens))
         if not feedback.is_informative(plan, planner.counter):
             return
@@ -299,7 +300,7 @@ class ModelRoute:
         target, reported = feedback.evaluate_rejection(plan, overflow, self.target, self.accepted)
         calibration = target.calibration
         if calibration.window != self.target.calibration.window:
-            if not out.says(calibration.window or 0):
+            if not out.mentions(calibration.window or 0):
                 self._learn(self._learned.with_window(calibration.window, calibration.told))
         elif target.ceiling is not None and self._is_telling(out, overflow):
             self._guess(target.ceiling)

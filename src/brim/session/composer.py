@@ -236,7 +236,7 @@ class Composer:
         if (old.name, old.uncertainty) != (new.name, new.uncertainty):
             reported = self._reported
             self.forget()
-            if reported is not None and reported.refused:
+            if reported is not None and reported.rejected:
                 self._reported = reported  # until an answer comes: the next may fail otherwise
             self.measure(self._last_system)
         return self.planner
@@ -303,7 +303,9 @@ class Composer:
         self.measure(drawing.system)
         draw = partial(drawing.body, self.turns)
         reported, renew = self._reported, self._renewed
-        plan = yield from plan_request(self.planner, draw, ask=ask, reported=reported, renew=renew)
+        plan = yield from plan_request(
+            self.planner, draw, count=ask, measurement=reported, renew=renew
+        )
         if plan.server_tokens is not None or plan.calibrated_tokens is not None:
             self.base_on(plan, plan.size)  # until the answer says more
         return plan
@@ -318,7 +320,7 @@ class Composer:
         self._fed(trial, self.planner.last_edit)
         try:
             return run_flow(
-                plan_request(trial, lambda _: {}, reported=self._reported), lambda _: None
+                plan_request(trial, lambda _: {}, measurement=self._reported), lambda _: None
             )
         except ContextOverflowError as error:
             return error.plan
@@ -395,7 +397,7 @@ class Composer:
         planner.system = _system_size(drawing.system, full.counter)
         planner.foreign = self._foreign_beside(drawing.system)
         planner.extend(_read_turns(turns))
-        return (yield from plan_request(planner, partial(drawing.body, turns), ask=ask))
+        return (yield from plan_request(planner, partial(drawing.body, turns), count=ask))
 
     def measure(self, system: str) -> None:
         """Tell the planner what the system text takes; a changed one is a new beginning."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from brim import wire
+from brim.fitting.plan import count_since_trim
 from brim.fitting.prefix_cache import copy_json
 from brim.wire import (
     anthropic,
@@ -81,13 +82,7 @@ class RequestBuilder:
         )
         if not self.cache_marks:
             return body
-        return to_anthropic.add_cache_marks(body, _find_cache_boundary(messages, plan))
-
-
-def _find_cache_boundary(messages: Sequence[Mapping[str, Any]], plan: Plan) -> int | None:
-    """The message of an Anthropic body up to which the last edit fixed what is sent."""
-    if not plan.trim_id:
-        return None
-    edited = plan.history.units[plan.trim_id - 1].last
-    since = sum(1 for index in plan.sent_indices if index > edited)
-    return to_anthropic.find_message_index(messages, len(messages) - 1 - since)
+        since = count_since_trim(plan)
+        last = None if since is None else len(messages) - 1 - since
+        boundary = None if last is None else to_anthropic.find_message_index(messages, last)
+        return to_anthropic.add_cache_marks(body, boundary)

@@ -61,6 +61,10 @@ class Counter(Protocol):
         """Tokens counted for a byte of text that is not Latin; 0 where text is just tokenised."""
 
     @property
+    def ratio(self) -> float:
+        """The factor by which the tokens of Latin text are scaled; 1 without calibration."""
+
+    @property
     def overhead(self) -> int:
         """Tokens of a request without messages."""
 

@@ -27,25 +27,25 @@ _NON_LATIN = re.compile(r"[^\x00-\u024f\u2010-\u2027\u2030-\u205e\u20ac]+")
 class CalibratedCounter(RequestCounter):
     """Counts like another counter, in true tokens as far as they are known."""
 
-    __slots__ = ("_ratio", "_scaled")
+    __slots__ = ("_scaled",)
 
     def __init__(
         self, counter: RequestCounter, ratio: float, density: float, uncertainty: float
     ) -> None:
         name = f"{counter.name}*{ratio:.4f}+{density:.4f}"
         super().__init__(name, counter.table, counter.family, uncertainty)
-        self._ratio = ratio
+        self.ratio = ratio
         self.density = density
         self._scaled: dict[str, int] = {}
 
     def text(self, text: str) -> int:
         if text.isascii():
-            return ceil(self._ratio * super().text(text))
+            return ceil(self.ratio * super().text(text))
         found = self._scaled.get(text)
         if found is None:
             latin = _NON_LATIN.sub("", text)
             foreign = utf8_length(text) - utf8_length(latin)
-            found = ceil(self._ratio * super().text(latin) + self.density * foreign)
+            found = ceil(self.ratio * super().text(latin) + self.density * foreign)
             if len(self._scaled) >= _CACHE_SIZE:
                 self._scaled.clear()
             self._scaled[text] = found

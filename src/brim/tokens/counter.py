@@ -35,6 +35,7 @@ class RequestCounter:
         "family",
         "name",
         "overhead",
+        "ratio",
         "table",
         "uncertainty",
     )
@@ -44,6 +45,7 @@ class RequestCounter:
         self.overhead = family.request
         self.uncertainty = uncertainty
         self.density = 0.0
+        self.ratio = 1.0
         self.family = family
         self.table = table
         self._message = family.message

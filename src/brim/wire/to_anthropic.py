@@ -62,6 +62,24 @@ def find_message_index(messages: Sequence[Mapping[str, Any]], index: int) -> int
     return places[-1] if places else None
 
 
+def index_before(messages: Sequence[Mapping[str, Any]], turns: int) -> int | None:
+    """Return the index of the message before the last turns of a body; None if there is none."""
+    for index in reversed(range(len(messages))):
+        if turns <= 0:
+            return index
+        turns -= _count_turns(messages[index])
+    return None
+
+
+def _count_turns(message: Mapping[str, Any]) -> int:
+    """Return how many turns a message is: one for each result, and one for everything else."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        return 1
+    results = sum(1 for block in content if block.get("type") == "tool_result")
+    return results + (results < len(content))
+
+
 @dataclass(slots=True)
 class _OutgoingMessage:
     """A message that goes out."""

@@ -41,6 +41,7 @@ class TemplateCounter:
         self.name = f"{counter.name}+{rules.name}"
         self.uncertainty = counter.uncertainty
         self.density = counter.density
+        self.ratio = counter.ratio
         self.text = counter.text
         self.tools = counter.tools
         self._counter = counter
