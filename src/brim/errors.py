@@ -1,48 +1,48 @@
-"""Everything brim raises on purpose.
+"""All errors that brim raises.
 
 BrimError
-├── InputError              what was given cannot be read; says where and why
-│   ├── MessageError        one message of a conversation (`.index`)
-│   ├── BudgetError         window, reply or margin make no sense, or are missing
-│   └── ConfigError         settings are wrong (`.problems`, each with its file and line)
-├── UnknownTokenizerError   no tokenizer of that name, or its package is not installed
-├── StoreError              what is kept between runs cannot be read or written
-│   └── BooksError          the store of keys, caps and spending cannot be used
-│       └── BooksAwayError  it cannot be reached now
-├── LocalModelError         the embedded model cannot be fetched or started
-├── ProviderError           a model server did not do as asked (`.status`, `.body`, `.retry_after`)
-│   ├── RefusedError        it says that the request is too long (`.overflow`)
-│   ├── RateLimitError      it asks to wait
-│   ├── AuthenticationError it does not accept the key, or wants one
-│   ├── ProviderTimeoutError    it was silent for too long
-│   └── ConnectionFailedError   it could not be reached, or hung up
-├── ReplyError              an answer cannot be read, or is an error itself (`.error`)
-├── SpendingCapError        a call could cost more than is left (`.cap`, `.spent`, `.estimate`)
-└── ContextOverflowError    nothing more may be left out and it is still too long (`.plan`)
+├── InputError                  the input cannot be read
+│   ├── MessageError            one message is invalid (`.index`, `.reason`)
+│   ├── BudgetError             window, reply or margin is invalid or missing
+│   └── ConfigError             settings are invalid (`.problems`, each with file and line)
+├── UnknownTokenizerError       no such tokenizer, or its package is not installed
+├── StoreError                  stored data cannot be read or written
+│   └── AccountStoreError       the account store cannot be used
+│       └── AccountStoreUnavailableError   it cannot be reached now; retry later
+├── LocalModelError             the embedded model cannot be downloaded or started
+├── ProviderError               a model server failed (`.status`, `.body`, `.retry_after`)
+│   ├── ContextLengthError      it rejected the request as too long (`.overflow`)
+│   ├── RateLimitError          it asks to wait before the next request
+│   ├── AuthenticationError     it rejected the key, or requires one
+│   ├── ProviderTimeoutError    it did not respond in time
+│   └── ConnectionFailedError   the connection failed
+│       └── UnreachableError    no connection was made; nothing was sent
+├── InvalidResponseError        a response cannot be read, or is an error (`.reason`, `.error`)
+├── SpendingCapError            a call could exceed a cap (`.cap`, `.spent`, `.estimate`)
+└── ContextOverflowError        a request cannot be made to fit
+                                (`.tokens`, `.limit`, `.parts`, `.advice`, `.plan`)
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from decimal import Decimal
 
-    from brim.fitting.plan import Plan
-    from brim.wire.overflow import Overflow
-
 
 class BrimError(Exception):
-    """The parent of all errors of brim."""
+    """Base class of all errors of brim."""
 
 
 class InputError(BrimError, ValueError):
-    """What was given cannot be read."""
+    """The input cannot be read."""
 
 
 class MessageError(InputError):
-    """One message cannot be read; `index` says which."""
+    """A message is invalid; `index` is its position."""
 
     def __init__(self, index: int, reason: str) -> None:
         super().__init__(index, reason)
@@ -54,11 +54,11 @@ class MessageError(InputError):
 
 
 class BudgetError(InputError):
-    """The numbers of a budget make no sense, or one that is needed is missing."""
+    """A number of a budget is invalid or missing."""
 
 
 class ConfigError(InputError):
-    """Settings are wrong; `problems` are all of them, each with its file and line."""
+    """Settings are invalid; `problems` lists all of them, each with its file and line."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__(tuple(problems))
@@ -67,15 +67,15 @@ class ConfigError(InputError):
     def __str__(self) -> str:
         if len(self.problems) == 1:
             return self.problems[0]
-        return "\n  ".join([f"{len(self.problems)} settings are wrong:", *self.problems])
+        return "\n  ".join([f"{len(self.problems)} settings are invalid:", *self.problems])
 
 
 class UnknownTokenizerError(BrimError, LookupError):
-    """No tokenizer of that name is known, or the package that carries it is not installed."""
+    """No tokenizer has this name, or its package is not installed."""
 
 
 class ProviderError(BrimError):
-    """A model server did not do what it was asked; the sentence names its host, never the key."""
+    """A model server failed; the message names its host, never the key."""
 
     def __init__(
         self,
@@ -87,15 +87,34 @@ class ProviderError(BrimError):
     ) -> None:
         super().__init__(message)
         self.status = status
-        """The HTTP status, where there was an answer at all."""
+        """The HTTP status; None if there was no response."""
         self.body = body
-        """What the server said: its JSON, or the beginning of its text."""
+        """The JSON of the response, or the beginning of its text."""
         self.retry_after = retry_after
-        """Seconds that the server asked to wait."""
+        """Seconds to wait, as requested by the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """The numbers of a server's context-length error."""
+
+    limit: int | None
+    """The server's limit, if reported: context, maximum input, or tokens per minute."""
+    sent: int | None
+    """Tokens of the prompt, as counted by the server."""
+    output: int | None = None
+    """Requested output tokens, if they are part of the sum."""
+    kind: Literal["window", "rate", "size"] = "window"
+    """`rate`: larger than the limit per minute, so waiting does not help. `size`: too many bytes
+    or characters; these are not tokens, so limit and sent are None."""
+    at_least: bool = False
+    """Whether `sent` is a lower bound because the server stopped counting."""
+    text: str = ""
+    """The server's message, shortened."""
 
 
 class ContextLengthError(ProviderError):
-    """The server says that the request is too long; `overflow` holds the numbers it gave."""
+    """The server rejected the request as too long; `overflow` holds the numbers it reported."""
 
     def __init__(
         self,
@@ -118,39 +137,39 @@ class RateLimitError(ProviderError):
 
 
 class AuthenticationError(ProviderError):
-    """The server does not accept the key, or wants one."""
+    """The server rejected the key, or requires one."""
 
 
 class ProviderTimeoutError(ProviderError, TimeoutError):
-    """The server was silent for longer than the endpoint's time-out."""
+    """The server did not respond within the endpoint's timeout."""
 
 
 class ConnectionFailedError(ProviderError, ConnectionError):
-    """The server could not be reached, or the connection broke."""
+    """The connection could not be made, or was lost."""
 
 
 class UnreachableError(ConnectionFailedError):
-    """The server could not be reached at all: nothing was sent to it."""
+    """The server could not be reached: nothing was sent to it."""
 
 
 class StoreError(BrimError):
-    """What is kept between runs cannot be read or written; names the file, or what is missing."""
+    """Stored data cannot be read or written; the message names the file."""
 
 
 class AccountStoreError(StoreError):
-    """The store of keys, caps and spending cannot be used, and waiting does not mend it."""
+    """The account store cannot be used, and retrying does not help."""
 
 
 class AccountStoreUnavailableError(AccountStoreError):
-    """The store of keys, caps and spending cannot be reached now; a later try may do better."""
+    """The account store cannot be reached now; a retry may succeed."""
 
 
 class LocalModelError(BrimError):
-    """The embedded model cannot be fetched or started; says what is missing."""
+    """The embedded model cannot be downloaded or started; the message says what is missing."""
 
 
 class InvalidResponseError(BrimError):
-    """An answer that is none; `error` is what the provider put in its place, if it said so."""
+    """A response cannot be read; `error` is the error object that it contains, if any."""
 
     def __init__(self, reason: str, error: Mapping[str, object] | None = None) -> None:
         super().__init__(reason, error)
@@ -162,7 +181,7 @@ class InvalidResponseError(BrimError):
 
 
 class SpendingCapError(BrimError):
-    """A call was not sent, because it could cost more than the cap leaves."""
+    """A call was not sent because it could exceed a cap."""
 
     def __init__(self, reason: str, cap: Decimal, spent: Decimal, estimate: Decimal | None) -> None:
         super().__init__(reason, cap, spent, estimate)
@@ -170,22 +189,41 @@ class SpendingCapError(BrimError):
         self.cap = cap
         self.spent = spent
         self.estimate = estimate
-        """The most that the call could cost; None where that is not known."""
+        """The maximum cost of the call in dollars; None if it is unknown."""
 
     def __str__(self) -> str:
         return self.reason
 
 
-class ContextOverflowError(BrimError):
-    """What must be sent is larger than the limit."""
+class OverflowingPlan(Protocol):
+    """What `ContextOverflowError` needs of a `brim.Plan`."""
 
-    def __init__(self, plan: Plan, parts: Mapping[str, int], advice: str) -> None:
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def limit(self) -> int: ...
+
+    @property
+    def before(self) -> int: ...
+
+    @property
+    def fits(self) -> bool: ...
+
+    def to_dict(self) -> dict[str, object]: ...
+
+
+class ContextOverflowError(BrimError):
+    """A request cannot be made to fit: its required parts exceed the limit."""
+
+    def __init__(self, plan: OverflowingPlan, parts: Mapping[str, int], advice: str) -> None:
         self.plan = plan
+        """The `brim.Plan` of the smallest request."""
         self.tokens = plan.size
         """The smallest count that was reached."""
         self.limit = plan.limit
         self.parts = dict(parts)
-        """Tokens of what may not be left out: system, tools, pins, last user, open step."""
+        """Tokens of the required parts: system, tools, pins, last user turn, open step."""
         self.advice = advice
         super().__init__(plan, parts, advice)
 

@@ -336,7 +336,7 @@ def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     assert sorted(places) == sorted(
         [f"{project}:1", *own, "BRIM_COUNT__SERVER", "--warn-at-tokens"]
     )
-    assert str(caught.value).startswith("5 settings are wrong:\n  ")
+    assert str(caught.value).startswith("5 settings are invalid:\n  ")
     assert isinstance(caught.value, InputError)
 
 

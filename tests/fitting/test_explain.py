@@ -15,6 +15,7 @@ from brim.fitting.explain import (
     render_models,
     render_plan,
 )
+from brim.fitting.plan import get_overflow_plan
 from brim.fitting.policies import POLICIES
 
 WORD = "word " * 40
@@ -131,7 +132,7 @@ def test_what_came_in_wrong_is_told_below_the_table() -> None:
 def test_a_plan_that_does_not_fit_says_so() -> None:
     with pytest.raises(brim.ContextOverflowError) as caught:
         plan_of([{"role": "user", "content": WORD * 100}], 100)
-    assert render_plan(caught.value.plan).endswith("does not fit 75")
+    assert render_plan(get_overflow_plan(caught.value)).endswith("does not fit 75")
 
 
 FACTS: dict[str, Any] = {

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brim.errors import Overflow
 from brim.fitting import feedback
 from brim.fitting.calibration import MAX_REPORTS, UNCALIBRATED, Calibration
 from brim.fitting.plan import Plan
@@ -15,7 +16,6 @@ from brim.fitting.planner import Planner
 from brim.fitting.policies import POLICIES
 from brim.fitting.profile import MAX_OFFSET_SHARE, ModelProfile
 from brim.messages import Media, Message
-from brim.wire.overflow import Overflow
 
 WINDOW = 8_000
 EXACT = ModelProfile("gpt-4o", window=WINDOW, reply=500)

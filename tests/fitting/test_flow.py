@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import brim
+from brim.errors import Overflow
 from brim.fitting.flow import MAX_TRIM_ROUNDS, CountJob, CountMode, SummaryJob
 from brim.session.session import Session
-from brim.wire.overflow import Overflow
 from tests.support.strategies import Raw, histories, history, policies
 
 UNKNOWN = "nobody/unheard-of"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import brim
 from brim.fitting.api import prefix_cache
 from brim.fitting.edit_view import HistoryView
+from brim.fitting.plan import get_overflow_plan
 from brim.fitting.replay import compute_low_water_mark, steady_share
 from tests.support.strategies import Raw, histories, limits, policies
 
@@ -31,7 +32,7 @@ def fitted(messages: list[Raw], limit: int, policy: str, **more: Any) -> brim.Re
         return fit(messages, limit, policy, **more)
     except brim.ContextOverflowError as error:
         told = error
-    assert told.plan.tokens == told.tokens > told.limit == limit
+    assert told.plan.size == told.tokens > told.limit == limit
     return None
 
 
@@ -287,7 +288,7 @@ def test_decisions_and_notes_add_up_to_the_difference(
     try:
         plan = fit(messages, limit, policy).plan
     except brim.ContextOverflowError as error:
-        plan = error.plan
+        plan = get_overflow_plan(error)
     decisions = plan.decisions
     assert [decision.index for decision in decisions] == list(range(len(messages)))
     assert all(decision.reason for decision in decisions)

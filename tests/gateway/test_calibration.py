@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from brim.config import UpstreamConfig
-from brim.errors import ContextOverflowError
+from brim.errors import ContextOverflowError, Overflow
 from brim.fitting.prefix_cache import PrefixCache
 from brim.gateway import formats
 from brim.gateway.fit_request import BodyAdditions, ClientRequest, FittedRequest, RequestFit
@@ -27,7 +27,6 @@ from brim.storage.calibration_store import CalibrationStore
 from brim.testing import ErrorReply, ScriptedServer
 from brim.testing.reply_formats import Body, TextReply
 from brim.testing.reply_formats import ReceivedRequest as Request
-from brim.wire.overflow import Overflow
 from tests.support.gateway.process import Running, config_of, running
 from tests.support.gateway.requests import CHAT, MESSAGES, RESPONSES, ask, body_of, posted
 

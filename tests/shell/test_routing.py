@@ -21,6 +21,7 @@ from brim.errors import (
     InputError,
     InvalidResponseError,
     LocalModelError,
+    Overflow,
     ProviderError,
     ProviderTimeoutError,
     RateLimitError,
@@ -33,7 +34,6 @@ from brim.shell.routing import (
     fallback_for,
     is_fallback_worthwhile,
 )
-from brim.wire.overflow import Overflow
 
 CONFIG = RoutingConfig(
     rules=(

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brim.errors import Overflow
 from brim.wire.overflow import (
     GENERIC_PATTERNS,
     MAX_EXCERPT,
     PATTERNS_WITH_NUMBERS,
     PATTERNS_WITHOUT_NUMBERS,
     Kind,
-    Overflow,
     parse_overflow,
 )
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from brim.cli.files import Source, decode_text, dump_json, is_blank, parse_json
 from brim.errors import BrimError, BudgetError, ContextOverflowError, InputError
 from brim.fitting.api import fit
+from brim.fitting.plan import get_overflow_plan
 
 if TYPE_CHECKING:
     from brim.fitting.plan import Plan
@@ -159,7 +160,7 @@ def _fit_row(number: int, raw: bytes, job: Job, done: ChunkResult) -> None:
         if isinstance(error, BudgetError) and not _names_model(value):
             raise  # what is missing is missing in the call, not in the row
         if isinstance(error, ContextOverflowError):
-            plan = error.plan
+            plan = get_overflow_plan(error)
         done.tally.overflowed += plan is not None
         done.tally.unreadable += plan is None
         done.complaints.append(locate_error(error, f"{job.name}: line {number}"))

@@ -16,6 +16,7 @@ import click
 
 from brim.cli.main import FILE, FILE_PATH, main, terminal_width
 from brim.errors import ContextOverflowError
+from brim.fitting.plan import get_overflow_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -250,7 +251,7 @@ def _fit_one(
     try:
         value, plan = fit_value(parse_json(text, source.name), options)
     except ContextOverflowError as error:
-        _report(error.plan, plans, explain)
+        _report(get_overflow_plan(error), plans, explain)
         raise
     if out is not None:
         write_file(out, dump_json(value, indent))

@@ -17,12 +17,12 @@ from brim.messages import Message
 from brim.tokens.calibrated_counter import measure_non_latin
 
 if TYPE_CHECKING:
+    from brim.errors import Overflow
     from brim.fitting.calibration import Calibration
     from brim.fitting.plan import Plan
     from brim.fitting.planner import Planner
     from brim.fitting.profile import ModelProfile
     from brim.tokens import Counter
-    from brim.wire.overflow import Overflow
 
 RETRY_SHARE: Final = 0.85
 """What is tried of a request that a server refused without giving numbers."""

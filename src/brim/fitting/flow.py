@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, Ty
 
 from brim.errors import ContextOverflowError
 from brim.fitting.calibration import round_up_ratio
+from brim.fitting.plan import get_overflow_plan
 from brim.tokens.calibrated_counter import measure_non_latin
 
 if TYPE_CHECKING:
@@ -309,7 +310,7 @@ def _try_plan(planner: Planner) -> tuple[Plan, ContextOverflowError | None]:
     try:
         return planner.plan(), None
     except ContextOverflowError as error:
-        return error.plan, error
+        return get_overflow_plan(error), error
 
 
 def _needs_count(
@@ -341,7 +342,7 @@ def _trim(
         try:
             plan = planner.edited(limit)
         except ContextOverflowError as error:
-            plan = error.plan  # the smallest there is; its estimate may be too high
+            plan = get_overflow_plan(error)  # the smallest there is; its estimate may be too high
         if plan.exact and plan.tokens <= plan.budget.limit:
             return plan
         tokens = yield CountJob(build(plan))

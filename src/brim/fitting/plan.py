@@ -10,9 +10,10 @@ from bisect import bisect_right
 from collections import Counter as Tally
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 if TYPE_CHECKING:
+    from brim.errors import ContextOverflowError
     from brim.fitting.budget import Budget
     from brim.fitting.history import History
     from brim.messages import Message, Role
@@ -241,6 +242,11 @@ class Plan:
             ],
             "warnings": list(self.warnings),
         }
+
+
+def get_overflow_plan(error: ContextOverflowError) -> Plan:
+    """Return the plan of the smallest request, which does not fit."""
+    return cast(Plan, error.plan)
 
 
 class Request(Mapping[str, Any]):

@@ -13,6 +13,7 @@ import orjson
 from brim import wire
 from brim.errors import BrimError, ContextOverflowError, ProviderError
 from brim.fitting.flow import CountJob
+from brim.fitting.plan import get_overflow_plan
 from brim.fitting.policies import OFF
 from brim.gateway import bodies, headers
 from brim.gateway.errors import GatewayError
@@ -26,6 +27,7 @@ from brim.wire.overflow import parse_overflow
 from brim.wire.reply_parser import find_error_object
 
 if TYPE_CHECKING:
+    from brim.errors import Overflow
     from brim.gateway.app import Gateway
     from brim.gateway.billing import RequestBilling
     from brim.gateway.fit_request import ClientRequest, FittedRequest
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     from brim.gateway.routes import ModelRoute, RejectedRequest
     from brim.providers.http_connection import Response
     from brim.providers.transport import Transport
-    from brim.wire.overflow import Overflow
 
 FIRST_ERROR_STATUS: Final = 300
 """From this status on, whatever comes is no answer of a model."""
@@ -218,7 +219,9 @@ class Forwarder:
                 tokens = await counter.count(step.body, self._asking(lane))
                 step = await apart(fitting.step, tokens)
         except ContextOverflowError as error:
-            self._record.planned(error.plan, is_known=not lane.is_guessed, is_whole=True)
+            self._record.planned(
+                get_overflow_plan(error), is_known=not lane.is_guessed, is_whole=True
+            )
             raise
         finally:
             fitting.close()

@@ -33,6 +33,7 @@ from brim.providers.transport import Transport, credential_headers
 
 if TYPE_CHECKING:
     from brim.config import UpstreamConfig
+    from brim.errors import Overflow
     from brim.fitting.flow import CountMode, Measurement
     from brim.fitting.prefix_cache import PrefixCache
     from brim.gateway.fit_request import FittedRequest
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from brim.providers.endpoint import ApiFormat
     from brim.providers.server_info import ServerKind
     from brim.storage.calibration_store import CalibrationStore
-    from brim.wire.overflow import Overflow
 
 MAX_ROUTES: Final = 1_000
 """Models that are remembered; names come from clients."""

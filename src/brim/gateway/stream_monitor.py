@@ -23,8 +23,8 @@ from brim.wire.streams import StreamAccumulator
 from brim.wire.usage import parse_usage
 
 if TYPE_CHECKING:
+    from brim.errors import Overflow
     from brim.providers.endpoint import Endpoint
-    from brim.wire.overflow import Overflow
     from brim.wire.reply import Reply
 
 MAX_EVENT_BYTES: Final = 1 << 20

@@ -18,8 +18,8 @@ from brim.wire.overflow import parse_overflow
 from brim.wire.reply_parser import find_error_object
 
 if TYPE_CHECKING:
+    from brim.errors import Overflow
     from brim.providers.endpoint import Endpoint
-    from brim.wire.overflow import Overflow
 
 MESSAGE_CHARS = 300
 """Characters of a server's own words that an error repeats."""

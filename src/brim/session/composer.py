@@ -17,6 +17,7 @@ from brim.fitting import feedback
 from brim.fitting.calibration import Calibration
 from brim.fitting.clip import truncate
 from brim.fitting.flow import Measurement, SummaryJob, apply_measurement, plan_request, run_flow
+from brim.fitting.plan import get_overflow_plan
 from brim.fitting.planner import Planner
 from brim.fitting.policies import OFF
 from brim.fitting.prefix_cache import copy_json
@@ -40,13 +41,13 @@ from brim.tokens.calibrated_counter import measure_non_latin
 from brim.wire import openai_chat
 
 if TYPE_CHECKING:
+    from brim.errors import Overflow
     from brim.fitting.budget import Budget
     from brim.fitting.flow import CountMode, Flow
     from brim.fitting.plan import Plan
     from brim.fitting.policies import Policy
     from brim.fitting.profile import ModelProfile
     from brim.tokens import Counter
-    from brim.wire.overflow import Overflow
 
 _SUMMARY_HEADING: Final = f"{BLOCK_SEPARATOR}{SUMMARY_HEADING}\n"
 
@@ -323,7 +324,7 @@ class Composer:
                 plan_request(trial, lambda _: {}, measurement=self._reported), lambda _: None
             )
         except ContextOverflowError as error:
-            return error.plan
+            return get_overflow_plan(error)
 
     # Compaction
 
@@ -441,7 +442,7 @@ class Composer:
         try:
             plan = self.planner.held() or self.planner.plan()
         except ContextOverflowError as error:
-            plan = error.plan
+            plan = get_overflow_plan(error)
         return apply_measurement(plan, self._reported)
 
     # Summaries
@@ -601,7 +602,7 @@ def _compact(planner: Planner, mark: int, limit: int | None = None) -> Plan:
     try:
         return planner.compacted(mark, limit)
     except ContextOverflowError as error:
-        return error.plan
+        return get_overflow_plan(error)
 
 
 def _system_size(text: str, counter: Counter) -> int:

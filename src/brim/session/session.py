@@ -40,6 +40,7 @@ from brim.wire.reply import Reply
 if TYPE_CHECKING:
     from decimal import Decimal
 
+    from brim.errors import Overflow
     from brim.fitting.budget import Budget
     from brim.fitting.flow import CountMode, Flow, Job
     from brim.fitting.passes import Pass
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from brim.session.request_builder import FormatName
     from brim.session.summaries import Summarizer
     from brim.tokens import Tokenizer
-    from brim.wire.overflow import Overflow
 
 OUTPUT_SHARE: Final = 0.2
 """What one output of a command may take of the limit."""

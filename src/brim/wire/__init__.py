@@ -10,8 +10,8 @@ from brim.errors import InputError
 from brim.wire import anthropic, openai_chat, openai_responses
 
 if TYPE_CHECKING:
-    from brim.fitting.plan import Plan
     from brim.messages import Message
+    from brim.wire.body_parts import PlanView
 
 
 class Reader(Protocol):
@@ -23,7 +23,7 @@ class Reader(Protocol):
         A reader that said None is of no more use: another one reads all.
         """
 
-    def apply(self, body: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:
+    def apply(self, body: Mapping[str, Any], plan: PlanView) -> Mapping[str, Any]:
         """The body that goes out by a plan, of the body that was read last.
 
         It is that very body where the plan changes nothing of it.
@@ -103,7 +103,7 @@ def min_reply_tokens(body: Mapping[str, Any]) -> int:
     return max(0, budget) + 1 if isinstance(budget, int) else 0
 
 
-def lower_reply_limit(body: Mapping[str, Any], plan: Plan, form: Format) -> Mapping[str, Any]:
+def lower_reply_limit(body: Mapping[str, Any], plan: PlanView, form: Format) -> Mapping[str, Any]:
     """A body that asks for no longer an answer than the window has left."""
     for key in form.REPLY_KEYS:
         asked = body.get(key)
@@ -113,7 +113,7 @@ def lower_reply_limit(body: Mapping[str, Any], plan: Plan, form: Format) -> Mapp
     return body
 
 
-def _remaining_tokens(plan: Plan) -> int:
+def _remaining_tokens(plan: PlanView) -> int:
     """What the window has left for an answer; the server's own count needs no margin."""
     margin = plan.budget.margin if plan.server_tokens is None else 0
     return plan.budget.window - plan.size - margin

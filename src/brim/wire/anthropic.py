@@ -26,7 +26,7 @@ from brim.wire.body_parts import (
 from brim.wire.media_parts import block_media
 
 if TYPE_CHECKING:
-    from brim.fitting.plan import Plan
+    from brim.wire.body_parts import PlanView
 
 MESSAGES: Final = "messages"
 """Where the conversation stands in a body."""
@@ -118,7 +118,7 @@ class Reader:
                 self._last = turn.role
         return True
 
-    def apply(self, body: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:
+    def apply(self, body: Mapping[str, Any], plan: PlanView) -> Mapping[str, Any]:
         """The body that goes out: the same objects where nothing was touched, or all of it."""
         if not plan.is_trimmed and not self._private:
             return body
@@ -319,7 +319,7 @@ class _BodyWriter:
         self._notes: dict[Place, Block] = {}
         """What is said between the messages, by the block that it stands before."""
 
-    def messages(self, plan: Plan) -> list[Block]:
+    def messages(self, plan: PlanView) -> list[Block]:
         self._write(plan)
         out: list[Block] = []
         last = -1
@@ -333,7 +333,7 @@ class _BodyWriter:
                 last = index
         return out
 
-    def _write(self, plan: Plan) -> None:
+    def _write(self, plan: PlanView) -> None:
         seen = plan.history.messages
         for index in shared.find_dropped(plan):
             for place in self._places(index):

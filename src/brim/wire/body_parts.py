@@ -12,13 +12,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from brim.errors import InputError, MessageError
 from brim.messages import Message
 
 if TYPE_CHECKING:
-    from brim.fitting.plan import Plan
     from brim.messages import Call, Media, Role
 
 Part = Mapping[str, Any]
@@ -34,6 +33,66 @@ class TurnSpan:
     places: list[Place]
     message: Message | None = None
     """The view of it, where that was had with the turn."""
+
+
+class NoteView(Protocol):
+    """A text about a gap, before or at the end of turn `at`."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def at(self) -> int: ...
+
+    @property
+    def role(self) -> str: ...
+
+
+class HistoryView(Protocol):
+    @property
+    def messages(self) -> Sequence[Message]: ...
+
+
+class BudgetView(Protocol):
+    @property
+    def window(self) -> int: ...
+
+    @property
+    def reply(self) -> int: ...
+
+    @property
+    def margin(self) -> int: ...
+
+
+class PlanView(Protocol):
+    """What the formats need of a plan to write the body that is sent."""
+
+    @property
+    def history(self) -> HistoryView: ...
+
+    @property
+    def length(self) -> int: ...
+
+    @property
+    def budget(self) -> BudgetView: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def server_tokens(self) -> int | None: ...
+
+    @property
+    def is_trimmed(self) -> bool: ...
+
+    @property
+    def sent_indices(self) -> Sequence[int]: ...
+
+    @property
+    def changed_messages(self) -> Mapping[int, Message]: ...
+
+    @property
+    def notes(self) -> Sequence[NoteView]: ...
 
 
 _PLAIN: Final = frozenset(("type", "text"))
@@ -89,7 +148,7 @@ def to_message_error(error: Exception, index: int) -> Exception:
     return MessageError(index, "holds itself, or is nested too deeply")
 
 
-def find_dropped(plan: Plan) -> set[int]:
+def find_dropped(plan: PlanView) -> set[int]:
     """The turns that do not go out."""
     return set(range(plan.length)).difference(plan.sent_indices)
 

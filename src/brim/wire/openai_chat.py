@@ -18,8 +18,8 @@ from brim.wire.body_parts import (
 from brim.wire.media_parts import audio, file, image
 
 if TYPE_CHECKING:
-    from brim.fitting.plan import Plan
     from brim.messages import Media
+    from brim.wire.body_parts import PlanView
 
 MESSAGES: Final = "messages"
 """Where the conversation stands in a body."""
@@ -68,7 +68,7 @@ class Reader:
         self._private = self._private or any(map(IS_PRIVATE, new))
         return new
 
-    def apply(self, body: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:
+    def apply(self, body: Mapping[str, Any], plan: PlanView) -> Mapping[str, Any]:
         """The body that goes out: the same objects where nothing was touched, or all of it."""
         if not plan.is_trimmed and not self._private:
             return body
@@ -180,13 +180,13 @@ def _priority(raw: Mapping[str, Any], index: int) -> int:
     return priority
 
 
-def apply(body: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+def apply(body: Mapping[str, Any], plan: PlanView) -> dict[str, Any]:
     """The body that goes out: the same objects where nothing was touched."""
     return {**body, MESSAGES: apply_to_messages(body[MESSAGES], plan)}
 
 
 def apply_to_messages(
-    messages: Sequence[Mapping[str, Any]], plan: Plan, keep: Sequence[str] = ()
+    messages: Sequence[Mapping[str, Any]], plan: PlanView, keep: Sequence[str] = ()
 ) -> list[Mapping[str, Any]]:
     """The messages that go out; brim's own fields are taken out, but for those in `keep`."""
     seen, changed = plan.history.messages, plan.changed_messages

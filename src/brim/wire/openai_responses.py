@@ -17,7 +17,7 @@ from brim.wire.media_parts import image_data, input_media
 from brim.wire.notes import gap_note
 
 if TYPE_CHECKING:
-    from brim.fitting.plan import Plan
+    from brim.wire.body_parts import PlanView
 
 MESSAGES: Final = "input"
 """Where the conversation stands in a body."""
@@ -136,7 +136,7 @@ class Reader:
                 messages[caller] = _add_call(messages[caller], message.answers)
         return True
 
-    def apply(self, body: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:
+    def apply(self, body: Mapping[str, Any], plan: PlanView) -> Mapping[str, Any]:
         """The body that goes out: the same objects where nothing was touched, or all of it."""
         items = body.get(MESSAGES)
         if items is None or isinstance(items, str) or not (plan.is_trimmed or self._private):
@@ -147,7 +147,7 @@ class Reader:
             out += written.get(place, (item,))
         return {**body, MESSAGES: out}
 
-    def _written(self, items: Sequence[Item], plan: Plan) -> dict[int, list[Item]]:
+    def _written(self, items: Sequence[Item], plan: PlanView) -> dict[int, list[Item]]:
         """What stands in the place of items that do not go out as they came in."""
         seen = plan.history.messages
         written: dict[int, list[Item]] = {}

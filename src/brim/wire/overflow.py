@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, Literal
 
+from brim.errors import Overflow
+
 Kind = Literal["window", "rate", "size"]
 
 MAX_BODY: Final = 1 << 20
@@ -27,25 +29,6 @@ MAX_TEXT: Final = 1 << 16
 MAX_EXCERPT: Final = 300
 MAX_VALUES: Final = 500
 """How many values of a body are looked at."""
-
-
-@dataclass(frozen=True, slots=True)
-class Overflow:
-    """A refusal because the request was too long."""
-
-    limit: int | None
-    """What the server takes, where it says so: context, largest input, or tokens a minute."""
-    sent: int | None
-    """What it counted of the prompt."""
-    output: int | None = None
-    """What was asked for as the answer, where that is part of the sum."""
-    kind: Kind = "window"
-    """`rate`: larger than what is allowed in a minute, so waiting does not help. `size`: too many
-    bytes or characters; these are not tokens, so limit and sent are None."""
-    at_least: bool = False
-    """`sent` is a floor: the server stopped counting."""
-    text: str = ""
-    """The server's own words, shortened."""
 
 
 @dataclass(frozen=True, slots=True)
