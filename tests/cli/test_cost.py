@@ -14,7 +14,7 @@ import pytest
 from brim.cli.bars import Bar, draw_bars, fill_idle_days
 from brim.cli.cost import parse_day
 from brim.models.pricing import Usage
-from brim.session.ledger import SpendingTotal
+from brim.models.spending import SpendingTotal
 from brim.storage import Database, SpendLog
 from tests.support.accounts.reservations import bill
 from tests.support.cli.office import Office

@@ -13,12 +13,8 @@ from hypothesis import strategies as st
 
 from brim.errors import BrimError, InputError, SpendingCapError
 from brim.models.pricing import Price, Usage, cost
-from brim.session.ledger import (
-    CATEGORIES,
-    Ledger,
-    compute_max_cost,
-    format_dollars,
-)
+from brim.models.spending import format_dollars
+from brim.session.ledger import CATEGORIES, Ledger, compute_max_cost
 from brim.session.request_log import (
     MAX_LOGGED_REQUESTS,
     LoggedRequest,

@@ -12,7 +12,8 @@ import pytest
 from brim.errors import ContextOverflowError, InputError, SpendingCapError
 from brim.fitting.profile import ModelProfile
 from brim.models.pricing import Price
-from brim.session.ledger import DailyCap, SpendingTotal
+from brim.models.spending import SpendingTotal
+from brim.session.ledger import DailyCap
 from brim.session.session import Session
 from brim.session.system_prompt import Fact
 

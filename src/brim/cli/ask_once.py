@@ -21,8 +21,8 @@ from brim.storage import Database, SpendLog, state_folder
 
 if TYPE_CHECKING:
     from brim.config import Config
+    from brim.models.spending import SpendingTotal
     from brim.providers.client import Stream
-    from brim.session.ledger import SpendingTotal
     from brim.session.session import Session
 
 

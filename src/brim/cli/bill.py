@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from brim.cli.bars import Bar, draw_bars, fill_idle_days
 from brim.fitting.explain import format_columns
-from brim.session.ledger import SpendingTotal
+from brim.models.spending import SpendingRow, SpendingTotal
 
 PRESUMED: Final = "presumed: charged in full, as nobody came back to say what it really took"
 NAMELESS: Final = "-"
@@ -20,32 +20,18 @@ Source = Literal["shell", "gateway"]
 
 
 @dataclass(frozen=True, slots=True)
-class ReportRow:
-    """What was spent on something."""
-
-    on: tuple[str, ...]
-    slot: SpendingTotal
-    presumed: int = 0
-    """How many calls stand in it in full, because their gateway died."""
-
-    @property
-    def cost(self) -> str:
-        return self.slot.spent() + (f", {self.presumed:,} presumed" if self.presumed else "")
-
-
-@dataclass(frozen=True, slots=True)
 class SpendingReport:
     """Lines, what they are summed up by, and whose books they are from."""
 
     source: Source
     by: tuple[str, ...]
-    lines: Sequence[ReportRow]
+    lines: Sequence[SpendingRow]
 
     @property
-    def total(self) -> ReportRow:
-        slot = sum((line.slot for line in self.lines), SpendingTotal())
+    def total(self) -> SpendingRow:
+        slot = sum((line.total for line in self.lines), SpendingTotal())
         blank = ("",) * (len(self.by) - 1)
-        return ReportRow(("total", *blank), slot, sum(line.presumed for line in self.lines))
+        return SpendingRow(("total", *blank), slot, sum(line.presumed for line in self.lines))
 
     @property
     def _counted(self) -> str:
@@ -54,7 +40,7 @@ class SpendingReport:
 
     def to_dict(self) -> dict[str, Any]:
         rows = [
-            dict(zip(self.by, line.on, strict=True)) | self._numbers(line) for line in self.lines
+            dict(zip(self.by, line.keys, strict=True)) | self._numbers(line) for line in self.lines
         ]
         return {"of": self.source, "rows": rows, "total": self._numbers(self.total)}
 
@@ -68,7 +54,7 @@ class SpendingReport:
     def picture(self, width: int, *, plain: bool, paint: Callable[[str], str] = str) -> list[str]:
         """A bar for each line, of dollars, or of tokens where no price is known at all."""
         total = self.total
-        is_money = bool(total.slot.cost)
+        is_money = bool(total.total.cost)
         bars = [_bar(line, is_money) for line in self.lines]
         if self.by == ("day",):
             bars = list(fill_idle_days(bars))
@@ -79,16 +65,16 @@ class SpendingReport:
         return [*draw_bars(bars, width, plain=plain, paint=paint), *self._notes(width)]
 
     def _columns(self, kinds: tuple[str, ...], width: int | None) -> list[str]:
-        shown = [replace(line, on=tuple(map(escape_name, line.on))) for line in self.lines]
+        shown = [replace(line, keys=tuple(map(escape_name, line.keys))) for line in self.lines]
         if len(shown) > 1:
             shown.append(self.total)
         cells = [(*self.by, self._counted, *kinds, "cost")]
         for line in shown:
-            usage = line.slot.usage
+            usage = line.total.usage
             split = (usage.input, usage.cached, usage.output)
-            tokens = split if len(kinds) > 1 else (line.slot.tokens,)
-            numbers = (f"{number:,}" for number in (line.slot.calls, *tokens))
-            cells.append((*line.on, *numbers, line.cost))
+            tokens = split if len(kinds) > 1 else (line.total.tokens,)
+            numbers = (f"{number:,}" for number in (line.total.calls, *tokens))
+            cells.append((*line.keys, *numbers, line.cost))
         return format_columns(cells, width, "<" * len(self.by) + ">" * (len(kinds) + 1))
 
     def _notes(self, width: int | None) -> list[str]:
@@ -96,8 +82,8 @@ class SpendingReport:
             return []
         return [PRESUMED] if width is None else wrap(PRESUMED, width)
 
-    def _numbers(self, line: ReportRow) -> dict[str, Any]:
-        slot = line.slot
+    def _numbers(self, line: SpendingRow) -> dict[str, Any]:
+        slot = line.total
         is_shell = self.source == "shell"
         return {
             self._counted: slot.calls,
@@ -110,11 +96,11 @@ class SpendingReport:
         }
 
 
-def _bar(line: ReportRow, is_money: bool) -> Bar:
-    label = " ".join(map(escape_name, line.on))
+def _bar(line: SpendingRow, is_money: bool) -> Bar:
+    label = " ".join(map(escape_name, line.keys))
     if is_money:
-        return Bar(label, line.slot.cost, line.cost)
-    return Bar(label, Decimal(line.slot.tokens), f"{line.slot.tokens:,} tokens")
+        return Bar(label, line.total.cost, line.cost)
+    return Bar(label, Decimal(line.total.tokens), f"{line.total.tokens:,} tokens")
 
 
 def escape_name(text: str) -> str:

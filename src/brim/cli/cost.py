@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from brim.cli.bill import Source, SpendingReport
     from brim.gateway.accounts.reservations import LedgerTotal
     from brim.gateway.accounts.store import AccountStore
-    from brim.session.ledger import SpendingTotal
+    from brim.models.spending import SpendingRow, SpendingTotal
     from brim.storage import SpendLog
 
 DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -162,20 +162,18 @@ def _open_spending() -> Iterator[SpendLog]:
 
 
 def _report_shell(question: CostQuery) -> SpendingReport:
-    from brim.cli.bill import ReportRow, SpendingReport
+    from brim.cli.bill import SpendingReport
 
     with _open_spending() as spending:
         found = spending.by(*question.by, since=question.since, until=question.until)
-    return SpendingReport(
-        "shell", question.by, [ReportRow(each.keys, each.total) for each in found]
-    )
+    return SpendingReport("shell", question.by, found)
 
 
 def _report_gateway(question: CostQuery) -> SpendingReport:
-    from brim.cli.bill import ReportRow, SpendingReport
+    from brim.cli.bill import SpendingReport
     from brim.gateway.accounts.keys import unique_names
 
-    async def lines(books: AccountStore) -> list[ReportRow]:
+    async def lines(books: AccountStore) -> list[SpendingRow]:
         spent = await books.spent(question.by, question.since, question.until)
         names = {"key": unique_names(await books.keys())} if "key" in question.by else {}
 
@@ -183,15 +181,15 @@ def _report_gateway(question: CostQuery) -> SpendingReport:
             pairs = zip(question.by, on, strict=True)
             return tuple(names.get(by, {}).get(part, part) for by, part in pairs)
 
-        made = (ReportRow(named(each.on), _slot(each), each.presumed) for each in spent)
-        return sorted(made, key=lambda line: line.on)
+        made = (SpendingRow(named(each.on), _slot(each), each.presumed) for each in spent)
+        return sorted(made, key=lambda line: line.keys)
 
     return SpendingReport("gateway", question.by, locate_store(question.store).look(lines))
 
 
 def _slot(spent: LedgerTotal) -> SpendingTotal:
     from brim.gateway.accounts.caps import to_dollars
-    from brim.session.ledger import SpendingTotal
+    from brim.models.spending import SpendingTotal
 
     cost, is_unpriced = to_dollars(spent.bill.micro_dollars), spent.bill.is_unpriced
     return SpendingTotal(spent.requests, spent.bill.usage, cost, unknown=is_unpriced)

@@ -15,50 +15,14 @@ from typing import Any, Final
 from brim.errors import InputError, SpendingCapError
 from brim.models.pricing import Price, Usage
 from brim.models.pricing import cost as cost_of
+from brim.models.spending import SpendingTotal, format_dollars
 
 CATEGORIES: Final = ("main", "summary", "goal", "route")
 ESTIMATE_TOLERANCE: Final = Decimal("0.1")
 """A count that is off by more than this share is shown beside what was reported."""
 
-NO_USAGE: Final = Usage()
 
 Number = int | float | str | Decimal
-
-
-@dataclass(frozen=True, slots=True)
-class SpendingTotal:
-    """What one model used for one category; slots add with `+`."""
-
-    calls: int = 0
-    usage: Usage = NO_USAGE
-    cost: Decimal = Decimal(0)
-    """Dollars, as far as they are known."""
-    counted: int = 0
-    """The prompts' tokens as they were counted before they were sent."""
-    unknown: bool = False
-    """The price of a call was not known: a local model, or one that no list has."""
-    estimated: bool = False
-    """A call came back without usage, and is in here with the tokens that were counted."""
-
-    def __add__(self, other: SpendingTotal) -> SpendingTotal:
-        return SpendingTotal(
-            self.calls + other.calls,
-            self.usage + other.usage,
-            self.cost + other.cost,
-            self.counted + other.counted,
-            self.unknown or other.unknown,
-            self.estimated or other.estimated,
-        )
-
-    @property
-    def tokens(self) -> int:
-        return self.usage.input + self.usage.output
-
-    def spent(self, places: int | None = None) -> str:
-        """The cost in words: `$0.0021`, `at least $0.0021`, `unknown`."""
-        if self.unknown and not self.cost:
-            return "unknown"
-        return ("at least " if self.unknown else "") + format_dollars(self.cost, places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,13 +251,6 @@ def compute_max_cost(tokens: int, reply: int, price: Price | None) -> Decimal | 
     fresh = cost_of(Usage(input=tokens, output=reply), price)
     written = cost_of(Usage(input=tokens, output=reply, written=tokens), price)
     return None if fresh is None or written is None else max(fresh, written)
-
-
-def format_dollars(amount: Decimal, places: int | None = None) -> str:
-    """Dollars with as many places as say something: `$12.50`, `$0.0021`, `$0.000015`."""
-    if places is None:
-        places = 2 if amount >= 1 or not amount else 4 if amount >= Decimal("0.0001") else 6
-    return f"${amount:,.{places}f}"
 
 
 def _parse_limit(name: str, given: Number | None) -> Decimal | None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from brim.config import LoadedConfig
-    from brim.session.ledger import SpendingTotal
+    from brim.models.spending import SpendingTotal
     from brim.shell.render.screen import Screen
     from brim.shell.state import Shell
 

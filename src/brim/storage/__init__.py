@@ -22,7 +22,7 @@ from brim.storage.conversations import (
 )
 from brim.storage.database import Database, state_folder
 from brim.storage.facts import FactStore
-from brim.storage.spend_log import SpendGroup, SpendLog
+from brim.storage.spend_log import SpendLog
 
 __all__ = [
     "ConversationEvent",
@@ -31,7 +31,6 @@ __all__ = [
     "ConversationStore",
     "Database",
     "FactStore",
-    "SpendGroup",
     "SpendLog",
     "replay_events",
     "state_folder",

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
 from brim.models.pricing import Usage
-from brim.session.ledger import SpendingTotal
+from brim.models.spending import SpendingRow, SpendingTotal
 
 if TYPE_CHECKING:
     from sqlite3 import Row
@@ -19,15 +18,6 @@ if TYPE_CHECKING:
     from brim.storage.database import Database
 
 SpendKey = Literal["day", "model", "project", "category", "session"]
-
-
-@dataclass(frozen=True, slots=True)
-class SpendGroup:
-    """The spending of one group of calls."""
-
-    keys: tuple[str, ...]
-    """The values of the keys of the group: a day, a model, a project."""
-    total: SpendingTotal
 
 
 class SpendLog:
@@ -60,7 +50,7 @@ class SpendLog:
 
     def by(
         self, *keys: SpendKey, since: date | None = None, until: date | None = None
-    ) -> Sequence[SpendGroup]:
+    ) -> Sequence[SpendingRow]:
         """Return the spending grouped by these keys, sorted by their values."""
         return list(_group_rows(self.calls(since, until), keys))
 
@@ -73,12 +63,12 @@ class SpendLog:
         )
 
 
-def _group_rows(rows: Iterable[Row], keys: Sequence[SpendKey]) -> Iterable[SpendGroup]:
+def _group_rows(rows: Iterable[Row], keys: Sequence[SpendKey]) -> Iterable[SpendingRow]:
     def group_key(row: Row) -> tuple[str, ...]:
         return tuple(row[key] for key in keys)
 
     for found, group in groupby(sorted(rows, key=group_key), key=group_key):
-        yield SpendGroup(found, sum(map(_parse_row, group), SpendingTotal()))
+        yield SpendingRow(found, sum(map(_parse_row, group), SpendingTotal()))
 
 
 def _parse_row(row: Row) -> SpendingTotal:
