@@ -172,6 +172,7 @@ def _report_shell(question: CostQuery) -> SpendingReport:
 def _report_gateway(question: CostQuery) -> SpendingReport:
     from brim.cli.bill import SpendingReport
     from brim.gateway.accounts.keys import unique_names
+    from brim.models.spending import SpendingRow
 
     async def lines(books: AccountStore) -> list[SpendingRow]:
         spent = await books.spent(question.by, question.since, question.until)
