@@ -370,7 +370,7 @@ def test_where_no_model_can_be_fetched_it_says_so_and_shows_a_recorded_run(tmp_p
     assert not any(path.is_file() for path in tmp_path.rglob("*"))
 
 
-@pytest.mark.parametrize("missing", ["xllamacpp", "aiohttp"])
+@pytest.mark.parametrize("missing", ["xllamacpp", "httptools"])
 def test_without_its_packages_it_shows_a_recorded_run(data: str, missing: str) -> None:
     script = (
         f"import sys; sys.modules[{missing!r}] = None; "

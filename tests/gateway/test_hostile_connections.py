@@ -157,8 +157,8 @@ ENDLESS = b"GET / HTTP/1.1\r\nX-Name: ".ljust(MAX_HEADER_BYTES + 1, b"x")
 @pytest.mark.parametrize(
     ("raw", "said"),
     [
-        (b"GARBAGE\r\n\r\n", b"Invalid HTTP request received."),
-        (ENDLESS, b"The head of the request is too large."),
+        (b"GARBAGE\r\n\r\n", b"Invalid HTTP request."),
+        (ENDLESS, b"The request headers are too large."),
     ],
     ids=["garbage", "endless"],
 )

@@ -97,7 +97,7 @@ def test_a_stream_that_breaks_off_ends_with_an_event_that_says_so(path: str, nam
                 return
             assert answer.status == 200
             said, _, last = raw.removesuffix(b"\n\n").rpartition(b"data: ")
-            assert b"broke before the answer was whole" in last
+            assert b"broke before the response was complete" in last
             told = json.loads(last)
             check_fault(path, {"error": told | {"type": "server_error"}} if path == RESPONSES
                         else told)  # fmt: skip

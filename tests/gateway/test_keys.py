@@ -376,7 +376,7 @@ def test_other_machines_are_let_in_only_where_keys_are_asked_for(
     command = ["serve", "--upstream", provider.url, "--host", "0.0.0.0", "--port", "0"]
     refused = CliRunner().invoke(main, command)
     assert refused.exit_code == 2
-    assert "0.0.0.0 can be reached from other machines" in refused.stderr
+    assert "0.0.0.0 is reachable from other machines" in refused.stderr
     assert "brim keys add" in refused.stderr
     settings = config_of(provider.url).gateway
     environment = {"BRIM_STATE": str(books_file().parent)}

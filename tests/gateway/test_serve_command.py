@@ -126,7 +126,7 @@ def test_without_an_upstream_the_three_ways_to_one_are_named() -> None:
         (["--upstream", "nonsense"], "--upstream: upstreams.default.endpoint must be an address"),
         ([*UPSTREAM, "--format", "opnai"], "--format: upstreams.default.format must be one of"),
         ([*UPSTREAM, "--key-env", "NOBODY"], "stand in NOBODY, which is not set"),
-        ([*UPSTREAM, "--host", "0.0.0.0"], "0.0.0.0 can be reached from other machines"),
+        ([*UPSTREAM, "--host", "0.0.0.0"], "0.0.0.0 is reachable from other machines"),
         ([*UPSTREAM, "--policy", "stedy"], "--policy: gateway.policy must be one of steady, "),
         ([*UPSTREAM, "--port", "65536"], "--port: gateway.port must be a port from 0 to 65535"),
         (["--window", "100"], "--window, --reply and --price go with --upstream"),

@@ -183,7 +183,7 @@ def test_it_listens_on_this_machine(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "2001:db8::1"])
 def test_it_listens_nowhere_else_without_keys(host: str) -> None:
-    said = f"{re.escape(host)} can be reached from other machines, .* `brim keys add NAME`"
+    said = f"{re.escape(host)} is reachable from other machines, .* `brim keys add NAME`"
     with pytest.raises(InputError, match=said):
         open_listener(host, 0)
 
@@ -194,12 +194,12 @@ def test_with_keys_other_machines_may_reach_it() -> None:
 
 
 def test_a_host_that_is_none_is_named() -> None:
-    with pytest.raises(InputError, match=r"^no such host is no address; 127\.0\.0\.1 is "):
+    with pytest.raises(InputError, match=r"^Unknown host: no such host\."):
         open_listener("no such host", 0)
 
 
 def test_a_port_that_is_taken_is_named() -> None:
     with open_listener("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
-        with pytest.raises(InputError, match=rf"^port {port} of 127\.0\.0\.1: .*--port takes ano"):
+        with pytest.raises(InputError, match=rf"^Cannot listen on port {port} of 127\.0\.0\.1: "):
             open_listener("127.0.0.1", port)

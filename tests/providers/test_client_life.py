@@ -192,7 +192,7 @@ def test_https_to_a_server_without_it_is_said_in_words(learned: CalibrationStore
         async with serving(events()) as server:
             address = server.url.replace("http:", "https:")
             async with brim.AsyncClient(address, learned=learned) as client:
-                with pytest.raises(ConnectionFailedError, match="does not speak https"):
+                with pytest.raises(ConnectionFailedError, match="does not support https"):
                     await client.models()
 
     run(trying())

@@ -12,20 +12,20 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import pytest
 import trustme
 import uvloop
-from yarl import URL
 
 from brim.errors import ConnectionFailedError, ProviderTimeoutError, UnreachableError
 from brim.providers import Endpoint, Transport
 from brim.providers.http_connection import (
     Header,
+    Origin,
     SendState,
     encode_headers,
     encode_request_head,
-    format_host,
 )
 
 T = TypeVar("T")
@@ -175,9 +175,9 @@ def secured(
 async def asked(
     asking: Transport, body: bytes | None = b"{}", method: str = "POST"
 ) -> tuple[int, bytes]:
-    response = await asking.opened(method, "/x", body, [])
+    response = await asking.open(method, "/x", body, [])
     try:
-        return response.status, await asking.whole(response)
+        return response.status, await asking.read_all(response)
     finally:
         response.close()
 
@@ -341,7 +341,7 @@ def test_what_a_server_says_unasked_is_no_answer(is_first: bool, run: Loop) -> N
             sending = SendState(once_said)
             if is_first:
                 with pytest.raises(ConnectionFailedError):
-                    await asking.opened("POST", "/x", b"{}", [], sending)
+                    await asking.open("POST", "/x", b"{}", [], sending)
                 assert not sending.is_sent
             else:
                 assert (await asked(asking))[0] == 200
@@ -458,7 +458,7 @@ def test_a_server_that_has_nothing_to_say_and_reads_nothing_is_left(run: Loop) -
 
     async def work() -> None:
         async with listening(talk) as server, to(server, timeout=30) as asking:
-            with pytest.raises(ConnectionFailedError, match="broke before the answer"):
+            with pytest.raises(ConnectionFailedError, match="broke before the response"):
                 await asyncio.wait_for(asked(asking, LARGE), SOON)
 
     run(work())
@@ -583,7 +583,7 @@ def test_a_server_that_does_not_shake_hands_is_not_reached(
         async with listening(Call.until_gone) as server:
             secure = server.url.replace("http:", "https:")
             async with Transport(Endpoint(secure, timeout=0.2, retries=0)) as asking:
-                with pytest.raises(UnreachableError, match="nobody answers"):
+                with pytest.raises(UnreachableError, match="timed out"):
                     await asyncio.wait_for(asked(asking), SOON)
             await asyncio.wait_for(server.gone.get(), SOON)
 
@@ -611,7 +611,7 @@ def test_what_was_not_sent_because_the_line_broke_before_is_known(way: str, run:
 
             sending = SendState(ready)
             with pytest.raises(ConnectionFailedError):
-                await asking.opened("POST", "/x", b"{}", [], sending)
+                await asking.open("POST", "/x", b"{}", [], sending)
             return sending.is_sent
 
     assert run(work()) is False
@@ -633,7 +633,7 @@ def test_a_kept_connection_that_breaks_before_anything_is_sent_costs_nothing(run
     async def work() -> int:
         async with listening(talk) as server, to(server) as asking:
             assert (await asked(asking))[0] == 200
-            response = await asking.opened("POST", "/x", b"{}", [], SendState(ready))
+            response = await asking.open("POST", "/x", b"{}", [], SendState(ready))
             response.close()
             return server.calls
 
@@ -678,11 +678,11 @@ def test_who_reads_an_older_answer_does_not_make_a_stale_connection_seem_alive(
                 await reading.wait()
 
         async with listening(talk) as server, to(server) as asking:
-            older = await asking.opened("POST", "/x", b"{}", [])
-            await older.content.wait_eof()
+            older = await asking.open("POST", "/x", b"{}", [])
+            await asyncio.sleep(0.05)
             newer = asyncio.create_task(asked(asking))
             await asyncio.sleep(0.05)
-            assert await asking.whole(older) == b'{"id":1}'
+            assert await asking.read_all(older) == b'{"id":1}'
             reading.set()
             assert (await newer)[0] == 200
             return server.calls
@@ -724,9 +724,9 @@ def test_a_request_that_is_cancelled_leaves_no_connection_behind(
             assert server.calls == 1
 
     async def read(asking: Transport, sending: SendState) -> None:
-        response = await asking.opened("POST", "/x", b"{}", [], sending)
+        response = await asking.open("POST", "/x", b"{}", [], sending)
         try:
-            await asking.whole(response)
+            await asking.read_all(response)
         finally:
             response.close()
 
@@ -762,8 +762,8 @@ def test_who_reads_an_answer_learns_that_it_was_closed(whose: str, run: Loop) ->
 
     async def work() -> None:
         async with listening(talk) as server, to(server) as asking:
-            response = await asking.opened("POST", "/x", b"{}", [])
-            reading = asyncio.create_task(asking.whole(response))
+            response = await asking.open("POST", "/x", b"{}", [])
+            reading = asyncio.create_task(asking.read_all(response))
             await asyncio.sleep(0.05)
             if whose == "connection":
                 await asking.close()
@@ -772,7 +772,7 @@ def test_who_reads_an_answer_learns_that_it_was_closed(whose: str, run: Loop) ->
             with pytest.raises(ConnectionFailedError):
                 await asyncio.wait_for(reading, SOON)
             with pytest.raises(ConnectionFailedError):
-                await asking.piece(response)
+                await asking.read_chunk(response)
             response.close()
 
     run(work())
@@ -801,7 +801,7 @@ def test_closing_ends_requests_that_wait_for_their_answer(run: Loop) -> None:
     [
         b"220 mail.example ESMTP\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nA: " + b"b" * 20_000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nA: " + b"b" * 70_000 + b"\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         WHOLE[:20],
     ],
@@ -816,7 +816,7 @@ def test_what_is_no_answer_leaves_no_connection_behind(said: bytes, run: Loop) -
     async def work() -> None:
         async with listening(talk) as server, to(server, timeout=1) as asking:
             for number in range(2):
-                with pytest.raises(ConnectionFailedError, match="broke before the answer"):
+                with pytest.raises(ConnectionFailedError, match="broke before the response"):
                     await asked(asking)
                 await asyncio.wait_for(server.gone.get(), SOON)
                 assert server.calls == number + 1
@@ -845,7 +845,7 @@ def lines_of(head: bytes) -> list[str]:
     ],
 )
 def test_a_server_is_called_by_its_name(address: str, host: str) -> None:
-    assert format_host(URL(Endpoint(address).url)) == host
+    assert Origin.parse(Endpoint(address).url).authority == host
 
 
 def written(path: str = "/x", method: str = "POST", **settings: Any) -> list[str]:
@@ -861,7 +861,7 @@ def written(path: str = "/x", method: str = "POST", **settings: Any) -> list[str
             address = server.url + settings.pop("under", "")
             body, sent = settings.pop("body", b"{}"), encode_headers(settings.pop("sent", {}))
             async with Transport(Endpoint(address, **settings)) as asking:
-                (await asking.opened(method, path, body, sent)).close()
+                (await asking.open(method, path, body, sent)).close()
 
     asyncio.run(asyncio.wait_for(work(), 30))
     return lines_of(heads[0])
@@ -919,7 +919,7 @@ def test_nothing_can_be_slipped_into_a_head(place: str, sign: str) -> None:
     odd = f"a{sign}b: c"
     values = {"method": "GET", "path": "/", "name": "n", "value": "v", place: odd}
     heads = encode_headers({values["name"]: values["value"]})
-    with pytest.raises(ValueError, match="one line"):
+    with pytest.raises(ValueError, match="not one line"):
         encode_request_head(values["method"], values["path"], heads, 0)
 
 
@@ -929,7 +929,7 @@ def test_a_head_that_cannot_be_written_is_not_sent(head: Header, run: Loop) -> N
         sending = SendState()
         async with listening(Call.until_gone) as server, to(server) as asking:
             with pytest.raises(ConnectionFailedError):
-                await asking.opened("POST", "/x", b"{}", [head], sending)
+                await asking.open("POST", "/x", b"{}", [head], sending)
             assert not sending.is_sent
             return server.calls
 
@@ -973,7 +973,7 @@ def test_a_proxy_is_told_the_whole_address_and_its_connection_is_used_again(
             proxied(proxy.url)
             async with Transport(Endpoint(address, retries=0)) as asking:
                 for _ in range(2):
-                    (await asking.opened("POST", "/x?a=b#c", b"{}", [])).close()
+                    (await asking.open("POST", "/x?a=b#c", b"{}", [])).close()
                     await asyncio.sleep(0.02)
             return proxy.calls
 
@@ -1024,7 +1024,7 @@ def test_a_tunnel_through_a_proxy_is_used_again(
     async def work() -> tuple[int, int]:
         async def tunnel(call: Call) -> None:
             heads.append(await call.head())
-            there = await asyncio.open_connection("127.0.0.1", URL(server.url).port)
+            there = await asyncio.open_connection("127.0.0.1", urlsplit(server.url).port)
             await call.say(b"HTTP/1.1 200 OK\r\n\r\n")
             try:
                 await asyncio.gather(pump(call.reader, there[1]), pump(there[0], call.writer))
@@ -1056,8 +1056,8 @@ def test_a_proxy_that_says_nothing_is_not_waited_for_without_end(
             endpoint = Endpoint("https://model.example", timeout=0.2, retries=0)
             sending = SendState()
             async with Transport(endpoint) as asking:
-                with pytest.raises(UnreachableError, match="nobody answers"):
-                    await asyncio.wait_for(asking.opened("POST", "/x", b"{}", [], sending), SOON)
+                with pytest.raises(UnreachableError, match="timed out"):
+                    await asyncio.wait_for(asking.open("POST", "/x", b"{}", [], sending), SOON)
             assert not sending.is_sent
             await asyncio.wait_for(proxy.gone.get(), SOON)
 

@@ -467,7 +467,7 @@ def test_who_is_known_not_to_count_is_not_asked(host: str) -> None:
             assert counter.verdict("gpt-5").state == "no"
             assert await counter.count(BODY) is None
             assert await counter.count_text("m", "x") is None
-            assert connection._lines is None
+            assert connection._pool is None
 
     run(work())
 

@@ -210,7 +210,7 @@ def test_hosts_that_do_not_tell_are_not_asked(kind: str) -> None:
             window = await server.window_of("m")
             assert (window.tokens, window.kind) == (None, kind)
             assert await server.kind() == kind
-            assert connection._lines is None
+            assert connection._pool is None
 
     run(work())
 

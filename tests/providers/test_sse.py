@@ -58,7 +58,7 @@ def test_where_the_network_cuts_does_not_matter(
 def test_a_long_line_in_small_pieces_is_read_in_one_go() -> None:
     parser = EventParser()
     for _ in range(20_000):
-        assert parser.feed(b"data: " if not parser.waiting else b"x" * 100) == []
-    assert parser.waiting == 6 + 19_999 * 100
+        assert parser.feed(b"data: " if not parser.pending_bytes else b"x" * 100) == []
+    assert parser.pending_bytes == 6 + 19_999 * 100
     assert len(parser.feed(b"\n\n")[0].data) == 19_999 * 100
-    assert parser.waiting == 0
+    assert parser.pending_bytes == 0

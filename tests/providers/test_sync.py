@@ -133,7 +133,7 @@ def test_a_portal_that_nobody_has_any_more_ends_its_thread() -> None:
 
 CTRL_C = """
 import asyncio, os, signal, threading
-from brim.providers.portal import Portal
+from brim.providers.sync import Portal
 
 async def endless():
     try:

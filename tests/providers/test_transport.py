@@ -373,8 +373,8 @@ def test_a_request_that_a_server_may_have_worked_on_is_not_sent_again(
         async with keeping(breaking, 3) as server:
             async with Transport(Endpoint(server.url, retries=0)) as asking:
                 await asyncio.gather(*(asking.post(CHAT, {}) for _ in range(3)))
-                with pytest.raises(ConnectionFailedError, match="broke before the answer"):
-                    await asking.opened("POST", CHAT, b"{}", [], sending)
+                with pytest.raises(ConnectionFailedError, match="broke before the response"):
+                    await asking.open("POST", CHAT, b"{}", [], sending)
                 assert sending.is_sent
             return server.seconds, server.opened
 
@@ -436,7 +436,7 @@ def test_silence_has_a_limit_and_is_not_tried_again(whole: float | None) -> None
         async with serving(silent(5)) as server:
             endpoint = Endpoint(server.url, timeout=5 if whole else 0.05)
             async with Transport(endpoint, sleep=Naps()) as asking:
-                with pytest.raises(ProviderTimeoutError, match=r"did not answer in 0\.05 s"):
+                with pytest.raises(ProviderTimeoutError, match=r"did not respond within 0\.05 s"):
                     await asking.post(CHAT, {}, timeout=whole)
             assert len(server.asked) == 1
 
@@ -564,9 +564,9 @@ def test_a_server_that_does_not_stream_gives_its_answer_as_one_event() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "no event at all"),
-        ("<html><body>login</body></html>", "no event at all"),
-        ("data: [DONE]\n\n", "no event at all"),
+        ("", "no events"),
+        ("<html><body>login</body></html>", "no events"),
+        ("data: [DONE]\n\n", "no events"),
         ("data: hello\n\n", "an event that is not JSON"),
         ("data: 7\n\n", "an event that is not an object"),
         ('{"a": ', "neither JSON nor events"),
@@ -665,7 +665,7 @@ def test_nothing_is_sent_before_it_is_ready() -> None:
                 await asyncio.sleep(0.05)
                 seen.append(len(server.asked))
 
-            response = await asking.opened("POST", CHAT, b"{}", [], SendState(ready))
+            response = await asking.open("POST", CHAT, b"{}", [], SendState(ready))
             response.close()
             return [*seen, len(server.asked)]
 
@@ -689,7 +689,7 @@ def test_what_is_not_ready_is_not_sent_and_says_why(error: Exception) -> None:
 
             sending = SendState(ready)
             with pytest.raises(type(error)) as caught:
-                await asking.opened("POST", CHAT, b"{}", [], sending)
+                await asking.open("POST", CHAT, b"{}", [], sending)
             assert caught.value is error
             return len(server.asked), sending.is_sent
 
@@ -701,7 +701,7 @@ def test_a_server_that_hangs_up_was_sent_the_request_and_one_that_is_not_there_w
         sending = SendState()
         async with Transport(endpoint) as asking:
             with pytest.raises(ConnectionFailedError):
-                await asking.opened("POST", CHAT, b"{}", [], sending)
+                await asking.open("POST", CHAT, b"{}", [], sending)
         return sending.is_sent
 
     async def work() -> tuple[bool, bool]:

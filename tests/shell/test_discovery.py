@@ -301,7 +301,7 @@ def test_nothing_heavy_is_loaded() -> None:
             "-c",
             "import sys; from brim.shell.setup.discovery import find_models\n"
             "find_models({}, ports=[], timeout=0.1)\n"
-            "print([name for name in ('aiohttp', 'mcp', 'rich') if name in sys.modules])",
+            "print([name for name in ('httptools', 'mcp', 'rich') if name in sys.modules])",
         ],
         capture_output=True,
         text=True,

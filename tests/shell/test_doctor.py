@@ -360,13 +360,13 @@ def test_the_command_ends_with_1_if_something_is_bad(
 def test_it_works_without_any_extra_and_says_which_is_missing(
     doctor: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
-    without = "import sys; sys.modules.update(aiohttp=None, splintr=None, mcp=None)"
+    without = "import sys; sys.modules.update(httptools=None, splintr=None, mcp=None)"
     done = doctor('[models.x]\nendpoint = "http://127.0.0.1:1"', first=without)
     assert done.returncode == 1, done.stderr
     assert "warn  extras               client is not installed: talking to servers" in done.stdout
     assert "pip install 'brim[models]'" in done.stdout
     assert "pip install 'brim[shell]'" in done.stdout
-    assert "bad   model x              talking to a server needs aiohttp" in done.stdout
+    assert "bad   model x              Connecting to servers needs httptools" in done.stdout
 
 
 def test_an_encoding_that_lacks_characters_is_noticed(

@@ -657,7 +657,7 @@ def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_the_library_is_loaded_at_the_first_connection() -> None:
     code = (
         "import sys, brim.shell.mcp as own; own.Servers().close(); "
-        "print({'mcp', 'aiohttp'} & sys.modules.keys())"
+        "print({'mcp', 'httptools'} & sys.modules.keys())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

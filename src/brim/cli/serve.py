@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from brim.gateway.logs import Style
 
 NEEDED: Final = (
-    "aiohttp", "httptools", "orjson", "platformdirs", "prometheus_client", "starlette", "uvicorn",
+    "httptools", "orjson", "platformdirs", "prometheus_client", "starlette",
 )  # fmt: skip
 INSTALL: Final = "pip install 'brim[gateway]'"
 LOCAL_KEY: Final = "BRIM_LOCAL_KEY"

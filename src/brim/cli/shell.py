@@ -13,7 +13,14 @@ import click
 from brim.cli.main import main
 from brim.errors import InputError
 
-NEEDED: Final = ("prompt_toolkit", "rich", "aiohttp", "tree_sitter", "tree_sitter_bash", "pathspec")
+NEEDED: Final = (
+    "prompt_toolkit",
+    "rich",
+    "httptools",
+    "tree_sitter",
+    "tree_sitter_bash",
+    "pathspec",
+)
 INSTALL: Final = "pip install 'brim[shell]'"
 
 

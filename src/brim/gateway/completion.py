@@ -131,7 +131,7 @@ class CompletionHandler(RequestHandler):
             while True:
                 if passed := watch.feed(piece):
                     await self._put(passed)
-                piece = await connection.piece(arrived.response)
+                piece = await connection.read_chunk(arrived.response)
                 if not piece:
                     break
         except ProviderError as error:

@@ -258,7 +258,7 @@ class Forwarder:
         sending = SendState(None if self._charge is None else self._charge.forward)
         self.under_way = lane, out
         try:
-            response = await connection.opened(
+            response = await connection.open(
                 "POST", f"{path}?{query}" if query else path, out.raw, sent, sending
             )
             arrived = await self._begun(lane, out, response)
@@ -273,7 +273,7 @@ class Forwarder:
     async def _claim(self, lane: ModelRoute, out: FittedRequest) -> None:
         """Set aside what a request may come to, where somebody has to pay for it."""
         if self._charge is not None:
-            at_once = lane.upstream.connection(self.asked.form).is_reached
+            at_once = lane.upstream.connection(self.asked.form).has_idle_connection
             await self._charge.claim(lane, out, at_once=at_once)
 
     def _give_up(self, sending: SendState) -> None:
@@ -293,14 +293,14 @@ class Forwarder:
         secret = secret_of(connection.endpoint)
         if response.status >= FIRST_ERROR_STATUS:
             self.under_way = None
-            raw = await connection.whole(response, bound=MAX_ERROR_BYTES, cut=True)
+            raw = await connection.read_all(response, limit=MAX_ERROR_BYTES, truncate=True)
             overflow = parse_overflow(response.status, raw)
             return UpstreamReply(lane, out, response, mask_secret(raw, secret), overflow=overflow)
         if response.content_type == "text/event-stream":
             opening = await _read_opening(connection, response)
             raw, overflow, failed = opening.held, opening.overflow, opening.failed
             return UpstreamReply(lane, out, response, raw, None, True, overflow, failed)
-        raw = await connection.whole(response)
+        raw = await connection.read_all(response)
         is_large = len(raw) >= LARGE_BODY_BYTES
         answer = await self._gateway.apart(_parse_reply, raw) if is_large else _parse_reply(raw)
         if answer is not None and find_error_object(answer) is None:
@@ -320,7 +320,7 @@ async def _read_opening(connection: Transport, response: Response) -> StreamOpen
     try:
         async with asyncio.timeout(None) as bound:
             while not opening.is_over:
-                piece = await connection.piece(response)
+                piece = await connection.read_chunk(response)
                 if not piece:
                     raise ProviderError(
                         f"{connection.endpoint.host} ended before it said anything."

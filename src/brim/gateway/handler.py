@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from brim.errors import BrimError
 from brim.gateway import bodies, errors, headers
 from brim.gateway.errors import GatewayError
-from brim.gateway.limits import ABORT_EXTENSION, HEADERS_EXTENSION, ClientDisconnectedError
+from brim.gateway.limits import ABORT_EXTENSION, ClientDisconnectedError
 from brim.gateway.records import RequestRecord
 
 if TYPE_CHECKING:
@@ -184,15 +184,12 @@ class RequestHandler(ABC):
     async def _start(
         self, status: int, given: list[Header], framing: Sequence[Header] = ()
     ) -> None:
-        """Begin to answer; `framing` are headers that the server has to look at itself."""
+        """Begin to answer; `framing` are headers about the connection and the body's length."""
         record = self.record
         record.status = status
         record.first_byte = time.perf_counter() - record.begun
-        if (add := self._offered(HEADERS_EXTENSION)) is not None:
-            add(given)
-        else:
-            framing = [*given, *framing]
-        await self._send({"type": "http.response.start", "status": status, "headers": framing})
+        sent = [*given, *framing]
+        await self._send({"type": "http.response.start", "status": status, "headers": sent})
 
     async def _put(self, raw: bytes, *, more: bool = True) -> None:
         self.waiting_since = time.monotonic()

@@ -1,119 +1,438 @@
-"""A client's connection, with bounds where uvicorn has none.
+"""HTTP/1.1 for an ASGI application, with limits on the size and duration of request headers.
 
-With httptools uvicorn takes the head of a request of any size, for as long as it takes to come, and
-keeps a connection open on which nothing was ever said.
+httptools parses the requests. Pipelined requests are answered one after the other.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any, Final
+import logging
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import unquote
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import httptools
 
-from brim.gateway.limits import ABORT_EXTENSION, HEADERS_EXTENSION
-from brim.providers.http_connection import Header, format_header, join_header_lines
+from brim.gateway.limits import ABORT_EXTENSION
+from brim.providers.http_connection import format_header, join_header_lines
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Scope
+
+    from brim.providers.http_connection import Header
 
 MAX_HEADER_BYTES: Final = 64 * 1024
-"""Bytes of a request's path and headers."""
+"""Bytes of a request's target and headers."""
 HEADER_SECONDS: Final = 30.0
-"""Seconds in which they have to come."""
+"""How long they may take to arrive."""
+KEEP_ALIVE_SECONDS: Final = 75.0
+"""Longer than clients and proxies keep an idle connection, so that they close it first."""
+READ_AHEAD_BYTES: Final = 64 * 1024
+"""Bytes of a body that are buffered before the application reads them."""
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_BODILESS_STATUSES: Final = frozenset((204, 304))
+_STATUS_LINES: Final = {
+    status.value: f"HTTP/1.1 {status.value} {status.phrase}".encode() for status in HTTPStatus
+}
+_ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
+
+log = logging.getLogger("brim.gateway")
 
 
-class _Joining:
-    """A transport that writes the head of an answer together with what follows it.
+@dataclass(slots=True)
+class ServerContext:
+    """What the connections of a server share."""
 
-    To write both apart takes two packets, and a fifth of the work on a small answer. Headers that
-    say nothing of the connection itself join it here: uvicorn looks at each of them for long.
-    """
+    app: ASGIApp
+    state: dict[str, Any] = field(default_factory=dict)
+    """What the application keeps for its lifespan."""
+    connections: set[HttpProtocol] = field(default_factory=set)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _date: tuple[int, bytes] = (0, b"")
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._loop = loop
-        self._held = b""
-        self._lines = b""
+    def date_line(self) -> bytes:
+        now = int(time.time())
+        if self._date[0] != now:
+            self._date = now, f"date: {formatdate(now, usegmt=True)}".encode()
+        return self._date[1]
 
-    def add(self, heads: Sequence[Header]) -> None:
-        """Headers for the head that is written next."""
-        self._lines = join_header_lines([*map(format_header, heads)])
 
-    def write(self, data: bytes) -> None:
-        if self._lines and data.startswith(b"HTTP/1.1 "):
-            data = b"%b%b\r\n" % (data[:-2], self._lines)  # before the line that ends it
-            self._lines = b""
-        if self._held:
-            held, self._held = self._held, b""
-            self._transport.write(held + data)
-        elif data.startswith(b"HTTP/1.1 "):
-            self._held = data
-            self._loop.call_soon(self._let_go)
+class _Exchange:
+    """One request and its response: the `receive` and `send` of an ASGI call."""
+
+    __slots__ = (
+        *("_body", "_body_size", "_head", "_is_bodiless", "_is_chunked", "_is_delivered"),
+        *("_needs_continue", "_protocol", "_remaining", "_waiter", "has_started"),
+        *("is_complete", "is_disconnected", "is_received", "keep_alive", "scope"),
+    )
+
+    def __init__(self, protocol: HttpProtocol, scope: Scope, *, keep_alive: bool) -> None:
+        self.scope = scope
+        self.keep_alive = keep_alive
+        self.is_received = False
+        """Whether the whole request has arrived."""
+        self.has_started = False
+        self.is_complete = False
+        """Whether the whole response has been written."""
+        self.is_disconnected = False
+        self._protocol = protocol
+        self._body: list[bytes] = []
+        self._body_size = 0
+        self._is_delivered = False
+        """Whether the application has received the whole body."""
+        self._head = b""
+        """The encoded headers of the response, until they are written with its first bytes."""
+        self._is_bodiless = scope["method"] == "HEAD"
+        self._is_chunked = False
+        self._remaining: int | None = None
+        """Bytes of the response's body that are still to be written, if its length is known."""
+        self._needs_continue = (b"expect", b"100-continue") in scope["headers"]
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def run(self, app: ASGIApp) -> None:
+        """Call the application."""
+        try:
+            await app(self.scope, self.receive, self.send)
+        except asyncio.CancelledError:
+            self._protocol.close()
+            raise
+        except Exception:
+            log.exception("The application failed")
+        if self.is_complete or self.is_disconnected:
+            return
+        if self.has_started:
+            self._protocol.close()
         else:
-            self._transport.write(data)
+            self._protocol.send_error(500, "Internal Server Error")
 
-    def _let_go(self) -> None:
-        if self._held:
-            self.write(b"")
+    # The request
 
-    def close(self) -> None:
-        self._let_go()
-        self._transport.close()
+    @property
+    def is_buffer_full(self) -> bool:
+        return self._body_size > READ_AHEAD_BYTES
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
+    def add_body(self, data: bytes) -> None:
+        if not self.is_complete:
+            self._body.append(data)
+            self._body_size += len(data)
+            self.wake()
+
+    def disconnect(self) -> None:
+        self.is_disconnected = True
+        self.wake()
+
+    def wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def receive(self) -> Message:
+        if self._needs_continue and not self.has_started and not self.is_disconnected:
+            self._protocol.write(_CONTINUE)
+        self._needs_continue = False
+        while True:
+            if self.is_disconnected or self.is_complete:
+                return {"type": "http.disconnect"}
+            if self._body or (self.is_received and not self._is_delivered):
+                return self._take_body()
+            await self._wait()
+
+    def _take_body(self) -> Message:
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        self._body, self._body_size = [], 0
+        self._is_delivered = self.is_received
+        self._protocol.resume_reading()
+        return {"type": "http.request", "body": body, "more_body": not self.is_received}
+
+    async def _wait(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    # The response
+
+    async def send(self, message: Message) -> None:
+        await self._protocol.drain()
+        if self.is_disconnected:
+            return
+        if message["type"] == "http.response.start":
+            self._start(message["status"], message.get("headers", ()))
+        else:
+            self._write_body(message.get("body", b""), is_last=not message.get("more_body"))
+
+    def _start(self, status: int, headers: list[Header]) -> None:
+        line = _STATUS_LINES.get(status) or b"HTTP/1.1 %d " % status
+        lines = [line, self._protocol.context.date_line(), *map(format_header, headers)]
+        named = dict(headers)
+        self._is_bodiless |= status in _BODILESS_STATUSES
+        if b"content-length" in named:
+            self._remaining = int(named[b"content-length"])
+        elif not self._is_bodiless and self.scope["http_version"] == "1.1":
+            self._is_chunked = True
+            lines.append(b"transfer-encoding: chunked")
+        if named.get(b"connection", b"").lower() == b"close":
+            self.keep_alive = False
+        elif not self.keep_alive:
+            lines.append(b"connection: close")
+        self._head = join_header_lines(lines) + b"\r\n"
+        self.has_started = True
+        # Small responses are complete by then: one packet instead of two.
+        asyncio.get_running_loop().call_soon(self._flush_head)
+
+    def _flush_head(self) -> None:
+        head, self._head = self._head, b""
+        if head:
+            self._protocol.write(head)
+
+    def _write_body(self, body: bytes, *, is_last: bool) -> None:
+        if self._is_bodiless:
+            body = b""
+        elif self._is_chunked:
+            body = _encode_chunk(body, is_last=is_last)
+        elif self._remaining is not None:
+            self._remaining -= len(body)
+            if self._remaining < 0 or (is_last and self._remaining):
+                raise RuntimeError("The response's body does not have its Content-Length")
+        head, self._head = self._head, b""
+        self._protocol.write(head, body)
+        if is_last:
+            self.is_complete = True
+            self._protocol.finish(self)
 
 
-class BoundedConnection(HttpToolsProtocol):
-    """HTTP/1.1, whose heads are neither larger nor slower than they should be."""
+class HttpProtocol(asyncio.Protocol):
+    """A client's connection."""
 
-    _clock: asyncio.TimerHandle | None = None
-    """Runs while a head is awaited that did not come in one piece."""
-    _is_in_head: bool = True
-    _head: int = 0
-    """The bytes that have come since it began, and what came with it."""
+    def __init__(self, context: ServerContext) -> None:
+        self.context = context
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport = cast("asyncio.Transport", None)
+        self._parser = httptools.HttpRequestParser(self)
+        self._base_scope: dict[str, Any] = {}
+        self._url = b""
+        self._headers: list[Header] = []
+        self._is_in_headers = True
+        self._header_bytes = 0
+        """Bytes since the headers began, and those that arrived with them."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._has_header_timer = False
+        self._exchanges: deque[_Exchange] = deque()
+        """The one that runs, and those that wait for it."""
+        self._reading: _Exchange | None = None
+        """The exchange whose body is being read."""
+        self._is_stopping = False
+        self._writable = asyncio.Event()
+        self._writable.set()
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        joining = _Joining(transport, self.loop)
-        super().connection_made(joining)  # type: ignore[arg-type]
-        self._extensions: dict[str, dict[object, object]] = {
-            ABORT_EXTENSION: {"call": transport.abort},
-            HEADERS_EXTENSION: {"call": joining.add},
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._base_scope = {
+            "type": "http",
+            "asgi": _ASGI,
+            "scheme": "http",
+            "root_path": "",
+            "server": _address(transport, "sockname"),
+            "client": _address(transport, "peername"),
+            "extensions": {ABORT_EXTENSION: {"call": self._transport.abort}},
         }
-        self._await_head()
+        self.context.connections.add(self)
+        self._start_header_timer()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._end_head()
-        super().connection_lost(exc)
+    def connection_lost(self, _: Exception | None) -> None:
+        self.context.connections.discard(self)
+        self._set_timer(None)
+        self._writable.set()
+        for exchange in self._exchanges:
+            exchange.disconnect()
 
     def data_received(self, data: bytes) -> None:
-        self._head = self._head + len(data) if self._is_in_head else len(data)
-        super().data_received(data)
-        if self._is_in_head:
-            if self._head > MAX_HEADER_BYTES:
-                self._end_head()
-                self.send_400_response("The head of the request is too large.")
-            elif self._clock is None:
-                self._await_head()
+        self._header_bytes = self._header_bytes + len(data) if self._is_in_headers else len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self.pause_reading()  # the connection closes after the response
+        except httptools.HttpParserError:
+            self._reject("Invalid HTTP request.")
+            return
+        if self._is_in_headers:
+            if self._header_bytes > MAX_HEADER_BYTES:
+                self._reject("The request headers are too large.")
+            elif not self._has_header_timer:
+                self._start_header_timer()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    # Callbacks of the parser
 
     def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self.scope["extensions"] = self._extensions
-        self._is_in_head = True
+        self._url, self._headers = b"", []
+        self._is_in_headers, self._has_header_timer = True, False
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._is_in_headers:  # trailers of a body are ignored
+            self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        if self._head > MAX_HEADER_BYTES:
-            size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if self._header_bytes > MAX_HEADER_BYTES:
+            size = len(self._url) + sum(len(name) + len(value) for name, value in self._headers)
             if size > MAX_HEADER_BYTES:
-                raise ValueError("too large a head")  # the parser makes a 400 of it
-        self._end_head()
-        super().on_headers_complete()
-        self.headers = []  # for the trailers of a body, which would pass for headers
+                raise ValueError("the headers are too large")  # the parser reports an error
+        self._is_in_headers = False
+        self._set_timer(None)
+        version = self._parser.get_http_version()
+        keep_alive = (
+            version == "1.1"
+            and self._parser.should_keep_alive()
+            and not self._parser.should_upgrade()
+        )
+        self._reading = _Exchange(self, self._create_scope(version), keep_alive=keep_alive)
+        self._exchanges.append(self._reading)
+        if len(self._exchanges) == 1:
+            self._run(self._reading)
+        else:
+            self.pause_reading()
 
-    def _await_head(self) -> None:
-        self._clock = self.loop.call_later(HEADER_SECONDS, self.transport.close)
+    def on_body(self, data: bytes) -> None:
+        if self._reading is not None:
+            self._reading.add_body(data)
+            if self._reading.is_buffer_full:
+                self.pause_reading()
 
-    def _end_head(self) -> None:
-        self._is_in_head, self._head = False, 0
-        if self._clock is not None:
-            self._clock.cancel()
-            self._clock = None
+    def on_message_complete(self) -> None:
+        if self._reading is not None:
+            self._reading.is_received = True
+            self._reading.wake()
+            self._reading = None
+
+    def _create_scope(self, version: str) -> Scope:
+        url = httptools.parse_url(self._url)
+        path = url.path.decode("ascii")
+        return {
+            **self._base_scope,
+            "http_version": version,
+            "method": self._parser.get_method().decode("ascii"),
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": url.path,
+            "query_string": url.query or b"",
+            "headers": self._headers,
+            "state": self.context.state.copy(),
+        }
+
+    # For exchanges and the server
+
+    def write(self, *data: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.writelines(data)
+
+    async def drain(self) -> None:
+        """Wait until the client has read enough of what was written."""
+        if not self._writable.is_set():
+            await self._writable.wait()
+
+    def pause_reading(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        is_full = self._reading is not None and self._reading.is_buffer_full
+        if not (is_full or len(self._exchanges) > 1 or self._transport.is_closing()):
+            self._transport.resume_reading()
+
+    def finish(self, exchange: _Exchange) -> None:
+        """Continue after a complete response: close, run the next request, or wait for one."""
+        if not exchange.keep_alive or (self._is_stopping and len(self._exchanges) == 1):
+            self.close()
+            return
+        self._exchanges.popleft()
+        self.resume_reading()
+        if self._exchanges:
+            self._run(self._exchanges[0])
+        elif not self._is_in_headers:
+            self._set_timer(KEEP_ALIVE_SECONDS)
+
+    def shut_down(self) -> None:
+        """Close after the running requests; immediately if there are none."""
+        self._is_stopping = True
+        if not self._exchanges:
+            self.close()
+
+    def close(self) -> None:
+        """Close when everything written has been sent."""
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def send_error(self, status: int, text: str) -> None:
+        """Respond with plain text and close."""
+        body = text.encode()
+        lines = (
+            _STATUS_LINES[status],
+            self.context.date_line(),
+            b"content-type: text/plain; charset=utf-8",
+            b"content-length: %d" % len(body),
+            b"connection: close",
+        )
+        self.write(join_header_lines(lines), b"\r\n", body)
+        self.close()
+
+    def _reject(self, text: str) -> None:
+        """Respond 400 to what is not a request, after the responses to earlier requests."""
+        self.pause_reading()
+        rejected, self._reading, self._is_in_headers = self._reading, None, False
+        self._set_timer(None)
+        if rejected is not None:
+            self._exchanges.remove(rejected)
+            rejected.disconnect()
+        if self._exchanges:
+            self._exchanges[-1].keep_alive = False
+        elif rejected is not None and rejected.has_started:
+            self.close()
+        else:
+            self.send_error(400, text)
+
+    def _run(self, exchange: _Exchange) -> None:
+        task = self._loop.create_task(exchange.run(self.context.app))
+        self.context.tasks.add(task)
+        task.add_done_callback(self.context.tasks.discard)
+
+    def _start_header_timer(self) -> None:
+        self._set_timer(HEADER_SECONDS)
+        self._has_header_timer = True
+
+    def _set_timer(self, seconds: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        later = self._loop.call_later
+        self._timer = None if seconds is None else later(seconds, self._close_idle)
+
+    def _close_idle(self) -> None:
+        self._timer = None
+        if self._exchanges:
+            self._exchanges[-1].keep_alive = False
+        else:
+            self.close()
+
+
+def _encode_chunk(body: bytes, *, is_last: bool) -> bytes:
+    chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+    return chunk + b"0\r\n\r\n" if is_last else chunk
+
+
+def _address(transport: asyncio.BaseTransport, name: str) -> tuple[str, int] | None:
+    found = transport.get_extra_info(name)
+    return (str(found[0]), int(found[1])) if isinstance(found, tuple) else None

@@ -36,9 +36,6 @@ ABORT_EXTENSION: Final = "brim.hang_up"
 """What a server may offer as an extension of ASGI: to end a connection at once. Where it does not,
 what was written for a client that does not read stays until the client goes."""
 
-HEADERS_EXTENSION: Final = "brim.heads"
-"""Another: to take the headers of the next answer that say nothing of the connection itself."""
-
 
 class ClientDisconnectedError(Exception):
     """The client hung up before its request was whole."""

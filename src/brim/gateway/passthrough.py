@@ -94,7 +94,7 @@ class PassthroughHandler(RequestHandler):
         sent = headers.build_forwarded_headers(self.given, own, keyless=is_keyless)
         path = endpoint.under(self._path.removeprefix("/v1"))
         path = f"{path}?{self._query}" if self._query else path
-        return await connection.opened(self._scope["method"], path, raw or None, sent)
+        return await connection.open(self._scope["method"], path, raw or None, sent)
 
     @property
     def _path(self) -> str:
@@ -110,7 +110,7 @@ class PassthroughHandler(RequestHandler):
         )
         secret, is_error = secret_of(connection.endpoint), response.status >= 300
         try:
-            while piece := await connection.piece(response):
+            while piece := await connection.read_chunk(response):
                 may_tell = is_error or b"error" in piece
                 await self._put(mask_secret(piece, secret) if may_tell else piece)
         except ProviderError:

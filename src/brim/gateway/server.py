@@ -1,40 +1,37 @@
-"""The gateway's own server: where it listens, what it bounds, and how it ends.
+"""The HTTP server of `brim serve`: where it listens, and how it starts and stops.
 
-uvicorn does the work. What it does otherwise: it listens on this machine only unless keys are asked
-for, a signal to stop lets running answers end and then leaves with code 0, and a taken port is an
-error of ours. Whoever wants another server takes `brim.gateway.asgi`.
+It listens only on this machine unless keys are required, and a signal lets running responses
+finish before it exits with code 0. `brim.gateway.asgi` is for other servers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import logging
-import math
 import os
 import signal
 import socket
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from types import FrameType
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
-import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message
 
 from brim.errors import InputError
-from brim.gateway.http_protocol import BoundedConnection
+from brim.gateway.http_protocol import HttpProtocol, ServerContext
 
 BACKLOG: Final = 2048
-KEEP_ALIVE_SECONDS: Final = 75
-"""Longer than clients and proxies keep an idle connection, so that it is they who close it."""
 ACCEPT_GRACE_SECONDS: Final = 0.2
-"""In which those who have connected when it closes can still say what they came for."""
+"""How long a client that connected before the server closed may still send its request."""
+POLL_SECONDS: Final = 0.05
+CANCEL_SECONDS: Final = 5.0
+"""How long a cancelled request may take to clean up."""
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
-Address: TypeAlias = IPv4Address | IPv6Address
+IPAddress: TypeAlias = IPv4Address | IPv6Address
 
 
 def serve(
@@ -46,26 +43,150 @@ def serve(
     stopping: Callable[[], None],
     drain_seconds: float = 0.0,
 ) -> None:
-    """Answer the requests that come to a socket, until SIGTERM or Ctrl-C.
+    """Serve requests on a socket until SIGTERM or Ctrl-C; raise KeyboardInterrupt after a second.
 
-    `announce` is told the address once requests can come, `stopping` is called when it is to end.
-    After SIGTERM requests are taken for `drain_seconds` more, in which a balancer finds out that
-    there should be none. Running answers then have `stop_seconds` to end; a second Ctrl-C ends them
-    at once.
+    `announce` gets the address when the server accepts requests; `stopping` is called on the first
+    signal. After SIGTERM the server accepts requests for `drain_seconds`, in which a load balancer
+    notices that it is stopping. Running responses then have `stop_seconds` to finish; a second
+    Ctrl-C ends them immediately.
     """
-    settings = _settings(app, stop_seconds)
-    server = _GatewayServer(settings, _url(listener), announce, stopping, drain_seconds)
-    _ignore_cancellations(logging.getLogger("uvicorn.error"))
     tune_garbage_collector()
-    server.run(sockets=[listener])
-    if server.force_exit:
+    server = HttpServer(
+        app, stop_seconds=stop_seconds, drain_seconds=drain_seconds, stopping=stopping
+    )
+    with asyncio.Runner(loop_factory=_find_loop_factory()) as runner:
+        runner.run(server.run(listener, lambda: announce(_url(listener))))
+    if server.is_forced:
         raise KeyboardInterrupt
 
 
-def tune_garbage_collector() -> None:
-    """Let Python look for cycles less often, and not in what was there before the first request.
+class HttpServer:
+    """Runs an ASGI application on a socket, from its startup to its shutdown."""
 
-    A gateway holds many small objects for long: what was said lately, and running requests.
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        stop_seconds: float,
+        drain_seconds: float = 0.0,
+        stopping: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._context = ServerContext(app)
+        self._stop_seconds = stop_seconds
+        self._drain_seconds = drain_seconds
+        self._stopping = stopping
+        self._is_stopping = False
+        self._closing = asyncio.Event()
+        """Set when no more requests are accepted."""
+        self._forced = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def is_forced(self) -> bool:
+        """Whether running responses were ended by a second Ctrl-C."""
+        return self._forced.is_set()
+
+    async def run(self, listener: socket.socket, ready: Callable[[], None]) -> None:
+        """Serve until a signal or `stop`; signals are handled in the main thread only."""
+        self._loop = loop = asyncio.get_running_loop()
+        with self._handle_signals(loop):
+            async with _run_lifespan(self._context.app) as state:
+                self._context.state = state
+                server = await loop.create_server(
+                    partial(HttpProtocol, self._context), sock=listener, backlog=BACKLOG
+                )
+                if not self._closing.is_set():
+                    ready()
+                await self._closing.wait()
+                await self._shut_down(server)
+
+    def stop(self) -> None:
+        """Let `run` return when the running requests are done. May be called in any thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._closing.set)
+
+    async def _shut_down(self, server: asyncio.Server) -> None:
+        server.close()
+        # A request may be on its way over a connection that was already accepted, and a load
+        # balancer could not send it to another server.
+        await asyncio.sleep(ACCEPT_GRACE_SECONDS)
+        connections, tasks = self._context.connections, self._context.tasks
+        for connection in tuple(connections):
+            connection.shut_down()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._stop_seconds):
+                while (connections or tasks) and not self._forced.is_set():
+                    await asyncio.sleep(POLL_SECONDS)
+        for task in tuple(tasks):
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tuple(tasks), timeout=CANCEL_SECONDS)
+        for connection in tuple(connections):
+            connection.abort()
+        await server.wait_closed()
+
+    @contextmanager
+    def _handle_signals(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def handle(number: int, _: object) -> None:
+            loop.call_soon_threadsafe(self._handle_signal, number)
+
+        before = {each: signal.signal(each, handle) for each in STOP_SIGNALS}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    def _handle_signal(self, number: int) -> None:
+        is_first, self._is_stopping = not self._is_stopping, True
+        if is_first:
+            self._stopping()
+        if number == signal.SIGINT and self._closing.is_set():
+            self._forced.set()
+        elif number == signal.SIGTERM and is_first and self._drain_seconds:
+            asyncio.get_running_loop().call_later(self._drain_seconds, self._closing.set)
+        else:
+            self._closing.set()
+
+
+@asynccontextmanager
+async def _run_lifespan(app: ASGIApp) -> AsyncIterator[dict[str, Any]]:
+    """Start up an application and shut it down; yields its state."""
+    to_app: asyncio.Queue[Message] = asyncio.Queue()
+    from_app: asyncio.Queue[Message] = asyncio.Queue()
+    state: dict[str, Any] = {}
+    scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": state}
+
+    async def call() -> None:
+        await app(scope, to_app.get, from_app.put)
+
+    task = asyncio.create_task(call())
+
+    async def advance(event: str) -> None:
+        to_app.put_nowait({"type": f"lifespan.{event}"})
+        reply = asyncio.ensure_future(from_app.get())
+        await asyncio.wait((task, reply), return_when=asyncio.FIRST_COMPLETED)
+        if not reply.done() or reply.result()["type"].endswith(".failed"):
+            reply.cancel()
+            await task  # raises the application's error
+            raise RuntimeError(f"The application did not complete its {event}")
+
+    await advance("startup")
+    try:
+        yield state
+    finally:
+        await advance("shutdown")
+        await task
+
+
+def tune_garbage_collector() -> None:
+    """Collect less often, and ignore the objects that exist before the first request.
+
+    A gateway keeps many small objects for long: recent conversations and running requests.
     """
     gc.collect()
     gc.freeze()
@@ -73,33 +194,33 @@ def tune_garbage_collector() -> None:
 
 
 def open_listener(host: str, port: int, *, has_keys: bool = False) -> socket.socket:
-    """A socket that is bound to an address; port 0 takes a free one.
+    """Return a socket that listens on an address; port 0 is any free port.
 
-    One that other machines can reach is only for a gateway that asks for keys.
+    Raise InputError if other machines could reach it while no keys are required.
     """
-    address = _address(host)
+    address = _resolve(host)
     if not address.is_loopback and not has_keys:
         raise InputError(
-            f"{host} can be reached from other machines, and whoever reaches it could spend your "
-            "money: make a key first with `brim keys add NAME`, or stay on 127.0.0.1"
+            f"{host} is reachable from other machines, and anyone who can connect could spend your "
+            "money. Create a key first with `brim keys add NAME`, or use 127.0.0.1."
         )
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        if os.name != "nt":  # where it would let two servers share a port
+        if os.name != "nt":  # on Windows, two servers could share the port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((str(address), port))
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise InputError(
-            f"port {port} of {host}: {error.strerror or error}; "
-            "--port takes another one, and 0 whichever is free"
+            f"Cannot listen on port {port} of {host}: {error.strerror or error}. "
+            "Choose another with --port (0 = any free port)."
         ) from error
     return listener
 
 
-def _address(host: str) -> Address:
+def _resolve(host: str) -> IPAddress:
     try:
         return ip_address(host)
     except ValueError:
@@ -107,93 +228,18 @@ def _address(host: str) -> Address:
     try:
         return ip_address(socket.gethostbyname(host))
     except (OSError, UnicodeError):
-        raise InputError(f"{host} is no address; 127.0.0.1 is the one to take") from None
+        raise InputError(f"Unknown host: {host}. Use an address such as 127.0.0.1.") from None
 
 
-def _settings(app: ASGIApp, stop_seconds: float) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        http=BoundedConnection,
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        log_level=logging.ERROR,  # the gateway itself says what there is to say of a request
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        backlog=BACKLOG,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=math.ceil(stop_seconds),
-    )
-
-
-class _GatewayServer(uvicorn.Server):
-    """Says when it is ready and when it stops, and does not die of the signal that stopped it."""
-
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        address: str,
-        announce: Callable[[str], None],
-        stopping: Callable[[], None],
-        drain_seconds: float,
-    ) -> None:
-        super().__init__(config)
-        self._drain_seconds = drain_seconds
-        self._closes_at: float | None = None
-        """When it takes no more requests, once it is told to stop."""
-        self._address = address
-        self._announce = announce
-        self._stopping = stopping
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if not self.should_exit:
-            self._announce(self._address)
-
-    async def on_tick(self, counter: int) -> bool:
-        if self._closes_at is not None and time.monotonic() >= self._closes_at:
-            self.should_exit = True
-        return await super().on_tick(counter)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        for server in self.servers:
-            server.close()
-        # uvicorn hangs up on those who were let in and were not heard yet: their request may be
-        # on its way, and a balancer could not send it to anybody else.
-        await asyncio.sleep(ACCEPT_GRACE_SECONDS)
-        await super().shutdown(sockets)
-        if self.force_exit:  # uvicorn would leave at once, and nobody would book what was cut off
-            await self.lifespan.shutdown()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        before = {each: signal.signal(each, self.handle_exit) for each in STOP_SIGNALS}
-        try:
-            yield
-        finally:
-            for each, handler in before.items():
-                signal.signal(each, handler)
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        is_first = self._closes_at is None
-        if is_first:
-            self._stopping()
-            self._closes_at = time.monotonic() + self._drain_seconds
-        if sig == signal.SIGINT or not (is_first and self._drain_seconds):
-            super().handle_exit(sig, frame)
+def _find_loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    """Return uvloop's event loop where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
 
 
 def _url(listener: socket.socket) -> str:
     host, port, *_ = listener.getsockname()
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _ignore_cancellations(logger: logging.Logger) -> None:
-    """An answer that is cut because the time to stop is over is no error of the application."""
-
-    def is_news(record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if record.exc_info else None
-        return not isinstance(error, asyncio.CancelledError)
-
-    logger.addFilter(is_news)

@@ -11,9 +11,11 @@ portal     all of it from code without `async`
 from __future__ import annotations
 
 try:
-    import aiohttp as _aiohttp  # noqa: F401
+    import httptools as _httptools  # noqa: F401
 except ImportError as missing:
-    raise ImportError('talking to a server needs aiohttp: pip install "brim[client]"') from missing
+    raise ImportError(
+        'Connecting to servers needs httptools. Run: pip install "brim[client]"'
+    ) from missing
 
 from brim.providers.endpoint import ApiFormat, Endpoint
 from brim.providers.server_counter import CountSupport, ServerCounter

@@ -51,13 +51,13 @@ class Proxy:
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
+    @property
+    def is_secure(self) -> bool:
+        return self.url.startswith("https:")
+
 
 def find_proxy(endpoint: Endpoint) -> Proxy | None:
-    """The proxy that the environment names for this server; none leads back to this machine.
-
-    aiohttp's own reading of the environment also takes passwords from `.netrc`, and then refuses
-    to send a key beside them.
-    """
+    """The proxy that the environment names for this server; none leads back to this machine."""
     parts = urlsplit(endpoint.url)
     if endpoint.is_loopback or proxy_bypass(parts.netloc):
         return None

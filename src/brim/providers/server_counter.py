@@ -264,13 +264,13 @@ class ServerCounter:
             return None
         raw = encode_body(method.question(question.body))
         try:
-            answer = await self.connection.answer(
+            answer = await self.connection.request_json(
                 "POST",
                 method.address(self.connection.endpoint),
                 raw,
                 timeout=self._patience + len(raw) / BYTES_PER_SECOND,
                 retries=0,
-                more=question.headers,
+                headers=question.headers,
             )
         except ProviderError as error:
             self._failed(standing, method, error, question)

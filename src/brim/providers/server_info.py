@@ -156,8 +156,8 @@ class ServerInfo:
         headers: Mapping[str, str] | None = None,
     ) -> _ModelList:
         endpoint = self.connection.endpoint
-        answer = await self.connection.answer(
-            "GET", endpoint.under("/models"), retries=retries, timeout=timeout, more=headers
+        answer = await self.connection.request_json(
+            "GET", endpoint.under("/models"), retries=retries, timeout=timeout, headers=headers
         )
         found = answer.body.get("data") if isinstance(answer.body, Mapping) else answer.body
         models = tuple(row for row in _list(found) if isinstance(row, Mapping))
@@ -245,7 +245,7 @@ async def _get_object(
 ) -> Mapping[str, Any]:
     """The object at a path; empty where there is none."""
     try:
-        answer = await connection.answer(
+        answer = await connection.request_json(
             "GET" if body is None else "POST", path, body, timeout=TIMEOUT_SECONDS, retries=0
         )
     except ProviderError:

@@ -30,13 +30,13 @@ class EventParser:
         self._begun = False
         self._name = ""
         self._data: list[str] = []
-        self.waiting = 0
+        self.pending_bytes = 0
         """About how many bytes the event has that is not whole yet."""
 
     def feed(self, piece: bytes) -> list[ServerSentEvent]:
         """The events that this piece completes."""
         self._pieces.append(piece)
-        self.waiting += len(piece)
+        self.pending_bytes += len(piece)
         if self._begun and not self._may_end(piece):
             return []
         text = b"".join(self._pieces)
@@ -58,7 +58,7 @@ class EventParser:
     def _events(self, lines: list[bytes]) -> list[ServerSentEvent]:
         events = [event for line in lines if (event := self._line(line)) is not None]
         if lines:
-            self.waiting = len(self._pieces[0]) + sum(map(len, self._data))
+            self.pending_bytes = len(self._pieces[0]) + sum(map(len, self._data))
         return events
 
     def finish(self) -> list[ServerSentEvent]:

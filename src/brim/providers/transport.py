@@ -1,4 +1,4 @@
-"""Connection: requests to one endpoint, and the answers as they came."""
+"""Transport: requests to one endpoint, with retries, and responses as JSON or events."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import asyncio
 import json
 import os
 import random
+import ssl
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from urllib.parse import quote, urlsplit
 
-import aiohttp
-from aiohttp.http import HttpProcessingError
-from yarl import URL
+import httptools
 
 from brim.errors import (
     ConnectionFailedError,
@@ -25,13 +25,14 @@ from brim.errors import (
 )
 from brim.providers import errors
 from brim.providers.http_connection import (
+    ConnectError,
     ConnectionPool,
     Header,
+    Origin,
     Response,
     SendState,
     encode_headers,
     encode_request_head,
-    format_host,
 )
 from brim.providers.network import create_ssl_context, find_proxy
 from brim.providers.sse import EventParser, ServerSentEvent
@@ -45,38 +46,39 @@ RequestBody = Mapping[str, Any] | bytes
 Events = AsyncGenerator[dict[str, Any], None]
 
 MAX_RESPONSE_BYTES = 64 * 1024 * 1024
-"""Bytes of an answer that is not streamed, or of one event of a stream."""
+"""Bytes of a response that is not streamed, or of one event of a stream."""
 MAX_ERROR_BYTES = 256 * 1024
-FIRST_WAIT, LONGEST_WAIT = 0.5, 8.0
+FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.5, 8.0
 MAX_RETRY_AFTER = 60.0
-"""A server that asks for more than this is not waited for."""
+"""If a server asks to wait longer than this, the request is not retried."""
 CONNECT_SECONDS = 10.0
-"""Seconds to reach a server at all."""
 DRAIN_SECONDS = 0.2
-"""Seconds to wait for the end behind the last event, so that the connection can be used again."""
+"""How long to wait for the end of a stream after its last event, to reuse the connection."""
 CLOSE_SECONDS = 2.0
-"""Seconds to hang up when the interpreter ends."""
+"""How long the interpreter waits for connections to close when it exits."""
 ANTHROPIC_VERSION = "2023-06-01"
-_WITH_BODY: Final = ("POST", "PUT", "PATCH")
-"""What says how long its body is, and be there none."""
+_METHODS_WITH_BODY: Final = ("POST", "PUT", "PATCH")
+"""Methods that always send a `Content-Length`."""
+_UNQUOTED: Final = "%/?:@&=+$,;!*'()[]~"
+"""Reserved characters of a path and query, and `%` of those that are quoted already."""
 
 _INHERITED: Final[list[ConnectionPool]] = []
-"""Lines of the process that this one was forked from: to close them would hang up for both."""
-_CERTIFICATE: Final = (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError)
+"""Pools of the parent process: closing them after a fork would close the parent's connections."""
 
 
 @dataclass(frozen=True, slots=True)
 class JsonResponse:
-    """A whole answer, with the headers that tell one server from another."""
+    """A complete JSON response."""
 
     body: Any
     headers: Mapping[str, str]
+    """By lower-case name."""
 
 
 class Transport:
-    """Sends requests to an endpoint; what goes wrong is one of `brim.errors`, without the key.
+    """Sends requests to an endpoint; failures raise `brim.errors`, without the key.
 
-    Paths stand beside the endpoint's `url`: `endpoint.chat_path`, `/tokenize`. Use it as
+    Paths are relative to the endpoint's `url`: `endpoint.chat_path`, `/tokenize`. Use it with
     `async with`, or call `close`; it belongs to the event loop in which it is first used.
     """
 
@@ -85,14 +87,14 @@ class Transport:
     ) -> None:
         self.endpoint = endpoint
         self._sleep = sleep
-        self._lines: ConnectionPool | None = None
+        self._pool: ConnectionPool | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process = 0
-        self._first: Sequence[Header] = ()
-        """The headers that each request begins with: whom it is for."""
-        self._root = ""
-        """What stands before a path, where a proxy has to be told."""
-        self._abandoned: weakref.finalize[..., Transport] | None = None
+        self._first_headers: Sequence[Header] = ()
+        """The headers at the beginning of every request: `Host`, and those for a proxy."""
+        self._target_prefix = ""
+        """What precedes a path in the request line."""
+        self._finalizer: weakref.finalize[..., Transport] | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -101,18 +103,18 @@ class Transport:
         await self.close()
 
     async def close(self) -> None:
-        """Hang up; a later request opens the connection anew."""
-        lines, self._lines = self._lines, None
-        if self._abandoned is not None:
-            self._abandoned.detach()
-        if lines is not None and self._process == os.getpid():
-            await lines.close()
+        """Close all connections; a later request opens new ones."""
+        pool, self._pool = self._pool, None
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        if pool is not None and self._process == os.getpid():
+            await pool.close()
 
     async def get(
         self, path: str, *, timeout: float | None = None, retries: int | None = None
     ) -> Any:
-        """The JSON at a path."""
-        return (await self.answer("GET", path, timeout=timeout, retries=retries)).body
+        """Return the JSON at a path."""
+        return (await self.request_json("GET", path, timeout=timeout, retries=retries)).body
 
     async def post(
         self,
@@ -122,13 +124,13 @@ class Transport:
         timeout: float | None = None,
         retries: int | None = None,
     ) -> dict[str, Any]:
-        """The whole answer to a request; an error that came with status 200 is raised as well."""
-        answer = await self.answer("POST", path, body, timeout=timeout, retries=retries)
-        if not isinstance(answer.body, dict):
-            raise self._nonsense(path, "JSON that is not an object", answer.body)
-        return answer.body
+        """Return the response to a request; an error with status 200 is raised too."""
+        response = await self.request_json("POST", path, body, timeout=timeout, retries=retries)
+        if not isinstance(response.body, dict):
+            raise self._invalid(path, "JSON that is not an object", response.body)
+        return response.body
 
-    async def answer(
+    async def request_json(
         self,
         method: str,
         path: str,
@@ -136,61 +138,61 @@ class Transport:
         *,
         timeout: float | None = None,
         retries: int | None = None,
-        more: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> JsonResponse:
-        """Any JSON answer. `timeout` bounds one attempt as a whole, beside the endpoint's own.
+        """Return any JSON response. `timeout` limits one attempt, in addition to the endpoint's.
 
-        `more` are headers of this one request, over those that each of them carries.
+        `headers` belong to this request and override those of every request.
         """
 
-        async def once() -> JsonResponse:
+        async def attempt() -> JsonResponse:
             try:
-                async with asyncio.timeout(timeout) as bound:
-                    return await self._exchange(method, path, body, more or {})
+                async with asyncio.timeout(timeout) as limit:
+                    return await self._exchange(method, path, body, headers or {})
             except TimeoutError as error:
-                if bound.expired() and not isinstance(error, ProviderError):
-                    raise self._silent(timeout) from None
+                if limit.expired() and not isinstance(error, ProviderError):
+                    raise self._timed_out(timeout) from None
                 raise
 
-        return await self._trying(once, retries)
+        return await self._retry(attempt, retries)
 
-    async def opened(
+    async def open(
         self,
         method: str,
         path: str,
         data: bytes | None,
-        heads: Sequence[Header],
-        sending: SendState | None = None,
+        headers: Sequence[Header],
+        state: SendState | None = None,
     ) -> Response:
-        """A response as it comes, whatever its status, for those who pass it on.
+        """Send a request with exactly these headers and return the response, whatever its status.
 
-        What is sent are these headers alone; who gets the response closes it. `sending` knows
-        whether the request went out, whatever comes of it.
+        The caller must close it. `state` knows whether the request was sent, even if this raises.
         """
-        sending = sending or SendState()
+        state = state or SendState()
         try:
-            return await self._sent(method, path, data, heads, sending)
+            return await self._send(method, path, data, headers, state)
         except InputError:
-            raise  # a wrong setting, which no second try mends
-        except (aiohttp.ClientError, HttpProcessingError, OSError, ValueError) as error:
-            if error is sending.objection:
+            raise  # an invalid setting, which a retry does not fix
+        except (ConnectError, httptools.HttpParserError, OSError, ValueError) as error:
+            if error is state.hook_error:
                 raise
-            raise self._broken(error) from error
+            raise self._connection_error(error) from error
 
     @property
-    def is_reached(self) -> bool:
-        """Whether a request can go out at once, as it seems: nobody has to be called first."""
-        return self._lines is not None and self._lines.has_idle
+    def has_idle_connection(self) -> bool:
+        """Whether the next request can probably be sent without connecting first."""
+        return self._pool is not None and self._pool.has_idle
 
     async def stream(self, path: str, body: RequestBody) -> Events:
-        """The events of a streamed answer, as they come.
+        """Yield the events of a streamed response as they arrive.
 
-        A request that is too long raises `RefusedError` before anything is yielded: events that
-        only open a stream are held back until there is more. Any other error inside of the stream
-        is an event. A server that does not stream gives its whole answer as one event. Closing
-        the iterator (`contextlib.aclosing`) or cancelling its task hangs up at once.
+        A request that is too long raises `ContextLengthError` before anything is yielded: events
+        that only open a stream are held back until one with content follows. Any other error
+        inside the stream is an event. A server that does not stream yields its whole response as
+        one event. Closing the iterator (`contextlib.aclosing`) or cancelling its task closes the
+        connection immediately.
         """
-        response, held, events = await self._trying(lambda: self._begin(path, body), None)
+        response, held, events = await self._retry(lambda: self._open_stream(path, body), None)
         try:
             for event in held:
                 yield event
@@ -202,103 +204,103 @@ class Transport:
             await events.aclose()
 
     async def _exchange(
-        self, method: str, path: str, body: RequestBody | None, more: Mapping[str, str]
+        self, method: str, path: str, body: RequestBody | None, headers: Mapping[str, str]
     ) -> JsonResponse:
-        response = await self._accepted(method, path, body, more)
+        response = await self._open_checked(method, path, body, headers)
         try:
-            answer = _parse_json(await self.whole(response))
+            parsed = _parse_json(await self.read_all(response))
         except _NotJsonError as error:
-            raise self._nonsense(
-                path, f"what is not JSON ({response.content_type})", error.text
+            raise self._invalid(
+                path, f"a body that is not JSON ({response.content_type})", error.text
             ) from None
         finally:
             response.close()
-        if isinstance(answer, dict):
-            failure = errors.find_error(self.endpoint, path, answer)
-            if failure is not None:
-                raise failure
-        return JsonResponse(answer, response.headers)
+        if isinstance(parsed, dict):
+            error_found = errors.find_error(self.endpoint, path, parsed)
+            if error_found is not None:
+                raise error_found
+        return JsonResponse(parsed, response.headers)
 
-    async def _begin(
+    async def _open_stream(
         self, path: str, body: RequestBody
     ) -> tuple[Response, list[dict[str, Any]], Events]:
-        """Open a stream and read on until it is clear that the request was not refused."""
-        response = await self._accepted("POST", path, body, {})
-        events = self._events(response, path)
+        """Open a stream and read until a context-length error is ruled out."""
+        response = await self._open_checked("POST", path, body, {})
+        events = self._read_events(response, path)
         try:
-            return response, await self._openings(events, response, path), events
+            return response, await self._read_opening(events, response, path), events
         except BaseException:
             response.close()
             await events.aclose()
             raise
 
-    async def _openings(
+    async def _read_opening(
         self, events: Events, response: Response, path: str
     ) -> list[dict[str, Any]]:
-        """The events up to the first that says something."""
+        """Return the events up to the first with content."""
         held: list[dict[str, Any]] = []
         async for event in events:
-            if (refused := errors.find_context_length_error(self.endpoint, event)) is not None:
-                raise refused
+            if (error := errors.find_context_length_error(self.endpoint, event)) is not None:
+                raise error
             held.append(event)
             if errors.has_content(event):
                 break
         if not held:
-            raise self._nonsense(path, f"no event at all ({response.content_type})", None)
+            raise self._invalid(path, f"no events ({response.content_type})", None)
         return held
 
-    async def _events(self, response: Response, path: str) -> Events:
+    async def _read_events(self, response: Response, path: str) -> Events:
         parser = EventParser()
-        first = True
-        while piece := await self.piece(response):
-            if first and piece.strip():
-                first = False
-                if piece.lstrip().startswith(b"{"):
-                    yield await self._unstreamed(response, path, piece)
+        is_first = True
+        while chunk := await self.read_chunk(response):
+            if is_first and chunk.strip():
+                is_first = False
+                if chunk.lstrip().startswith(b"{"):
+                    yield await self._read_unstreamed(response, path, chunk)
                     return
-            for event in parser.feed(piece):
+            for event in parser.feed(chunk):
                 if event.data.strip() == "[DONE]":
                     return
-                yield self._event(path, event)
-            if parser.waiting > MAX_RESPONSE_BYTES:
-                raise self._nonsense(path, f"an event of over {MAX_RESPONSE_BYTES:,} bytes", None)
+                yield self._parse_event(path, event)
+            if parser.pending_bytes > MAX_RESPONSE_BYTES:
+                raise self._invalid(path, f"an event of over {MAX_RESPONSE_BYTES:,} bytes", None)
         for event in parser.finish():
             if event.data.strip() != "[DONE]":
-                yield self._event(path, event)
+                yield self._parse_event(path, event)
 
-    async def _unstreamed(self, response: Response, path: str, begun: bytes) -> dict[str, Any]:
+    async def _read_unstreamed(self, response: Response, path: str, start: bytes) -> dict[str, Any]:
         try:
-            answer = _parse_json(await self.whole(response, begun))
+            parsed = _parse_json(await self.read_all(response, start))
         except _NotJsonError as error:
-            raise self._nonsense(path, "what is neither JSON nor events", error.text) from None
-        return answer if isinstance(answer, dict) else {}
+            raise self._invalid(path, "neither JSON nor events", error.text) from None
+        return parsed if isinstance(parsed, dict) else {}
 
-    def _event(self, path: str, event: ServerSentEvent) -> dict[str, Any]:
+    def _parse_event(self, path: str, event: ServerSentEvent) -> dict[str, Any]:
         try:
-            found = _parse_json(event.data)
+            parsed = _parse_json(event.data)
         except _NotJsonError as error:
             if event.name == "error":
                 return {"type": "error", "error": {"message": event.data}}
-            raise self._nonsense(path, "an event that is not JSON", error.text) from None
-        if not isinstance(found, dict):
-            raise self._nonsense(path, "an event that is not an object", found)
-        if event.name == "error" and find_error_object(found) is None:
-            return {"type": "error", "error": found}
-        return found
+            raise self._invalid(path, "an event that is not JSON", error.text) from None
+        if not isinstance(parsed, dict):
+            raise self._invalid(path, "an event that is not an object", parsed)
+        if event.name == "error" and find_error_object(parsed) is None:
+            return {"type": "error", "error": parsed}
+        return parsed
 
-    async def _accepted(
-        self, method: str, path: str, body: RequestBody | None, more: Mapping[str, str]
+    async def _open_checked(
+        self, method: str, path: str, body: RequestBody | None, headers: Mapping[str, str]
     ) -> Response:
-        """A response whose status is a success; any other is raised."""
+        """Return a response whose status is a success; raise the error of any other."""
         data = body if isinstance(body, bytes) or body is None else encode_body(body)
-        sent = default_headers(self.endpoint) | dict(more)
+        sent = default_headers(self.endpoint) | dict(headers)
         if data is not None:
             sent["Content-Type"] = "application/json"
-        response = await self.opened(method, path, data, encode_headers(sent))
+        response = await self.open(method, path, data, encode_headers(sent))
         if 200 <= response.status < 300:
             return response
         try:
-            raw = await self.whole(response, bound=MAX_ERROR_BYTES, cut=True)
+            raw = await self.read_all(response, limit=MAX_ERROR_BYTES, truncate=True)
         except ProviderError:
             raw = b""
         finally:
@@ -307,151 +309,155 @@ class Transport:
             self.endpoint, path, response.status, response.headers, raw
         )
 
-    async def _sent(
+    async def _send(
         self,
         method: str,
         path: str,
         data: bytes | None,
-        heads: Sequence[Header],
-        sending: SendState,
+        headers: Sequence[Header],
+        state: SendState,
     ) -> Response:
-        lines = await self._lines_here()
-        size = len(data or b"") if data is not None or method in _WITH_BODY else None
-        head = encode_request_head(method, self._target(path), [*self._first, *heads], size)
-        return await lines.ask(head, data, sending, is_bodiless=method == "HEAD")
+        pool = await self._get_pool()
+        has_length = data is not None or method in _METHODS_WITH_BODY
+        size = len(data or b"") if has_length else None
+        sent = [*self._first_headers, *headers]
+        head = encode_request_head(method, self._target(path), sent, size)
+        return await pool.request(head, data, state, is_bodiless=method == "HEAD")
 
     def _target(self, path: str) -> str:
-        """What stands in a request for a path: the path as it was given, if it can be sent so."""
-        address = URL(self.endpoint.beside(path), encoded=path.isascii())
-        return f"{self._root}{address.raw_path_qs}"
+        """Return the request target for a path; only characters that cannot be sent are quoted."""
+        target = (self._target_prefix + path).partition("#")[0].removesuffix("?")
+        return target if target.isascii() else quote(target, safe=_UNQUOTED)
 
-    async def _lines_here(self) -> ConnectionPool:
-        """The lines of this event loop; those of a loop that has ended are left behind."""
-        lines, loop = self._lines, asyncio.get_running_loop()
-        if lines is None:
-            return self._open_lines()
+    async def _get_pool(self) -> ConnectionPool:
+        """Return the pool of this event loop; the pool of a loop that has ended is abandoned."""
+        pool, loop = self._pool, asyncio.get_running_loop()
+        if pool is None:
+            return self._open_pool()
         if self._loop is loop:
-            return lines
+            return pool
         if self._process != os.getpid():
-            _INHERITED.append(lines)
+            _INHERITED.append(pool)
         elif self._loop is not None and self._loop.is_running():
-            raise InputError("a connection belongs to one event loop, and that one still runs")
-        else:
-            await lines.close()
-        if self._abandoned is not None:
-            self._abandoned.detach()
-        return self._open_lines()
+            raise InputError(
+                "This connection belongs to another event loop, which is still running. "
+                "Create one connection per event loop."
+            )
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        return self._open_pool()
 
-    def _open_lines(self) -> ConnectionPool:
+    def _open_pool(self) -> ConnectionPool:
         endpoint = self.endpoint
-        address, proxy = URL(endpoint.url), find_proxy(endpoint)
-        first, self._root = {} if _names_host(endpoint) else {"Host": format_host(address)}, ""
-        if proxy is not None and address.scheme == "http":
+        origin, proxy = Origin.parse(endpoint.url), find_proxy(endpoint)
+        first = {} if _has_host_header(endpoint) else {"Host": origin.authority}
+        self._target_prefix = urlsplit(endpoint.url).path
+        if proxy is not None and origin.scheme == "http":
             first |= proxy.headers
-            self._root = str(address.origin())
-        self._first = encode_headers(first)
-        self._lines = ConnectionPool(
-            address,
+            self._target_prefix = f"{origin}{self._target_prefix}"
+        self._first_headers = encode_headers(first)
+        needs_tls = origin.scheme == "https" or (proxy is not None and proxy.is_secure)
+        self._pool = ConnectionPool(
+            origin,
             proxy,
-            aiohttp.ClientTimeout(
-                total=None,
-                connect=min(CONNECT_SECONDS, endpoint.timeout),
-                sock_read=endpoint.timeout,
-            ),
-            ssl=create_ssl_context() if address.scheme == "https" else True,
+            connect_seconds=min(CONNECT_SECONDS, endpoint.timeout),
+            read_seconds=endpoint.timeout,
+            ssl_context=create_ssl_context() if needs_tls else None,
         )
         self._loop = loop = asyncio.get_running_loop()
         self._process = os.getpid()
-        self._abandoned = weakref.finalize(self, _abandon, self._lines, loop)
-        return self._lines
+        self._finalizer = weakref.finalize(self, _close_abandoned, self._pool, loop)
+        return self._pool
 
-    async def whole(
+    async def read_all(
         self,
         response: Response,
-        begun: bytes = b"",
+        start: bytes = b"",
         *,
-        bound: int = MAX_RESPONSE_BYTES,
-        cut: bool = False,
+        limit: int = MAX_RESPONSE_BYTES,
+        truncate: bool = False,
     ) -> bytes:
-        pieces, size = [begun], len(begun)
-        while piece := await self.piece(response):
-            pieces.append(piece)
-            size += len(piece)
-            if size > bound:
-                if cut:
+        """Return the whole body after `start`; over the limit, raise or stop reading."""
+        chunks, size = [start], len(start)
+        while chunk := await self.read_chunk(response):
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > limit:
+                if truncate:
                     break
-                raise self._nonsense(None, f"more than {bound:,} bytes", None)
-        return b"".join(pieces)
+                raise self._invalid(None, f"more than {limit:,} bytes", None)
+        return b"".join(chunks)
 
-    async def piece(self, response: Response) -> bytes:
-        """The next bytes; none at the end."""
-        content = response.content
+    async def read_chunk(self, response: Response) -> bytes:
+        """Return the next bytes of a body; none at its end."""
         try:
-            return await content.readany()
-        except (aiohttp.ClientError, OSError) as error:
-            raise self._broken(error) from error
+            return await response.read()
+        except (httptools.HttpParserError, OSError) as error:
+            raise self._connection_error(error) from error
 
-    async def _trying(self, once: Callable[[], Awaitable[T]], retries: int | None) -> T:
+    async def _retry(self, attempt: Callable[[], Awaitable[T]], retries: int | None) -> T:
         retries = self.endpoint.retries if retries is None else retries
-        for attempt in range(retries + 1):
+        for number in range(retries + 1):
             try:
-                return await once()
+                return await attempt()
             except ProviderError as error:
-                wait = retry_delay(error, attempt)
-                if attempt == retries or wait is None:
+                delay = retry_delay(error, number)
+                if number == retries or delay is None:
                     raise
-            await self._sleep(wait)
+            await self._sleep(delay)
         raise AssertionError("the last attempt returns or raises")
 
-    def _broken(self, error: Exception) -> ProviderError:
-        host = self.endpoint.host
-        if isinstance(error, aiohttp.ConnectionTimeoutError):
-            return UnreachableError(
-                f"{host} cannot be reached: nobody answers. Check the address and the network."
-            )
+    def _connection_error(self, error: Exception) -> ProviderError:
+        if isinstance(error, ConnectError):
+            return self._unreachable(error.__cause__)
         if isinstance(error, TimeoutError):
-            return self._silent(None)
-        if isinstance(error, aiohttp.ClientConnectorSSLError) and _is_plain_http(error):
-            return UnreachableError(
-                f"{host} does not speak https. Check whether the address begins with http://."
-            )
-        if isinstance(error, _CERTIFICATE):
-            return UnreachableError(
-                f"{host} shows a certificate that is not trusted: {error}. SSL_CERT_FILE can name "
-                "a file with the certificates to trust."
-            )
-        if isinstance(error, aiohttp.ClientConnectorError):
-            return UnreachableError(
-                f"{host} cannot be reached: {error.os_error.strerror or error.os_error}. "
-                "Check that the server runs, and that the address is right."
-            )
-        # The library's words about an answer that it cannot read speak of an error 400 that nobody
-        # sent, and repeat the address.
-        is_unread = isinstance(error, aiohttp.ClientPayloadError | HttpProcessingError)
-        why = "" if is_unread else f": {error!s}".rstrip(": ")
+            return self._timed_out(None)
+        reason = "" if isinstance(error, httptools.HttpParserError) else f" ({error})"
         return ConnectionFailedError(
-            f"the connection to {host} broke before the answer was whole{why}. Try again."
+            f"The connection to {self.endpoint.host} broke before the response was complete"
+            f"{reason.removesuffix(' ()')}. Try again."
         )
 
-    def _silent(self, seconds: float | None) -> ProviderTimeoutError:
+    def _unreachable(self, cause: BaseException | None) -> UnreachableError:
+        host = self.endpoint.host
+        if isinstance(cause, TimeoutError):
+            return UnreachableError(
+                f"Connecting to {host} timed out. Check the address and the network."
+            )
+        if isinstance(cause, ssl.SSLError) and _is_plain_http(cause):
+            return UnreachableError(
+                f"{host} does not support https. Check whether the address begins with http://."
+            )
+        if isinstance(cause, ssl.SSLError):
+            return UnreachableError(
+                f"The TLS certificate of {host} is not trusted: {cause}. Set SSL_CERT_FILE to a "
+                "file with the certificates to trust."
+            )
+        reason = getattr(cause, "strerror", None) or str(cause)
+        return UnreachableError(
+            f"{host} cannot be reached: {reason}. "
+            "Check that the server is running and that the address is correct."
+        )
+
+    def _timed_out(self, seconds: float | None) -> ProviderTimeoutError:
         seconds = self.endpoint.timeout if seconds is None else seconds
         return ProviderTimeoutError(
-            f"{self.endpoint.host} did not answer in {seconds:g} s. Raise the endpoint's `timeout` "
-            "if the model needs longer."
+            f"{self.endpoint.host} did not respond within {seconds:g} s. Increase the endpoint's "
+            "`timeout` if the model needs longer."
         )
 
-    def _nonsense(self, path: str | None, what: str, body: object) -> ProviderError:
-        where = f" at {path}" if path is not None else ""
+    def _invalid(self, path: str | None, content: str, body: object) -> ProviderError:
+        at = f" at {path}" if path is not None else ""
         return ProviderError(
-            f"{self.endpoint.host} answered{where} with {what}. "
-            "Check that the address is that of a model server.",
+            f"{self.endpoint.host} returned {content}{at}. "
+            "Check that the address belongs to a model server.",
             status=200,
             body=errors.redact_key(self.endpoint, body) if isinstance(body, str) else body,
         )
 
 
 def default_headers(endpoint: Endpoint) -> dict[str, str]:
-    """What every request carries; the endpoint's own headers go before ours."""
+    """Return the headers of every request; the endpoint's own override the defaults."""
     from brim import __version__
 
     found = {
@@ -467,70 +473,66 @@ def default_headers(endpoint: Endpoint) -> dict[str, str]:
     return kept | dict(endpoint.headers)
 
 
-def _names_host(endpoint: Endpoint) -> bool:
-    """Whether a header of its own says what the server is called."""
+def _has_host_header(endpoint: Endpoint) -> bool:
     return any(name.lower() == "host" for name in endpoint.headers)
 
 
 def credential_headers(endpoint: Endpoint) -> dict[str, str]:
-    """The headers that carry the endpoint's key."""
+    """Return the headers that carry the endpoint's key."""
     if endpoint.key is None:
         return {}
     found = {}
     if endpoint.format == "anthropic":
         found["x-api-key"] = endpoint.key
-    # Servers that only imitate Anthropic look for the key where OpenAI's clients put it.
+    # Servers that imitate Anthropic's API expect the key where OpenAI's clients put it.
     if endpoint.format != "anthropic" or endpoint.host != "api.anthropic.com":
         found["Authorization"] = f"Bearer {endpoint.key}"
     return found
 
 
 def encode_body(body: Mapping[str, Any]) -> bytes:
-    """A body as it goes out; half a surrogate pair, which UTF-8 cannot hold, goes as an escape."""
+    """Encode a body as JSON; a lone surrogate, which UTF-8 cannot represent, is escaped."""
     compact = (",", ":")
     try:
         return json.dumps(dict(body), ensure_ascii=False, separators=compact).encode()
     except UnicodeEncodeError:
         return json.dumps(dict(body), separators=compact).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"the request cannot be written as JSON: {error}") from None
+        raise InputError(f"The request cannot be encoded as JSON: {error}") from None
 
 
 def retry_delay(error: ProviderError, attempt: int) -> float | None:
-    """Seconds to wait before the same request is sent again; None where that would not help."""
+    """Return the seconds before the next attempt; None if a retry would not help."""
     if isinstance(error, ConnectionFailedError):
-        if isinstance(error.__cause__, _CERTIFICATE):
+        if isinstance(error.__cause__, ConnectError) and isinstance(
+            error.__cause__.__cause__, ssl.SSLError
+        ):
             return None
     elif isinstance(error, ProviderTimeoutError) or not errors.is_retryable(error):
         return None
     if error.retry_after is not None:
         return error.retry_after if error.retry_after <= MAX_RETRY_AFTER else None
-    wait: float = min(LONGEST_WAIT, FIRST_WAIT * 2**attempt)
-    return wait * random.uniform(0.75, 1.25)
+    delay: float = min(MAX_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2**attempt)
+    return delay * random.uniform(0.75, 1.25)
 
 
-def _abandon(lines: ConnectionPool, loop: asyncio.AbstractEventLoop) -> None:
-    """Hang up for an owner without `async` who did not; its loop runs in another thread."""
-    if lines.closed or not loop.is_running():
+def _close_abandoned(pool: ConnectionPool, loop: asyncio.AbstractEventLoop) -> None:
+    """Close the pool of a transport that was not closed; its loop runs in another thread."""
+    if pool.is_closed or not loop.is_running():
         return
-    closing = asyncio.run_coroutine_threadsafe(_close_pool(lines), loop)
+    closing = asyncio.run_coroutine_threadsafe(pool.close(), loop)
     try:
-        inside = asyncio.get_running_loop() is loop
+        is_inside = asyncio.get_running_loop() is loop
     except RuntimeError:
-        inside = False
-    if not inside:
+        is_inside = False
+    if not is_inside:
         with suppress(TimeoutError):
             closing.result(CLOSE_SECONDS)
 
 
-async def _close_pool(lines: ConnectionPool) -> None:
-    await lines.close()
-
-
-def _is_plain_http(error: aiohttp.ClientConnectorSSLError) -> bool:
-    """Whether the server answered to https with what is none."""
-    reason = getattr(error.os_error, "reason", None)
-    return reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
+def _is_plain_http(error: ssl.SSLError) -> bool:
+    """Whether the server answered a TLS handshake with something else."""
+    return error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
 
 
 class _NotJsonError(Exception):
@@ -543,18 +545,15 @@ def _parse_json(text: str | bytes) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        shown = (
-            text
-            if isinstance(text, str)
-            else text[: errors.BODY_CHARS * 4].decode("utf-8", "replace")
-        )
-        raise _NotJsonError(shown[: errors.BODY_CHARS]) from None
+        if isinstance(text, bytes):
+            text = text[: errors.BODY_CHARS * 4].decode("utf-8", "replace")
+        raise _NotJsonError(text[: errors.BODY_CHARS]) from None
 
 
 async def _drain(response: Response) -> None:
     try:
         async with asyncio.timeout(DRAIN_SECONDS):
-            while await response.content.readany():
+            while await response.read():
                 pass
-    except (aiohttp.ClientError, OSError):
+    except (httptools.HttpParserError, OSError):
         return

@@ -9,10 +9,9 @@ the other, are a gateway that was restarted.
 
 from __future__ import annotations
 
+import asyncio
 import json
-import logging
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -20,12 +19,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
-import uvicorn
+import uvloop
 
 from brim.config import Config, UpstreamConfig
 from brim.gateway.app import Gateway, create_app
-from brim.gateway.http_protocol import BoundedConnection
-from brim.gateway.server import open_listener
+from brim.gateway.server import HttpServer, open_listener
 from brim.providers.endpoint import ApiFormat
 
 FORMATS: Final[tuple[ApiFormat, ...]] = ("openai", "anthropic", "responses")
@@ -57,39 +55,24 @@ def running(config: Config, environment: Mapping[str, str] | None = None) -> Ite
     """A gateway that serves until the block ends, and then lets running answers end."""
     state = {name: value for name, value in os.environ.items() if name == "BRIM_STATE"}
     app = create_app(config, {**state, **(environment or {})})
+    server, is_up = HttpServer(app, stop_seconds=5), threading.Event()
+
+    def work() -> None:
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(server.run(listener, is_up.set))
+        finally:
+            is_up.set()
+
     with open_listener("127.0.0.1", 0) as listener:
-        server = _Server(
-            uvicorn.Config(
-                app,
-                http=BoundedConnection,
-                ws="none",
-                lifespan="on",
-                log_config=None,
-                log_level=logging.ERROR,
-                access_log=False,
-                timeout_graceful_shutdown=5,
-            )
-        )
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread = threading.Thread(target=work)
         thread.start()
-        server.is_up.wait()
+        is_up.wait()
         try:
             yield Running(f"http://127.0.0.1:{listener.getsockname()[1]}", app.gateway)
         finally:
-            server.should_exit = True
+            server.stop()
             thread.join()
-
-
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.is_up = threading.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        try:
-            await super().startup(sockets)
-        finally:
-            self.is_up.set()
 
 
 @contextmanager

@@ -36,12 +36,12 @@ NARROW: Final = 60
 """Columns below which lines become hard to read."""
 
 EXTRAS: Final[Mapping[str, tuple[Sequence[str], str]]] = {
-    "client": (("aiohttp", "platformdirs"), "talking to servers"),
+    "client": (("httptools", "platformdirs"), "talking to servers"),
     "shell": (
         ("prompt_toolkit", "rich", "mcp", "pathspec", "tree_sitter", "tree_sitter_bash"),
         "the shell",
     ),
-    "gateway": (("orjson", "prometheus_client", "starlette", "uvicorn"), "brim serve"),
+    "gateway": (("orjson", "prometheus_client", "starlette"), "brim serve"),
     "local": (("xllamacpp",), "the embedded model"),
     "models": (("splintr", "tokenizers"), "exact counts for open models"),
 }
