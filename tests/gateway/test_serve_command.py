@@ -177,7 +177,7 @@ def test_a_taken_port_is_named() -> None:
         port = taken.getsockname()[1]
         ended = brim_serve(*UPSTREAM, "--port", str(port))
     assert ended.exit_code == 2
-    assert f"brim: port {port} of 127.0.0.1: " in ended.stderr
+    assert f"brim: Cannot listen on port {port} of 127.0.0.1: " in ended.stderr
 
 
 def test_what_is_not_installed_is_named_with_the_line_that_installs_it(
