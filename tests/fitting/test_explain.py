@@ -77,7 +77,7 @@ def test_a_note_has_a_row_beside_the_gap_it_tells_of() -> None:
     note = found[place - 1]
     assert (note.place, note.role, note.outcome, note.before) == ("", "note", "added", 0)
     assert note.after == plan.notes[0].tokens
-    assert note.reason.startswith("says what was left out")
+    assert note.reason.startswith("tells what was dropped")
 
 
 def test_the_tools_and_the_framing_are_a_row() -> None:
@@ -151,7 +151,7 @@ def test_what_is_not_known_about_a_model_is_unknown_and_not_zero() -> None:
     text = render_model("Some-Model:free", FACTS)
     assert text.startswith("some-model, found for Some-Model:free\n")
     assert "largest input   unknown\n" in text
-    assert "a stand-in: counts are estimates" in text
+    assert "fallback: counts are estimates" in text
     assert "0.25 / unknown / 2 (dollars" in text
 
 

@@ -26,7 +26,7 @@ def planned(target: ModelProfile, *messages: Message) -> tuple[Planner, Plan]:
     counter = target.counter()
     planner = Planner(counter, target.budget(counter), POLICIES["steady"])
     planner.extend(messages)
-    return planner, planner.whole()
+    return planner, planner.plan_all()
 
 
 def words(number: int) -> Message:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import brim
 from brim.errors import InputError
-from brim.fitting.history import ORPHAN, UNANSWERED, History
+from brim.fitting.history import ORPHAN, UNANSWERED, History, unit_range
 from brim.messages import Message
 from brim.tokens import counter_for
 from brim.wire import openai_chat, read_messages
@@ -26,7 +26,7 @@ def grown(messages: list[Raw]) -> History:
 
 def units(sketch: str) -> list[list[int]]:
     h = grown(history(sketch))
-    return [h.members(unit) for unit in range(len(h.units))]
+    return [h.members(unit) for unit in unit_range(0, len(h.units))]
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,8 @@ def test_results_come_in_any_order_and_ids_are_used_again() -> None:
     step = history("cc1 r1 r1")
     step[1], step[2] = step[2], step[1]
     h = grown([*history("u1"), *step, *step])
-    assert [h.members(unit) for unit in range(3)] == [[0], [1, 2, 3], [4, 5, 6]]
-    assert not h.faults
+    assert [h.members(unit) for unit in unit_range(0, 3)] == [[0], [1, 2, 3], [4, 5, 6]]
+    assert not h.defective_units
 
 
 @pytest.mark.parametrize(
@@ -68,18 +68,18 @@ def test_orphans_and_unanswered_calls_are_faults_once_that_is_certain(
     sketch: str, faults: dict[int, str]
 ) -> None:
     h = grown(history(sketch))
-    assert {unit: h.units[unit].fault for unit in h.faults} == faults
+    assert {unit: h.units[unit].defect for unit in h.defective_units} == faults
 
 
 def test_a_second_result_for_the_same_call_is_an_orphan() -> None:
     messages = history("u1 cc1 r1 r1")
     h = grown([*messages[:3], messages[2], messages[3]])
-    assert [h.units[unit].fault for unit in h.faults] == [UNANSWERED, ORPHAN, ORPHAN]
+    assert [h.units[unit].defect for unit in h.defective_units] == [UNANSWERED, ORPHAN, ORPHAN]
 
 
 def test_request_points_are_after_user_turns_and_after_the_last_result() -> None:
     h = grown(history("s1 u1 cc1 r1 r1 a1 u1 c1"))
-    assert h.points == [(2, 1), (5, 2), (7, 4)]
+    assert h.request_points == [(2, 1), (5, 2), (7, 4)]
 
 
 def test_age_counts_the_steps_that_call_tools() -> None:
@@ -92,8 +92,8 @@ def test_every_prefix_has_the_units_of_the_whole() -> None:
     whole = grown(messages)
     for end in range(len(messages) + 1):
         part = grown(messages[:end])
-        assert part.sizes == whole.sizes[: end + 1]
-        assert part.points == [point for point in whole.points if point[0] <= end]
+        assert part.token_sums == whole.token_sums[: end + 1]
+        assert part.request_points == [point for point in whole.request_points if point[0] <= end]
         assert [unit.start for unit in part.units] == [
             u.start for u in whole.units if u.start < end
         ]

@@ -9,10 +9,10 @@ import pytest
 
 import brim
 from brim.fitting.draft import Draft
-from brim.fitting.edit_view import HistoryView
-from brim.fitting.history import History
+from brim.fitting.history import History, HistoryView
 from brim.fitting.passes import clip_large, drop_oldest
-from brim.fitting.replay import compute_low_water_mark, steady_share, thrift_share
+from brim.fitting.policies import steady_share, thrift_share
+from brim.fitting.trim import compute_low_water_mark
 from brim.tokens import counter_for
 from brim.wire import openai_chat, read_messages
 from tests.support.strategies import Raw, history, text
@@ -78,9 +78,9 @@ def test_no_more_than_half_of_what_can_move_is_cut_at_once() -> None:
     grown = History(counter_for(MODEL))
     grown.extend(read_messages({"messages": messages}, openai_chat))
     grown.group()
-    scope = HistoryView(grown, 1, 2, 3, 1_400, 0)
+    view = HistoryView(grown, grown.end, 3, 1_400, 0)
     room = 1_400 - size(messages)
-    assert compute_low_water_mark(scope, thrift_share) == 1_400 - room // 2
+    assert compute_low_water_mark(view, thrift_share) == 1_400 - room // 2
 
 
 # steady
@@ -167,7 +167,7 @@ def test_lines_that_come_again_later_leave_the_earlier_output() -> None:
     first = request.messages[3]["content"]
     assert "60 lines repeated later left out" in first
     assert request.messages[21] is messages[21], "the later one keeps them"
-    assert request.plan.decisions[3].reason == "lines that come again later"
+    assert request.plan.decisions[3].reason == "lines repeated later"
 
 
 def test_a_clip_keeps_the_head_and_the_tail() -> None:
@@ -372,10 +372,10 @@ def test_keep_recent_protects_the_last_units(policy: str) -> None:
 
 def test_passes_of_the_users_own() -> None:
     def drop_greetings(draft: Draft) -> None:
-        for unit in draft.loose():
+        for unit in draft.droppable_units():
             words = draft.history.messages[draft.history.units[unit].start].words
             if draft.excess > 0 and words == ("hello",):
-                draft.drop(unit, unit + 1, "small talk")
+                draft.drop_unit(unit, "small talk")
 
     messages = history("s5 u50 a1 a50 u50 a50 u50")
     messages[2]["content"] = "hello"

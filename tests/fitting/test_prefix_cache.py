@@ -61,7 +61,7 @@ def grown(body: Raw, strides: list[int]) -> list[Raw]:
 
 def planner_of(body: Raw, memory: PrefixCache) -> Planner:
     """Who plans a body: where it is continued, the one that planned what it was before."""
-    with fitter(memory).reading(body, form_of(body)) as reading:
+    with fitter(memory).parse(body, form_of(body)) as reading:
         return reading.planner
 
 
@@ -141,7 +141,7 @@ def test_conversations_that_grow_at_once_do_not_mix(
     many: list[Raw], strides: list[int], share: int
 ) -> None:
     limit = int(brim.count(many[0], model="gpt-4o")) * share // 100
-    remembering = fitter(PrefixCache(conversations=3), limit)
+    remembering = fitter(PrefixCache(max_conversations=3), limit)
     for round_ in zip(*(grown(body, strides) for body in many), strict=False):
         for sent in round_:
             assert fitted(sent, remembering) == fitted(sent, fitter(PrefixCache(), limit))
@@ -192,7 +192,7 @@ def test_a_grown_conversation_is_continued(make: Any) -> None:
 
 def test_the_longest_that_it_begins_with_is_continued() -> None:
     memory = PrefixCache()
-    with fitter(memory).reading(chat("one"), openai_chat) as short:  # nobody goes on with it
+    with fitter(memory).parse(chat("one"), openai_chat) as short:  # nobody goes on with it
         long = planner_of(chat("one", "two"), memory)
     planner_of(chat("four", "five", "six", "seven"), memory)
     assert planner_of(chat("one", "two", "three"), memory) is long
@@ -215,7 +215,7 @@ def test_what_goes_out_is_continued_too() -> None:
     for end in (6, 7, 8):
         request = fitting.fit(agent(*outputs[:end]), anthropic)
         assert request.plan.is_trimmed
-        with fitting.reading(dict(request), anthropic) as sent:
+        with fitting.parse(dict(request), anthropic) as sent:
             planners.append(sent.planner)
     assert planners[0] is planners[1] is planners[2]
 
@@ -255,8 +255,8 @@ def test_the_same_messages_in_another_format_are_another_conversation() -> None:
 
 def test_a_planner_whose_edit_was_asked_for_is_not_remembered() -> None:
     memory, body = PrefixCache(), agent(*(text(200, seed) for seed in range(8)))
-    with fitter(memory).reading(body, anthropic) as reading:
-        reading.planner.edited(1_000)
+    with fitter(memory).parse(body, anthropic) as reading:
+        reading.planner.trim(1_000)
     assert planner_of(body, memory) is not reading.planner
 
 
@@ -272,7 +272,7 @@ def test_what_is_no_plain_json_is_fitted_and_not_remembered() -> None:
 def test_a_conversation_in_use_is_nobody_elses() -> None:
     memory, body = PrefixCache(), chat("one")
     planner = planner_of(body, memory)
-    with fitter(memory).reading(body, openai_chat) as reading:
+    with fitter(memory).parse(body, openai_chat) as reading:
         assert reading.planner is planner
         assert planner_of(body, memory) is not planner
 
@@ -281,7 +281,7 @@ def test_a_conversation_in_use_is_nobody_elses() -> None:
 
 
 def test_the_oldest_are_forgotten_first() -> None:
-    memory = PrefixCache(conversations=2)
+    memory = PrefixCache(max_conversations=2)
     one, two = planner_of(chat("one"), memory), planner_of(chat("two"), memory)
     assert planner_of(chat("one", "yes"), memory) is one
     planner_of(chat("three"), memory)
@@ -290,7 +290,7 @@ def test_the_oldest_are_forgotten_first() -> None:
 
 
 def test_what_is_remembered_weighs_no_more_than_told() -> None:
-    memory = PrefixCache(weight=5_000)
+    memory = PrefixCache(max_bytes=5_000)
     one, two, three = (planner_of(chat(f"{number} " * 1_000), memory) for number in "123")
     assert planner_of(chat("1 " * 1_000), memory) is not one, "three would be too heavy"
     assert planner_of(chat("3 " * 1_000), memory) is three
@@ -298,7 +298,7 @@ def test_what_is_remembered_weighs_no_more_than_told() -> None:
 
 
 def test_what_is_too_heavy_by_itself_drives_nobody_out() -> None:
-    memory = PrefixCache(weight=5_000)
+    memory = PrefixCache(max_bytes=5_000)
     planner = planner_of(chat("one"), memory)
     planner_of(chat("much " * 2_000), memory)
     assert planner_of(chat("one", "two"), memory) is planner

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import brim
 from brim.fitting.api import prefix_cache
-from brim.fitting.edit_view import HistoryView
+from brim.fitting.history import HistoryView
 from brim.fitting.plan import get_overflow_plan
 from brim.fitting.replay import compute_low_water_mark, steady_share
 from tests.support.strategies import Raw, histories, limits, policies
@@ -257,15 +257,15 @@ def test_the_prefix_changes_no_more_often_than_promised(messages: list[Raw], lim
 
 def mark_of(request: brim.Request) -> int:
     history = request.plan.history
-    scope = HistoryView(history, len(history.units), request.plan.length, 3, request.plan.limit, 0)
-    return compute_low_water_mark(scope, steady_share)
+    view = HistoryView(history, history.end, 3, request.plan.limit, 0)
+    return compute_low_water_mark(view, steady_share)
 
 
 def continues(request: brim.Request) -> bool:
     """Whether the request is an earlier edit with more behind it."""
     drops = request.plan.dropped_runs
     edited = max([drop.stop for drop in drops] + list(request.plan.changes), default=0)
-    return any(point > edited for point, _ in request.plan.history.points[:-1])
+    return any(point > edited for point, _ in request.plan.history.request_points[:-1])
 
 
 # 6. Nothing is lost

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from brim.config import Config
-from brim.fitting.replay import steady_share
+from brim.fitting.policies import steady_share
 from brim.models.pricing import Usage
 from brim.testing import ScriptedServer
 from brim.wire.usage import parse_usage

@@ -84,9 +84,9 @@ def test_what_cannot_be_read_is_named(wrong: object, says: str) -> None:
 
 
 def test_wrong_arguments_are_named() -> None:
-    with pytest.raises(brim.InputError, match=r"no policy 'steadfast'.*steady"):
+    with pytest.raises(brim.InputError, match=r"Unknown policy 'steadfast'.*steady"):
         brim.fit(MESSAGES, window=100, policy="steadfast")
-    with pytest.raises(brim.InputError, match="pin 7"):
+    with pytest.raises(brim.InputError, match="Pin 7"):
         brim.fit(MESSAGES, window=100, pins=[7])
     with pytest.raises(brim.InputError, match="keep_recent"):
         brim.fit(MESSAGES, window=100, keep_recent=-1)
@@ -154,7 +154,7 @@ def test_a_history_that_the_server_keeps_is_relayed_with_a_warning() -> None:
     body = {"model": "gpt-4o", "input": "many words " * 400, "previous_response_id": "resp_1"}
     request = brim.fit(body, window=300, reply=100)
     assert dict(request) == body
-    assert "server keeps the history" in request.plan.warnings[0]
+    assert "server stores the history" in request.plan.warnings[0]
     assert not request.plan.exact
     assert brim.fit({"previous_response_id": "resp_1"}, window=300).messages == []
 

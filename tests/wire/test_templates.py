@@ -516,7 +516,7 @@ def test_system_texts_and_answered_results_are_there_too(
         history.extend([message])
         history.group()
         unit = history.unit_of[index]
-        if message.role == "system" or not history.units[unit].fault:
+        if message.role == "system" or not history.units[unit].defect:
             for each in (*message.words, *message.outputs):
                 assert json.dumps(each)[1:-1] in out
 
@@ -530,7 +530,7 @@ def test_while_a_conversation_grows_what_was_sent_stays(
     history = History(counter_for("gpt-4o"))
     history.extend(read_messages({"messages": said}, openai_chat))
     history.group()
-    end, _ = data.draw(st.sampled_from(history.points))
+    end, _ = data.draw(st.sampled_from(history.request_points))
     first, whole = apply_template(said[:end], rules), apply_template(said, rules)
     settled = len(first) - (2 if first[-1] == user(RESULTS_ABOVE) else 1)
     assert whole[:settled] == first[:settled]

@@ -1,4 +1,4 @@
-"""The two calls that most people need: `count` and `fit`."""
+"""`count` and `fit`, the functions that most callers need."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from brim import wire
 from brim.errors import InputError
 from brim.fitting.budget import compute_budget
-from brim.fitting.fitter import Fitter, read_tools
+from brim.fitting.fitter import Fitter
 from brim.fitting.policies import resolve_policy
 from brim.fitting.prefix_cache import PrefixCache
 from brim.tokens import counter_for
-from brim.wire import openai_chat
+from brim.wire import openai_chat, read_tools
 from brim.wire.templates import PERMISSIVE, TemplateRules, find_rules, wrap_counter
 
 if TYPE_CHECKING:
@@ -25,16 +25,16 @@ Messages = Sequence[Mapping[str, Any]]
 Tools = Sequence[Mapping[str, Any]]
 
 prefix_cache = PrefixCache()
-"""What stateless callers sent last. `brim.fitting.api.memory.clear()` forgets it."""
+"""The last conversations of `fit`. `brim.fitting.api.prefix_cache.clear()` empties it."""
 
 
 class Count(int):
-    """A number of tokens, and where it comes from."""
+    """A number of tokens and its parts."""
 
     exact: bool
-    """Whether the whole was counted as the model will count it; otherwise an estimate."""
+    """Whether the model will count the same number; otherwise it is an estimate."""
     parts: dict[str, int]
-    """What the number is made of; the parts add up to it."""
+    """Tokens of each part; they add up to the number."""
 
     def __new__(cls, parts: Mapping[str, int], *, exact: bool) -> Count:
         count = super().__new__(cls, sum(parts.values()))
@@ -50,9 +50,9 @@ def count(
     tools: Tools | None = None,
     tokenizer: Tokenizer | str | None = None,
 ) -> Count:
-    """How many tokens a text, a conversation or a whole request body takes.
+    """Return the tokens of a text, a conversation or a whole request body.
 
-    Without a model it is an estimate with o200k, the vocabulary of the current OpenAI models.
+    Without a model, the count is an estimate with o200k, the vocabulary of OpenAI's models.
     """
     if isinstance(text_or_messages, str):
         counter = counter_for(model, tokenizer=tokenizer)
@@ -86,17 +86,17 @@ def fit(
     template: str | None = None,
     tokenizer: Tokenizer | str | None = None,
 ) -> Request:
-    """Make a conversation fit the model's window, leaving out no more than needed.
+    """Return a request that fits the model's context window, trimmed no more than needed.
 
-    Takes a list of chat messages, or a whole body of OpenAI chat completions, Anthropic messages
-    or OpenAI responses, and gives back the same shape, ready to be unpacked into the client's
-    call. What was left out, and why, is in `.plan`. The input is never changed. `template` names
-    the rules of a strict chat template, by which the messages then go out. Raises
-    `ContextOverflowError` where what must stay is larger than the limit.
+    Takes a list of chat messages, or a whole body for OpenAI chat completions, Anthropic messages
+    or OpenAI responses, and returns the same shape, ready to be unpacked into the client's call.
+    `.plan` lists what was trimmed and why. The input is never changed. `template` names a strict
+    chat template whose rules the messages must follow. Raise `ContextOverflowError` if the
+    messages that must be sent are larger than the limit.
     """
     body = _build_body(messages_or_body, model, tools)
-    form = wire.detect_format(body)
-    rules = _find_rules(template, form)
+    format = wire.detect_format(body)
+    rules = _find_rules(template, format)
     counter = wrap_counter(counter_for(body.get("model"), tokenizer=tokenizer), rules)
     least = wire.min_reply_tokens(body)
     budget = compute_budget(body.get("model"), window, reply, counter.uncertainty, least)
@@ -104,35 +104,37 @@ def fit(
         policy, keep_recent=keep_recent, max_turns=max_turns, token_budget=token_budget
     )
     fitter = Fitter(counter, budget, chosen, prefix_cache, rules, _check_pins(pins), mask)
-    return fitter.fit(body, form)
+    return fitter.fit(body, format)
 
 
 def _build_body(
     given: Messages | Mapping[str, Any], model: str | None, tools: Tools | None
 ) -> Mapping[str, Any]:
-    """A body whatever was given; what is said beside it goes before what stands in it."""
-    beside = {"model": model, "tools": tools}
-    said = {key: value for key, value in beside.items() if value is not None}
+    """Return a request body; arguments replace the values of a given body."""
+    arguments = {"model": model, "tools": tools}
+    arguments = {key: value for key, value in arguments.items() if value is not None}
     if isinstance(given, Mapping):
         wire.detect_format(given)
-        return {**given, **said}
+        return {**given, **arguments}
     if isinstance(given, str | bytes) or not isinstance(given, Sequence):
         raise InputError(
-            f"a conversation is a list of messages or a request body, not {type(given).__name__}"
+            f"The conversation is not a list of messages or a request body: {type(given).__name__}."
         )
-    return {"messages": given if isinstance(given, list | tuple) else list(given), **said}
+    return {"messages": given if isinstance(given, list | tuple) else list(given), **arguments}
 
 
-def _find_rules(template: str | None, form: wire.Format) -> TemplateRules:
+def _find_rules(template: str | None, format: wire.Format) -> TemplateRules:
     if template is None:
         return PERMISSIVE
-    if form is not openai_chat:
-        raise InputError("a template's rules are for chat messages, not for this format")
+    if format is not openai_chat:
+        raise InputError(
+            "A chat template needs chat messages. Remove template=... for this format."
+        )
     return find_rules(template)
 
 
 def _check_pins(pins: Iterable[int]) -> frozenset[int]:
     numbers = list(pins) if isinstance(pins, Iterable) else [pins]
     if not all(isinstance(number, int) for number in numbers):
-        raise InputError(f"pins are the numbers of messages, not {pins!r}")
+        raise InputError(f"pins are not message indices: {pins!r}. Use a list of integers.")
     return frozenset(numbers)

@@ -1,4 +1,4 @@
-"""Budget: window − reply − margin = limit, the room for what is sent."""
+"""Budget: window − reply − margin = limit, the most tokens of a request."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from brim.errors import BudgetError
 from brim.models import catalog
 
 MAX_DEFAULT_REPLY = 4_096
-"""What is kept for an answer when nobody says how much; at most a quarter of the window."""
+"""The most tokens reserved for a reply by default; at most a quarter of the window."""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetCheck:
-    """How a count stands against a budget."""
+    """A token count compared with a budget."""
 
     limit: int
     current: int
@@ -24,20 +24,20 @@ class BudgetCheck:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How many tokens a request may take, as the parts of a sum that can be read."""
+    """The most tokens that a request may take, and how that number is made up."""
 
     window: int
-    """What the model holds, question and answer together."""
+    """Tokens of the model's context window, request and reply together."""
     reply: int
-    """Kept for the answer."""
+    """Tokens reserved for the reply."""
     margin: int = 0
-    """The counter's uncertainty, in tokens."""
+    """Tokens reserved for the uncertainty of the count."""
     largest_input: int | None = None
-    """Some models take less than their window leaves."""
+    """The model's own limit for a request; None if only the window limits it."""
     room: int = field(init=False, repr=False, compare=False)
-    """What a server takes beside the reply: the limit without the margin."""
+    """Tokens that the server accepts: the limit without the margin."""
     limit: int = field(init=False, repr=False, compare=False)
-    """What may be sent."""
+    """The most tokens that may be sent."""
 
     def __post_init__(self) -> None:
         self._check()
@@ -53,11 +53,12 @@ class Budget:
             if value is None and name == "largest_input":
                 continue
             if not isinstance(value, int) or isinstance(value, bool):
-                raise BudgetError(f"{name} must be a whole number of tokens, not {value!r}")
+                raise BudgetError(f"{name} must be an integer, not {value!r}.")
             if value < 0:
-                raise BudgetError(f"{name} must not be negative, but is {value:,}")
+                raise BudgetError(f"{name} must not be negative: {value:,}.")
 
     def check(self, tokens: int) -> BudgetCheck:
+        """Compare a token count with the limit."""
         limit = self.limit
         percent = 100 * tokens / limit if limit else (100.0 if tokens else 0.0)
         return BudgetCheck(limit, tokens, max(0, limit - tokens), tokens <= limit, percent)
@@ -70,23 +71,23 @@ def compute_budget(
     uncertainty: float,
     least_reply: int = 0,
 ) -> Budget:
-    """The budget of a request to a model, counted with this uncertainty (a share of the count).
+    """Return the budget for a request to a model.
 
-    What the caller says goes before what the catalog knows. A larger reply that the request needs
-    at least is kept free, but never more than half of the window for it. The margin is what the
-    count may be off at the limit: a full request whose true size is larger by that share still
-    fits.
+    The caller's values take precedence over the catalog's. `least_reply` is the smallest reply
+    that the request needs; at most half of the window is reserved for it. The margin covers the
+    counter's uncertainty, a share of the count: a request at the limit whose true size is larger
+    by that share still fits. Raise `BudgetError` if the window is unknown.
     """
     known = catalog.model(model) if model else None
     if window is None:
         window = known.context if known else None
     if window is None:
         raise BudgetError(
-            f"the context window of {model} is not known; give window=..."
+            f"The context window of {model} is unknown. Pass window=..."
             if model
-            else "give the size of the context window (window=8192), or a known model (model=...)"
+            else "The context window is unknown. Pass window=8192, or model=... with a known name."
         )
-    Budget(window, reply or 0)  # refuses what is no number before it is reckoned with
+    Budget(window, reply or 0)  # validates both numbers
     largest_input = known.largest_input if known else None
     if reply is None:
         largest_output = known.largest_output if known else None

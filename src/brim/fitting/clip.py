@@ -1,11 +1,12 @@
-"""Making one text smaller: clipped to a size, or without the lines that come again.
+"""Changes of one output text: clip it to a size, remove repeated lines, find reported errors.
 
-The size of a piece is first guessed by its share of the characters and then counted, so that a
-long text is never tokenised again for the sake of a short piece of it.
+The tokens of a piece are estimated from its share of the characters and then counted, so that a
+long text is never tokenized again to cut a short piece from it.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from brim.wire.notes import clip_mark, repeat_mark
@@ -18,15 +19,34 @@ _Value = TypeVar("_Value")
 _MAX_ENTRIES: Final = 256
 
 HEAD_SHARE: Final = 0.6
-"""Of what stays of a clipped text, the part from its beginning."""
+"""The share of a clipped text that comes from its beginning."""
 _TRIES: Final = 14
 _AIM: Final = 0.96
-"""A first guess a little below the cap mostly spares the second."""
+"""The first try aims at this share of the cap, so that a second is rarely needed."""
 _LARGEST_MARK: Final = "\n" + clip_mark(10_000_000) + "\n"
 _SHORTEST_LINE: Final = 10
-"""Lines shorter than this come again by chance."""
+"""Shorter lines are repeated by chance."""
 _SHORTEST_RUN: Final = 60
-"""Fewer characters of repeated lines than this cost less than the mark in their place."""
+"""Fewer characters of repeated lines cost less than the mark that replaces them."""
+
+_ERRORS: Final = ("error", "exception", "failed", "fatal", "cannot", "unable to")
+_NO_ERROR: Final = re.compile(
+    r"(?<![\w.,])0+\s+(?:errors?|exceptions?|failed|failures?|fatal)\b"
+    r"|(?:errors?|exceptions?|failed|failures?|fatal)\s*[:=]\s*0+(?!\w|[.,]\d)"
+)
+_EDGE_LINES: Final = 20
+
+
+def reports_error(text: str) -> bool:
+    """Return whether an output reports an error, in its first or last 20 lines."""
+    lines = text.splitlines()
+    if len(lines) > 2 * _EDGE_LINES:
+        text = "\n".join((*lines[:_EDGE_LINES], *lines[-_EDGE_LINES:]))
+    text = text.lower()
+    if not any(word in text for word in _ERRORS):
+        return False
+    text = _NO_ERROR.sub("", text)
+    return any(word in text for word in _ERRORS)
 
 
 def clip(
@@ -38,11 +58,11 @@ def clip(
     close: float | None = None,
     mark: Callable[[int], str] = clip_mark,
 ) -> str:
-    """Head and tail of a text of `size` tokens, in at most `cap` tokens.
+    """Return the head and the tail of a text of `size` tokens, in at most `cap` tokens.
 
-    With `close` the piece takes at least that share of the cap, if a few tries can find it;
-    without, it may end at a line's end and be a little smaller. Less room than the mark takes
-    gives the empty text.
+    With `close`, the result takes at least that share of the cap if a few tries can reach it.
+    Without, both parts may be cut at line ends and be a little smaller. The result is empty if
+    the cap is too small for the mark.
     """
     if size <= cap and count(text) <= cap:
         return text
@@ -63,7 +83,7 @@ def clip(
         else:
             high = chars
             chars *= 0.98 * (cap - mark_size) / max(1, tokens - mark_size)
-        if attempt > 1 or not low < chars < high:  # dense here and sparse there: halve instead
+        if attempt > 1 or not low < chars < high:  # uneven density: bisect instead
             chars = (low + high) / 2
     if not best and count(mark(size)) <= cap:
         best = mark(size)
@@ -82,7 +102,7 @@ def _cut_piece(
 
 
 def _end_at_lines(start: str, end: str) -> tuple[str, str]:
-    """Give up a broken line at the cut, where that costs at most a fifth of the piece."""
+    """Remove the partial line at a cut if that costs at most a fifth of the part."""
     last = start.rfind("\n")
     if last >= 0.8 * len(start):
         start = start[:last]
@@ -97,7 +117,7 @@ def _join(start: str, mark: str, end: str) -> str:
 
 
 def truncate(text: str, chars: int) -> str:
-    """The beginning of a text, ended at a line's end if one is near, else at a word's."""
+    """Return the beginning of a text, cut at a line end if one is near, else between words."""
     if len(text) <= chars:
         return text
     piece = text[: max(0, chars)]
@@ -109,18 +129,19 @@ def truncate(text: str, chars: int) -> str:
 
 
 class TextLines:
-    """A text in lines, and which of them are long enough to be known again."""
+    """The lines of a text."""
 
-    __slots__ = ("all", "telling")
+    __slots__ = ("all", "significant")
 
     def __init__(self, text: str) -> None:
         self.all = text.split("\n")
-        self.telling = frozenset(line for line in self.all if len(line) >= _SHORTEST_LINE)
+        self.significant = frozenset(line for line in self.all if len(line) >= _SHORTEST_LINE)
+        """The lines that are long enough not to be repeated by chance."""
 
     def without(self, repeated: Container[str]) -> str | None:
-        """The text without the runs of repeated lines; None where no run is worth its mark.
+        """Return the text without runs of repeated lines; None if no run is worth its mark.
 
-        Short lines within a run (a brace, an empty line) go with it.
+        Short lines within a run (a brace, an empty line) are removed with it.
         """
         kept: list[str] = []
         run: list[str] = []
@@ -138,7 +159,7 @@ class TextLines:
 
 
 def _close_run(run: list[str], kept: list[str]) -> bool:
-    """Put a mark in place of a run of repeated lines, or keep it where that would not pay."""
+    """Replace a run of repeated lines with a mark if that is shorter; return whether it was."""
     if sum(map(len, run)) < _SHORTEST_RUN:
         kept.extend(run)
         return False
@@ -147,7 +168,7 @@ def _close_run(run: list[str], kept: list[str]) -> bool:
 
 
 class ClipCache:
-    """The cuts made last: the next edit of a growing history wants most of them again."""
+    """The last results: the next trim of a growing history needs most of them again."""
 
     def __init__(self, count: Callable[[str], int]) -> None:
         self._count = count

@@ -1,15 +1,16 @@
-"""Draft: a plan in the making, the one thing that passes change.
+"""Draft: a plan under construction, which passes change.
 
-Nothing in it can be changed without giving a reason, and it always knows what it takes: a pass
-asks `draft.excess`, drops or edits, and the sum follows. What was said is not touched; a draft
-only notes what is to become of it.
+Every change needs a reason, and the token count is always up to date: a pass reads
+`draft.excess`, drops or changes something, and the count follows. The history itself does not
+change.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
+from brim.fitting.history import MessageIndex, UnitIndex, unit_range
 from brim.fitting.plan import ChangedMessage, DroppedRun, Note
 from brim.messages import Message
 from brim.wire.notes import gap_note
@@ -18,212 +19,223 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from brim.fitting.clip import TextLines
-    from brim.fitting.droppable import FloorSums, UnitRun
-    from brim.fitting.edit_view import HistoryView
-    from brim.fitting.eviction import Eviction
-    from brim.fitting.history import History
+    from brim.fitting.history import History, HistoryView, RequestPoint
     from brim.fitting.plan import Outcome
+    from brim.fitting.trim import FloorSums, UnitRun
 
-_ALIVE = b"\x01"
+_KEPT = b"\x01"
 _NoteRole: TypeAlias = Literal["user", "assistant", "paragraph"]
+
+
+class _Gap(NamedTuple):
+    """A gap that gets a note, and how much is missing there."""
+
+    at: MessageIndex
+    role: _NoteRole
+    messages: int
+    tokens: int
 
 
 class Draft:
     """What is to be sent of a history up to a point."""
 
     def __init__(
-        self,
-        scope: HistoryView,
-        floors: FloorSums,
-        target: int,
-        *,
-        notes: bool = False,
-        outline: Eviction | None = None,
+        self, view: HistoryView, floors: FloorSums, target: int, *, notes: bool = False
     ) -> None:
-        self.scope = scope
-        self.history: History = scope.history
+        self.view = view
+        self.history: History = view.history
         self.floors = floors
         self.target = target
-        """What passes cut down to: the limit, or a mark below it."""
-        self.outline = outline
-        """Which units leave, where that was worked out before."""
-        self.tokens = scope.total
-        self.edits: dict[int, ChangedMessage] = {}
+        """The tokens that passes reduce the draft to: the limit, or a low-water mark."""
+        self.tokens = view.tokens
+        self.changes: dict[int, ChangedMessage] = {}
         self.notes: list[Note] = []
-        self.wants_notes = notes
-        """Whether a gap is told of even where no rule asks for it."""
+        self.optional_notes = notes
+        """Whether gaps get a note even if no rule requires one."""
         self._summary = ""
-        self.hard = self._hard_before = scope.hard()
-        self._last_user = scope.last_user
-        self.newest = frozenset(scope.newest_outputs())
-        """The messages whose outputs are given up last."""
-        self.keep_recent = scope.keep_recent
-        self._alive = bytearray(_ALIVE) * scope.units
-        self._dropped: list[tuple[int, int, str]] = []
-        self._dirty = False
-        self._cuts = scope.history.cuts
-        self.edited = scope.units
-        """The units that its cuts were made among; what came later is whole."""
+        self.required = self._required_at_trim = view.required_units()
+        """The units that are never dropped."""
+        self._last_user = view.last_user
+        self.newest_outputs = frozenset(view.newest_outputs())
+        """The messages whose outputs are changed last."""
+        self.keep_recent = view.keep_recent
+        self._kept = bytearray(_KEPT) * view.units
+        self._dropped: list[tuple[UnitIndex, UnitIndex, str]] = []
+        self._has_new_gaps = False
+        self.trimmed_units = view.units
+        """The number of units that its trim saw; later units are complete."""
 
-    # What there is
+    # Reading
 
     @property
     def limit(self) -> int:
-        return self.scope.limit
+        return self.view.limit
 
     @property
     def excess(self) -> int:
-        """How many tokens are still too many; at most 0 when the target is reached."""
+        """The tokens above the target; 0 or less once it is reached."""
         return self.tokens - self.target
 
     @property
-    def turns(self) -> int:
-        """How many messages go out, system turns not counted."""
-        spans = [self._span(*run) for run in self._runs()]
-        own = sum(note.role != "paragraph" for note in self.notes)
-        return own + sum(b - a - len(self.history.systems_between(a, b)) for a, b in spans)
+    def turn_count(self) -> int:
+        """The number of messages that are sent, not counting system messages."""
+        spans = [self._span(*run) for run in self._kept_runs()]
+        notes = sum(note.role != "paragraph" for note in self.notes)
+        return notes + sum(b - a - len(self.history.systems_between(a, b)) for a, b in spans)
 
-    def loose(self, held: Collection[int] = ()) -> list[int]:
-        """The units that are still there and may leave, lowest priority and oldest first."""
-        units = [unit for start, stop in self._runs() for unit in range(start, stop)]
-        units = [unit for unit in units if unit not in self.hard and unit not in held]
-        if self.scope.ranked:
+    def droppable_units(self, held: Collection[UnitIndex] = ()) -> list[UnitIndex]:
+        """Return the kept units that may be dropped, lowest priority and oldest first."""
+        units = [unit for run in self._kept_runs() for unit in unit_range(*run)]
+        units = [unit for unit in units if unit not in self.required and unit not in held]
+        if self.view.has_priorities:
             units.sort(key=lambda unit: self.history.units[unit].priority)
         return units
 
     @property
-    def outputs(self) -> list[int]:
-        """The messages whose outputs may be cut, lowest priority and oldest first.
+    def outputs(self) -> list[MessageIndex]:
+        """The messages whose outputs may be changed, lowest priority and oldest first.
 
-        Not among them: the open step, pins, and what brim has cut before.
+        Not the open step, pinned messages, and outputs that brim clipped or masked before.
         """
-        open_unit, unit_of = self.scope.open_unit, self.history.unit_of
-        marked = self.history.marked
-        kept = self._carrying(self.history.outputs)
+        open_unit, unit_of = self.view.open_unit, self.history.unit_of
+        marked = self.history.marked_messages
+        kept = self._find_changeable(self.history.output_messages)
         return [i for i in kept if unit_of[i] != open_unit and i not in marked]
 
     @property
-    def old_outputs(self) -> list[int]:
-        """The same without the newest and without those of the last `keep_recent` units."""
-        recent = self.scope.units - self.keep_recent
+    def old_outputs(self) -> list[MessageIndex]:
+        """`outputs` without the newest ones and those of the last `keep_recent` units."""
+        recent = self.view.units - self.keep_recent
         unit_of = self.history.unit_of
-        return [i for i in self.outputs if i not in self.newest and unit_of[i] < recent]
+        return [i for i in self.outputs if i not in self.newest_outputs and unit_of[i] < recent]
 
     @property
-    def open_outputs(self) -> list[int]:
-        open_unit, unit_of = self.scope.open_unit, self.history.unit_of
-        return [i for i in self._carrying(self.history.outputs) if unit_of[i] == open_unit]
+    def open_outputs(self) -> list[MessageIndex]:
+        """The messages with outputs in the open step."""
+        open_unit, unit_of = self.view.open_unit, self.history.unit_of
+        kept = self._find_changeable(self.history.output_messages)
+        return [i for i in kept if unit_of[i] == open_unit]
 
     @property
-    def kept_outputs(self) -> list[int]:
-        """All messages with outputs that are still there, oldest first."""
-        return self._kept_of(self.history.outputs)
+    def kept_outputs(self) -> list[MessageIndex]:
+        """All kept messages with outputs, oldest first."""
+        return self._find_kept(self.history.output_messages)
 
     @property
-    def thoughts(self) -> list[int]:
-        """The messages with thinking that may go: all but those of the open step."""
-        open_unit, unit_of = self.scope.open_unit, self.history.unit_of
-        return [i for i in self._carrying(self.history.thoughts) if unit_of[i] != open_unit]
+    def old_thinking(self) -> list[MessageIndex]:
+        """The messages whose thinking may be removed: all except those of the open step."""
+        open_unit, unit_of = self.view.open_unit, self.history.unit_of
+        kept = self._find_changeable(self.history.thinking_messages)
+        return [i for i in kept if unit_of[i] != open_unit]
 
-    def _carrying(self, indices: Sequence[int]) -> list[int]:
-        """Those of some messages that are kept and not pinned, lowest priority first."""
+    def _find_changeable(self, indices: Sequence[MessageIndex]) -> list[MessageIndex]:
+        """Return those messages that are kept and not pinned, lowest priority first."""
         history = self.history
-        kept = [index for index in self._kept_of(indices) if not history.is_pinned(index)]
-        if self.scope.ranked:
+        kept = [index for index in self._find_kept(indices) if not history.is_pinned(index)]
+        if self.view.has_priorities:
             kept.sort(key=lambda index: history.messages[index].priority)
         return kept
 
-    def _kept_of(self, indices: Sequence[int]) -> list[int]:
-        kept: list[int] = []
-        for run in self._runs():
+    def _find_kept(self, indices: Sequence[MessageIndex]) -> list[MessageIndex]:
+        kept: list[MessageIndex] = []
+        for run in self._kept_runs():
             first, last = self._span(*run)
             kept += indices[bisect_left(indices, first) : bisect_left(indices, last)]
         return kept
 
-    def _runs(self) -> Iterator[UnitRun]:
-        """The runs of units that are still there."""
+    def _kept_runs(self) -> Iterator[UnitRun]:
         stop = 0
-        while (start := self._alive.find(_ALIVE, stop)) >= 0:
-            stop = self._alive.find(0, start)
-            stop = len(self._alive) if stop < 0 else stop
-            yield start, stop
+        while (start := self._kept.find(_KEPT, stop)) >= 0:
+            stop = self._kept.find(0, start)
+            stop = len(self._kept) if stop < 0 else stop
+            yield UnitIndex(start), UnitIndex(stop)
 
-    def has_answers(self, user: int) -> bool:
-        """Whether anything is kept that answers a user turn."""
-        after = self.history.next_user(user + 1)
-        stop = self.scope.units if after is None else min(after, self.scope.units)
-        return self._alive.find(_ALIVE, user + 1, stop) >= 0
+    def has_answers(self, user: UnitIndex) -> bool:
+        """Return whether a unit that answers a user unit is kept."""
+        after = self.history.find_user(user + 1)
+        stop = self.view.units if after is None else min(after, self.view.units)
+        return self._kept.find(_KEPT, user + 1, stop) >= 0
 
-    def release(self) -> None:
-        """Give up what was protected: from here on only the hard parts are."""
-        self.newest = frozenset()
-        self.keep_recent = 0
-
-    def recent(self) -> set[int]:
-        """The last `keep_recent` units, which leave last."""
-        return self.scope.recent(self.scope.gone()) if self.keep_recent else set()
+    def recent_units(self) -> set[UnitIndex]:
+        """Return the last `keep_recent` units, which are dropped last."""
+        return self.view.recent_units(self.view.invalid_units()) if self.keep_recent else set()
 
     def message(self, index: int) -> Message:
-        """A message as it stands in the draft."""
-        edit = self.edits.get(index)
-        return edit.message if edit else self.history.messages[index]
+        """Return a message as it is to be sent."""
+        change = self.changes.get(index)
+        return change.message if change else self.history.messages[index]
 
     def message_tokens(self, index: int) -> int:
-        edit = self.edits.get(index)
-        return edit.tokens if edit else self.history.tokens(index)
+        """Return the tokens of a message as it is to be sent."""
+        change = self.changes.get(index)
+        return change.tokens if change else self.history.tokens(index)
 
     def output_tokens(self, index: int) -> int:
-        if index in self.edits:
-            return sum(map(self.history.counter.text, self.edits[index].message.outputs))
-        return self.history.output_sizes[index]
+        """Return the tokens of a message's outputs as they are to be sent."""
+        if index in self.changes:
+            return sum(map(self.history.counter.text, self.changes[index].message.outputs))
+        return self.history.output_tokens[index]
 
-    # What can be done
+    def output_lines(self, index: int) -> TextLines:
+        """Return the original output of a message, in lines."""
+        return self.history.clip_cache.lines("\n".join(self.history.messages[index].outputs))
+
+    # Changing
+
+    def release(self) -> None:
+        """Allow to drop or change protected units; only required ones are safe now."""
+        self.newest_outputs = frozenset()
+        self.keep_recent = 0
 
     def drop(self, start: int, stop: int, reason: str) -> None:
-        """Leave out the units of a run that are still there and not hard."""
-        for unit in sorted(self.hard):
+        """Drop the units from `start` up to `stop`, except required ones."""
+        for unit in sorted(self.required):
             if start <= unit < stop:
                 self._drop_run(start, unit, reason)
                 start = unit + 1
         self._drop_run(start, stop, reason)
 
-    def drop_all(self, runs: Iterable[UnitRun], reason: str) -> None:
+    def drop_unit(self, unit: int, reason: str) -> None:
+        """Drop a unit, unless it is required."""
+        self.drop(unit, unit + 1, reason)
+
+    def drop_runs(self, runs: Iterable[UnitRun], reason: str) -> None:
         for start, stop in runs:
             self.drop(start, stop, reason)
 
-    def _drop_run(self, start: int, stop: int, reason: str) -> None:
-        while (start := self._alive.find(_ALIVE, start, max(start, stop))) >= 0:
-            end = self._alive.find(0, start, stop)
+    def _drop_run(self, first: int, stop: int, reason: str) -> None:
+        while (first := self._kept.find(_KEPT, first, max(first, stop))) >= 0:
+            end = self._kept.find(0, first, stop)
             end = stop if end < 0 else end
-            self._alive[start:end] = bytes(end - start)
-            self._dirty = True
-            self._dropped.append((start, end, reason))
-            self.tokens -= self._run_tokens(start, end)
-            start = end
+            self._kept[first:end] = bytes(end - first)
+            self._has_new_gaps = True
+            start, first = UnitIndex(first), end
+            self._dropped.append((start, UnitIndex(end), reason))
+            self.tokens -= self._remove_changes(*self._span(start, UnitIndex(end)))
 
-    def _run_tokens(self, start: int, stop: int) -> int:
-        first, last = self._span(start, stop)
-        tokens = self._plain_tokens(first, last)
-        for index in [index for index in self.edits if first <= index < last]:
-            tokens += self.edits.pop(index).tokens - self.history.tokens(index)
+    def _remove_changes(self, first: int, last: int) -> int:
+        """Forget the changes of messages that are dropped; return the tokens that they took."""
+        tokens = self.history.tokens_between(first, last)
+        for index in [index for index in self.changes if first <= index < last]:
+            tokens += self.changes.pop(index).tokens - self.history.tokens(index)
         return tokens
 
-    def _span(self, start: int, stop: int) -> UnitRun:
-        """The messages of a run of units."""
+    def _span(self, start: UnitIndex, stop: UnitIndex) -> tuple[MessageIndex, MessageIndex]:
+        """Return the first message of a run of units, and the one after its last."""
         units = self.history.units
-        last = units[stop].start if stop < len(self._alive) else self.scope.messages
+        last = units[stop].start if stop < len(self._kept) else self.view.messages
         return units[start].start, last
 
-    def edit(self, index: int, message: Message, outcome: Outcome, reason: str) -> bool:
-        """Send a message in another form; refused where that is not smaller."""
+    def change(self, index: int, message: Message, outcome: Outcome, reason: str) -> bool:
+        """Send a message in another form; return False, and change nothing, if not smaller."""
         tokens = self.history.counter.message(message)
         before = self.message_tokens(index)
         if tokens >= before:
             return False
         self.tokens += tokens - before
-        self.edits[index] = ChangedMessage(message, tokens, outcome, reason)
+        self.changes[index] = ChangedMessage(message, tokens, outcome, reason)
         if any(note.at == index for note in self.notes):
-            self._dirty = True
+            self._has_new_gaps = True
         return True
 
     def clip(
@@ -235,123 +247,131 @@ class Draft:
         text: str | None = None,
         close: float | None = None,
     ) -> bool:
-        """Cut a message's outputs, or `text` in their place, to at most `cap` tokens.
+        """Clip a message's outputs, or `text` in their place, to at most `cap` tokens.
 
-        What is cut is what came in, however often: so the mark says how much is missing of it.
+        The original output is clipped each time, so that the mark says how much of it is missing.
         """
         message = self.message(index)
         whole = "\n".join(self.history.messages[index].outputs)
-        size = self.history.output_sizes[index]
+        size = self.history.output_tokens[index]
         if text is None:
             text = whole
         elif whole:
             size = size * len(text) // len(whole)
-        clipped = self._cuts.clip(text, size, max(cap, 0), close)
-        return self.edit(index, message.with_outputs((clipped,)), "clipped", reason)
-
-    def lines(self, index: int) -> TextLines:
-        """The output of a message as it came in, in lines."""
-        return self._cuts.lines("\n".join(self.history.messages[index].outputs))
+        clipped = self.history.clip_cache.clip(text, size, max(cap, 0), close)
+        return self.change(index, message.with_outputs((clipped,)), "clipped", reason)
 
     def replace_outputs(self, index: int, text: str, outcome: Outcome, reason: str) -> bool:
-        """Put another text in place of a message's outputs."""
-        return self.edit(index, self.message(index).with_outputs((text,)), outcome, reason)
+        """Send another text in place of a message's outputs."""
+        return self.change(index, self.message(index).with_outputs((text,)), outcome, reason)
 
-    # What becomes of the neighbours of what left
+    # Notes at gaps
 
-    def mend(self, since: int = 0) -> None:
-        """Put right what drops have brought side by side, and say what was left out there.
+    def repair_gaps(self, since: int = 0) -> None:
+        """Separate messages that must not be neighbours, and write the notes at the gaps.
 
-        Only what stands from the unit `since` on is looked at; the notes before it stay.
+        Only gaps from unit `since` on are repaired; earlier notes stay as they are.
         """
-        if not self._dirty:
+        if not self._has_new_gaps:
             return
         for start, stop in list(self._gaps(since)):
-            self._part_assistants(start, stop)
+            self._separate_assistants(start, stop)
         first = self.history.units[since].start if since else 0
         earlier = [note for note in self.notes if note.at < first]
-        self.forget_notes()
-        self.notes = earlier + self._notes(since)
+        self.clear_notes()
+        self.notes = earlier + self._write_notes(since)
         self.tokens += sum(note.tokens for note in self.notes)
-        self._dirty = False
+        self._has_new_gaps = False
 
-    def forget_notes(self) -> None:
-        """Take back what is said at the gaps, until they are mended again."""
+    def clear_notes(self) -> None:
+        """Remove the notes; `repair_gaps` writes them again."""
         self.tokens -= sum(note.tokens for note in self.notes)
         self.notes = []
-        self._dirty = True
+        self._has_new_gaps = True
 
-    def forgo_notes(self) -> None:
-        """Say nothing at a gap but where a rule asks for it."""
-        self.wants_notes = False
-        self.forget_notes()
-        self.mend()
+    def remove_optional_notes(self) -> None:
+        """Keep only the notes that a rule requires."""
+        self.optional_notes = False
+        self.clear_notes()
+        self.repair_gaps()
 
-    def tell(self, summary: str) -> None:
-        """Say at the first gap what was left out there; the empty text takes it back."""
+    def set_summary(self, summary: str) -> None:
+        """Add a summary of the dropped messages to the first note; an empty text removes it."""
         if summary != self._summary:
             self._summary = summary
-            self.forget_notes()
-            self.mend()
+            self.clear_notes()
+            self.repair_gaps()
 
     def _gaps(self, stop: int = 0) -> Iterator[UnitRun]:
-        """The runs of units that are gone, each as long as it is."""
-        while (start := self._alive.find(0, stop)) >= 0:
-            stop = self._alive.find(_ALIVE, start)
-            stop = len(self._alive) if stop < 0 else stop
-            yield start, stop
+        """Yield the runs of dropped units, from `stop` on."""
+        while (start := self._kept.find(0, stop)) >= 0:
+            stop = self._kept.find(_KEPT, start)
+            stop = len(self._kept) if stop < 0 else stop
+            yield UnitIndex(start), UnitIndex(stop)
 
-    def _part_assistants(self, start: int, stop: int) -> None:
-        """Two assistant turns must not meet: the earlier plain one leaves too."""
+    def _separate_assistants(self, start: int, stop: int) -> None:
+        """Drop plain assistant messages before a gap that ends at another assistant message."""
         units = self.history.units
-        if stop == len(self._alive) or units[stop].role != "assistant":
+        if stop == len(self._kept) or units[stop].role != "assistant":
             return
-        while start > 0 and units[start - 1].plain and start - 1 not in self.hard:
-            self._drop_run(start - 1, start, "would stand beside another assistant turn")
-            start = self._alive.rfind(_ALIVE, 0, start) + 1
+        while start > 0 and units[start - 1].is_plain and start - 1 not in self.required:
+            self._drop_run(start - 1, start, "would be next to another assistant message")
+            start = self._kept.rfind(_KEPT, 0, start) + 1
 
-    def _notes(self, since: int) -> list[Note]:
-        """What is said at the gaps; where nothing may be said, the gap before says it too.
+    def _write_notes(self, since: int) -> list[Note]:
+        """Return the notes at the gaps from unit `since` on.
 
-        Not so behind an edit: what was said there has been sent.
+        A gap without a place for a note is added to the note before it. After a trim it is not:
+        that note has been sent already.
         """
-        told: list[tuple[int, _NoteRole, int, int]] = []
+        gaps: list[_Gap] = []
         for start, stop in self._gaps(since):
             first, last = self._span(start, stop)
             messages = last - first - len(self.history.systems_between(first, last))
-            tokens = self._plain_tokens(first, last)
-            if place := self._place_of_note(start, stop):
-                told.append((*place, messages, tokens))
-            elif told and self.wants_notes and not since:
-                at, role, more_messages, more_tokens = told.pop()
-                told.append((at, role, messages + more_messages, tokens + more_tokens))
-        texts = [gap_note(*sizes) for _, _, *sizes in told]
+            tokens = self.history.tokens_between(first, last)
+            if place := self._find_note_place(start, stop):
+                gaps.append(_Gap(*place, messages, tokens))
+            elif gaps and self.optional_notes and not since:
+                at, role, more_messages, more_tokens = gaps.pop()
+                gaps.append(_Gap(at, role, messages + more_messages, tokens + more_tokens))
+        texts = [gap_note(gap.messages, gap.tokens) for gap in gaps]
         if texts and not since and self._summary:
             texts[0] += f"\n{self._summary}"
         return [
-            self._note(at, role, text) for (at, role, *_), text in zip(told, texts, strict=True)
+            self._build_note(gap.at, gap.role, text) for gap, text in zip(gaps, texts, strict=True)
         ]
 
-    def _place_of_note(self, start: int, stop: int) -> tuple[int, _NoteRole] | None:
-        """Where a gap is told of: where a rule asks for it or, on wish, behind what is not hard."""
-        if start == 0 or stop == len(self._alive):
+    def _find_note_place(
+        self, start: UnitIndex, stop: UnitIndex
+    ) -> tuple[MessageIndex, _NoteRole] | None:
+        """Return where the note at a gap goes and its role; None if there is no note.
+
+        Two user or two assistant messages need one between them. An optional note ends the
+        message before the gap, if that is not required.
+        """
+        if start == 0 or stop == len(self._kept):
             return None
         before, after = self.history.units[start - 1], self.history.units[stop]
         if before.role == after.role == "user":
             return after.start, "assistant"
-        if before.plain and after.role == "assistant":
+        if before.is_plain and after.role == "assistant":
             return after.start, "user"
-        wanted = self.wants_notes and (start - 1 not in self.hard or self._may_tell(start - 1))
-        if wanted and not all(self.history.units[unit].fault for unit in range(start, stop)):
+        last = UnitIndex(start - 1)
+        is_allowed = last not in self.required or self._may_end_with_summary(last)
+        has_valid = not all(self.history.units[unit].defect for unit in range(start, stop))
+        if self.optional_notes and is_allowed and has_valid:
             return before.last, "paragraph"
         return None
 
-    def _may_tell(self, unit: int) -> bool:
-        """A summary may close what was the last user turn: an agent's run often has no other."""
+    def _may_end_with_summary(self, unit: UnitIndex) -> bool:
+        """Return whether a required unit may end with a summary.
+
+        Only the last user message at the time of the trim: an agent's run often has no other.
+        """
         pinned = any(map(self.history.is_pinned, self.history.members(unit)))
         return bool(self._summary) and unit == self._last_user and not pinned
 
-    def _note(self, at: int, role: _NoteRole, text: str) -> Note:
+    def _build_note(self, at: int, role: _NoteRole, text: str) -> Note:
         count = self.history.counter.message
         if role == "paragraph":
             tokens = count(self.message(at).with_paragraph(text)) - self.message_tokens(at)
@@ -359,46 +379,41 @@ class Draft:
             tokens = count(Message(role, words=(text,)))
         return Note(text, tokens, at, role)
 
-    def _plain_tokens(self, first: int, last: int) -> int:
-        """What messages take as they came in, without the system turns among them."""
-        sizes, systems = self.history.sizes, self.history.system_sizes
-        return sizes[last] - sizes[first] - (systems[last] - systems[first])
+    # Growing, while no trim is due
 
-    # A draft goes on while nothing is due
-
-    def grow(self, units: int, messages: int) -> None:
-        """Take in what was said since; what comes in wrong is left out, nothing else is cut."""
-        before = self.scope
-        if messages == before.messages:
+    def extend(self, point: RequestPoint) -> None:
+        """Add the messages up to a later point; drop defective ones, but nothing else."""
+        before = self.view
+        if point.messages == before.messages:
             return
-        self.scope = before.up_to(units, messages)
-        self.tokens += self.history.sizes[messages] - self.history.sizes[before.messages]
-        self._alive.extend(_ALIVE * (units - before.units))
-        if self.history.faults:
+        self.view = before.at(point)
+        sums = self.history.token_sums
+        self.tokens += sums[point.messages] - sums[before.messages]
+        self._kept.extend(_KEPT * (point.units - before.units))
+        if self.history.defective_units:
             self._summary = ""
-        self.hard = self._hard_before | self.scope.hard()
-        for unit in self.scope.faults(since=before.units - 1):
-            self._drop_run(unit, unit + 1, self.history.units[unit].fault)
-        if self._alive.find(0, self.edited) >= 0:
-            self._dirty = True
-            self.mend(since=self.edited)
+        self.required = self._required_at_trim | self.view.required_units()
+        for unit in self.view.defective_units(since=before.units - 1):
+            self._drop_run(unit, unit + 1, self.history.units[unit].defect)
+        if self._kept.find(0, self.trimmed_units) >= 0:
+            self._has_new_gaps = True
+            self.repair_gaps(since=self.trimmed_units)
 
-    # What comes out
+    # Result
 
-    def drops(self) -> list[DroppedRun]:
-        return [
-            DroppedRun(*self._span(start, stop), reason)
-            for start, stop, reason in sorted(self._dropped)
-        ]
+    def dropped_runs(self) -> list[DroppedRun]:
+        """Return the runs of messages that are dropped, in order."""
+        runs = sorted(self._dropped)
+        return [DroppedRun(*self._span(start, stop), reason) for start, stop, reason in runs]
 
-    def kept(self) -> list[int]:
-        """The messages that go out, in order."""
-        kept: list[int] = []
+    def sent_indices(self) -> list[int]:
+        """Return the messages that are sent, in order."""
+        sent: list[int] = []
         done = 0
         for start, stop in self._gaps():
             first, last = self._span(start, stop)
-            kept.extend(range(done, first))
-            kept.extend(self.history.systems_between(first, last))
+            sent.extend(range(done, first))
+            sent.extend(self.history.systems_between(first, last))
             done = last
-        kept.extend(range(done, self.scope.messages))
-        return kept
+        sent.extend(range(done, self.view.messages))
+        return sent

@@ -1,8 +1,7 @@
-"""Plans and models in words. Nothing is printed here.
+"""Plans and models as text. Nothing is printed here.
 
-A plan is a table whose rows add up. Neighbours that were kept, or dropped, for the same reason
-share a row. The notes that brim adds have rows of their own, and so has what is not a message:
-the tools and the framing of a request.
+A plan is a table whose rows add up. Consecutive messages that were kept or dropped for the same
+reason share a row. Notes have rows of their own, and so do the request's tools and framing.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ if TYPE_CHECKING:
     from brim.fitting.plan import Decision, Note, Plan
 
 MIN_REASON_WIDTH: Final = 16
-"""Where less is left for the reasons than this, they go on lines of their own."""
+"""If the last column has fewer characters than this, it goes on lines of its own."""
 _FOLDED: Final = ("kept", "dropped")
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRow:
-    """One line of the table: a message, a run of messages, a note, or what stands beside them."""
+    """One row of the table: a message, consecutive messages, a note, or tools and framing."""
 
     place: str
-    """The number of a message, `4–311` for a run, nothing for what is no message."""
+    """The index of a message, `4–311` for several, empty for other rows."""
     role: str
     outcome: str
     before: int
@@ -34,7 +33,7 @@ class PlanRow:
 
 
 def build_rows(plan: Plan) -> list[PlanRow]:
-    """What happened to each message; `before` and `after` add up to the plan's."""
+    """Return the rows of a plan; `before` and `after` add up to the plan's."""
     decisions = plan.decisions
     found = list(_message_rows(decisions, plan.notes))
     beside = plan.before - sum(decision.before for decision in decisions)
@@ -44,7 +43,7 @@ def build_rows(plan: Plan) -> list[PlanRow]:
 
 
 def render_plan(plan: Plan, width: int | None = None) -> str:
-    """The plan as text that is no wider than `width`; columns, or sentences where it is narrow."""
+    """Return a plan as text of at most `width` columns: a table, or sentences if too narrow."""
     found = build_rows(plan)
     total = PlanRow(
         "total",
@@ -63,7 +62,7 @@ def render_plan(plan: Plan, width: int | None = None) -> str:
 
 
 def render_header(plan: Plan) -> str:
-    """The numbers of a plan: what came in, what goes out, and what the limit is made of."""
+    """Return the token counts of a plan and the parts of its limit."""
     budget = plan.budget
     about = "" if plan.exact else "about "
     known = "counted exactly" if plan.exact else "estimated"
@@ -78,7 +77,7 @@ def render_header(plan: Plan) -> str:
 
 
 def format_columns(cells: Sequence[Sequence[str]], width: int | None, align: str) -> list[str]:
-    """Lay out rows of text, the first being the head, in columns; the last column is wrapped."""
+    """Return rows as aligned columns. The first row is the heading; the last column wraps."""
     *fixed, _ = [max(map(len, column)) for column in zip(*cells, strict=True)]
     used = sum(fixed) + 2 * len(fixed)
     if width is not None and width < used:
@@ -94,7 +93,7 @@ def format_columns(cells: Sequence[Sequence[str]], width: int | None, align: str
 
 
 def _join_row(start: str, last: str, room: int | None, width: int | None) -> list[str]:
-    """A row's first columns with its last one beside them, or below where there is no room."""
+    """Return the lines of a row, with its last column below the others if there is no room."""
     if room is None or width is None or len(last) <= room:
         return [f"{start}  {last}".rstrip()]
     if room < MIN_REASON_WIDTH:
@@ -133,7 +132,7 @@ def _message_rows(decisions: Iterable[Decision], notes: Iterable[Note]) -> Itera
 
 
 def _shares_row(one: Decision, other: Decision) -> bool:
-    """Whether two neighbours share a row. System text is too important to vanish in one."""
+    """Return whether consecutive decisions share a row. System messages have their own."""
     return (
         one.outcome in _FOLDED
         and (one.outcome, one.reason) == (other.outcome, other.reason)
@@ -157,7 +156,7 @@ def _merge_decisions(run: Sequence[Decision]) -> PlanRow:
 
 def _build_note_row(note: Note) -> PlanRow:
     place = "in" if note.role == "paragraph" else "before"
-    reason = f"says what was left out, {place} message {note.at}"
+    reason = f"tells what was dropped, {place} message {note.at}"
     return PlanRow("", "note", "added", 0, note.tokens, reason)
 
 
@@ -173,7 +172,7 @@ def _pluralize(number: int, word: str) -> str:
 
 
 def render_models(known: Iterable[Mapping[str, Any]], width: int | None = None) -> str:
-    """A table of models; prices are left out where there is no room for them."""
+    """Return a table of models, without prices if there is no room for them."""
     head = ("model", "context", "input", "output", "tokenizer", "$ in / cached / out")
     cells = [
         (
@@ -188,15 +187,15 @@ def render_models(known: Iterable[Mapping[str, Any]], width: int | None = None) 
     if width is not None and max(map(len, lines)) > width:
         lines = format_columns([row[:-1] for row in (head, *cells)], None, "<>>><")
     note = (
-        "context: question and answer together; input, output: the largest; $: dollars per million "
-        "tokens; ~ a stand-in, as the model's own vocabulary is not here: counts are estimates"
+        "context: request and reply together; input, output: maximum; $: US dollars per million "
+        "tokens; ~: fallback tokenizer, so counts are estimates"
     )
     return "\n".join([*lines, "", *_fill(note, width)])
 
 
 def render_model(asked: str, facts: Mapping[str, Any]) -> str:
-    """All that is known about a model, and which name was found."""
-    how = "the model's own" if facts["exact"] else "a stand-in: counts are estimates"
+    """Return the facts about a model, and the name under which it was found."""
+    how = "exact" if facts["exact"] else "fallback: counts are estimates"
     lines = {
         "provider": facts["provider"],
         "context": _format_number(facts["context"], " tokens"),

@@ -68,7 +68,7 @@ def evaluate_report(
     is_odd = is_odd or tokens > MAX_REPORT_RATIO * plan.tokens / ratio
     if is_informative(plan, planner.counter) and not is_odd and is_text(plan):
         if planner.counter.density:
-            foreign = planner.foreign + measure_non_latin(_sent_messages(plan))
+            foreign = planner.foreign_bytes + measure_non_latin(_sent_messages(plan))
             learned = learned.learn(plan.tokens, foreign, tokens, known)
         else:
             most = int(max(0, plan.budget.window - accepted) / SHORTFALL_STEP)

@@ -1,4 +1,4 @@
-"""Fitter: bodies made to fit one model, with all that is the same for each of them decided once."""
+"""Fitter: fits bodies to one model, with everything they have in common decided once."""
 
 from __future__ import annotations
 
@@ -9,13 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from brim import wire
 from brim.fitting.plan import Request
 from brim.fitting.planner import Planner
-from brim.fitting.prefix_cache import (
-    CachedConversation,
-    ConversationKey,
-    check_depth,
-    encode_values,
-)
-from brim.wire import openai_chat, validate_tools
+from brim.fitting.prefix_cache import CachedConversation, ConversationKey, encode_values
+from brim.wire import openai_chat, read_tools
+from brim.wire.json_copy import check_depth
 from brim.wire.templates import PERMISSIVE, TemplateRules, apply_template
 
 if TYPE_CHECKING:
@@ -28,46 +24,47 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Fitter:
-    """What decides how a body is fitted, beside the body itself."""
+    """All that decides how a body is fitted, except the body itself."""
 
     counter: Counter
     budget: Budget
     policy: Policy
-    memory: PrefixCache
+    prefix_cache: PrefixCache
     rules: TemplateRules = PERMISSIVE
-    """By which chat messages go out."""
+    """The rules of the chat template for chat messages."""
     pins: frozenset[int] = frozenset()
     mask: str | None = None
     _keys: dict[str, ConversationKey] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def fit(self, body: Mapping[str, Any], form: wire.Format) -> Request:
-        with self.reading(body, form) as reading:
-            return reading.drawn(reading.plan())
+    def fit(self, body: Mapping[str, Any], format: wire.Format) -> Request:
+        """Return the request that fits; raise `ContextOverflowError` if none does."""
+        with self.parse(body, format) as parsed:
+            return parsed.build_request(parsed.plan())
 
-    def reading(self, body: Mapping[str, Any], form: wire.Format) -> ParsedBody:
-        """A body read and counted; what was said before in the same conversation is not again.
+    def parse(self, body: Mapping[str, Any], format: wire.Format) -> ParsedBody:
+        """Read and count a body, except messages of the same conversation that were before.
 
-        To be used as a context, or closed: then others may go on with the conversation.
+        Use the result as a context manager, or close it: then the conversation is cached again.
         """
         tools = read_tools(body)
-        spelling = _encode_body(body, form, tools)
-        conversation = self._conversation(body, form, tools, spelling)
-        if spelling is None:
-            check_depth(body.get(form.MESSAGES))
-        return ParsedBody(self, body, form, conversation, spelling, form.fittable(body))
+        encoded = _encode_body(body, format, tools)
+        conversation = self._find_conversation(body, format, tools, encoded)
+        if encoded is None:
+            check_depth(body.get(format.MESSAGES))
+        return ParsedBody(self, body, format, conversation, encoded, format.fittable(body))
 
-    def _conversation(
+    def _find_conversation(
         self,
         body: Mapping[str, Any],
-        form: wire.Format,
+        format: wire.Format,
         tools: Sequence[Mapping[str, Any]],
-        spelling: Sequence[bytes] | None,
+        encoded: Sequence[bytes] | None,
     ) -> CachedConversation:
-        """The conversation of a body, read to its end."""
-        key = self._key(form)
-        known = None if spelling is None else self.memory.take(key, spelling)
+        """Return the conversation of a body, read to its end."""
+        key = self._build_key(format)
+        known = None if encoded is None else self.prefix_cache.take(key, encoded)
         if known is not None and (new := known.reader.read(body)) is not None:
             if new:
                 known.planner.extend(new)
@@ -75,42 +72,40 @@ class Fitter:
         planner = Planner(
             self.counter, self.budget, self.policy, tools, pins=self.pins, mask=self.mask
         )
-        fresh = CachedConversation(key, planner, form.Reader())
+        fresh = CachedConversation(key, planner, format.Reader())
         planner.extend(fresh.reader.read(body) or ())
         return fresh
 
-    def _key(self, form: wire.Format) -> ConversationKey:
-        """What decides how a body is read and planned, beside the body itself."""
-        key = self._keys.get(form.__name__)
+    def _build_key(self, format: wire.Format) -> ConversationKey:
+        key = self._keys.get(format.__name__)
         if key is None:
-            deciding = self.budget, self.policy.identity, self.pins, self.mask
-            key = self._keys[form.__name__] = ConversationKey(
-                (form.__name__, self.counter.name, deciding)
-            )
+            settings = self.budget, self.policy.identity, self.pins, self.mask
+            key = ConversationKey((format.__name__, self.counter.name, settings))
+            self._keys[format.__name__] = key
         return key
 
 
 def _encode_body(
-    body: Mapping[str, Any], form: wire.Format, tools: Sequence[Mapping[str, Any]]
+    body: Mapping[str, Any], format: wire.Format, tools: Sequence[Mapping[str, Any]]
 ) -> list[bytes] | None:
-    """What a conversation is known by: all that is read of the body."""
-    messages = body.get(form.MESSAGES)
+    """Return the bytes that identify a conversation; None if it is not plain JSON."""
+    messages = body.get(format.MESSAGES)
     if not isinstance(messages, list | tuple):
         return None
-    return encode_values((tools, body.get(form.SYSTEM), *messages))
+    return encode_values((tools, body.get(format.SYSTEM), *messages))
 
 
 class ParsedBody(NamedTuple):
-    """A body as it was read, to be planned and written back."""
+    """A body that was read and counted: it can be planned and rendered."""
 
     fitter: Fitter
     body: Mapping[str, Any]
-    form: wire.Format
+    format: wire.Format
     conversation: CachedConversation
-    spelling: Sequence[bytes] | None
-    """By what the conversation is remembered, if it can be."""
-    is_whole: bool
-    """Whether the conversation is all here; what a server keeps of it cannot be counted."""
+    encoded: Sequence[bytes] | None
+    """The key of the conversation in the cache; None if it cannot be cached."""
+    is_complete: bool
+    """Whether the body contains the whole conversation; the server may store a part of it."""
 
     def __enter__(self) -> Self:
         return self
@@ -119,63 +114,59 @@ class ParsedBody(NamedTuple):
         self.close()
 
     def close(self) -> None:
+        """Return the conversation to the cache."""
         conversation = self.conversation
-        if self.spelling is not None and not conversation.planner.asked:
-            self.fitter.memory.put(conversation, self.spelling)
+        if self.encoded is not None and not conversation.planner.has_requested_trim:
+            self.fitter.prefix_cache.put(conversation, self.encoded)
 
     @property
     def planner(self) -> Planner:
         return self.conversation.planner
 
     def plan(self) -> Plan:
-        """What is sent of it. Raises `ContextOverflowError` where nothing that may go is enough."""
+        """Return what to send; raise `ContextOverflowError` if nothing that may be sent fits."""
         planner = self.conversation.planner
         planner.check_pins()
-        return planner.plan() if self.is_whole else planner.relayed()
+        return planner.plan() if self.is_complete else planner.plan_relay()
 
-    def untouched(self) -> Plan | None:
-        """All of it, where that fits and nothing was left out of it before."""
-        return self.conversation.planner.untouched() if self.is_whole else None
+    def plan_untrimmed(self) -> Plan | None:
+        """Return a plan that sends everything; None if that does not fit or was trimmed before."""
+        return self.conversation.planner.plan_untrimmed() if self.is_complete else None
 
-    def applied(self, plan: Plan) -> Mapping[str, Any]:
-        """The body with what a plan changes of it; the very same where that is nothing."""
+    def apply(self, plan: Plan) -> Mapping[str, Any]:
+        """Return the body with the changes of a plan; the same object if there are none."""
         return self.conversation.reader.apply(self.body, plan)
 
-    def shaped(self, plan: Plan) -> Mapping[str, Any]:
-        """The same in the form that the template accepts."""
-        rules, out = self.fitter.rules, self.applied(plan)
-        if rules is PERMISSIVE or rules.free or self.form is not openai_chat:
+    def apply_template(self, plan: Plan) -> Mapping[str, Any]:
+        """Return the body with the changes of a plan, in the shape that the template accepts."""
+        rules, out = self.fitter.rules, self.apply(plan)
+        if rules is PERMISSIVE or rules.free or self.format is not openai_chat:
             return out
         return {**out, "messages": apply_template(out["messages"], rules)}
 
-    def drawn(self, plan: Plan) -> Request:
-        """The request that a plan makes; whoever gets it may change it."""
-        body, key = dict(self.written(plan)), self.form.MESSAGES
+    def build_body(self, plan: Plan) -> Mapping[str, Any]:
+        """Return the body to send; the same object if nothing has to change."""
+        out = self.apply_template(plan)
+        if self.format is not openai_chat and plan.is_trimmed:
+            self._check(out, plan)
+        return wire.lower_reply_limit(out, plan, self.format)
+
+    def build_request(self, plan: Plan) -> Request:
+        """Return the request to send. The caller may change it: its list is a copy."""
+        body, key = dict(self.build_body(plan)), self.format.MESSAGES
         if isinstance(body.get(key), list | tuple):
             body[key] = list(body[key])
         return Request(body, plan, key)
 
-    def written(self, plan: Plan) -> Mapping[str, Any]:
-        """The body that a plan sends; the very same where nothing has to change."""
-        form, out = self.form, self.shaped(plan)
-        if form is not openai_chat and plan.is_trimmed:
-            self._check(out, plan)
-        return wire.lower_reply_limit(out, plan, form)
-
     def _check(self, out: Mapping[str, Any], plan: Plan) -> None:
-        """Count what goes out once more, in a format whose items lean on each other.
+        """Count the trimmed body again, in a format whose items depend on each other.
 
-        It grows like what comes in, so it is remembered like that.
+        It grows like the original, so it is cached like it.
         """
-        with replace(self.fitter, pins=frozenset()).reading(out, self.form) as sent:
-            tokens = sent.planner.whole().tokens
+        with replace(self.fitter, pins=frozenset()).parse(out, self.format) as sent:
+            tokens = sent.planner.plan_all().tokens
         limit = plan.limit
-        if plan.tokens > limit:  # the server's own numbers allow more, and need no margin
+        if plan.tokens > limit:  # the server's own count allows more, and needs no margin
             limit = max(plan.tokens, plan.budget.room)
         if tokens > limit:
-            raise self.planner.overflow(replace(plan, tokens=tokens))
-
-
-def read_tools(body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """The tools that a body offers."""
-    return validate_tools(body.get("tools")) or ()
+            raise self.planner.overflow_error(replace(plan, tokens=tokens))

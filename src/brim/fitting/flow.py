@@ -128,7 +128,7 @@ def plan_request(
     """
     if count == "off" and measurement is None:
         return planner.plan()
-    held = planner.held() if continues else planner.untrimmed()
+    held = planner.plan_current() if continues else planner.plan_unless_capped()
     if held and is_certain(held) and count != "always" and not _is_rejected(measurement):
         return planner.plan()
     if held is not None and not _is_known_too_long(planner, held):
@@ -151,7 +151,7 @@ def plan_request(
         measurement = _extend_measurement(held, measurement)
     fresh = renew() if renew else planner
     if fresh is not planner and held is not None and measurement and not measurement.rejected:
-        measurement = replace(measurement, estimate=fresh.size_of(held))
+        measurement = replace(measurement, estimate=fresh.count_plan(held))
     if _is_rejected(measurement) or (held is not None and held.is_trimmed):
         return (yield from _trim(fresh, build, count, measurement))
     return (yield from _replay(fresh, build, count, measurement))
@@ -210,7 +210,7 @@ def _estimate_all(plan: Plan, planner: Planner) -> tuple[float, float]:
     """Return the bounds without a measurement: up to its margin, the estimate is trusted."""
     if plan.exact:
         return plan.tokens, plan.tokens + plan.budget.margin
-    least = _Bounds.of(plan.tokens, plan.sent, planner, outside=planner.foreign).least
+    least = _Bounds.of(plan.tokens, plan.sent, planner, outside=planner.foreign_bytes).least
     return least, plan.tokens + plan.budget.margin
 
 
@@ -274,7 +274,7 @@ def _replay(
         if tokens <= room and (error is not None or plan.exact):
             return replace(plan, server_tokens=tokens)
         if error is not None:
-            raise planner.overflow(replace(plan, server_tokens=tokens))
+            raise planner.overflow_error(replace(plan, server_tokens=tokens))
         ratio = _round_up(tokens / max(1, plan.tokens), planner)
     for _ in range(MAX_TRIM_ROUNDS):
         planner.rescale(ratio, _choose_limit(planner, ratio))
@@ -290,7 +290,7 @@ def _replay(
         if error is not None:
             break
         ratio = _round_up(max(1.01 * ratio, tokens / max(1, plan.tokens)), planner)
-    raise planner.overflow(replace(plan, server_tokens=tokens))
+    raise planner.overflow_error(replace(plan, server_tokens=tokens))
 
 
 def _choose_limit(planner: Planner, ratio: float) -> int:
@@ -340,7 +340,7 @@ def _trim(
     limit = room if measurement is None else _limit_for(planner, measurement.ratio)
     for _ in range(MAX_TRIM_ROUNDS):
         try:
-            plan = planner.edited(limit)
+            plan = planner.trim(limit)
         except ContextOverflowError as error:
             plan = get_overflow_plan(error)  # the smallest there is; its estimate may be too high
         if plan.exact and plan.tokens <= plan.budget.limit:
@@ -354,14 +354,14 @@ def _trim(
             break
         measurement = Measurement.of(plan, tokens)
         limit = min(_limit_for(planner, measurement.ratio), plan.tokens - 1)
-    raise planner.overflow(replace(plan, server_tokens=tokens))
+    raise planner.overflow_error(replace(plan, server_tokens=tokens))
 
 
 def _trim_by_estimate(planner: Planner, measurement: Measurement | None) -> Plan:
     """Trim without the server: as dense as what was measured, and a little more."""
     if measurement is None:
-        return planner.edited()
-    plan = planner.edited(int(_limit_for(planner, measurement.ratio) / (1 + TRIM_MARGIN)))
+        return planner.trim()
+    plan = planner.trim(int(_limit_for(planner, measurement.ratio) / (1 + TRIM_MARGIN)))
     if measurement.rejected:
         return plan  # its numbers say how much smaller to get, not what the request takes
     return replace(plan, calibrated_tokens=int(plan.tokens * measurement.ratio))

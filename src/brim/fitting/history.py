@@ -1,154 +1,187 @@
-"""Messages → units, exchanges and request points; one pass, and one more turn costs one more turn.
+"""History and HistoryView: messages grouped into units, and what a trim sees of them.
 
-Most histories fit as they are, and of those only the counts are wanted. So a history counts what
-comes in and groups it into units when somebody has to cut it.
+A *unit* is the smallest thing that can be dropped: a step (an assistant message with the results
+of the tools that it called) or any other message. System messages belong to no unit: they are
+always sent, and units are neighbours across them. A tool result belongs to the nearest assistant
+message with calls before it. A result elsewhere is an orphan, and a step that the conversation
+left before all results arrived has unanswered calls; both are *defects*.
 
-A *unit* is what is removed at once: a step (an assistant turn with the results of the tools it
-called) or a turn outside of steps. System turns belong to no unit: they stay where they are, and
-the others are neighbours across them. A result belongs to the nearest calling turn before it, so
-a result that stands elsewhere is an orphan, and a step that was left before all its results came
-has unanswered calls; both are *faults*.
-
-Everything here depends only on what came before: what is true of a prefix stays true.
+A history only grows, and everything here depends only on earlier messages: what is true of a
+prefix stays true. Most histories fit as they are and only need counts, so messages are grouped
+into units when the first trim needs them.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, NewType, cast
 
-from brim.fitting.clip import ClipCache
-from brim.wire.notes import MASK, is_marked, reports_error
+from brim.fitting.clip import ClipCache, reports_error
+from brim.wire.notes import MASK, is_marked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from brim.messages import Message
     from brim.tokens import Counter
 
+MessageIndex = NewType("MessageIndex", int)
+"""A position among the messages of a history."""
+UnitIndex = NewType("UnitIndex", int)
+"""A position among the units of a history."""
+NO_UNIT: Final = UnitIndex(-1)
+"""In place of an index: there is no such unit."""
+
 ORPHAN: Final = "a result without its call"
 UNANSWERED: Final = "a call without its result"
+NEWEST_OUTPUTS: Final = 3
+"""The number of newest outputs that are protected, if they take at most a quarter of the limit."""
 
 _ROLE: Final = attrgetter("role")
 _CALLS: Final = attrgetter("calls")
 
 
+class RequestPoint(NamedTuple):
+    """A place in the history at which a request may have been sent."""
+
+    messages: MessageIndex
+    """The number of messages before it."""
+    units: UnitIndex
+    """The number of units before it."""
+
+
+def unit_range(start: int, stop: int) -> Sequence[UnitIndex]:
+    """Return the units from `start` up to `stop`."""
+    return cast("Sequence[UnitIndex]", range(start, stop))
+
+
 class Unit:
-    """A step, or a turn outside of steps. It grows while results of its calls come in."""
+    """A step, or a message outside of steps. A step grows until its calls are answered."""
 
-    __slots__ = ("calling", "fault", "last", "pending", "priority", "role", "start", "user")
+    __slots__ = ("defect", "last", "pending", "priority", "role", "start", "steps", "user")
 
-    def __init__(self, start: int, message: Message, user: int, calling: int) -> None:
+    def __init__(self, start: MessageIndex, message: Message, user: UnitIndex, steps: int) -> None:
         self.start = start
-        """Where its first message stands."""
+        """Its first message."""
         self.last = start
-        """Where its last message stands; system turns may lie between."""
+        """Its last message; system messages may lie between."""
         self.role = message.role
         self.user = user
-        """The user turn that this one answers: -1 before the first, a user's is its own."""
-        self.calling = calling
-        """How many steps up to and with this one call tools."""
+        """The user unit that it answers, `NO_UNIT` before the first; a user unit is its own."""
+        self.steps = steps
+        """The number of steps that call tools, up to and including this unit."""
         self.pending = [call.id for call in message.calls] if message.calls else []
+        """The IDs of its calls that have no result yet."""
         self.priority = message.priority
-        self.fault = ""
+        self.defect = ""
+        """Why a provider would reject it; empty if it is well formed."""
 
     @property
-    def plain(self) -> bool:
-        """An assistant turn alone: nothing stands between it and its neighbour."""
+    def is_plain(self) -> bool:
+        """Whether it is a single assistant message, without results."""
         return self.role == "assistant" and self.last == self.start
 
 
 class History:
-    """Everything that was said, counted. It only grows.
+    """The messages of a conversation with their token counts. It only grows.
 
-    All that is about units is there once `group` was called, up to where the history went then.
+    Attributes that refer to units are valid after `group()`, for the messages added before it.
     """
 
     def __init__(self, counter: Counter, pins: Iterable[int] = (), mask: str = MASK) -> None:
         self.counter = counter
         self.mask = mask
-        """What stands in place of a masked output."""
+        """The text that replaces a masked output."""
         self.messages: list[Message] = []
-        self.sizes: list[int] = [0]
-        """Tokens of the messages, summed: `sizes[j] - sizes[i]` is what i up to j take."""
+        self.token_sums: list[int] = [0]
+        """Running totals: messages i up to j take `token_sums[j] - token_sums[i]` tokens."""
         self.has_steps = False
-        """Whether there are calls or results, which alone can be out of place."""
+        """Whether there are calls or results; only these can be defective."""
         self.pins = frozenset(pins)
-        """The messages that are pinned by their index."""
-        self.unit_of: list[int] = []
-        """The unit of each message that was grouped; -1 for system turns."""
+        """The messages that the caller pinned by index."""
+        self.unit_of: list[UnitIndex] = []
+        """The unit of each grouped message; `NO_UNIT` for system messages."""
 
     def _begin_groups(self) -> None:
-        self.system_sizes: list[int] = [0]
-        """Tokens of the system turns alone, summed like `sizes`."""
-        self.output_sizes: list[int] = []
-        """Tokens of a message's outputs."""
-        self.systems: list[int] = []
-        self.outputs: list[int] = []
-        """The messages that carry output."""
-        self.marked: set[int] = set()
-        """The messages whose output carries a mark of brim's own already."""
-        self._errors: dict[int, bool] = {}
-        self.thoughts: list[int] = []
-        """The messages that carry thinking."""
+        self.system_token_sums: list[int] = [0]
+        """Running totals of the system messages alone."""
+        self.output_tokens: list[int] = []
+        """Tokens of each message's tool outputs."""
+        self.system_messages: list[MessageIndex] = []
+        self.output_messages: list[MessageIndex] = []
+        """The messages with tool output."""
+        self.marked_messages: set[MessageIndex] = set()
+        """The messages whose output was clipped or masked by brim before."""
+        self._errors: dict[MessageIndex, bool] = {}
+        self.thinking_messages: list[MessageIndex] = []
         self.units: list[Unit] = []
-        self.users: list[int] = []
-        """The units that are user turns."""
-        self.faults: list[int] = []
-        self.pinned: list[int] = []
+        self.user_units: list[UnitIndex] = []
+        self.defective_units: list[UnitIndex] = []
+        self.pinned_units: list[UnitIndex] = []
         """The units with a pinned message."""
-        self.points: list[tuple[int, int]] = []
-        """The request points, as (messages, units) before them."""
-        self.ranked: list[int] = []
-        """The messages that have a priority of their own."""
+        self.request_points: list[RequestPoint] = []
+        self.prioritized_messages: list[MessageIndex] = []
+        """The messages with a priority other than 0."""
 
     @cached_property
-    def cuts(self) -> ClipCache:
+    def clip_cache(self) -> ClipCache:
         return ClipCache(self.counter.text)
 
     def __len__(self) -> int:
         return len(self.messages)
 
     @property
-    def turns(self) -> int:
-        """How many messages there are, system turns not counted."""
+    def end(self) -> RequestPoint:
+        """The point after the last message."""
         self.group()
-        return len(self.messages) - len(self.systems)
+        return RequestPoint(MessageIndex(len(self.messages)), UnitIndex(len(self.units)))
+
+    @property
+    def turn_count(self) -> int:
+        """The number of messages, not counting system messages."""
+        self.group()
+        return len(self.messages) - len(self.system_messages)
 
     def tokens(self, index: int) -> int:
-        return self.sizes[index + 1] - self.sizes[index]
+        """Return the tokens of a message."""
+        return self.token_sums[index + 1] - self.token_sums[index]
 
-    def unit_tokens(self, unit: int) -> int:
-        """What a unit takes, system turns within it left out."""
+    def tokens_between(self, start: int, stop: int) -> int:
+        """Return the tokens of the messages from `start` up to `stop`, without system messages."""
+        tokens = self.token_sums[stop] - self.token_sums[start]
+        return tokens - (self.system_token_sums[stop] - self.system_token_sums[start])
+
+    def unit_tokens(self, unit: UnitIndex) -> int:
+        return self.tokens_between(self.units[unit].start, self.units[unit].last + 1)
+
+    def members(self, unit: UnitIndex) -> list[int]:
+        """Return the messages of a unit."""
         start, stop = self.units[unit].start, self.units[unit].last + 1
-        within = self.system_sizes[stop] - self.system_sizes[start]
-        return self.sizes[stop] - self.sizes[start] - within
+        return [index for index in range(start, stop) if self.unit_of[index] == unit]
 
-    def members(self, unit: int) -> list[int]:
-        """The messages of a unit."""
-        start, stop = self.units[unit].start, self.units[unit].last + 1
-        return [i for i in range(start, stop) if self.unit_of[i] == unit]
+    def systems_between(self, start: int, stop: int) -> list[MessageIndex]:
+        """Return the system messages from `start` up to `stop`."""
+        systems = self.system_messages
+        return systems[bisect_left(systems, start) : bisect_left(systems, stop)]
 
-    def systems_between(self, start: int, stop: int) -> list[int]:
-        return self.systems[bisect_left(self.systems, start) : bisect_left(self.systems, stop)]
-
-    def next_user(self, unit: int) -> int | None:
-        """The first user turn from a unit on."""
-        place = bisect_left(self.users, unit)
-        return self.users[place] if place < len(self.users) else None
+    def find_user(self, unit: int) -> UnitIndex | None:
+        """Return the first user unit from `unit` on; None if there is none."""
+        place = bisect_left(self.user_units, unit)
+        return self.user_units[place] if place < len(self.user_units) else None
 
     def age(self, index: int, units: int) -> int:
-        """How many steps that call tools came after the step of this message, up to `units`."""
-        return self.units[units - 1].calling - self.units[self.unit_of[index]].calling
+        """Return the number of steps after the step of a message, within the first `units`."""
+        return self.units[units - 1].steps - self.units[self.unit_of[index]].steps
 
     def is_pinned(self, index: int) -> bool:
         return self.messages[index].pin or index in self.pins
 
-    def reports_error(self, index: int) -> bool:
-        """Whether the output of a message tells of an error."""
+    def reports_error(self, index: MessageIndex) -> bool:
+        """Return whether the output of a message reports an error."""
         known = self._errors.get(index)
         if known is None:
             known = any(map(reports_error, self.messages[index].outputs))
@@ -156,85 +189,218 @@ class History:
         return known
 
     def extend(self, messages: Sequence[Message]) -> None:
-        """Take in what came since, or nothing of it where it cannot be counted."""
-        self.sizes[-1:] = accumulate(map(self.counter.message, messages), initial=self.sizes[-1])
+        """Add messages; none of them if one cannot be counted."""
+        counts = map(self.counter.message, messages)
+        self.token_sums[-1:] = accumulate(counts, initial=self.token_sums[-1])
         self.messages += messages
         if not self.has_steps:
             self.has_steps = "tool" in map(_ROLE, messages) or any(map(_CALLS, messages))
 
     def group(self) -> None:
-        """Sort what came since into units."""
+        """Group the messages added since the last call into units."""
         if not self.unit_of:
             self._begin_groups()
         for index in range(len(self.unit_of), len(self.messages)):
-            self._sort(index, self.messages[index])
+            self._group_message(MessageIndex(index), self.messages[index])
 
-    def _sort(self, index: int, message: Message) -> None:
+    def _group_message(self, index: MessageIndex, message: Message) -> None:
         role = message.role
         tokens = self.tokens(index) if role == "system" else 0
-        self.system_sizes.append(self.system_sizes[-1] + tokens)
+        self.system_token_sums.append(self.system_token_sums[-1] + tokens)
         if message.is_words and not message.priority:
-            self.output_sizes.append(0)
+            self.output_tokens.append(0)
         else:
-            self._note_parts(index, message)
+            self._index_parts(index, message)
         if role == "system":
-            self.systems.append(index)
-            self.unit_of.append(-1)
+            self.system_messages.append(index)
+            self.unit_of.append(NO_UNIT)
         elif role == "tool":
-            self._result(index, message)
+            self._add_result(index, message)
         else:
-            self._turn(index, message)
+            self._begin_unit(index, message)
+            if role == "user":
+                self._add_request_point(index)
 
-    def _note_parts(self, index: int, message: Message) -> None:
-        """Remember which messages carry what a pass may look for."""
-        size = 0
+    def _index_parts(self, index: MessageIndex, message: Message) -> None:
+        """Record which parts that a pass may look for a message has."""
+        tokens = 0
         if message.outputs:
             for text in message.outputs:
-                size += self.counter.text(text)
+                tokens += self.counter.text(text)
                 if is_marked(text, self.mask):
-                    self.marked.add(index)
-            self.outputs.append(index)
-        self.output_sizes.append(size)
+                    self.marked_messages.add(index)
+            self.output_messages.append(index)
+        self.output_tokens.append(tokens)
         if message.thinking:
-            self.thoughts.append(index)
+            self.thinking_messages.append(index)
         if message.priority:
-            self.ranked.append(index)
+            self.prioritized_messages.append(index)
 
-    def _result(self, index: int, message: Message) -> None:
+    def _add_result(self, index: MessageIndex, message: Message) -> None:
         unit = self.units[-1] if self.units else None
         if unit is None or message.answers not in unit.pending:
-            self._begin(index, message, fault=ORPHAN)
+            self._begin_unit(index, message, defect=ORPHAN)
             return
         unit.pending.remove(message.answers)
         unit.last = index
         unit.priority = max(unit.priority, message.priority)
-        number = len(self.units) - 1
+        number = UnitIndex(len(self.units) - 1)
         self.unit_of.append(number)
-        if self.is_pinned(index) and self.pinned[-1:] != [number]:
-            self.pinned.append(number)
+        if self.is_pinned(index) and self.pinned_units[-1:] != [number]:
+            self.pinned_units.append(number)
         if not unit.pending:
-            self.points.append((index + 1, len(self.units)))
+            self._add_request_point(index)
 
-    def _turn(self, index: int, message: Message) -> None:
-        self._begin(index, message)
-        if message.role == "user":
-            self.points.append((index + 1, len(self.units)))
+    def _add_request_point(self, index: MessageIndex) -> None:
+        point = RequestPoint(MessageIndex(index + 1), UnitIndex(len(self.units)))
+        self.request_points.append(point)
 
-    def _begin(self, index: int, message: Message, fault: str = "") -> None:
-        number = len(self.units)
+    def _begin_unit(self, index: MessageIndex, message: Message, defect: str = "") -> None:
+        number = UnitIndex(len(self.units))
         before = self.units[-1] if self.units else None
-        if before is not None and before.pending and not before.fault:
-            before.fault = UNANSWERED
-            self.faults.append(number - 1)
-        user = number if message.role == "user" else before.user if before else -1
-        calling = (before.calling if before else 0) + bool(message.calls)
-        unit = Unit(index, message, user, calling)
+        if before is not None and before.pending and not before.defect:
+            before.defect = UNANSWERED
+            self.defective_units.append(UnitIndex(number - 1))
+        user = number if message.role == "user" else before.user if before else NO_UNIT
+        steps = (before.steps if before else 0) + bool(message.calls)
+        unit = Unit(index, message, user, steps)
         self.units.append(unit)
         self.unit_of.append(number)
         if message.role == "user":
-            self.users.append(number)
-        if fault:
-            unit.fault = fault
-            self.faults.append(number)
+            self.user_units.append(number)
+        if defect:
+            unit.defect = defect
+            self.defective_units.append(number)
         if message.pin or index in self.pins:
-            self.pinned.append(number)
+            self.pinned_units.append(number)
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryView:
+    """A history up to a point, and the room for it: all that a trim depends on."""
+
+    history: History
+    point: RequestPoint
+    base: int
+    """Tokens of the request's framing, its tools and its separate system text."""
+    limit: int
+    keep_recent: int
+
+    def at(self, point: RequestPoint) -> HistoryView:
+        """Return the same view of another point."""
+        return HistoryView(self.history, point, self.base, self.limit, self.keep_recent)
+
+    @property
+    def units(self) -> UnitIndex:
+        """The number of units."""
+        return self.point.units
+
+    @property
+    def messages(self) -> MessageIndex:
+        """The number of messages."""
+        return self.point.messages
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a request with all messages."""
+        return self.base + self.history.token_sums[self.messages]
+
+    @property
+    def has_priorities(self) -> bool:
+        """Whether any message has a priority other than 0."""
+        prioritized = self.history.prioritized_messages
+        return bool(prioritized) and prioritized[0] < self.messages
+
+    @property
+    def open_unit(self) -> UnitIndex:
+        """The last step, if the model has not replied to it yet; otherwise `NO_UNIT`.
+
+        User text in the same message as the results leaves the step open: clients add reminders
+        there, and the model has not seen the results either.
+        """
+        units, last = self.history.units, self.units - 1
+        if last > 0 and self.history.messages[units[last].start].beside:
+            step = units[last - 1]
+            if step.user >= 0 and not step.defect:
+                last -= 1
+        return UnitIndex(last) if last >= 0 and units[last].role == "assistant" else NO_UNIT
+
+    @property
+    def first_user(self) -> UnitIndex:
+        """The first user unit, or `NO_UNIT`."""
+        users = self.history.user_units
+        return users[0] if users and users[0] < self.units else NO_UNIT
+
+    @property
+    def last_user(self) -> UnitIndex:
+        """The last user unit, or `NO_UNIT`."""
+        users = self.history.user_units
+        place = bisect_left(users, self.units) - 1
+        return users[place] if place >= 0 else NO_UNIT
+
+    @property
+    def last_users(self) -> set[UnitIndex]:
+        """The last user unit and, if it is another, the one that the open step answers."""
+        step = self.open_unit
+        return {self.last_user, self.history.units[step].user if step >= 0 else NO_UNIT} - {NO_UNIT}
+
+    def required_units(self) -> set[UnitIndex]:
+        """Return the units that are never dropped: pins, last user, open step, last unit."""
+        history = self.history
+        pinned = history.pinned_units[: bisect_left(history.pinned_units, self.units)]
+        last = UnitIndex(self.units - 1)
+        required = {*pinned, *self.users_of(pinned), *self.last_users, self.open_unit, last}
+        return required - {NO_UNIT} - set(self.defective_units(since=last))
+
+    def _is_pinned(self, unit: UnitIndex) -> bool:
+        pinned = self.history.pinned_units
+        place = bisect_left(pinned, unit)
+        return place < len(pinned) and pinned[place] == unit
+
+    def invalid_units(self) -> set[UnitIndex]:
+        """Return the units that a provider would reject: defects, and units before a user's."""
+        before_user = unit_range(0, max(self.first_user, 0))
+        unpinned = (unit for unit in before_user if not self._is_pinned(unit))
+        return {*self.defective_units(), *unpinned}
+
+    def defective_units(self, since: int = 0) -> list[UnitIndex]:
+        """Return the results without call and the calls without result, except pinned ones."""
+        defective = self.history.defective_units
+        defective = defective[bisect_left(defective, since) : bisect_left(defective, self.units)]
+        return [unit for unit in defective if not self._is_pinned(unit)]
+
+    def users_of(self, units: Iterable[UnitIndex]) -> list[UnitIndex]:
+        """Return the user units that stay because their answers do."""
+        users = (self.history.units[unit].user for unit in units)
+        return [user for user in users if user >= 0]
+
+    def newest_outputs(self) -> list[MessageIndex]:
+        """Return the messages with the newest outputs that take at most a quarter of the limit."""
+        history = self.history
+        newest: list[MessageIndex] = []
+        room = self.limit // 4
+        place = bisect_left(history.output_messages, self.messages)
+        while place > 0 and len(newest) < NEWEST_OUTPUTS:
+            place -= 1
+            index = history.output_messages[place]
+            unit = history.unit_of[index]
+            if history.units[unit].defect or unit < self.first_user:
+                continue  # dropped in any case
+            room -= history.output_tokens[index]
+            if room < 0:
+                break
+            newest.append(index)
+        return newest
+
+    def protected_units(self, invalid: Collection[UnitIndex]) -> set[UnitIndex]:
+        """Return the units dropped last: those of the newest outputs and the recent ones."""
+        newest = (self.history.unit_of[index] for index in self.newest_outputs())
+        return self._with_users({*newest} - {*invalid}, invalid) | self.recent_units(invalid)
+
+    def recent_units(self, invalid: Collection[UnitIndex]) -> set[UnitIndex]:
+        """Return the last `keep_recent` units and the user units that they answer."""
+        recent = unit_range(max(0, self.units - self.keep_recent), self.units)
+        return self._with_users({*recent} - {*invalid}, invalid)
+
+    def _with_users(self, units: set[UnitIndex], invalid: Collection[UnitIndex]) -> set[UnitIndex]:
+        return units | {user for user in self.users_of(units) if user not in invalid}

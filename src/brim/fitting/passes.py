@@ -1,9 +1,9 @@
-"""The passes: each makes a draft smaller in one way, and says why.
+"""Passes: each makes a draft smaller in one way and records why.
 
-A pass is a function that changes a draft. `run` applies passes in order until the draft has
-reached its target, so their order is the policy: the cheapest loss first. Most passes work item
-by item, oldest first, and stop at the edit that reaches the target. Configure one with
-`functools.partial`; write your own with what a `Draft` offers.
+A pass is a function that changes a draft. `run_passes` applies passes in order until the draft
+reaches its target, so their order is the policy: the cheapest loss first. Most passes work item
+by item, oldest first, and stop when the target is reached. Configure a pass with
+`functools.partial`, or write your own with the methods of `Draft`.
 """
 
 from __future__ import annotations
@@ -12,128 +12,126 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from brim.fitting.draft import Draft
-from brim.fitting.droppable import DroppableUnits, find_oldest_runs
-from brim.fitting.eviction import choose_evictions, count_held
+from brim.fitting.trim import DroppableUnits, count_held, find_oldest_runs
 from brim.wire.notes import fill_mask, gap_note
 
 if TYPE_CHECKING:
+    from brim.fitting.history import MessageIndex, UnitIndex
+    from brim.fitting.trim import Trim
     from brim.tokens import Counter
 
 Pass = Callable[[Draft], None]
 
 CLIP_ROUNDS: Final = (1_000, 500, 250, 120)
-"""What old outputs are clipped to, one round after the other."""
+"""The tokens that old outputs are clipped to, one round after the other."""
 _LARGEST_NOTE: Final = gap_note(1_000_000, 1_000_000_000)
 
 
-def run_passes(passes: Sequence[Pass], draft: Draft, *, first: Sequence[Pass] = ()) -> None:
-    """Apply the passes in order until the target is reached; those of `first` in any case."""
-    drop_faults(draft)
+def run_passes(draft: Draft, passes: Sequence[Pass], *, first: Sequence[Pass] = ()) -> None:
+    """Apply passes in order until the target is reached; those of `first` in any case."""
+    drop_invalid(draft)
     for apply in first:
         apply(draft)
     for apply in passes:
-        draft.mend()
+        draft.repair_gaps()
         if draft.excess <= 0:
             break
         apply(draft)
-    draft.mend()
+    draft.repair_gaps()
 
 
-def drop_faults(draft: Draft) -> None:
-    """What the model would not accept goes before anything else, and with it all before a user."""
+def drop_invalid(draft: Draft) -> None:
+    """Drop the units that a provider would reject."""
     units = draft.history.units
-    for unit in sorted(draft.scope.gone()):
-        reason = units[unit].fault or "stands before the first user turn"
-        draft.drop(unit, unit + 1, reason)
+    for unit in sorted(draft.view.invalid_units()):
+        draft.drop_unit(unit, units[unit].defect or "before the first user message")
 
 
 def drop_thinking(draft: Draft) -> None:
-    """Thinking of old steps goes first; that of the open step is never touched."""
-    for index in draft.thoughts:
+    """Remove the thinking of earlier steps; that of the open step is never changed."""
+    for index in draft.old_thinking:
         if draft.excess <= 0:
             return
         message = draft.message(index).without_thinking()
-        draft.edit(index, message, "clipped", "thinking of an earlier step")
+        draft.change(index, message, "clipped", "thinking of an earlier step")
 
 
-# Units that leave
+# Dropping units
 
 
 def count_gap_note(counter: Counter) -> int:
-    """Room for what is said at a gap, whatever numbers it will hold."""
+    """Return the most tokens that the note at a gap takes, without a summary."""
     return counter.text(_LARGEST_NOTE) + 8
 
 
-def drop_middle(draft: Draft) -> None:
-    """Units leave from the middle outward, where clipping what is old would not be enough."""
-    found = draft.outline
-    if found is None:
-        note = count_gap_note(draft.history.counter)
-        found = choose_evictions(draft.scope, draft.floors, draft.target, note)
-    draft.drop_all(found.runs, "middle of the history")
-    if found.released:
+def drop_middle(draft: Draft, trim: Trim) -> None:
+    """Drop the units that a trim chose, from the middle of the history."""
+    draft.drop_runs(trim.dropped, "middle of the history")
+    if trim.released:
         draft.release()
 
 
 def drop_unavoidable(draft: Draft) -> None:
-    """The oldest units that would have to leave even if all else were cut; by arithmetic alone."""
-    if draft.scope.ranked:
+    """Drop the oldest units that would not fit even if all outputs were masked."""
+    if draft.view.has_priorities:
         return
-    gone, recent = draft.scope.gone(), draft.recent()
-    held = (draft.hard | recent) - gone
-    mass = DroppableUnits(draft.floors, draft.scope.units, held, gone)
-    least = count_held(draft.scope, draft.floors, held, recent) + mass.total
+    invalid, recent = draft.view.invalid_units(), draft.recent_units()
+    held = (draft.required | recent) - invalid
+    units = DroppableUnits(draft.floors, draft.view.units, held, invalid)
+    least = count_held(draft.view, draft.floors, held, recent) + units.total
     if least > draft.target:
-        runs = find_oldest_runs(draft.history, mass, least - draft.target)
-        draft.drop_all(runs, "oldest first")
+        runs = find_oldest_runs(draft.history, units, least - draft.target)
+        draft.drop_runs(runs, "oldest first")
 
 
 def drop_oldest(draft: Draft) -> None:
-    """Units leave, oldest first, a user turn with the last of its answers."""
-    _drop_until(lambda: draft.excess <= 0, draft, draft.recent(), "oldest first")
+    """Drop units, oldest first; a user unit goes with the last of its answers."""
+    _drop_until(lambda: draft.excess <= 0, draft, draft.recent_units(), "oldest first")
 
 
 def drop_turns(draft: Draft, most: int) -> None:
-    """The oldest units leave until at most so many turns are there; never the hard ones."""
-    _drop_until(lambda: draft.turns <= most, draft, (), f"more than {most} turns")
+    """Drop the oldest units until at most `most` turns remain; required units stay."""
+    _drop_until(lambda: draft.turn_count <= most, draft, (), f"more than {most} turns")
 
 
-def _drop_until(done: Callable[[], bool], draft: Draft, held: Collection[int], reason: str) -> None:
-    """Drop units in order. What is said at the gaps is worked out only when the end is near."""
+def _drop_until(
+    is_done: Callable[[], bool], draft: Draft, held: Collection[UnitIndex], reason: str
+) -> None:
+    """Drop units in order until done. The notes at the gaps are written only near the end."""
     units = draft.history.units
-    near = False
-    draft.forget_notes()
-    for unit in draft.loose(held):
-        near = near or done()
-        if near:
-            draft.mend()
-            if done():
+    is_near = False
+    draft.clear_notes()
+    for unit in draft.droppable_units(held):
+        is_near = is_near or is_done()
+        if is_near:
+            draft.repair_gaps()
+            if is_done():
                 return
         user = units[unit].user
         if unit == user and draft.has_answers(unit):
             continue
-        draft.drop(unit, unit + 1, reason)
+        draft.drop_unit(unit, reason)
         if 0 <= user != unit and user not in held and not draft.has_answers(user):
-            draft.drop(user, user + 1, reason)
+            draft.drop_unit(user, reason)
 
 
 def relax_to_limit(draft: Draft) -> None:
-    """From here on only the limit counts, and no longer a mark below it, nor a note on wish."""
+    """Aim for the limit instead of the low-water mark, without optional notes if needed."""
     draft.target = draft.limit
     if draft.excess > 0:
-        draft.forgo_notes()
+        draft.remove_optional_notes()
 
 
 def release_protected(draft: Draft) -> None:
-    """From here on, what was protected may be cut like the rest."""
+    """Allow later passes to drop and change protected units."""
     draft.release()
 
 
-# Outputs that are cut
+# Clipping and masking outputs
 
 
 def clip_large(draft: Draft, over: int = 2_000) -> None:
-    """Outputs larger than that are clipped to it."""
+    """Clip outputs of more than `over` tokens to that size."""
     for index in draft.old_outputs:
         if draft.excess <= 0:
             return
@@ -143,11 +141,11 @@ def clip_large(draft: Draft, over: int = 2_000) -> None:
 
 
 def mask_old(draft: Draft, after: int = 5, smallest: int = 100) -> None:
-    """Outputs of more than so many steps ago are masked, but for small ones and errors."""
+    """Mask outputs from more than `after` steps ago, except small ones and reported errors."""
     for index in draft.old_outputs:
         if draft.excess <= 0:
             return
-        if draft.history.age(index, draft.scope.units) <= after:
+        if draft.history.age(index, draft.view.units) <= after:
             continue
         if draft.output_tokens(index) < smallest or draft.history.reports_error(index):
             continue
@@ -155,7 +153,7 @@ def mask_old(draft: Draft, after: int = 5, smallest: int = 100) -> None:
 
 
 def mask_rest(draft: Draft) -> None:
-    """All other outputs are masked, those that report an error last."""
+    """Mask all other outputs, those that report an error last."""
     errors = []
     for index in draft.old_outputs:
         if draft.excess <= 0:
@@ -170,14 +168,14 @@ def mask_rest(draft: Draft) -> None:
         _mask(draft, index, "output of an earlier step that reports an error")
 
 
-def _mask(draft: Draft, index: int, reason: str) -> None:
-    """Mask an output, or clip it to the room where masking would take more than needed."""
+def _mask(draft: Draft, index: MessageIndex, reason: str) -> None:
+    """Mask an output, or clip it if that is enough to reach the target."""
     history = draft.history
-    edit = draft.edits.get(index)
-    if edit is not None and edit.outcome == "masked":
+    change = draft.changes.get(index)
+    if change is not None and change.outcome == "masked":
         return
-    whole = history.output_sizes[index]
-    text = fill_mask(history.mask, history.age(index, draft.scope.units), whole)
+    age = history.age(index, draft.view.units)
+    text = fill_mask(history.mask, age, history.output_tokens[index])
     room = draft.output_tokens(index) - draft.excess
     if room > history.counter.text(text):
         draft.clip(index, room, reason, close=0.98)
@@ -185,11 +183,11 @@ def _mask(draft: Draft, index: int, reason: str) -> None:
         draft.replace_outputs(index, text, "masked", reason)
 
 
-def clean_outputs(draft: Draft, caps: Sequence[int] = CLIP_ROUNDS) -> None:
-    """Lines that a later output repeats leave the earlier one; then the rounds of clipping.
+def remove_repeats(draft: Draft, caps: Sequence[int] = CLIP_ROUNDS) -> None:
+    """Remove lines that a later output repeats, then clip in rounds.
 
-    What a text takes without its repeated lines is first guessed by its length, so that only
-    what stays of it is ever counted.
+    The tokens of a text without its repeated lines are estimated from its length, so that only
+    the text that stays is ever counted.
     """
     outputs = draft.old_outputs
     sizes = {index: draft.output_tokens(index) for index in outputs}
@@ -204,34 +202,38 @@ def clean_outputs(draft: Draft, caps: Sequence[int] = CLIP_ROUNDS) -> None:
             break
     _clip_to(draft, _choose_caps(sizes, excess, caps), shorter)
     for index, text in shorter.items():
-        if index not in draft.edits:
-            draft.replace_outputs(index, text, "clipped", "lines that come again later")
+        if index not in draft.changes:
+            draft.replace_outputs(index, text, "clipped", "lines repeated later")
 
 
-def _find_repeats(draft: Draft, outputs: Sequence[int]) -> Iterator[tuple[int, str]]:
-    """Those outputs, oldest first, of which lines come again in a later one; without these."""
+def _find_repeats(
+    draft: Draft, outputs: Sequence[MessageIndex]
+) -> Iterator[tuple[MessageIndex, str]]:
+    """Yield the outputs with lines that a later output repeats, without these lines."""
     repeated = {}
     later: set[str] = set()
     for index in reversed(draft.kept_outputs):
-        own = draft.lines(index).telling
+        own = draft.output_lines(index).significant
         if not own.isdisjoint(later):
             repeated[index] = own & later
         later |= own
     for index in outputs:
         if index in repeated:
-            text = draft.lines(index).without(repeated[index])
+            text = draft.output_lines(index).without(repeated[index])
             if text is not None:
                 yield index, text
 
 
 def clip_rounds(draft: Draft, caps: Sequence[int] = CLIP_ROUNDS) -> None:
-    """Old outputs are clipped to ever smaller caps, and the last one to just what is needed."""
+    """Clip old outputs to ever smaller caps, the last one only as far as needed."""
     sizes = {index: draft.output_tokens(index) for index in draft.old_outputs}
     _clip_to(draft, _choose_caps(sizes, draft.excess, caps), {})
 
 
-def _clip_to(draft: Draft, caps: dict[int, int], texts: Mapping[int, str]) -> None:
-    """Clip outputs to their caps, the last one only as far as is still needed."""
+def _clip_to(
+    draft: Draft, caps: Mapping[MessageIndex, int], texts: Mapping[MessageIndex, str]
+) -> None:
+    """Clip outputs to their caps, the last one only as far as needed."""
     if not caps:
         return
     *others, last = caps
@@ -241,10 +243,12 @@ def _clip_to(draft: Draft, caps: dict[int, int], texts: Mapping[int, str]) -> No
     draft.clip(last, max(room, caps[last]), "old output", text=texts.get(last), close=0.85)
 
 
-def _choose_caps(sizes: dict[int, int], excess: int, caps: Sequence[int]) -> dict[int, int]:
-    """What each output is to be clipped to; the one that ends it comes last."""
+def _choose_caps(
+    sizes: Mapping[MessageIndex, int], excess: int, caps: Sequence[int]
+) -> dict[MessageIndex, int]:
+    """Return the cap of each output to clip; the one that reaches the target comes last."""
     now = dict(sizes)
-    chosen: dict[int, int] = {}
+    chosen: dict[MessageIndex, int] = {}
     for cap in caps:
         for index, size in now.items():
             if excess <= 0:
@@ -258,7 +262,7 @@ def _choose_caps(sizes: dict[int, int], excess: int, caps: Sequence[int]) -> dic
 
 
 def clip_open(draft: Draft) -> None:
-    """At the very end, and only for the limit: the open step's outputs share what room there is."""
+    """Clip the outputs of the open step to a common cap, only as far as the limit requires."""
     excess = draft.tokens - draft.limit
     sizes = {index: draft.output_tokens(index) for index in draft.open_outputs}
     if excess <= 0 or not sizes:
@@ -270,7 +274,7 @@ def clip_open(draft: Draft) -> None:
 
 
 def find_common_cap(sizes: Sequence[int], room: int) -> int:
-    """The cap under which the sizes together take at most the room."""
+    """Return the cap with which the sizes take at most `room` in total."""
     remaining = room
     for place, size in enumerate(sorted(sizes)):
         share = remaining // (len(sizes) - place)

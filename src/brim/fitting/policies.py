@@ -1,21 +1,19 @@
-"""The policies: which passes, in which order, down to which mark."""
+"""Policies: which passes are applied, in which order, and down to which mark."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from brim.errors import InputError
 from brim.fitting.passes import (
     CLIP_ROUNDS,
     Pass,
-    clean_outputs,
     clip_large,
     clip_open,
     clip_rounds,
-    drop_middle,
     drop_oldest,
     drop_thinking,
     drop_turns,
@@ -24,13 +22,16 @@ from brim.fitting.passes import (
     mask_rest,
     relax_to_limit,
     release_protected,
+    remove_repeats,
 )
-from brim.fitting.replay import steady_share, thrift_share
 from brim.wire.notes import fill_mask
 
 if TYPE_CHECKING:
-    from brim.fitting.droppable import Floor
     from brim.fitting.history import History
+    from brim.fitting.trim import Floor
+
+SMALL_LIMIT: Final = 8_000
+LARGE_LIMIT: Final = 16_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,30 +41,46 @@ class Policy:
     name: str
     passes: tuple[Pass, ...]
     floor: Floor
-    """The least that the passes leave of a message that stays."""
+    """Returns the fewest tokens that the passes leave of a message that is not dropped."""
     share: Callable[[int], float] | None = None
-    """Where an edit cuts to a low mark: its share of the limit. None: to the limit, every time."""
+    """Returns the low-water mark's share of a limit. A policy with a share first drops units down
+    to that mark, and trims again only when the limit is reached. None trims every request."""
     keep_recent: int = 0
     first: tuple[Pass, ...] = ()
-    """Passes that are applied whether there is room or not."""
+    """Passes that are applied even if everything fits."""
     notes: bool = False
-    """Whether a gap is told of even where no rule asks for it."""
+    """Whether gaps get a note even if no rule requires one."""
     max_turns: int | None = None
     token_budget: int | None = None
 
     @property
     def identity(self) -> Hashable:
-        """What two policies have in common that decide alike."""
+        """A value that is equal for policies that decide the same."""
         numbers = self.keep_recent, self.max_turns, self.token_budget
         return self.passes, self.share, self.floor, self.notes, numbers
 
 
+def steady_share(limit: int) -> float:
+    """Return the share for `steady`: higher for small limits, where every token counts."""
+    if limit <= SMALL_LIMIT:
+        return 0.90
+    if limit >= LARGE_LIMIT:
+        return 0.75
+    return 0.90 - 0.15 * (limit - SMALL_LIMIT) / (LARGE_LIMIT - SMALL_LIMIT)
+
+
+def thrift_share(limit: int) -> float:  # noqa: ARG001 - same signature as steady_share
+    """Return the share for `thrift`: fewer trims and lower cost, for less of the history."""
+    return 0.60
+
+
 def unchanged_floor(history: History, index: int) -> int:
+    """Return the tokens of a message as it is."""
     return history.tokens(index)
 
 
 def no_thinking_floor(history: History, index: int) -> int:
-    """A message without its thinking."""
+    """Return the tokens of a message without its thinking."""
     tokens = history.tokens(index)
     message = history.messages[index]
     if message.thinking and not history.is_pinned(index):
@@ -72,20 +89,22 @@ def no_thinking_floor(history: History, index: int) -> int:
 
 
 def _short_output_floor(history: History, index: int, least: int) -> int:
-    """A message without its thinking and with its output cut down to `least` tokens."""
-    size = history.output_sizes[index]
+    """Return the tokens of a message without its thinking and with `least` tokens of output."""
+    size = history.output_tokens[index]
     tokens = no_thinking_floor(history, index)
-    if size > least and index not in history.marked and not history.is_pinned(index):
+    if size > least and index not in history.marked_messages and not history.is_pinned(index):
         tokens -= size - least
     return tokens
 
 
 def clipped_floor(history: History, index: int) -> int:
+    """Return the tokens of a message after the last round of clipping."""
     return _short_output_floor(history, index, CLIP_ROUNDS[-1])
 
 
 def masked_floor(history: History, index: int) -> int:
-    if not history.output_sizes[index]:
+    """Return the tokens of a message with its output masked."""
+    if not history.output_tokens[index]:
         return no_thinking_floor(history, index)
     return _short_output_floor(history, index, history.counter.text(fill_mask(history.mask, 0, 0)))
 
@@ -93,9 +112,8 @@ def masked_floor(history: History, index: int) -> int:
 STEADY = Policy(
     "steady",
     (
-        drop_middle,
         drop_thinking,
-        clean_outputs,
+        remove_repeats,
         clip_rounds,
         release_protected,
         clip_rounds,
@@ -135,7 +153,7 @@ SLIDING = Policy(
 )
 
 OFF = Policy("off", (), unchanged_floor)
-"""Nothing is left out; what does not fit is an error."""
+"""Trims nothing: a conversation that does not fit is an error."""
 
 POLICIES = {policy.name: policy for policy in (STEADY, THRIFT, ROLLING, SLIDING)}
 
@@ -147,7 +165,10 @@ def resolve_policy(
     max_turns: int | None = None,
     token_budget: int | None = None,
 ) -> Policy:
-    """The policy of a name, or one of the user's own passes, with its numbers."""
+    """Return the policy with that name, or one of the caller's passes, with these numbers.
+
+    Raise `InputError` if there is no such policy or a number is not valid for it.
+    """
     policy = _find_policy(given)
     if keep_recent is None:
         keep_recent = policy.keep_recent
@@ -157,20 +178,18 @@ def resolve_policy(
         ("max_turns", max_turns, 1),
     ):
         if value is not None and (not isinstance(value, int) or value < least):
-            raise InputError(f"{name} must be a whole number from {least} on, not {value!r}")
+            raise InputError(f"{name} must be an integer of at least {least}, not {value!r}")
     if (max_turns is not None or token_budget is not None) and policy.share is not None:
-        raise InputError("max_turns and token_budget go with the policies sliding and rolling")
-    first = () if max_turns is None else (partial(drop_turns, most=max_turns),)
-    return Policy(
-        policy.name,
-        policy.passes,
-        policy.floor,
-        policy.share,
-        keep_recent,
-        first,
-        policy.notes,
-        max_turns,
-        token_budget,
+        raise InputError(
+            f"max_turns and token_budget do not work with {policy.name}. "
+            "Use the policy sliding or rolling."
+        )
+    return replace(
+        policy,
+        keep_recent=keep_recent,
+        first=() if max_turns is None else (partial(drop_turns, most=max_turns),),
+        max_turns=max_turns,
+        token_budget=token_budget,
     )
 
 
@@ -179,9 +198,12 @@ def _find_policy(given: str | Policy | Sequence[Pass]) -> Policy:
         return given
     if isinstance(given, str):
         if given not in POLICIES:
-            raise InputError(f"no policy {given!r}; there are {', '.join(POLICIES)}")
+            raise InputError(f"Unknown policy {given!r}. Use one of {', '.join(POLICIES)}.")
         return POLICIES[given]
     passes = list(given) if isinstance(given, list | tuple) else []
     if not passes or not all(map(callable, passes)):
-        raise InputError("a policy is a name, or a list of passes (functions of a draft)")
+        raise InputError(
+            "A policy is a name or a list of passes (functions that take a draft), "
+            f"not {type(given).__name__}."
+        )
     return Policy("custom", tuple(passes), unchanged_floor)

@@ -1,20 +1,17 @@
-"""The last conversations of stateless callers, so that a grown history is continued.
+"""PrefixCache: the last conversations of stateless callers, so that a grown one is continued.
 
-A caller who sends the whole history every time has most of it read, counted and replayed before.
-What comes in is compared with what was remembered, message by message, and never trusted: a
-message is known by its bytes, so one that was changed in place is seen. Forgetting changes
-nothing but time.
+A caller that sends the whole history with each request sends mostly messages that were read,
+counted and replayed before. A message is compared by its bytes, so a message that was changed in
+place is noticed. The cache only saves time: results do not depend on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from itertools import repeat
 from marshal import dumps
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
-
-from brim.errors import InputError
 
 if TYPE_CHECKING:
     from brim.fitting.planner import Planner
@@ -22,19 +19,19 @@ if TYPE_CHECKING:
 
 MAX_CONVERSATIONS: Final = 32
 MAX_BYTES: Final = 32_000_000
-"""All that is remembered together takes at most about so many bytes."""
+"""The approximate size of all cached conversations together."""
 
 _WITHOUT_REFERENCES: Final = 2
-"""The format of `marshal` in which equal values have equal bytes, however they came about."""
+"""The version of the `marshal` format in which equal values have equal bytes."""
 _TAIL: Final = 2
-"""By so many of its last messages a conversation is looked for."""
-_End = tuple[int, tuple[bytes, ...]]
+"""A conversation is looked up by this number of its last messages."""
+_Tail = tuple[int, tuple[bytes, ...]]
 
 
 def encode_values(values: Sequence[Any]) -> list[bytes] | None:
-    """Each value as bytes that no other value has: 1 is not 1.0, and the order of keys counts.
+    """Return each value as bytes that differ for different values; None if one is not plain JSON.
 
-    None where one of them is no plain JSON.
+    1 and 1.0 differ, and so do mappings with another order of keys.
     """
     try:
         return list(map(dumps, values, repeat(_WITHOUT_REFERENCES)))
@@ -42,16 +39,11 @@ def encode_values(values: Sequence[Any]) -> list[bytes] | None:
         return None
 
 
-def check_depth(value: object) -> None:
-    """Raise for what nobody can write as JSON, because it has no end."""
-    try:
-        copy_json(value)
-    except RecursionError:
-        raise InputError("a message holds itself, or is nested too deeply") from None
-
-
 class ConversationKey:
-    """What decides how a conversation is read and planned, beside what is in it; hashed once."""
+    """All that decides how a conversation is read and planned, except its content.
+
+    The hash is computed once.
+    """
 
     __slots__ = ("_value", "hashed")
 
@@ -63,97 +55,89 @@ class ConversationKey:
         return self.hashed
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, ConversationKey) and self._value == other._value)
+        is_same = isinstance(other, ConversationKey) and self._value == other._value
+        return self is other or is_same
 
 
 class CachedConversation:
     """A conversation as far as it was read."""
 
-    __slots__ = ("end", "key", "planner", "reader", "spelling", "weight")
+    __slots__ = ("encoded", "key", "planner", "reader", "size", "tail")
 
     def __init__(self, key: ConversationKey, planner: Planner, reader: Reader) -> None:
         self.key = key
         self.planner = planner
         self.reader = reader
-        self.spelling: Sequence[bytes] = ()
-        self.end: _End = (0, ())
-        self.weight = 0
+        self.encoded: Sequence[bytes] = ()
+        self.tail: _Tail = (0, ())
+        self.size = 0
+        """Bytes of the encoded messages."""
 
 
 class PrefixCache:
-    """Conversations seen before, the newest last. Safe under threads."""
+    """The last conversations, least recently used first. Thread-safe."""
 
-    def __init__(self, conversations: int = MAX_CONVERSATIONS, weight: int = MAX_BYTES) -> None:
-        self._most = conversations
-        self._heaviest = weight
-        self._weight = 0
-        self._kept: dict[CachedConversation, None] = {}
-        self._ends: dict[int, dict[_End, list[CachedConversation]]] = {}
-        """By how long they are, and then by how they end: many begin alike, few end so."""
+    def __init__(
+        self, max_conversations: int = MAX_CONVERSATIONS, max_bytes: int = MAX_BYTES
+    ) -> None:
+        self._max_conversations = max_conversations
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._conversations: dict[CachedConversation, None] = {}
+        self._by_tail: dict[int, dict[_Tail, list[CachedConversation]]] = {}
+        """By length, then by tail: many conversations begin alike, but few end alike."""
         self._lock = Lock()
 
-    def take(self, key: ConversationKey, spelling: Sequence[bytes]) -> CachedConversation | None:
-        """The longest conversation that this one begins with; nobody else has it until `put`."""
+    def take(self, key: ConversationKey, encoded: Sequence[bytes]) -> CachedConversation | None:
+        """Remove and return the longest conversation that this one begins with; None if none.
+
+        Only one caller at a time has a conversation; `put` returns it.
+        """
         with self._lock:
-            for size in range(len(spelling), 0, -1):
-                if (ends := self._ends.get(size)) is None:
+            for length in range(len(encoded), 0, -1):
+                if (tails := self._by_tail.get(length)) is None:
                     continue
-                for found in ends.get(_end(key, spelling, size), ()):
-                    if found.spelling == spelling[:size] and found.key == key:
+                for found in tails.get(_build_tail(key, encoded, length), ()):
+                    if found.encoded == encoded[:length] and found.key == key:
                         self._remove(found)
                         return found
         return None
 
-    def put(self, conversation: CachedConversation, spelling: Sequence[bytes]) -> None:
-        """Remember a conversation as it is now; the oldest are forgotten where it gets too much."""
-        size = len(spelling)
-        if size != len(conversation.spelling):  # else it was sent once more
-            conversation.spelling, conversation.weight = spelling, sum(map(len, spelling))
-            conversation.end = _end(conversation.key, spelling, size)
-        if conversation.weight > self._heaviest:
+    def put(self, conversation: CachedConversation, encoded: Sequence[bytes]) -> None:
+        """Store a conversation as it is now, and evict the oldest if the cache is full."""
+        length = len(encoded)
+        if length != len(conversation.encoded):  # otherwise the same messages were sent again
+            conversation.encoded, conversation.size = encoded, sum(map(len, encoded))
+            conversation.tail = _build_tail(conversation.key, encoded, length)
+        if conversation.size > self._max_bytes:
             return
         with self._lock:
-            self._ends.setdefault(size, {}).setdefault(conversation.end, []).append(conversation)
-            self._kept[conversation] = None
-            self._weight += conversation.weight
-            while len(self._kept) > self._most or self._weight > self._heaviest:
-                self._remove(next(iter(self._kept)))
+            tails = self._by_tail.setdefault(length, {})
+            tails.setdefault(conversation.tail, []).append(conversation)
+            self._conversations[conversation] = None
+            self._bytes += conversation.size
+            while len(self._conversations) > self._max_conversations or (
+                self._bytes > self._max_bytes
+            ):
+                self._remove(next(iter(self._conversations)))
 
     def _remove(self, conversation: CachedConversation) -> None:
-        ends = self._ends[len(conversation.spelling)]
-        beside = ends[conversation.end]
-        beside.remove(conversation)
-        if not beside:
-            del ends[conversation.end]
-        if not ends:
-            del self._ends[len(conversation.spelling)]
-        del self._kept[conversation]
-        self._weight -= conversation.weight
+        tails = self._by_tail[len(conversation.encoded)]
+        same_tail = tails[conversation.tail]
+        same_tail.remove(conversation)
+        if not same_tail:
+            del tails[conversation.tail]
+        if not tails:
+            del self._by_tail[len(conversation.encoded)]
+        del self._conversations[conversation]
+        self._bytes -= conversation.size
 
     def clear(self) -> None:
         with self._lock:
-            self._kept.clear()
-            self._ends.clear()
-            self._weight = 0
+            self._conversations.clear()
+            self._by_tail.clear()
+            self._bytes = 0
 
 
-def _end(key: ConversationKey, spelling: Sequence[bytes], size: int) -> _End:
-    return key.hashed, tuple(spelling[max(0, size - _TAIL) : size])
-
-
-_PLAIN: Final = frozenset((str, int, float, bool, type(None)))
-
-
-def copy_json(value: Any) -> Any:
-    """A copy of JSON-like data that shares only what cannot change."""
-    kind = value.__class__
-    if kind is dict:
-        return {
-            key: item if item.__class__ in _PLAIN else copy_json(item)
-            for key, item in value.items()
-        }
-    if kind is list or isinstance(value, list | tuple):
-        return [item if item.__class__ in _PLAIN else copy_json(item) for item in value]
-    if kind in _PLAIN:
-        return value
-    return copy_json(dict(value)) if isinstance(value, Mapping) else value
+def _build_tail(key: ConversationKey, encoded: Sequence[bytes], length: int) -> _Tail:
+    return key.hashed, tuple(encoded[max(0, length - _TAIL) : length])

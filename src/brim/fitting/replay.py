@@ -1,115 +1,74 @@
-"""Where the edits of a growing history fell.
+"""Replay: find the last trim of a growing history without stored state.
 
-`steady` cuts rarely and then to a low mark, so that between two edits every request begins with
-the same messages and a provider's cache stays warm. A stateless caller sends only the grown
-history; where its edits fell is found again by replaying it, and because an edit depends only on
-what stood before it, the replay comes out the same every time.
+`steady` trims rarely and then down to a low-water mark, so that between two trims every request
+starts with the same messages and the provider's cache stays warm. A stateless caller sends only
+the grown history. Replaying it finds its trims again: a trim depends only on the messages before
+it, so every replay decides the same.
 
-Nothing is cut here and no text is read: whether an edit is due, and whether it reaches its mark,
-follows from the counts. Only the last edit has to be carried out by somebody.
+Whether a trim is due, and which units it drops, follows from token counts. No text is read, and
+only the last trim has to be carried out.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from brim.fitting.eviction import choose_evictions
+from brim.fitting.trim import compute_low_water_mark, decide_trim
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from brim.fitting.droppable import FloorSums
-    from brim.fitting.edit_view import HistoryView
-    from brim.fitting.eviction import Eviction
-    from brim.fitting.history import History
-
-SMALL_LIMIT: Final = 8_000
-LARGE_LIMIT: Final = 16_000
-
-
-def steady_share(limit: int) -> float:
-    """The low mark's share: little slack in a small window, where every token is dear."""
-    if limit <= SMALL_LIMIT:
-        return 0.90
-    if limit >= LARGE_LIMIT:
-        return 0.75
-    return 0.90 - 0.15 * (limit - SMALL_LIMIT) / (LARGE_LIMIT - SMALL_LIMIT)
-
-
-def thrift_share(limit: int) -> float:  # noqa: ARG001 - one signature for both
-    """A lower mark: fewer edits and a smaller bill, for less of the history."""
-    return 0.60
-
-
-def compute_low_water_mark(scope: HistoryView, share: Callable[[int], float]) -> int:
-    """What an edit cuts down to; at least half of what can move stays above it."""
-    history = scope.history
-    fixed = scope.base + history.system_sizes[scope.messages]
-    if scope.first_user >= 0:
-        fixed += history.unit_tokens(scope.first_user)
-    slack = scope.limit - int(scope.limit * share(scope.limit))
-    return scope.limit - max(0, min(slack, (scope.limit - fixed) // 2))
-
-
-@dataclass(frozen=True, slots=True)
-class DecidedTrim:
-    """An edit: what it saw, and what it came to."""
-
-    scope: HistoryView
-    mark: int
-    outline: Eviction
+    from brim.fitting.history import History, HistoryView, RequestPoint
+    from brim.fitting.trim import FloorSums, Trim
 
 
 class Replay:
-    """The last edit of a history that grows."""
+    """The last trim of a growing history."""
 
     def __init__(
         self, start: HistoryView, floors: FloorSums, share: Callable[[int], float], note: int
-    ):
+    ) -> None:
         self._start = start
         self._floors = floors
         self._share = share
         self._note = note
-        self._points = 0
-        self.last: DecidedTrim | None = None
+        """Tokens of the text at a gap."""
+        self._points_seen = 0
+        self.last: Trim | None = None
 
-    def advance(self, history: History) -> DecidedTrim | None:
-        """Look at the request points that came since, and give the last edit."""
-        for messages, units in history.points[self._points :]:
-            if self._is_due(history, messages, units):
-                self.last = self._edit(units, messages)
-        self._points = len(history.points)
+    def advance(self, history: History) -> Trim | None:
+        """Check the request points since the last call; return the last trim, None if none."""
+        for point in history.request_points[self._points_seen :]:
+            if self._is_due(history, point):
+                self.last = self._decide(self._start.at(point))
+        self._points_seen = len(history.request_points)
         return self.last
 
-    def edit_now(self, scope: HistoryView, mark: int | None = None) -> DecidedTrim:
-        """Let an edit fall at the very end, due or not; what comes later goes on from it.
+    def trim_now(self, view: HistoryView, mark: int | None = None) -> Trim:
+        """Trim at the end of the history, due or not; later requests continue from it.
 
-        `mark` is what it cuts down to, where that is not the policy's own.
+        The trim goes down to `mark`, by default to the policy's low-water mark.
         """
-        if mark is None:
-            mark = compute_low_water_mark(scope, self._share)
-        self.last = self._fallen(scope, mark)
-        self._points = len(scope.history.points)
+        self.last = self._decide(view, mark)
+        self._points_seen = len(view.history.request_points)
         return self.last
 
-    def _is_due(self, history: History, messages: int, units: int) -> bool:
+    def _is_due(self, history: History, point: RequestPoint) -> bool:
         limit, last = self._start.limit, self.last
         if last is None:
-            return self._start.base + history.sizes[messages] > limit
-        scope = self._start.up_to(units, messages)
-        if last.scope.first_user < 0 <= scope.first_user:
-            return True  # what stands before the first user turn has to leave
-        since = history.sizes[messages] - history.sizes[last.scope.messages]
-        since += self._note * len(scope.faults(since=last.scope.units))
-        if last.outline.reached:
-            return since > limit - last.mark
-        return last.outline.size + since > limit
+            return self._start.base + history.token_sums[point.messages] > limit
+        view = self._start.at(point)
+        if last.view.first_user < 0 <= view.first_user:
+            return True  # messages before the first user unit have to be dropped
+        sums = history.token_sums
+        since = sums[point.messages] - sums[last.view.messages]
+        since += self._note * len(view.defective_units(since=last.view.units))
+        if last.reached:
+            return since > limit - last.low_water_mark
+        return last.tokens + since > limit
 
-    def _edit(self, units: int, messages: int) -> DecidedTrim:
-        scope = self._start.up_to(units, messages)
-        return self._fallen(scope, compute_low_water_mark(scope, self._share))
-
-    def _fallen(self, scope: HistoryView, mark: int) -> DecidedTrim:
-        self._floors.extend(scope.history)
-        return DecidedTrim(scope, mark, choose_evictions(scope, self._floors, mark, self._note))
+    def _decide(self, view: HistoryView, mark: int | None = None) -> Trim:
+        if mark is None:
+            mark = compute_low_water_mark(view, self._share)
+        self._floors.extend(view.history)
+        return decide_trim(view, self._floors, mark, self._note)

@@ -8,14 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from brim.fitting.feedback import is_text
-from brim.fitting.fitter import read_tools
 from brim.fitting.flow import is_certain, plan_request
 from brim.fitting.plan import count_since_trim
 from brim.fitting.policies import OFF
 from brim.gateway import bodies
 from brim.gateway.formats import CHAT, MESSAGES
 from brim.gateway.max_cost import has_duplicate_fields
-from brim.wire import openai_responses, to_anthropic
+from brim.wire import openai_responses, read_tools, to_anthropic
 
 if TYPE_CHECKING:
     from brim.fitting.fitter import Fitter, ParsedBody
@@ -56,9 +55,9 @@ class RequestFit:
         parsed = self._parsed
         if parsed is None:
             request = self._request
-            parsed = self._parsed = self._fitter.reading(request.body, request.form.wire)
+            parsed = self._parsed = self._fitter.parse(request.body, request.form.wire)
             if self._measurement is None and self._count != "always":
-                plan = parsed.untouched()
+                plan = parsed.plan_untrimmed()
                 if plan is not None:  # nearly always
                     return self._finish(parsed, plan)
         if self._flow is None:
@@ -86,13 +85,13 @@ def _plan_body(parsed: ParsedBody, count: CountMode, measurement: Measurement | 
     whichever gateway it meets.
     """
     planner = parsed.planner
-    if not parsed.is_whole:
+    if not parsed.is_complete:
         return parsed.plan()
     if parsed.fitter.policy is OFF:
-        return planner.whole()
+        return planner.plan_all()
     return (
         yield from plan_request(
-            planner, parsed.shaped, count=count, measurement=measurement, continues=False
+            planner, parsed.apply_template, count=count, measurement=measurement, continues=False
         )
     )
 
@@ -127,14 +126,14 @@ class FittedRequest(NamedTuple):
     @property
     def is_whole(self) -> bool:
         """Whether the body contains the whole conversation, and not a part that a server keeps."""
-        return self.parsed.is_whole
+        return self.parsed.is_complete
 
     @property
     def is_open_ended(self) -> bool:
         """Whether the upstream adds to the prompt what is not in the body."""
         if _extends_prompt(self.body) or has_remote_file(self.plan):
             return True
-        return self.parsed.form is openai_responses and openai_responses.has_references(self.body)
+        return self.parsed.format is openai_responses and openai_responses.has_references(self.body)
 
     @property
     def is_plain(self) -> bool:
@@ -172,7 +171,7 @@ def build_request(
     """Return the request of a plan, with the client's own bytes if nothing has to change."""
     form, reply_key = request.form, additions.reply_key
     is_off = plan.policy == OFF.name  # then even the length of the reply stays as it is
-    body: Mapping[str, Any] = parsed.applied(plan) if is_off else parsed.written(plan)
+    body: Mapping[str, Any] = parsed.apply(plan) if is_off else parsed.build_body(plan)
     if additions.cache_marks and form is MESSAGES:
         body = add_cache_marks(body, plan)
     unchanged = request.raw if body is parsed.body else None

@@ -14,10 +14,10 @@ from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
-from brim.fitting.fitter import read_tools
 from brim.gateway.accounts.reservations import Charge
 from brim.gateway.errors import GatewayError
 from brim.models.pricing import HOUR_CACHE_RATE, Usage
+from brim.wire import read_tools
 
 if TYPE_CHECKING:
     from brim.gateway.fit_request import FittedRequest
@@ -144,7 +144,7 @@ def has_duplicate_fields(raw: bytes, body: Mapping[str, Any]) -> bool:
 def compute_max_cost(lane: ModelRoute, out: FittedRequest, *, is_capped: bool) -> Charge:
     """The most that a request can come to: its count, the margin, and the longest answers."""
     budget = out.plan.budget
-    output = max_output_tokens(out.body, out.parsed.form.REPLY_KEYS, budget.reply)
+    output = max_output_tokens(out.body, out.parsed.format.REPLY_KEYS, budget.reply)
     usage = Usage(input=_max_prompt(lane, out, is_capped), output=output)
     price = lane.target.price_for(usage.input)
     if price is None or price.input is None or price.output is None:

@@ -61,7 +61,7 @@ class PlanSummary(NamedTuple):
         edits = {at: (edit.outcome, edit.tokens, edit.reason) for at, edit in plan.changes.items()}
         return cls(
             [message.role for message in history.messages[: plan.length]],
-            history.sizes,
+            history.token_sums,
             edits,
             plan.dropped_runs,
             [(note.at, note.tokens, note.role) for note in plan.notes] if plan.notes else (),

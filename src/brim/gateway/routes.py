@@ -209,8 +209,8 @@ class ModelRoute:
 
     def count(self, body: Mapping[str, Any], form: BodyFormat) -> tuple[int, CountSource]:
         """The tokens of a body as it is, by brim's own count."""
-        with self.fitter(OFF.name).reading(body, form.wire) as reading:
-            whole = reading.planner.whole()
+        with self.fitter(OFF.name).parse(body, form.wire) as reading:
+            whole = reading.planner.plan_all()
             return whole.tokens, "exact" if is_certain(whole) else "estimate"
 
     def _know(self, target: ModelProfile) -> None:

@@ -20,13 +20,12 @@ from brim.fitting.flow import Measurement, SummaryJob, apply_measurement, plan_r
 from brim.fitting.plan import get_overflow_plan
 from brim.fitting.planner import Planner
 from brim.fitting.policies import OFF
-from brim.fitting.prefix_cache import copy_json
+from brim.fitting.trim import TrimRecord
 from brim.messages import Message
 from brim.session.request_builder import FormatName, RequestBuilder
 from brim.session.snapshots import (
     Compaction,
     CompactionUndo,
-    ManualTrim,
     PlannerSnapshot,
     SystemPrompt,
 )
@@ -39,6 +38,7 @@ from brim.session.summaries import (
 from brim.session.system_prompt import BLOCK_SEPARATOR, SUMMARY_HEADING, build_system_text
 from brim.tokens.calibrated_counter import measure_non_latin
 from brim.wire import openai_chat
+from brim.wire.json_copy import copy_json
 
 if TYPE_CHECKING:
     from brim.errors import Overflow
@@ -90,7 +90,7 @@ class Composer:
         """What the planner was told the size of."""
         self._past: PlannerSnapshot | None = None
         """Where it stood when it was written down, until it goes on from there."""
-        self._compacted: ManualTrim | None = None
+        self._compacted: TrimRecord | None = None
         """The last edit that was asked for; its mark is that beside the system text, which may
         change."""
         self.changes = 0
@@ -125,7 +125,7 @@ class Composer:
             held.intersection_update(range(length))
         self._left.clear()
         self.forget()
-        if past is not None and past.edit is not None and past.edit[0] <= length:
+        if past is not None and past.trim is not None and past.trim.messages <= length:
             self._past = replace(past, reported=None)
 
     def forget(self) -> None:
@@ -192,19 +192,22 @@ class Composer:
             if planner.budget.room == past.room:
                 return self._gone_on(planner, past)
         self._known, made, edit = self.calibration, self._compacted, None
-        room = None if made is None or self.summarizes else made.room
+        room = None if made is None or self.summarizes else made.summary_room
         planner = self._planner_for(self._target, room)
         if made is not None:
             self._measure(planner, self._last_system)
-            edit = (made.length, planner.budget.limit, made.mark + planner.system)
+            edit = made._replace(
+                limit=planner.budget.limit,
+                low_water_mark=made.low_water_mark + planner.system_tokens,
+            )
         self._fed(planner, edit)
         return planner
 
-    def _fed(self, planner: Planner, edit: tuple[int, int, int] | None) -> None:
+    def _fed(self, planner: Planner, edit: TrimRecord | None) -> None:
         """Give a planner all turns, and let it make an edit where it fell."""
         views, edited = _read_turns(self.turns), 0
         if edit is not None:
-            edited, limit, mark = edit
+            edited, limit, mark, _ = edit
             planner.extend(views[:edited])
             _compact(planner, mark, limit)
         planner.extend(views[edited:])
@@ -228,7 +231,7 @@ class Composer:
         self._past, self._known, self._reported = None, past.known, past.reported
         self._last_system = past.system
         self._measure(planner, past.system)
-        self._fed(planner, past.edit)
+        self._fed(planner, past.trim)
         return planner
 
     def _renewed(self) -> Planner:
@@ -318,7 +321,7 @@ class Composer:
             return plan
         trial = self._planner_for(self._target)
         self._measure(trial, system)
-        self._fed(trial, self.planner.last_edit)
+        self._fed(trial, self.planner.last_trim)
         try:
             return run_flow(
                 plan_request(trial, lambda _: {}, measurement=self._reported), lambda _: None
@@ -337,7 +340,7 @@ class Composer:
             raise InputError("nothing is left out while fitting is off")
         self.measure(system)
         now, planner = self._as_it_stands(), self.planner
-        fixed = planner.counter.overhead + planner.tools + planner.system
+        fixed = planner.counter.overhead + planner.tool_tokens + planner.system_tokens
         said = max(0, now.tokens - fixed)
         room = 0
         if sums_up:
@@ -357,7 +360,8 @@ class Composer:
         self.forget()
         planner = self._planner_for(self._target, room)
         self._measure(planner, self._last_system)
-        self._compacted = ManualTrim(len(self.turns), compaction.mark - planner.system, room)
+        mark = compaction.mark - planner.system_tokens
+        self._compacted = TrimRecord(len(self.turns), planner.budget.limit, mark, room)
         planner.extend(_read_turns(self.turns))
         plan, self._planner = _compact(planner, compaction.mark), planner
         try:
@@ -395,8 +399,8 @@ class Composer:
         """Decide what is sent of other turns in their place, for this once."""
         full = self.planner
         planner = Planner(full.counter, full.budget, self.policy, self.tools or ())
-        planner.system = _system_size(drawing.system, full.counter)
-        planner.foreign = self._foreign_beside(drawing.system)
+        planner.system_tokens = _system_size(drawing.system, full.counter)
+        planner.foreign_bytes = self._foreign_beside(drawing.system)
         planner.extend(_read_turns(turns))
         return (yield from plan_request(planner, partial(drawing.body, turns), count=ask))
 
@@ -413,8 +417,8 @@ class Composer:
         self._measured = self.planner, system, self._summary
 
     def _measure(self, planner: Planner, system: str) -> None:
-        planner.system = _system_size(system, planner.counter)
-        planner.foreign = self._foreign_beside(system)
+        planner.system_tokens = _system_size(system, planner.counter)
+        planner.foreign_bytes = self._foreign_beside(system)
         if not self.tells_in_note:
             planner.summary_room = self._room_to_reserve(planner)
 
@@ -440,7 +444,7 @@ class Composer:
 
     def _as_it_stands(self) -> Plan:
         try:
-            plan = self.planner.held() or self.planner.plan()
+            plan = self.planner.plan_current() or self.planner.plan()
         except ContextOverflowError as error:
             plan = get_overflow_plan(error)
         return apply_measurement(plan, self._reported)
@@ -569,7 +573,7 @@ class Composer:
         }
 
     def _present(self, planner: Planner) -> PlannerSnapshot:
-        room, edit = planner.budget.room, planner.last_edit
+        room, edit = planner.budget.room, planner.last_trim
         return PlannerSnapshot(
             self._target.model, room, self._known, self._last_system, edit, self._reported
         )
@@ -593,14 +597,14 @@ class Composer:
             self._past = PlannerSnapshot.from_dict(data["past"])
 
 
-def _parse_trim(data: Sequence[int] | None) -> ManualTrim | None:
-    return None if data is None else ManualTrim(*data)
+def _parse_trim(data: Sequence[int] | None) -> TrimRecord | None:
+    return None if data is None else TrimRecord(*data)
 
 
 def _compact(planner: Planner, mark: int, limit: int | None = None) -> Plan:
     """An edit down to a mark, or as far as it goes."""
     try:
-        return planner.compacted(mark, limit)
+        return planner.compact(mark, limit)
     except ContextOverflowError as error:
         return get_overflow_plan(error)
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from brim import wire
 from brim.fitting.plan import count_since_trim
-from brim.fitting.prefix_cache import copy_json
 from brim.wire import (
     anthropic,
     openai_chat,
@@ -17,6 +16,7 @@ from brim.wire import (
     to_anthropic,
     to_responses,
 )
+from brim.wire.json_copy import copy_json
 from brim.wire.reply_parser import NATIVE_FIELDS
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ from brim.fitting.clip import clip
 from brim.fitting.flow import SummaryJob, run_flow
 from brim.fitting.plan import Request
 from brim.fitting.policies import POLICIES, resolve_policy
-from brim.fitting.prefix_cache import copy_json
 from brim.fitting.profile import ModelProfile
 from brim.session import validation
 from brim.session.composer import Composer
@@ -34,6 +33,7 @@ from brim.session.summaries import MAX_SUMMARY_CHARS, call_summarizer
 from brim.session.system_prompt import MAX_MEMORY_CHARS, Fact
 from brim.session.transcript import EMPTY_REPLY, Transcript
 from brim.wire import openai_chat, validate_tools
+from brim.wire.json_copy import copy_json
 from brim.wire.notes import entry_mark
 from brim.wire.reply import Reply
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from brim.fitting.calibration import Calibration
 from brim.fitting.flow import Measurement
+from brim.fitting.trim import TrimRecord
 from brim.session.system_prompt import MAX_MEMORY_CHARS, Fact
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ class PlannerSnapshot:
     """Another room is another beginning: what had to leave may come back."""
     known: Calibration
     system: str
-    edit: tuple[int, int, int] | None
-    """How many turns the last edit saw, its limit and its mark."""
+    trim: TrimRecord | None
+    """The last trim; None if nothing was trimmed."""
     reported: Measurement | None
 
     def to_dict(self) -> dict[str, Any]:
@@ -46,32 +47,21 @@ class PlannerSnapshot:
             "room": self.room,
             "known": self.known.to_dict(),
             "system": self.system,
-            "edit": self.edit,
+            "trim": self.trim,
             "reported": reported,
         }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> PlannerSnapshot:
-        edit, reported = data["edit"], data["reported"]
+        trim, reported = data["trim"], data["reported"]
         return cls(
             data["model"],
             data["room"],
             Calibration.from_dict(data["known"]),
             data["system"],
-            None if edit is None else (edit[0], edit[1], edit[2]),
+            None if trim is None else TrimRecord(*trim),
             None if reported is None else Measurement(**reported),
         )
-
-
-class ManualTrim(NamedTuple):
-    """An edit that was asked for, such that it can be made again."""
-
-    length: int
-    """How many turns it saw."""
-    mark: int
-    """What it cut down to."""
-    room: int
-    """Tokens that it left free for a summary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +70,7 @@ class CompactionUndo:
 
     length: int
     """How many turns there were."""
-    compacted: ManualTrim | None
+    compacted: TrimRecord | None
     summary: str | None
     covered: tuple[int, ...]
 

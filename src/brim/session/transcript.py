@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from brim.errors import InputError
-from brim.fitting.prefix_cache import copy_json
+from brim.wire.json_copy import copy_json
 
 EMPTY_REPLY: Final = "_empty"
 """Marks a reply without a word, which is not sent again."""

@@ -28,7 +28,6 @@ from typing import Any, Final, Literal, Self
 
 from brim.errors import BrimError, InputError
 from brim.fitting.api import count
-from brim.fitting.fitter import read_tools
 from brim.models.pricing import Usage
 from brim.testing.prompt_cache import MARK, MAX_MARKS, PromptCache, count_cache_marks
 from brim.testing.reply_formats import (
@@ -47,7 +46,15 @@ from brim.testing.reply_formats import (
     stream_error,
 )
 from brim.tokens import counter_for
-from brim.wire import Format, anthropic, detect_format, openai_chat, openai_responses, read_messages
+from brim.wire import (
+    Format,
+    anthropic,
+    detect_format,
+    openai_chat,
+    openai_responses,
+    read_messages,
+    read_tools,
+)
 
 __all__ = [
     "ErrorReply",

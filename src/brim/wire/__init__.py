@@ -94,6 +94,11 @@ def validate_tools(tools: Any) -> Sequence[Mapping[str, Any]] | None:
     return tools
 
 
+def read_tools(body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the tools of a body; raise `InputError` if they are not a list."""
+    return validate_tools(body.get("tools")) or ()
+
+
 def min_reply_tokens(body: Mapping[str, Any]) -> int:
     """What an answer needs at least: a model's thinking is a part of it."""
     if "thinking" not in body:

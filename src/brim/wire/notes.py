@@ -86,25 +86,3 @@ Without it, the model would continue that text instead of responding.
 RESULT_HEADING: Final = "[result]"
 NO_RESULT: Final = "[no result]"
 SYSTEM_HEADING: Final = "[system]"
-
-
-# Outputs that report errors
-
-_ERRORS: Final = ("error", "exception", "failed", "fatal", "cannot", "unable to")
-_NO_ERROR = re.compile(
-    r"(?<![\w.,])0+\s+(?:errors?|exceptions?|failed|failures?|fatal)\b"
-    r"|(?:errors?|exceptions?|failed|failures?|fatal)\s*[:=]\s*0+(?!\w|[.,]\d)"
-)
-_EDGE_LINES: Final = 20
-
-
-def reports_error(text: str) -> bool:
-    """Whether an output reports an error; of a long one, only the first and last lines count."""
-    lines = text.splitlines()
-    if len(lines) > 2 * _EDGE_LINES:
-        text = "\n".join((*lines[:_EDGE_LINES], *lines[-_EDGE_LINES:]))
-    text = text.lower()
-    if not any(word in text for word in _ERRORS):
-        return False
-    text = _NO_ERROR.sub("", text)
-    return any(word in text for word in _ERRORS)

@@ -41,6 +41,6 @@ def output(index: int, said: str) -> Pass:
 
 def thoughtless(index: int) -> Pass:
     def edit(draft: Draft) -> None:
-        assert draft.edit(index, draft.message(index).without_thinking(), "clipped", "by hand")
+        assert draft.change(index, draft.message(index).without_thinking(), "clipped", "by hand")
 
     return edit
