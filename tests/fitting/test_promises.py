@@ -14,7 +14,8 @@ import brim
 from brim.fitting.api import prefix_cache
 from brim.fitting.history import HistoryView
 from brim.fitting.plan import get_overflow_plan
-from brim.fitting.replay import compute_low_water_mark, steady_share
+from brim.fitting.policies import steady_share
+from brim.fitting.trim import compute_low_water_mark
 from tests.support.strategies import Raw, histories, limits, policies
 
 MODEL = "gpt-4o"
