@@ -1,27 +1,29 @@
-# Every target sets up what it needs in .venv by itself; nothing has to be activated.
-# make run     the shell, on a small model of its own; in a pipe the demonstration, many turns past
-#              the window of that model
-# make demo    the demonstration, in a terminal too
-# make test    all tests that need nothing but Python
-# make test-services  those that need Debian's chromium, haproxy and nginx
-# make check   format, lint, types, layers
-# make fix     format, and mend what lint can mend
-# make docs    write anew what docs/ takes from the commands
-# make pictures  draw the pictures in docs/ anew: the shell's, and the page's where chromium is there
-# make proof   what is promised about real servers, on a real one, with figures (half an hour)
-# make bench   brim and its peers on the same work (see benchmarks/README.md)
-# make clean   remove .venv and caches
+# Every target sets up .venv by itself; nothing has to be activated.
+#
+# make run            start the shell with the embedded model; without a terminal, run the demo
+# make demo           show a conversation that continues long after the context window is full
+# make test           run every test that needs only Python
+# make test-fast      run the tests that start no process, socket or terminal
+# make test-services  run the tests that need Debian's chromium, haproxy and nginx
+# make test-all       run all of them with many more generated examples, and print branch coverage
+# make check          check formatting, lint, types, layers and style
+# make fix            format, and apply the automatic fixes of the linter
+# make docs           regenerate the pages in docs/ that come from the code
+# make pictures       redraw the pictures in docs/ (those of the dashboard only if chromium is installed)
+# make proof          check brim's promises against a real model server (half an hour)
+# make bench          compare brim with other libraries (see benchmarks/README.md)
+# make clean          remove .venv and all caches
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& { echo $$p; break; }; done)
 VENV := .venv
 PY := $(VENV)/bin/python
-# One more than there are processors: much of the time a test waits for a server.
+# One more worker than processors, because tests often wait for a server.
 WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1)))
 UV := $(shell command -v uv 2>/dev/null || echo $(PY) -m uv)
 
-.PHONY: run demo test test-services check fix docs pictures proof bench clean
+.PHONY: run demo test test-fast test-services test-all check fix docs pictures proof bench clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.run
@@ -34,8 +36,16 @@ demo: $(VENV)/.run
 test: $(VENV)/.test
 	@$(PY) -m pytest -q -n $(WORKERS)
 
+test-fast: $(VENV)/.test
+	@$(PY) -m pytest -q -n $(WORKERS) -m "not (gateway or llama or process or pty or services or stores)"
+
 test-services: $(VENV)/.test
 	@$(PY) -m pytest -q -n auto --dist loadfile tests/services
+
+test-all: export HYPOTHESIS_PROFILE := thorough
+test-all: $(VENV)/.test
+	@$(PY) -m pytest -q -n $(WORKERS) --timeout 1800 --cov --cov-report=
+	@$(PY) -m pytest -q -n auto --dist loadfile --timeout 1800 --cov --cov-append tests/services
 
 check: $(VENV)/.lint
 	@$(PY) -m ruff format --check .
@@ -53,8 +63,8 @@ docs: $(VENV)/.lint
 pictures: $(VENV)/.test
 	@PYTHONPATH=. $(PY) scripts/write_pictures.py
 	@if command -v chromium >/dev/null 2>&1; then PYTHONPATH=. $(PY) scripts/write_page_pictures.py; \
-	else echo "(the page's pictures stay as they are: chromium is not installed;" \
-		"on Debian: apt-get install chromium fonts-inter)"; fi
+	else echo "The pictures of the dashboard were not redrawn: chromium is not installed." \
+		"On Debian: apt-get install chromium fonts-inter"; fi
 
 proof: $(VENV)/.test
 	@$(PY) -m proof
@@ -66,30 +76,31 @@ bench: $(VENV)/.test
 clean:
 	rm -rf $(VENV) .venv-peers* .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-# One stamp per set of extras: made anew when pyproject.toml changes, otherwise nothing to do.
-$(VENV)/.run: EXTRAS := demo,gateway,local,shell
-$(VENV)/.run: LEAST := demo,gateway,shell
-$(VENV)/.test: EXTRAS := test
-$(VENV)/.lint: EXTRAS := lint
+# One stamp for each set of packages, renewed when pyproject.toml changes.
+$(VENV)/.run: PACKAGES := -e '.[gateway,local,shell]'
+$(VENV)/.run: FALLBACK := -e '.[gateway,shell]'
+$(VENV)/.test: PACKAGES := -e '.[all]' --group test
+$(VENV)/.lint: PACKAGES := -e '.[all]' --group lint
 
-# With uv where it works, else with pip.
-install = { $(UV) pip install -q --python $(PY) --compile-bytecode -e '.[$(1)]' 2>$(VENV)/uv.log || { \
-	echo "(without uv: $(VENV)/uv.log says why; with pip it takes a little longer)"; \
+# Uses uv if it works, otherwise pip (25.1 or newer, which knows dependency groups).
+install = { $(UV) pip install -q --python $(PY) --compile-bytecode $(1) 2>$(VENV)/uv.log || { \
+	echo "uv failed (see $(VENV)/uv.log); using pip, which takes longer"; \
 	{ $(PY) -m pip --version >/dev/null 2>&1 || $(PY) -m ensurepip >/dev/null; } && \
-	$(PY) -m pip install -q --disable-pip-version-check -e '.[$(1)]'; }; }
+	$(PY) -m pip install -q --disable-pip-version-check 'pip>=25.1' && \
+	$(PY) -m pip install -q --disable-pip-version-check $(1); }; }
 
 $(VENV)/.run $(VENV)/.test $(VENV)/.lint: pyproject.toml | $(PY)
-	@echo "setting up $(VENV) for '$(EXTRAS)' ..."
-	@$(call install,$(EXTRAS)) || { [ -n "$(LEAST)" ] && \
-		echo "(that failed; going on with '$(LEAST)' alone)" && $(call install,$(LEAST)); }
+	@echo "Installing into $(VENV): $(PACKAGES)"
+	@$(call install,$(PACKAGES)) || { [ -n "$(FALLBACK)" ] && \
+		echo "That failed; installing without the embedded model." && $(call install,$(FALLBACK)); }
 	@touch $@
 
 $(PY):
 	@if [ -z "$(PYTHON)" ]; then \
-		echo "brim needs Python 3.11 or newer; none was found. Install one, or name it: make PYTHON=/path/to/python3" >&2; \
+		echo "Python 3.11 or newer was not found. Install it, or set its path: make PYTHON=/path/to/python3" >&2; \
 		exit 1; fi
 	@if command -v uv >/dev/null 2>&1; then uv venv -q --python $(PYTHON) $(VENV); else \
 		$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
-			echo "$(PYTHON) cannot make a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 1; }; \
+			echo "$(PYTHON) cannot create a virtual environment. On Debian: apt-get install python3-venv" >&2; exit 1; }; \
 		$(PY) -m pip install -q --disable-pip-version-check uv >/dev/null 2>&1 || true; \
 	fi

@@ -1,41 +1,133 @@
+"""Settings and fixtures of all tests.
+
+Only light modules are imported here: servers, stores and SDKs are imported by the fixture that
+needs them, so that collecting the tests stays fast.
+"""
+
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+import signal
+import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from types import ModuleType
+from typing import TYPE_CHECKING, Final
 
 import pytest
-from hypothesis import HealthCheck, settings
-from platformdirs import user_cache_path
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
-from brim.fitting.api import prefix_cache
-from brim.providers.local import LocalServer, default_model, download_default
-from tests.support.accounts import postgres, valkey
+from tests.support.fixtures import EmptyStore, LlamaWith
 
-EmptyBooks = Callable[[str], str]
+if TYPE_CHECKING:
+    from brim.providers.local import LocalServer
 
-# The same examples every time, so that a red build is the change's own fault;
-# HYPOTHESIS_PROFILE=thorough looks for new ones.
+# The default run uses the same examples every time, so that a failure comes from the change under
+# test. `make test-all` uses the thorough profile, which searches for new examples.
 settings.register_profile(
-    "brim",
+    "default",
     deadline=None,
-    max_examples=80,
+    max_examples=20,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile(
-    "thorough", parent=settings.get_profile("brim"), max_examples=3_000, derandomize=False
+    "thorough", parent=settings.get_profile("default"), max_examples=500, derandomize=False
 )
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "brim"))
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+# A background job of a shell ignores these signals, and so would every program that a test starts
+# and interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
+# Tests start hundreds of Python processes: without bytecode caches, each would compile brim again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+
+class _LazyModule(ModuleType):
+    """A module that is imported when it is first used, not by `import`."""
+
+    def __getattr__(self, name: str) -> object:
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        module = import_module(self.__name__)
+        vars(self).update(vars(module))
+        return getattr(module, name)
+
+
+sys.modules["anthropic"] = _LazyModule("anthropic")  # its import takes two seconds
+
+FOLDERS: Final = {
+    "tests/gateway/accounts": "stores",
+    "tests/gateway": "gateway",
+    "tests/services": "services",
+}
+"""The marker of all tests in a folder; the first match counts."""
+SUPPORT: Final = {
+    "tests.support.terminal": "pty",
+    "tests.support.shell.driver": "pty",
+    "tests.support.gateway.process": "gateway",
+    "tests.support.providers.scripted": "process",
+    "brim.testing": "process",
+    "subprocess": "process",
+    "socket": "process",
+    "pexpect": "pty",
+}
+"""The marker of all tests in a module that imports from one of these modules."""
+FIXTURES: Final = {
+    "weights": "llama",
+    "postgres_url": "stores",
+    "valkey_url": "stores",
+    "empty_store": "stores",
+    "store": "stores",
+}
+"""The marker of tests that use a fixture."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for marker in _markers(item):
+            item.add_marker(marker)
+
+
+def _markers(item: pytest.Item) -> set[str]:
+    path = item.path.relative_to(item.config.rootpath).as_posix()
+    folder = next((marker for name, marker in FOLDERS.items() if path.startswith(f"{name}/")), None)
+    markers = {folder} if folder else set()
+    if isinstance(item, pytest.Function):
+        markers |= _module_markers(item.module.__name__)
+        markers |= {FIXTURES[name] for name in item.fixturenames if name in FIXTURES}
+        if is_hypothesis_test(item.function):
+            markers.add("property")
+    return markers
+
+
+@cache
+def _module_markers(name: str) -> frozenset[str]:
+    """Return the markers that follow from the modules whose objects a test module holds."""
+    markers = set()
+    for value in vars(sys.modules[name]).values():
+        if isinstance(value, ModuleType):
+            origin = next((each for each in SUPPORT if value is sys.modules.get(each)), "")
+        else:
+            origin = getattr(value, "__module__", "")
+        for module, marker in SUPPORT.items():
+            if isinstance(origin, str) and (origin == module or origin.startswith(f"{module}.")):
+                markers.add(marker)
+    return frozenset(markers)
 
 
 @pytest.fixture(autouse=True)
-def _forget() -> None:
-    """No test leans on what another one made brim remember."""
+def clear_prefix_cache() -> None:
+    """Start every test with an empty prefix cache, so that tests cannot depend on each other."""
+    from brim.fitting.api import prefix_cache
+
     prefix_cache.clear()
 
 
@@ -46,19 +138,24 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
+    from tests.support.accounts import postgres
+
     with postgres.running() as url:
         yield url
 
 
 @pytest.fixture(scope="session")
 def valkey_url() -> Iterator[str]:
+    from tests.support.accounts import valkey
+
     with valkey.running() as url:
         yield url
 
 
 @pytest.fixture
-def empty_books(request: pytest.FixtureRequest, tmp_path: Path) -> EmptyBooks:
-    """Gives the address of books of a kind that nobody else knows, on a server that really runs."""
+def empty_store(request: pytest.FixtureRequest, tmp_path: Path) -> EmptyStore:
+    """Return the address of a new account store on a real server."""
+    from tests.support.accounts import postgres, valkey
 
     def address(kind: str) -> str:
         if kind == "postgres":
@@ -70,47 +167,45 @@ def empty_books(request: pytest.FixtureRequest, tmp_path: Path) -> EmptyBooks:
     return address
 
 
-class LlamaWith(Protocol):
-    def __call__(
-        self, *, window: int = 2048, slots: int = 1, template: str | None = None
-    ) -> LocalServer: ...
-
-
 @pytest.fixture(scope="session")
 def weights() -> Path:
-    """The default model: the user's own, or one that is fetched once for all test runs."""
-    if (there := default_model()) is not None:
-        return there
+    """The default model: the user's own copy, or one that is downloaded once for all test runs."""
+    from platformdirs import user_cache_path
+
+    from brim.providers.local import default_model, download_default
+
+    if (path := default_model()) is not None:
+        return path
     folder = user_cache_path("brim-tests", appauthor=False, ensure_exists=True)
     with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # one worker fetches, the others wait for it
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one worker downloads, the others wait
         return download_default(folder=folder)
 
 
 @pytest.fixture(scope="session")
 def llama_with(weights: Path) -> Iterator[LlamaWith]:
-    """Real llama.cpp servers, each kept until the last test: the same settings, the same server.
+    """Real llama.cpp servers, one for each combination of settings, kept until the run ends.
 
-    A test that needs a server to itself starts one.
+    A test that needs a server of its own starts one.
     """
+    from brim.providers.local import LocalServer
+
     with ExitStack() as stack:
 
         @cache
-        def started(window: int, slots: int, template: str | None) -> LocalServer:
+        def start(window: int, slots: int, template: str | None) -> LocalServer:
             server = LocalServer.start(
                 weights, window=window, slots=slots, template=template, threads=1
             )
             return stack.enter_context(server)
 
-        def chosen(
-            *, window: int = 2048, slots: int = 1, template: str | None = None
-        ) -> LocalServer:
-            return started(window, slots, template)
+        def get(*, window: int = 2048, slots: int = 1, template: str | None = None) -> LocalServer:
+            return start(window, slots, template)
 
-        yield chosen
+        yield get
 
 
 @pytest.fixture(scope="session")
 def llama(llama_with: LlamaWith) -> LocalServer:
-    """A real llama.cpp server with the small default model and a window of 2,048 tokens."""
+    """A real llama.cpp server with the default model and a window of 2,048 tokens."""
     return llama_with()

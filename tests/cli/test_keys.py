@@ -12,9 +12,9 @@ from brim.cli.accounts import StoreLocation
 from brim.gateway.accounts import create_store
 from brim.gateway.accounts.caps import ALL, Cap, key_scope, project_scope
 from brim.gateway.accounts.keys import KEY_PREFIX, ApiKey, hash_secret
-from tests.conftest import EmptyBooks
 from tests.support.accounts.reservations import LONG, bill, claim, settled
 from tests.support.cli.office import Office
+from tests.support.fixtures import EmptyStore
 
 DAILY = Cap(5_000_000, "dollars", "day")
 
@@ -240,8 +240,8 @@ def test_the_first_cap_may_make_the_books(office: Office) -> None:
 
 
 @pytest.fixture(params=["sqlite", "postgres", "redis"])
-def store(request: pytest.FixtureRequest, empty_books: EmptyBooks) -> str:
-    return empty_books(request.param)
+def store(request: pytest.FixtureRequest, empty_store: EmptyStore) -> str:
+    return empty_store(request.param)
 
 
 async def spent(store: str, id: str) -> None:

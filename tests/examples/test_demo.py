@@ -27,7 +27,7 @@ from brim.demo.script import LINES
 from brim.demo.talk import REPLY, Talk, left_out, parts_of, talk
 from brim.demo.talk import Turn as Said
 from brim.providers.local import SMOLLM2, LocalServer
-from tests.conftest import LlamaWith
+from tests.support.fixtures import LlamaWith
 
 DEMO = [sys.executable, "-m", "brim.demo"]
 DRAWN_ON = {"TERM": "xterm-256color", "NO_COLOR": ""}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from brim.providers.local import LocalServer
-from tests.conftest import LlamaWith
+from tests.support.fixtures import LlamaWith
 from tests.support.gateway.clients import (
     ASKING,
     WORDS,

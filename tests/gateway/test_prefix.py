@@ -13,7 +13,7 @@ from brim.fitting.policies import steady_share
 from brim.models.pricing import Usage
 from brim.testing import ScriptedServer
 from brim.wire.usage import parse_usage
-from tests.conftest import LlamaWith
+from tests.support.fixtures import LlamaWith
 from tests.support.gateway.process import config_of, running
 from tests.support.gateway.requests import CHAT, PATHS, ask, turns_in
 

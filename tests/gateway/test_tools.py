@@ -7,22 +7,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import add
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anthropic
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
-from langchain_core.tools import tool
-from pydantic_ai import Agent
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    TextPart,
-    ToolCallPart,
-    ToolReturnPart,
-    UserPromptPart,
-)
 
 from brim.gateway.formats import FORMATS
 from brim.testing import ReceivedRequest, ScriptedReply, ScriptedServer, ToolCallReply
@@ -43,6 +31,9 @@ from tests.support.gateway.clients import (
 from tests.support.gateway.process import config_of, running
 from tests.support.gateway.requests import CHAT, MESSAGES
 from tests.support.wire.bodies import anthropic_faults, responses_faults
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelMessage
 
 WINDOW = 2_000
 STEPS = 40
@@ -200,6 +191,8 @@ def thread(address: str, is_streamed: bool) -> str:
 
 
 def past_of_langchain() -> list[Any]:
+    from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+
     turns: list[Any] = []
     for n, name, given in PAST:
         call = {"id": name, "name": "look_up", "args": json.loads(given)}
@@ -214,6 +207,8 @@ def past_of_langchain() -> list[Any]:
 
 def langchain(chain: Chain) -> Agency:
     def go(address: str, is_streamed: bool) -> str:
+        from langchain_core.tools import tool
+
         turns = past_of_langchain()
         runs = tool(look_up)
         model = chain(address, "m").bind_tools([runs])
@@ -231,6 +226,15 @@ def langchain(chain: Chain) -> Agency:
 
 
 def past_of_pydantic() -> list[ModelMessage]:
+    from pydantic_ai.messages import (
+        ModelRequest,
+        ModelResponse,
+        TextPart,
+        ToolCallPart,
+        ToolReturnPart,
+        UserPromptPart,
+    )
+
     past: list[ModelMessage] = []
     for n, name, given in PAST:
         past += [
@@ -244,6 +248,8 @@ def past_of_pydantic() -> list[ModelMessage]:
 
 def pydantic(modelling: Modelling) -> Agency:
     async def go(address: str, is_streamed: bool) -> str:
+        from pydantic_ai import Agent
+
         past = past_of_pydantic()
         async with modelling(address, "m") as model:
             agent = Agent(model, tools=[look_up])

@@ -16,7 +16,7 @@ from proof.counts import compared
 from proof.fitting import Fitting, Tally
 from proof.judge import TEMPLATE
 from proof.material import Conversation, made
-from tests.conftest import LlamaWith
+from tests.support.fixtures import LlamaWith
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import brim
 from brim.fitting.flow import CountMode
 from brim.providers import ApiFormat, CalibrationStore
 from brim.providers.local import LocalServer
-from tests.conftest import LlamaWith
+from tests.support.fixtures import LlamaWith
 from tests.support.providers.scripted import Scripted, run, serving
 
 WORDS = "The harbour lay quiet before the storm, and the pilots argued about the tide tables. "

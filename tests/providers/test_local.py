@@ -34,7 +34,7 @@ from brim.providers.local import (
     download_default,
     is_intact,
 )
-from tests.conftest import LlamaWith
+from tests.support.fixtures import LlamaWith
 
 HELLO = {"messages": [{"role": "user", "content": "hello"}]}
 START = (

@@ -21,7 +21,7 @@ from brim.gateway.accounts.caps import Cap, key_scope
 from brim.gateway.accounts.keys import create_key, hash_secret
 from brim.gateway.accounts.reservations import LedgerRow
 from brim.gateway.accounts.store import AccountStore
-from tests.conftest import EmptyBooks
+from tests.support.fixtures import EmptyStore
 from tests.support.services import upstream
 from tests.support.services.load import Load
 from tests.support.services.machines import PATIENCE, Replica, balancer, model_server, replicas
@@ -79,9 +79,9 @@ class Team:
 
 
 @pytest.fixture
-def store(request: pytest.FixtureRequest, empty_books: EmptyBooks) -> str:
+def store(request: pytest.FixtureRequest, empty_store: EmptyStore) -> str:
     """The address of empty books, of the kind that the test names."""
-    return empty_books(request.param)
+    return empty_store(request.param)
 
 
 @pytest.fixture

@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 from decimal import Decimal
 from typing import Any
 
+import anthropic
 import pytest
-from anthropic.types import Message as AnthropicMessage
-from anthropic.types import RawMessageStreamEvent
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
@@ -87,11 +86,9 @@ CALL_PIECES: list[Raw] = [
     {"tool_calls": [{"index": 0, "function": {"arguments": ' "ls"}'}}]},
 ]
 
-_EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
 
-
-def anthropic_message(*blocks: Raw, stop: str = "end_turn") -> AnthropicMessage:
-    return AnthropicMessage.model_validate(
+def anthropic_message(*blocks: Raw, stop: str = "end_turn") -> anthropic.types.Message:
+    return anthropic.types.Message.model_validate(
         {
             "id": "msg_1",
             "type": "message",
@@ -141,7 +138,8 @@ def anthropic_events(*texts: str, whole: bool = True) -> list[Any]:
             },
             {"type": "message_stop"},
         ]
-    return [_EVENT.validate_python(event) for event in events]
+    adapter: TypeAdapter[Any] = TypeAdapter(anthropic.types.RawMessageStreamEvent)
+    return [adapter.validate_python(event) for event in events]
 
 
 # Appending

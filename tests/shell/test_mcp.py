@@ -18,10 +18,10 @@ from threading import Thread
 from threading import enumerate as enumerate_threads
 from typing import Any, ClassVar
 
+import mcp_types as types
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mcp import types
 
 from brim.config import McpConfig
 from brim.errors import (

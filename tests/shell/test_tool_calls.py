@@ -23,7 +23,7 @@ from brim.providers.local import LocalServer
 from brim.shell.mcp import McpServers, Tool, ToolResult
 from brim.shell.mcp.offer import choose_tools
 from proof.relay import Relay
-from tests.conftest import LlamaWith
+from tests.support.fixtures import LlamaWith
 from tests.support.shell.driver import Home, home
 
 __all__ = ["home"]

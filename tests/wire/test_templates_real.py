@@ -20,7 +20,7 @@ from tests.support.strategies import Raw, history
 
 if TYPE_CHECKING:
     from brim.providers.local import LocalServer
-    from tests.conftest import LlamaWith
+    from tests.support.fixtures import LlamaWith
 
 MISTRAL = """
 {%- set seen = namespace(turns=0, waiting=0) -%}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
+from functools import cache
 from itertools import groupby
 from typing import Any
 
-import anthropic.types
+import anthropic
 import openai.types.responses
 import pytest
 from hypothesis import given
@@ -34,9 +35,13 @@ from tests.support.wire.bodies import PIXEL, anthropic_faults
 from tests.wire.test_replies import ANTHROPIC, BLOCKS, ITEMS, RESPONSE
 
 MARK = {"type": "ephemeral"}
-blocks_of_library: TypeAdapter[Any] = TypeAdapter(anthropic.types.ContentBlockParam)
-tools_of_library: TypeAdapter[Any] = TypeAdapter(anthropic.types.ToolParam)
-items_of_library: TypeAdapter[Any] = TypeAdapter(openai.types.responses.ResponseInputItemParam)
+
+
+@cache
+def library_type(name: str) -> TypeAdapter[Any]:
+    """Return the validator of a parameter type of the provider's own library."""
+    types: Any = openai.types.responses if name.startswith("Response") else anthropic.types
+    return TypeAdapter(getattr(types, name))
 
 
 def messages_body(messages: list[Raw], **options: Any) -> dict[str, Any]:
@@ -103,7 +108,7 @@ def test_anthropic_takes_every_history(messages: list[Raw]) -> None:
         assert last["role"] == "user" or last["content"][-1]["text"][-1].strip()
     for message in body["messages"]:
         for block in message["content"]:
-            blocks_of_library.validate_python(block)
+            library_type("ContentBlockParam").validate_python(block)
 
 
 @given(histories(faults=False))
@@ -134,7 +139,7 @@ def test_the_responses_api_takes_every_history(messages: list[Raw]) -> None:
     called: list[str] = []
     answered: list[str] = []
     for item in items:
-        items_of_library.validate_python(item)
+        library_type("ResponseInputItemParam").validate_python(item)
         assert not any(key.startswith("_") for key in item)
         if item.get("type") == "function_call":
             called.append(item["call_id"])
@@ -336,7 +341,7 @@ def test_parts_have_their_counterparts_or_are_said_in_words(
     messages = [{"role": "user", "content": [part]}]
     assert messages_body(messages)["messages"][0]["content"] == [block]
     assert responses_body(messages)["input"][0]["content"] == [item]
-    blocks_of_library.validate_python(block)
+    library_type("ContentBlockParam").validate_python(block)
 
 
 def test_who_spoke_is_not_lost() -> None:
@@ -366,7 +371,7 @@ def test_tools_are_written_in_the_words_of_the_format() -> None:
         native,
         {"name": "bare", "input_schema": {"type": "object"}},
     ]
-    tools_of_library.validate_python(tools[0])
+    library_type("ToolParam").validate_python(tools[0])
     search = {"type": "web_search"}
     custom = {"type": "custom", "custom": {"name": "sql"}}
     assert responses_body([], tools=[TOOL, search, custom])["tools"] == [

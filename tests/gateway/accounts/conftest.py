@@ -8,20 +8,20 @@ import pytest
 
 from brim.gateway.accounts import create_store
 from brim.gateway.accounts.store import AccountStore
-from tests.conftest import EmptyBooks
 from tests.support.accounts import postgres, valkey
 from tests.support.accounts.postgres import Postgres
 from tests.support.accounts.reservations import KEY, SECRET, check_counters
 from tests.support.accounts.valkey import Valkey
+from tests.support.fixtures import EmptyStore
 
 Replica = Callable[[], AccountStore]
 Service = Postgres | Valkey
 
 
 @pytest.fixture(params=["sqlite", "postgres", "redis"])
-def address(request: pytest.FixtureRequest, empty_books: EmptyBooks) -> str:
+def address(request: pytest.FixtureRequest, empty_store: EmptyStore) -> str:
     """Where books are kept that nobody else knows: a file, or a place on a real server."""
-    return empty_books(request.param)
+    return empty_store(request.param)
 
 
 @pytest.fixture

@@ -9,26 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anthropic
 import openai
-from langchain_anthropic import ChatAnthropic
-from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
-from langchain_openai import ChatOpenAI
-from pydantic import SecretStr
-from pydantic_ai import Agent
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
-from pydantic_ai.models import Model
-from pydantic_ai.models.anthropic import AnthropicModel
-from pydantic_ai.models.openai import (
-    OpenAIChatModel,
-    OpenAIResponsesModel,
-    OpenAIResponsesModelSettings,
-)
-from pydantic_ai.providers.anthropic import AnthropicProvider
-from pydantic_ai.providers.openai import OpenAIProvider
-from pydantic_ai.settings import ModelSettings
+
+if TYPE_CHECKING:
+    # These packages take seconds to import, so only the tests that need them do.
+    from langchain_anthropic import ChatAnthropic
+    from langchain_openai import ChatOpenAI
+    from pydantic_ai import Agent
+    from pydantic_ai.messages import ModelMessage
+    from pydantic_ai.models import Model
 
 Turn = tuple[str, str]
 Turns = Sequence[Turn]
@@ -187,6 +179,9 @@ async def _anthropic_messages_streamed_async(address: str, model: str, turns: Tu
 
 
 def langchain_openai(address: str, model: str, **more: Any) -> ChatOpenAI:
+    from langchain_openai import ChatOpenAI
+    from pydantic import SecretStr
+
     settings: Any = {"temperature": 0, "max_completion_tokens": WORDS, "max_retries": 0, **more}
     return ChatOpenAI(**settings, model=model, base_url=f"{address}/v1", api_key=SecretStr(KEY))
 
@@ -196,6 +191,9 @@ def langchain_responses(address: str, model: str, **more: Any) -> ChatOpenAI:
 
 
 def langchain_anthropic(address: str, model: str, **more: Any) -> ChatAnthropic:
+    from langchain_anthropic import ChatAnthropic
+    from pydantic import SecretStr
+
     settings: Any = {"model": model, "max_tokens": WORDS, "max_retries": 0, **more}
     return ChatAnthropic(**settings, base_url=address, api_key=SecretStr(KEY))
 
@@ -204,6 +202,8 @@ Chain = Callable[[str, str], Any]
 
 
 def _lc_messages(turns: Turns) -> list[Any]:
+    from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
+
     kinds: Mapping[str, Any] = {"user": HumanMessage, "assistant": AIMessage}
     return [SystemMessage(SYSTEM), *(kinds[role](text) for role, text in turns)]
 
@@ -226,18 +226,23 @@ def _chain_streamed(chain: Chain) -> Asking:
 # pydantic-ai
 
 
-Modelling = Callable[[str, str], AbstractAsyncContextManager[Model]]
-SETTINGS: Final = ModelSettings(max_tokens=WORDS, temperature=0)
+Modelling: TypeAlias = "Callable[[str, str], AbstractAsyncContextManager[Model]]"
 
 
 @asynccontextmanager
 async def pydantic_chat(address: str, model: str) -> AsyncIterator[Model]:
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
     async with async_openai_client(address) as client:
         yield OpenAIChatModel(model, provider=OpenAIProvider(openai_client=client))
 
 
 @asynccontextmanager
 async def pydantic_responses(address: str, model: str) -> AsyncIterator[Model]:
+    from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesModelSettings
+    from pydantic_ai.providers.openai import OpenAIProvider
+
     settings = OpenAIResponsesModelSettings(openai_send_reasoning_ids=True)
     async with async_openai_client(address) as client:
         provider = OpenAIProvider(openai_client=client)
@@ -246,12 +251,17 @@ async def pydantic_responses(address: str, model: str) -> AsyncIterator[Model]:
 
 @asynccontextmanager
 async def pydantic_anthropic(address: str, model: str) -> AsyncIterator[Model]:
+    from pydantic_ai.models.anthropic import AnthropicModel
+    from pydantic_ai.providers.anthropic import AnthropicProvider
+
     async with async_anthropic_client(address) as client:
         yield AnthropicModel(model, provider=AnthropicProvider(anthropic_client=client))
 
 
 def _history(turns: Turns) -> list[ModelMessage]:
     """As it is kept from earlier answers: those of the responses API have ids."""
+    from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
+
     return [
         ModelRequest([UserPromptPart(text)])
         if role == "user"
@@ -260,11 +270,19 @@ def _history(turns: Turns) -> list[ModelMessage]:
     ]
 
 
+def _agent(model: Model) -> Agent[None, str]:
+    from pydantic_ai import Agent
+    from pydantic_ai.settings import ModelSettings
+
+    settings = ModelSettings(max_tokens=WORDS, temperature=0)
+    return Agent(model, instructions=SYSTEM, model_settings=settings)
+
+
 def _run(modelling: Modelling) -> Asking:
     async def ask(address: str, model: str, turns: Turns) -> str:
         *before, (_, question) = turns
         async with modelling(address, model) as asked:
-            agent = Agent(asked, instructions=SYSTEM, model_settings=SETTINGS)
+            agent = _agent(asked)
             return (await agent.run(question, message_history=_history(before))).output
 
     return _now(ask)
@@ -274,7 +292,7 @@ def _run_streamed(modelling: Modelling) -> Asking:
     async def ask(address: str, model: str, turns: Turns) -> str:
         *before, (_, question) = turns
         async with modelling(address, model) as asked:
-            agent = Agent(asked, instructions=SYSTEM, model_settings=SETTINGS)
+            agent = _agent(asked)
             async with agent.run_stream(question, message_history=_history(before)) as result:
                 return "".join([text async for text in result.stream_text(delta=True)])
 
