@@ -945,7 +945,8 @@ def test_no_text_of_json_raises(status: int | None, body: Any) -> None:
 
 
 phrases = [
-    row.words for row in (*PATTERNS_WITH_NUMBERS, *PATTERNS_WITHOUT_NUMBERS, *GENERIC_PATTERNS)
+    phrase.pattern
+    for phrase in (*PATTERNS_WITH_NUMBERS, *PATTERNS_WITHOUT_NUMBERS, *GENERIC_PATTERNS)
 ]
 
 
