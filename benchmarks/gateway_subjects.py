@@ -83,8 +83,8 @@ async def _add_key(store: str) -> None:
     books = create_store(store, Path())
     await books.open()
     key, _ = create_key("bench", "benchmarks")
-    await books.add_key(key, hash_secret(KEY), [Cap.parsed("1000000/day")])
-    await books.set_caps(project_scope("benchmarks"), [Cap.parsed("1000000/month")])
+    await books.add_key(key, hash_secret(KEY), [Cap.parse("1000000/day")])
+    await books.set_caps(project_scope("benchmarks"), [Cap.parse("1000000/month")])
     await books.close()
 
 

@@ -80,9 +80,9 @@ async def _booked(path: Path, random: Random) -> dict[str, str]:
     for name, (project, caps) in {**KEYS, OPERATOR: ("", ())}.items():
         key, secrets[name] = create_key(name, project, is_operator=name == OPERATOR)
         keys.append(replace(key, created=at))
-        await books.add_key(keys[-1], hash_secret(secrets[name]), list(map(Cap.parsed, caps)))
+        await books.add_key(keys[-1], hash_secret(secrets[name]), list(map(Cap.parse, caps)))
     for scope, cap in SHARED.items():
-        await books.set_caps(scope, [Cap.parsed(cap)])
+        await books.set_caps(scope, [Cap.parse(cap)])
     for days in range(30, -1, -1):
         at = time.time() - days * DAY
         busy = 0.3 if days % 7 in (0, 6) else 1.0
@@ -100,7 +100,7 @@ async def _spend(books: SqliteAccountStore, key: ApiKey, random: Random, id: str
     usage = Usage(read, int(read * random.uniform(0.2, 0.9)), random.randint(300, 4_000))
     bill = Charge(usage, int(COSTS[model] * read))
     claim = _claim(key, model, bill, id)
-    if await books.reserve(claim, LEASE) is None and await books.forward(claim.id, LEASE):
+    if await books.reserve(claim, LEASE) is None and await books.mark_sent(claim.id, LEASE):
         await books.settle([Settlement(claim.id, bill)])
 
 
@@ -109,7 +109,7 @@ def _claim(key: ApiKey, model: str, worst: Charge, id: str = "open") -> Reservat
     shared = [
         (scope, cap) for scope, cap in SHARED.items() if scope in (ALL, f"project:{key.project}")
     ]
-    caps = tuple((scope, Cap.parsed(cap)) for scope, cap in own + shared)
+    caps = tuple((scope, Cap.parse(cap)) for scope, cap in own + shared)
     name, upstream = f"{key.name}-{id}", SERVED[model]
     return Reservation(name, key.id, key.name, key.project, model, upstream, worst, caps)
 

@@ -127,8 +127,18 @@ def test_a_model_of_the_user_is_refined_by_the_project(tmp_path: Path) -> None:
         ("BRIM_SUMMARY__MAX_CHARS", "1_000", "summary.max_chars", 1000),
         ("BRIM_CONTEXT__POLICY", "", "context.policy", "steady"),
         ("BRIM_GATEWAY__PORT", "9000", "gateway.port", 9000),
-        ("BRIM_GATEWAY__PASSED_PATHS", '["/v1/files"]', "gateway.passed_paths", ("/v1/files",)),
-        ("BRIM_GATEWAY__PASSED_PATHS", '["/v1/x/*"]', "gateway.passed_paths", ("/v1/x/*",)),
+        (
+            "BRIM_GATEWAY__PASSTHROUGH_PATHS",
+            '["/v1/files"]',
+            "gateway.passthrough_paths",
+            ("/v1/files",),
+        ),
+        (
+            "BRIM_GATEWAY__PASSTHROUGH_PATHS",
+            '["/v1/x/*"]',
+            "gateway.passthrough_paths",
+            ("/v1/x/*",),
+        ),
     ],
 )
 def test_variables_set_what_they_are_named_after(
@@ -274,8 +284,10 @@ def test_nothing_stands_behind_the_path_of_an_endpoint(tmp_path: Path) -> None:
     ],
 )
 def test_a_passed_path_is_nothing_but_a_path(tmp_path: Path, path: str) -> None:
-    (problem,) = problems_of(tmp_path, f"gateway.passed_paths = ['/v1/files', '{path}']")
-    assert problem.startswith("1: gateway.passed_paths must be a list of paths such as /v1/embed")
+    (problem,) = problems_of(tmp_path, f"gateway.passthrough_paths = ['/v1/files', '{path}']")
+    assert problem.startswith(
+        "1: gateway.passthrough_paths must be a list of paths such as /v1/embed"
+    )
 
 
 @pytest.mark.parametrize(

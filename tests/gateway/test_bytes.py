@@ -117,7 +117,7 @@ def test_who_does_not_ask_for_it_does_not_see_it(options: bytes) -> None:
     (record,) = gateway.gateway.records.newest(9)
     assert record.usage is not None
     assert record.usage.input == upstream.requests[0].tokens
-    assert not record.is_usage_counted
+    assert not record.is_usage_estimated
 
 
 def test_an_upstream_without_stream_options_is_not_asked_for_usage() -> None:
@@ -127,7 +127,7 @@ def test_an_upstream_without_stream_options_is_not_asked_for_usage() -> None:
             assert_same(posted(gateway.url, CHAT, raw), posted(upstream.url, CHAT, raw))
         assert [each.raw for each in upstream.requests] == [raw, raw]
     (record,) = gateway.gateway.records.newest(9)
-    assert record.is_usage_counted
+    assert record.is_usage_estimated
     assert record.usage is not None
     assert record.usage.output >= upstream.tokens(TEXT)
 
@@ -262,7 +262,7 @@ def test_what_stays_is_untouched(path: str) -> None:
     ):
         answer = posted(gateway.url, path, json.dumps(body).encode())
         assert answer.status_code == 200
-        assert "dropped=" in answer.headers["brim-cut"]
+        assert "dropped=" in answer.headers["brim-trimmed"]
         (sent,) = (each.body for each in upstream.requests)
     assert {**sent, key: 0} == {**body, key: 0}
     assert sent[key][-1] == last

@@ -125,8 +125,8 @@ def test_what_one_key_may_send_is_not_what_others_may() -> None:
                 low = asked(gateway, CHAT, *TALK, key="low")
                 high = asked(gateway, CHAT, *TALK, key="high")
             assert (low.status_code, low.headers["brim-resent"]) == (200, "1")
-            assert low.headers["brim-cut"] != "none"
-            assert (high.status_code, high.headers["brim-cut"]) == (200, "none")
+            assert low.headers["brim-trimmed"] != "none"
+            assert (high.status_code, high.headers["brim-trimmed"]) == (200, "none")
 
 
 def test_a_limit_that_a_client_put_into_the_upstream_s_mouth_is_only_its_own() -> None:
@@ -226,7 +226,7 @@ def test_what_a_server_adds_is_learned_before_it_matters(
             counted = asked(gateway, CHAT, ("user", "hi")).headers["brim-count"]
         assert {answer.status_code for answer in answers} == {200}
         assert not upstream.refused
-        assert sum(answer.headers["brim-cut"] != "none" for answer in answers) > 20
+        assert sum(answer.headers["brim-trimmed"] != "none" for answer in answers) > 20
         assert moved(upstream) <= 8
     assert counted == ("server" if "count" in more else "estimate")
 
@@ -251,7 +251,7 @@ def test_a_server_that_said_no_is_not_asked_again_about_what_grew_since() -> Non
                 answer = asked(gateway, CHAT, *said, model="m")
                 assert answer.status_code == 200
         refusing = [each for each in upstream.counted if each.tokens > 3_500]
-    assert answer.headers["brim-cut"] != "none"
+    assert answer.headers["brim-trimmed"] != "none"
     assert len(refusing) <= 1
 
 

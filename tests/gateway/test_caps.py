@@ -14,7 +14,7 @@ import pytest
 from brim.gateway import auth
 from brim.gateway.accounts.caps import ALL, Cap, project_scope
 from brim.gateway.accounts.reservations import CapReached
-from brim.gateway.denials import cap_error
+from brim.gateway.errors import cap_error
 from brim.testing import ErrorReply, ScriptedServer, TextReply
 from tests.support.gateway.accounts import (
     COST,
@@ -63,11 +63,11 @@ def test_it_is_said_with_numbers_and_the_upstream_sees_nothing(path: str) -> Non
         said = answer.json()["error"]["message"]
         assert answer.status_code == 429
         assert code_of(path, answer) in ("insufficient_quota", "rate_limit_error")
-        assert "the key anna's cap of $0.001016/day is reached" in said
+        assert "The $0.001016/day cap of key anna is reached" in said
         assert re.search(
-            r"\$0\.0000\d+ spent, \$0 under way, and this request may take \$0\.0010", said
+            r"\$0\.0000\d+ spent, \$0 reserved, and this request may cost up to \$0\.0010", said
         )
-        assert re.search(r"opens again at 20\d\d-\d\d-\d\d 00:00 UTC", said)
+        assert re.search(r"resets at 20\d\d-\d\d-\d\d 00:00 UTC", said)
         assert answer.headers["x-should-retry"] == "false"
         assert 0 < int(answer.headers["retry-after"]) <= 86_400
         assert len(provider.requests) == 1
@@ -77,9 +77,9 @@ def test_it_is_said_with_numbers_and_the_upstream_sees_nothing(path: str) -> Non
 @pytest.mark.parametrize(
     ("cap", "amount", "shown"),
     [
-        (Cap(5_000_000), 4_398_046_511_104, "may take $4,398,046.51 "),
-        (Cap(5_000_000), 1_234, "may take $0.001234 "),
-        (Cap(5, "tokens"), 1_234_567, "may take 1,234,567 "),
+        (Cap(5_000_000), 4_398_046_511_104, "cost up to $4,398,046.51 "),
+        (Cap(5_000_000), 1_234, "cost up to $0.001234 "),
+        (Cap(5, "tokens"), 1_234_567, "cost up to 1,234,567 "),
     ],
 )
 def test_numbers_are_as_long_as_they_say_something(cap: Cap, amount: int, shown: str) -> None:
@@ -92,7 +92,7 @@ def test_one_that_is_smaller_than_a_single_request_says_so() -> None:
     secret = secret_of("anna", dollars(WORST - 1, "day"))
     with before() as (gateway, provider):
         answer = say_hi(gateway, secret, reply=100)
-        assert "is smaller than what this request may take" in answer.json()["error"]["message"]
+        assert "is lower than this request's maximum cost" in answer.json()["error"]["message"]
         assert answer.status_code == 429
         assert "retry-after" not in answer.headers
         assert not provider.requests
@@ -105,7 +105,7 @@ def test_one_for_good_does_not_open_again() -> None:
     with before() as (gateway, _):
         assert say_hi(gateway, secret).status_code == 200
         answer = say_hi(gateway, secret)
-        assert "does not open again by itself" in answer.json()["error"]["message"]
+        assert "It does not reset." in answer.json()["error"]["message"]
         assert "retry-after" not in answer.headers
 
 
@@ -138,7 +138,7 @@ def test_what_only_runs_now_is_in_the_way_for_a_moment() -> None:
         assert refused.status_code == 429
         assert refused.headers["retry-after"] == "1"
         assert "x-should-retry" not in refused.headers
-        assert "has no room just now" in refused.json()["error"]["message"]
+        assert "has no room right now" in refused.json()["error"]["message"]
         goes_on.set()
         assert first.result().status_code == 200
         with openai_with(gateway, secret, retries=2) as client:  # which come again by themselves
@@ -184,7 +184,7 @@ def test_sixty_at_once_do_not_pass_it() -> None:
 
 @pytest.mark.parametrize(
     ("tight", "whose"),
-    [("own", "the key anna's"), ("project", "the project blue's"), ("all", "the gateway's")],
+    [("own", "key anna"), ("project", "project blue"), ("all", "this gateway")],
 )
 def test_all_caps_that_apply_count(tight: str, whose: str) -> None:
     caps = dict.fromkeys(("own", "project", "all"), "9/day") | {tight: dollars(WORST, "day")}
@@ -195,13 +195,13 @@ def test_all_caps_that_apply_count(tight: str, whose: str) -> None:
         assert say_hi(gateway, secret).status_code == 200
         refused = say_hi(gateway, secret)
         assert refused.status_code == 429
-        assert f"{whose} cap of $0.001016/day is reached" in refused.json()["error"]["message"]
+        assert f"The $0.001016/day cap of {whose} is reached" in refused.json()["error"]["message"]
     spent = {"key dollars": (COST, 0), "project dollars": (COST, 0), "all dollars": (COST, 0)}
     assert standing() == spent
 
 
 def test_a_cap_that_is_changed_counts_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auth, "FRESH", 0.0)
+    monkeypatch.setattr(auth, "KNOWN_KEY_SECONDS", 0.0)
     secret = secret_of("anna", dollars(WORST))
     with before() as (gateway, _):
         assert [say_hi(gateway, secret).status_code for _ in range(2)] == [200, 429]
@@ -220,7 +220,7 @@ def test_a_cap_that_is_changed_counts_soon(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_is_not_counted_is_not_passed_on_for_a_capped_key() -> None:
     secret = secret_of("anna", "5/day")
     with ScriptedServer("Hello.") as provider:
-        config = with_gateway(priced(provider.url), passed_paths=("/v1/embeddings",))
+        config = with_gateway(priced(provider.url), passthrough_paths=("/v1/embeddings",))
         with running(config) as gateway:
             refused = posted(gateway.url, "/v1/embeddings", {"model": "m"}, bearing(secret))
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "uncounted_path")
@@ -246,7 +246,7 @@ def test_who_stands_in_is_claimed_anew_by_its_own_price(path: str, room: int) ->
     row, is_dear = only_row(), room == 2 * WORST
     assert row.model == ("gpt-4o-mini" if is_dear else MODEL)
     assert row.upstream == ("second" if is_dear else "first")
-    assert row.bill.micro_dollars == (2 * COST if is_dear else 0)
+    assert row.charge.micro_dollars == (2 * COST if is_dear else 0)
     assert standing() == {"key dollars": (2 * COST if is_dear else 0, 0)}
 
 

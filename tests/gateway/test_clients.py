@@ -40,12 +40,12 @@ def test_no_history_is_too_long(ask: Asking, llama: LocalServer) -> None:
     with gateway_to(llama) as gateway:
         assert ask(gateway.url, llama.model, TURNS).strip()
     (record,) = gateway.gateway.records.newest(10)
-    assert (record.status, record.end, record.resent) == (200, "whole", 0)
-    assert record.before is not None
-    assert record.before > 10 * llama.window
-    assert record.cut["dropped"] > 150
+    assert (record.status, record.end, record.resent) == (200, "completed", 0)
+    assert record.tokens_before is not None
+    assert record.tokens_before > 10 * llama.window
+    assert record.trimmed["dropped"] > 150
     assert record.usage is not None
-    assert not record.is_usage_counted
+    assert not record.is_usage_estimated
     assert record.usage.input + WORDS <= llama.window
 
 
@@ -77,5 +77,5 @@ def check(headers: Mapping[str, str], used: int, llama: LocalServer) -> None:
     assert int(headers["brim-tokens"]) <= int(headers["brim-limit"]) <= llama.window - WORDS
     assert int(headers["brim-tokens"]) == pytest.approx(used, rel=0.25)
     assert headers["brim-count"] in ("estimate", "server")
-    assert headers["brim-cut"].startswith("dropped=")
+    assert headers["brim-trimmed"].startswith("dropped=")
     assert headers["brim-policy"] == "steady"

@@ -44,7 +44,7 @@ def test_a_refusal_is_learned_from(path: str, refuses: Any) -> None:
         first = ask(gateway, path, is_streamed=True)
         assert (first.status_code, spoken(first)) == (200, "Blue.")
         assert first.headers["brim-resent"] == "1"
-        assert "dropped=" in first.headers["brim-cut"]
+        assert "dropped=" in first.headers["brim-trimmed"]
         assert len(upstream.requests) == 2
         assert len(upstream.refused) == 1
         second = ask(gateway, path)
@@ -186,7 +186,7 @@ def test_a_shorter_answer_may_be_enough() -> None:
     ):
         answer = posted(gateway.url, MESSAGES, body_of(MESSAGES, *TURNS, reply=8_000))
         assert spoken(answer) == "Blue."
-        assert answer.headers["brim-cut"] == "none"
+        assert answer.headers["brim-trimmed"] == "none"
         first, second = (asked.body for asked in upstream.requests)
     assert first["max_tokens"] == 8_000
     assert 20 < second["max_tokens"] <= 12_000 - 4_211
@@ -207,7 +207,7 @@ def test_without_fitting_all_is_relayed(path: str, reply: int) -> None:
         assert len(upstream.requests) == 3
     assert direct.status_code == by_header.status_code == by_setting.status_code == 400
     assert direct.content == by_header.content == by_setting.content
-    assert by_header.headers["brim-cut"] == by_setting.headers["brim-cut"] == "none"
+    assert by_header.headers["brim-trimmed"] == by_setting.headers["brim-trimmed"] == "none"
     assert by_header.headers["brim-policy"] == by_setting.headers["brim-policy"] == "off"
 
 
@@ -269,4 +269,4 @@ def test_a_limit_that_was_only_guessed_is_tried_again_later(
         with ScriptedServer([bare, "Blue.", "Blue."]) as upstream, before(upstream) as gateway:
             assert ask(gateway, CHAT).headers["brim-resent"] == "1"
             later = ask(gateway, CHAT)
-        assert (later.headers["brim-cut"] == "none") is is_whole
+        assert (later.headers["brim-trimmed"] == "none") is is_whole

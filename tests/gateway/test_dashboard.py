@@ -14,8 +14,8 @@ import pytest
 
 from brim.gateway.accounts.reservations import GroupBy, LedgerTotal
 from brim.gateway.accounts.sqlite.store import SqliteAccountStore
-from brim.gateway.dashboard import routes as dashboard
-from brim.gateway.dashboard.routes import MAX_ROWS, SpendingCache
+from brim.gateway.dashboard import endpoints as dashboard
+from brim.gateway.dashboard.endpoints import MAX_ROWS, SpendingCache
 from brim.gateway.formats import CHAT as CHAT_FORM
 from brim.testing import ScriptedServer
 from tests.support.gateway.accounts import (
@@ -47,7 +47,7 @@ def test_the_page_and_its_files_are_public_and_allow_nothing_from_elsewhere() ->
     secret_of("boss", is_operator=True)
     with running(config_of("http://127.0.0.1:9")) as server:
         page = httpx.get(f"{server.url}/").raise_for_status()
-        names = re.findall(r'(?:src|href)="(brim/page/[^"]+)"', page.text)
+        names = re.findall(r'(?:src|href)="(brim/dashboard/[^"]+)"', page.text)
         assert len(names) > 3
         for answer in (page, *(httpx.get(f"{server.url}/{name}") for name in names)):
             assert answer.status_code == 200
@@ -59,7 +59,7 @@ def test_the_page_and_its_files_are_public_and_allow_nothing_from_elsewhere() ->
 
 def test_a_file_that_was_not_changed_is_not_sent_again() -> None:
     with running(config_of("http://127.0.0.1:9")) as server:
-        address = f"{server.url}/brim/page/main.js"
+        address = f"{server.url}/brim/dashboard/main.js"
         first = httpx.get(address).raise_for_status()
         again = httpx.get(address, headers={"if-none-match": first.headers["etag"]})
         assert (again.status_code, again.content) == (304, b"")
@@ -75,7 +75,7 @@ def test_a_file_that_was_not_changed_is_not_sent_again() -> None:
 def test_no_other_file_can_be_asked_for(name: str) -> None:
     with running(config_of("http://127.0.0.1:9")) as server:
         connection = HTTPConnection(server.url.removeprefix("http://"))
-        connection.request("GET", f"/brim/page/{name}")  # as it stands here, which httpx changes
+        connection.request("GET", f"/brim/dashboard/{name}")
         assert connection.getresponse().status == 404
         connection.close()
 
@@ -105,12 +105,12 @@ def test_spending_is_told_by_day_key_model_and_project_and_against_its_caps() ->
             assert (row["name"], row["requests"], row["input"]) == (on, 2, 2 * HI)
             assert row["cost"] == pytest.approx(2 * COST / 1e6)
         (day,) = found["by_day"]
-        assert day["on"] >= found["since"]
+        assert day["group"] >= found["since"]
         caps = {cap["cap"]: cap for cap in found["caps"]}
         assert caps.keys() == {"$5/day", "1,000,000 tokens/month", "$90"}
         assert caps["$5/day"]["spent"] == pytest.approx(2 * COST / 1e6)
         assert caps["1,000,000 tokens/month"]["spent"] == 2 * (HI + 2)
-        assert (caps["$90"]["kind"], caps["$90"]["opens"]) == ("all", None)
+        assert (caps["$90"]["kind"], caps["$90"]["resets"]) == ("all", None)
         assert all(cap["reserved"] == 0 for cap in caps.values())
         assert [(key["name"], key["operator"]) for key in found["keys"]] == [
             ("anna", False),
@@ -165,12 +165,12 @@ class _Slow(SqliteAccountStore):
 
     read = 0
 
-    async def spent(
+    async def totals(
         self, by: Sequence[GroupBy], since: date | None = None, until: date | None = None
     ) -> list[LedgerTotal]:
         self.read += 1
         await asyncio.sleep(0.05)
-        return await super().spent(by, since, until)
+        return await super().totals(by, since, until)
 
 
 def test_a_ledger_that_is_slow_to_read_is_read_once_for_all_who_look() -> None:
@@ -195,9 +195,9 @@ def test_a_model_is_told_with_its_window_and_where_that_is_known_from() -> None:
         ScriptedServer("Hello.", window=2_000) as provider,
         running(config_of(provider.url, reply=100)) as server,
     ):
-        assert told(server, "/brim/lanes")["data"] == []
+        assert told(server, "/brim/routes")["data"] == []
         ask(server, CHAT, "hi")
-        (lane,) = told(server, "/brim/lanes")["data"]
+        (lane,) = told(server, "/brim/routes")["data"]
         assert (lane["upstream"], lane["model"]) == ("upstream-1", "scripted")
         assert (lane["window"], lane["reply"], lane["source"]) == (2_000, 100, "the server")
         assert lane["limit"] == 2_000 - 100 - lane["margin"]
@@ -206,14 +206,14 @@ def test_a_model_is_told_with_its_window_and_where_that_is_known_from() -> None:
 def test_a_window_that_nobody_knows_is_null() -> None:
     with ScriptedServer("Hello.") as provider, running(config_of(provider.url)) as server:
         ask(server, CHAT, "hi")
-        (lane,) = told(server, "/brim/lanes")["data"]
+        (lane,) = told(server, "/brim/routes")["data"]
         assert (lane["window"], lane["limit"], lane["source"]) == (None, None, "a guess")
 
 
 def test_of_many_models_those_asked_for_last_are_told() -> None:
     with running(config_of("http://127.0.0.1:9")) as server:
         for number in range(MAX_ROWS + 3):
-            server.gateway.lanes.find(f"m-{number}", CHAT_FORM)
-        found = told(server, "/brim/lanes")
-        assert (len(found["data"]), found["left_out"]) == (MAX_ROWS, 3)
+            server.gateway.services.routes.find(f"m-{number}", CHAT_FORM)
+        found = told(server, "/brim/routes")
+        assert (len(found["data"]), found["omitted"]) == (MAX_ROWS, 3)
         assert found["data"][0]["model"] == f"m-{MAX_ROWS + 2}"

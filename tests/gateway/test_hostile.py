@@ -219,7 +219,7 @@ def test_half_an_emoji_survives_a_cut(
         turn["role"] = "assistant"
     answer = posted(client, path, json.dumps(conversation(path, said)).encode())
     assert answer.status_code == 200
-    assert answer.headers["brim-cut"].startswith("dropped=")
+    assert answer.headers["brim-trimmed"].startswith("dropped=")
     assert upstream.requests[-1].raw.count(b"\\ud83d") < 99
     assert upstream.requests[-1].body[messages_key(path)][-1] == said[-1]
 
@@ -289,7 +289,7 @@ def test_a_body_of_200000_messages_stops_nobody_else(client: httpx.Client, serve
             assert other.get("/healthz").status_code == 200
             thread.join(0.05)
     assert answers[0].status_code == 200
-    assert answers[0].headers["brim-cut"].startswith("dropped=")
+    assert answers[0].headers["brim-trimmed"].startswith("dropped=")
 
 
 @pytest.mark.parametrize("path", ALL_PATHS)

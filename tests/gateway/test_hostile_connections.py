@@ -301,7 +301,7 @@ def test_a_client_that_goes_while_it_is_answered_is_not_worked_for(is_begun: boo
         eventually(lambda: slow.abandoned)
         eventually(lambda: not served.gateway.running)
         (record,) = served.gateway.records.newest(1)
-        assert record.end == "client gone"
+        assert record.end == "client_disconnected"
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(upstream: ScriptedServer) -> None:

@@ -24,10 +24,10 @@ from click.testing import CliRunner
 from brim.cli import main
 from brim.config import Config, UpstreamConfig
 from brim.errors import AccountStoreError, AccountStoreUnavailableError
+from brim.gateway import account_service as gateway_accounts
 from brim.gateway import auth as gateway_admission
-from brim.gateway import reservations as gateway_accounts
+from brim.gateway.account_service import create_account_service, requires_keys
 from brim.gateway.accounts.sqlite import store
-from brim.gateway.app import create_account_service, requires_keys
 from brim.gateway.errors import GatewayError
 from brim.gateway.headers import read_headers
 from brim.gateway.server import open_listener
@@ -58,7 +58,7 @@ from tests.support.gateway.requests import (
 from tests.support.providers.scripted import run, serving
 
 OPEN = ("/", "/healthz", "/readyz", "/openapi.json")
-OPERATORS = ("/brim/requests", "/brim/spending", "/brim/lanes", "/metrics")
+OPERATORS = ("/brim/requests", "/brim/spending", "/brim/routes", "/metrics")
 HELLO: Any = [{"role": "user", "content": "hi"}]
 
 
@@ -114,7 +114,7 @@ def test_a_request_without_any_key_is_refused(keyed: Running, path: str) -> None
     answer = ask(keyed, path, "hi")
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == "Bearer"
-    assert "show a key of this gateway" in answer.text
+    assert "Send a key of this gateway" in answer.text
     assert httpx.get(f"{keyed.url}/v1/models").status_code == 401
 
 
@@ -186,7 +186,10 @@ def test_the_operator_s_key_opens_what_is_the_operator_s_and_nothing_else(
     for path in OPERATORS:
         assert httpx.get(keyed.url + path).status_code == 401
         refused = httpx.get(keyed.url + path, headers=bearing(anna))
-        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "not_the_operator")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (
+            403,
+            "operator_key_required",
+        )
         assert httpx.get(keyed.url + path, headers=bearing(operator)).status_code == 200
     for path in (*PATHS, COUNT_TOKENS, INPUT_TOKENS):
         assert ask(keyed, path, "hi", headers=bearing(operator)).status_code == 403
@@ -210,7 +213,7 @@ def test_no_upstream_sees_a_key_of_the_gateway(anna: str) -> None:
             "first": UpstreamConfig(first.url, models=("one",), fallback="two", **given),  # type: ignore[arg-type]
             "second": UpstreamConfig(second.url, models=("two", "s*"), key_env="KEY", **given),  # type: ignore[arg-type]
         }
-        config = with_gateway(Config(upstreams=upstreams), passed_paths=("/v1/responses/x",))
+        config = with_gateway(Config(upstreams=upstreams), passthrough_paths=("/v1/responses/x",))
         with running(config, {"KEY": SECRET}) as gateway:
             shown = {**bearing(anna), "x-api-key": anna, "api-key": anna, "x-goog-api-key": anna}
             for path in PATHS:
@@ -235,7 +238,7 @@ def test_a_passed_path_brings_an_upstream_no_key_of_the_gateway(anna: str) -> No
 
     async def passed() -> None:
         async with serving(embedded) as server:
-            config = with_gateway(config_of(server.url), passed_paths=("/v1/embeddings",))
+            config = with_gateway(config_of(server.url), passthrough_paths=("/v1/embeddings",))
             with running(config) as gateway:
                 body = {"model": "m", "input": "hi"}
                 at = (gateway.url, "/v1/embeddings", body)
@@ -269,7 +272,7 @@ def test_a_key_is_neither_logged_nor_told(
 
 async def _swept(gateway: Running) -> None:
     """A sweep of the gateway's accounts, in its own event loop."""
-    accounts = gateway.gateway.accounts
+    accounts = gateway.gateway.services.accounts
     task = gateway.gateway._sweeping
     assert task is not None
     asked = asyncio.run_coroutine_threadsafe(accounts.sweep(), task.get_loop())
@@ -308,7 +311,7 @@ def test_books_that_cannot_be_read_end_the_gateway_before_it_serves(content: byt
     books_file().parent.mkdir(parents=True)
     books_file().write_bytes(content)
     accounts = create_account_service(config_of().gateway, {"BRIM_STATE": str(books_file().parent)})
-    with pytest.raises(AccountStoreError, match="bring back a copy") as told:
+    with pytest.raises(AccountStoreError, match="restore a backup") as told:
         asyncio.run(accounts.start())
     assert not isinstance(told.value, AccountStoreUnavailableError)
     assert "new" not in str(told.value)
@@ -317,8 +320,8 @@ def test_books_that_cannot_be_read_end_the_gateway_before_it_serves(content: byt
 def test_books_that_are_away_close_the_gateway_and_are_looked_for(
     provider: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway_accounts, "RETRY", 0.02)
-    monkeypatch.setattr(store, "PATIENCE", 0.02)
+    monkeypatch.setattr(gateway_accounts, "RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(store, "BUSY_SECONDS", 0.02)
     anna = secret_of("anna")
     with closing(sqlite3.connect(books_file())) as other:
         other.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -338,7 +341,7 @@ def test_books_that_are_away_close_the_gateway_and_are_looked_for(
 def test_nothing_is_sent_while_the_file_is_gone_or_is_another(
     keyed: Running, provider: ScriptedServer, anna: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("brim.gateway.accounts.sqlite.store.SEEN", -1.0)
+    monkeypatch.setattr("brim.gateway.accounts.sqlite.store.FILE_CHECK_SECONDS", -1.0)
     assert ask(keyed, CHAT, "hi", headers=bearing(anna)).status_code == 200
     hidden = books_file().rename(books_file().with_name("hidden"))
     assert ask(keyed, CHAT, "hi", headers=bearing(anna)).status_code == 503
@@ -394,7 +397,7 @@ def test_other_machines_are_let_in_only_where_keys_are_asked_for(
 def test_many_wrong_keys_are_not_remembered_without_bound(
     anna: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway_admission, "MOST_KNOWN", 20)
+    monkeypatch.setattr(gateway_admission, "MAX_CACHED_KEYS", 20)
     environment = {"BRIM_STATE": str(books_file().parent)}
 
     async def known() -> int:
@@ -403,10 +406,10 @@ def test_many_wrong_keys_are_not_remembered_without_bound(
         await accounts.start()
         for number in range(100):
             with pytest.raises(GatewayError):
-                await admission.client(_shown(f"brim-{number}"))
-        assert (await admission.client(_shown(anna))).key.name == "anna"
+                await admission.authenticate_client(_shown(f"brim-{number}"))
+        assert (await admission.authenticate_client(_shown(anna))).key.name == "anna"
         await accounts.stop()
-        return len(admission._known)
+        return len(admission._cache)
 
     assert asyncio.run(known()) == 20
 

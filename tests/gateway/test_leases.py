@@ -83,7 +83,7 @@ def test_a_gateway_that_is_killed_leaves_one_row_that_is_presumed(
         with running(with_gateway(priced(provider.url), lease_seconds=2)):
             eventually(ledger)
     row = only_row()
-    assert (row.state, row.bill.micro_dollars) == ("presumed", WORST)
+    assert (row.state, row.charge.micro_dollars) == ("presumed", WORST)
     assert standing() == {"key dollars": (WORST, 0)}
 
 
@@ -117,8 +117,8 @@ def test_a_gateway_that_is_stopped_books_what_it_cuts_off(anna: str, tmp_path: P
         process.send_signal(signal.SIGTERM)
         assert process.wait(LONG) == 0
     row = only_row()
-    assert (row.state, row.is_counted) == ("settled", True)
-    assert (row.bill.usage.input, row.bill.usage.output) == (HI, 1)
+    assert (row.state, row.is_estimated) == ("settled", True)
+    assert (row.charge.usage.input, row.charge.usage.output) == (HI, 1)
     assert standing() == {"key dollars": (2 * HI + 10, 0)}
 
 

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from brim.config import GatewayConfig
-from brim.gateway import app
+from brim.gateway import gateway as gateway_module
 from brim.gateway.routes import ModelRoute
 from brim.testing import ScriptedServer, TextReply
 from tests.support.gateway.process import Running, config_of, running
@@ -131,7 +131,7 @@ def test_one_request_too_many_is_told_to_come_again(path: str) -> None:
     ):
         with begun(server, path, goes_on) as running_one:
             refused = ask(server, path, "hi")
-        assert told(server, running_one)["end"] == "whole"
+        assert told(server, running_one)["end"] == "completed"
         assert refused.status_code == 503
         expected = {MESSAGES: "overloaded_error"}.get(path, "too_many_requests_at_once")
         assert code_of(path, refused) == expected
@@ -155,7 +155,7 @@ def test_what_costs_little_is_answered_while_no_more_requests_are() -> None:
 def test_what_cannot_be_kept_does_not_end_the_sweep(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(app, "SWEEP", 0.01)
+    monkeypatch.setattr(gateway_module, "SWEEP_SECONDS", 0.01)
     tries = threading.Semaphore(0)
 
     async def fail(_: ModelRoute) -> None:
@@ -175,7 +175,7 @@ def test_what_cannot_be_kept_does_not_end_the_sweep(
 def test_a_client_that_does_not_read_is_let_go(
     path: str, streamed: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(app, "SWEEP", 0.02)
+    monkeypatch.setattr(gateway_module, "SWEEP_SECONDS", 0.02)
     caplog.set_level(logging.INFO, "brim.gateway")
     with (
         ScriptedServer("word " * 1_000_000) as provider,
@@ -185,5 +185,5 @@ def test_a_client_that_does_not_read_is_let_go(
         assert client.recv(12) == b"HTTP/1.1 200"
         eventually(lambda: "request" in caplog.messages)
         (record,) = server.gateway.records.newest(1)
-        assert record.end == "client gone"
+        assert record.end == "client_disconnected"
         assert len(rest_of(client)) < 5_000_000

@@ -42,7 +42,9 @@ def stream() -> Iterator[io.StringIO]:
 
 def test_a_line_of_json_has_what_stands_beside_the_words(stream: io.StringIO) -> None:
     logs.configure_logging("json", stream)
-    LOG.info("answered", extra={"told": {"id": "brim_1", "status": 200, "cut": {"dropped": 3}}})
+    LOG.info(
+        "answered", extra={"fields": {"id": "brim_1", "status": 200, "trimmed": {"dropped": 3}}}
+    )
     told = json.loads(stream.getvalue())
     assert told.pop("time").endswith("+00:00")
     assert told == {
@@ -50,13 +52,13 @@ def test_a_line_of_json_has_what_stands_beside_the_words(stream: io.StringIO) ->
         "message": "answered",
         "id": "brim_1",
         "status": 200,
-        "cut": {"dropped": 3},
+        "trimmed": {"dropped": 3},
     }
 
 
 def test_a_line_of_text_leaves_out_what_is_not_known(stream: io.StringIO) -> None:
     logs.configure_logging("text", stream)
-    LOG.warning("answered", extra={"told": {"status": 200, "code": None}})
+    LOG.warning("answered", extra={"fields": {"status": 200, "code": None}})
     assert stream.getvalue().partition(" ")[2] == "warning: answered status=200\n"
 
 
@@ -110,7 +112,7 @@ def test_a_request_is_one_line_with_what_is_recorded_of_it(path: str, stream: io
         del request[other]
     assert line == {name: value for name, value in request.items() if value is not None}
     assert line["id"].startswith("brim_")
-    assert line["cut"]
+    assert line["trimmed"]
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_of_a_field_that_stands_there_twice_only_what_was_claimed_is_sent(
         (asked,) = provider.requests
         assert asked.raw.count(b"max_tok") == 1
         assert asked.body["max_tokens"] == 10
-    assert not only_row().is_counted  # a stream was asked for its usage as well
+    assert not only_row().is_estimated  # a stream was asked for its usage as well
 
 
 def test_a_cache_that_is_kept_for_an_hour_is_claimed_at_twice_the_price() -> None:

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from brim.config import Config
 from brim.gateway import formats
-from brim.gateway.metrics import BOUNDS, MAX_MODELS, Metrics, render_metrics
+from brim.gateway.metrics import BUCKETS, MAX_MODELS, Metrics, render
 from brim.gateway.records import RequestRecord
 from brim.models.pricing import Price, Usage
 from brim.testing import ErrorReply, ScriptedServer, TextReply
@@ -54,13 +54,13 @@ def read(server: Running) -> Numbers:
 
 
 def of(metrics: Metrics) -> Numbers:
-    return Numbers(render_metrics(metrics.collect()).decode())
+    return Numbers(render(metrics.snapshot()).decode())
 
 
 def finished(model: str, **more: Any) -> RequestRecord:
     """A request that an upstream answered."""
     record = RequestRecord("/v1/chat/completions", "openai")
-    settled = {"upstream": "up", "status": 200, "end": "whole", "usage": Usage(5, 0, 1)}
+    settled = {"upstream": "up", "status": 200, "end": "completed", "usage": Usage(5, 0, 1)}
     for name, value in {"model": model, **settled, **more}.items():
         setattr(record, name, value)
     return record
@@ -79,15 +79,15 @@ def test_a_request_is_counted_as_it_is_recorded(path: str) -> None:
     ):
         request = told(server, ask(server, path, *TURNS))
         numbers = read(server)
-        ended = {"format": formats.PATHS[path].name, "status": "2xx", "end": "whole"}
+        ended = {"format": formats.PATHS[path].name, "status": "2xx", "end": "completed"}
         assert numbers("brim_requests_total", **LANE, **ended) == 1
         assert numbers("brim_tokens_before_total", **LANE) == request["tokens_before"]
         assert numbers("brim_tokens_after_total", **LANE) == request["tokens"]
         left_out = request["tokens_before"] - request["tokens"]
-        assert numbers("brim_tokens_left_out_total", **LANE) == left_out > 0
-        for outcome, messages in request["cut"].items():
-            assert numbers("brim_cut_requests_total", outcome=outcome, **LANE) == 1
-            assert numbers("brim_cut_messages_total", outcome=outcome, **LANE) == messages
+        assert numbers("brim_tokens_trimmed_total", **LANE) == left_out > 0
+        for outcome, messages in request["trimmed"].items():
+            assert numbers("brim_trimmed_requests_total", outcome=outcome, **LANE) == 1
+            assert numbers("brim_trimmed_messages_total", outcome=outcome, **LANE) == messages
         usage = request["usage"]
         assert numbers("brim_input_tokens_total", **LANE) == usage["input"]
         assert numbers("brim_cached_input_tokens_total", **LANE) == 5
@@ -117,7 +117,7 @@ def test_times_are_counted_under_the_bounds_that_they_keep() -> None:
     assert numbers("brim_first_byte_seconds_bucket", le="0.5") == 1
     assert numbers("brim_first_byte_seconds_count") == 1
     assert numbers("brim_request_seconds_bucket", le="1.0") == 1
-    assert numbers("brim_request_seconds_bucket", le=str(BOUNDS[-1])) == 1
+    assert numbers("brim_request_seconds_bucket", le=str(BUCKETS[-1])) == 1
     assert numbers("brim_request_seconds_bucket", le="+Inf") == 2
     assert numbers("brim_request_seconds_sum") == 701
 
@@ -143,10 +143,10 @@ def test_errors_are_counted_by_their_code(path: str) -> None:
             ask(server, path, "hi")
             numbers = read(server)
     form = formats.PATHS[path].name
-    assert numbers("brim_faults_total", code="model_not_found", upstream="none") == 1
-    assert numbers("brim_faults_total", code="context_length_exceeded") == 1
-    assert numbers("brim_faults_total") == 2  # what the upstream said is not brim's
-    assert numbers("brim_requests_total", status="4xx", end="refused", format=form) == 3
+    assert numbers("brim_errors_total", code="model_not_found", upstream="none") == 1
+    assert numbers("brim_errors_total", code="context_length_exceeded") == 1
+    assert numbers("brim_errors_total") == 2  # what the upstream said is not brim's
+    assert numbers("brim_requests_total", status="4xx", end="rejected", format=form) == 3
 
 
 def test_a_refusal_that_is_learned_from_is_counted_and_its_window_shown() -> None:
@@ -159,7 +159,7 @@ def test_a_refusal_that_is_learned_from_is_counted_and_its_window_shown() -> Non
         assert numbers("brim_resends_total", **LANE) == 1
         source = "a refusal by the server"
         assert numbers("brim_window_tokens", source=source, **LANE) == 1_000
-        assert numbers("brim_learned_ratio", **LANE) > 0
+        assert numbers("brim_calibration_ratio", **LANE) > 0
 
 
 def test_a_model_that_stands_in_is_counted_as_itself() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import brim
 from brim.config import Config, CountConfig, UpstreamConfig
-from brim.gateway.model_patterns import match_rank
+from brim.gateway.routes import match_rank
 from brim.providers.endpoint import ApiFormat
 from brim.providers.local import LocalServer
 from brim.testing import ScriptedServer
@@ -389,9 +389,9 @@ def test_the_client_s_own_marks_are_kept_and_none_are_added() -> None:
 @pytest.mark.parametrize(
     ("header", "code"),
     [
-        ({"brim-policy": "bold"}, "bad_header"),
-        ({"brim-fitting": "maybe"}, "bad_header"),
-        ({"brim-cache-marks": "1"}, "bad_header"),
+        ({"brim-policy": "bold"}, "invalid_header"),
+        ({"brim-fitting": "maybe"}, "invalid_header"),
+        ({"brim-cache-marks": "1"}, "invalid_header"),
         ({"brim-polcy": "steady"}, "unknown_header"),
     ],
 )

@@ -26,7 +26,7 @@ async def passing(answer: Handler, *paths: str) -> AsyncIterator[tuple[str, Scri
     """The address of a gateway that passes paths on, and the server behind it."""
     async with serving(answer) as server:
         config = config_of(server.url, key_env="KEY")
-        config = replace(config, gateway=GatewayConfig(passed_paths=paths))
+        config = replace(config, gateway=GatewayConfig(passthrough_paths=paths))
         with running(config, {"KEY": KEY}) as gateway:
             yield gateway.url, server
 

@@ -124,7 +124,7 @@ def check(sent: Sequence[Sequence[Any]], exchanges: Sequence[Exchange]) -> None:
             assert later.usage.cached == earlier.usage.input
         else:
             edits += 1
-            assert later.headers["brim-cut"] != "none"
+            assert later.headers["brim-trimmed"] != "none"
             assert later.usage.cached < earlier.usage.input
     last = exchanges[-1].headers
     assert 5 < edits <= most_edits(int(last["brim-tokens-before"]), int(last["brim-limit"]))
@@ -144,7 +144,7 @@ def test_a_real_server_finds_what_it_has_read_in_its_cache(llama_with: LlamaWith
     last = exchanges[-1].headers
     tokens, limit = int(last["brim-tokens-before"]), int(last["brim-limit"])
     assert tokens > llama.window
-    assert last["brim-cut"] != "none"
+    assert last["brim-trimmed"] != "none"
     # It forgets the very end of a prompt, where the answer was to begin.
     cold = [later.usage.cached < earlier.usage.input - 8 for earlier, later in pairwise(exchanges)]
     assert 0 < cold.count(True) <= most_edits(tokens, limit, 0.6)

@@ -87,8 +87,8 @@ def test_decisions_and_notes_add_up_to_the_difference(path: str, policy: str, wi
         added = sum(note["tokens"] for note in plan["notes"])
         assert request["tokens_before"] - request["tokens"] == saved - added
         outcomes = {each["outcome"] for each in decisions} - {"kept"}
-        assert outcomes == request["cut"].keys()
-        for outcome, number in request["cut"].items():
+        assert outcomes == request["trimmed"].keys()
+        for outcome, number in request["trimmed"].items():
             assert sum(each["outcome"] == outcome for each in decisions) == number
         assert all(each["reason"] for each in decisions)
         budget = plan["budget"]
@@ -104,7 +104,7 @@ def test_what_needed_no_cut_is_told_as_kept(path: str) -> None:
         request = told(server, ask(server, path, "hi", "hello", "how are you?"))
         assert request["tokens"] == request["tokens_before"]
         assert [each["outcome"] for each in request["plan"]["decisions"]] == ["kept"] * 3
-        assert request["cut"] == {}
+        assert request["trimmed"] == {}
 
 
 @each_format
@@ -134,9 +134,9 @@ def test_what_the_headers_say_is_what_is_remembered(path: str) -> None:
         assert request["tokens_before"] == int(heads["brim-tokens-before"])
         assert request["limit"] == int(heads["brim-limit"])
         assert request["count"] == heads["brim-count"]
-        cut = ", ".join(f"{outcome}={number}" for outcome, number in request["cut"].items())
-        assert cut == heads["brim-cut"] != ""
-        assert (request["status"], request["end"]) == (200, "whole")
+        cut = ", ".join(f"{outcome}={number}" for outcome, number in request["trimmed"].items())
+        assert cut == heads["brim-trimmed"] != ""
+        assert (request["status"], request["end"]) == (200, "completed")
 
 
 # What it came to
@@ -157,7 +157,7 @@ def test_an_answer_is_settled_by_what_the_upstream_reports(path: str, streamed: 
         usage = request["usage"]
         assert (usage["input"], usage["cached"]) == (asked.tokens, 5)
         assert usage["output"] == provider.tokens(said.text)
-        assert usage["counted"] is False
+        assert usage["estimated"] is False
         dollars = (asked.tokens - 5) * 1 + 5 * 0.5 + usage["output"] * 10
         assert request["cost"] == pytest.approx(dollars / 1_000_000)
 
@@ -185,8 +185,8 @@ def test_a_client_that_hangs_up_stops_the_upstream_and_is_settled_by_what_was_sa
             assert any(FIRST in line for line in answer.iter_lines())
         eventually(lambda: "request" in caplog.messages)
         request = told(server, answer)
-        assert request["end"] == "client gone"
-        assert request["usage"]["counted"] is True
+        assert request["end"] == "client_disconnected"
+        assert request["usage"]["estimated"] is True
         assert request["usage"]["input"] == request["tokens"]
         assert request["usage"]["output"] == provider.tokens(FIRST) > 1
         assert server.gateway.running == set()
@@ -212,7 +212,11 @@ def test_a_client_that_hangs_up_before_the_answer_begins_has_used_the_prompt(
         eventually(lambda: "request" in caplog.messages)
         (record,) = server.gateway.records.newest(1)
         goes_on.set()
-        assert (record.end, record.status, record.is_usage_counted) == ("client gone", 0, True)
+        assert (record.end, record.status, record.is_usage_estimated) == (
+            "client_disconnected",
+            0,
+            True,
+        )
         assert record.usage == Usage(provider.requests[0].tokens)
         assert record.cost == Decimal(record.usage.input) / 1_000_000
 
@@ -224,7 +228,7 @@ def test_an_upstream_that_breaks_off_is_told_as_such_and_settled(path: str) -> N
         running(config_of(provider.url)) as server,
     ):
         request = told(server, ask(server, path, "hi", stream=True))
-        assert request["end"] == "upstream broke"
+        assert request["end"] == "upstream_failed"
         assert request["code"] == "upstream_unreachable"
         assert request["usage"]["input"] > 0
 
@@ -258,8 +262,8 @@ def test_a_stream_that_just_stops_is_told_as_such_and_settled(path: str, number:
         request = told(server, answer)
         _, _, error = answer.content.partition(said)
         assert b"ended before the answer was whole" in error
-        assert (request["end"], request["code"]) == ("upstream broke", "upstream_error")
-        assert request["usage"]["counted"] is True
+        assert (request["end"], request["code"]) == ("upstream_failed", "upstream_error")
+        assert request["usage"]["estimated"] is True
         assert request["usage"]["output"] == pytest.approx(
             provider.tokens(WORDS * number), rel=0.05
         )
@@ -272,7 +276,7 @@ def test_an_error_of_the_upstream_costs_nothing(path: str) -> None:
         running(config_of(provider.url)) as server,
     ):
         request = told(server, ask(server, path, "hi"))
-        assert (request["status"], request["end"]) == (400, "refused")
+        assert (request["status"], request["end"]) == (400, "rejected")
         assert (request["usage"], request["cost"], request["code"]) == (None, None, None)
 
 
@@ -307,11 +311,11 @@ def test_a_list_is_asked_for_with_a_number(last: str) -> None:
     with running(config_of("http://127.0.0.1:9")) as server:
         answer = httpx.get(f"{server.url}/brim/requests", params={"last": last})
         assert answer.status_code == 400
-        assert "a number from 1 to 1,000" in answer.json()["error"]["message"]
+        assert "Use a number from 1 to 1,000" in answer.json()["error"]["message"]
 
 
 def test_decisions_are_forgotten_before_the_requests_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "MOST_MESSAGES", 10)
+    monkeypatch.setattr(records, "MAX_DECISIONS", 10)
     with ScriptedServer("Hello.") as provider, running(config_of(provider.url)) as server:
         answers = [ask(server, CHAT, *TURNS[:3]) for _ in range(5)]
         plans = [told(server, answer)["plan"] for answer in answers]
@@ -330,7 +334,7 @@ def test_requests_that_run_are_listed_too() -> None:
         with begun(server, CHAT, goes_on) as answer:
             (listed,) = httpx.get(f"{server.url}/brim/requests").json()["data"]
         assert (listed["status"], listed["end"], listed["usage"]) == (200, "open", None)
-        assert told(server, answer)["end"] == "whole"
+        assert told(server, answer)["end"] == "completed"
 
 
 def test_records_hold_no_more_than_they_should() -> None:
@@ -340,7 +344,7 @@ def test_records_hold_no_more_than_they_should() -> None:
         kept.add(record)
     assert kept.newest(9) == requests[:2:-1]
     assert kept.find(requests[0].id) is None
-    kept.sketched(requests[0])  # over only after it was forgotten
+    kept.summarize_plan(requests[0])  # over only after it was forgotten
     assert kept.find(requests[0].id) is None
 
 

@@ -145,7 +145,7 @@ def test_a_cap_in_dollars_needs_a_price(path: str) -> None:
         assert not provider.requests
     with before(price=FREE) as (gateway, _):
         assert say_hi(gateway, secret, path, model="own").status_code == 200
-    assert only_row().bill.micro_dollars == 0
+    assert only_row().charge.micro_dollars == 0
 
 
 def test_a_cap_in_tokens_needs_none() -> None:
@@ -154,9 +154,9 @@ def test_a_cap_in_tokens_needs_none() -> None:
         assert say_hi(gateway, secret, model="own").status_code == 200
         answer = say_hi(gateway, secret, model="own", reply=1_995)
         assert answer.status_code == 429
-        assert "cap of 2,000 tokens/day" in answer.json()["error"]["message"]
+        assert "The 2,000 tokens/day cap" in answer.json()["error"]["message"]
     assert standing() == {"key tokens": (HI + 2, 0)}
-    assert only_row().bill.is_unpriced
+    assert only_row().charge.is_unpriced
 
 
 def test_what_is_shrunk_is_claimed_anew_where_its_answer_may_be_longer() -> None:
@@ -171,7 +171,7 @@ def test_what_is_shrunk_is_claimed_anew_where_its_answer_may_be_longer() -> None
         assert answer.status_code == 429
         (sent,) = provider.requests
     assert 2 * sent.tokens + 100 * sent.body["max_tokens"] <= cap
-    assert only_row().bill.micro_dollars == 0
+    assert only_row().charge.micro_dollars == 0
     assert standing() == {"key dollars": (0, 0)}
 
 
@@ -181,4 +181,4 @@ def test_a_length_beyond_all_numbers_is_kept_as_one_that_can_be() -> None:
         assert say_hi(gateway, free, n=2**62).status_code == 200
         assert say_hi(gateway, capped, n=2**62).status_code == 429
         assert len(provider.requests) == 1
-    assert only_row().bill.micro_dollars == COST
+    assert only_row().charge.micro_dollars == COST

@@ -182,7 +182,7 @@ def test_nothing_gets_out_where_a_request_is_cut_and_refused(
     scripted = {"window": 2_000, "tells_window": False, "refuses": refuses}
     with watched(f"{MARK}answer", scripted=scripted, window=3_000, reply=50) as (server, provider):
         answer = post(server, path, marked(path, streamed=streamed, long=True))
-        assert answer.headers["brim-cut"] != "none"
+        assert answer.headers["brim-trimmed"] != "none"
         assert provider.refused
 
 

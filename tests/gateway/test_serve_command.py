@@ -24,8 +24,8 @@ from click.testing import CliRunner, Result
 from brim.cli import main
 from brim.config import Config, UpstreamConfig
 from brim.gateway import preflight
+from brim.gateway.preflight import StartupMessage
 from brim.gateway.server import open_listener
-from brim.gateway.upstreams import StartupMessage
 from brim.providers.local import LocalServer
 from brim.testing import ScriptedServer, TextReply
 from tests.support.gateway.accounts import books_file, only_row, secret_of, standing
@@ -248,7 +248,7 @@ def test_a_key_with_a_cap_in_dollars_needs_a_price(price: list[str], status: int
         said = answer.read().decode()
         assert answer.status == status
     if status == 403:
-        assert "nobody knows what this model costs" in said
+        assert "The price of this model is unknown" in said
         assert "`brim serve --price INPUT/OUTPUT`" in said
 
 

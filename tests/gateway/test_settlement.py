@@ -19,7 +19,8 @@ import pytest
 from aiohttp import web
 
 from brim.errors import AccountStoreUnavailableError
-from brim.gateway import app
+from brim.gateway import gateway as gateway_module
+from brim.gateway.account_service import AccountService
 from brim.gateway.accounts.reservations import (
     CapReached,
     LedgerRow,
@@ -28,7 +29,6 @@ from brim.gateway.accounts.reservations import (
     Settlement,
 )
 from brim.gateway.accounts.sqlite.store import SqliteAccountStore
-from brim.gateway.reservations import AccountService
 from brim.models.pricing import Price
 from brim.providers import http_connection
 from brim.testing import ErrorReply, ScriptedReply, ScriptedServer, TextReply
@@ -76,8 +76,8 @@ def goes_on() -> Iterator[threading.Event]:
 def settled(row: LedgerRow) -> int:
     """What a row that was settled came to; nothing of it is set aside any more."""
     assert row.state == "settled"
-    assert standing() == {"key dollars": (row.bill.micro_dollars, 0)}
-    return row.bill.micro_dollars
+    assert standing() == {"key dollars": (row.charge.micro_dollars, 0)}
+    return row.charge.micro_dollars
 
 
 # Answers that come whole
@@ -95,9 +95,9 @@ def test_what_was_reported_is_booked_to_the_micro_dollar(
     assert row.id == answer.headers["brim-request-id"]
     assert (row.key_name, row.project) == ("anna", "blue")
     assert (row.model, row.upstream) == (MODEL, "upstream-1")
-    assert (row.bill.usage.input, row.bill.usage.output) == (asked.tokens, 2)
+    assert (row.charge.usage.input, row.charge.usage.output) == (asked.tokens, 2)
     assert settled(row) == 2 * asked.tokens + 10 * 2
-    assert not row.is_counted
+    assert not row.is_estimated
 
 
 def test_what_was_in_the_provider_s_cache_costs_what_that_costs(anna: str) -> None:
@@ -105,7 +105,7 @@ def test_what_was_in_the_provider_s_cache_costs_what_that_costs(anna: str) -> No
     with before(TextReply("Hello.", cached=5), price=price) as (gateway, _):
         assert say_hi(gateway, anna).status_code == 200
     row = only_row()
-    assert row.bill.usage.cached == 5
+    assert row.charge.usage.cached == 5
     assert settled(row) == 28  # 3 x 2 + 5 x 0.25 + 2 x 10, and what is left is rounded up
 
 
@@ -150,7 +150,7 @@ def test_one_that_cannot_be_booked_does_not_keep_others_from_it(
     with before() as (gateway, _), ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(say_hi, gateway, anna) for _ in range(8)]:
             assert done.result().status_code == 200
-    assert [row.bill.micro_dollars for row in ledger()] == [COST] * 7
+    assert [row.charge.micro_dollars for row in ledger()] == [COST] * 7
     assert standing() == {"key dollars": (7 * COST, WORST)}  # until its lease is over
 
 
@@ -158,7 +158,7 @@ def test_a_key_without_caps_has_its_rows_too() -> None:
     secret = secret_of("bob")
     with before() as (gateway, _):
         assert say_hi(gateway, secret).status_code == 200
-    assert only_row().bill.micro_dollars == COST
+    assert only_row().charge.micro_dollars == COST
     assert standing() == {}
 
 
@@ -186,10 +186,10 @@ def test_a_client_that_hangs_up_in_mid_stream_pays_for_what_was_said(
         eventually(lambda: provider.abandoned)
         tokens = provider.requests[0].tokens
     row = only_row()
-    assert row.is_counted
-    assert row.bill.usage.input == tokens
-    assert 1 <= row.bill.usage.output < 10
-    assert settled(row) == 2 * tokens + 10 * row.bill.usage.output
+    assert row.is_estimated
+    assert row.charge.usage.input == tokens
+    assert 1 <= row.charge.usage.output < 10
+    assert settled(row) == 2 * tokens + 10 * row.charge.usage.output
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -202,10 +202,10 @@ def test_an_upstream_that_breaks_off_after_its_first_words_is_paid_for_them(
         assert b"error" in answer.content
         tokens = provider.requests[0].tokens
     row = only_row()
-    assert row.is_counted
-    assert row.bill.usage.input == tokens
-    assert 1 <= row.bill.usage.output < 10
-    assert settled(row) == 2 * tokens + 10 * row.bill.usage.output
+    assert row.is_estimated
+    assert row.charge.usage.input == tokens
+    assert 1 <= row.charge.usage.output < 10
+    assert settled(row) == 2 * tokens + 10 * row.charge.usage.output
 
 
 def held(goes_on: threading.Event) -> Any:
@@ -228,7 +228,7 @@ def test_who_hangs_up_before_the_answer_pays_for_all_that_it_may_have_been(
         eventually(lambda: not gateway.gateway.running)
         goes_on.set()
     row = only_row()
-    assert row.is_counted
+    assert row.is_estimated
     assert settled(row) == WORST
 
 
@@ -239,7 +239,7 @@ def test_an_upstream_that_is_silent_may_have_taken_it_all(
         assert say_hi(gateway, anna).status_code == 504
         goes_on.set()
     row = only_row()
-    assert row.is_counted
+    assert row.is_estimated
     assert settled(row) == WORST
 
 
@@ -279,7 +279,7 @@ def test_one_that_worked_and_died_on_a_kept_connection_is_not_asked_again(
             return upstream.paths.count(CHAT)
 
     assert asyncio.run(work()) == 3 + 1
-    assert [row.bill.micro_dollars for row in ledger()] == [COST] * 3 + [WORST]
+    assert [row.charge.micro_dollars for row in ledger()] == [COST] * 3 + [WORST]
     assert standing() == {"key dollars": (3 * COST + WORST, 0)}
 
 
@@ -313,7 +313,7 @@ def test_what_goes_out_again_because_a_kept_connection_was_closed_counts_once(
 
     asyncio.run(work())
     rows = ledger()
-    assert [row.bill.micro_dollars for row in rows] == [COST, COST]
+    assert [row.charge.micro_dollars for row in rows] == [COST, COST]
     assert claimed == [rows[0].id, rows[1].id]
     assert standing() == {"key dollars": (2 * COST, 0)}
 
@@ -362,7 +362,7 @@ def test_only_what_can_go_out_at_once_is_claimed_and_forwarded_in_one_step(
     async def reserving(
         books: SqliteAccountStore, claim: Reservation, lease: float
     ) -> CapReached | ReservationInvalid | None:
-        at_once.append(claim.is_forwarded)
+        at_once.append(claim.is_sent)
         return await reserve(books, claim, lease)
 
     async def work() -> None:
@@ -424,7 +424,7 @@ def test_neither_does_who_is_refused_because_the_books_did_not_come_to_answer(an
 def test_who_is_let_pass_because_they_did_not_pays_what_it_came_to(anna: str) -> None:
     with (
         ScriptedServer("Hello.") as provider,
-        running(with_gateway(priced(provider.url), store_away="allow")) as gateway,
+        running(with_gateway(priced(provider.url), store_unavailable="allow")) as gateway,
     ):
         assert say_hi(gateway, anna).status_code == 200
     assert settled(only_row()) == COST
@@ -442,28 +442,28 @@ async def sweep_later() -> None:
 def test_who_is_let_pass_while_they_are_away_pays_nothing(
     anna: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "SWEEP", LONG)  # so that nothing finds them meanwhile
+    monkeypatch.setattr(gateway_module, "SWEEP_SECONDS", LONG)
     with (
         ScriptedServer("Hello.") as provider,
-        running(with_gateway(priced(provider.url), store_away="allow")) as gateway,
+        running(with_gateway(priced(provider.url), store_unavailable="allow")) as gateway,
     ):
         assert [say_hi(gateway, anna).status_code for _ in range(3)] == [200] * 3
     asyncio.run(sweep_later())
-    found = sorted((row.state, row.bill.micro_dollars) for row in ledger())
+    found = sorted((row.state, row.charge.micro_dollars) for row in ledger())
     assert found == [("refunded", 0), ("refunded", 0), ("settled", COST)]
     assert standing() == {"key dollars": (COST, 0)}
 
 
 @pytest.mark.usefixtures("_unheard")
-@pytest.mark.parametrize("away", ["refuse", "allow"])
+@pytest.mark.parametrize("away", ["reject", "allow"])
 def test_nothing_is_presumed_of_one_that_they_forward_and_cannot_tell(
     anna: str, away: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "SWEEP", LONG)
-    unheard, forward = SqliteAccountStore.reserve, SqliteAccountStore.forward
+    monkeypatch.setattr(gateway_module, "SWEEP_SECONDS", LONG)
+    unheard, forward = SqliteAccountStore.reserve, SqliteAccountStore.mark_sent
 
     async def reserving(books: SqliteAccountStore, claim: Reservation, lease: float) -> None:
-        with suppress(AccountStoreUnavailableError) if not claim.is_forwarded else nullcontext():
+        with suppress(AccountStoreUnavailableError) if not claim.is_sent else nullcontext():
             await unheard(books, claim, lease)
 
     async def forwarding(books: SqliteAccountStore, id: str, lease: float) -> bool:
@@ -471,10 +471,10 @@ def test_nothing_is_presumed_of_one_that_they_forward_and_cannot_tell(
         raise AccountStoreUnavailableError("the line broke")
 
     monkeypatch.setattr(SqliteAccountStore, "reserve", reserving)
-    monkeypatch.setattr(SqliteAccountStore, "forward", forwarding)
+    monkeypatch.setattr(SqliteAccountStore, "mark_sent", forwarding)
     with (
         ScriptedServer("Hello.") as provider,
-        running(with_gateway(priced(provider.url), store_away=away)) as gateway,
+        running(with_gateway(priced(provider.url), store_unavailable=away)) as gateway,
     ):
         for _ in range(2):
             say_hi(gateway, anna)
@@ -482,7 +482,7 @@ def test_nothing_is_presumed_of_one_that_they_forward_and_cannot_tell(
     assert "presumed" not in [row.state for row in ledger()]
 
 
-@pytest.mark.parametrize("away", ["refuse", "allow"])
+@pytest.mark.parametrize("away", ["reject", "allow"])
 def test_the_first_that_they_answer_again_is_counted(
     anna: str, away: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -499,11 +499,11 @@ def test_the_first_that_they_answer_again_is_counted(
     monkeypatch.setattr(SqliteAccountStore, "reserve", reserving)
     with (
         ScriptedServer("Hello.") as provider,
-        running(with_gateway(priced(provider.url), store_away=away)) as gateway,
+        running(with_gateway(priced(provider.url), store_unavailable=away)) as gateway,
     ):
-        first = 503 if away == "refuse" else 200
+        first = 503 if away == "reject" else 200
         assert [say_hi(gateway, anna).status_code for _ in range(2)] == [first, 200]
-        assert not gateway.gateway.accounts.is_away
+        assert not gateway.gateway.services.accounts.is_unavailable
     assert settled(only_row()) == COST
 
 
@@ -518,7 +518,7 @@ def test_who_is_refused_while_they_are_away_leaves_nothing_to_settle(
     with before() as (gateway, provider):
         assert {say_hi(gateway, anna).status_code for _ in range(50)} == {503}
         assert not provider.requests
-    assert gateway.gateway.accounts.unsettled <= 1  # that over which they went away
+    assert gateway.gateway.services.accounts.unsettled <= 1  # that over which they went away
 
 
 def test_what_a_cap_has_no_room_for_leaves_nothing_to_settle(
@@ -572,22 +572,22 @@ def test_who_was_silent_and_who_stood_in_are_paid_in_one_row(
         goes_on.set()
     row = only_row()
     assert row.model == "gpt-4o-mini"
-    assert row.bill.usage.input == 2 * HI
-    assert row.bill.usage.output == 100 + 2
-    assert row.is_counted
+    assert row.charge.usage.input == 2 * HI
+    assert row.charge.usage.output == 100 + 2
+    assert row.is_estimated
     assert settled(row) == WORST + 2 * COST
 
 
 def test_books_that_go_away_before_a_fallback_keep_the_first_claim(
     anna: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    claim, claimed = AccountService.claim, []
+    claim, claimed = AccountService.reserve, []
 
     async def claiming(accounts: AccountService, one: Reservation) -> bool:
         claimed.append(one.model)
         return len(claimed) == 1 and await claim(accounts, one)
 
-    monkeypatch.setattr(AccountService, "claim", claiming)
+    monkeypatch.setattr(AccountService, "reserve", claiming)
     with (
         ScriptedServer(ErrorReply(503)) as first,
         ScriptedServer("Hello.") as second,
@@ -634,4 +634,4 @@ def test_two_hundred_requests_with_all_that_can_go_wrong_have_a_row_each(anna: s
     assert len(set(ids)) == len(ids) >= len(provider.requests)
     assert set(answered) <= set(ids)
     assert {row.state for row in rows} == {"settled"}
-    assert standing() == {"key dollars": (sum(row.bill.micro_dollars for row in rows), 0)}
+    assert standing() == {"key dollars": (sum(row.charge.micro_dollars for row in rows), 0)}

@@ -17,7 +17,7 @@ import httpx
 import openai
 import pytest
 
-from brim.gateway import reservations as gateway_accounts
+from brim.gateway import account_service as gateway_accounts
 from brim.testing import ScriptedServer, TextReply
 from tests.support.accounts import postgres, valkey
 from tests.support.accounts.postgres import Postgres
@@ -63,7 +63,7 @@ def provider() -> Iterator[ScriptedServer]:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Books that are away are looked for all the time."""
-    monkeypatch.setattr(gateway_accounts, "RETRY", 0.05)
+    monkeypatch.setattr(gateway_accounts, "RETRY_SECONDS", 0.05)
 
 
 @contextmanager
@@ -96,7 +96,7 @@ def test_two_gateways_share_a_cap_and_the_ledger(
     with before(provider, service) as one, before(provider, service) as other:
         assert [asks(gateway) for gateway in (one, other) * 4] == [200] * 6 + [429] * 2
     assert standing(at) == {"key dollars": (6 * COST, 0)}
-    assert [row.bill.micro_dollars for row in ledger(at)] == [COST] * 6
+    assert [row.charge.micro_dollars for row in ledger(at)] == [COST] * 6
     assert len(provider.requests) == 6
     assert not books_file().exists()
 
@@ -126,7 +126,7 @@ def test_nothing_is_sent_while_they_are_away(
         for shown in (secret, "brim-unknown"):
             refused = say_hi(gateway, shown, RESPONSES)
             assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
-            assert refused.json()["error"]["code"] == "books_away"
+            assert refused.json()["error"]["code"] == "account_store_unavailable"
         with openai_with(gateway, secret) as client, pytest.raises(openai.InternalServerError):
             client.chat.completions.create(model=MODEL, messages=HELLO)
         with anthropic_with(gateway, secret) as other, pytest.raises(anthropic.APIStatusError):
@@ -196,7 +196,7 @@ def test_what_ends_while_they_are_away_is_booked_when_they_are_back(service: Ser
         service.start()
         eventually(lambda: ledger(service.url))
     row = only_row(service.url)
-    assert (row.state, row.bill.micro_dollars, row.is_counted) == ("settled", COST, False)
+    assert (row.state, row.charge.micro_dollars, row.is_estimated) == ("settled", COST, False)
     assert standing(service.url) == {"key dollars": (COST, 0)}
 
 
@@ -216,7 +216,7 @@ def test_a_gateway_stops_well_though_they_are_away(
         with before(provider, service):
             eventually(lambda: ledger(service.url))
     row = only_row(service.url)
-    assert (row.state, row.bill.micro_dollars) == ("presumed", WORST)
+    assert (row.state, row.charge.micro_dollars) == ("presumed", WORST)
 
 
 def test_known_keys_may_be_let_pass_uncounted(
@@ -224,7 +224,7 @@ def test_known_keys_may_be_let_pass_uncounted(
 ) -> None:
     caplog.set_level(logging.WARNING)
     secret = secret_of("anna", "5/day", at=service.url)
-    with before(provider, service, store_away="allow") as gateway:
+    with before(provider, service, store_unavailable="allow") as gateway:
         assert say_hi(gateway, secret).status_code == 200
         eventually(lambda: ledger(service.url))
         service.stop()

@@ -286,7 +286,7 @@ def test_an_agent_calls_its_tool_and_is_answered(go: Agency, is_streamed: bool) 
         first, second = upstream.requests
         assert not upstream.refused
     for record in gateway.gateway.records.newest(10):
-        assert record.cut["dropped"] > STEPS
+        assert record.trimmed["dropped"] > STEPS
         assert record.streamed is is_streamed
     known = {name: json.loads(given) for _, name, given in PAST}
     asked, _ = steps_in(first)
@@ -312,8 +312,8 @@ def test_a_thread_that_anthropic_keeps_is_relayed(is_streamed: bool) -> None:
     (result,) = second.body["messages"][0]["content"]
     assert result["content"] == found(STEPS)
     later, earlier = gateway.gateway.records.newest(10)
-    assert earlier.cut["dropped"] > STEPS
-    assert (later.count, later.cut) == ("unknown", {})
+    assert earlier.trimmed["dropped"] > STEPS
+    assert (later.count, later.trimmed) == ("unknown", {})
 
 
 def steps_in(asked: ReceivedRequest) -> tuple[dict[str, Any], dict[str, str]]:

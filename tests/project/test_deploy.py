@@ -96,7 +96,7 @@ def test_every_variable_that_has_to_be_set_stands_in_the_example() -> None:
 
 def test_alerts_are_about_metrics_and_faults_that_exist() -> None:
     gateway = create_app(Config(), {}).gateway
-    metrics = {family.name for family in gateway.metrics.collect()}
+    metrics = {family.name for family in gateway.metrics.snapshot()}
     sources = "".join(
         path.read_text(encoding="utf-8") for path in (ROOT / "src/brim/gateway").glob("*.py")
     )

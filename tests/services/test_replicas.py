@@ -156,15 +156,15 @@ async def test_a_gateway_that_is_killed_harms_no_client_of_the_other_and_no_cap(
     assert true.keys() <= booked.keys()
     for name, row in booked.items():
         if name in {each.name for each in load.ended("whole")}:
-            assert (row.state, row.bill.micro_dollars) == ("settled", true[name])
+            assert (row.state, row.charge.micro_dollars) == ("settled", true[name])
         elif name in true:
             assert (row.state, name in caught) == ("presumed", True)
-            assert row.bill.micro_dollars >= true[name]
+            assert row.charge.micro_dollars >= true[name]
     spent = await team.spent()
     for key, cap in CAPS.items():
-        assert sum(cost for name, cost in bill if name.startswith(key)) <= cap.most
-        assert sum(row.bill.micro_dollars for row in rows if row.key_name == key) == spent[key]
-        assert spent[key] <= cap.most
+        assert sum(cost for name, cost in bill if name.startswith(key)) <= cap.limit
+        assert sum(row.charge.micro_dollars for row in rows if row.key_name == key) == spent[key]
+        assert spent[key] <= cap.limit
 
 
 @pytest.mark.parametrize(("store", "before"), [("sqlite", "haproxy")], indirect=["store"])
@@ -176,7 +176,7 @@ async def test_a_gateway_that_is_stopped_loses_no_request(team: Team) -> None:
             await started_again(each, load)
     assert {each.end for each in load.asked} == {"whole"}
     bill, rows = await team.bill(), await team.rows_at_rest()
-    assert sorted(bill) == sorted((row.model, row.bill.micro_dollars) for row in rows)
+    assert sorted(bill) == sorted((row.model, row.charge.micro_dollars) for row in rows)
     assert sorted(name for name, _ in bill) == sorted(each.name for each in load.asked)
     assert {row.state for row in rows} == {"settled"}
 

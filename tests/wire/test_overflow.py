@@ -945,8 +945,7 @@ def test_no_text_of_json_raises(status: int | None, body: Any) -> None:
 
 
 phrases = [
-    phrase.pattern
-    for phrase in (*PATTERNS_WITH_NUMBERS, *PATTERNS_WITHOUT_NUMBERS, *GENERIC_PATTERNS)
+    row.words for row in (*PATTERNS_WITH_NUMBERS, *PATTERNS_WITHOUT_NUMBERS, *GENERIC_PATTERNS)
 ]
 
 

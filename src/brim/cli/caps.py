@@ -34,7 +34,7 @@ class CapStatus:
 
     def to_dict(self) -> dict[str, Any]:
         """For programs; dollars are text, as no other number holds them exactly."""
-        numbers = {"cap": self.cap.most, "spent": self.spent, "reserved": self.reserved}
+        numbers = {"cap": self.cap.limit, "spent": self.spent, "reserved": self.reserved}
         if self.cap.unit == "dollars":
             return _kind(self.cap) | {name: str(to_dollars(n)) for name, n in numbers.items()}
         return _kind(self.cap) | numbers
@@ -99,7 +99,7 @@ class AccountSnapshot:
 def parse_caps(words: Iterable[str]) -> tuple[Cap, ...]:
     """Caps as they were typed; two for the same are one too many."""
     caps: dict[tuple[str, str], Cap] = {}
-    for cap in map(Cap.parsed, words):
+    for cap in map(Cap.parse, words):
         if (other := caps.get((cap.unit, cap.period))) is not None:
             raise InputError(f"{other} and {cap} are caps for the same; give one of them")
         caps[cap.unit, cap.period] = cap

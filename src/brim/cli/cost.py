@@ -175,14 +175,14 @@ def _report_gateway(question: CostQuery) -> SpendingReport:
     from brim.models.spending import SpendingRow
 
     async def lines(books: AccountStore) -> list[SpendingRow]:
-        spent = await books.spent(question.by, question.since, question.until)
+        spent = await books.totals(question.by, question.since, question.until)
         names = {"key": unique_names(await books.keys())} if "key" in question.by else {}
 
         def named(on: Sequence[str]) -> tuple[str, ...]:
             pairs = zip(question.by, on, strict=True)
             return tuple(names.get(by, {}).get(part, part) for by, part in pairs)
 
-        made = (SpendingRow(named(each.on), _slot(each), each.presumed) for each in spent)
+        made = (SpendingRow(named(each.group), _slot(each), each.presumed) for each in spent)
         return sorted(made, key=lambda line: line.keys)
 
     return SpendingReport("gateway", question.by, locate_store(question.store).look(lines))
@@ -192,8 +192,8 @@ def _slot(spent: LedgerTotal) -> SpendingTotal:
     from brim.gateway.accounts.caps import to_dollars
     from brim.models.spending import SpendingTotal
 
-    cost, is_unpriced = to_dollars(spent.bill.micro_dollars), spent.bill.is_unpriced
-    return SpendingTotal(spent.requests, spent.bill.usage, cost, unknown=is_unpriced)
+    cost, is_unpriced = to_dollars(spent.charge.micro_dollars), spent.charge.is_unpriced
+    return SpendingTotal(spent.requests, spent.charge.usage, cost, unknown=is_unpriced)
 
 
 def _export(question: CostQuery, as_json: bool) -> None:

@@ -48,7 +48,7 @@ def make_gateway_row(row: LedgerRow) -> dict[str, Any]:
     """A line of the gateway's ledger; a cost that nobody knows is None."""
     from brim.gateway.accounts.caps import to_dollars
 
-    bill = row.bill
+    bill = row.charge
     return {
         "id": row.id,
         "time": format_time(row.time),
@@ -61,7 +61,7 @@ def make_gateway_row(row: LedgerRow) -> dict[str, Any]:
         **{name: getattr(bill.usage, name) for name in USAGE},
         "cost": None if bill.is_unpriced else f"{to_dollars(bill.micro_dollars):f}",
         "state": row.state,
-        "counted": row.is_counted,
+        "counted": row.is_estimated,
     }
 
 

@@ -131,7 +131,8 @@ def _resolve_upstreams(
     configured: Config, described: Mapping[str, Any], is_local: bool
 ) -> Iterator[tuple[Config, Mapping[str, str]]]:
     """The configuration with the upstreams that are meant, and the environment with their keys."""
-    from brim.gateway.upstreams import LOCAL_UPSTREAM, parse_upstream
+    from brim.gateway.preflight import parse_upstream
+    from brim.gateway.routes import LOCAL_UPSTREAM
 
     if is_local:
         if described.keys() - {"window", "reply", "price"}:
@@ -172,10 +173,11 @@ def _start_embedded(
 def _run(chosen: Config, environment: Mapping[str, str], log: Style | None, as_json: bool) -> None:
     """Serve until a signal comes."""
     from brim.gateway import logs
-    from brim.gateway.app import create_app, requires_keys
+    from brim.gateway.account_service import requires_keys
+    from brim.gateway.app import create_app
+    from brim.gateway.preflight import StartupMessage, require_upstreams
     from brim.gateway.server import open_listener
     from brim.gateway.server import serve as answer
-    from brim.gateway.upstreams import StartupMessage, require_upstreams
 
     def stopping() -> None:
         app.gateway.is_stopping = True

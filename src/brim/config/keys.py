@@ -332,14 +332,14 @@ class GatewayConfig:
     """So many conversations are remembered, so that their next turn is faster."""
     origins: TextList = field(default=(), metadata=_example(["https://chat.example.com"]))
     """Web pages that may send requests, beside those of this machine."""
-    passed_paths: PathList = ()
+    passthrough_paths: PathList = ()
     """Other paths that are relayed uncounted: /v1/embeddings, or /v1/files/* for all below one."""
     require_keys: bool = False
     """Refuse requests without a key of `brim keys` even before the first one is made."""
     store: Secret = field(default="", metadata=_example("postgresql://brim@db.example.com/brim"))
     """Where keys, caps and spending are kept: a file, or for several gateways a postgresql:// or
     redis:// address; without it a file beside the shell's own."""
-    store_away: StoreUnavailable = "refuse"
+    store_unavailable: StoreUnavailable = "reject"
     """What becomes of requests while that cannot be reached; allow sends them uncounted."""
     lease_seconds: Seconds = 60.0
     """After so long without a sign of life from its gateway, a request counts as spent in full."""

@@ -167,7 +167,7 @@ Formats = Annotated[tuple[Format, ...], _read_formats]
 PathList = Annotated[tuple[str, ...], _read_paths]
 Port = Annotated[int, _read_port]
 ServerCount = Literal["near", "always", "off"]
-StoreUnavailable = Literal["refuse", "allow"]
+StoreUnavailable = Literal["reject", "allow"]
 
 PLAIN: Final[Mapping[type, Callable[[object], object]]] = {
     str: _read_text,

@@ -1,10 +1,13 @@
-"""What is asked of the gateway beside answers: counts, models, what was done, how it is."""
+"""All paths except completions: models, token counts, recent requests, metrics and health."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.applications import Starlette
@@ -13,17 +16,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from brim.errors import BrimError
-from brim.gateway import bodies, errors, headers, metrics, model_list, openapi
-from brim.gateway.dashboard import routes as dashboard
+from brim.gateway import bodies, errors, headers, metrics
+from brim.gateway.dashboard import endpoints as dashboard
 from brim.gateway.errors import GatewayError
 from brim.gateway.formats import MESSAGES, PATHS, RESPONSES, BodyFormat, check_conversation
-from brim.gateway.model_list import ModelList
+from brim.gateway.routes import is_pattern
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from brim.gateway.app import Gateway
-    from brim.gateway.routes import Upstream
+    from brim.gateway.gateway import Gateway
+    from brim.gateway.headers import ClientHeaders
+    from brim.gateway.routes import ModelRoutes, Upstream
 
 View = Callable[["Request"], Awaitable[Response]]
 
@@ -31,24 +35,28 @@ COUNT_TOKENS: Final = "/messages/count_tokens"
 INPUT_TOKENS: Final = "/responses/input_tokens"
 MAX_LISTED: Final = 1_000
 PUBLIC_PATHS: Final = ("/", "/healthz", "/readyz", "/openapi.json")
-"""What anybody may see: it tells nothing of anybody."""
+"""Paths without a key: they reveal nothing about clients."""
 OPERATOR_PATHS: Final = ("/brim/", "/metrics")
-"""What only the operator may see, and no page of another site."""
+"""Paths that need an operator key, and that pages of other sites cannot read."""
+LIST_CACHE_SECONDS: Final = 60.0
+"""Seconds for which the model list of an upstream is cached."""
+_NO_DATE: Final = "1970-01-01T00:00:00Z"
 
 
 class AdminRoutes:
-    """The quiet paths of the gateway, each a small function of the request."""
+    """The paths that are not on the hot path, as a Starlette application."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._listing = ModelList(gateway.lanes)
+        self._services = gateway.services
+        self._model_list = ModelList(gateway.services.routes)
 
     def app(self) -> Starlette:
-        ways: list[tuple[str, str, View]] = [
+        views: list[tuple[str, str, View]] = [
             *(
-                (method, version + path, way)
-                for version in ("/v1", "")  # some clients leave it out
-                for method, path, way in self._versioned()
+                (method, version + path, view)
+                for version in ("/v1", "")  # some clients omit it
+                for method, path, view in self._versioned()
             ),
             ("GET", "/brim/requests", self.requests),
             ("GET", "/brim/requests/{id}", self.request),
@@ -57,11 +65,10 @@ class AdminRoutes:
             ("GET", "/readyz", self.readiness),
             ("GET", "/openapi.json", self.description),
         ]
-        routes = [Route(path, way, methods=[method]) for method, path, way in ways]
+        routes = [Route(path, view, methods=[method]) for method, path, view in views]
+        routes += dashboard.create_routes(self._services.accounts, self._services.routes)
         app = Starlette(
-            routes=[
-                self._guarded(route) for route in routes + dashboard.create_routes(self._gateway)
-            ],
+            routes=[self._protect(route) for route in routes],
             exception_handlers={
                 GatewayError: _send_error,
                 BrimError: _send_brim_error,
@@ -71,31 +78,31 @@ class AdminRoutes:
             },
             lifespan=self._lifespan,
         )
-        # It would send clients to whatever host they say they have asked.
+        # A redirect would lead to the host in the request, which the client controls.
         app.router.redirect_slashes = False
         return app
 
-    def _guarded(self, route: Route) -> Route:
-        """A way that is only for those who show the right key, where keys are asked for."""
+    def _protect(self, route: Route) -> Route:
+        """Return the route with a check of the key, or of the host if no keys are required."""
         if route.path in PUBLIC_PATHS or route.path.startswith(dashboard.ASSETS):
             return route
-        way, is_operators = route.endpoint, route.path.startswith(OPERATOR_PATHS)
+        view, is_operator_path = route.endpoint, route.path.startswith(OPERATOR_PATHS)
 
-        async def guarded(request: Request) -> Response:
-            gateway, given = self._gateway, headers.read_headers(request.headers.raw)
-            if is_operators:
-                gateway.limits.check_site(given)
-            if not gateway.accounts.is_required:
-                if is_operators:
-                    gateway.limits.check_host(given)
-            elif is_operators:
-                await gateway.admission.operator(given)
+        async def protected(request: Request) -> Response:
+            services, client = self._services, headers.read_headers(request.headers.raw)
+            if is_operator_path:
+                services.limits.check_site(client)
+            if not services.accounts.requires_keys:
+                if is_operator_path:
+                    services.limits.check_host(client)
+            elif is_operator_path:
+                await services.authenticator.authenticate_operator(client)
             else:
-                await gateway.admission.client(given)
-            response: Response = await way(request)
+                await services.authenticator.authenticate_client(client)
+            response: Response = await view(request)
             return response
 
-        return Route(route.path, guarded, methods=list(route.methods or ()))
+        return Route(route.path, protected, methods=list(route.methods or ()))
 
     def _versioned(self) -> list[tuple[str, str, View]]:
         return [
@@ -116,131 +123,136 @@ class AdminRoutes:
     # Models
 
     async def models(self, request: Request) -> Response:
-        """The models, as the client's own provider would list them."""
-        models = await self._listed(request)
+        """Return the models in the format of the client's provider."""
+        models = await self._list_models(request)
         if _is_anthropic_client(request):
-            return _json(model_list.to_anthropic_list(models))
-        return _json(model_list.to_openai_list(models))
+            return _json(to_anthropic_list(models))
+        return _json(to_openai_list(models))
 
     async def model(self, request: Request) -> Response:
         wanted = request.path_params["name"]
-        for name, upstream in await self._listed(request):
+        for name, upstream in await self._list_models(request):
             if name == wanted:
                 if _is_anthropic_client(request):
-                    return _json(model_list.to_anthropic_model(name, upstream))
-                return _json(model_list.to_openai_model(name, upstream))
-        raise GatewayError(404, "model_not_found", f"no model {wanted[:100]!r}", param="model")
+                    return _json(to_anthropic_model(name, upstream))
+                return _json(to_openai_model(name, upstream))
+        message = f"Model not found: {wanted[:100]!r}."
+        raise GatewayError(404, "model_not_found", message, param="model")
 
-    async def _listed(self, request: Request) -> list[tuple[str, Upstream]]:
-        given = headers.read_headers(request.headers.raw)
-        self._gateway.limits.check_origin(given)
-        return await self._listing.models(None if self._gateway.accounts.is_required else given)
+    async def _list_models(self, request: Request) -> list[tuple[str, Upstream]]:
+        client = headers.read_headers(request.headers.raw)
+        self._services.limits.check_origin(client)
+        requires_keys = self._services.accounts.requires_keys
+        return await self._model_list.models(None if requires_keys else client)
 
-    # Counts
+    # Token counts
 
     async def count_messages(self, request: Request) -> Response:
-        tokens, how = await self._counted(request, MESSAGES)
-        return _json({"input_tokens": tokens}, how)
+        tokens, source = await self._count(request, MESSAGES)
+        return _json({"input_tokens": tokens}, source)
 
     async def count_responses(self, request: Request) -> Response:
-        tokens, how = await self._counted(request, RESPONSES)
-        return _json({"object": "response.input_tokens", "input_tokens": tokens}, how)
+        tokens, source = await self._count(request, RESPONSES)
+        return _json({"object": "response.input_tokens", "input_tokens": tokens}, source)
 
-    async def _counted(self, request: Request, form: BodyFormat) -> tuple[int, str]:
-        """The tokens of a body as it came in: by its server, else by brim."""
-        gateway, given = self._gateway, headers.read_headers(request.headers.raw)
-        gateway.limits.check_room(len(gateway.running))
-        gateway.limits.check_origin(given)
-        raw = await gateway.limits.body(given, request.receive)
-        body = await gateway.apart(bodies.parse_body, raw)
-        check_conversation(form, body)
-        lane = gateway.lanes.find(body.get("model"), form)
-        own = lane.upstream.headers(form)
-        keyless = lane.upstream.key is not None or gateway.accounts.is_required
-        brought = headers.build_query_headers(given, own, keyless=keyless)
-        await lane.prepare(lambda _: brought)
-        if lane.ask != "off":
-            tokens = await lane.upstream.counter(form).count(body, brought)
+    async def _count(self, request: Request, format: BodyFormat) -> tuple[int, str]:
+        """Return the tokens of a body, counted by its server if possible, else by brim."""
+        services, client = self._services, headers.read_headers(request.headers.raw)
+        services.limits.check_room(len(services.running))
+        services.limits.check_origin(client)
+        raw = await services.limits.body(client, request.receive)
+        body = await services.workers.run(bodies.parse_body, raw)
+        check_conversation(format, body)
+        route = services.routes.find(body.get("model"), format)
+        own = route.upstream.headers(format)
+        drop_credentials = route.upstream.key is not None or services.accounts.requires_keys
+        sent = headers.build_query_headers(client, own, drop_credentials=drop_credentials)
+        await route.prepare(lambda _: sent)
+        if route.ask != "off":
+            tokens = await route.upstream.counter(format).count(body, sent)
             if tokens is not None:
                 return tokens, "server"
-        return await gateway.apart(lane.count, body, form)
+        return await services.workers.run(route.count, body, format)
 
-    # What was done
+    # Recent requests
 
     async def requests(self, request: Request) -> Response:
-        """The last requests, the newest first."""
-        asked = request.query_params.get("last", "100")
-        number = int(asked) if asked.isascii() and asked.isdigit() else 0
+        """Return the most recent requests, the newest first."""
+        last = request.query_params.get("last", "100")
+        number = int(last) if last.isascii() and last.isdigit() else 0
         if not 0 < number <= MAX_LISTED:
-            raise GatewayError(400, "invalid_request", f"last is a number from 1 to {MAX_LISTED:,}")
-        self._gateway.book()
+            message = f"Invalid value of `last`. Use a number from 1 to {MAX_LISTED:,}."
+            raise GatewayError(400, "invalid_request", message)
+        self._gateway.record_finished()
         newest = self._gateway.records.newest(number)
         return _json({"object": "list", "data": [record.to_dict() for record in newest]})
 
     async def request(self, request: Request) -> Response:
-        """One request: what was decided about each message, and what it came to."""
-        self._gateway.book()
+        """Return one request with the decision for each message."""
+        self._gateway.record_finished()
         record = self._gateway.records.find(request.path_params["id"])
         if record is None:
-            raise GatewayError(404, "request_not_found", "no such request among the last ones")
+            message = "Request not found among the most recent ones."
+            raise GatewayError(404, "request_not_found", message)
         return _json({"object": "brim.request", **record.to_dict(), **record.decisions()})
 
-    # How it is
+    # State
 
     async def metrics(self, _: Request) -> Response:
-        """What was done, in numbers; the text of them is long."""
-        gateway = self._gateway
-        gateway.book()
-        families = [*gateway.metrics.collect(), *metrics.collect_account_metrics(gateway.accounts)]
-        raw = await asyncio.to_thread(metrics.render_metrics, families)
+        self._gateway.record_finished()
+        raw = await asyncio.to_thread(metrics.render, self._gateway.metrics.snapshot())
         return Response(raw, media_type=metrics.CONTENT_TYPE)
 
     async def description(self, _: Request) -> Response:
-        """All of these paths, for those who generate clients and tests."""
-        return _json(openapi.description())
+        return Response(_read_openapi(), media_type="application/json")
 
     async def health(self, _: Request) -> Response:
         return _json({"status": "ok"})
 
     async def readiness(self, _: Request) -> Response:
-        """Whether new requests are welcome; a load balancer asks."""
-        gateway = self._gateway
-        running = len(gateway.running)
-        if gateway.is_stopping:
+        """Return 200 if a load balancer should send new requests here, else 503."""
+        running = len(self._gateway.running)
+        if self._gateway.is_stopping:
             return _json({"status": "stopping", "running": running}, status=503)
-        if gateway.accounts.is_away:
-            return _json({"status": "books away", "running": running}, status=503)
+        if self._services.accounts.is_unavailable:
+            return _json({"status": "account store unavailable", "running": running}, status=503)
         return _json({"status": "ready", "running": running})
+
+
+@cache
+def _read_openapi() -> bytes:
+    return Path(__file__).with_name("openapi.json").read_bytes()
 
 
 def _is_anthropic_client(request: Request) -> bool:
     return "anthropic-version" in request.headers
 
 
-def _json(content: Any, how: str | None = None, *, status: int = 200) -> Response:
-    told = {} if how is None else {"brim-count": how}
-    raw = bodies.serialize(content)
-    return Response(raw, status, told, media_type="application/json")
+def _json(content: Any, count_source: str | None = None, *, status: int = 200) -> Response:
+    added = {} if count_source is None else {"brim-count": count_source}
+    return Response(bodies.serialize(content), status, added, media_type="application/json")
+
+
+# Errors
 
 
 def _error_format(request: Request) -> BodyFormat | None:
-    """Whose errors the client reads."""
+    """Return the format in which the client expects errors; None for OpenAI's."""
     path = request.url.path
     is_anthropic = path.endswith(COUNT_TOKENS) or PATHS.get(path) is MESSAGES
     return MESSAGES if is_anthropic or _is_anthropic_client(request) else None
 
 
-async def _send_error(request: Request, fault: Exception) -> Response:
-    assert isinstance(fault, GatewayError)
-    raw = fault.body(_error_format(request), "")
-    return Response(raw, fault.status, fault.headers, media_type="application/json")
+async def _send_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, GatewayError)
+    raw = error.body(_error_format(request), "")
+    return Response(raw, error.status, error.headers, media_type="application/json")
 
 
 async def _send_brim_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, BrimError)
-    return await _send_error(
-        request, errors.to_gateway_error(_error_format(request) or RESPONSES, error)
-    )
+    format = _error_format(request) or RESPONSES
+    return await _send_error(request, errors.to_gateway_error(format, error))
 
 
 async def _send_nesting_error(request: Request, _: Exception) -> Response:
@@ -250,18 +262,94 @@ async def _send_nesting_error(request: Request, _: Exception) -> Response:
 async def _send_not_found(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405 or request.url.path in PATHS:
-        said = f"{request.url.path} is not asked with {request.method}"
+        message = f"Method not allowed: {request.method} {request.url.path}."
         allowed = error.headers or {"allow": "POST"}
         return await _send_error(
-            request, GatewayError(405, "method_not_allowed", said, headers=allowed)
+            request, GatewayError(405, "method_not_allowed", message, headers=allowed)
         )
-    said = (
-        f"there is nothing at {request.url.path[:100]}; requests go to /v1/chat/completions, "
-        "/v1/messages or /v1/responses"
+    message = (
+        f"Unknown path: {request.url.path[:100]}. Send requests to /v1/chat/completions, "
+        "/v1/messages or /v1/responses."
     )
-    return await _send_error(request, GatewayError(404, "not_found", said))
+    return await _send_error(request, GatewayError(404, "not_found", message))
 
 
 async def _send_internal_error(request: Request, _: Exception) -> Response:
-    said = "brim failed; its log says why"
-    return await _send_error(request, GatewayError(500, "internal_error", said))
+    message = "Internal error. The gateway's log has the details."
+    return await _send_error(request, GatewayError(500, "internal_error", message))
+
+
+# The list of models
+
+
+class ModelList:
+    """The models of all upstreams, requested from the upstreams and cached."""
+
+    def __init__(self, routes: ModelRoutes) -> None:
+        self._routes = routes
+        self._cache: dict[str, tuple[float, list[str]]] = {}
+
+    async def models(self, client: ClientHeaders | None) -> list[tuple[str, Upstream]]:
+        """Return the names that a client can use, each with its upstream.
+
+        `client` are its headers, if it may have its own key of an upstream.
+        """
+        upstreams = self._routes.upstreams
+        lists = await asyncio.gather(*(self._list(upstream, client) for upstream in upstreams))
+        found: dict[str, Upstream] = {}
+        for upstream, names in zip(upstreams, lists, strict=True):
+            for name in names:
+                if upstream in self._routes.meant(name):
+                    found.setdefault(name, upstream)
+        return sorted(found.items())
+
+    async def _list(self, upstream: Upstream, client: ClientHeaders | None) -> list[str]:
+        """Return the configured models, and those of the server if there are patterns or none."""
+        named = [name for name in upstream.config.models if not is_pattern(name)]
+        if named and len(named) == len(upstream.config.models):
+            return named
+        own = upstream.headers(upstream.forms[0])
+        sent: Mapping[str, str] = {}
+        if client is not None and upstream.key is None:
+            sent = headers.build_query_headers(client, own, drop_credentials=False)
+        if sent:  # the list for a client's own key is not shared with others
+            offered = await _query_models(upstream, sent) or []
+        else:
+            offered = await self._cached(upstream)
+        return named + [name for name in offered if upstream.names(name)]
+
+    async def _cached(self, upstream: Upstream) -> list[str]:
+        expires, offered = self._cache.get(upstream.name, (0.0, []))
+        if time.monotonic() >= expires:
+            offered = await _query_models(upstream, None) or offered
+            self._cache[upstream.name] = (time.monotonic() + LIST_CACHE_SECONDS, offered)
+        return offered
+
+
+async def _query_models(upstream: Upstream, sent: Mapping[str, str] | None) -> list[str] | None:
+    """Return the models that a server lists; None if it cannot."""
+    with suppress(BrimError):
+        return await upstream.server.models(sent)
+    return None
+
+
+def to_openai_list(models: Sequence[tuple[str, Upstream]]) -> dict[str, Any]:
+    return {"object": "list", "data": [to_openai_model(*model) for model in models]}
+
+
+def to_openai_model(name: str, upstream: Upstream) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": upstream.name}
+
+
+def to_anthropic_list(models: Sequence[tuple[str, Upstream]]) -> dict[str, Any]:
+    names = [name for name, _ in models]
+    return {
+        "data": [to_anthropic_model(*model) for model in models],
+        "has_more": False,
+        "first_id": names[0] if names else None,
+        "last_id": names[-1] if names else None,
+    }
+
+
+def to_anthropic_model(name: str, _: Upstream) -> dict[str, Any]:
+    return {"type": "model", "id": name, "display_name": name, "created_at": _NO_DATE}

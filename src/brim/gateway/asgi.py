@@ -18,8 +18,8 @@ from starlette.types import ASGIApp
 from brim import config
 from brim.gateway import logs
 from brim.gateway.app import create_app
+from brim.gateway.preflight import require_upstreams
 from brim.gateway.server import tune_garbage_collector
-from brim.gateway.upstreams import require_upstreams
 
 
 def app() -> ASGIApp:

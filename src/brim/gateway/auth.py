@@ -1,8 +1,7 @@
-"""Admission: who may ask for what, by the key that they show.
+"""Authentication of clients and operators by their key.
 
-Who a key belongs to is looked up once in a while and remembered in between. An answer costs money,
-so its claim looks in the books itself whether the key still lives; where no claim is made and it
-matters, the key is looked up anew.
+Keys are cached for a few seconds. A completion costs money, so its reservation checks in the store
+that the key is still active. Requests without a reservation look the key up again if it matters.
 """
 
 from __future__ import annotations
@@ -12,86 +11,86 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from brim.errors import AccountStoreUnavailableError
-from brim.gateway import denials
+from brim.gateway import errors
 from brim.gateway.accounts.keys import KEY_PREFIX, hash_secret
-from brim.gateway.denials import INVALID_KEY_MESSAGE
-from brim.gateway.errors import GatewayError
+from brim.gateway.errors import INVALID_KEY_MESSAGE, GatewayError
 
 if TYPE_CHECKING:
+    from brim.gateway.account_service import AccountService
     from brim.gateway.accounts.keys import Access
     from brim.gateway.headers import ClientHeaders
-    from brim.gateway.reservations import AccountService
 
 KNOWN_KEY_SECONDS: Final = 5.0
-"""Seconds for which a key and its caps are taken as they were found."""
+"""Seconds for which a key and its caps are cached."""
 UNKNOWN_KEY_SECONDS: Final = 1.0
-"""The same for one that nobody knows."""
+"""Seconds for which an invalid key is cached."""
 MAX_CACHED_KEYS: Final = 10_000
 KEY_HEADERS: Final = frozenset((b"x-api-key", b"authorization", b"api-key"))
-"""Where clients put their key."""
+"""Headers in which clients send their key."""
 _NOT_CACHED: Final = (0.0, None)
 
 
 class Authenticator:
-    """Lets those in who show a key that lives."""
+    """Finds the key of a request in the account store."""
 
     def __init__(self, accounts: AccountService) -> None:
         self._accounts = accounts
-        self._known: OrderedDict[str, tuple[float, Access | None]] = OrderedDict()
+        self._cache: OrderedDict[str, tuple[float, Access | None]] = OrderedDict()
 
-    async def client(self, given: ClientHeaders, *, anew: bool = False) -> Access:
-        """Who asks; a fault says why nobody does. `anew` looks the key up in any case."""
-        access = await self._access(given, anew)
+    async def authenticate_client(self, headers: ClientHeaders, *, refresh: bool = False) -> Access:
+        """Return the client's key and caps. Raise `GatewayError` if it has no valid key.
+
+        `refresh` looks the key up even if it is cached.
+        """
+        access = await self._authenticate(headers, refresh=refresh)
         if access.key.is_operator:
-            said = "this is the operator's key, which answers no requests"
-            raise GatewayError(403, "operator_key", said)
+            message = "An operator key cannot send model requests. Use a client key."
+            raise GatewayError(403, "operator_key", message)
         return access
 
-    async def operator(self, given: ClientHeaders) -> None:
-        """Let nobody but the operator pass."""
-        if not (await self._access(given, anew=True)).key.is_operator:
-            said = "this is for the operator's key; `brim keys add NAME --operator` makes one"
-            raise GatewayError(403, "not_the_operator", said)
+    async def authenticate_operator(self, headers: ClientHeaders) -> None:
+        """Raise `GatewayError` if the request does not have an operator key."""
+        if not (await self._authenticate(headers, refresh=True)).key.is_operator:
+            message = "This path needs an operator key. Create one: `brim keys add NAME --operator`"
+            raise GatewayError(403, "operator_key_required", message)
 
-    async def _access(self, given: ClientHeaders, anew: bool) -> Access:
-        secret = find_secret(given)
+    async def _authenticate(self, headers: ClientHeaders, *, refresh: bool) -> Access:
+        secret = find_secret(headers)
         if secret is None:
-            raise denials.invalid_key_error(
-                "show a key of this gateway, as `Authorization: Bearer brim-…`"
+            raise errors.invalid_key_error(
+                "API key missing. Send a key of this gateway: `Authorization: Bearer brim-…`"
             )
-        name = hash_secret(secret)
-        until, access = self._known.get(name, _NOT_CACHED)
-        if time.monotonic() >= until or (anew and access is not None):
-            access = await self._looked_up(name, access)
+        hashed = hash_secret(secret)
+        expires, access = self._cache.get(hashed, _NOT_CACHED)
+        if time.monotonic() >= expires or (refresh and access is not None):
+            access = await self._look_up(hashed, access)
         if access is None:
-            raise denials.invalid_key_error(INVALID_KEY_MESSAGE)
+            raise errors.invalid_key_error(INVALID_KEY_MESSAGE)
         return access
 
-    async def _looked_up(self, name: str, before: Access | None) -> Access | None:
+    async def _look_up(self, hashed: str, cached: Access | None) -> Access | None:
         try:
-            access = await self._accounts.access(name)
+            access = await self._accounts.access(hashed)
         except AccountStoreUnavailableError:
-            if before is None or self._accounts.refuses:
-                raise denials.store_unavailable_error() from None
-            return before
-        self._known[name] = (
-            time.monotonic() + (KNOWN_KEY_SECONDS if access else UNKNOWN_KEY_SECONDS),
-            access,
-        )
-        self._known.move_to_end(name)
-        if len(self._known) > MAX_CACHED_KEYS:
-            self._known.popitem(last=False)
+            if cached is None or self._accounts.rejects_when_unavailable:
+                raise errors.store_unavailable_error() from None
+            return cached
+        seconds = KNOWN_KEY_SECONDS if access else UNKNOWN_KEY_SECONDS
+        self._cache[hashed] = (time.monotonic() + seconds, access)
+        self._cache.move_to_end(hashed)
+        if len(self._cache) > MAX_CACHED_KEYS:
+            self._cache.popitem(last=False)
         return access
 
 
-def find_secret(given: ClientHeaders) -> str | None:
-    """The key that a client shows; one of this gateway, where it shows several."""
+def find_secret(headers: ClientHeaders) -> str | None:
+    """Return the key that a client sent; if there are several, prefer one of this gateway."""
     found: str | None = None
-    for name, value in given.heads:
+    for name, value in headers.pairs:
         if name in KEY_HEADERS and value:
-            shown = value.decode("latin-1").strip()
-            scheme, _, rest = shown.partition(" ")
-            secret = rest.strip() if scheme.lower() == "bearer" else shown
+            text = value.decode("latin-1").strip()
+            scheme, _, rest = text.partition(" ")
+            secret = rest.strip() if scheme.lower() == "bearer" else text
             if secret.startswith(KEY_PREFIX):
                 return secret
             found = found or secret

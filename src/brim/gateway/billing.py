@@ -1,4 +1,4 @@
-"""Charging: what one request may cost at most, claimed before it is sent, and what it came to."""
+"""What one request costs: its maximum, reserved before it is sent, and its actual cost."""
 
 from __future__ import annotations
 
@@ -8,28 +8,27 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from brim.gateway.accounts.caps import MAX_AMOUNT, to_micro_dollars
 from brim.gateway.accounts.reservations import Charge, Reservation, Settlement
-from brim.gateway.denials import StoreOutcomeUnknownError
-from brim.gateway.errors import GatewayError
+from brim.gateway.errors import GatewayError, StoreOutcomeUnknownError
 from brim.gateway.max_cost import TIER_FIELD, check_bounded, check_tier, compute_max_cost
-from brim.gateway.upstreams import UNCONFIGURED_UPSTREAMS
+from brim.gateway.routes import UNCONFIGURED_UPSTREAMS
 
 if TYPE_CHECKING:
+    from brim.gateway.account_service import AccountService
     from brim.gateway.accounts.keys import Access
     from brim.gateway.fit_request import FittedRequest
     from brim.gateway.records import RequestRecord
-    from brim.gateway.reservations import AccountService
     from brim.gateway.routes import ModelRoute
     from brim.wire import Format
 
 ChargeStatus = Literal["nothing", "known", "unknown"]
-"""What the upstream that was asked last took: nothing, since it refused or was not reached; what
-the record says; or what nobody can know."""
+"""What the last upstream charged: nothing, because it rejected the request or was not reached; what
+the record says; or an unknown amount."""
 
 NO_CHARGE: Final = Charge()
 
 
 class RequestBilling:
-    """The claim of one request; where it is tried at two upstreams, of both."""
+    """The reservation of one request; if it is tried at two upstreams, for both of them."""
 
     def __init__(self, accounts: AccountService, access: Access, record: RequestRecord) -> None:
         self._accounts = accounts
@@ -37,74 +36,74 @@ class RequestBilling:
         self._record = record
         self.is_capped = bool(access.caps)
         self._current = NO_CHARGE
-        """What the upstream that is asked now may take."""
-        self._lost = NO_CHARGE
-        """What earlier ones may have taken: they were sent the request, and nobody knows."""
-        self._is_claimed = False
-        self._is_forwarded = False
+        """The maximum charge of the current upstream."""
+        self._unknown = NO_CHARGE
+        """The maximum charge of earlier upstreams that got the request and did not report."""
+        self._is_reserved = False
+        self._is_sent = False
 
-    def check(self, body: Mapping[str, Any], form: Format) -> None:
-        """A fault where nobody can say what a body may come to, and a cap would have to know."""
-        check_bounded(body, form)
+    def check(self, body: Mapping[str, Any], format: Format) -> None:
+        """Raise `GatewayError` if the maximum cost of a body is unknown and a cap needs it."""
+        check_bounded(body, format)
         if TIER_FIELD in body and self._access.has_cap_in("dollars"):
             check_tier(body)
 
-    async def claim(self, lane: ModelRoute, out: FittedRequest, *, at_once: bool) -> None:
-        """Set aside what this may come to. A fault where it must not be sent.
+    async def reserve(self, route: ModelRoute, fitted: FittedRequest, *, is_sent: bool) -> None:
+        """Reserve the maximum cost. Raise `GatewayError` if the request must not be sent.
 
-        `at_once` spares the books a second step: it goes out as soon as they have it.
+        `is_sent` marks the reservation as sent in the same call, for a request that can be sent
+        immediately.
         """
-        worst = compute_max_cost(lane, out, is_capped=self.is_capped)
-        if worst.is_unpriced and self._access.has_cap_in("dollars"):
-            raise _unknown_price_error(lane)
-        # Of books that are away nobody knows what they take: what is not forwarded, they give back.
-        self._is_forwarded = at_once and not self._accounts.is_away
+        charge = compute_max_cost(route, fitted, is_capped=self.is_capped)
+        if charge.is_unpriced and self._access.has_cap_in("dollars"):
+            raise _unknown_price_error(route)
+        # A call to an unavailable store may take effect; if it is not marked as sent, the
+        # reservation is released when its lease expires.
+        self._is_sent = is_sent and not self._accounts.is_unavailable
         key = self._access.key
-        claim = Reservation(
+        reservation = Reservation(
             self._record.id,
             key.id,
             key.name,
             key.project,
-            lane.model,
-            lane.upstream.name,
-            worst if self._lost is NO_CHARGE else self._lost + worst,
+            route.model,
+            route.upstream.name,
+            charge if self._unknown is NO_CHARGE else self._unknown + charge,
             self._access.caps,
-            self._is_forwarded,
+            self._is_sent,
         )
         try:
-            # One that an earlier upstream needed stands, though the books be away by now.
-            self._is_claimed = await self._accounts.claim(claim) or self._is_claimed
+            # A reservation for an earlier upstream stands even if the store is unavailable now.
+            self._is_reserved = await self._accounts.reserve(reservation) or self._is_reserved
         except (asyncio.CancelledError, StoreOutcomeUnknownError):
-            self._is_claimed = True  # perhaps: then it is given back at once, as nothing was sent
+            self._is_reserved = True  # perhaps: then it is released at once, as nothing was sent
             raise
-        self._current = worst
+        self._current = charge
 
-    async def forward(self) -> None:
-        """The upstream is reached, and gets the request now."""
-        if self._is_claimed and not self._is_forwarded:
-            await self._accounts.forward(self._record.id)
-            self._is_forwarded = True
+    async def mark_sent(self) -> None:
+        """Record that the upstream gets the request now."""
+        if self._is_reserved and not self._is_sent:
+            await self._accounts.mark_sent(self._record.id)
+            self._is_sent = True
 
-    def lose(self) -> None:
-        """Nobody will know what the upstream that was asked took."""
-        self._lost, self._current = self._lost + self._current, NO_CHARGE
+    def mark_unknown(self) -> None:
+        """Count the maximum charge of the current upstream, because its report will not come."""
+        self._unknown, self._current = self._unknown + self._current, NO_CHARGE
 
-    def settlement(self, taken: ChargeStatus) -> Settlement | None:
-        """What the request came to; None where nothing was claimed."""
-        if taken == "unknown":
-            self.lose()
-        if not self._is_claimed:
+    def settlement(self, status: ChargeStatus) -> Settlement | None:
+        """Return the actual cost of the request; None if nothing was reserved."""
+        if status == "unknown":
+            self.mark_unknown()
+        if not self._is_reserved:
             return None
-        record, bill = self._record, self._lost
-        is_counted = record.is_usage_counted or bill is not NO_CHARGE
-        if taken == "known" and record.usage is not None:
-            known = _actual_charge(record)
-            if (
-                known.tokens > MAX_AMOUNT or known.micro_dollars > MAX_AMOUNT
-            ):  # nobody believes that
-                known, is_counted = self._current, True
-            bill = known if bill is NO_CHARGE else bill + known
-        return Settlement(record.id, bill, is_counted)
+        record, charge = self._record, self._unknown
+        is_estimated = record.is_usage_estimated or charge is not NO_CHARGE
+        if status == "known" and record.usage is not None:
+            actual = _actual_charge(record)
+            if actual.tokens > MAX_AMOUNT or actual.micro_dollars > MAX_AMOUNT:  # not plausible
+                actual, is_estimated = self._current, True
+            charge = actual if charge is NO_CHARGE else charge + actual
+        return Settlement(record.id, charge, is_estimated)
 
 
 def _actual_charge(record: RequestRecord) -> Charge:
@@ -114,15 +113,15 @@ def _actual_charge(record: RequestRecord) -> Charge:
     return Charge(record.usage, to_micro_dollars(record.cost))
 
 
-def _unknown_price_error(lane: ModelRoute) -> GatewayError:
-    name = lane.upstream.name
-    way = f"upstreams.{name}.price = {{ input = …, output = … }}"
+def _unknown_price_error(route: ModelRoute) -> GatewayError:
+    name = route.upstream.name
+    setting = f"upstreams.{name}.price = {{ input = …, output = … }}"
     if name in UNCONFIGURED_UPSTREAMS:
-        way = "its price with `brim serve --price INPUT/OUTPUT`"
+        setting = "`brim serve --price INPUT/OUTPUT`"
     return GatewayError(
         403,
         "price_unknown",
-        f"this key has a cap in dollars, and nobody knows what {lane.model or 'this model'} costs. "
-        f"Set {way}, in dollars per million tokens; 0 for a model that costs nothing.",
+        f"The price of {route.model or 'this model'} is unknown, and this key has a dollar cap. "
+        f"Set {setting}, in dollars per million tokens (0 if it is free).",
         param="model",
     )

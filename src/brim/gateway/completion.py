@@ -20,8 +20,8 @@ from brim.gateway.fit_request import ClientRequest
 from brim.gateway.formats import check_conversation, detect_format
 from brim.gateway.forward import FIRST_ERROR_STATUS, Forwarder
 from brim.gateway.handler import JSON, RequestHandler, printable_name
+from brim.gateway.headers import parse_options
 from brim.gateway.limits import LARGE_BODY_BYTES
-from brim.gateway.options import parse_options
 from brim.gateway.stream_monitor import StreamMonitor, extract_text, parse_usage_fields, secret_of
 from brim.models.pricing import Usage, cost
 from brim.wire.reply_parser import find_error_object
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from brim.gateway.accounts.reservations import Settlement
-    from brim.gateway.app import Gateway
     from brim.gateway.billing import ChargeStatus
     from brim.gateway.formats import BodyFormat
     from brim.gateway.forward import UpstreamReply
     from brim.gateway.routes import ModelRoute
+    from brim.gateway.services import Services
     from brim.providers.http_connection import Header
 
 UNFINISHED_STATUSES: Final = ("queued", "in_progress")
@@ -46,9 +46,9 @@ class CompletionHandler(RequestHandler):
     """A request for an answer, fitted on its way."""
 
     def __init__(
-        self, gateway: Gateway, asked: BodyFormat, scope: Scope, receive: Receive, send: Send
+        self, services: Services, asked: BodyFormat, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        super().__init__(gateway, asked, scope, receive, send)
+        super().__init__(services, asked, scope, receive, send)
         self._delivery: Forwarder | None = None
         self._arrived: UpstreamReply | None = None
         self._watch: StreamMonitor | None = None
@@ -57,8 +57,10 @@ class CompletionHandler(RequestHandler):
     def close(self) -> None:
         super().close()
         watch = self._watch
-        if self.record.end == "client gone" and watch is not None and watch.is_ended:
-            self.record.end = "whole"  # it had all of it, and did not wait for the line to close
+        if self.record.end == "client_disconnected" and watch is not None and watch.is_ended:
+            self.record.end = (
+                "completed"  # it had all of it, and did not wait for the line to close
+            )
         if self._arrived is not None:
             self._arrived.response.close()
 
@@ -69,7 +71,7 @@ class CompletionHandler(RequestHandler):
         elif self._delivery is not None and self._delivery.under_way is not None:
             # Nobody waited for the answer, but the upstream has the prompt.
             lane, out = self._delivery.under_way
-            self.record.is_usage_counted = True
+            self.record.is_usage_estimated = True
             self._book(lane, Usage(out.plan.size), {})
         return None if self._charge is None else self._charge.settlement(taken)
 
@@ -92,20 +94,24 @@ class CompletionHandler(RequestHandler):
 
     async def _read(self) -> Forwarder:
         """What the client wants."""
-        gateway, record, given = self.gateway, self.record, self.given
-        access = await self._admitted()
+        services, record, given = self.services, self.record, self.client_headers
+        access = await self._authenticate()
         if access is not None:
-            self._charge = RequestBilling(gateway.accounts, access, record)
-        raw = await self._body()
-        wishes = parse_options(given.wished)
+            self._charge = RequestBilling(services.accounts, access, record)
+        raw = await self._read_body()
+        wishes = parse_options(given.options)
         is_large = len(raw) >= LARGE_BODY_BYTES
-        body = await gateway.apart(bodies.parse_body, raw) if is_large else bodies.parse_body(raw)
-        self.form = detect_format(self.form, body)
-        record.form, record.streamed = self.form.name, bodies.is_stream(body)
+        body = (
+            await services.workers.run(bodies.parse_body, raw)
+            if is_large
+            else bodies.parse_body(raw)
+        )
+        self.format = detect_format(self.format, body)
+        record.format, record.streamed = self.format.name, bodies.is_stream(body)
         record.model = printable_name(body.get("model"))
-        check_conversation(self.form, body)
-        asked = ClientRequest(body, raw, self.form)
-        return Forwarder(gateway, record, asked, wishes, given, self._charge)
+        check_conversation(self.format, body)
+        asked = ClientRequest(body, raw, self.format)
+        return Forwarder(services, record, asked, wishes, given, self._charge)
 
     # Back to the client
 
@@ -117,20 +123,20 @@ class CompletionHandler(RequestHandler):
         if arrived.is_stream:
             await self._stream(arrived, given)
         else:
-            record.end = "whole" if response.status < FIRST_ERROR_STATUS else "refused"
-            await self._whole(response.status, given, arrived.raw)
+            record.end = "completed" if response.status < FIRST_ERROR_STATUS else "rejected"
+            await self._send_whole(response.status, given, arrived.raw)
 
     async def _stream(self, arrived: UpstreamReply, given: list[Header]) -> None:
         """Pass the events on as they come; one that says what went wrong, if they break off."""
-        connection = arrived.lane.upstream.connection(self.form)
+        connection = arrived.lane.upstream.connection(self.format)
         secret = secret_of(connection.endpoint)
         watch = self._watch = StreamMonitor(hides_usage=arrived.out.hides_usage, secret=secret)
-        await self._start(arrived.response.status, given)
+        await self._send_start(arrived.response.status, given)
         piece = arrived.raw
         try:
             while True:
                 if passed := watch.feed(piece):
-                    await self._put(passed)
+                    await self._send_piece(passed)
                 piece = await connection.read_chunk(arrived.response)
                 if not piece:
                     break
@@ -142,22 +148,24 @@ class CompletionHandler(RequestHandler):
             host = connection.endpoint.host
             await self._break_off(ProviderError(f"{host} ended before the answer was whole."))
             return
-        self.record.end = "whole" if watch.error is None else "upstream broke"
-        await self._put(rest, more=False)
+        self.record.end = "completed" if watch.error is None else "upstream_failed"
+        await self._send_piece(rest, more=False)
 
     async def _break_off(self, error: ProviderError) -> None:
-        fault = errors.to_gateway_error(self.form, error)
-        self.record.end, self.record.code = "upstream broke", fault.code
-        await self._put(fault.event(self.form), more=False)
+        fault = errors.to_gateway_error(self.format, error)
+        self.record.end, self.record.code = "upstream_failed", fault.code
+        await self._send_piece(fault.event(self.format), more=False)
 
     async def _show(self, delivery: Forwarder) -> None:
         """What would be sent, and why; nothing is."""
         record = self.record
         record.is_dry_run = True
         out = await delivery.fitted(delivery.lane(), delivery.asked)
-        record.end = "whole"
+        record.end = "completed"
         shown = {"object": "brim.plan", **record.to_dict(), **record.decisions(), "body": out.body}
-        await self._whole(200, [JSON, *headers.build_brim_headers(record)], bodies.serialize(shown))
+        await self._send_whole(
+            200, [JSON, *headers.build_brim_headers(record)], bodies.serialize(shown)
+        )
 
     # What it came to
 
@@ -192,7 +200,7 @@ class CompletionHandler(RequestHandler):
     @property
     def _is_part(self) -> bool:
         """Whether a stream did not come to its end: what it told by then is not of all."""
-        return self._watch is not None and self.record.end != "whole"
+        return self._watch is not None and self.record.end != "completed"
 
     def _goes_on(self, arrived: UpstreamReply) -> bool:
         """Whether the upstream still works on the answer, whoever waits for it."""
@@ -208,7 +216,7 @@ class CompletionHandler(RequestHandler):
         """
         said = extract_text(arrived.answer) if self._watch is None else self._watch.said()
         out, is_told = arrived.out, told is not None and not self._is_part
-        self.record.is_usage_counted = said is None or bool(said.words) or not is_told
+        self.record.is_usage_estimated = said is None or bool(said.words) or not is_told
         if said is None or not (said.words or is_told):
             return None
         known = told or Usage(out.plan.size)

@@ -1,8 +1,10 @@
-"""Faults: what is said instead of an answer, in the shape that the client's own library reads."""
+"""Error responses, in the format that the client's library expects."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -17,11 +19,20 @@ from brim.errors import (
     ProviderError,
     ProviderTimeoutError,
 )
+from brim.gateway.accounts.caps import scope_parts, to_dollars
 from brim.gateway.formats import MESSAGES, RESPONSES
 
 if TYPE_CHECKING:
+    from brim.gateway.accounts.caps import Cap
+    from brim.gateway.accounts.reservations import CapReached
     from brim.gateway.formats import BodyFormat
 
+INVALID_KEY_MESSAGE: Final = "API key is unknown or revoked."
+RESERVATION_EXPIRED_MESSAGE: Final = (
+    "The reservation for this request expired before it could be sent. Try again."
+)
+STORE_UNAVAILABLE_MESSAGE: Final = "The account store is unavailable. Try again soon."
+_RETRY_SOON: Final = {"retry-after": "2"}
 _ANTHROPIC_TYPES: Final[Mapping[int, str]] = {
     401: "authentication_error",
     403: "permission_error",
@@ -35,7 +46,7 @@ _ANTHROPIC_TYPES: Final[Mapping[int, str]] = {
 
 
 class GatewayError(Exception):
-    """A request ends here: the status, the code that programs look at, and the sentence."""
+    """An error response of the gateway itself: status, machine-readable code, and message."""
 
     def __init__(
         self,
@@ -53,51 +64,55 @@ class GatewayError(Exception):
         self.param = param
         self.headers = dict(headers or {})
 
-    def body(self, form: BodyFormat | None, request_id: str) -> bytes:
-        """What goes out. Without a form, as OpenAI's clients read it."""
-        if form is MESSAGES:
+    def body(self, format: BodyFormat | None, request_id: str) -> bytes:
+        """Return the response body; without a format, as OpenAI's clients read it."""
+        if format is MESSAGES:
             kind = "invalid_request_error" if self.status < 500 else "api_error"
             error = {"type": _ANTHROPIC_TYPES.get(self.status, kind), "message": self.message}
-            said = {"type": "error", "error": error}
-            return orjson.dumps(said | {"request_id": request_id} if request_id else said)
+            body = {"type": "error", "error": error}
+            return orjson.dumps(body | {"request_id": request_id} if request_id else body)
         kind = "invalid_request_error" if self.status < 500 else "server_error"
         if self.status == 429:
             kind = self.code
         error_ = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
         return orjson.dumps({"error": error_})
 
-    def event(self, form: BodyFormat) -> bytes:
-        """The same in the middle of a stream."""
-        if form is RESPONSES:
+    def event(self, format: BodyFormat) -> bytes:
+        """Return the error as an event of a stream that has already begun."""
+        if format is RESPONSES:
             error = {"type": "error", "code": self.code, "message": self.message, "param": None}
             return b"event: error\ndata: " + orjson.dumps(error) + b"\n\n"
-        named = b"event: error\n" if form is MESSAGES else b""
-        return named + b"data: " + self.body(form, "") + b"\n\n"
+        named = b"event: error\n" if format is MESSAGES else b""
+        return named + b"data: " + self.body(format, "") + b"\n\n"
 
 
-def context_length_error(form: BodyFormat, error: ContextOverflowError) -> GatewayError:
-    """What cannot fit, in the words that the client's library knows, with the numbers."""
-    if form is MESSAGES:
-        said = f"prompt is too long: {error.tokens} tokens > {error.limit} maximum"
+class StoreOutcomeUnknownError(GatewayError):
+    """The account store failed during a call, so the call may have taken effect."""
+
+
+def context_length_error(format: BodyFormat, error: ContextOverflowError) -> GatewayError:
+    """Return the error for a request that cannot fit, worded like the provider's own."""
+    if format is MESSAGES:
+        message = f"prompt is too long: {error.tokens} tokens > {error.limit} maximum"
     else:
-        said = (
+        message = (
             f"This model's maximum context length is {error.limit} tokens. However, your messages "
             f"resulted in {error.tokens} tokens"
         )
-    return GatewayError(400, "context_length_exceeded", f"{said}. {error}", param=form.param)
+    return GatewayError(400, "context_length_exceeded", f"{message}. {error}", param=format.param)
 
 
-def to_gateway_error(form: BodyFormat, error: BrimError) -> GatewayError:
-    """The fault that an error of brim's own is to a client."""
+def to_gateway_error(format: BodyFormat, error: BrimError) -> GatewayError:
+    """Return the error response for one of brim's exceptions."""
     match error:
         case ContextOverflowError():
-            return context_length_error(form, error)
+            return context_length_error(format, error)
         case BudgetError():
             return GatewayError(400, "window_unknown", str(error))
         case InputError():
-            return GatewayError(400, "invalid_request", str(error), param=form.param)
+            return GatewayError(400, "invalid_request", str(error), param=format.param)
         case AccountStoreUnavailableError():
-            return GatewayError(503, "books_away", str(error), headers={"retry-after": "2"})
+            return store_unavailable_error(str(error))
         case ProviderTimeoutError():
             return GatewayError(504, "upstream_timeout", str(error))
         case ConnectionFailedError():
@@ -106,3 +121,58 @@ def to_gateway_error(form: BodyFormat, error: BrimError) -> GatewayError:
             return GatewayError(502, "upstream_error", str(error))
         case _:
             return GatewayError(500, "internal_error", str(error))
+
+
+# Keys, caps and the account store
+
+
+def invalid_key_error(message: str) -> GatewayError:
+    return GatewayError(401, "invalid_api_key", message, headers={"www-authenticate": "Bearer"})
+
+
+def store_unavailable_error(message: str = STORE_UNAVAILABLE_MESSAGE) -> GatewayError:
+    return GatewayError(503, "account_store_unavailable", message, headers=_RETRY_SOON)
+
+
+def store_outcome_unknown_error() -> StoreOutcomeUnknownError:
+    return StoreOutcomeUnknownError(
+        503, "account_store_unavailable", STORE_UNAVAILABLE_MESSAGE, headers=_RETRY_SOON
+    )
+
+
+def cap_error(reached: CapReached, amount: int, key: str) -> GatewayError:
+    """Return the error for a cap without room, with the amounts and when the cap resets."""
+    cap, owner = reached.cap, _describe_scope(reached.scope, key)
+    amounts = (
+        f"{_format_amount(cap, reached.spent)} spent, {_format_amount(cap, reached.reserved)} "
+        f"reserved, and this request may cost up to {_format_amount(cap, amount)} "
+        "(lower its output limit to reduce that)"
+    )
+    if reached.spent + amount <= cap.limit:  # only running requests are in the way
+        message = f"The {cap} cap of {owner} has no room right now: {amounts}. Try again soon."
+        return GatewayError(429, "insufficient_quota", message, headers={"retry-after": "1"})
+    headers = {"x-should-retry": "false"}  # the clients' libraries honour it
+    if amount > cap.limit:
+        message = f"The {cap} cap of {owner} is lower than this request's maximum cost: {amounts}."
+        return GatewayError(429, "insufficient_quota", message, headers=headers)
+    reset = "It does not reset."
+    if reached.resets_at is not None:
+        reset = f"It resets at {datetime.fromtimestamp(reached.resets_at, UTC):%Y-%m-%d %H:%M} UTC."
+        headers["retry-after"] = str(max(1, round(reached.resets_at - time.time())))
+    message = f"The {cap} cap of {owner} is reached: {amounts}. {reset}"
+    return GatewayError(429, "insufficient_quota", message, headers=headers)
+
+
+def _describe_scope(scope: str, key: str) -> str:
+    kind, name = scope_parts(scope)
+    if kind == "key":
+        return f"key {key}"
+    return f"project {name}" if kind == "project" else "this gateway"
+
+
+def _format_amount(cap: Cap, amount: int) -> str:
+    if cap.unit == "tokens":
+        return f"{amount:,}"
+    spent = to_dollars(amount)
+    # Fractions of a cent matter only below one dollar.
+    return f"${spent:,.2f}" if spent >= 1 else f"${spent.normalize():f}"

@@ -28,13 +28,12 @@ from brim.wire.reply_parser import find_error_object
 
 if TYPE_CHECKING:
     from brim.errors import Overflow
-    from brim.gateway.app import Gateway
     from brim.gateway.billing import RequestBilling
     from brim.gateway.fit_request import ClientRequest, FittedRequest
-    from brim.gateway.headers import ClientHeaders
-    from brim.gateway.options import RequestOptions
+    from brim.gateway.headers import ClientHeaders, RequestOptions
     from brim.gateway.records import RequestRecord
     from brim.gateway.routes import ModelRoute, RejectedRequest
+    from brim.gateway.services import Services
     from brim.providers.http_connection import Response
     from brim.providers.transport import Transport
 
@@ -82,14 +81,14 @@ class Forwarder:
 
     def __init__(
         self,
-        gateway: Gateway,
+        services: Services,
         record: RequestRecord,
         asked: ClientRequest,
         wishes: RequestOptions,
         given: ClientHeaders,
         charge: RequestBilling | None,
     ) -> None:
-        self._gateway = gateway
+        self._services = services
         self._record = record
         self.asked = asked
         self._wishes = wishes
@@ -106,7 +105,7 @@ class Forwarder:
 
     def lane(self) -> ModelRoute:
         """The lane of the model that is asked for."""
-        return self._gateway.lanes.find(self.asked.body.get("model"), self.asked.form)
+        return self._services.routes.find(self.asked.body.get("model"), self.asked.form)
 
     async def answer(self, query: str) -> UpstreamReply:
         """What the model's upstream answers or, where that fails, the one that stands in for it."""
@@ -145,7 +144,7 @@ class Forwarder:
             if arrived.is_answer:
                 return arrived
             arrived.response.close()
-        log.warning("fallback failed", extra={"told": {"id": record.id, "fallback": other.model}})
+        log.warning("fallback failed", extra={"fields": {"id": record.id, "fallback": other.model}})
         record.fallback, (record.resent, self.under_way) = None, before
         if fitted is not None:
             self._take_down(*fitted)
@@ -156,7 +155,7 @@ class Forwarder:
         if name is None or name == lane.model:
             return None
         with suppress(GatewayError):
-            return self._gateway.lanes.find(name, self.asked.form)
+            return self._services.routes.find(name, self.asked.form)
         return None
 
     async def _attempt(self, lane: ModelRoute, asked: ClientRequest, query: str) -> UpstreamReply:
@@ -211,7 +210,7 @@ class Forwarder:
         if refusal is not None:
             fitter, reported = lane.fitter_for(refusal.target, policy, least), refusal.reported
         fitting = RequestFit(fitter, asked, extras, lane.ask, reported)
-        apart, is_large = self._gateway.apart, len(asked.raw) >= LARGE_BODY_BYTES
+        apart, is_large = self._services.workers.run, len(asked.raw) >= LARGE_BODY_BYTES
         try:
             step = await apart(fitting.step) if is_large else fitting.step()
             while isinstance(step, CountJob):
@@ -219,8 +218,8 @@ class Forwarder:
                 tokens = await counter.count(step.body, self._asking(lane))
                 step = await apart(fitting.step, tokens)
         except ContextOverflowError as error:
-            self._record.planned(
-                get_overflow_plan(error), is_known=not lane.is_guessed, is_whole=True
+            self._record.set_plan(
+                get_overflow_plan(error), is_window_known=not lane.is_guessed, is_whole=True
             )
             raise
         finally:
@@ -231,17 +230,19 @@ class Forwarder:
     def _take_down(self, lane: ModelRoute, out: FittedRequest) -> None:
         self._fitted = lane, out
         self._record.upstream = lane.upstream.name
-        self._record.planned(out.plan, is_known=not lane.is_guessed, is_whole=out.is_whole)
+        self._record.set_plan(out.plan, is_window_known=not lane.is_guessed, is_whole=out.is_whole)
 
     def _asking(self, lane: ModelRoute) -> dict[str, str]:
         """What a question of brim's own to an upstream carries of the client's headers."""
         own = lane.upstream.headers(self.asked.form)
-        return headers.build_query_headers(self._given, own, keyless=self._is_keyless(lane))
+        return headers.build_query_headers(
+            self._given, own, drop_credentials=self._is_keyless(lane)
+        )
 
     def _is_keyless(self, lane: ModelRoute) -> bool:
         """Whether the client's own key is not for this upstream: it has one, or only stands in."""
         is_other = lane.upstream.key is not None or self._record.fallback is not None
-        return is_other or self._gateway.accounts.is_required
+        return is_other or self._services.accounts.requires_keys
 
     def _policy(self, lane: ModelRoute) -> str:
         if self._wishes.fitting == "off":
@@ -252,10 +253,10 @@ class Forwarder:
         form = self.asked.form
         connection = lane.upstream.connection(form)
         own, keyless = lane.upstream.headers(form), self._is_keyless(lane)
-        sent = headers.build_forwarded_headers(self._given, own, keyless=keyless)
+        sent = headers.build_forwarded_headers(self._given, own, drop_credentials=keyless)
         path = connection.endpoint.chat_path
         response: Response | None = None
-        sending = SendState(None if self._charge is None else self._charge.forward)
+        sending = SendState(None if self._charge is None else self._charge.mark_sent)
         self.under_way = lane, out
         try:
             response = await connection.open(
@@ -274,14 +275,14 @@ class Forwarder:
         """Set aside what a request may come to, where somebody has to pay for it."""
         if self._charge is not None:
             at_once = lane.upstream.connection(self.asked.form).has_idle_connection
-            await self._charge.claim(lane, out, at_once=at_once)
+            await self._charge.reserve(lane, out, is_sent=at_once)
 
     def _give_up(self, sending: SendState) -> None:
         """An upstream that was sent it may have done its work, though nobody knows of it."""
         if not sending.is_sent:
             self.under_way = None
         elif self.under_way is not None and self._charge is not None:
-            self._charge.lose()
+            self._charge.mark_unknown()
 
     async def _begun(
         self, lane: ModelRoute, out: FittedRequest, response: Response
@@ -302,7 +303,8 @@ class Forwarder:
             return UpstreamReply(lane, out, response, raw, None, True, overflow, failed)
         raw = await connection.read_all(response)
         is_large = len(raw) >= LARGE_BODY_BYTES
-        answer = await self._gateway.apart(_parse_reply, raw) if is_large else _parse_reply(raw)
+        run = self._services.workers.run
+        answer = await run(_parse_reply, raw) if is_large else _parse_reply(raw)
         if answer is not None and find_error_object(answer) is None:
             return UpstreamReply(lane, out, response, raw, answer)
         overflow, failed = classify_error(connection.endpoint, answer or {})

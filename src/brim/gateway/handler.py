@@ -1,8 +1,4 @@
-"""Answering: the client's side of a request, from its first byte to its last.
-
-Whatever goes wrong is said in the shape that the client's library reads, and a client that hangs
-up stops everything that goes on for it.
-"""
+"""The client's side of a request: its body, its response, errors and disconnects."""
 
 from __future__ import annotations
 
@@ -24,84 +20,85 @@ if TYPE_CHECKING:
 
     from brim.gateway.accounts.keys import Access
     from brim.gateway.accounts.reservations import Settlement
-    from brim.gateway.app import Gateway
     from brim.gateway.formats import BodyFormat
+    from brim.gateway.services import Services
     from brim.providers.http_connection import Header
 
 JSON: Final = (b"content-type", b"application/json")
 STATUSES_WITHOUT_BODY: Final = frozenset((204, 304))
 SEND_BUFFER_BYTES: Final = 64 * 1024
-"""Bytes that a server takes for a client that does not read; then it waits for it."""
+"""Bytes that a server buffers before `send` waits for the client."""
 DISCONNECT_CHECK_DELAY: Final = 0.05
-"""Seconds in which nobody hangs up."""
+"""Seconds before a request begins to watch for a disconnect; most have ended by then."""
 MAX_SHOWN_NAME: Final = 200
-"""Characters of a model's name that are repeated."""
-_NOTHING: Final[Mapping[str, Any]] = {}
+"""Characters of a model's name that are shown."""
+_NO_EXTENSION: Final[Mapping[str, Any]] = {}
 
 log = logging.getLogger("brim.gateway")
 
 
 class RequestHandler(ABC):
-    """One request and its answer; those that derive from it say what is answered."""
+    """One request and its response. Subclasses implement `answer`."""
 
     def __init__(
-        self, gateway: Gateway, form: BodyFormat, scope: Scope, receive: Receive, send: Send
+        self, services: Services, format: BodyFormat, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        self.gateway = gateway
-        self.form = form
-        """Whose errors the client reads."""
-        self.record = RequestRecord(scope["path"], form.name)
+        self.services = services
+        self.format = format
+        """The format in which the client expects errors."""
+        self.record = RequestRecord(scope["path"], format.name)
         self.waiting_since: float | None = None
-        """Since when the client does not take what is sent to it."""
-        self.given = headers.read_headers(scope["headers"])
+        """Since when the client has not read what was sent; None if nothing waits."""
+        self.client_headers = headers.read_headers(scope["headers"])
         self._scope = scope
         self._receive = receive
         self._send = send
         self._task: asyncio.Task[Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._listener: asyncio.Future[None] | None = None
-        self._is_gone = False
+        self._is_disconnected = False
 
     @abstractmethod
     async def answer(self) -> None: ...
 
     def close(self) -> None:
-        """Let go of what it held, however it ended."""
-        self.record.seconds = time.perf_counter() - self.record.begun
+        """Release what the request holds, however it ended."""
+        self.record.seconds = time.perf_counter() - self.record.started
 
     def settle(self) -> Settlement | None:
-        """Take down what it came to, some time after it was over; gives what is booked of it."""
+        """Compute the actual cost of a finished request; None if nothing was reserved."""
         return None
 
     @property
     def is_urgent(self) -> bool:
-        """Whether what it came to matters for the next request."""
+        """Whether the next request depends on the settlement of this one."""
         return False
 
     async def run(self) -> None:
-        """Answer, whatever happens."""
+        """Answer the request; turn every exception into an error response."""
         self._task = asyncio.current_task()
         try:
             try:
                 await self.answer()
             finally:
                 self._stop_listening()
-        except GatewayError as fault:
-            await self._say(fault)
+        except GatewayError as error:
+            await self._send_error(error)
         except BrimError as error:
-            await self._say(errors.to_gateway_error(self.form, error))
+            await self._send_error(errors.to_gateway_error(self.format, error))
         except RecursionError:
-            await self._say(bodies.nesting_error())
+            await self._send_error(bodies.nesting_error())
         except ClientDisconnectedError:
-            self.record.end = "client gone"
+            self.record.end = "client_disconnected"
         except asyncio.CancelledError:
-            if not self._is_gone:
+            if not self._is_disconnected:
                 self.record.end = "stopped"
                 raise
-            self.record.end = "client gone"
+            self.record.end = "client_disconnected"
         except Exception:
-            log.exception("request failed", extra={"told": {"id": self.record.id}})
-            await self._say(GatewayError(500, "internal_error", "brim failed; its log says why"))
+            log.exception("request failed", extra={"fields": {"id": self.record.id}})
+            message = "Internal error. The gateway's log has the details."
+            await self._send_error(GatewayError(500, "internal_error", message))
         finally:
             self.close()
 
@@ -111,23 +108,24 @@ class RequestHandler(ABC):
     def _query(self) -> str:
         return self._scope["query_string"].decode("latin-1")  # type: ignore[no-any-return]
 
-    async def _admitted(self, *, anew: bool = False) -> Access | None:
-        """Who asks; None where no keys are asked for."""
-        if not self.gateway.accounts.is_required:
+    async def _authenticate(self, *, refresh: bool = False) -> Access | None:
+        """Return the client's key; None if no keys are required."""
+        if not self.services.accounts.requires_keys:
             return None
-        access = await self.gateway.admission.client(self.given, anew=anew)
+        authenticator = self.services.authenticator
+        access = await authenticator.authenticate_client(self.client_headers, refresh=refresh)
         self.record.key, self.record.project = access.key.name, access.key.project or None
         return access
 
-    async def _body(self) -> bytes:
-        """The whole of what was sent, if there is room for it."""
-        limits = self.gateway.limits
-        limits.check_room(len(self.gateway.running) - 1)
-        limits.check_origin(self.given)
-        return await limits.body(self.given, self._receive)
+    async def _read_body(self) -> bytes:
+        """Return the whole request body. Raise `GatewayError` if a limit is exceeded."""
+        limits = self.services.limits
+        limits.check_room(len(self.services.running) - 1)
+        limits.check_origin(self.client_headers)
+        return await limits.body(self.client_headers, self._receive)
 
     def _listen_soon(self) -> None:
-        """Stop everything when the client hangs up, unless the answer is there at once."""
+        """Watch for a disconnect, unless the response arrives first."""
         self._timer = asyncio.get_running_loop().call_later(
             DISCONNECT_CHECK_DELAY, self._listen_now
         )
@@ -148,68 +146,69 @@ class RequestHandler(ABC):
             self.abandon()
 
     def abandon(self) -> None:
-        """Nobody takes the answer any more."""
-        self._is_gone = True
-        if (hang_up := self._offered(ABORT_EXTENSION)) is not None:
-            hang_up()
+        """Cancel the request, because its client is gone or does not read."""
+        self._is_disconnected = True
+        if (abort := self._find_extension(ABORT_EXTENSION)) is not None:
+            abort()
         if self._task is not None:
             self._task.cancel()
 
-    def _offered(self, extension: str) -> Callable[..., None] | None:
-        """What the server can do beyond what every server can."""
-        found = self._scope.get("extensions", _NOTHING).get(extension, _NOTHING)
+    def _find_extension(self, name: str) -> Callable[..., None] | None:
+        """Return the function of an ASGI extension; None if the server does not have it."""
+        found = self._scope.get("extensions", _NO_EXTENSION).get(name, _NO_EXTENSION)
         return found.get("call")  # type: ignore[no-any-return]
 
-    def cut(self) -> asyncio.Task[Any] | None:
-        """End it, because the gateway does; gives what is left to wait for."""
+    def cancel(self) -> asyncio.Task[Any] | None:
+        """Cancel the request, because the gateway stops. Return the task to wait for."""
         if self._task is not None:
             self._task.cancel()
         return self._task
 
     # To the client
 
-    async def _whole(
-        self, status: int, given: list[Header], raw: bytes, framing: Sequence[Header] = ()
+    async def _send_whole(
+        self, status: int, passed: list[Header], raw: bytes, framing: Sequence[Header] = ()
     ) -> None:
         if status in STATUSES_WITHOUT_BODY:
             raw = b""
         else:
             framing = [*framing, (b"content-length", b"%d" % len(raw))]
-        await self._start(status, given, framing)
+        await self._send_start(status, passed, framing)
         if len(raw) > SEND_BUFFER_BYTES:
-            await self._put(raw)
-            raw = b""  # what follows waits until the client has taken what came before
-        await self._put(raw, more=False)
+            await self._send_piece(raw)
+            raw = b""  # the last piece waits until the client has read the others
+        await self._send_piece(raw, more=False)
 
-    async def _start(
-        self, status: int, given: list[Header], framing: Sequence[Header] = ()
+    async def _send_start(
+        self, status: int, passed: list[Header], framing: Sequence[Header] = ()
     ) -> None:
-        """Begin to answer; `framing` are headers about the connection and the body's length."""
+        """Send status and headers; `framing` are about the connection and the body's length."""
         record = self.record
         record.status = status
-        record.first_byte = time.perf_counter() - record.begun
-        sent = [*given, *framing]
+        record.first_byte = time.perf_counter() - record.started
+        sent = [*passed, *framing]
         await self._send({"type": "http.response.start", "status": status, "headers": sent})
 
-    async def _put(self, raw: bytes, *, more: bool = True) -> None:
+    async def _send_piece(self, raw: bytes, *, more: bool = True) -> None:
         self.waiting_since = time.monotonic()
         await self._send({"type": "http.response.body", "body": raw, "more_body": more})
         self.waiting_since = None
 
-    async def _say(self, fault: GatewayError) -> None:
-        """An error in place of an answer; nothing, where that has begun."""
+    async def _send_error(self, error: GatewayError) -> None:
+        """Send an error response, unless a response has already begun."""
         record = self.record
-        record.code = fault.code
+        record.code = error.code
         if record.end == "open":
-            record.end = "failed" if fault.status >= 500 else "refused"
+            record.end = "failed" if error.status >= 500 else "rejected"
         if record.status:
             return
-        raw = fault.body(self.form, record.id)
-        said = [(name.encode(), value.encode()) for name, value in fault.headers.items()]
-        await self._whole(fault.status, [JSON, *headers.build_brim_headers(record)], raw, said)
+        raw = error.body(self.format, record.id)
+        framing = [(name.encode(), value.encode()) for name, value in error.headers.items()]
+        brim = headers.build_brim_headers(record)
+        await self._send_whole(error.status, [JSON, *brim], raw, framing)
 
 
 def printable_name(model: object) -> str:
-    """A model's name as it can stand in any line: short, and in signs that are seen."""
+    """Return a model's name in a form that is safe to log: short and printable."""
     name = model[:MAX_SHOWN_NAME] if isinstance(model, str) else ""
     return name if name.isprintable() else ascii(name)[1:-1][:MAX_SHOWN_NAME]

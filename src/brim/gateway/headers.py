@@ -1,27 +1,35 @@
-"""Heads: which headers go on to an upstream, which come back, and those that brim adds."""
+"""Headers: what is sent to an upstream, what is returned to the client, and brim's own."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from brim.fitting.policies import POLICIES
+from brim.gateway.errors import GatewayError
 from brim.providers.http_connection import Header, encode_headers
 
 if TYPE_CHECKING:
     from brim.gateway.records import RequestRecord
 
+FittingMode = Literal["on", "off", "dry-run"]
+
 BRIM_PREFIX: Final = b"brim-"
+POLICY: Final = "brim-policy"
+FITTING: Final = "brim-fitting"
+CACHE_MARKS: Final = "brim-cache-marks"
+
 _NO_COMPRESSION: Final = (b"accept-encoding", b"identity")
-"""Answers have to be read as they go by."""
-_NOTHING: Final[Mapping[bytes, bytes]] = {}
+"""Responses are read while they pass through, so they must not be compressed."""
+_NO_OPTIONS: Final[Mapping[bytes, bytes]] = {}
 _HOP_BY_HOP: Final = frozenset(
     (
         *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te"),
         *(b"trailer", b"trailers", b"transfer-encoding", b"upgrade", b"proxy-connection"),
     )
 )
-"""What concerns only two neighbours, and not those behind them."""
 _NOT_SENT: Final = _HOP_BY_HOP | frozenset(
     (
         *(b"host", b"content-length", b"accept-encoding", b"content-encoding", b"cookie"),
@@ -29,119 +37,121 @@ _NOT_SENT: Final = _HOP_BY_HOP | frozenset(
         *(b"x-forwarded-proto", b"x-real-ip"),
     )
 )
-_KEYS: Final = frozenset(
+_CREDENTIALS: Final = frozenset(
     (
         *(b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"),
         *(b"openai-organization", b"openai-project"),
     )
 )
-"""What says who pays."""
+"""Headers that say who pays."""
 _PROVIDER_PREFIXES: Final = (b"anthropic-", b"openai-")
-"""How the headers begin that say what a provider is to do."""
+"""Prefixes of headers that select features of a provider."""
 _NOT_RETURNED: Final = _HOP_BY_HOP | frozenset(
     (b"content-length", b"content-encoding", b"set-cookie", b"server", b"date", b"alt-svc")
 )
 
 
 class ClientHeaders(NamedTuple):
-    """A client's headers as they came, and by name."""
+    """The headers of a client's request, in order and by name."""
 
-    heads: Sequence[Header]
-    named: Mapping[bytes, bytes]
-    """The last of each name."""
-    wished: Mapping[bytes, bytes]
-    """What is asked of brim itself."""
+    pairs: Sequence[Header]
+    by_name: Mapping[bytes, bytes]
+    """The last value of each header."""
+    options: Mapping[bytes, bytes]
+    """The `brim-` headers: options for this request."""
 
     @property
     def origin(self) -> str | None:
-        """The web page that asks; all that are named, if one tries to pass for another."""
-        if b"origin" not in self.named:
+        """The origin of the web page that sent the request; all values, if there are several."""
+        if b"origin" not in self.by_name:
             return None
-        return _decode(b", ".join(value for name, value in self.heads if name == b"origin"))
+        return _decode(b", ".join(value for name, value in self.pairs if name == b"origin"))
 
 
-def read_headers(heads: Sequence[Header]) -> ClientHeaders:
-    named = dict(heads)
-    if BRIM_PREFIX not in b" ".join(named):  # as it is with nearly all
-        return ClientHeaders(heads, named, _NOTHING)
-    wished = {name: value for name, value in named.items() if name.startswith(BRIM_PREFIX)}
-    return ClientHeaders(heads, named, wished)
+def read_headers(pairs: Sequence[Header]) -> ClientHeaders:
+    by_name = dict(pairs)
+    if BRIM_PREFIX not in b" ".join(by_name):  # the usual case
+        return ClientHeaders(pairs, by_name, _NO_OPTIONS)
+    options = {name: value for name, value in by_name.items() if name.startswith(BRIM_PREFIX)}
+    return ClientHeaders(pairs, by_name, options)
 
 
 class UpstreamHeaders(NamedTuple):
-    """The headers that each request to an upstream carries, whatever its client sent."""
+    """The headers that every request to an upstream has."""
 
-    heads: Sequence[Header]
-    hidden: frozenset[bytes]
-    """Those of a client that do not go on beside them."""
-    hidden_with_keys: frozenset[bytes]
+    pairs: Sequence[Header]
+    replaced: frozenset[bytes]
+    """Client headers that are not forwarded."""
+    replaced_with_credentials: frozenset[bytes]
+    """The same, with the client's credentials."""
 
     @classmethod
     def of(cls, values: Mapping[str, str]) -> UpstreamHeaders:
-        heads = [head for head in encode_headers(values) if head[0].lower() != _NO_COMPRESSION[0]]
-        hidden = _NOT_SENT.union(name.lower() for name, _ in heads)
-        return cls([*heads, _NO_COMPRESSION], hidden, hidden | _KEYS)
+        pairs = [pair for pair in encode_headers(values) if pair[0].lower() != _NO_COMPRESSION[0]]
+        replaced = _NOT_SENT.union(name.lower() for name, _ in pairs)
+        return cls([*pairs, _NO_COMPRESSION], replaced, replaced | _CREDENTIALS)
 
     def without(self, name: bytes) -> UpstreamHeaders:
-        """The same, but for one that the client may choose."""
-        heads = [head for head in self.heads if head[0].lower() != name]
-        return UpstreamHeaders(heads, self.hidden - {name}, self.hidden_with_keys - {name})
+        """Return the same headers except one, which the client may set."""
+        pairs = [pair for pair in self.pairs if pair[0].lower() != name]
+        return UpstreamHeaders(
+            pairs, self.replaced - {name}, self.replaced_with_credentials - {name}
+        )
 
 
 def build_forwarded_headers(
-    given: ClientHeaders, own: UpstreamHeaders, *, keyless: bool
+    client: ClientHeaders, own: UpstreamHeaders, *, drop_credentials: bool
 ) -> list[Header]:
-    """What an upstream is sent: the client's headers, and the upstream's own over them.
+    """Return the headers to send: the client's, overridden by the upstream's own.
 
-    `keyless` keeps the client's own key from it.
+    `drop_credentials` removes the client's own key.
     """
-    hidden = own.hidden_with_keys if keyless else own.hidden
-    if given.wished:
-        hidden = hidden.union(given.wished)
-    return [*[head for head in given.heads if head[0] not in hidden], *own.heads]
+    hidden = own.replaced_with_credentials if drop_credentials else own.replaced
+    if client.options:
+        hidden = hidden.union(client.options)
+    return [*[pair for pair in client.pairs if pair[0] not in hidden], *own.pairs]
 
 
 def build_query_headers(
-    given: ClientHeaders, own: UpstreamHeaders, *, keyless: bool
+    client: ClientHeaders, own: UpstreamHeaders, *, drop_credentials: bool
 ) -> dict[str, str]:
-    """What a question of brim's own carries of a client's headers: its key, and its features."""
-    hidden = own.hidden_with_keys if keyless else own.hidden
-    told: dict[str, str] = {}
-    for name, value in given.heads:
-        if name not in hidden and (name in _KEYS or name.startswith(_PROVIDER_PREFIXES)):
-            known, said = _decode(name), _decode(value)
-            told[known] = f"{told[known]}, {said}" if known in told else said
-    return told
+    """Return the client's headers for a request of brim itself: credentials and features."""
+    hidden = own.replaced_with_credentials if drop_credentials else own.replaced
+    found: dict[str, str] = {}
+    for name, value in client.pairs:
+        is_relevant = name in _CREDENTIALS or name.startswith(_PROVIDER_PREFIXES)
+        if name not in hidden and is_relevant:
+            key, text = _decode(name), _decode(value)
+            found[key] = f"{found[key]}, {text}" if key in found else text
+    return found
 
 
-def filter_response_headers(heads: Iterable[Header]) -> list[Header]:
-    """What a client is answered of an upstream's headers."""
-    answered = [(name.lower(), value) for name, value in heads]
-    return [
-        head for head in answered if head[0] not in _NOT_RETURNED and head[0][:5] != BRIM_PREFIX
-    ]
+def filter_response_headers(pairs: Iterable[Header]) -> list[Header]:
+    """Return the headers of an upstream's response that the client gets."""
+    lowered = [(name.lower(), value) for name, value in pairs]
+    return [pair for pair in lowered if pair[0] not in _NOT_RETURNED and pair[0][:5] != BRIM_PREFIX]
 
 
 def build_brim_headers(record: RequestRecord) -> list[Header]:
-    """What brim says that it did."""
-    heads = [(b"brim-request-id", record.id.encode())]
+    """Return the response headers that say what brim did."""
+    pairs = [(b"brim-request-id", record.id.encode())]
     if record.upstream is not None:
-        heads.append((b"brim-upstream", _encode(record.upstream)))
-    if record.before is not None and record.tokens is not None:
-        heads += (
-            (b"brim-tokens-before", b"%d" % record.before),
+        pairs.append((b"brim-upstream", _encode(record.upstream)))
+    if record.tokens_before is not None and record.tokens is not None:
+        pairs += (
+            (b"brim-tokens-before", b"%d" % record.tokens_before),
             (b"brim-tokens", b"%d" % record.tokens),
             (b"brim-count", _encode(record.count or "")),
-            (b"brim-cut", _encode(record.cut_in_words)),
+            (b"brim-trimmed", _encode(record.trimmed_text)),
             (b"brim-policy", _encode(record.policy or "")),
         )
     if record.limit is not None:
-        heads.append((b"brim-limit", b"%d" % record.limit))
+        pairs.append((b"brim-limit", b"%d" % record.limit))
     if record.resent:
-        heads.append((b"brim-resent", b"%d" % record.resent))
+        pairs.append((b"brim-resent", b"%d" % record.resent))
     if record.fallback is not None:
-        heads.append((b"brim-fallback", _encode(record.fallback)))
-    return heads
+        pairs.append((b"brim-fallback", _encode(record.fallback)))
+    return pairs
 
 
 @lru_cache(maxsize=256)
@@ -154,3 +164,52 @@ def _decode(raw: bytes) -> str:
         return raw.decode()
     except UnicodeDecodeError:
         return raw.decode("latin-1")
+
+
+# Options for one request, set by `brim-` headers
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOptions:
+    """How to treat one request; None means as the upstream's settings say."""
+
+    policy: str | None = None
+    fitting: FittingMode = "on"
+    cache_marks: bool | None = None
+
+
+DEFAULT_OPTIONS: Final = RequestOptions()
+_SWITCH: Final = {"on": True, "off": False}
+_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    POLICY: tuple(POLICIES),
+    FITTING: ("on", "off", "dry-run"),
+    CACHE_MARKS: tuple(_SWITCH),
+}
+
+
+def parse_options(headers: Mapping[bytes, bytes]) -> RequestOptions:
+    """Return the options in `brim-` headers. Raise `GatewayError` if one is unknown or invalid."""
+    if not headers:
+        return DEFAULT_OPTIONS
+    chosen: dict[str, str] = {}
+    for raw_name, raw_value in headers.items():
+        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+        if name not in _CHOICES:
+            message = f"Unknown header: {name[:40]!r}. Known: {', '.join(_CHOICES)}."
+            raise GatewayError(400, "unknown_header", message)
+        chosen[name] = _parse_choice(name, value)
+    marks = chosen.get(CACHE_MARKS)
+    return RequestOptions(
+        chosen.get(POLICY),
+        chosen.get(FITTING, "on"),  # type: ignore[arg-type]
+        None if marks is None else _SWITCH[marks],
+    )
+
+
+def _parse_choice(name: str, value: str) -> str:
+    choice = value.strip().lower()
+    if choice not in _CHOICES[name]:
+        choices = ", ".join(_CHOICES[name])
+        message = f"Invalid value of {name}: {value[:40]!r}. Use one of {choices}."
+        raise GatewayError(400, "invalid_header", message)
+    return choice

@@ -83,7 +83,7 @@ class RequestLimits:
 
     async def body(self, given: ClientHeaders, receive: Receive) -> bytes:
         """The whole body of a request."""
-        length = given.named.get(b"content-length", b"")
+        length = given.by_name.get(b"content-length", b"")
         if length.isdigit() and int(length) > self.body_bytes:
             raise self._too_large()
         patience = _Patience(self.body_seconds)
@@ -139,7 +139,7 @@ class RequestLimits:
     def check_site(self, given: ClientHeaders) -> None:
         """Refuse what a page of another site asks: it is not to know what was done here."""
         self.check_origin(given)
-        if given.named.get(b"sec-fetch-site") in _ELSEWHERE:
+        if given.by_name.get(b"sec-fetch-site") in _ELSEWHERE:
             raise GatewayError(403, "origin_refused", "a page of another site asks for this")
 
     def check_host(self, given: ClientHeaders) -> None:
@@ -148,7 +148,7 @@ class RequestLimits:
         A page whose name was made to mean this machine would pass for a page of this gateway; a
         bare address nobody can make to mean another.
         """
-        host = given.named.get(b"host", b"").decode("latin-1")
+        host = given.by_name.get(b"host", b"").decode("latin-1")
         called = urlsplit(f"//{host}").hostname or ""
         known = {urlsplit(origin).hostname for origin in self.origins}
         if not called or called in _HERE or called in known or _is_address(called):

@@ -1,7 +1,7 @@
-"""Passage: a request for something else than an answer, passed on uncounted because it is listed.
+"""Requests that are passed to an upstream unchanged and uncounted.
 
-`gateway.passed_paths` lists such paths, for example `/v1/embeddings`, or `/v1/files/*` for all that
-is below one; all others are refused.
+`gateway.passthrough_paths` lists their paths: `/v1/embeddings`, or `/v1/files/*` for everything
+below a path. All other paths are rejected.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 
 _DOT_SEGMENTS = re.compile(r"[/\\]\.{0,2}[/\\]|[/\\]\.{1,2}(?:;|$)")
-"""What some servers take for another path than it seems to be."""
+"""Path segments that some servers resolve to another path."""
 _PARAMETERS = re.compile(r";[^/]*")
 _TRAILING = "/ \t\r\n\0"
 
 
 class PassthroughPaths:
-    """Which paths are listed: one by one, or all below one but for the gateway's own.
+    """The listed paths: single ones, or everything below one except the gateway's own paths.
 
-    `own` are patterns. Some servers see no difference between cases, or read over what stands
-    behind a path: so an own path is known in all of these spellings, lest it passes uncounted.
+    `own` are patterns of the gateway's paths. Some servers ignore case, or what follows a path, so
+    the own paths are recognized in these spellings too: no completion may pass uncounted.
     """
 
     def __init__(self, listed: Iterable[str], own: Iterable[str]) -> None:
@@ -49,61 +49,64 @@ class PassthroughPaths:
             return True
         if not path.startswith(self._below) or _DOT_SEGMENTS.search(path):
             return False
-        spelled = _PARAMETERS.sub("", path.replace("\\", "/")).rstrip(_TRAILING) or "/"
-        return not any(own.fullmatch(spelled) for own in self._own)
+        normalized = _PARAMETERS.sub("", path.replace("\\", "/")).rstrip(_TRAILING) or "/"
+        return not any(own.fullmatch(normalized) for own in self._own)
 
 
 class PassthroughHandler(RequestHandler):
-    """A request that goes to its upstream as it came, and its answer."""
+    """A request that is passed on unchanged."""
 
     _response: Response | None = None
 
     async def answer(self) -> None:
-        access = await self._admitted(anew=True)  # no claim looks at its key
+        # There is no reservation that would check the key.
+        access = await self._authenticate(refresh=True)
         if access is not None and access.caps:
-            said = "what goes to this path is not counted, and this key has caps"
-            raise GatewayError(403, "uncounted_path", said)
-        raw = await self._body()
-        upstream = self._upstream(raw)
+            message = "This key has caps, and requests to this path are not counted."
+            raise GatewayError(403, "uncounted_path", message)
+        raw = await self._read_body()
+        upstream = self._find_upstream(raw)
         connection = upstream.connection(upstream.forms[0])
         self._listen_soon()
-        self._response = await self._opened(upstream, connection, raw)
+        self._response = await self._open(upstream, connection, raw)
         await self._pass_on(connection, self._response)
 
-    def _upstream(self, raw: bytes) -> Upstream:
-        """The upstream of the model that a body names, or the only one there is."""
+    def _find_upstream(self, raw: bytes) -> Upstream:
+        """Return the upstream of the model that a body names, or the only upstream."""
         try:
             body = orjson.loads(raw) if raw else {}
         except orjson.JSONDecodeError:
             body = {}
         model = body.get("model") if isinstance(body, Mapping) else None
         self.record.model = printable_name(model)
-        meant = self.gateway.lanes.meant(model if isinstance(model, str) else "")
-        if not meant:
-            said = "no upstream is meant: the body names no model that one of them serves"
-            raise GatewayError(404, "model_not_found", said, param="model")
-        self.record.upstream = meant[0].name
-        return meant[0]
+        upstreams = self.services.routes.meant(model if isinstance(model, str) else "")
+        if not upstreams:
+            message = "No upstream found: the body does not name a model that an upstream serves."
+            raise GatewayError(404, "model_not_found", message, param="model")
+        self.record.upstream = upstreams[0].name
+        return upstreams[0]
 
-    async def _opened(self, upstream: Upstream, connection: Transport, raw: bytes) -> Response:
+    async def _open(self, upstream: Upstream, connection: Transport, raw: bytes) -> Response:
         endpoint = connection.endpoint
         own = upstream.headers(upstream.forms[0])
-        if b"content-type" in self.given.named:  # a form or a file, not JSON
+        if b"content-type" in self.client_headers.by_name:  # a form or a file, not JSON
             own = own.without(b"content-type")
-        is_keyless = endpoint.key is not None or self.gateway.accounts.is_required
-        sent = headers.build_forwarded_headers(self.given, own, keyless=is_keyless)
+        drop_credentials = endpoint.key is not None or self.services.accounts.requires_keys
+        sent = headers.build_forwarded_headers(
+            self.client_headers, own, drop_credentials=drop_credentials
+        )
         path = endpoint.under(self._path.removeprefix("/v1"))
         path = f"{path}?{self._query}" if self._query else path
         return await connection.open(self._scope["method"], path, raw or None, sent)
 
     @property
     def _path(self) -> str:
-        """The path as it was written: a sign that was escaped in it stays so."""
+        """The path as the client wrote it, with its escapes."""
         written = self._scope.get("raw_path")
         return written.decode("latin-1") if written else quote(self._scope["path"])
 
     async def _pass_on(self, connection: Transport, response: Response) -> None:
-        await self._start(
+        await self._send_start(
             response.status,
             headers.filter_response_headers(response.raw_headers)
             + headers.build_brim_headers(self.record),
@@ -111,13 +114,13 @@ class PassthroughHandler(RequestHandler):
         secret, is_error = secret_of(connection.endpoint), response.status >= 300
         try:
             while piece := await connection.read_chunk(response):
-                may_tell = is_error or b"error" in piece
-                await self._put(mask_secret(piece, secret) if may_tell else piece)
+                may_contain_secret = is_error or b"error" in piece
+                await self._send_piece(mask_secret(piece, secret) if may_contain_secret else piece)
         except ProviderError:
-            self.record.end = "upstream broke"
+            self.record.end = "upstream_failed"
             raise
-        self.record.end = "whole" if response.status < 400 else "refused"
-        await self._put(b"", more=False)
+        self.record.end = "completed" if response.status < 400 else "rejected"
+        await self._send_piece(b"", more=False)
 
     def close(self) -> None:
         super().close()

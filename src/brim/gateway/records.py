@@ -1,4 +1,4 @@
-"""Records: what is remembered of the last requests. Sizes and reasons, never what was said."""
+"""Records of recent requests: sizes, decisions and reasons, never message content."""
 
 from __future__ import annotations
 
@@ -19,34 +19,40 @@ if TYPE_CHECKING:
     from brim.messages import Role
 
 CountSource = Literal["exact", "server", "estimate", "unknown"]
-"""How sure the tokens are: brim's own exact count, the server's, or an estimate."""
+"""Who counted the tokens: brim exactly, the server, or brim by an estimate."""
 RequestEnd = Literal[
-    "open", "whole", "refused", "failed", "client gone", "upstream broke", "stopped"
+    "open",
+    "completed",
+    "rejected",
+    "failed",
+    "client_disconnected",
+    "upstream_failed",
+    "stopped",
 ]
 
 MAX_DECISIONS: Final = 500_000
-"""Of so many messages, all requests together, the decisions are kept."""
+"""Messages of all requests together whose decisions are kept."""
 
 
 _ALL_UNKNOWN: Final[Mapping[str, Any]] = dict.fromkeys(
     (
         *("id", "time", "path", "format", "model", "key", "project", "upstream", "streamed"),
-        *("dry_run", "status", "code", "end", "tokens_before", "tokens", "limit", "count", "cut"),
-        *("policy", "resent", "fallback", "usage", "cost", "first_byte", "seconds"),
+        *("dry_run", "status", "code", "end", "tokens_before", "tokens", "limit", "count"),
+        *("trimmed", "policy", "resent", "fallback", "usage", "cost", "first_byte", "seconds"),
     )
 )
-"""What there is to know of a request, in the order in which it is told."""
+"""All fields of a request, in the order in which they are listed."""
 _random: Final = Random()
-"""Names of requests are no secrets, and the system's randomness takes a system call."""
-_NOTHING: Final[Mapping[str, int]] = {}
+"""Request ids are not secrets, and the random source of the system needs a system call."""
+_NOT_TRIMMED: Final[Mapping[str, int]] = {}
 
 
 class PlanSummary(NamedTuple):
-    """A plan without what was said: enough to tell what became of each message."""
+    """A plan without message content: enough to explain the decision for each message."""
 
     roles: Sequence[Role]
     sizes: Sequence[int]
-    """Summed, as the history has them."""
+    """Cumulative token counts, as in the history."""
     edits: Mapping[int, Changed]
     drops: Sequence[DroppedRun]
     notes: Sequence[tuple[int, int, str]]
@@ -94,95 +100,95 @@ class PlanSummary(NamedTuple):
 
 
 class RequestRecord:
-    """One request, from its arrival to what it came to."""
+    """One request, from its arrival to its actual cost."""
 
     model: str = ""
     key: str | None = None
-    """The name of the key that pays, where keys are asked for."""
+    """Name of the key that pays; None if no keys are required."""
     project: str | None = None
     upstream: str | None = None
     streamed: bool = False
     is_dry_run: bool = False
-    """Whether the client asked for the plan alone: nothing was to be sent."""
+    """Whether the client requested only the plan, so that nothing is sent."""
     status: int = 0
     code: str | None = None
-    """What went wrong, in the word that the client was told."""
+    """The error code of the response."""
     end: RequestEnd = "open"
-    before: int | None = None
+    tokens_before: int | None = None
     tokens: int | None = None
     limit: int | None = None
     count: CountSource | None = None
-    cut: Mapping[str, int] = _NOTHING
+    trimmed: Mapping[str, int] = _NOT_TRIMMED
     policy: str | None = None
     resent: int = 0
     fallback: str | None = None
     usage: Usage | None = None
-    is_usage_counted: bool = False
-    """Whether the usage is brim's own count, because the upstream's did not come."""
+    is_usage_estimated: bool = False
+    """Whether brim counted the usage, because the upstream did not report it."""
     cost: Decimal | None = None
     first_byte: float | None = None
-    """Seconds until the answer began."""
+    """Seconds until the response began."""
     seconds: float = 0.0
     plan: Plan | None = None
-    """What was decided, until it is sketched."""
-    sketch: PlanSummary | None = None
+    """The plan, until it is summarized."""
+    plan_summary: PlanSummary | None = None
 
-    def __init__(self, path: str, form: str) -> None:
+    def __init__(self, path: str, format: str) -> None:
         self.id = f"brim_{_random.getrandbits(96):024x}"
         self.path = path
-        self.form = form
+        self.format = format
         self.time = time.time()
-        """When it came, in seconds since 1970."""
-        self.begun = time.perf_counter()
-        """The same on the clock that durations are taken from."""
+        """When it arrived, in seconds since 1970."""
+        self.started = time.perf_counter()
+        """The same on the clock that measures durations."""
 
     @property
-    def cut_in_words(self) -> str:
-        if not self.cut:
+    def trimmed_text(self) -> str:
+        if not self.trimmed:
             return "none"
-        return ", ".join(f"{outcome}={number}" for outcome, number in self.cut.items())
+        return ", ".join(f"{outcome}={number}" for outcome, number in self.trimmed.items())
 
-    def planned(self, plan: Plan, *, is_known: bool, is_whole: bool) -> None:
-        """Take down what was decided.
+    def set_plan(self, plan: Plan, *, is_window_known: bool, is_whole: bool) -> None:
+        """Record the decisions.
 
-        Where nobody knows the window there is no limit, and where the server keeps a part of the
-        conversation nobody knows its tokens.
+        If the window is unknown there is no limit. If the server keeps a part of the conversation,
+        its tokens are unknown.
         """
-        self.before, self.tokens = plan.before, plan.size
-        self.limit = plan.limit if is_known else None
+        self.tokens_before, self.tokens = plan.before, plan.size
+        self.limit = plan.limit if is_window_known else None
         self.count = _count_source(plan) if is_whole else "unknown"
-        self.cut = dict(plan.outcome_counts().items()) if plan.is_trimmed else _NOTHING
+        self.trimmed = dict(plan.outcome_counts().items()) if plan.is_trimmed else _NOT_TRIMMED
         self.policy = plan.policy
         self.plan = plan
 
     def decisions(self) -> dict[str, Any]:
-        """What became of each message, as long as that is remembered."""
+        """Return the decision for each message, as long as it is kept."""
         if self.plan is not None:
             return {"plan": PlanSummary.of(self.plan).to_dict()}
-        return {"plan": None if self.sketch is None else self.sketch.to_dict()}
+        return {"plan": None if self.plan_summary is None else self.plan_summary.to_dict()}
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything about it but the decisions, ready for JSON."""
-        return {**_ALL_UNKNOWN, **self.known()}
+        """Return all fields except the decisions, as JSON values."""
+        return {**_ALL_UNKNOWN, **self.known_fields()}
 
-    def known(self) -> dict[str, Any]:
-        """The same without what is not known."""
+    def known_fields(self) -> dict[str, Any]:
+        """Return the fields that are not None."""
         known: dict[str, Any] = {
             "id": self.id,
             "time": self.time,
             "path": self.path,
-            "format": self.form,
+            "format": self.format,
             "model": self.model,
             "streamed": self.streamed,
             "dry_run": self.is_dry_run,
             "status": self.status,
             "end": self.end,
-            "cut": dict(self.cut),
+            "trimmed": dict(self.trimmed),
             "resent": self.resent,
             "seconds": self.seconds,
         }
         if self.tokens is not None:
-            known["tokens_before"] = self.before
+            known["tokens_before"] = self.tokens_before
             known["tokens"] = self.tokens
             known["count"] = self.count
             known["policy"] = self.policy
@@ -206,7 +212,7 @@ class RequestRecord:
                 "cached": usage.cached,
                 "written": usage.written,
                 "output": usage.output,
-                "counted": self.is_usage_counted,
+                "estimated": self.is_usage_estimated,
             }
         if self.cost is not None:
             known["cost"] = float(self.cost)
@@ -220,12 +226,12 @@ def _count_source(plan: Plan) -> CountSource:
 
 
 class RecentRequests:
-    """The last requests by their id, the newest last."""
+    """The most recent requests by id, the newest last."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._records: OrderedDict[str, RequestRecord] = OrderedDict()
-        self._sketched: OrderedDict[str, int] = OrderedDict()
+        self._decisions: OrderedDict[str, int] = OrderedDict()
         self._messages = 0
 
     def add(self, record: RequestRecord) -> None:
@@ -233,20 +239,20 @@ class RecentRequests:
         while len(self._records) > self._most:
             self._forget(self._records.popitem(last=False)[1])
 
-    def sketched(self, record: RequestRecord) -> None:
-        """Hold the decisions of a request, and let go of the oldest ones that are too many."""
+    def summarize_plan(self, record: RequestRecord) -> None:
+        """Keep the decisions of a request, and drop the oldest ones above the limit."""
         plan, record.plan = record.plan, None
         if plan is None or record.id not in self._records:
             return
-        record.sketch = PlanSummary.of(plan)
-        self._messages += plan.length - self._sketched.get(record.id, 0)
-        self._sketched[record.id] = plan.length
-        while self._messages > MAX_DECISIONS and len(self._sketched) > 1:
-            self._forget(self._records[next(iter(self._sketched))])
+        record.plan_summary = PlanSummary.of(plan)
+        self._messages += plan.length - self._decisions.get(record.id, 0)
+        self._decisions[record.id] = plan.length
+        while self._messages > MAX_DECISIONS and len(self._decisions) > 1:
+            self._forget(self._records[next(iter(self._decisions))])
 
     def _forget(self, record: RequestRecord) -> None:
-        self._messages -= self._sketched.pop(record.id, 0)
-        record.sketch = None
+        self._messages -= self._decisions.pop(record.id, 0)
+        record.plan_summary = None
 
     def find(self, id: str) -> RequestRecord | None:
         return self._records.get(id)

@@ -9,10 +9,12 @@ brings about teaches only what holds for all.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from brim.fitting import feedback
@@ -21,7 +23,6 @@ from brim.fitting.fitter import Fitter
 from brim.fitting.flow import is_certain
 from brim.fitting.policies import OFF, POLICIES
 from brim.fitting.profile import ModelProfile
-from brim.gateway import model_patterns
 from brim.gateway.errors import GatewayError
 from brim.gateway.fit_request import BodyAdditions
 from brim.gateway.formats import FORMATS, BodyFormat
@@ -42,6 +43,12 @@ if TYPE_CHECKING:
     from brim.providers.server_info import ServerKind
     from brim.storage.calibration_store import CalibrationStore
 
+FLAG_UPSTREAM: Final = "default"
+"""Name of the upstream that command-line flags describe."""
+LOCAL_UPSTREAM: Final = "local"
+"""Name of the upstream that is the embedded model."""
+UNCONFIGURED_UPSTREAMS: Final = (FLAG_UPSTREAM, LOCAL_UPSTREAM)
+"""Upstreams without settings in a configuration file."""
 MAX_ROUTES: Final = 1_000
 """Models that are remembered; names come from clients."""
 MAX_FITTERS: Final = 64
@@ -125,7 +132,7 @@ class Upstream:
 
     def names(self, model: str) -> int:
         """How well its list of models means this one: 3 by name, 2 by pattern, 1 all, 0 not."""
-        return model_patterns.match_rank(self.config.models, model)
+        return match_rank(self.config.models, model)
 
     async def close(self) -> None:
         for connection in self._connections.values():
@@ -422,3 +429,29 @@ class ModelRoutes:
     async def close(self) -> None:
         for upstream in self.upstreams:
             await upstream.close()
+
+
+# Model names and patterns
+
+
+WILDCARD: Final = "*"
+
+
+def is_pattern(name: str) -> bool:
+    """Whether it may mean several models."""
+    return WILDCARD in name
+
+
+def match_rank(names: Sequence[str], model: str) -> int:
+    """How well a list means a model: 3 by name, 2 by pattern, 1 as it means all, 0 not at all."""
+    if not names:
+        return 1
+    if model in names:
+        return 3
+    patterns = filter(is_pattern, names)
+    return 2 if any(_compile_pattern(name).fullmatch(model) for name in patterns) else 0
+
+
+@lru_cache
+def _compile_pattern(pattern: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, pattern.split(WILDCARD))), re.DOTALL)

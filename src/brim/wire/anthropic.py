@@ -1,7 +1,8 @@
-"""Anthropic messages: content in blocks, tool results inside user messages.
+"""Anthropic messages: content in blocks, results of tools inside of the user's messages.
 
-A user message with results is several turns: one per result, then one for the other blocks. If a
-trim drops some of them, the message is rebuilt from the remaining blocks.
+A user's message with results is several turns: one for each result, then one for what else is in
+it. A cut may take some of them and leave the others; the message is then made anew from the
+blocks that stay.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from brim.messages import Call, Message, Role
 from brim.wire import body_parts as shared
 from brim.wire.body_parts import (
     MessageBuilder,
-    Position,
+    Place,
     TurnSpan,
     copy_public,
     require_parts,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from brim.wire.body_parts import PlanView
 
 MESSAGES: Final = "messages"
-"""The key of the conversation in a body."""
+"""Where the conversation stands in a body."""
 SYSTEM: Final = "system"
 REPLY_KEYS: Final = ("max_tokens",)
 
@@ -43,7 +44,7 @@ _GET_THINKING: Final = attrgetter("thinking")
 
 
 def fittable(body: Mapping[str, Any]) -> bool:
-    """Whether the body contains the whole conversation; the server keeps the rest of a thread."""
+    """Whether the whole conversation is here: what a thread goes on from is kept by the server."""
     if "thread" not in body:
         return True
     thread = body["thread"]
@@ -51,25 +52,23 @@ def fittable(body: Mapping[str, Any]) -> bool:
 
 
 class Reader:
-    """Reads a growing conversation; each message is read once."""
+    """Reads a conversation that grows, each message of it once."""
 
     def __init__(self) -> None:
         self._joining = shared.TurnGrouper(_find_offered_id, _iter_needed_ids)
         self._seen = 0
-        self._leading = -1
-        """Number of turns before the messages; -1 until something was read."""
+        self._head = -1
+        """How many turns stand before the messages, once anything was read."""
         self._private = False
         self._last: Role = "system"
-        """The last role except system; needed while there is thinking that could be dropped."""
+        """Who spoke last, system turns aside; of use while there is thinking that could go."""
         self._thinks = False
         """Whether the last assistant turn has such thinking."""
 
     def read(self, body: Mapping[str, Any]) -> list[Message] | None:
-        """Return the turns added since the last call; None if they change how earlier turns are
-        read.
-        """
+        """The turns that came since; None where they change how earlier ones are to be read."""
         messages, grouped = body[MESSAGES], self._joining.turns
-        if len(messages) == self._seen and self._leading >= 0:
+        if len(messages) == self._seen and self._head >= 0:
             return []
         source, start = _Source(messages), len(grouped)
         for index in range(self._seen, len(messages)):
@@ -80,27 +79,27 @@ class Reader:
         turns = [turn.message or _read_turn(turn, source) for turn in grouped[start:]]
         if not self._keep_thinking(turns):
             return None
-        if self._leading < 0:
-            leading = _system(body)
-            self._leading = len(leading)
-            turns = leading + turns
+        if self._head < 0:
+            head = _system(body)
+            self._head = len(head)
+            turns = head + turns
         self._seen = len(messages)
         self._private = self._private or any(map(shared.IS_PRIVATE, turns))
         return turns
 
     def _join(self, source: _Source, index: int) -> int:
-        """Add the turns of a message; return the index of the first turn that changed."""
+        """Take in the turns of a message; gives the first turn that is not as it was."""
         return min(
-            self._joining.add(turn, [source.at(position) for position in turn.positions])
+            self._joining.add(turn, [source.at(place) for place in turn.places])
             for turn in source.turns(index)
         )
 
     def _keep_thinking(self, turns: list[Message]) -> bool:
-        """Turn thinking into text if the results of its step are in one message with user text.
+        """Make words of the thinking of a step whose results came together with the user's words.
 
-        The API requires the thinking before the last results even if user text follows them in the
-        same message. But the user text closes the step, and the thinking of a closed step may be
-        dropped. Return False if that step was read before.
+        The API wants the thinking before the last results back, also where the user goes on in
+        the same breath; but with the user's words the step is closed, and its thinking could go.
+        False where that step was read before.
         """
         if not self._thinks and not any(map(_GET_THINKING, turns)):
             return True
@@ -120,19 +119,19 @@ class Reader:
         return True
 
     def apply(self, body: Mapping[str, Any], plan: PlanView) -> Mapping[str, Any]:
-        """Return the body to send: the same objects wherever nothing changed."""
+        """The body that goes out: the same objects where nothing was touched, or all of it."""
         if not plan.is_trimmed and not self._private:
             return body
         source = _Source(body[MESSAGES])
-        writing = _BodyWriter(source, self._joining.turns, self._leading, self._private)
+        writing = _BodyWriter(source, self._joining.turns, self._head, self._private)
         out = {**body, MESSAGES: writing.messages(plan)}
-        if self._leading and plan.history.messages[0].private:
+        if self._head and plan.history.messages[0].private:
             out["system"] = [copy_public(block) for block in body["system"]]
         return out
 
 
 class _Source:
-    """The messages of a body and their blocks; plain text content is one block."""
+    """The messages of a body and their blocks; a content of plain text is one block."""
 
     def __init__(self, messages: Sequence[Any]) -> None:
         self.messages: Sequence[Mapping[str, Any]] = messages
@@ -144,16 +143,16 @@ class _Source:
             found = self._blocks[index] = _blocks(self.messages[index])
         return found
 
-    def at(self, position: Position) -> Block:
-        message, number = position
+    def at(self, place: Place) -> Block:
+        message, number = place
         return self.blocks(message)[number] if number >= 0 else {}
 
     def turns(self, index: int) -> Iterator[TurnSpan]:
-        """Return the turns of a message: one per result and one for the other blocks."""
+        """The turns of a message: one for each result and one for the rest."""
         _check_message(self.messages[index], index)
         blocks = self.blocks(index)
         role = _ROLES.get(self.messages[index]["role"], "other")
-        rest: list[Position] = []
+        rest: list[Place] = []
         for number, block in enumerate(blocks):
             if role == "user" and _is_result(block):
                 yield TurnSpan("tool", [(index, number)])
@@ -164,7 +163,7 @@ class _Source:
 
 
 def _read_plain_turn(raw: object, index: int) -> TurnSpan | None:
-    """Return the turn of a message that has only text, as most do; None for other messages."""
+    """The turn of a message that is nothing but words, as most are: it needs no second look."""
     if type(raw) is not dict or len(raw) != 2:
         return None
     name, content = raw.get("role"), raw.get("content")
@@ -180,21 +179,21 @@ def _read_plain_turn(raw: object, index: int) -> TurnSpan | None:
 
 
 def _texts(content: object) -> tuple[str, ...] | None:
-    """Return the texts of the blocks; None if one of them is not plain text."""
+    """What stands in the blocks of a content, where they are nothing but texts."""
     if type(content) is not list or not content or not all(map(_is_plain, content)):
         return None
     return tuple([block["text"] for block in content])
 
 
 def _is_plain(block: object) -> bool:
-    """Whether a block has only text, and possibly a cache mark."""
+    """Whether a block is a text that nothing is said about, but where a cache may end."""
     if type(block) is not dict or not block.keys() <= _PLAIN:
         return False
     return block.get("type") == "text" and type(block.get("text")) is str
 
 
 def _check_message(raw: object, index: int) -> None:
-    """Raise `MessageError` if it is not a message."""
+    """Raise for what is no message."""
     message = shared.require_mapping(raw, index)
     if not isinstance(message.get("role"), str) or not message["role"]:
         raise MessageError(index, "has no role")
@@ -216,7 +215,7 @@ def _find_offered_id(block: Block) -> str | None:
 
 
 def _iter_needed_ids(block: Block) -> Iterator[str]:
-    """Return the ids of the server-side calls that a block depends on."""
+    """The server's calls without which a block means nothing."""
     if block.get("type") != "tool_result" and isinstance(block.get("tool_use_id"), str):
         yield block["tool_use_id"]
     match block.get("caller"):
@@ -248,8 +247,8 @@ def _system(body: Mapping[str, Any]) -> list[Message]:
 
 
 def _read_turn(turn: TurnSpan, source: _Source) -> Message:
-    blocks = [source.at(position) for position in turn.positions]
-    numbers = list({message: None for message, _ in turn.positions})
+    blocks = [source.at(place) for place in turn.places]
+    numbers = list({message: None for message, _ in turn.places})
     sources = [*map(source.messages.__getitem__, numbers), *blocks]
     parts = MessageBuilder(numbers[0], _TEXT, block_media)
     try:
@@ -279,12 +278,12 @@ def _gather(parts: MessageBuilder, blocks: Sequence[Block]) -> None:
         else:
             parts.add(block, parts.words)
     if parts.thinking and not (any(parts.words) or parts.calls or parts.media or parts.extras):
-        # Without its thinking the message would be empty, so the thinking is not dropped.
+        # Without its thinking nothing would be left of the message, so it is not to go.
         parts.words, parts.thinking = _keep_as_text(parts.thinking, parts.words), []
 
 
 def _thinking_text(block: Block) -> str:
-    """Return the thinking of a block; if it is encrypted, a text of about its size."""
+    """What was thought; where the provider hides it, a text of about that size."""
     shown = block.get("thinking")
     if shown:
         return to_text(shown)
@@ -297,7 +296,7 @@ def _call(block: Block) -> Call:
 
 
 def _keep_as_text(thinking: Sequence[str], words: Sequence[str]) -> list[str]:
-    """Return the thinking as text before the other text; a note can always follow it."""
+    """Thinking that must stay, before the words; there is always a place for a note after it."""
     return [*thinking, *(words or ("",))]
 
 
@@ -305,20 +304,20 @@ def _keep_as_text(thinking: Sequence[str], words: Sequence[str]) -> list[str]:
 
 
 class _BodyWriter:
-    """Writes the messages that are sent according to a plan."""
+    """The messages that go out by a plan."""
 
     def __init__(
-        self, source: _Source, turns: Sequence[TurnSpan], leading: int, private: bool
+        self, source: _Source, turns: Sequence[TurnSpan], head: int, private: bool
     ) -> None:
         self._source = source
         self._turns = turns
-        self._leading = leading
+        self._head = head
         self._private = private
-        """Whether any message may have reserved fields."""
+        """Whether any of them may have fields of brim's own."""
         self._written: dict[int, dict[int, Block | None]] = {}
-        """Per changed message: the new block, or None if it is dropped, by block index."""
-        self._notes: dict[Position, Block] = {}
-        """Notes between messages, by the block that they precede."""
+        """For each message that is touched, what stands in place of which block, if anything."""
+        self._notes: dict[Place, Block] = {}
+        """What is said between the messages, by the block that it stands before."""
 
     def messages(self, plan: PlanView) -> list[Block]:
         self._write(plan)
@@ -337,34 +336,34 @@ class _BodyWriter:
     def _write(self, plan: PlanView) -> None:
         seen = plan.history.messages
         for index in shared.find_dropped(plan):
-            for position in self._positions(index):
-                self._put(position, None)
+            for place in self._places(index):
+                self._put(place, None)
         for index, after in plan.changed_messages.items():
-            positions = self._positions(index)
-            for position, block in _rewrite_blocks(positions, self._source, seen[index], after):
-                self._put(position, block)
+            places = self._places(index)
+            for place, block in _rewrite_blocks(places, self._source, seen[index], after):
+                self._put(place, block)
         for note in plan.notes:
             if note.role != "paragraph":
-                self._notes[self._positions(note.at)[0]] = {"role": note.role, "content": note.text}
+                self._notes[self._places(note.at)[0]] = {"role": note.role, "content": note.text}
                 self._touch(note.at)
         for index in plan.sent_indices if self._private else ():
             if seen[index].private:
                 self._touch(index)
 
     def _touch(self, index: int) -> None:
-        """Have the messages of a turn rebuilt."""
-        for message, _ in self._positions(index):
+        """Have the messages of a turn made anew."""
+        for message, _ in self._places(index):
             self._written.setdefault(message, {})
 
-    def _put(self, position: Position, block: Block | None) -> None:
-        self._written.setdefault(position[0], {})[position[1]] = block
+    def _put(self, place: Place, block: Block | None) -> None:
+        self._written.setdefault(place[0], {})[place[1]] = block
 
-    def _positions(self, index: int) -> Sequence[Position]:
-        """Return the positions of the blocks of a turn; none for the system text."""
-        return self._turns[index - self._leading].positions if index >= self._leading else ()
+    def _places(self, index: int) -> Sequence[Place]:
+        """The blocks of a turn; none for the system text."""
+        return self._turns[index - self._head].places if index >= self._head else ()
 
     def _rebuilt(self, index: int) -> Iterator[Block]:
-        """Return a message of the remaining blocks, split where a note is inserted."""
+        """A message of the blocks that stay, in parts where a note stands between them."""
         raw, before = self._source.messages[index], self._source.blocks(index)
         written = self._written[index]
         own: list[Block] = []
@@ -382,7 +381,7 @@ class _BodyWriter:
             yield self._message(raw, before, own)
 
     def _message(self, raw: Block, before: Sequence[Block], own: Sequence[Block]) -> Block:
-        """Return a message with these blocks; the same object if they are unchanged."""
+        """A message of these blocks; itself where they are all that it had, as they were."""
         if self._private:
             raw, own = strip_private(raw), [strip_private(block) for block in own]
         if len(own) == len(before) and all(map(is_, own, before)):
@@ -393,27 +392,27 @@ class _BodyWriter:
 
 
 def _rewrite_blocks(
-    positions: Sequence[Position], source: _Source, before: Message, after: Message
-) -> Iterator[tuple[Position, Block | None]]:
-    """Return the changed blocks of a turn with their positions."""
-    blocks = [source.at(position) for position in positions]
+    places: Sequence[Place], source: _Source, before: Message, after: Message
+) -> Iterator[tuple[Place, Block | None]]:
+    """What was changed of a turn, by the place in which it stands."""
+    blocks = [source.at(place) for place in places]
     if before.role == "tool":
-        yield positions[0], _write_result(blocks[0], after.outputs)
+        yield places[0], _write_result(blocks[0], after.outputs)
         return
     thoughts = [block for block in blocks if block.get("type") in _THINKING]
     texts = list(after.words if before.thinking else after.words[len(thoughts) :])
-    for position, block in zip(positions, blocks, strict=True):
+    for place, block in zip(places, blocks, strict=True):
         if block in thoughts and before.thinking and not after.thinking:
-            yield position, None
+            yield place, None
         elif _is_text(block) and (text := texts.pop(0)) != block["text"]:
-            yield position, {**block, "text": text}
-    message = positions[-1][0]
+            yield place, {**block, "text": text}
+    message = places[-1][0]
     for number, text in enumerate(filter(None, texts), len(source.blocks(message))):
         yield (message, number), {"type": "text", "text": text}
 
 
 def _write_result(block: Block, outputs: Sequence[str]) -> Block:
-    """Return a tool_result with new text; its other blocks and fields stay."""
+    """A tool_result with other text; its other blocks and fields stay."""
     content = block.get("content")
     written: str | list[Block] = "".join(outputs)
     if content is not None and not isinstance(content, str):
@@ -421,15 +420,14 @@ def _write_result(block: Block, outputs: Sequence[str]) -> Block:
         written = [*parts, *({"type": "text", "text": text} for text in left)]
     out = {**block, "content": written or ""}
     if not written and block.get("is_error"):
-        del out["is_error"]  # an error without text is rejected
+        del out["is_error"]  # an error without a text is refused
     return out
 
 
 def _follows_results(last: Block, message: Block) -> bool:
-    """Whether user text now directly follows results that were in another message.
+    """Whether a user's words come right after results that they did not stand beside before.
 
-    Then it is added to the message of the results: not every server accepts two user messages in a
-    row.
+    Then they go into the message of the results: not every server takes two of the user's.
     """
     if any(last[key] != message[key] for key in last.keys() & message.keys() - {"content"}):
         return False

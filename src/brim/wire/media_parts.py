@@ -1,4 +1,4 @@
-"""Images, audio and files in requests: what is known without downloading them."""
+"""Images, sounds and files as they stand in requests: what can be told of them without fetching."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from brim.tokens.media_tokens import image_size_base64
 
 
 def image(source: object) -> Media:
-    """Return the image of a chat message; only a data URL contains its size."""
+    """An image of a chat message: a data URL says its size, any other URL does not."""
     url, detail = source, ""
     if isinstance(source, Mapping):
         url, detail = source.get("url"), str(source.get("detail") or "")
@@ -20,7 +20,7 @@ def image(source: object) -> Media:
 
 
 def image_data(data: str, detail: str = "") -> Media:
-    """Return an image whose base64 data is in the request."""
+    """An image whose bytes stand in the request, in base64."""
     width, height = image_size_base64(data) or (0, 0)
     return Media("image", width, height, detail, _bytes(data))
 
@@ -36,7 +36,7 @@ def file(source: object) -> Media:
 
 
 def block_media(block: Mapping[str, Any]) -> Media | None:
-    """Return the image or file of an Anthropic block; None if it has none."""
+    """The image or file of an Anthropic block, whose `source` says where its bytes are."""
     source = block.get("source")
     if not isinstance(source, Mapping):
         return None
@@ -49,11 +49,11 @@ def block_media(block: Mapping[str, Any]) -> Media | None:
         case "document", "base64" | "url" | "file":
             return Media("file", size=_bytes(data))
         case _:
-            return None  # a plain-text document counts as text
+            return None  # a document of plain text is read as one: its words count
 
 
 def input_media(part: Mapping[str, Any]) -> Media | None:
-    """Return the image, audio or file of a part of the Responses API; None if it has none."""
+    """The image, sound or file of a part of the Responses API."""
     match part.get("type"):
         case "input_image" | "computer_screenshot":
             return image({"url": part.get("image_url"), "detail": part.get("detail")})

@@ -1,4 +1,4 @@
-"""OpenAI chat completions: dicts with `role` and `content`, the format of most servers."""
+"""OpenAI chat completions: plain dicts with `role` and `content`, the shape most servers speak."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from brim.wire.body_parts import PlanView
 
 MESSAGES: Final = "messages"
-"""The key of the conversation in a body."""
+"""Where the conversation stands in a body."""
 SYSTEM: Final = ""
 REPLY_KEYS: Final = ("max_completion_tokens", "max_tokens")
 
@@ -35,31 +35,31 @@ _ROLES: Final[Mapping[str, Role]] = {
     "function": "tool",
 }
 OUTPUT_FIELD: Final = "_output"
-"""The field of a user turn with the output of commands; it is sent before the text."""
+"""Where a user's turn holds what commands printed before it; it goes out before the words."""
 OUTPUT_HEADING: Final = "[exec output]"
 BLANK_LINE: Final = "\n\n"
 
 PLAIN_THINKING: Final = ("reasoning_content", "reasoning")
 SIGNED_THINKING: Final = ("reasoning_details", "thinking_blocks")
 THINKING: Final = (*PLAIN_THINKING, *SIGNED_THINKING)
-"""Fields in which servers report a model's thinking."""
+"""Where servers put what a model thought before it answered."""
 _COMMON: Final = frozenset(("role", "content", "name", "tool_calls", "tool_call_id"))
 
 
 def fittable(_: Mapping[str, Any]) -> bool:
-    """Whether the body contains the whole conversation: always, in chat completions."""
+    """Whether the whole conversation is here: in a chat it always is."""
     return True
 
 
 class Reader:
-    """Reads a growing conversation; each message is read once."""
+    """Reads a conversation that grows, each message of it once."""
 
     def __init__(self) -> None:
         self._seen = 0
         self._private = False
 
     def read(self, body: Mapping[str, Any]) -> list[Message]:
-        """Return the messages added since the last call."""
+        """The messages that came since."""
         messages, start = body[MESSAGES], self._seen
         if len(messages) == start:
             return []
@@ -69,14 +69,14 @@ class Reader:
         return new
 
     def apply(self, body: Mapping[str, Any], plan: PlanView) -> Mapping[str, Any]:
-        """Return the body to send: the same objects wherever nothing changed."""
+        """The body that goes out: the same objects where nothing was touched, or all of it."""
         if not plan.is_trimmed and not self._private:
             return body
         return apply(body, plan)
 
 
 def read_message(given: object, index: int) -> Message:
-    """Read one message; `index` is used in errors."""
+    """One message. `index` is only for the error that names it."""
     try:
         raw = given if type(given) is dict else require_mapping(given, index)
         name, content = raw.get("role"), raw.get("content")
@@ -113,7 +113,7 @@ def _read_fields(raw: Mapping[str, Any], name: str, role: Role, index: int) -> M
 def _content(
     content: object, index: int
 ) -> tuple[tuple[str, ...], tuple[Media, ...], tuple[str, ...]]:
-    """Return the texts, the media and the unknown parts of a content."""
+    """The texts, the media and the unknown parts of a content."""
     if isinstance(content, str):
         return (content,), (), ()
     if content is None:
@@ -181,14 +181,14 @@ def _priority(raw: Mapping[str, Any], index: int) -> int:
 
 
 def apply(body: Mapping[str, Any], plan: PlanView) -> dict[str, Any]:
-    """Return the body to send: the same objects wherever nothing changed."""
+    """The body that goes out: the same objects where nothing was touched."""
     return {**body, MESSAGES: apply_to_messages(body[MESSAGES], plan)}
 
 
 def apply_to_messages(
     messages: Sequence[Mapping[str, Any]], plan: PlanView, keep: Sequence[str] = ()
 ) -> list[Mapping[str, Any]]:
-    """Return the messages to send, without reserved fields except those in `keep`."""
+    """The messages that go out; brim's own fields are taken out, but for those in `keep`."""
     seen, changed = plan.history.messages, plan.changed_messages
     notes = {note.at: note for note in plan.notes if note.role != "paragraph"}
     out: list[Mapping[str, Any]] = []
@@ -211,7 +211,7 @@ def _restore_fields(
 
 
 def render_outgoing(raw: Mapping[str, Any], message: Message) -> dict[str, Any]:
-    """Return a message without reserved fields, its command output before its text."""
+    """A message without brim's own fields, and with the output that goes before its words."""
     out = copy_public(raw)
     if message.role == "user" and message.outputs:
         before = BLANK_LINE.join(filter(None, message.outputs))
@@ -224,7 +224,7 @@ def render_outgoing(raw: Mapping[str, Any], message: Message) -> dict[str, Any]:
 
 
 def rewrite_message(raw: Mapping[str, Any], before: Message, after: Message) -> dict[str, Any]:
-    """Return a copy of a message with the changes from `before` to `after`."""
+    """A copy of a message with what was changed of it put in."""
     if before.role == "user" and before.outputs:
         return render_outgoing(
             {**raw, "content": _rewrite_content(raw, before.words, after.words)}, after
@@ -241,7 +241,7 @@ def rewrite_message(raw: Mapping[str, Any], before: Message, after: Message) -> 
 
 
 def _rewrite_content(raw: Mapping[str, Any], old: Sequence[str], new: Sequence[str]) -> Any:
-    """Return the content with other texts."""
+    """A content with other texts in it."""
     content = raw.get("content")
     if new == old:
         return content
@@ -251,7 +251,7 @@ def _rewrite_content(raw: Mapping[str, Any], old: Sequence[str], new: Sequence[s
 
 
 def _rewrite_parts(parts: Sequence[Any], texts: Sequence[str]) -> list[Any]:
-    """Replace the texts of the text parts; surplus parts are removed, surplus texts added."""
+    """Put texts in place of the text parts: left-over parts go, left-over texts are added."""
     left = list(texts)
     out: list[Any] = []
     for part in parts:

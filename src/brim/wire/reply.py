@@ -1,4 +1,4 @@
-"""A model's reply, independent of the provider's format."""
+"""Reply: what a model answered, whatever format it came in."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from brim.models.pricing import Usage
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A reply: the turn to append to the history, and facts about the call."""
+    """One answer: the turn to keep, and what is known about how it came to be."""
 
     message: Mapping[str, Any]
-    """The assistant turn in the chat shape, ready to be sent back; `_` fields hold the original
-    blocks of other formats (signatures)."""
+    """The assistant's turn in the chat shape, ready to be sent back; `_` fields hold what another
+    format needs to get its own blocks back (signatures)."""
     text: str = ""
     thinking: str = ""
     calls: tuple[Call, ...] = ()
     finish: str | None = None
-    """The finish reason, in the provider's terms."""
+    """Why it ended, in the provider's own word."""
     usage: Usage | None = None
-    """None if the provider reported none."""
+    """None where the provider reported nothing."""
     cost: Decimal | None = None
-    """Dollars, if the provider reported the cost of the call."""
+    """Dollars, where the provider itself said what the call cost."""
     model: str | None = None
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is neither text nor a tool call."""
+        """Nothing was said and no tool was called."""
         return not self.text and not self.calls
 
     @property
     def is_cut(self) -> bool:
-        """Whether the reply ended because it reached a length limit."""
+        """The answer ended because there was no more room for it."""
         return self.finish in (
             "length",
             "max_tokens",

@@ -31,7 +31,7 @@ from brim.gateway.accounts.caps import (
     ],
 )
 def test_a_cap_is_read_as_it_is_meant(words: str, cap: Cap) -> None:
-    assert Cap.parsed(words) == cap
+    assert Cap.parse(words) == cap
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,9 @@ def test_a_cap_is_read_as_it_is_meant(words: str, cap: Cap) -> None:
 )
 def test_a_comma_that_parts_no_thousands_is_refused(words: str, meant: str) -> None:
     with pytest.raises(InputError) as refused:
-        Cap.parsed(words)
-    assert str(refused.value).endswith(f"did you mean {meant}?")
-    assert Cap.parsed(meant).most > 0, "what is proposed can be taken"
+        Cap.parse(words)
+    assert str(refused.value).endswith(f"Did you mean {meant}?")
+    assert Cap.parse(meant).limit > 0, "what is proposed can be taken"
 
 
 @pytest.mark.parametrize(
@@ -62,11 +62,11 @@ def test_a_comma_that_parts_no_thousands_is_refused(words: str, meant: str) -> N
 )
 def test_thousands_of_dollars_are_written_out(words: str, tokens: str, money: str) -> None:
     with pytest.raises(InputError) as refused:
-        Cap.parsed(words)
-    assert f"Did you mean {tokens}? In dollars it is " in str(refused.value)
-    assert Cap.parsed(tokens).unit == "tokens"
-    assert Cap.parsed(money).unit == "dollars"
-    assert Cap.parsed(str(refused.value).split()[-1].removesuffix(".")) == Cap.parsed(money)
+        Cap.parse(words)
+    assert f"Did you mean {tokens}? In dollars, write " in str(refused.value)
+    assert Cap.parse(tokens).unit == "tokens"
+    assert Cap.parse(money).unit == "dollars"
+    assert Cap.parse(str(refused.value).split()[-1].removesuffix(".")) == Cap.parse(money)
 
 
 def test_what_a_store_keeps_of_caps_is_read_back() -> None:

@@ -11,10 +11,15 @@ from typing import Final
 import pytest
 
 from brim.errors import InputError
-from brim.gateway.accounts.bounds import MAX_NAME_LENGTH, OVER_ANY_CAP
 from brim.gateway.accounts.caps import ALL, MAX_AMOUNT, Cap, Period, key_scope, project_scope
 from brim.gateway.accounts.keys import ApiKey, hash_secret
-from brim.gateway.accounts.reservations import CapReached, Charge, Settlement
+from brim.gateway.accounts.reservations import (
+    MAX_NAME_LENGTH,
+    OVER_ANY_CAP,
+    CapReached,
+    Charge,
+    Settlement,
+)
 from brim.gateway.accounts.sqlite.store import SqliteAccountStore
 from brim.gateway.accounts.store import AccountStore
 from brim.models.pricing import Usage
@@ -45,7 +50,7 @@ async def spend(
 ) -> None:
     """A request that no cap knows of, from its beginning to its end."""
     assert await books.reserve(claim(id, cost + 1, tokens=tokens, key=key), LONG) is None
-    assert await books.forward(id, LONG)
+    assert await books.mark_sent(id, LONG)
     await books.settle([settled(id, cost, tokens)])
 
 
@@ -90,7 +95,7 @@ async def test_requests_under_way_when_a_cap_is_set_are_held_against_it(
     books: AccountStore,
 ) -> None:
     await books.reserve(claim("runs", 6), LONG)
-    await books.forward("runs", LONG)
+    await books.mark_sent("runs", LONG)
     await books.reserve(claim("waits", 1), LONG)
     assert await books.reserve(claim("r", 4, TEN), LONG) == CapReached(OWN, Cap(10), 0, 7, None)
     assert await books.reserve(claim("r", 3, TEN), LONG) is None
@@ -103,7 +108,7 @@ async def test_their_leases_may_end_under_the_new_cap(books: AccountStore) -> No
         await books.reserve(claim(id, 3), LONG)
     await books.reserve(claim("r", 1, TEN), LONG)
     assert await standing(books) == (0, 7)
-    await books.forward("sent", OVER)
+    await books.mark_sent("sent", OVER)
     await books.reserve(claim("unsent", 3), OVER)
     await books.sweep()
     assert await standing(books) == (3, 1)
@@ -111,7 +116,7 @@ async def test_their_leases_may_end_under_the_new_cap(books: AccountStore) -> No
 
 async def test_what_was_presumed_before_a_cap_is_put_right_under_it(books: AccountStore) -> None:
     await books.reserve(claim("late", 9), LONG)
-    await books.forward("late", OVER)
+    await books.mark_sent("late", OVER)
     await books.sweep()
     assert await books.reserve(claim("r", 2, TEN), LONG) == CapReached(OWN, Cap(10), 9, 0, None)
     await books.settle([settled("late", 3)])
@@ -207,7 +212,7 @@ async def test_a_cap_that_is_set_while_many_spend_misses_nothing(replica: Replic
             # Each of them learns of the caps at a time of its own.
             known = caps[: max(0, turn - number)]
             assert await books.reserve(claim(id, 10, *known, tokens=40), LONG) is None
-            assert await books.forward(id, OVER if turn % 3 == 0 else LONG)
+            assert await books.mark_sent(id, OVER if turn % 3 == 0 else LONG)
             await asyncio.gather(books.settle([settled(id, turn, 20)]), books.sweep())
 
     await asyncio.gather(*(one_after_the_other(number) for number in range(8)))
@@ -236,11 +241,11 @@ async def test_text_that_cannot_be_stored_is_replaced(
 ) -> None:
     asked = claim("r", 6, TEN, model=odd, upstream=odd)._replace(key_name=odd)
     assert await books.reserve(asked, LONG) is None
-    assert await books.forward("r", LONG)
+    assert await books.mark_sent("r", LONG)
     await books.settle([settled("r", 5)])
     row = (await booked(books))["r"]
     assert {row.model, row.upstream, row.key_name} == {kept}
-    assert [one.on for one in await books.spent(["model", "upstream"])] == [(kept, kept)]
+    assert [one.group for one in await books.totals(["model", "upstream"])] == [(kept, kept)]
 
 
 @pytest.mark.parametrize("odd", ["\0", "r\ud800"])
@@ -248,7 +253,7 @@ async def test_odd_text_in_any_name_is_no_reason_to_fail(books: AccountStore, od
     stranger = replace(KEY, project=odd)
     cap = (project_scope(odd), Cap(10))
     assert await books.reserve(claim(odd, 6, cap, key=stranger), LONG) is None
-    assert await books.forward(odd, LONG)
+    assert await books.mark_sent(odd, LONG)
     await books.renew([odd], LONG)
     await books.settle([settled(odd, 5)])
     [row] = (await booked(books)).values()
@@ -261,7 +266,7 @@ async def test_a_claim_of_a_number_that_nobody_means_fits_no_cap(books: AccountS
         cap = (OWN, Cap(MAX_AMOUNT, unit))
         for number in (MAX_AMOUNT + 1, 2**53 + 1, 2**63, 10**40):
             worst = Charge(Usage(output=number), number)
-            asked = claim("r", 0, cap)._replace(worst=worst)
+            asked = claim("r", 0, cap)._replace(max_charge=worst)
             assert await books.reserve(asked, LONG) == CapReached(*cap, 0, 0, None)
 
 
@@ -271,8 +276,8 @@ async def test_numbers_that_nobody_means_are_booked_as_the_highest(books: Accoun
         settlement = Settlement(id, Charge(Usage(number, number, number, number), number))
         await books.settle([settlement])
     rows = await booked(books)
-    assert rows["large"].bill == Charge(
+    assert rows["large"].charge == Charge(
         Usage(OVER_ANY_CAP, OVER_ANY_CAP, OVER_ANY_CAP, OVER_ANY_CAP), OVER_ANY_CAP
     )
-    assert rows["negative"].bill == Charge()
+    assert rows["negative"].charge == Charge()
     assert await standing(books) == (OVER_ANY_CAP, 0)

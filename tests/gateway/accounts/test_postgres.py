@@ -126,7 +126,7 @@ async def test_replicas_that_begin_at_once_make_one_schema(books_in: At, url: st
 async def test_books_of_a_newer_brim_are_left_alone(books_in: At, url: str) -> None:
     await books_in(url).open()
     tell(url, "INSERT INTO brim.migrations VALUES (99)")
-    with pytest.raises(StoreError, match=r"newer brim \(version 99.*upgrade") as refusal:
+    with pytest.raises(StoreError, match=r"version 99.*Upgrade brim") as refusal:
         await books_in(url).open()
     assert not isinstance(refusal.value, AccountStoreUnavailableError)
 
@@ -148,7 +148,7 @@ def test_a_missing_driver_is_named_with_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "asyncpg", None)
-    for module in ("postgres_books", "postgres_server"):
+    for module in ("postgres.store", "postgres.pool"):
         monkeypatch.delitem(sys.modules, f"brim.gateway.accounts.{module}")
     with pytest.raises(InputError, match=r"pip install 'brim\[postgres\]'"):
         create_store("postgresql://localhost/brim", tmp_path)
@@ -160,7 +160,7 @@ def test_a_missing_driver_is_named_with_what_to_install(
 async def test_a_server_that_comes_late_is_found(books_in: At, server: Postgres) -> None:
     server.stop()
     books = books_in(server.url)
-    with pytest.raises(AccountStoreUnavailableError, match="is away"):
+    with pytest.raises(AccountStoreUnavailableError, match="is unavailable"):
         await books.open()
     with pytest.raises(AccountStoreUnavailableError):
         await books.keys()
@@ -172,7 +172,7 @@ async def test_a_restart_of_the_server_loses_nothing(books_in: At, server: Postg
     books = books_in(server.url)
     await books.add_key(KEY, SECRET)
     assert await books.reserve(claim("r1", 10, TOTAL), LONG) is None
-    assert await books.forward("r1", LONG)
+    assert await books.mark_sent("r1", LONG)
     server.stop()
     for step in (
         books.access(SECRET),
@@ -315,7 +315,7 @@ async def test_days_are_those_of_utc_on_the_clock_of_the_server(
     assert await books.reserve(claim("old", 10, daily), LONG) is None
     full = await books.reserve(claim("next", 10, daily), LONG)
     midnight = datetime(2027, 1, 1, tzinfo=UTC).timestamp()
-    assert full == CapReached(*daily, spent=0, reserved=10, opens=midnight)
+    assert full == CapReached(*daily, spent=0, reserved=10, resets_at=midnight)
     set_clock(url, "2027-01-01 00:00:01+00")
     assert await books.reserve(claim("next", 10, daily), LONG) is None
     await books.settle([settled("old", 9), settled("next", 8)])

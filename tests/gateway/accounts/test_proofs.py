@@ -69,7 +69,7 @@ def names(done: Sequence[Done], step: str) -> set[str]:
 
 
 async def ledger_total(books: AccountStore) -> int:
-    return sum(row.bill.micro_dollars for row in (await booked(books)).values())
+    return sum(row.charge.micro_dollars for row in (await booked(books)).values())
 
 
 # Many processes
@@ -110,7 +110,7 @@ async def test_what_processes_leave_behind_that_are_killed_is_recovered_after_a_
     assert {states[id] for id in names(done, "settled")} == {"settled"}
     assert {states[id] for id in names(done, "sent")} <= {"settled", "presumed"}
     came_to = {one.id: one.amount for one in done if one.step == "sent"}
-    assert all(rows[id].bill.micro_dollars >= amount for id, amount in came_to.items())
+    assert all(rows[id].charge.micro_dollars >= amount for id, amount in came_to.items())
     await the_whole_rest_can_be_spent(blank, cap)
 
 
@@ -139,7 +139,7 @@ async def test_settlements_that_come_twice_and_in_any_order_count_once(replica: 
     for number, id in enumerate(ids):
         assert await both[0].reserve(claim(id, 100, (OWN, Cap(CAP))), LONG) is None
         # A third of them is late: charged in full by the time that they are settled.
-        assert await both[0].forward(id, LONG if number % 3 else OVER)
+        assert await both[0].mark_sent(id, LONG if number % 3 else OVER)
     await both[1].sweep()
     came_to = {id: chance.randint(1, 100) for id in ids}
     asked = [settled(id, amount) for id, amount in came_to.items()] * 3
@@ -148,7 +148,7 @@ async def test_settlements_that_come_twice_and_in_any_order_count_once(replica: 
     await asyncio.gather(*(both[index % 2].settle(part) for index, part in enumerate(parts)))
     assert await standing(both[0]) == (sum(came_to.values()), 0)
     rows = await booked(both[0])
-    assert {id: row.bill for id, row in rows.items()} == {
+    assert {id: row.charge for id, row in rows.items()} == {
         id: bill(amount) for id, amount in came_to.items()
     }
 
@@ -255,24 +255,22 @@ class Steps(RuleBasedStateMachine):
         view=views,
         cost=amounts,
         which=some.sets(some.integers(0, 3)),
-        is_forwarded=some.booleans(),
+        is_sent=some.booleans(),
         is_over=rarely,
     )
     def reserve(
-        self, id: str, view: int, cost: int, which: set[int], is_forwarded: bool, is_over: bool
+        self, id: str, view: int, cost: int, which: set[int], is_sent: bool, is_over: bool
     ) -> None:
         caps = [self.caps[index] for index in sorted(which)]
-        asked = claim(
-            self.name(id), cost, *caps, tokens=cost * 9, key=self.key, is_forwarded=is_forwarded
-        )
+        asked = claim(self.name(id), cost, *caps, tokens=cost * 9, key=self.key, is_sent=is_sent)
         found = self.runner.run(self.both[view].reserve(asked, OVER if is_over else LONG))
         assert found == self.model.reserve(asked, is_over=is_over)
 
     @rule(id=ids, view=views, is_over=some.booleans())
     def forward(self, id: str, view: int, is_over: bool) -> None:
         name = self.name(id)
-        found = self.runner.run(self.both[view].forward(name, OVER if is_over else LONG))
-        assert found == self.model.forward(name, is_over=is_over)
+        found = self.runner.run(self.both[view].mark_sent(name, OVER if is_over else LONG))
+        assert found == self.model.mark_sent(name, is_over=is_over)
 
     @rule(ids=some.lists(ids, max_size=3), view=views)
     def renew(self, ids: list[str], view: int) -> None:
@@ -319,7 +317,7 @@ class Steps(RuleBasedStateMachine):
         assert {counter_name(one.scope, one.unit, one.period) for one in found} >= self.model.named
         mine = f"{self.number}-"
         rows = {id: row for id, row in (await booked(books)).items() if id.startswith(mine)}
-        assert {id: (row.state, row.bill) for id, row in rows.items()} == self.model.ledger
+        assert {id: (row.state, row.charge) for id, row in rows.items()} == self.model.ledger
 
 
 def test_any_steps_leave_the_books_as_a_plain_model_has_them(address: str, tmp_path: Path) -> None:
@@ -382,7 +380,7 @@ async def test_at_the_edge_of_a_period_the_books_own_clock_decides(tmp_path: Pat
     assert refused == CapReached(OWN, caps[0][1], 0, 9, NEW_YEAR)
     now = NEW_YEAR
     assert await books.reserve(claim("new", 9, *caps), LONG) is None
-    await books.forward("old", LONG)
+    await books.mark_sent("old", LONG)
     await books.settle([settled("old", 8)])
     assert [(one.period, one.spent, one.reserved) for one in await books.counters()] == [
         *(("2027-01-01", 0, 9), ("2027-01", 0, 9)),
@@ -407,7 +405,7 @@ async def test_a_gateway_whose_clock_is_wrong_counts_in_the_same_period(
         assert await wrong.reserve(claim("c", 4, cap), LONG) is None
         await wrong.sweep()
     assert isinstance(refused, CapReached)
-    assert refused.opens in {reset_time("day", began), reset_time("day", time.time())}
+    assert refused.resets_at in {reset_time("day", began), reset_time("day", time.time())}
     (counter,) = await right.counters()
     assert counter.period in {period_name("day", began), period_name("day", time.time())}
     assert (counter.spent, counter.reserved) == (0, 10)

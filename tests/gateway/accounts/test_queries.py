@@ -23,13 +23,13 @@ async def test_a_row_says_who_asked_what_and_what_it_came_to(books: AccountStore
     before = datetime.now(UTC)
     await books.reserve(claim("r", 9, TEN, model="gpt", upstream="west", tokens=50), LONG)
     after = datetime.now(UTC)
-    await books.forward("r", LONG)
+    await books.mark_sent("r", LONG)
     came_to = Charge(Usage(input=40, cached=30, output=5, written=6), 0, is_unpriced=True)
-    await books.settle([Settlement("r", came_to, is_counted=True)])
+    await books.settle([Settlement("r", came_to, is_estimated=True)])
     row = (await booked(books))["r"]
     assert (row.key, row.key_name, row.project) == (KEY.id, "anna", "blue")
     assert (row.model, row.upstream) == ("gpt", "west")
-    assert (row.bill, row.state, row.is_counted) == (came_to, "settled", True)
+    assert (row.charge, row.state, row.is_estimated) == (came_to, "settled", True)
     # Clocks of two machines, or of two libraries, differ by a little.
     assert before.timestamp() - 1 <= row.time <= after.timestamp() + 1
     assert row.day == period_name("day", row.time)
@@ -42,20 +42,20 @@ async def test_the_ledger_is_summed_up_by_whatever_is_asked_for(books: AccountSt
     for id, whose, model, cost in asked:
         await books.reserve(claim(id, cost, key=whose, model=model), LONG)
         await books.settle([settled(id, cost, 10)])
-    by_model = await books.spent(["model"])
-    assert [(one.on, one.requests, one.bill) for one in by_model] == [
+    by_model = await books.totals(["model"])
+    assert [(one.group, one.requests, one.charge) for one in by_model] == [
         (("gpt",), 2, _sum(7, 2)),
         (("o1",), 2, _sum(11, 2)),
     ]
-    both = await books.spent(["project", "model"])
-    assert [(one.on, one.bill.micro_dollars) for one in both] == [
+    both = await books.totals(["project", "model"])
+    assert [(one.group, one.charge.micro_dollars) for one in both] == [
         *((("blue", "gpt"), 7), (("blue", "o1"), 5), (("red", "o1"), 6)),
     ]
-    assert [(one.on, one.requests) for one in await books.spent(["key"])] == [
+    assert [(one.group, one.requests) for one in await books.totals(["key"])] == [
         *((("k_1",), 3), (("k_2",), 1)),
     ]
-    assert [(one.on, one.requests) for one in await books.spent([])] == [((), 4)]
-    assert [one.on for one in await books.spent(["upstream", "state"])] == [("main", "settled")]
+    assert [(one.group, one.requests) for one in await books.totals([])] == [((), 4)]
+    assert [one.group for one in await books.totals(["upstream", "state"])] == [("main", "settled")]
 
 
 def _sum(cost: int, requests: int) -> Charge:
@@ -66,25 +66,28 @@ def _sum(cost: int, requests: int) -> Charge:
 async def test_a_sum_says_what_in_it_is_unpriced_or_presumed(books: AccountStore) -> None:
     for id in ("priced", "unpriced", "presumed", "refunded"):
         await books.reserve(claim(id, 5), OVER if id == "refunded" else LONG)
-        await books.forward(id, OVER if id == "presumed" else LONG)
+        await books.mark_sent(id, OVER if id == "presumed" else LONG)
     await books.settle([settled("priced", 2), Settlement("unpriced", Charge(is_unpriced=True))])
     await books.sweep()
-    (total,) = await books.spent(["day"])
-    assert (total.requests, total.bill, total.presumed) == (4, Charge(Usage(), 7, True), 1)
-    by_state = {one.on[0]: one for one in await books.spent(["state"])}
+    (total,) = await books.totals(["day"])
+    assert (total.requests, total.charge, total.presumed) == (4, Charge(Usage(), 7, True), 1)
+    by_state = {one.group[0]: one for one in await books.totals(["state"])}
     assert {state: one.requests for state, one in by_state.items()} == {
         "presumed": 1,
         "refunded": 1,
         "settled": 2,
     }
-    assert [by_state[state].bill.is_unpriced for state in ("presumed", "settled")] == [False, True]
+    assert [by_state[state].charge.is_unpriced for state in ("presumed", "settled")] == [
+        False,
+        True,
+    ]
 
 
 async def test_empty_books_have_nothing_to_read(blank: AccountStore) -> None:
     assert await blank.keys() == []
     assert await blank.caps() == {}
     assert await blank.counters() == []
-    assert await blank.spent(["day"]) == await blank.spent([]) == []
+    assert await blank.totals(["day"]) == await blank.totals([]) == []
     assert await booked(blank) == {}
     assert await blank.sweep() == 0
 
@@ -95,7 +98,7 @@ async def test_both_days_that_are_asked_for_count(books: AccountStore) -> None:
     (day,) = {date.fromisoformat(row.day) for row in (await booked(books)).values()}
     before, after = day - timedelta(days=1), day + timedelta(days=1)
     spans = [(day, day), (before, None), (None, day), (after, None), (None, before), (None, None)]
-    seen = [len(await books.spent(["day"], since, until)) for since, until in spans]
+    seen = [len(await books.totals(["day"], since, until)) for since, until in spans]
     assert seen == [1, 1, 1, 0, 0, 1]
     rows = [len([row async for row in books.rows(since, until)]) for since, until in spans]
     assert rows == seen
@@ -109,7 +112,7 @@ async def test_a_long_ledger_is_read_whole(books: AccountStore) -> None:
         await books.settle([settled(name, 1) for name in some])
     rows = await booked(books)
     assert sorted(rows) == sorted(names)
-    assert sum(one.requests for one in await books.spent(["day"])) == 1_200
+    assert sum(one.requests for one in await books.totals(["day"])) == 1_200
 
 
 async def test_what_is_read_can_be_written_as_json(books: AccountStore) -> None:
@@ -117,5 +120,5 @@ async def test_what_is_read_can_be_written_as_json(books: AccountStore) -> None:
     await books.settle([settled("r", 5)])
     rows = (await booked(books)).values()
     read = [*map(asdict, await books.keys()), *map(asdict, await books.counters())]
-    read += [*map(asdict, await books.spent(["day"])), *map(asdict, rows)]
+    read += [*map(asdict, await books.totals(["day"])), *map(asdict, rows)]
     assert json.loads(json.dumps(read))[0]["name"] == "anna"

@@ -15,7 +15,7 @@ import pytest
 
 from brim.errors import AccountStoreError, AccountStoreUnavailableError, InputError, StoreError
 from brim.gateway.accounts.caps import Cap
-from brim.gateway.accounts.sqlite import writer
+from brim.gateway.accounts.sqlite import write_queue
 from brim.gateway.accounts.sqlite.store import SqliteAccountStore
 from tests.support.accounts.reservations import (
     KEY,
@@ -77,10 +77,10 @@ async def test_while_another_program_writes_the_loop_goes_on_and_then_all_is_don
 async def test_a_file_that_stays_locked_is_away_and_later_it_is_there_again(
     books: SqliteAccountStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "PATIENCE", 0.05)
+    monkeypatch.setattr(write_queue, "BUSY_SECONDS", 0.05)
     with (
         written_by_another(path),
-        pytest.raises(AccountStoreUnavailableError, match=r"accounts\.sqlite3.*in use"),
+        pytest.raises(AccountStoreUnavailableError, match=r"accounts\.sqlite3 is locked"),
     ):
         await books.reserve(claim("r", 1, CAP), LONG)
     assert await books.reserve(claim("r", 1, CAP), LONG) is None
@@ -112,8 +112,8 @@ async def test_a_step_that_cannot_be_written_fails_alone(books: SqliteAccountSto
     found = await asyncio.gather(*steps, return_exceptions=True)
     assert [type(one) for one in found] == [type(None), AccountStoreError, type(None)]
     assert await standing(books) == (0, 2)
-    assert await books.forward("a", LONG)
-    assert await books.forward("b", LONG)
+    assert await books.mark_sent("a", LONG)
+    assert await books.mark_sent("b", LONG)
     await books.close()
 
 
@@ -147,7 +147,7 @@ async def test_on_a_full_disk_the_books_are_away_and_nothing_is_half_done(
     books: SqliteAccountStore, path: Path
 ) -> None:
     await books.reserve(claim("before", 1, CAP), LONG)
-    with full_disk(path), pytest.raises(AccountStoreUnavailableError, match="disk"):
+    with full_disk(path), pytest.raises(AccountStoreUnavailableError, match="disk is full"):
         await books.reserve(claim("r", 1, CAP), LONG)
     assert await standing(books) == (0, 1)
     assert await books.reserve(claim("r", 1, CAP), LONG) is None
@@ -158,14 +158,14 @@ async def test_on_a_full_disk_the_books_are_away_and_nothing_is_half_done(
 async def test_a_broken_file_is_named_with_what_to_do(path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(b"no books at all" * 100)
-    with pytest.raises(StoreError, match=r"accounts\.sqlite3 cannot be used.*copy") as told:
+    with pytest.raises(StoreError, match=r"Cannot use .*accounts\.sqlite3.*backup") as told:
         await SqliteAccountStore(path).open()
     assert not isinstance(told.value, AccountStoreUnavailableError)
 
 
 async def test_a_place_where_no_file_can_be_is_named(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file where a folder should be")
-    with pytest.raises(StoreError, match=r"accounts\.sqlite3 cannot be made.*gateway\.store"):
+    with pytest.raises(StoreError, match=r"Cannot create .*accounts\.sqlite3.*gateway\.store"):
         await SqliteAccountStore(tmp_path / "state" / "accounts.sqlite3").keys()
 
 
@@ -173,14 +173,14 @@ async def test_books_of_a_newer_brim_are_left_alone(books: SqliteAccountStore, p
     await books.close()
     with closing(sqlite3.connect(path)) as base:
         base.execute("PRAGMA user_version = 99")
-    with pytest.raises(AccountStoreError, match=r"newer brim \(version 99.*upgrade this brim"):
+    with pytest.raises(AccountStoreError, match=r"version 99.*Upgrade brim"):
         await books.keys()
 
 
 async def test_the_log_beside_the_file_is_begun_anew_though_others_write(
     books: SqliteAccountStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("brim.gateway.accounts.sqlite.store._LONG", 100)
+    monkeypatch.setattr("brim.gateway.accounts.sqlite.store._LONG_WAL_PAGES", 100)
     written = itertools.count()
 
     async def write() -> None:
@@ -204,6 +204,6 @@ async def test_a_secret_is_nowhere_in_the_file(books: SqliteAccountStore, path: 
 
 
 async def test_a_taken_name_is_said_with_what_to_do(books: SqliteAccountStore) -> None:
-    with pytest.raises(InputError, match="anna already; revoke it, or choose another"):
+    with pytest.raises(InputError, match="already in use: anna"):
         await books.add_key(KEY, SECRET)
     await books.close()

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 import pytest
 
 from brim.errors import InputError
-from brim.gateway.accounts.bounds import MAX_NAME_LENGTH
 from brim.gateway.accounts.caps import (
     ALL,
     MAX_AMOUNT,
@@ -20,7 +19,13 @@ from brim.gateway.accounts.caps import (
     reset_time,
 )
 from brim.gateway.accounts.keys import ApiKey, hash_secret
-from brim.gateway.accounts.reservations import CapCounter, CapReached, Charge, ReservationInvalid
+from brim.gateway.accounts.reservations import (
+    MAX_NAME_LENGTH,
+    CapCounter,
+    CapReached,
+    Charge,
+    ReservationInvalid,
+)
 from brim.gateway.accounts.store import AccountStore
 from tests.gateway.accounts.conftest import Replica
 from tests.support.accounts.reservations import (
@@ -46,7 +51,7 @@ pytestmark = pytest.mark.anyio
 async def test_what_is_reserved_is_set_aside_until_it_is_settled(books: AccountStore) -> None:
     assert await books.reserve(claim("r", 6, TEN), LONG) is None
     assert await standing(books) == (0, 6)
-    assert await books.forward("r", LONG)
+    assert await books.mark_sent("r", LONG)
     assert await standing(books) == (0, 6)
     await books.settle([settled("r", 4)])
     assert await standing(books) == (4, 0)
@@ -59,7 +64,7 @@ async def test_a_cap_can_be_used_up_to_its_last_bit_and_no_further(books: Accoun
     assert await books.reserve(claim("c", 3, TEN), LONG) == CapReached(OWN, Cap(10), 3, 5, None)
     assert await books.reserve(claim("d", 2, TEN), LONG) is None
     assert await standing(books) == (3, 7)
-    assert await books.forward("c", LONG) is False
+    assert await books.mark_sent("c", LONG) is False
 
 
 async def test_a_claim_larger_than_the_cap_is_refused_at_once(books: AccountStore) -> None:
@@ -77,12 +82,12 @@ async def test_a_cap_of_nothing_lets_only_free_requests_through(books: AccountSt
 
 @pytest.mark.parametrize("period", ["day", "month"])
 async def test_a_full_cap_says_when_it_opens(books: AccountStore, period: str) -> None:
-    cap = Cap.parsed(f"5/{period}")
+    cap = Cap.parse(f"5/{period}")
     before = datetime.now(UTC).timestamp()
-    full = await books.reserve(claim("r", cap.most + 1, (OWN, cap)), LONG)
+    full = await books.reserve(claim("r", cap.limit + 1, (OWN, cap)), LONG)
     after = datetime.now(UTC).timestamp()
     assert isinstance(full, CapReached)
-    assert full.opens in {reset_time(cap.period, before), reset_time(cap.period, after)}
+    assert full.resets_at in {reset_time(cap.period, before), reset_time(cap.period, after)}
 
 
 async def test_the_period_is_a_part_of_the_name_of_what_is_counted(books: AccountStore) -> None:
@@ -131,9 +136,9 @@ async def test_two_caps_over_the_same_time_count_it_once(books: AccountStore) ->
 
 async def test_a_claim_without_caps_is_booked_all_the_same(books: AccountStore) -> None:
     assert await books.reserve(claim("r", 6), LONG) is None
-    assert await books.forward("r", LONG)
+    assert await books.mark_sent("r", LONG)
     await books.settle([settled("r", 5)])
-    assert (await booked(books))["r"].bill == bill(5)
+    assert (await booked(books))["r"].charge == bill(5)
     assert await books.counters() == []
 
 
@@ -144,13 +149,13 @@ async def test_an_unknown_key_can_claim_nothing(books: AccountStore) -> None:
         == ReservationInvalid()
     )
     assert await books.counters() == []
-    assert await books.forward("r", LONG) is False
+    assert await books.mark_sent("r", LONG) is False
 
 
 async def test_a_key_that_is_revoked_meanwhile_still_settles(books: AccountStore) -> None:
     await books.reserve(claim("r", 6, TEN), LONG)
     await books.revoke(KEY.name)
-    assert await books.forward("r", LONG)
+    assert await books.mark_sent("r", LONG)
     await books.settle([settled("r", 2)])
     assert await standing(books) == (2, 0)
     assert list(await booked(books)) == ["r"]
@@ -164,7 +169,7 @@ async def test_the_largest_amounts_are_counted_exactly(books: AccountStore) -> N
     await books.settle([settled("a", MAX_AMOUNT - 2, MAX_AMOUNT - 4)])
     assert await standing(books) == (MAX_AMOUNT - 2, 0)
     assert await standing(books, unit="tokens") == (MAX_AMOUNT - 4, 0)
-    assert (await booked(books))["a"].bill == bill(MAX_AMOUNT - 2, MAX_AMOUNT - 4)
+    assert (await booked(books))["a"].charge == bill(MAX_AMOUNT - 2, MAX_AMOUNT - 4)
     assert isinstance(await books.reserve(claim("b", 3, *cap), LONG), CapReached)
     assert await books.reserve(claim("c", 2, *cap), LONG) is None
 
@@ -175,10 +180,10 @@ async def test_the_largest_amounts_are_counted_exactly(books: AccountStore) -> N
 @pytest.mark.parametrize("other", [2, 8, 10])
 async def test_a_second_claim_takes_the_place_of_the_first(books: AccountStore, other: int) -> None:
     await books.reserve(claim("r", 6, TEN, model="a"), LONG)
-    await books.forward("r", LONG)
+    await books.mark_sent("r", LONG)
     assert await books.reserve(claim("r", other, TEN, model="b"), LONG) is None
     assert await standing(books) == (0, other)
-    assert await books.forward("r", LONG)
+    assert await books.mark_sent("r", LONG)
     await books.settle([settled("r", 1)])
     assert await standing(books) == (1, 0)
     assert (await booked(books))["r"].model == "b"
@@ -187,7 +192,7 @@ async def test_a_second_claim_takes_the_place_of_the_first(books: AccountStore, 
 async def test_a_second_claim_without_room_leaves_the_first_as_it_is(books: AccountStore) -> None:
     await books.reserve(claim("other", 3, TEN), LONG)
     await books.reserve(claim("r", 6, TEN, model="a"), LONG)
-    await books.forward("r", LONG)
+    await books.mark_sent("r", LONG)
     assert await books.reserve(claim("r", 8, TEN, model="b"), LONG) == CapReached(
         OWN, Cap(10), 0, 3, None
     )
@@ -218,12 +223,12 @@ async def test_once_a_request_was_sent_a_second_claim_by_its_name_is_never_given
     books: AccountStore,
 ) -> None:
     await books.reserve(claim("r", 6, TEN), LONG)
-    await books.forward("r", LONG)
+    await books.mark_sent("r", LONG)
     await books.reserve(claim("r", 5, TEN, model="b"), LONG)
     await books.reserve(claim("r", 4, TEN, model="c"), OVER)
     await books.sweep()
     row = (await booked(books))["r"]
-    assert (row.state, row.bill, row.model) == ("presumed", bill(4), "c")
+    assert (row.state, row.charge, row.model) == ("presumed", bill(4), "c")
     assert await standing(books) == (4, 0)
     await books.settle([settled("r", 3)])
     assert await standing(books) == (3, 0)
@@ -232,13 +237,13 @@ async def test_once_a_request_was_sent_a_second_claim_by_its_name_is_never_given
 async def test_what_is_sent_as_soon_as_it_is_claimed_is_never_given_back(
     books: AccountStore,
 ) -> None:
-    assert await books.reserve(claim("r", 6, TEN, is_forwarded=True), OVER) is None
+    assert await books.reserve(claim("r", 6, TEN, is_sent=True), OVER) is None
     await books.reserve(claim("s", 3, TEN), LONG)
-    assert await books.reserve(claim("s", 4, TEN, is_forwarded=True), LONG) is None
+    assert await books.reserve(claim("s", 4, TEN, is_sent=True), LONG) is None
     await books.reserve(claim("s", 2, TEN), OVER)
     await books.sweep()
     rows = await booked(books)
-    assert {id: (row.state, row.bill) for id, row in rows.items()} == {
+    assert {id: (row.state, row.charge) for id, row in rows.items()} == {
         "r": ("presumed", bill(6)),
         "s": ("presumed", bill(2)),
     }
@@ -248,7 +253,7 @@ async def test_what_is_sent_as_soon_as_it_is_claimed_is_never_given_back(
 async def test_a_claim_that_is_refused_is_not_sent_either(books: AccountStore) -> None:
     await books.reserve(claim("r", 6, TEN), LONG)
     full = CapReached(OWN, Cap(10), 0, 0, None)
-    assert await books.reserve(claim("r", 11, TEN, is_forwarded=True), LONG) == full
+    assert await books.reserve(claim("r", 11, TEN, is_sent=True), LONG) == full
     await books.reserve(claim("r", 6, TEN), OVER)
     await books.sweep()
     assert (await booked(books))["r"].state == "refunded"
@@ -287,12 +292,12 @@ async def test_a_request_may_be_announced_twice_and_not_after_its_lease(
     books: AccountStore,
 ) -> None:
     await books.reserve(claim("runs", 1, TEN), LONG)
-    assert [await books.forward("runs", LONG) for _ in range(2)] == [True, True]
+    assert [await books.mark_sent("runs", LONG) for _ in range(2)] == [True, True]
     await books.reserve(claim("over", 1, TEN), OVER)
-    assert await books.forward("over", LONG) is False
-    assert await books.forward("never", LONG) is False
+    assert await books.mark_sent("over", LONG) is False
+    assert await books.mark_sent("never", LONG) is False
     await books.settle([settled("runs", 1)])
-    assert await books.forward("runs", LONG) is False
+    assert await books.mark_sent("runs", LONG) is False
 
 
 async def test_what_was_never_sent_is_given_back(books: AccountStore) -> None:
@@ -300,24 +305,24 @@ async def test_what_was_never_sent_is_given_back(books: AccountStore) -> None:
     await books.sweep()
     assert await standing(books) == (0, 0)
     row = (await booked(books))["r"]
-    assert (row.state, row.bill, row.is_counted) == ("refunded", Charge(), False)
+    assert (row.state, row.charge, row.is_estimated) == ("refunded", Charge(), False)
 
 
 async def test_what_was_sent_is_charged_in_full(books: AccountStore) -> None:
     tokens = (OWN, Cap(1_000, "tokens"))
     await books.reserve(claim("r", 6, TEN, tokens, tokens=400), LONG)
-    await books.forward("r", OVER)
+    await books.mark_sent("r", OVER)
     await books.sweep()
     assert (await standing(books), await standing(books, unit="tokens")) == ((6, 0), (400, 0))
     row = (await booked(books))["r"]
-    assert (row.state, row.bill, row.is_counted) == ("presumed", bill(6, 400), False)
+    assert (row.state, row.charge, row.is_estimated) == ("presumed", bill(6, 400), False)
 
 
 async def test_sweeping_leaves_alone_what_runs(books: AccountStore) -> None:
     for number in range(6):
         lease = OVER if number % 2 else LONG
         await books.reserve(claim(f"r{number}", 1, TEN), LONG)
-        await books.forward(f"r{number}", lease)
+        await books.mark_sent(f"r{number}", lease)
     # Other steps may have dealt with some of them already.
     assert 1 <= await books.sweep() <= 3
     assert await books.sweep() == 0
@@ -340,7 +345,7 @@ async def test_room_that_leases_left_behind_is_found_before_a_claim_is_refused(
 ) -> None:
     await books.reserve(claim("gone", 6, TEN), OVER)
     await books.reserve(claim("sent", 3, TEN), LONG)
-    await books.forward("sent", OVER)
+    await books.mark_sent("sent", OVER)
     assert await books.reserve(claim("r", 8, TEN), LONG) == CapReached(OWN, Cap(10), 3, 0, None)
     assert await books.reserve(claim("r", 7, TEN), LONG) is None
     assert await standing(books) == (3, 7)
@@ -350,7 +355,7 @@ async def test_a_running_request_gets_more_time_and_one_that_is_over_does_not(
     books: AccountStore,
 ) -> None:
     await books.reserve(claim("runs", 1, TEN), LONG)
-    await books.forward("runs", 0.5)
+    await books.mark_sent("runs", 0.5)
     await books.reserve(claim("over", 1, TEN), OVER)
     await books.renew(["runs", "over", "never"], LONG)
     await books.renew([], LONG)
@@ -365,11 +370,11 @@ async def test_a_running_request_gets_more_time_and_one_that_is_over_does_not(
 
 async def test_a_settlement_that_comes_twice_counts_once(books: AccountStore) -> None:
     await books.reserve(claim("r", 6, TEN), LONG)
-    await books.forward("r", LONG)
+    await books.mark_sent("r", LONG)
     await books.settle([settled("r", 4), settled("r", 5)])
     await books.settle([settled("r", 6)])
     assert await standing(books) == (4, 0)
-    assert (await booked(books))["r"].bill == bill(4)
+    assert (await booked(books))["r"].charge == bill(4)
 
 
 async def test_settlements_may_come_in_any_order_and_many_at_once(books: AccountStore) -> None:
@@ -377,7 +382,7 @@ async def test_settlements_may_come_in_any_order_and_many_at_once(books: Account
     names = [f"r{number}" for number in range(20)]
     for name in names:
         await books.reserve(claim(name, 10, cap), LONG)
-        await books.forward(name, LONG)
+        await books.mark_sent(name, LONG)
     mixed = [*names[::-1], "never", *names[::3]]
     await books.settle(
         [settled(name, int(name[1:] or 0) if name != "never" else 9) for name in mixed]
@@ -396,20 +401,20 @@ async def test_a_settlement_of_nothing_that_was_claimed_is_left(books: AccountSt
 async def test_a_late_settlement_puts_right_what_was_presumed_once(books: AccountStore) -> None:
     tokens = (OWN, Cap(1_000, "tokens"))
     await books.reserve(claim("r", 6, TEN, tokens, tokens=400), LONG)
-    await books.forward("r", OVER)
+    await books.mark_sent("r", OVER)
     await books.sweep()
     await books.settle([settled("r", 2, 300)])
     await books.settle([settled("r", 3, 100)])
     assert (await standing(books), await standing(books, unit="tokens")) == ((2, 0), (300, 0))
     row = (await booked(books))["r"]
-    assert (row.state, row.bill) == ("settled", bill(2, 300))
+    assert (row.state, row.charge) == ("settled", bill(2, 300))
 
 
 async def test_a_settlement_before_the_sweep_is_as_good_as_one_after_it(
     books: AccountStore,
 ) -> None:
     await books.reserve(claim("r", 6, TEN), LONG)
-    await books.forward("r", OVER)
+    await books.mark_sent("r", OVER)
     await books.settle([settled("r", 2)])
     assert await books.sweep() == 0
     assert await standing(books) == (2, 0)
@@ -451,13 +456,13 @@ async def test_any_name_is_kept_as_it_is(blank: AccountStore, name: str) -> None
     asked = claim(f"r {name}", 6, *access.caps, key=key, model=name, upstream=name)
     assert await blank.reserve(asked, LONG) is None
     assert {one.scope for one in await blank.counters()} == {scope for scope, _ in access.caps}
-    assert await blank.forward(asked.id, OVER)
+    assert await blank.mark_sent(asked.id, OVER)
     await blank.sweep()
     await blank.settle([settled(asked.id, 5)])
     assert await standing(blank, project_scope(name)) == (5, 0)
     row = (await booked(blank))[asked.id]
     assert {row.key_name, row.project, row.model, row.upstream} == {name}
-    assert [one.on for one in await blank.spent(["model", "project"])] == [(name, name)]
+    assert [one.group for one in await blank.totals(["model", "project"])] == [(name, name)]
     assert (await blank.revoke(name)).id == key.id
 
 
@@ -471,7 +476,7 @@ async def test_two_replicas_see_one_truth(replica: Replica) -> None:
     assert await there.reserve(claim("s", 6, *access.caps), LONG) == CapReached(
         OWN, Cap(10), 0, 6, None
     )
-    assert await there.forward("r", LONG)
+    assert await there.mark_sent("r", LONG)
     await there.settle([settled("r", 2)])
     assert await here.reserve(claim("s", 8, *access.caps), LONG) is None
     await here.revoke(KEY.name)

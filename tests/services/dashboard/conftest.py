@@ -12,7 +12,7 @@ from tests.support.gateway.accounts import secret_of
 from tests.support.gateway.process import Running
 from tests.support.services.browser import Visit, Visiting, apart
 
-NUMBERS = ("/brim/requests", "/brim/spending", "/brim/lanes")
+NUMBERS = ("/brim/requests", "/brim/spending", "/brim/routes")
 """What the page asks for beside its own files."""
 
 

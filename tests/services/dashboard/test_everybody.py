@@ -102,7 +102,15 @@ def test_everything_is_reached_with_the_tabulator(visit: Visiting) -> None:
             )
             ring = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
             assert ring != "none" or page.evaluate("document.activeElement === document.body")
-        assert {"Requests", "Spending", "Models", "Dark", "find", "only-cut", "Pause"} <= reached
+        assert {
+            "Requests",
+            "Spending",
+            "Models",
+            "Dark",
+            "filter",
+            "only-trimmed",
+            "Pause",
+        } <= reached
 
 
 def test_the_list_is_one_stop_of_the_tabulator(visit: Visiting) -> None:
@@ -123,9 +131,9 @@ def test_the_list_is_one_stop_of_the_tabulator(visit: Visiting) -> None:
         expect(links.nth(1)).to_be_focused()
         page.keyboard.press("Shift+Tab")
         expect(page.get_by_role("button", name="Pause")).to_be_focused()
-        page.get_by_label("Filter the requests").fill("no such model")
+        page.get_by_label("Filter requests").fill("no such model")
         expect(links).to_have_count(0)
-        page.get_by_label("Filter the requests").fill("")
+        page.get_by_label("Filter requests").fill("")
         page.get_by_role("button", name="Pause").focus()
         page.keyboard.press("Tab")
         expect(links.nth(1)).to_be_focused()

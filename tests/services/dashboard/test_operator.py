@@ -22,9 +22,9 @@ def test_only_the_operators_key_opens_the_page(visit: Visiting, secrets: dict[st
         ask(server, CHAT, "hi", headers=bearing(secrets["alice"]))
         page = visit(server).page
         expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
-        expect(page.get_by_label("Operator’s key")).to_be_focused()
+        expect(page.get_by_label("Operator key")).to_be_focused()
         wrong = page.get_by_role("alert").filter(visible=True)
-        for secret, said in (("brim-wrong", "not known here"), (secrets["alice"], "operator")):
+        for secret, said in (("brim-wrong", "unknown or revoked"), (secrets["alice"], "operator")):
             sign_in(page, secret)
             expect(wrong).to_contain_text(said)
             expect(rows(page)).to_have_count(0)
@@ -50,7 +50,7 @@ def test_the_key_stays_in_the_tab_until_one_signs_out(
         assert not any(secrets["boss"] in url for url in seen.asked)
         assert secrets["boss"] not in page.content()
         page.get_by_role("button", name="Sign out").click()
-        expect(page.get_by_label("Operator’s key")).to_be_focused()
+        expect(page.get_by_label("Operator key")).to_be_focused()
         expect(rows(page)).to_have_count(0)
         page.reload()
         expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
@@ -64,7 +64,7 @@ def test_without_keys_nobody_is_asked_for_one(visit: Visiting) -> None:
         expect(page.get_by_role("heading", name="Sign in")).to_be_hidden()
         expect(page.get_by_role("button", name="Sign out")).to_be_hidden()
         page.get_by_role("link", name="Spending").click()
-        expect(page.get_by_text("This gateway keeps no accounts.")).to_be_visible()
+        expect(page.get_by_text("This gateway has no keys.")).to_be_visible()
 
 
 # Money and models
@@ -90,7 +90,7 @@ def test_spending_stands_against_its_caps(visit: Visiting, secrets: dict[str, st
         requests = told(server, "/brim/requests", secrets["boss"])["data"]
         cost = sum(request["cost"] for request in requests)
         assert day["cost"] == pytest.approx(cost, abs=len(requests) * 1e-6)
-        page.get_by_text("As a table").click()
+        page.get_by_text("Show as a table").click()
         expect(page.get_by_role("table", name="Spending by day")).to_contain_text(
             f"${day['cost']:.2f}"
         )
@@ -145,7 +145,7 @@ def test_what_a_refusal_taught_is_told(visit: Visiting) -> None:
         running(config(provider.url, window=9_000, reply=100)) as server,
     ):
         ask(server, CHAT, *TURNS)
-        (lane,) = told(server, "/brim/lanes")["data"]
+        (lane,) = told(server, "/brim/routes")["data"]
         assert (lane["window"], lane["source"]) == (2_000, "a refusal by the server")
         row = visit(server, "#models").page.get_by_role("row", name="scripted")
         expect(row).to_contain_text("2,000")
@@ -156,7 +156,7 @@ def test_what_a_refusal_taught_is_told(visit: Visiting) -> None:
 def test_a_window_that_nobody_knows_is_called_unknown(visit: Visiting) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url, window=None)) as server:
         ask(server, CHAT, "hi")
-        (lane,) = told(server, "/brim/lanes")["data"]
+        (lane,) = told(server, "/brim/routes")["data"]
         assert (lane["window"], lane["limit"]) == (None, None)
         expect(visit(server, "#models").page.get_by_role("row", name="scripted")).to_contain_text(
             "unknown"

@@ -23,7 +23,7 @@ def test_a_request_appears_by_itself_and_so_does_its_end(visit: Visiting) -> Non
     answer = TextReply("Hello there.", hold=held)
     with ScriptedServer(answer) as provider, running(config(provider.url)) as server:
         page = visit(server).page
-        expect(page.get_by_text("No request has come yet.")).to_be_visible()
+        expect(page.get_by_text("No requests yet.")).to_be_visible()
         asking = threading.Thread(target=ask, args=(server, CHAT, "hi"), kwargs={"stream": True})
         asking.start()
         expect(rows(page)).to_have_count(1)
@@ -42,7 +42,7 @@ def test_a_row_tells_what_was_cut(visit: Visiting) -> None:
         heads = answer.headers
         for number in ("brim-tokens-before", "brim-tokens", "brim-limit"):
             expect(row).to_contain_text(f"{int(heads[number]):,}")
-        expect(row).to_contain_text(heads["brim-cut"].replace("=", " "))
+        expect(row).to_contain_text(heads["brim-trimmed"].replace("=", " "))
         picture = row.get_by_role("img")
         cut = int(heads["brim-tokens-before"]) - int(heads["brim-tokens"])
         expect(picture).to_have_accessible_name(re.compile(rf"of the limit, {cut:,} tokens cut"))
@@ -57,12 +57,12 @@ def test_what_fails_is_told_apart(visit: Visiting) -> None:
         ask(server, CHAT, "hi")
         page = visit(server).page
         expect(rows(page)).to_have_count(2)
-        page.get_by_label("Only failed").check()
+        page.get_by_label("Failed only").check()
         expect(rows(page)).to_have_count(1)
         expect(rows(page).first).to_contain_text("500")
-        page.get_by_label("Only failed").uncheck()
-        page.get_by_label("Filter the requests").fill("no such model")
-        expect(page.get_by_text("No request is like that.")).to_be_visible()
+        page.get_by_label("Failed only").uncheck()
+        page.get_by_label("Filter requests").fill("no such model")
+        expect(page.get_by_text("No matching requests.")).to_be_visible()
 
 
 def test_a_dry_run_is_told_from_what_was_sent(visit: Visiting) -> None:
@@ -78,8 +78,8 @@ def test_a_dry_run_is_told_from_what_was_sent(visit: Visiting) -> None:
         expect(sent).not_to_contain_text("dry run")
         tried.get_by_role("link").click()
         dialog = page.get_by_role("dialog")
-        expect(dialog.get_by_role("img", name=re.compile("Would go out:"))).to_be_visible()
-        expect(dialog).not_to_contain_text("Went out")
+        expect(dialog.get_by_role("img", name=re.compile("Would be sent:"))).to_be_visible()
+        expect(dialog).not_to_contain_text("Sent:")
 
 
 def test_what_the_gateway_itself_refuses_was_not_sent(
@@ -115,9 +115,9 @@ def test_pausing_holds_the_list_still(visit: Visiting) -> None:
         page.get_by_role("button", name="Pause").click()
         expect(page.get_by_role("status")).to_have_text("Paused")
         ask(server, CHAT, "hi")
-        page.get_by_label("Filter the requests").fill("scripted")  # draws the list anew
+        page.get_by_label("Filter requests").fill("scripted")  # draws the list anew
         expect(rows(page)).to_have_count(1)
-        page.get_by_role("button", name="Go on").click()
+        page.get_by_role("button", name="Resume").click()
         expect(rows(page)).to_have_count(2)
 
 
@@ -200,7 +200,7 @@ def test_a_plan_is_shown_as_picture_and_table_without_a_word_of_it(
         page = visit(server, f"#requests/{id}").page
         dialog = page.get_by_role("dialog")
         expect(dialog.get_by_role("heading", name="81 messages")).to_be_visible()
-        went = f"Went out: {int(answer.headers['brim-tokens']):,} tokens"
+        went = f"Sent: {int(answer.headers['brim-tokens']):,} tokens"
         expect(dialog.get_by_role("img", name=re.compile(went))).to_be_visible()
         table = dialog.get_by_role("table")
         for reason in {decision["reason"] for decision in plan["decisions"]}:
@@ -215,4 +215,4 @@ def test_a_request_that_nobody_remembers_is_said(visit: Visiting) -> None:
     with running(config("http://127.0.0.1:9")) as server:
         page = visit(server, "#requests/brim_0123").page
         dialog = page.get_by_role("dialog")
-        expect(dialog).to_contain_text("does not remember this request any more")
+        expect(dialog).to_contain_text("no longer has this request")

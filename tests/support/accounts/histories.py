@@ -45,7 +45,7 @@ def overlap(steps: Sequence[Step]) -> bool:
 class _Wish:
     """A step that a client is to do."""
 
-    kind: Literal["reserve", "forward", "settle"]
+    kind: Literal["reserve", "mark_sent", "settle"]
     claim: Reservation
     cost: int
 
@@ -53,8 +53,8 @@ class _Wish:
         match self.kind:
             case "reserve":
                 return await books.reserve(self.claim, LONG)
-            case "forward":
-                return await books.forward(self.claim.id, LONG)
+            case "mark_sent":
+                return await books.mark_sent(self.claim.id, LONG)
             case "settle":
                 await books.settle([settled(self.claim.id, self.cost)])
                 return None
@@ -63,14 +63,16 @@ class _Wish:
         match self.kind:
             case "reserve":
                 return model.reserve(self.claim)
-            case "forward":
-                return model.forward(self.claim.id)
+            case "mark_sent":
+                return model.mark_sent(self.claim.id)
             case "settle":
                 model.settle(settled(self.claim.id, self.cost))
                 return None
 
     def __str__(self) -> str:
-        amount = {"reserve": self.claim.worst.micro_dollars, "settle": self.cost}.get(self.kind, "")
+        amount = {"reserve": self.claim.max_charge.micro_dollars, "settle": self.cost}.get(
+            self.kind, ""
+        )
         return f"{self.kind} {self.claim.id} {amount}".rstrip()
 
 
@@ -80,8 +82,8 @@ def _wishes(number: int, client: int) -> list[_Wish]:
 
 
 def _wish(number: int, chance: random.Random) -> _Wish:
-    kind: Literal["reserve", "forward", "settle"]
-    kind = chance.choice(("reserve", "reserve", "forward", "settle"))
+    kind: Literal["reserve", "mark_sent", "settle"]
+    kind = chance.choice(("reserve", "reserve", "mark_sent", "settle"))
     worst = chance.randint(3, 8)
     key = replace(KEY, project=f"round-{number}")
     cap = (project_scope(key.project), Cap(10))

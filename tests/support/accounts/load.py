@@ -140,14 +140,14 @@ class _Spender:
     async def spend(self, id: str, caps: tuple[tuple[str, Cap], ...]) -> None:
         worst = self._chance.randint(50, 100)
         lease = self._orders.lease
-        is_forwarded = self._chance.random() < 0.5
-        asked = claim(id, worst, *caps, is_forwarded=is_forwarded)
+        is_sent = self._chance.random() < 0.5
+        asked = claim(id, worst, *caps, is_sent=is_sent)
         refused = await self._patiently(lambda: self._books.reserve(asked, lease))
         if refused is not None:
             self._note("full" if isinstance(refused, CapReached) else "unknown", id, worst)
             return
         self._note("reserved", id, worst)
-        if not (is_forwarded or await self._patiently(lambda: self._books.forward(id, lease))):
+        if not (is_sent or await self._patiently(lambda: self._books.mark_sent(id, lease))):
             return
         came_to = self._chance.randint(worst * 6 // 10, worst)
         self._note("sent", id, came_to)

@@ -20,7 +20,7 @@ Outcome = tuple[LedgerState, Charge]
 @dataclass(frozen=True)
 class Lease:
     claim: Reservation
-    is_forwarded: bool = False
+    is_sent: bool = False
 
 
 @dataclass
@@ -47,11 +47,11 @@ class Model:
         for scope, cap in claim.caps:
             spent = self.spent(scope, cap.unit)
             reserved = self.reserved(scope, cap.unit, beside=claim)
-            if spent + reserved + claim.worst.amount(cap.unit) > cap.most:
+            if spent + reserved + claim.max_charge.amount(cap.unit) > cap.limit:
                 return CapReached(scope, cap, spent, reserved, None)
         former = self.leases.get(claim.id)
-        is_forwarded = claim.is_forwarded or (former is not None and former.is_forwarded)
-        self.leases[claim.id] = Lease(claim, is_forwarded)
+        is_sent = claim.is_sent or (former is not None and former.is_sent)
+        self.leases[claim.id] = Lease(claim, is_sent)
         self.named |= {counter_name(scope, cap.unit, "total") for scope, cap in claim.caps}
         if is_over:
             self._end(claim.id)
@@ -67,15 +67,15 @@ class Model:
     def reserved(self, scope: str, unit: Unit, beside: Reservation | None = None) -> int:
         """What is set aside, but for one claim."""
         return sum(
-            lease.claim.worst.amount(unit)
+            lease.claim.max_charge.amount(unit)
             for id, lease in self.leases.items()
             if (beside is None or id != beside.id) and scope in _scopes(lease.claim)
         )
 
-    def forward(self, id: str, *, is_over: bool = False) -> bool:
+    def mark_sent(self, id: str, *, is_over: bool = False) -> bool:
         if id not in self.leases:
             return False
-        self.leases[id] = replace(self.leases[id], is_forwarded=True)
+        self.leases[id] = replace(self.leases[id], is_sent=True)
         if is_over:
             self._end(id)
         return True
@@ -83,14 +83,14 @@ class Model:
     def settle(self, settlement: Settlement) -> None:
         lease = self.leases.pop(settlement.id, None)
         if lease is not None:
-            self._book(lease.claim, "settled", settlement.bill)
+            self._book(lease.claim, "settled", settlement.charge)
         elif self.ledger.get(settlement.id, ("", None))[0] == "presumed":
-            self._book(self.claims[settlement.id], "settled", settlement.bill)
+            self._book(self.claims[settlement.id], "settled", settlement.charge)
 
     def _end(self, id: str) -> None:
         lease = self.leases.pop(id)
-        if lease.is_forwarded:
-            self._book(lease.claim, "presumed", lease.claim.worst)
+        if lease.is_sent:
+            self._book(lease.claim, "presumed", lease.claim.max_charge)
         else:
             self._book(lease.claim, "refunded", Charge())
 

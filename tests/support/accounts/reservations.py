@@ -34,12 +34,10 @@ def claim(
     key: ApiKey = KEY,
     model: str = "gpt",
     upstream: str = "main",
-    is_forwarded: bool = False,
+    is_sent: bool = False,
 ) -> Reservation:
     worst = bill(cost, tokens)
-    return Reservation(
-        id, key.id, key.name, key.project, model, upstream, worst, caps, is_forwarded
-    )
+    return Reservation(id, key.id, key.name, key.project, model, upstream, worst, caps, is_sent)
 
 
 def settled(id: str, cost: int, tokens: int = 0) -> Settlement:
@@ -60,7 +58,7 @@ async def check_counters(books: AccountStore) -> None:
     rows = (await booked(books)).values()
     for one in await books.counters():
         counted = [row for row in rows if one.scope in _scopes(row) and _is_in(one.period, row)]
-        assert one.spent == sum(row.bill.amount(one.unit) for row in counted), one
+        assert one.spent == sum(row.charge.amount(one.unit) for row in counted), one
         assert one.reserved >= 0, one
 
 

@@ -105,7 +105,7 @@ class Office:
         async def done(books: SqliteAccountStore) -> None:
             nonlocal now
             assert await books.reserve(claim, LONG) is None
-            assert await books.forward(name, LONG)
+            assert await books.mark_sent(name, LONG)
             if is_settled:
                 await books.settle([Settlement(name, bill)])
             else:

@@ -72,13 +72,13 @@ def secret_of(
 ) -> str:
     """The secret of a key that is made now."""
     key, secret = create_key(name, project, is_operator=is_operator)
-    limits = [Cap.parsed(cap) for cap in caps]
+    limits = [Cap.parse(cap) for cap in caps]
     in_books(lambda books: books.add_key(key, hash_secret(secret), limits), at)
     return secret
 
 
 def set_caps(scope: str, *caps: str, at: str = "") -> None:
-    in_books(lambda books: books.set_caps(scope, [Cap.parsed(cap) for cap in caps]), at)
+    in_books(lambda books: books.set_caps(scope, [Cap.parse(cap) for cap in caps]), at)
 
 
 def revoke(name: str, at: str = "") -> None:

@@ -22,7 +22,8 @@ from typing import Any, Final, NamedTuple
 import uvloop
 
 from brim.config import Config, UpstreamConfig
-from brim.gateway.app import Gateway, create_app
+from brim.gateway.app import create_app
+from brim.gateway.gateway import Gateway
 from brim.gateway.server import HttpServer, open_listener
 from brim.providers.endpoint import ApiFormat
 

@@ -50,7 +50,7 @@ def apart(work: Callable[..., T], *given: Any, **named: Any) -> T:
 
 
 def sign_in(page: Page, secret: str) -> None:
-    page.get_by_label("Operator’s key").fill(secret)
+    page.get_by_label("Operator key").fill(secret)
     page.keyboard.press("Enter")
 
 

@@ -1,16 +1,15 @@
-"""Who may spend what, and what was spent: keys, caps, claims and a ledger that processes share.
+"""Keys, caps, reservations and the ledger, in a store that several processes share.
 
-caps       how much, in which time; whole micro-dollars and names of counters
-keys       who: stored as a hash, shown once
-claims     what is set aside before a request is sent, and what it came to
-bounds     claims as every store can keep them
-books      what every store does
-standing   every cap, with what counts against it now
-addresses  URLs of stores: what is wrong with them, and what can be shown
-sqlite_books, postgres_books, redis_books     the stores: one machine, or many
+caps          amounts per period, in micro-dollars or tokens; names of counters
+keys          API keys, stored as hashes
+reservations  the maximum cost of a request before it is sent, and its actual cost
+store         the interface of every account store
+cap_usage     every cap with what counts against it
+addresses     URLs of stores
+sqlite/, postgres/, redis/    the stores: for one machine, or for many
 
-Nothing here knows the gateway. What is decided (which cap is full, what becomes of a lease) is
-decided inside of the store, in one step, because other processes decide at the same time.
+Nothing here depends on the rest of the gateway. Decisions (which cap is reached, how a lease ends)
+are made inside the store in one step, because other processes decide at the same time.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ _REDIS: Final = ("redis", "rediss", "valkey", "valkeys", "unix")
 
 
 def file_path(address: str, folder: Path) -> Path | None:
-    """The file that an address means; None where it is a server's."""
+    """Return the file of an address; None if it is the URL of a server."""
     if "://" in address:
         return None
     return Path(address).expanduser() if address else folder / DEFAULT_FILE
 
 
 def create_store(address: str, folder: Path) -> AccountStore:
-    """The books at a PostgreSQL or Redis address or in a file; by default in one of `folder`."""
+    """Return the store at a PostgreSQL or Redis URL, or in a file; by default in `folder`."""
     if (file := file_path(address, folder)) is not None:
         from brim.gateway.accounts.sqlite.store import SqliteAccountStore
 
@@ -51,6 +50,5 @@ def create_store(address: str, folder: Path) -> AccountStore:
 
         return RedisAccountStore(address)
     raise InputError(
-        f"{scheme}:// is no store that brim knows; there are postgresql://, redis://, or the path "
-        "of a file"
+        f"Unknown account store: {scheme}://. Use postgresql://, redis://, or the path of a file."
     )

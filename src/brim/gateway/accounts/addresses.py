@@ -1,6 +1,6 @@
-"""URLs of stores: what is wrong with them, and what of them can be shown.
+"""URLs of account stores: validation and display.
 
-They hold passwords, and what Python says of one that it cannot read may repeat a part of it.
+They contain passwords, and Python's error messages about an invalid URL may quote a part of them.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from brim.errors import InputError
 from brim.gateway.accounts import file_path
 
 ESCAPING_HINT: Final = (
-    "what is not a letter or digit in a password as %XX: / is %2F, @ is %40, [ is %5B"
+    "escape special characters in the password as %XX: / is %2F, @ is %40, [ is %5B"
 )
 MAX_PORT: Final = 65_535
 
 
 def redact_address(address: str, folder: Path) -> str:
-    """Where books are, without the name and the password that may stand in an address."""
+    """Return an address without the user and password."""
     if (file := file_path(address, folder)) is not None:
         return home_as_tilde(file)
     try:
@@ -31,13 +31,13 @@ def redact_address(address: str, folder: Path) -> str:
 
 
 def has_unescaped_delimiter(parts: SplitResult) -> bool:
-    """Whether a bare / ? or # in a password ended the host too early: the @ comes after it."""
+    """Return whether an unescaped / ? or # in the password ended the host: the @ comes later."""
     return "@" in parts.path + parts.query + parts.fragment or parts.netloc.count("@") > 1
 
 
 def check_port(digits: str) -> None:
-    """Raise where a port is none; what is no number at all may be a password, and is not shown."""
+    """Raise `InputError` if a port is out of range. Text may be a password, so it is not shown."""
     if digits.isdecimal() and not 0 < int(digits[:9]) <= MAX_PORT:
         raise InputError(
-            f"{digits[:9]} in the URL of the store is no port: they go from 1 to {MAX_PORT}"
+            f"Invalid port in the store's URL: {digits[:9]}. Ports range from 1 to {MAX_PORT}."
         )

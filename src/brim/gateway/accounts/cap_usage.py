@@ -1,4 +1,4 @@
-"""Standing: every cap, with what counts against it in the period that runs now."""
+"""Every cap with what counts against it in the current period."""
 
 from __future__ import annotations
 
@@ -14,32 +14,34 @@ if TYPE_CHECKING:
     from brim.gateway.accounts.reservations import Charge, GroupBy, LedgerTotal
     from brim.gateway.accounts.store import AccountStore
 
-    Read = Callable[[Sequence[GroupBy], date | None], Awaitable[Sequence[LedgerTotal]]]
+    ReadTotals = Callable[[Sequence[GroupBy], date | None], Awaitable[Sequence[LedgerTotal]]]
 
 
 @dataclass(frozen=True, slots=True)
 class CapUsage:
-    """A cap, and how much of it is gone."""
+    """A cap and how much of it is used."""
 
     scope: str
     cap: Cap
     spent: int = 0
     reserved: int = 0
-    """What requests that are under way may still come to."""
+    """The sum of the reservations in flight."""
 
 
-async def read_cap_usage(books: AccountStore, spent: Read | None = None) -> list[CapUsage]:
-    """All caps, in the order of their scopes.
+async def read_cap_usage(
+    store: AccountStore, read_totals: ReadTotals | None = None
+) -> list[CapUsage]:
+    """Return all caps, ordered by scope.
 
-    One that was set since its key was used last has no counter yet; of that, the ledger tells.
-    `spent` reads it, where it is not to be read each time.
+    A cap without a counter, because no reservation has used it, is summed from the ledger.
+    `read_totals` reads the ledger, for example from a cache; by default the store does.
     """
     counters = {
-        (each.scope, each.unit, period_kind(each.period)): each for each in await books.counters()
+        (each.scope, each.unit, period_kind(each.period)): each for each in await store.counters()
     }
-    ledger = _LedgerTotals(spent or books.spent)
+    ledger = _LedgerTotals(read_totals or store.totals)
     found = []
-    for scope, caps in (await books.caps()).items():
+    for scope, caps in (await store.caps()).items():
         for cap in caps:
             counter = counters.get((scope, cap.unit, cap.period))
             if counter is not None:
@@ -50,16 +52,16 @@ async def read_cap_usage(books: AccountStore, spent: Read | None = None) -> list
 
 
 def period_kind(name: str) -> Period:
-    """What kind of period a name is of; no clock is asked, that of the books may differ."""
+    """Return the kind of a period from its name, without a clock: the store's may differ."""
     if name == "total":
         return "total"
     return "day" if name.count("-") == 2 else "month"
 
 
 class _LedgerTotals:
-    """The ledger's sums, each read once."""
+    """Sums of the ledger, each read once."""
 
-    def __init__(self, read: Read) -> None:
+    def __init__(self, read: ReadTotals) -> None:
         self._read = read
         self._sums: dict[tuple[str, Period], dict[tuple[str, ...], Charge]] = {}
 
@@ -71,9 +73,9 @@ class _LedgerTotals:
                 () if scope == ALL else ("key",) if kind == "key" else ("project",)
             )
             rows = await self._read(by, _first_day(cap.period))
-            sums = self._sums[kind, cap.period] = {row.on: row.bill for row in rows}
-        bill = sums.get(() if scope == ALL else (name,))
-        return 0 if bill is None else bill.amount(cap.unit)
+            sums = self._sums[kind, cap.period] = {row.group: row.charge for row in rows}
+        charge = sums.get(() if scope == ALL else (name,))
+        return 0 if charge is None else charge.amount(cap.unit)
 
 
 def _first_day(period: Period) -> date | None:

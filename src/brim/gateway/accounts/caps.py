@@ -1,8 +1,8 @@
-"""Caps: how much may be spent on something, in which time.
+"""Caps: how much may be spent in a period.
 
-Money is counted in whole micro-dollars and never in fractions. The time is a part of the name of
-what is counted, so a new day begins by itself at nothing. Days and months are those of UTC, on the
-clock of whoever keeps the books: clocks of several gateways may differ.
+Money is counted in whole micro-dollars, never in fractions. The period is part of a counter's name,
+so a new day starts at zero. Days and months are those of UTC on the clock of the store, because the
+clocks of several gateways may differ.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Unit = Literal["dollars", "tokens"]
 
 MICRO_DOLLARS_PER_DOLLAR: Final = 1_000_000
 MAX_AMOUNT: Final = 10**15
-"""No cap is higher: all sums stay far below what a 64-bit number holds."""
+"""The highest cap, so that all sums stay far below the limit of a 64-bit integer."""
 ALL: Final = "all"
-"""The scope of everything together."""
+"""The scope of all keys together."""
 
 _FACTORS: Final = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 _CAP: Final = re.compile(
@@ -37,64 +37,67 @@ _NUMBER: Final = re.compile(r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9][0-9_]*)(?:\.[0-9
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """So much, in such a time."""
+    """An amount that may be spent in each period."""
 
-    most: int
+    limit: int
     """Micro-dollars or tokens."""
     unit: Unit = "dollars"
     period: Period = "total"
 
     @classmethod
-    def parsed(cls, words: str) -> Cap:
-        """A cap as people write it: `5/day`, `$100/month`, `2M tokens/day`, `250` for good."""
-        match = _CAP.fullmatch(words.strip())
+    def parse(cls, text: str) -> Cap:
+        """Parse `5/day`, `$100/month`, `2M tokens/day`, or `250` for all time.
+
+        Raise `InputError` if it is not a cap.
+        """
+        match = _CAP.fullmatch(text.strip())
         if match is None:
             raise InputError(
-                f"{words!r} is no cap; write dollars or tokens and a period: 5/day, 100/month, "
-                "2M tokens/day, or 250 for all time"
+                f"Invalid cap: {text!r}. Write dollars or tokens and a period: 5/day, 100/month, "
+                "2M tokens/day, or 250 for all time."
             )
-        number = _parse_number(match["number"], words) * _FACTORS[match["factor"].lower()]
+        number = _parse_number(match["number"], text) * _FACTORS[match["factor"].lower()]
         unit: Unit = "tokens" if (match["unit"] or "").lower().startswith("token") else "dollars"
         period = (match["period"] or "total").lower()
         if match["factor"] and unit == "dollars":
             time = "" if match["period"] is None else f"/{period}"
             raise InputError(
-                f"{words!r} is no cap: k, M and G are for tokens. Did you mean {match['number']}"
-                f"{match['factor']} tokens{time}? In dollars it is {number:f}{time}."
+                f"Invalid cap: {text!r}. k, M and G are for tokens. Did you mean {match['number']}"
+                f"{match['factor']} tokens{time}? In dollars, write {number:f}{time}."
             )
-        most = int(number) if unit == "tokens" else to_micro_dollars(number)
-        if most > MAX_AMOUNT:
-            raise InputError(f"{words!r} is more than can be counted")
-        return cls(most, unit, "total" if period == "all" else _parse_period(period))
+        limit = int(number) if unit == "tokens" else to_micro_dollars(number)
+        if limit > MAX_AMOUNT:
+            raise InputError(f"Cap too high: {text!r}.")
+        return cls(limit, unit, "total" if period == "all" else _parse_period(period))
 
     def __str__(self) -> str:
         amount = (
-            f"${to_dollars(self.most):,}" if self.unit == "dollars" else f"{self.most:,} tokens"
+            f"${to_dollars(self.limit):,}" if self.unit == "dollars" else f"{self.limit:,} tokens"
         )
         return amount if self.period == "total" else f"{amount}/{self.period}"
 
 
-def _parse_number(text: str, words: str) -> Decimal:
-    """A number in which a comma parts thousands; one that parts cents would make it a larger."""
-    if not _NUMBER.fullmatch(text):
-        meant = words.replace(",", "." if text.count(",") == 1 and "." not in text else "")
+def _parse_number(digits: str, text: str) -> Decimal:
+    """Parse a number with commas between thousands; reject a decimal comma, as in 1,5."""
+    if not _NUMBER.fullmatch(digits):
+        meant = text.replace(",", "." if digits.count(",") == 1 and "." not in digits else "")
         raise InputError(
-            f"{words!r} is no cap: a comma parts thousands, as in 1,000, and a point what is less "
-            f"than one; did you mean {meant.strip()}?"
+            f"Invalid cap: {text!r}. A comma separates thousands (1,000) and a point decimals. "
+            f"Did you mean {meant.strip()}?"
         )
-    return Decimal(text.replace(",", "").replace("_", ""))
+    return Decimal(digits.replace(",", "").replace("_", ""))
 
 
 def dump_caps(caps: Iterable[Cap]) -> str:
-    """Caps as stores keep them; `caps_of` reads it back."""
-    return json.dumps([(cap.most, cap.unit, cap.period) for cap in caps])
+    """Return caps as the text that stores keep."""
+    return json.dumps([(cap.limit, cap.unit, cap.period) for cap in caps])
 
 
 def load_caps(text: str | None) -> tuple[Cap, ...]:
-    """The caps in a text of `caps_text`; without one there are none."""
+    """Return the caps in a text of `dump_caps`; none if it is None."""
     return tuple(
-        Cap(int(most), "tokens" if unit == "tokens" else "dollars", _parse_period(period))
-        for most, unit, period in json.loads(text or "[]")
+        Cap(int(limit), "tokens" if unit == "tokens" else "dollars", _parse_period(period))
+        for limit, unit, period in json.loads(text or "[]")
     )
 
 
@@ -102,11 +105,11 @@ def _parse_period(name: str) -> Period:
     for period in get_args(Period):
         if period == name:
             return period  # type: ignore[no-any-return]
-    raise InputError(f"{name!r} is no period; there are {', '.join(get_args(Period))}")
+    raise InputError(f"Unknown period: {name!r}. Use one of {', '.join(get_args(Period))}.")
 
 
 def to_micro_dollars(amount: Decimal) -> int:
-    """Dollars as whole micro-dollars; what is between is rounded up, so nothing goes uncounted."""
+    """Return whole micro-dollars, rounded up so that every cost counts."""
     return int((amount * MICRO_DOLLARS_PER_DOLLAR).to_integral_value(ROUND_CEILING))
 
 
@@ -115,7 +118,7 @@ def to_dollars(micro: int) -> Decimal:
 
 
 def period_name(period: Period, now: float) -> str:
-    """The very day or month, as it stands in the name of a counter."""
+    """Return the current day or month, as in the name of a counter."""
     at = datetime.fromtimestamp(now, UTC)
     if period == "day":
         return at.strftime("%Y-%m-%d")
@@ -123,7 +126,7 @@ def period_name(period: Period, now: float) -> str:
 
 
 def reset_time(period: Period, now: float) -> float | None:
-    """When a cap that is reached begins anew; None where it never does."""
+    """Return when a cap with this period resets; None if it never does."""
     at = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     if period == "day":
         return (at + timedelta(days=1)).timestamp()
@@ -133,7 +136,7 @@ def reset_time(period: Period, now: float) -> float | None:
 
 
 def counter_name(scope: str, unit: Unit, period: str) -> str:
-    """What is counted: `key:k_3f…/2026-11-15/dollars`. `period` is a `period_name`."""
+    """Return a name such as `key:k_3f…/2026-11-15/dollars`; `period` is a `period_name`."""
     return f"{scope}/{period}/{unit}"
 
 
@@ -146,6 +149,6 @@ def project_scope(name: str) -> str:
 
 
 def scope_parts(scope: str) -> tuple[str, str]:
-    """Whose a scope is: `("key", id)`, `("project", name)`, or `(ALL, "")`."""
-    kind, _, whose = scope.partition(":")
-    return kind, whose
+    """Return `("key", id)`, `("project", name)`, or `(ALL, "")`."""
+    kind, _, name = scope.partition(":")
+    return kind, name

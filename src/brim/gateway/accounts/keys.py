@@ -1,4 +1,4 @@
-"""Keys: who may use the gateway, and for what. A key is shown once and stored as its hash."""
+"""API keys of the gateway. A secret is shown once and stored only as a hash."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key as it is listed; the secret itself is nowhere."""
+    """A key without its secret, which is not stored."""
 
     id: str
     name: str
     project: str = ""
     is_operator: bool = False
-    """Whether it opens the operator's page, and nothing else."""
+    """Whether it opens the dashboard instead of sending model requests."""
     created: float = 0.0
     revoked: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A living key, and every cap that what it spends counts against."""
+    """An active key, and all caps that apply to it."""
 
     key: ApiKey
     caps: tuple[tuple[str, Cap], ...] = ()
-    """Each with its scope: the key's own, its project's, and those of all together."""
+    """Caps with their scopes: of the key, of its project, and of all keys."""
 
     def has_cap_in(self, unit: str) -> bool:
         return any(cap.unit == unit for _, cap in self.caps)
 
 
 def create_key(name: str, project: str = "", *, is_operator: bool = False) -> tuple[ApiKey, str]:
-    """A key and its secret, which nobody can ask for again."""
+    """Return a new key and its secret, which cannot be retrieved later."""
     check_name("key", name)
     if project:
         check_name("project", project)
@@ -55,24 +55,24 @@ def create_key(name: str, project: str = "", *, is_operator: bool = False) -> tu
 def check_name(what: str, name: str) -> None:
     if not _NAME.fullmatch(name):
         raise InputError(
-            f"{name!r} is no name for a {what}: letters, digits and . _ - @, at most 64 of them"
+            f"Invalid {what} name: {name!r}. Use at most 64 letters, digits and . _ - @."
         )
 
 
 def hash_secret(secret: str) -> str:
-    """What is stored of a secret. It is random and long, so a plain hash tells nobody anything."""
+    """Return the hash to store. The secret is long and random, so it needs no salt."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def unique_names(keys: Sequence[ApiKey]) -> dict[str, str]:
-    """What keys are called, by their ids; with the id where several had the same name."""
+    """Return a name for each key id, with the id appended if several keys share the name."""
     times = Counter(key.name for key in keys)
     return {k.id: k.name if times[k.name] == 1 else f"{k.name} ({k.id})" for k in keys}
 
 
 def duplicate_name_error(name: str) -> InputError:
-    return InputError(f"there is a key named {name} already; revoke it, or choose another")
+    return InputError(f"Key name already in use: {name}. Revoke that key, or choose another name.")
 
 
 def no_active_key_error(name: str) -> InputError:
-    return InputError(f"there is no living key {name}; `brim keys list` shows them")
+    return InputError(f"No active key: {name}. `brim keys list` shows all keys.")

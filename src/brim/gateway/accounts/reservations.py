@@ -1,39 +1,47 @@
-"""Claims: what a request may cost at most, set aside before it is sent, and what it came to.
+"""Reservations: the maximum cost of a request before it is sent, and its actual cost afterwards.
 
-    reserve ─▶ forward ─▶ (renew …) ─▶ settle          one row in the ledger, whatever happens
+    reserve ─▶ mark_sent ─▶ (renew …) ─▶ settle          one row in the ledger in every case
        │           │
-       │           └─ lease over: charged in full, the row is marked *presumed*
-       └─ lease over: given back, the row is marked *refunded*
+       │           └─ lease expires: charged in full, the row is *presumed*
+       └─ lease expires: released, the row is *refunded*
 
-Who can send at once does both in one step, with a claim that says so. Two it takes where a server
-has to be called first, or the books were away: what they took without telling is then given back.
-Every step may come twice, and a settlement may come late: it counts once. A request that was sent
-may have been charged, so a second claim by its name, for a fallback, is as good as sent from its
-beginning: when its lease is over it is charged in full.
+A request that can be sent immediately is reserved and marked as sent in one step. Two steps are
+needed if a connection must be opened first, or if the store was unavailable: a reservation that the
+store made without being able to confirm it is then released. Every step may be repeated, and a late
+settlement counts once. A request that was sent may have been charged, so a second reservation with
+its id, for a fallback, counts as sent from the beginning.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from brim.gateway.accounts.caps import Cap, Unit
+from brim.errors import InputError
+from brim.gateway.accounts.caps import ALL, MAX_AMOUNT, Cap, Unit, key_scope, project_scope
 from brim.models.pricing import Usage
 
 LedgerState = Literal["settled", "presumed", "refunded"]
 GroupBy = Literal["day", "key", "project", "model", "upstream", "state"]
 
+MAX_NAME_LENGTH: Final = 256
+"""Characters of a name that are stored."""
+OVER_ANY_CAP: Final = MAX_AMOUNT + 1
+"""The highest stored number; every cap is lower."""
 
-_NOTHING: Final = Usage()
+_UNSTORABLE: Final = re.compile("[\0\ud800-\udfff]")
+_NO_USAGE: Final = Usage()
 
 
 class Charge(NamedTuple):
-    """What a request takes: at most, or in the end. Bills add with `+`."""
+    """Tokens and cost of a request: its maximum, or its actual amount. Charges add with `+`."""
 
-    usage: Usage = _NOTHING
+    usage: Usage = _NO_USAGE
     micro_dollars: int = 0
     is_unpriced: bool = False
-    """Nobody knows what it costs; then the micro-dollars are 0, and no cap in dollars holds."""
+    """Whether the price is unknown; then micro_dollars is 0, and dollar caps do not apply."""
 
     def __add__(self, other: Charge) -> Charge:  # type: ignore[override]  # not as tuples do
         return Charge(
@@ -51,94 +59,158 @@ class Charge(NamedTuple):
 
 
 class Reservation(NamedTuple):
-    """A request that wants to be sent, and what it may come to."""
+    """The maximum charge of a request that is about to be sent."""
 
     id: str
-    """Its name; a second claim by this name takes the place of the first, for a fallback."""
+    """The id of the request. A second reservation with the same id replaces the first, for a
+    fallback."""
     key: str
-    """The id of the key that pays. It has to live when the claim is made."""
+    """The id of the key that pays; it must be active when the reservation is made."""
     key_name: str
     project: str
     model: str
     upstream: str
-    worst: Charge
+    max_charge: Charge
     caps: tuple[tuple[str, Cap], ...] = ()
-    """What has to have room for it, each with its scope: its key's, its project's or that of all.
-    All of them have room, or nothing is taken."""
-    is_forwarded: bool = False
-    """It is sent as soon as it is taken: nobody has to come back and say so."""
+    """The caps to check, each with its scope: of the key, of its project, or of all keys. Either
+    all of them have room, or nothing is reserved."""
+    is_sent: bool = False
+    """Whether the request is sent as soon as it is reserved, without a call to `mark_sent`."""
 
 
 @dataclass(frozen=True, slots=True)
 class CapReached:
-    """Why a claim was not taken: this cap has no room for it."""
+    """A reservation was rejected because this cap has no room for it."""
 
     scope: str
     cap: Cap
     spent: int
     reserved: int
-    """What requests that are under way may still come to."""
-    opens: float | None
-    """When it begins anew, in seconds since 1970; never is None."""
+    """The sum of the reservations in flight."""
+    resets_at: float | None
+    """When the cap resets, in seconds since 1970; None if it never does."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReservationInvalid:
-    """Why a claim was not taken: its key was revoked, or the books do not know it."""
+    """A reservation was rejected because its key is unknown or revoked, or its id was used."""
 
 
 class Settlement(NamedTuple):
-    """What a request came to in the end."""
+    """The actual charge of a request."""
 
     id: str
-    bill: Charge
-    is_counted: bool = False
-    """By brim's own count, because the upstream's report did not come."""
+    charge: Charge
+    is_estimated: bool = False
+    """Whether brim counted the usage, because the upstream did not report it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
-    """A line of the ledger. There is one for every claim that was taken and is over."""
+    """A row of the ledger. There is one for every reservation that has ended."""
 
     id: str
     time: float
-    """When the claim was taken, on the books' own clock."""
+    """When the reservation was made, on the clock of the store."""
     day: str
-    """The day of that, which is also the day of its counters."""
+    """The day of `time`, whose counters it belongs to."""
     key: str
     key_name: str
     project: str
     model: str
     upstream: str
-    bill: Charge
+    charge: Charge
     state: LedgerState
-    is_counted: bool
+    is_estimated: bool
 
 
 @dataclass(frozen=True, slots=True)
 class CapCounter:
-    """What stands against a cap, in one period.
+    """What counts against a cap in one period.
 
-    There is one from the first claim on that names such a cap. It is always the sum of the ledger's
-    rows of its scope in its period, those before it as well, and of what runs there.
+    A counter exists from the first reservation that names such a cap. It is always the sum of the
+    ledger's rows of its scope in its period, earlier ones included, and of the reservations in
+    flight there.
     """
 
     scope: str
     unit: Unit
     period: str
-    """The very day or month."""
+    """The day or month, such as `2026-11-15` or `2026-11`; or `total`."""
     spent: int
     reserved: int
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerTotal:
-    """Rows of the ledger, summed up."""
+    """The sum of a group of rows of the ledger."""
 
-    on: tuple[str, ...]
-    """The day, key and so on that it was spent on, in the order that was asked for."""
+    group: tuple[str, ...]
+    """The day, key and so on of the group, in the order of the query."""
     requests: int
-    bill: Charge
-    """Its mark says that some of it has no price."""
+    charge: Charge
+    """`is_unpriced` means that the price of some requests is unknown."""
     presumed: int = 0
-    """How many of them were charged in full because nobody came back to settle them."""
+    """Requests that were charged in full because no settlement arrived."""
+
+
+# Values that every store can keep. Clients and upstreams may send anything: unstorable characters
+# are replaced, long names truncated, and numbers clamped, so that all stores behave the same.
+
+
+def clean_reservation(reservation: Reservation) -> Reservation:
+    """Return a reservation with storable values, the same object if it already has them.
+
+    Raise `InputError` if a cap does not belong to its key, project or to all.
+    """
+    id, key, key_name, project, model, upstream, max_charge, caps, is_sent = reservation
+    own = (ALL, key_scope(key), project_scope(project))
+    for scope, _ in caps:
+        if scope not in own:
+            raise InputError(f"A reservation of {key} cannot count against {scope}.")
+    charge = clamp_charge(max_charge)
+    names = f"{id}{key}{key_name}{project}{model}{upstream}"
+    if charge is max_charge and len(names) <= MAX_NAME_LENGTH and _is_storable(names):
+        return reservation
+    # Ids and projects identify rows, so they are not truncated; brim creates them, and they are
+    # short.
+    return Reservation(
+        clean_text(id),
+        clean_text(key),
+        clean_text(key_name)[:MAX_NAME_LENGTH],
+        clean_text(project),
+        clean_text(model)[:MAX_NAME_LENGTH],
+        clean_text(upstream)[:MAX_NAME_LENGTH],
+        charge,
+        tuple((clean_text(scope), cap) for scope, cap in caps),
+        is_sent,
+    )
+
+
+def clean_settlements(settlements: Sequence[Settlement]) -> list[Settlement]:
+    """Return settlements with storable values."""
+    return [
+        one._replace(id=clean_text(one.id), charge=charge)
+        if (charge := clamp_charge(one.charge)) is not one.charge or not _is_storable(one.id)
+        else one
+        for one in settlements
+    ]
+
+
+def clamp_charge(charge: Charge) -> Charge:
+    """Return a charge with numbers from 0 to `OVER_ANY_CAP`, the same object if they are."""
+    usage, cost, is_unpriced = charge
+    numbers = (usage.input, usage.cached, usage.output, usage.written, cost)
+    if min(numbers) >= 0 and max(numbers) <= OVER_ANY_CAP:
+        return charge
+    *tokens, cost = (min(max(number, 0), OVER_ANY_CAP) for number in numbers)
+    return Charge(Usage(*tokens), cost, is_unpriced)
+
+
+def clean_text(text: str) -> str:
+    """Replace the characters that a store cannot keep."""
+    return text if _is_storable(text) else _UNSTORABLE.sub("\ufffd", text)
+
+
+def _is_storable(text: str) -> bool:
+    return text.isascii() and "\0" not in text

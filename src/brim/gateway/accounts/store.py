@@ -1,4 +1,4 @@
-"""Books: what every store of keys, caps and spending does, whichever it is."""
+"""The interface of every account store: keys, caps, reservations and the ledger."""
 
 from __future__ import annotations
 
@@ -24,76 +24,75 @@ if TYPE_CHECKING:
 class AccountStore(Protocol):
     """Keys, caps, counters, leases and the ledger.
 
-    Whatever the store is, a step is done whole or not at all, for all processes that use it. All
-    of it raises `BooksAwayError` where the store cannot be reached; the next call tries again.
-    Text that no store can keep is replaced, and numbers are bounded, as `bounds` says.
+    Every method is atomic for all processes that use the store. Every method raises
+    `AccountStoreUnavailableError` if the store cannot be reached; the next call tries again.
+    Values are cleaned as `clean_reservation` says.
     """
 
     async def open(self) -> None:
-        """Make ready: connect, and bring the schema up to date in numbered steps."""
+        """Connect, and apply pending migrations of the schema."""
 
     async def close(self) -> None: ...
 
     # Keys and caps
 
     async def add_key(self, key: ApiKey, hashed: str, caps: Sequence[Cap] = ()) -> None:
-        """Take in a new key. `InputError` where a living one has its name."""
+        """Add a key. Raise `InputError` if an active key has its name."""
 
     async def keys(self) -> list[ApiKey]:
-        """All keys that ever were, the oldest first."""
+        """Return all keys, revoked ones included, the oldest first."""
 
     async def access(self, hashed: str) -> Access | None:
-        """Who shows a secret with this hash, with all caps that apply; None for nobody."""
+        """Return the active key with this hash and its caps; None if there is none."""
 
     async def revoke(self, name: str) -> ApiKey:
-        """End a key, by its name or its id, for good. `InputError` where none lives."""
+        """Revoke a key by name or id. Raise `InputError` if no active key has it."""
 
     async def set_caps(self, scope: str, caps: Sequence[Cap]) -> None:
-        """Replace the caps of a scope; none lifts them."""
+        """Replace the caps of a scope; an empty list removes them."""
 
     async def caps(self) -> dict[str, tuple[Cap, ...]]:
-        """All scopes that have caps."""
+        """Return the caps of all scopes that have any."""
 
-    # Claims
+    # Reservations
 
     async def reserve(
-        self, claim: Reservation, lease: float
+        self, reservation: Reservation, lease: float
     ) -> CapReached | ReservationInvalid | None:
-        """Set aside what a request may come to, for so many seconds; None where that is done.
+        """Reserve the maximum charge of a request for `lease` seconds; return None on success.
 
-        A cap counts all that its scope spent in its period, also before it was set. Leases that
-        are over are dealt with before anything is refused. A claim whose name is known and whose
-        lease runs takes the other's place, or leaves all as it is where it is refused; where the
-        other was sent, this one counts as sent too. One that is in the ledger already is refused
-        as `Unknown`.
+        A cap counts everything that its scope spent in its period, also before the cap was set.
+        Expired leases are ended before a reservation is rejected. A reservation with the id of one
+        whose lease runs replaces it, or changes nothing if it is rejected; if the first was sent,
+        so is the second. An id that is already in the ledger gives `ReservationInvalid`.
         """
 
-    async def forward(self, id: str, lease: float) -> bool:
-        """Note that a request is about to be sent. False where its lease is over: do not send."""
+    async def mark_sent(self, id: str, lease: float) -> bool:
+        """Record that a request is about to be sent; False if its lease expired: do not send."""
 
     async def renew(self, ids: Sequence[str], lease: float) -> None:
-        """Give running requests time; those that are over stay over."""
+        """Extend the leases of running requests; expired ones stay expired."""
 
     async def settle(self, settlements: Sequence[Settlement]) -> None:
-        """Book what requests came to, and free the rest of what was set aside.
+        """Record actual charges, and release the rest of the reservations.
 
-        One that is in the ledger as *presumed* is put right; any other is left as it is.
+        A row that is *presumed* is corrected; any other row of the ledger stays as it is.
         """
 
     async def sweep(self) -> int:
-        """Deal with leases that are over; says how many there were."""
+        """End expired leases; return how many there were."""
 
     # Reading
 
     async def counters(self) -> list[CapCounter]:
-        """The counters of the periods that run now, in the order of their names."""
+        """Return the counters of the current periods, ordered by name."""
 
-    async def spent(
+    async def totals(
         self, by: Sequence[GroupBy], since: date | None = None, until: date | None = None
     ) -> list[LedgerTotal]:
-        """The ledger, summed up, in the order of what it is summed up by; both days count."""
+        """Return the sums of the ledger by group, ordered by group; both days are included."""
 
     def rows(
         self, since: date | None = None, until: date | None = None
     ) -> AsyncIterator[LedgerRow]:
-        """The ledger itself, the oldest day first."""
+        """Iterate over the ledger, the oldest day first."""

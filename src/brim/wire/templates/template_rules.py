@@ -1,4 +1,4 @@
-"""Rules of chat templates, by model name or by rule name (tables in `data/templates.toml`)."""
+"""Rules: what a chat template takes, by the name of a model or of a table (tables in TOML)."""
 
 from __future__ import annotations
 
@@ -14,53 +14,53 @@ from brim.models.names import NameIndex
 Raw: TypeAlias = Mapping[str, Any]
 
 NINE_CHARACTERS: Final = re.compile(r"[0-9A-Za-z]{9}")
-"""An id, if the template requires nine letters and digits."""
+"""What an id is, where a template wants nine letters and digits."""
 
 
 @dataclass(frozen=True, slots=True)
 class TemplateRules:
-    """What a chat template accepts; the defaults accept everything."""
+    """What a chat template takes; as it stands here, everything."""
 
     name: str = "free"
     alternate: bool = False
-    """A user turn comes first, an assistant turn without calls precedes each further user turn, and
-    assistant turns are never adjacent. Such a template accepts nothing else in between, so the
-    rules about system turns, orphans, unanswered calls and other roles must be set too."""
+    """A user begins, an assistant's turn without calls stands before each further user turn, and no
+    assistant turn follows another. Such a template takes nothing else in between, so the rules
+    about system turns, orphans, unanswered calls and other roles must be set too."""
     one_system: bool = False
-    """Whether there may be only one system message, which must be first."""
+    """There is one system message at most, and it stands first."""
     system: Literal["own", "user"] = "own"
-    """Where the system text goes; `user`: before the text of the first user turn."""
+    """Where the system text goes: `user` is before the first user's words."""
     tool_role: bool = True
-    """Whether the template supports calls and results."""
+    """Whether calls and results can be expressed at all."""
     parallel: bool = True
     """Whether one turn may call several tools."""
     orphans: bool = True
-    """Whether a result may have no call."""
+    """Whether a result may stand without its call."""
     unanswered: bool = True
-    """Whether a call may have no result."""
+    """Whether a call may stand without its result."""
     other_roles: bool = True
-    """Whether roles other than system, user, assistant and tool are accepted."""
+    """Whether there may be other roles than system, user, assistant and tool."""
     needs_user: bool = False
-    """Whether a user turn is required."""
+    """Whether there has to be a user turn."""
     ids: Literal["any", "nine"] = "any"
-    """Call ids: any text, or nine letters and digits."""
+    """The ids of calls: any text, or nine letters and digits."""
 
     def __post_init__(self) -> None:
         loose = self.orphans or self.unanswered or self.other_roles or not self.one_system
         if self.alternate and loose:
             raise InputError(
-                f"Invalid template rules: {self.name}. Alternating turns require one system "
-                "message, and no orphans, unanswered calls or other roles."
+                f"{self.name}: a template whose turns alternate has one system message, "
+                "no orphans, no unanswered calls and no other roles"
             )
 
     @property
     def moves_systems(self) -> bool:
-        """Whether a later system turn becomes a user turn, which cannot be inside a step."""
+        """Whether a system turn in the middle becomes a user's, which no step can hold."""
         return self.one_system or self.system == "user"
 
     @property
     def free(self) -> bool:
-        """Whether every conversation is accepted unchanged."""
+        """Whether every conversation can go out as it is."""
         return replace(self, name=PERMISSIVE.name) == PERMISSIVE
 
 
@@ -69,23 +69,23 @@ PERMISSIVE: Final = TemplateRules()
 
 @lru_cache(maxsize=256)
 def rules_for(model: str | None) -> TemplateRules:
-    """Return the rules of a model's template, by any of its names; an unknown model has none."""
+    """The rules of a model's template, by any spelling of its name; none for an unknown one."""
     return (_load_tables()[1].find(model) if model else None) or PERMISSIVE
 
 
 def list_rule_names() -> list[str]:
-    """Return the names that `find_rules` accepts."""
+    """What `rules_named` knows."""
     return sorted(_load_tables()[0])
 
 
 def find_rules(name: str) -> TemplateRules:
-    """Return rules by their name; raise `InputError` if there are none."""
+    """The rules that somebody asks for by the name of their table."""
     known = _load_tables()[0]
     try:
         return known[name.strip().lower()]
     except KeyError:
         raise InputError(
-            f"Unknown template rules: {name!r}. Use one of {', '.join(list_rule_names())}."
+            f"no template rules are called {name!r}; there are {', '.join(list_rule_names())}"
         ) from None
 
 

@@ -1,16 +1,15 @@
--- Version 1: keys, caps, counters, leases and the ledger; and the steps of a claim as functions,
--- because a step is decided where the numbers are, in one round trip.
+-- Version 1: keys, caps, counters, leases and the ledger; and the operations on reservations as
+-- functions, so that each is decided next to the data in one round trip.
 --
--- A claim counts in every counter that there is of its key, its project and all, in the day and
--- month of its own, whether or not it named a cap there. So a counter is right though caps come and
--- go, and one that is missing can be begun at any time, from the ledger and the leases.
+-- A reservation counts in every existing counter of its key, its project and all keys, for its own
+-- day and month, whether or not it names a cap there. So counters stay correct while caps change,
+-- and a missing counter can be created at any time from the ledger and the leases.
 --
--- Whoever has to wait takes locks in one order, so that nobody waits in a circle: what keeps
--- counters from being begun meanwhile, the name of a claim, leases by id, rows of the ledger by id,
--- counters by scope, period and unit.
+-- Locks are always reserved_at in this order, to avoid deadlocks: the lock on creating counters, the id of
+-- a reservation, leases by id, rows of the ledger by id, counters by scope, period and unit.
 
 DO $$ BEGIN
-    -- An administrator may have made it, for a role that may not.
+    -- An administrator may have created it, for a role that must not.
     IF to_regnamespace('brim') IS NULL THEN
         CREATE SCHEMA brim;
     END IF;
@@ -30,15 +29,15 @@ CREATE TABLE brim.keys (
     created double precision NOT NULL,
     revoked double precision
 );
-CREATE UNIQUE INDEX living_key_has_name ON brim.keys (name) WHERE revoked IS NULL;
+CREATE UNIQUE INDEX active_key_names ON brim.keys (name) WHERE revoked IS NULL;
 
 CREATE TABLE brim.caps (
     scope text COLLATE "C" PRIMARY KEY,
     list json NOT NULL
 );
 
--- The period is the very day or month. Half of each page is left free, so that a change of the same
--- few rows, thousands of times, stays on its page.
+-- The period is a day, a month, or "total". Half of each page is left free, so that the many updates
+-- of a few rows stay on their page.
 CREATE TABLE brim.counters (
     scope text COLLATE "C",
     period text COLLATE "C",
@@ -48,7 +47,7 @@ CREATE TABLE brim.counters (
     PRIMARY KEY (scope, period, unit)
 ) WITH (fillfactor = 50);
 
-CREATE TYPE brim.claim AS (
+CREATE TYPE brim.reservation AS (
     id text, key text, key_name text, project text, model text, upstream text,
     input bigint, cached bigint, output bigint, written bigint,
     micro_dollars bigint, is_unpriced boolean
@@ -67,11 +66,11 @@ CREATE TABLE brim.leases (
     written bigint NOT NULL,
     micro_dollars bigint NOT NULL,
     is_unpriced boolean NOT NULL,
-    taken timestamptz NOT NULL,
+    reserved_at timestamptz NOT NULL,
     expires timestamptz NOT NULL,
-    is_forwarded boolean NOT NULL DEFAULT false
+    is_sent boolean NOT NULL DEFAULT false
 );
-CREATE INDEX leases_by_end ON brim.leases (expires);
+CREATE INDEX leases_by_expiry ON brim.leases (expires);
 
 CREATE TABLE brim.ledger (
     id text COLLATE "C" PRIMARY KEY,
@@ -86,16 +85,16 @@ CREATE TABLE brim.ledger (
     written bigint NOT NULL,
     micro_dollars bigint NOT NULL,
     is_unpriced boolean NOT NULL,
-    taken timestamptz NOT NULL,
+    reserved_at timestamptz NOT NULL,
     day date NOT NULL,
     state text COLLATE "C" NOT NULL CHECK (state IN ('settled', 'presumed', 'refunded')),
-    is_counted boolean NOT NULL
+    is_estimated boolean NOT NULL
 );
-CREATE INDEX ledger_by_day ON brim.ledger (day, taken, id);
+CREATE INDEX ledger_by_day ON brim.ledger (day, reserved_at, id);
 CREATE INDEX ledger_by_key ON brim.ledger (key, day);
 CREATE INDEX ledger_by_project ON brim.ledger (project, day);
 
--- The one clock of all replicas.
+-- The clock of all replicas.
 CREATE FUNCTION brim.clock() RETURNS timestamptz LANGUAGE sql VOLATILE AS
 $$ SELECT clock_timestamp() $$;
 
@@ -114,7 +113,7 @@ LANGUAGE sql STABLE AS $$
     END
 $$;
 
--- The day or month that runs, with its first and its last day.
+-- The current day or month, with its first and last day.
 CREATE FUNCTION brim.span(
     period text, at timestamptz, OUT name text, OUT first date, OUT last date
 ) LANGUAGE sql STABLE AS $$
@@ -130,7 +129,7 @@ CREATE FUNCTION brim.span(
     ) AS s
 $$;
 
--- The scopes and the periods that a claim counts in.
+-- The scopes and periods that a reservation counts in.
 
 CREATE FUNCTION brim.scopes(key text, project text) RETURNS text[] LANGUAGE sql IMMUTABLE AS
 $$ SELECT ARRAY['key:' || key, 'project:' || project, 'all'] $$;
@@ -142,13 +141,13 @@ CREATE FUNCTION brim.amount(unit text, tokens bigint, micro_dollars bigint) RETU
 LANGUAGE sql IMMUTABLE AS
 $$ SELECT CASE unit WHEN 'tokens' THEN tokens ELSE micro_dollars END $$;
 
--- How much of a counter a lease has set aside; a lease that is none, nothing.
-CREATE FUNCTION brim.held(counter brim.counters, lease brim.leases) RETURNS bigint
+-- The part of a counter that a lease reserves; 0 if the lease is null.
+CREATE FUNCTION brim.reserved_by(counter brim.counters, lease brim.leases) RETURNS bigint
 LANGUAGE sql STABLE AS $$
     SELECT CASE
         WHEN lease.id IS NOT NULL
             AND counter.scope = ANY (brim.scopes(lease.key, lease.project))
-            AND counter.period = ANY (brim.periods(lease.taken))
+            AND counter.period = ANY (brim.periods(lease.reserved_at))
         THEN brim.amount(counter.unit, lease.input + lease.output, lease.micro_dollars)
         ELSE 0
     END
@@ -156,15 +155,15 @@ $$;
 
 -- Counters
 
--- While a step moves counters none is begun: it would miss what the step is just doing.
-CREATE FUNCTION brim.keep_counters() RETURNS void LANGUAGE sql VOLATILE AS
+-- While an operation updates counters none may be created: it would miss that update.
+CREATE FUNCTION brim.lock_counters_shared() RETURNS void LANGUAGE sql VOLATILE AS
 $$ SELECT pg_advisory_xact_lock_shared(1651665261, 1) $$;
 
-CREATE FUNCTION brim.keep_all_out() RETURNS void LANGUAGE sql VOLATILE AS
+CREATE FUNCTION brim.lock_counters_exclusive() RETURNS void LANGUAGE sql VOLATILE AS
 $$ SELECT pg_advisory_xact_lock(1651665261, 1) $$;
 
--- What rows of the ledger came to: all of them, or those of a key or a project.
-CREATE FUNCTION brim.spent_on(scope text, unit text, first date, last date) RETURNS bigint
+-- The sum of the ledger: of all rows, or those of a key or a project.
+CREATE FUNCTION brim.sum_ledger(scope text, unit text, first date, last date) RETURNS bigint
 LANGUAGE sql STABLE AS $$
     SELECT coalesce(sum(brim.amount(unit, m.input + m.output, m.micro_dollars)), 0)::bigint
     FROM (
@@ -180,19 +179,19 @@ LANGUAGE sql STABLE AS $$
     ) AS m
 $$;
 
--- Begins counters that nobody asked for before, with all that they would have counted.
-CREATE FUNCTION brim.begin_counters(scopes text[], units text[], periods text[])
+-- Creates missing counters, with everything that they would have counted.
+CREATE FUNCTION brim.create_counters(scopes text[], units text[], periods text[])
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz;
 BEGIN
-    PERFORM brim.keep_all_out();
+    PERFORM brim.lock_counters_exclusive();
     now := brim.clock();
     INSERT INTO brim.counters
     SELECT
         c.scope, p.name, c.unit,
-        brim.spent_on(c.scope, c.unit, p.first, p.last),
-        coalesce((SELECT sum(brim.held((c.scope, p.name, c.unit, 0, 0), l)) FROM brim.leases l), 0)
+        brim.sum_ledger(c.scope, c.unit, p.first, p.last),
+        coalesce((SELECT sum(brim.reserved_by((c.scope, p.name, c.unit, 0, 0), l)) FROM brim.leases l), 0)
     FROM (SELECT DISTINCT * FROM unnest(scopes, units, periods)) AS c (scope, unit, period),
         brim.span(c.period, now) AS p
     WHERE NOT EXISTS (
@@ -202,93 +201,93 @@ BEGIN
     ON CONFLICT DO NOTHING;
 END $$;
 
--- What changes in the counters of a key and a project, on a day.
-CREATE TYPE brim.move AS (
-    key text, project text, taken timestamptz,
+-- A change of the counters of a key and a project, on a day.
+CREATE TYPE brim.counter_change AS (
+    key text, project text, reserved_at timestamptz,
     tokens bigint, micro_dollars bigint, freed_tokens bigint, freed_micro_dollars bigint
 );
 
-CREATE FUNCTION brim.move(moves brim.move[]) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION brim.update_counters(changes brim.counter_change[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     change record;
 BEGIN
     FOR change IN
         SELECT
             k.scope, k.period, k.unit,
-            sum(brim.amount(k.unit, m.tokens, m.micro_dollars))::bigint AS came_to,
+            sum(brim.amount(k.unit, m.tokens, m.micro_dollars))::bigint AS spent,
             sum(brim.amount(k.unit, m.freed_tokens, m.freed_micro_dollars))::bigint AS freed
-        FROM unnest(moves) AS m JOIN brim.counters k
+        FROM unnest(changes) AS m JOIN brim.counters k
             ON k.scope = ANY (brim.scopes(m.key, m.project))
-            AND k.period = ANY (brim.periods(m.taken))
+            AND k.period = ANY (brim.periods(m.reserved_at))
         GROUP BY k.scope, k.period, k.unit
         ORDER BY k.scope, k.period, k.unit
     LOOP
         UPDATE brim.counters k
-        SET spent = k.spent + change.came_to, reserved = k.reserved - change.freed
+        SET spent = k.spent + change.spent, reserved = k.reserved - change.freed
         WHERE k.scope = change.scope AND k.period = change.period AND k.unit = change.unit;
     END LOOP;
 END $$;
 
--- Claims
+-- Reservations
 
--- The caps of a claim, with their counters. Two caps can have the same one.
-CREATE TYPE brim.cap AS (scope text, unit text, period text, most bigint);
+-- A cap of a reservation, named like its counter. Two caps can have the same counter.
+CREATE TYPE brim.cap AS (scope text, unit text, period text, max_amount bigint);
 
--- The first cap that has no room for a lease, by its place (from 1), and what stands against it
--- beside the old one that it takes the place of.
-CREATE FUNCTION brim.full_cap(
+-- The number (from 1) of the first cap without room for a lease, and what counts against it
+-- without the old lease that it replaces.
+CREATE FUNCTION brim.find_cap_reached(
     caps brim.cap[], lease brim.leases, old brim.leases,
-    OUT place bigint, OUT spent bigint, OUT reserved bigint
+    OUT cap_number bigint, OUT spent bigint, OUT reserved bigint
 ) LANGUAGE sql VOLATILE AS $$
-    SELECT c.nth, k.spent, k.reserved - brim.held(k, old)
-    FROM unnest(caps) WITH ORDINALITY AS c (scope, unit, period, most, nth)
+    SELECT c.nth, k.spent, k.reserved - brim.reserved_by(k, old)
+    FROM unnest(caps) WITH ORDINALITY AS c (scope, unit, period, max_amount, nth)
     JOIN brim.counters k ON k.scope = c.scope AND k.period = c.period AND k.unit = c.unit
-    WHERE k.spent + k.reserved - brim.held(k, old) + brim.held(k, lease) > c.most
+    WHERE k.spent + k.reserved - brim.reserved_by(k, old) + brim.reserved_by(k, lease) > c.max_amount
     ORDER BY c.nth
     LIMIT 1
 $$;
 
--- Sets aside what a lease may come to, in all of its counters or in none; says whether it could.
-CREATE FUNCTION brim.take(caps brim.cap[], lease brim.leases, old brim.leases)
+-- Adds the amount of a lease to all of its counters, or to none; returns whether there was room.
+CREATE FUNCTION brim.try_reserve(caps brim.cap[], lease brim.leases, old brim.leases)
 RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     change record;
 BEGIN
     FOR change IN
         SELECT
-            k.scope, k.period, k.unit, brim.held(k, lease) - brim.held(k, old) AS amount,
+            k.scope, k.period, k.unit, brim.reserved_by(k, lease) - brim.reserved_by(k, old) AS amount,
             (
-                SELECT coalesce(min(c.most), 9223372036854775807) FROM unnest(caps) AS c
+                SELECT coalesce(min(c.max_amount), 9223372036854775807) FROM unnest(caps) AS c
                 WHERE c.scope = k.scope AND c.period = k.period AND c.unit = k.unit
-            ) AS most
+            ) AS max_amount
         FROM brim.counters k
         WHERE k.scope = ANY (
                 brim.scopes(lease.key, lease.project) || brim.scopes(old.key, old.project)
             )
-            AND k.period = ANY (brim.periods(lease.taken) || brim.periods(old.taken))
+            AND k.period = ANY (brim.periods(lease.reserved_at) || brim.periods(old.reserved_at))
         ORDER BY k.scope, k.period, k.unit
     LOOP
         UPDATE brim.counters k SET reserved = k.reserved + change.amount
         WHERE k.scope = change.scope AND k.period = change.period AND k.unit = change.unit
-            AND k.spent + k.reserved + change.amount <= change.most;
+            AND k.spent + k.reserved + change.amount <= change.max_amount;
         IF NOT FOUND THEN
             RAISE 'a cap has no room' USING ERRCODE = 'BRIM1';
         END IF;
     END LOOP;
     RETURN true;
 EXCEPTION WHEN SQLSTATE 'BRIM1' THEN
-    RETURN false;  -- and the counters before it are as they were
+    RETURN false;  -- the earlier updates are rolled back
 END $$;
 
--- Says why a claim is refused, if it is: "unknown", or "full" with the place of the cap and what
--- stands against it; and whether leases are over that may hold some of the room. A claim whose
--- counters have to be begun first is "early".
+-- Returns why a reservation is rejected, null if it is not: "invalid", or "cap_reached" with the
+-- number of the cap and what counts against it, and whether there are expired leases that may
+-- hold the room. "missing_counters" means that counters must be created first.
 CREATE FUNCTION brim.reserve(
-    claim brim.claim,
-    scopes text[], units text[], periods text[], mosts bigint[],
+    reservation brim.reservation,
+    scopes text[], units text[], periods text[], max_amounts bigint[],
     lease double precision,
-    OUT refusal text, OUT place bigint, OUT spent bigint, OUT reserved bigint,
-    OUT is_overdue boolean, OUT at double precision
+    OUT rejection text, OUT cap_number bigint, OUT spent bigint, OUT reserved bigint,
+    OUT has_expired boolean, OUT at double precision
 ) LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz;
@@ -296,24 +295,24 @@ DECLARE
     fresh brim.leases;
     caps brim.cap[];
 BEGIN
-    PERFORM brim.keep_counters();
-    -- One that lost its connection comes again while the first may still be at work here.
-    PERFORM pg_advisory_xact_lock(hashtextextended(claim.id, 0));
+    PERFORM brim.lock_counters_shared();
+    -- A client that lost its connection retries while the first call may still run.
+    PERFORM pg_advisory_xact_lock(hashtextextended(reservation.id, 0));
     now := brim.clock();
     at := extract(epoch FROM now);
-    SELECT * INTO old FROM brim.leases l WHERE l.id = claim.id FOR UPDATE;
+    SELECT * INTO old FROM brim.leases l WHERE l.id = reservation.id FOR UPDATE;
     IF old.expires <= now
-        OR EXISTS (SELECT FROM brim.ledger r WHERE r.id = claim.id)
-        OR NOT EXISTS (SELECT FROM brim.keys k WHERE k.id = claim.key AND k.revoked IS NULL)
+        OR EXISTS (SELECT FROM brim.ledger r WHERE r.id = reservation.id)
+        OR NOT EXISTS (SELECT FROM brim.keys k WHERE k.id = reservation.key AND k.revoked IS NULL)
     THEN
-        refusal := 'unknown';
-        is_overdue := coalesce(old.expires <= now, false);
+        rejection := 'invalid';
+        has_expired := coalesce(old.expires <= now, false);
         RETURN;
     END IF;
     caps := ARRAY(
-        SELECT (c.scope, c.unit, brim.period_name(c.period, now), c.most)::brim.cap
-        FROM unnest(scopes, units, periods, mosts) WITH ORDINALITY
-            AS c (scope, unit, period, most, nth)
+        SELECT (c.scope, c.unit, brim.period_name(c.period, now), c.max_amount)::brim.cap
+        FROM unnest(scopes, units, periods, max_amounts) WITH ORDINALITY
+            AS c (scope, unit, period, max_amount, nth)
         ORDER BY c.nth
     );
     IF EXISTS (
@@ -322,151 +321,151 @@ BEGIN
             WHERE k.scope = c.scope AND k.period = c.period AND k.unit = c.unit
         )
     ) THEN
-        refusal := 'early';
+        rejection := 'missing_counters';
         RETURN;
     END IF;
-    -- What a first upstream was sent may have been charged, though a second one is asked now.
-    SELECT claim.*, now, now + brim.seconds(lease), coalesce(old.is_forwarded, false) INTO fresh;
-    WHILE NOT brim.take(caps, fresh, old) LOOP
-        SELECT f.* INTO place, spent, reserved FROM brim.full_cap(caps, fresh, old) AS f;
-        IF place IS NOT NULL THEN
-            refusal := 'full';
-            is_overdue := EXISTS (SELECT FROM brim.leases l WHERE l.expires <= now);
+    -- The first upstream got the request and may charge for it, even if a second one answers.
+    SELECT reservation.*, now, now + brim.seconds(lease), coalesce(old.is_sent, false) INTO fresh;
+    WHILE NOT brim.try_reserve(caps, fresh, old) LOOP
+        SELECT f.* INTO cap_number, spent, reserved FROM brim.find_cap_reached(caps, fresh, old) AS f;
+        IF cap_number IS NOT NULL THEN
+            rejection := 'cap_reached';
+            has_expired := EXISTS (SELECT FROM brim.leases l WHERE l.expires <= now);
             RETURN;
         END IF;
-        -- None is full any more: somebody has just made room.
+        -- Another transaction has just made room.
     END LOOP;
-    DELETE FROM brim.leases l WHERE l.id = claim.id;
+    DELETE FROM brim.leases l WHERE l.id = reservation.id;
     INSERT INTO brim.leases SELECT fresh.*;
 END $$;
 
-CREATE FUNCTION brim.forward(claim text, lease double precision) RETURNS boolean
+CREATE FUNCTION brim.mark_sent(reservation text, lease double precision) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := brim.clock();
 BEGIN
-    -- A second claim by this name may be about to take the place of the first: wait for that.
-    PERFORM 1 FROM brim.leases l WHERE l.id = claim FOR UPDATE;
-    UPDATE brim.leases l SET is_forwarded = true, expires = now + brim.seconds(lease)
-    WHERE l.id = claim AND l.expires > now;
+    -- A second reservation with this id may be about to replace the first: wait for it.
+    PERFORM 1 FROM brim.leases l WHERE l.id = reservation FOR UPDATE;
+    UPDATE brim.leases l SET is_sent = true, expires = now + brim.seconds(lease)
+    WHERE l.id = reservation AND l.expires > now;
     RETURN FOUND;
 END $$;
 
-CREATE FUNCTION brim.renew(claims text[], lease double precision) RETURNS void
+CREATE FUNCTION brim.renew(reservations text[], lease double precision) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := brim.clock();
 BEGIN
-    PERFORM 1 FROM brim.leases l WHERE l.id = ANY (claims) ORDER BY l.id FOR UPDATE;
+    PERFORM 1 FROM brim.leases l WHERE l.id = ANY (reservations) ORDER BY l.id FOR UPDATE;
     UPDATE brim.leases l SET expires = now + brim.seconds(lease)
-    WHERE l.id = ANY (claims) AND l.expires > now;
+    WHERE l.id = ANY (reservations) AND l.expires > now;
 END $$;
 
--- Books what requests came to; ids are given once each. What was never sent and is over stays as
--- it is: it will be given back.
+-- Records actual charges; each id comes once. A reservation that was never sent and has expired
+-- stays as it is: it will be released.
 CREATE FUNCTION brim.settle(
     ids text[], inputs bigint[], caches bigint[], outputs bigint[], writes bigint[],
-    costs bigint[], unpriced boolean[], counted boolean[]
+    costs bigint[], unpriced boolean[], estimated boolean[]
 ) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := brim.clock();
-    moves brim.move[];
+    counter_changes brim.counter_change[];
 BEGIN
-    PERFORM brim.keep_counters();
+    PERFORM brim.lock_counters_shared();
     PERFORM 1 FROM brim.leases l WHERE l.id = ANY (ids) ORDER BY l.id FOR UPDATE;
     PERFORM 1 FROM brim.ledger r WHERE r.id = ANY (ids) AND r.state = 'presumed'
     ORDER BY r.id FOR UPDATE;
-    WITH bills AS (
+    WITH charges AS (
         SELECT *, b.input + b.output AS tokens
-        FROM unnest(ids, inputs, caches, outputs, writes, costs, unpriced, counted) AS b (
-            id, input, cached, output, written, micro_dollars, is_unpriced, is_counted
+        FROM unnest(ids, inputs, caches, outputs, writes, costs, unpriced, estimated) AS b (
+            id, input, cached, output, written, micro_dollars, is_unpriced, is_estimated
         )
     ),
     ended AS (
         DELETE FROM brim.leases l
-        WHERE l.id = ANY (ids) AND (l.is_forwarded OR l.expires > now) RETURNING l.*
+        WHERE l.id = ANY (ids) AND (l.is_sent OR l.expires > now) RETURNING l.*
     ),
-    booked AS (
+    recorded AS (
         INSERT INTO brim.ledger
         SELECT
             l.id, l.key, l.key_name, l.project, l.model, l.upstream,
             b.input, b.cached, b.output, b.written, b.micro_dollars, b.is_unpriced,
-            l.taken, brim.day(l.taken), 'settled', b.is_counted
-        FROM ended l JOIN bills b ON b.id = l.id
+            l.reserved_at, brim.day(l.reserved_at), 'settled', b.is_estimated
+        FROM ended l JOIN charges b ON b.id = l.id
     ),
     presumed AS (
         SELECT r.* FROM brim.ledger r WHERE r.id = ANY (ids) AND r.state = 'presumed'
     ),
-    righted AS (
+    corrected AS (
         UPDATE brim.ledger r SET
             input = b.input, cached = b.cached, output = b.output, written = b.written,
             micro_dollars = b.micro_dollars, is_unpriced = b.is_unpriced,
-            state = 'settled', is_counted = b.is_counted
-        FROM bills b WHERE r.id = b.id AND r.state = 'presumed'
+            state = 'settled', is_estimated = b.is_estimated
+        FROM charges b WHERE r.id = b.id AND r.state = 'presumed'
     ),
     changes AS (
         SELECT
-            l.key, l.project, brim.day(l.taken) AS day, l.taken, b.tokens, b.micro_dollars,
+            l.key, l.project, brim.day(l.reserved_at) AS day, l.reserved_at, b.tokens, b.micro_dollars,
             l.input + l.output AS freed_tokens, l.micro_dollars AS freed_micro_dollars
-        FROM ended l JOIN bills b ON b.id = l.id
+        FROM ended l JOIN charges b ON b.id = l.id
         UNION ALL
         SELECT
-            r.key, r.project, r.day, r.taken, b.tokens - r.input - r.output,
+            r.key, r.project, r.day, r.reserved_at, b.tokens - r.input - r.output,
             b.micro_dollars - r.micro_dollars, 0, 0
-        FROM presumed r JOIN bills b ON b.id = r.id
+        FROM presumed r JOIN charges b ON b.id = r.id
     )
-    SELECT array_agg(m.one) INTO moves FROM (
+    SELECT array_agg(m.one) INTO counter_changes FROM (
         SELECT (
-            c.key, c.project, min(c.taken), sum(c.tokens), sum(c.micro_dollars),
+            c.key, c.project, min(c.reserved_at), sum(c.tokens), sum(c.micro_dollars),
             sum(c.freed_tokens), sum(c.freed_micro_dollars)
-        )::brim.move AS one
+        )::brim.counter_change AS one
         FROM changes c GROUP BY c.key, c.project, c.day
     ) AS m;
-    PERFORM brim.move(moves);
+    PERFORM brim.update_counters(counter_changes);
 END $$;
 
--- Deals with some leases that are over, and says with how many. One that `waits` leaves out none
--- that somebody else is just dealing with.
-CREATE FUNCTION brim.sweep(waits boolean, at_once integer) RETURNS integer LANGUAGE plpgsql AS $$
+-- Ends some expired leases, and returns how many. With `waits`, also those that another transaction
+-- has locked.
+CREATE FUNCTION brim.sweep(waits boolean, batch integer) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := brim.clock();
     ids text[];
-    moves brim.move[];
+    counter_changes brim.counter_change[];
 BEGIN
-    PERFORM brim.keep_counters();
+    PERFORM brim.lock_counters_shared();
     IF waits THEN
         ids := ARRAY(
             SELECT l.id FROM brim.leases l WHERE l.expires <= now
-            ORDER BY l.id LIMIT at_once FOR UPDATE
+            ORDER BY l.id LIMIT batch FOR UPDATE
         );
     ELSE
         ids := ARRAY(
             SELECT l.id FROM brim.leases l WHERE l.expires <= now
-            ORDER BY l.id LIMIT at_once FOR UPDATE SKIP LOCKED
+            ORDER BY l.id LIMIT batch FOR UPDATE SKIP LOCKED
         );
     END IF;
     WITH ended AS (
         DELETE FROM brim.leases l WHERE l.id = ANY (ids)
-        RETURNING l.*, l.is_forwarded::integer AS times
+        RETURNING l.*, l.is_sent::integer AS times
     ),
-    booked AS (
+    recorded AS (
         INSERT INTO brim.ledger
         SELECT
             l.id, l.key, l.key_name, l.project, l.model, l.upstream,
             l.input * l.times, l.cached * l.times, l.output * l.times, l.written * l.times,
-            l.micro_dollars * l.times, l.is_unpriced AND l.is_forwarded,
-            l.taken, brim.day(l.taken),
-            CASE WHEN l.is_forwarded THEN 'presumed' ELSE 'refunded' END, false
+            l.micro_dollars * l.times, l.is_unpriced AND l.is_sent,
+            l.reserved_at, brim.day(l.reserved_at),
+            CASE WHEN l.is_sent THEN 'presumed' ELSE 'refunded' END, false
         FROM ended l
     )
-    SELECT array_agg(m.one) INTO moves FROM (
+    SELECT array_agg(m.one) INTO counter_changes FROM (
         SELECT (
-            l.key, l.project, min(l.taken),
+            l.key, l.project, min(l.reserved_at),
             sum((l.input + l.output) * l.times), sum(l.micro_dollars * l.times),
             sum(l.input + l.output), sum(l.micro_dollars)
-        )::brim.move AS one
-        FROM ended l GROUP BY l.key, l.project, brim.day(l.taken)
+        )::brim.counter_change AS one
+        FROM ended l GROUP BY l.key, l.project, brim.day(l.reserved_at)
     ) AS m;
-    PERFORM brim.move(moves);
+    PERFORM brim.update_counters(counter_changes);
     RETURN cardinality(ids);
 END $$;

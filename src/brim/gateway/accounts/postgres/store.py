@@ -1,7 +1,7 @@
-"""PostgresBooks: keys, caps and spending in PostgreSQL, for the replicas of a gateway.
+"""The account store in PostgreSQL, for several gateways.
 
-What a step does stands in `postgres_1.sql`, as functions in the schema `brim`; here they are
-called, one round trip each. The clock is the server's.
+The operations are functions in the schema `brim` (`schema_1.sql`), called in one round trip each.
+The clock is the server's.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import date
 from typing import Final
 
-from brim.gateway.accounts.bounds import clean_reservation, clean_settlements, clean_text
 from brim.gateway.accounts.caps import (
     ALL,
     Cap,
@@ -21,7 +20,7 @@ from brim.gateway.accounts.caps import (
     reset_time,
 )
 from brim.gateway.accounts.keys import Access, ApiKey, duplicate_name_error, no_active_key_error
-from brim.gateway.accounts.postgres.server import REPORT_SECONDS, PostgresPool, ResultRow
+from brim.gateway.accounts.postgres.pool import REPORT_SECONDS, PostgresPool, ResultRow
 from brim.gateway.accounts.reservations import (
     CapCounter,
     CapReached,
@@ -32,11 +31,14 @@ from brim.gateway.accounts.reservations import (
     Reservation,
     ReservationInvalid,
     Settlement,
+    clean_reservation,
+    clean_settlements,
+    clean_text,
 )
 from brim.models.pricing import Usage
 
 _BATCH: Final = 1_000
-"""Leases that one sweep deals with, and rows of the ledger that are read at once."""
+"""Leases that one sweep ends, and rows of the ledger that are read in one query."""
 
 _KEY: Final = "id, name, project, is_operator, created, revoked"
 _ADD_KEY: Final = (
@@ -46,9 +48,10 @@ _ADD_KEY: Final = (
     "SELECT id FROM added"
 )
 _ACCESS: Final = (
-    f"SELECT {_KEY}, (SELECT list FROM brim.caps WHERE scope = 'key:' || id) AS own, "
-    "(SELECT list FROM brim.caps WHERE project <> '' AND scope = 'project:' || project) AS shared, "
-    f"(SELECT list FROM brim.caps WHERE scope = '{ALL}') AS everyones "
+    f"SELECT {_KEY}, (SELECT list FROM brim.caps WHERE scope = 'key:' || id) AS key_caps, "
+    "(SELECT list FROM brim.caps WHERE project <> '' AND scope = 'project:' || project) "
+    "AS project_caps, "
+    f"(SELECT list FROM brim.caps WHERE scope = '{ALL}') AS all_caps "
     "FROM brim.keys WHERE hashed = $1 AND revoked IS NULL"
 )
 _REVOKE: Final = (
@@ -60,11 +63,11 @@ _REVOKE: Final = (
 _SET_CAPS: Final = (
     "INSERT INTO brim.caps VALUES ($1, $2::json) ON CONFLICT (scope) DO UPDATE SET list = $2::json"
 )
-_RESERVATION: Final = "($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)::brim.claim"
+_RESERVATION: Final = "($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)::brim.reservation"
 _RESERVE: Final = f"SELECT * FROM brim.reserve({_RESERVATION}, $13, $14, $15, $16, $17)"
-# Both in one transaction: how long the lease is, the second one says.
+# In one transaction; the second call sets the lease.
 _RESERVE_AS_SENT: Final = (
-    "SELECT r.*, r.refusal IS NULL AND brim.forward($1, $17) AS is_forwarded "
+    "SELECT r.*, r.rejection IS NULL AND brim.mark_sent($1, $17) AS is_sent "
     f"FROM brim.reserve({_RESERVATION}, $13, $14, $15, $16, 60) AS r"
 )
 _COUNTERS: Final = (
@@ -80,207 +83,224 @@ _SUMS: Final = (
 )
 _WITHIN: Final = "day BETWEEN coalesce($1, '-infinity'::date) AND coalesce($2, 'infinity'::date)"
 _ROWS: Final = (
-    "SELECT *, extract(epoch FROM taken)::double precision AS time FROM brim.ledger "
-    f"WHERE {_WITHIN} AND ($3::text IS NULL OR (day, taken, id) > ($4, $5, $3)) "
-    f"ORDER BY day, taken, id LIMIT {_BATCH}"
+    "SELECT *, extract(epoch FROM reserved_at)::double precision AS time FROM brim.ledger "
+    f"WHERE {_WITHIN} AND ($3::text IS NULL OR (day, reserved_at, id) > ($4, $5, $3)) "
+    f"ORDER BY day, reserved_at, id LIMIT {_BATCH}"
 )
 
 
 class PostgresAccountStore:
-    """Books in the schema `brim` of a PostgreSQL database, 14 or newer."""
+    """An account store in the schema `brim` of a PostgreSQL database, version 14 or newer."""
 
     def __init__(self, url: str) -> None:
-        self._server = PostgresPool(url)
+        self._pool = PostgresPool(url)
 
     def __repr__(self) -> str:
-        return f"PostgresBooks({self._server.place!r})"
+        return f"PostgresBooks({self._pool.location!r})"
 
     async def open(self) -> None:
-        await self._server.open()
+        await self._pool.open()
 
     async def close(self) -> None:
-        await self._server.close()
+        await self._pool.close()
 
     # Keys and caps
 
     async def add_key(self, key: ApiKey, hashed: str, caps: Sequence[Cap] = ()) -> None:
         facts = (key.id, key.name, key.project, key.is_operator, key.created, key.revoked)
         written = dump_caps(caps) if caps else None
-        if await self._server.value(_ADD_KEY, *facts, hashed, key_scope(key.id), written) is None:
+        if (
+            await self._pool.fetch_value(_ADD_KEY, *facts, hashed, key_scope(key.id), written)
+            is None
+        ):
             raise duplicate_name_error(key.name)
 
     async def keys(self) -> list[ApiKey]:
-        lines = await self._server.lines(f"SELECT {_KEY} FROM brim.keys ORDER BY created, id")
-        return [_to_key(line) for line in lines]
+        rows = await self._pool.fetch_rows(f"SELECT {_KEY} FROM brim.keys ORDER BY created, id")
+        return [_to_key(row) for row in rows]
 
     async def access(self, hashed: str) -> Access | None:
-        line = await self._server.line(_ACCESS, hashed)
-        return None if line is None else _to_access(line)
+        row = await self._pool.fetch_row(_ACCESS, hashed)
+        return None if row is None else _to_access(row)
 
     async def revoke(self, name: str) -> ApiKey:
-        line = await self._server.line(_REVOKE, name)
-        if line is None:
+        row = await self._pool.fetch_row(_REVOKE, name)
+        if row is None:
             raise no_active_key_error(name)
-        return _to_key(line)
+        return _to_key(row)
 
     async def set_caps(self, scope: str, caps: Sequence[Cap]) -> None:
         if caps:
-            await self._server.value(_SET_CAPS, scope, dump_caps(caps))
+            await self._pool.fetch_value(_SET_CAPS, scope, dump_caps(caps))
         else:
-            await self._server.value("DELETE FROM brim.caps WHERE scope = $1", scope)
+            await self._pool.fetch_value("DELETE FROM brim.caps WHERE scope = $1", scope)
 
     async def caps(self) -> dict[str, tuple[Cap, ...]]:
-        lines = await self._server.lines("SELECT scope, list FROM brim.caps ORDER BY scope")
-        return {line["scope"]: load_caps(line["list"]) for line in lines}
+        rows = await self._pool.fetch_rows("SELECT scope, list FROM brim.caps ORDER BY scope")
+        return {row["scope"]: load_caps(row["list"]) for row in rows}
 
-    # Claims
+    # Reservations
 
     async def reserve(
-        self, claim: Reservation, lease: float
+        self, reservation: Reservation, lease: float
     ) -> CapReached | ReservationInvalid | None:
-        who, caps = _reservation_values(clean_reservation(claim)), _cap_columns(claim)
-        step = _RESERVE_AS_SENT if claim.is_forwarded else _RESERVE
+        values, caps = (
+            _reservation_values(clean_reservation(reservation)),
+            _cap_columns(reservation),
+        )
+        step = _RESERVE_AS_SENT if reservation.is_sent else _RESERVE
         while True:
-            line = await self._server.line(step, *who, *caps, lease)
-            assert line is not None
-            # Each in a transaction of its own, because it waits for counters that others hold.
-            if line["refusal"] == "early":
-                await self._server.value("SELECT brim.begin_counters($1, $2, $3)", *caps[:3])
-            elif line["is_overdue"]:
+            row = await self._pool.fetch_row(step, *values, *caps, lease)
+            assert row is not None
+            # Each in its own transaction, because it waits for counters that others have locked.
+            if row["rejection"] == "missing_counters":
+                await self._pool.fetch_value("SELECT brim.create_counters($1, $2, $3)", *caps[:3])
+            elif row["has_expired"]:
                 await self._sweep(waits=True)
             else:
-                return _to_rejection(claim, line)
+                return _to_rejection(reservation, row)
 
-    async def forward(self, id: str, lease: float) -> bool:
-        return bool(await self._server.value("SELECT brim.forward($1, $2)", clean_text(id), lease))
+    async def mark_sent(self, id: str, lease: float) -> bool:
+        return bool(
+            await self._pool.fetch_value("SELECT brim.mark_sent($1, $2)", clean_text(id), lease)
+        )
 
     async def renew(self, ids: Sequence[str], lease: float) -> None:
         if ids:
             names = [clean_text(id) for id in ids]
-            await self._server.value("SELECT brim.renew($1, $2)", names, lease)
+            await self._pool.fetch_value("SELECT brim.renew($1, $2)", names, lease)
 
     async def settle(self, settlements: Sequence[Settlement]) -> None:
-        # The first of two by one name counts, as if they had come one after the other.
+        # If an id comes twice the first counts, as if they came one after the other.
         kept = clean_settlements(settlements)
         once = {settlement.id: settlement for settlement in reversed(kept)}
         if once:
-            lines = [(id, *_charge_values(s.bill), s.is_counted) for id, s in once.items()]
-            await self._server.value(
-                "SELECT brim.settle($1, $2, $3, $4, $5, $6, $7, $8)", *zip(*lines, strict=True)
+            rows = [(id, *_charge_values(s.charge), s.is_estimated) for id, s in once.items()]
+            await self._pool.fetch_value(
+                "SELECT brim.settle($1, $2, $3, $4, $5, $6, $7, $8)", *zip(*rows, strict=True)
             )
 
     async def sweep(self) -> int:
         return await self._sweep(waits=False)
 
     async def _sweep(self, *, waits: bool) -> int:
-        over = 0
+        expired = 0
         while True:
-            some: int = await self._server.value("SELECT brim.sweep($1, $2)", waits, _BATCH)
-            over += some
+            some: int = await self._pool.fetch_value("SELECT brim.sweep($1, $2)", waits, _BATCH)
+            expired += some
             if some < _BATCH:
-                return over
+                return expired
 
     # Reading
 
     async def counters(self) -> list[CapCounter]:
-        return [_to_counter(line) for line in await self._server.lines(_COUNTERS)]
+        return [_to_counter(row) for row in await self._pool.fetch_rows(_COUNTERS)]
 
-    async def spent(
+    async def totals(
         self, by: Sequence[GroupBy], since: date | None = None, until: date | None = None
     ) -> list[LedgerTotal]:
         columns = [f"{name}::text" if name == "day" else name for name in by]
-        lines = await self._server.lines(
+        rows = await self._pool.fetch_rows(
             f"SELECT {', '.join([*columns, _SUMS])} FROM brim.ledger WHERE {_WITHIN} "
             f"GROUP BY {', '.join(by) or '()'} HAVING count(*) > 0 "
             + (f"ORDER BY {', '.join(by)}" if by else ""),
             *(since, until),
             timeout=REPORT_SECONDS,
         )
-        return [_to_total(line, by) for line in lines]
+        return [_to_total(row, by) for row in rows]
 
     async def rows(
         self, since: date | None = None, until: date | None = None
     ) -> AsyncIterator[LedgerRow]:
         last: tuple[object, ...] = (None, None, None)
         while True:
-            page = await self._server.lines(_ROWS, since, until, *last)
-            for line in page:
-                yield _to_row(line)
+            page = await self._pool.fetch_rows(_ROWS, since, until, *last)
+            for row in page:
+                yield _to_row(row)
             if len(page) < _BATCH:
                 return
-            last = tuple(page[-1][name] for name in ("id", "day", "taken"))
+            last = tuple(page[-1][name] for name in ("id", "day", "reserved_at"))
 
 
-def _reservation_values(claim: Reservation) -> tuple[object, ...]:
-    names = (claim.id, claim.key, claim.key_name, claim.project, claim.model, claim.upstream)
-    return (*names, *_charge_values(claim.worst))
+def _reservation_values(reservation: Reservation) -> tuple[object, ...]:
+    names = (
+        reservation.id,
+        reservation.key,
+        reservation.key_name,
+        reservation.project,
+        reservation.model,
+        reservation.upstream,
+    )
+    return (*names, *_charge_values(reservation.max_charge))
 
 
-def _cap_columns(claim: Reservation) -> tuple[list[str], list[str], list[str], list[int]]:
-    """The caps of a claim: their scopes, units, periods, and how much each of them is."""
+def _cap_columns(reservation: Reservation) -> tuple[list[str], list[str], list[str], list[int]]:
+    """Return the scopes, units, periods and limits of a reservation's caps."""
     return (
-        [clean_text(scope) for scope, _ in claim.caps],
-        [cap.unit for _, cap in claim.caps],
-        [cap.period for _, cap in claim.caps],
-        [cap.most for _, cap in claim.caps],
+        [clean_text(scope) for scope, _ in reservation.caps],
+        [cap.unit for _, cap in reservation.caps],
+        [cap.period for _, cap in reservation.caps],
+        [cap.limit for _, cap in reservation.caps],
     )
 
 
-def _charge_values(bill: Charge) -> tuple[int, int, int, int, int, bool]:
-    used = bill.usage
+def _charge_values(charge: Charge) -> tuple[int, int, int, int, int, bool]:
+    used = charge.usage
     tokens = (used.input, used.cached, used.output, used.written)
-    return (*tokens, bill.micro_dollars, bill.is_unpriced)
+    return (*tokens, charge.micro_dollars, charge.is_unpriced)
 
 
-def _to_rejection(claim: Reservation, line: ResultRow) -> CapReached | ReservationInvalid | None:
-    if line["refusal"] is None:
+def _to_rejection(
+    reservation: Reservation, row: ResultRow
+) -> CapReached | ReservationInvalid | None:
+    if row["rejection"] is None:
         return None
-    if line["refusal"] == "unknown":
+    if row["rejection"] == "invalid":
         return ReservationInvalid()
-    scope, cap = claim.caps[line["place"] - 1]
-    opens = reset_time(cap.period, line["at"])
-    return CapReached(scope, cap, line["spent"], line["reserved"], opens)
+    scope, cap = reservation.caps[row["cap_number"] - 1]
+    opens = reset_time(cap.period, row["at"])
+    return CapReached(scope, cap, row["spent"], row["reserved"], opens)
 
 
-def _to_key(line: ResultRow) -> ApiKey:
-    return ApiKey(*(line[name] for name in _KEY.split(", ")))
+def _to_key(row: ResultRow) -> ApiKey:
+    return ApiKey(*(row[name] for name in _KEY.split(", ")))
 
 
-def _to_access(line: ResultRow) -> Access:
-    key = _to_key(line)
+def _to_access(row: ResultRow) -> Access:
+    key = _to_key(row)
     held = (
-        (key_scope(key.id), line["own"]),
-        (project_scope(key.project), line["shared"]),
-        (ALL, line["everyones"]),
+        (key_scope(key.id), row["key_caps"]),
+        (project_scope(key.project), row["project_caps"]),
+        (ALL, row["all_caps"]),
     )
     return Access(key, tuple((scope, cap) for scope, text in held for cap in load_caps(text)))
 
 
-def _to_counter(line: ResultRow) -> CapCounter:
-    return CapCounter(*(line[name] for name in ("scope", "unit", "period", "spent", "reserved")))
+def _to_counter(row: ResultRow) -> CapCounter:
+    return CapCounter(*(row[name] for name in ("scope", "unit", "period", "spent", "reserved")))
 
 
-def _to_charge(line: ResultRow) -> Charge:
-    usage = Usage(line["input"], line["cached"], line["output"], line["written"])
-    return Charge(usage, line["micro_dollars"], line["is_unpriced"])
+def _to_charge(row: ResultRow) -> Charge:
+    usage = Usage(row["input"], row["cached"], row["output"], row["written"])
+    return Charge(usage, row["micro_dollars"], row["is_unpriced"])
 
 
-def _to_total(line: ResultRow, by: Sequence[GroupBy]) -> LedgerTotal:
-    on = tuple(line[name] for name in by)
-    return LedgerTotal(on, line["requests"], _to_charge(line), line["presumed"])
+def _to_total(row: ResultRow, by: Sequence[GroupBy]) -> LedgerTotal:
+    group = tuple(row[name] for name in by)
+    return LedgerTotal(group, row["requests"], _to_charge(row), row["presumed"])
 
 
-def _to_row(line: ResultRow) -> LedgerRow:
+def _to_row(row: ResultRow) -> LedgerRow:
     return LedgerRow(
-        id=line["id"],
-        time=line["time"],
-        day=line["day"].isoformat(),
-        key=line["key"],
-        key_name=line["key_name"],
-        project=line["project"],
-        model=line["model"],
-        upstream=line["upstream"],
-        bill=_to_charge(line),
-        state=line["state"],
-        is_counted=line["is_counted"],
+        id=row["id"],
+        time=row["time"],
+        day=row["day"].isoformat(),
+        key=row["key"],
+        key_name=row["key_name"],
+        project=row["project"],
+        model=row["model"],
+        upstream=row["upstream"],
+        charge=_to_charge(row),
+        state=row["state"],
+        is_estimated=row["is_estimated"],
     )

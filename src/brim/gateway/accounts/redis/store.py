@@ -1,11 +1,11 @@
-"""Books in a Redis or Valkey server, for several gateways on several machines.
+"""The account store in Redis or Valkey, for several gateways.
 
-Every step is one script (`lua/`), which the server runs whole and alone, on its own clock. What is
-stored, and how, is told at the top of `lua/books.lua`.
+Every operation is one script (`lua/`), which the server runs atomically on its own clock. The top
+of `lua/common.lua` describes the stored data.
 
-Redis answers before a disk or another server has what was written. One that loses its memory, or
-hands over to a copy that lags behind, has lost the last moments of the ledger; `appendonly yes`
-makes that a second at most. One that lost everything has lost the keys too, so nothing is spent.
+Redis replies before a disk or a replica has the data. A server that loses its memory, or fails over
+to a replica that lags behind, has lost the last moments of the ledger; with `appendonly yes` that
+is at most one second. A server that lost everything has lost the keys too, so nothing is spent.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from datetime import date
 from typing import Any, Final
 
 from brim.errors import AccountStoreError
-from brim.gateway.accounts.bounds import clean_reservation, clean_settlements, clean_text
 from brim.gateway.accounts.caps import Cap, counter_name, dump_caps, load_caps, reset_time
 from brim.gateway.accounts.keys import Access, ApiKey, duplicate_name_error, no_active_key_error
-from brim.gateway.accounts.redis.scripts import ScriptRunner
+from brim.gateway.accounts.redis.script_runner import ScriptRunner
 from brim.gateway.accounts.reservations import (
     CapCounter,
     CapReached,
@@ -32,39 +31,42 @@ from brim.gateway.accounts.reservations import (
     Reservation,
     ReservationInvalid,
     Settlement,
+    clean_reservation,
+    clean_settlements,
+    clean_text,
 )
 from brim.models.pricing import Usage
 
 _PAGE: Final = 500
-"""Rows of the ledger, or days of it, that are read at once."""
+"""Rows or days of the ledger that are read in one call."""
 
 
 class RedisAccountStore:
-    """Books at a URL: `redis://user:password@host:6379/0`, also rediss, valkey, valkeys, unix."""
+    """An account store at a URL: `redis://user:password@host:6379/0`, rediss, valkey(s), unix."""
 
     def __init__(self, url: str) -> None:
-        self._calls = ScriptRunner(url)
+        self._runner = ScriptRunner(url)
         self._is_ready = False
         self._opening = asyncio.Lock()
 
     def __repr__(self) -> str:
-        return f"RedisBooks({self._calls.place})"
+        return f"RedisBooks({self._runner.location})"
 
     async def open(self) -> None:
         async with self._opening:
             if not self._is_ready:
                 await self._check_eviction()
-                await self._bring_up_to_date()
+                await self._migrate()
                 self._is_ready = True
 
     async def close(self) -> None:
         self._is_ready = False
-        await self._calls.close()
+        await self._runner.close()
 
     # Keys and caps
 
     async def add_key(self, key: ApiKey, hashed: str, caps: Sequence[Cap] = ()) -> None:
-        # The last word tells a call that is made twice from a second one.
+        # The last value distinguishes a retry from a second call.
         facts = [key.name, key.project, key.is_operator, key.created, secrets.token_hex(8)]
         held = dump_caps(caps) if caps else ""
         if not await self._run("add_key", key.id, key.name, hashed, json.dumps(facts), held):
@@ -99,40 +101,40 @@ class RedisAccountStore:
         found = _pairs(await self._ask("HGETALL", "caps"))
         return {scope: load_caps(text) for scope, text in sorted(found)}
 
-    # Claims
+    # Reservations
 
     async def reserve(
-        self, claim: Reservation, lease: float
+        self, reservation: Reservation, lease: float
     ) -> CapReached | ReservationInvalid | None:
-        words = tuple(_reservation_arguments(clean_reservation(claim), lease))
-        verdict, *numbers = await self._run("reserve", *words)
-        while verdict == "again":
-            verdict, *numbers = await self._run("reserve", *words)
-        if verdict == "full":
-            return _to_cap_reached(claim, *numbers)
-        return ReservationInvalid() if verdict == "unknown" else None
+        arguments = tuple(_reservation_arguments(clean_reservation(reservation), lease))
+        outcome, *numbers = await self._run("reserve", *arguments)
+        while outcome == "again":
+            outcome, *numbers = await self._run("reserve", *arguments)
+        if outcome == "cap_reached":
+            return _to_cap_reached(reservation, *numbers)
+        return ReservationInvalid() if outcome == "invalid" else None
 
-    async def forward(self, id: str, lease: float) -> bool:
-        return bool(await self._run("forward", clean_text(id), str(lease)))
+    async def mark_sent(self, id: str, lease: float) -> bool:
+        return bool(await self._run("mark_sent", clean_text(id), str(lease)))
 
     async def renew(self, ids: Sequence[str], lease: float) -> None:
         if ids:
             await self._run("renew", str(lease), *map(clean_text, ids))
 
     async def settle(self, settlements: Sequence[Settlement]) -> None:
-        words = [
-            word
+        arguments = [
+            value
             for one in clean_settlements(settlements)
-            for word in (one.id, _dump_charge(one.bill), json.dumps(one.is_counted))
+            for value in (one.id, _dump_charge(one.charge), json.dumps(one.is_estimated))
         ]
-        if words:
-            await self._run("settle", *words)
+        if arguments:
+            await self._run("settle", *arguments)
 
     async def sweep(self) -> int:
-        over = 0
+        expired = 0
         while some := int(await self._run("sweep")):
-            over += some
-        return over
+            expired += some
+        return expired
 
     # Reading
 
@@ -144,7 +146,7 @@ class RedisAccountStore:
         ]
         return sorted(found, key=lambda one: counter_name(one.scope, one.unit, one.period))
 
-    async def spent(
+    async def totals(
         self, by: Sequence[GroupBy], since: date | None = None, until: date | None = None
     ) -> list[LedgerTotal]:
         sums: dict[tuple[str, ...], LedgerTotal] = {}
@@ -152,13 +154,13 @@ class RedisAccountStore:
             for day, groups in await self._run("totals", *days):
                 for group, text in _pairs(groups):
                     _add(sums, _to_total(by, day, group, text))
-        return [sums[on] for on in sorted(sums)]
+        return [sums[group] for group in sorted(sums)]
 
     async def rows(
         self, since: date | None = None, until: date | None = None
     ) -> AsyncIterator[LedgerRow]:
         for day in await self._days(since, until):
-            # The time stands first in a row, and has the same length in all of them.
+            # A row begins with its time, which has the same length in all rows.
             for text, id in sorted(await self._rows_of(day)):
                 yield _to_row(id, day, text)
 
@@ -168,7 +170,7 @@ class RedisAccountStore:
         return sorted(day for day in await self._ask("SMEMBERS", "days") if first <= day <= last)
 
     async def _rows_of(self, day: str) -> list[tuple[str, str]]:
-        """The rows of a day and their ids, read in parts: others have their turn between them."""
+        """Return the rows of a day with their ids, in pages so as not to block other clients."""
         found: list[tuple[str, str]] = []
         for ids in _pages(await self._ask("HKEYS", f"rows:{day}")):
             texts = await self._ask("HMGET", f"rows:{day}", *ids)
@@ -177,70 +179,81 @@ class RedisAccountStore:
 
     # The server
 
-    async def _run(self, script: str, *words: str) -> Any:
+    async def _run(self, script: str, *arguments: str) -> Any:
         if not self._is_ready:
             await self.open()
-        return await self._calls.run(script, *words)
+        return await self._runner.run(script, *arguments)
 
-    async def _ask(self, command: str, name: str, *words: str) -> Any:
+    async def _ask(self, command: str, name: str, *arguments: str) -> Any:
         if not self._is_ready:
             await self.open()
-        return await self._calls.ask(command, name, *words)
+        return await self._runner.run_command(command, name, *arguments)
 
     async def _check_eviction(self) -> None:
-        """Refuse a server that forgets when its memory is full: it would forget what was spent.
+        """Raise `AccountStoreError` if the server evicts keys when its memory is full.
 
-        Policies that drop only what has an end are no danger: of brim's names only counters have
-        one, and these can be summed up anew.
+        Policies that evict only keys with an expiry are safe: of brim's keys only counters have
+        one, and these are summed again.
         """
-        policy = await self._calls.setting("maxmemory-policy") or ""
+        policy = await self._runner.setting("maxmemory-policy") or ""
         if policy.startswith("allkeys"):
             raise AccountStoreError(
-                f"Redis at {self._calls.place} drops entries when its memory is full: its setting "
-                f"maxmemory-policy is {policy}, and books need noeviction"
+                f"Redis at {self._runner.location} evicts keys when its memory is full: "
+                f"maxmemory-policy is {policy}. Set it to noeviction."
             )
 
-    async def _bring_up_to_date(self) -> None:
-        layout, known = await self._calls.run("layout")
+    async def _migrate(self) -> None:
+        layout, known = await self._runner.run("layout")
         if layout > known:
             raise AccountStoreError(
-                f"the books in Redis at {self._calls.place} were written by a newer brim (layout "
-                f"{layout}, this one knows {known}); upgrade this brim"
+                f"The data in Redis at {self._runner.location} is newer than this brim: layout "
+                f"{layout}, supported {known}. Upgrade brim."
             )
 
 
-# Words that scripts are given
+# Arguments of scripts
 
 
-def _dump_charge(bill: Charge) -> str:
-    used = bill.usage
-    unpriced = "true" if bill.is_unpriced else "false"
-    return (
-        f"[{used.input},{used.cached},{used.output},{used.written},{bill.micro_dollars},{unpriced}]"
+def _dump_charge(charge: Charge) -> str:
+    usage, cost, is_unpriced = charge
+    numbers = (usage.input, usage.cached, usage.output, usage.written, cost, is_unpriced)
+    return json.dumps(numbers, separators=(",", ":"))
+
+
+def _reservation_arguments(reservation: Reservation, lease: float) -> Iterator[str]:
+    names = (
+        reservation.key,
+        reservation.key_name,
+        reservation.project,
+        reservation.model,
+        reservation.upstream,
     )
-
-
-def _reservation_arguments(claim: Reservation, lease: float) -> Iterator[str]:
-    who = (claim.key, claim.key_name, claim.project, claim.model, claim.upstream)
-    state = "forwarded" if claim.is_forwarded else "reserved"
-    yield from (claim.id, str(lease), state, claim.key, _dump_charge(claim.worst), _dump_list(who))
-    for scope, cap in claim.caps:
-        yield from (f"{cap.period}/{cap.unit}/{scope}", str(cap.most))
+    state = "sent" if reservation.is_sent else "reserved"
+    yield from (
+        reservation.id,
+        str(lease),
+        state,
+        reservation.key,
+        _dump_charge(reservation.max_charge),
+        _dump_list(names),
+    )
+    for scope, cap in reservation.caps:
+        yield from (f"{cap.period}/{cap.unit}/{scope}", str(cap.limit))
 
 
 def _dump_list(names: Iterable[str]) -> str:
-    """Names as JSON whose only brackets are the first and the last: scripts look for these."""
+    """Return names as JSON whose only brackets are the first and last: scripts match them."""
     inner = json.dumps(tuple(names), ensure_ascii=False, separators=(",", ":"))[1:-1]
     return "[" + inner.replace("[", "\\u005b").replace("]", "\\u005d") + "]"
 
 
-# Answers that they give
+# Results of scripts
 
 
 def _to_cap_reached(
-    claim: Reservation, index: int, spent: str, reserved: str, now: str
+    reservation: Reservation, index: int, spent: str, reserved: str, now: str
 ) -> CapReached:
-    scope, cap = claim.caps[index]
+    scope, cap = reservation.caps[index]
     return CapReached(scope, cap, int(spent), int(reserved), reset_time(cap.period, float(now)))
 
 
@@ -259,9 +272,9 @@ def _to_counter(period: str, field: str, text: str) -> CapCounter:
 
 
 def _to_row(id: str, day: str, text: str) -> LedgerRow:
-    time, state, is_counted, bill, (key, key_name, project, model, upstream) = json.loads(text)
-    who = (key, key_name, project, model, upstream)
-    return LedgerRow(id, time, day, *who, _to_charge(*bill), state, is_counted)
+    time, state, is_estimated, charge, (key, key_name, project, model, upstream) = json.loads(text)
+    names = (key, key_name, project, model, upstream)
+    return LedgerRow(id, time, day, *names, _to_charge(*charge), state, is_estimated)
 
 
 def _to_charge(*figures: Any) -> Charge:
@@ -270,7 +283,7 @@ def _to_charge(*figures: Any) -> Charge:
 
 
 def _to_total(by: Sequence[GroupBy], day: str, group: str, text: str) -> LedgerTotal:
-    """A part of a day's totals: what is the same in all of its rows is in the name of the group."""
+    """Return the total of one group of a day; the name of the group has the common values."""
     state = group[: group.index("[")]
     key, _, project, model, upstream = json.loads(group[len(state) :])
     facts: dict[GroupBy, str] = {"day": day, "key": key, "project": project, "model": model}
@@ -281,14 +294,14 @@ def _to_total(by: Sequence[GroupBy], day: str, group: str, text: str) -> LedgerT
 
 
 def _add(sums: dict[tuple[str, ...], LedgerTotal], part: LedgerTotal) -> None:
-    whole = sums.get(part.on)
+    whole = sums.get(part.group)
     if whole is None:
-        sums[part.on] = part
+        sums[part.group] = part
         return
-    sums[part.on] = LedgerTotal(
-        part.on,
+    sums[part.group] = LedgerTotal(
+        part.group,
         whole.requests + part.requests,
-        whole.bill + part.bill,
+        whole.charge + part.charge,
         whole.presumed + part.presumed,
     )
 

@@ -1,4 +1,4 @@
-"""SqliteBooks: keys, caps and spending in one file, for the processes of one machine."""
+"""The account store in an SQLite file, for the processes of one machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from brim.errors import AccountStoreError, AccountStoreUnavailableError
-from brim.gateway.accounts.bounds import clean_reservation, clean_settlements, clean_text
 from brim.gateway.accounts.caps import ALL, Cap, dump_caps, key_scope, load_caps, project_scope
 from brim.gateway.accounts.keys import Access, ApiKey, duplicate_name_error, no_active_key_error
 from brim.gateway.accounts.reservations import (
@@ -27,22 +26,25 @@ from brim.gateway.accounts.reservations import (
     Reservation,
     ReservationInvalid,
     Settlement,
+    clean_reservation,
+    clean_settlements,
+    clean_text,
 )
 from brim.gateway.accounts.sqlite import transactions as steps
-from brim.gateway.accounts.sqlite.writer import BUSY_SECONDS, Operation, WriteQueue, is_busy
+from brim.gateway.accounts.sqlite.write_queue import BUSY_SECONDS, Operation, WriteQueue, is_busy
 from brim.models.pricing import Usage
 from brim.storage.sqlite import NewerSchemaError, open_database
 
 T = TypeVar("T")
 
 MIN_SQLITE: Final = (3, 37)
-"""The first SQLite whose tables hold columns to their types."""
+"""The first version with STRICT tables."""
 FILE_CHECK_SECONDS: Final = 0.5
-"""Seconds for which a file that was seen in its place is taken to be there."""
+"""Seconds between checks that the file still exists."""
 _PAGE: Final = 500
-"""Rows of the ledger that are read at once."""
+"""Rows of the ledger that are read in one query."""
 _LONG_WAL_PAGES: Final = 4_000
-"""Pages of SQLite's log from which on it is begun anew, which holds up writers for a moment."""
+"""Pages of the write-ahead log above which it is restarted, which blocks writers briefly."""
 _UNAVAILABLE: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 _DISK_ERRORS: Final = (
     errno.ENOSPC,
@@ -62,7 +64,7 @@ _ACCESS: Final = (
 )
 _ROW: Final = (
     "id, time, day, key, key_name, project, model, upstream, input, cached, output, written, cost, "
-    "unpriced, state, counted"
+    "unpriced, state, estimated"
 )
 _SUMS: Final = (
     "count(*), sum(input), sum(cached), sum(output), sum(written), sum(cost), max(unpriced), "
@@ -71,30 +73,30 @@ _SUMS: Final = (
 
 
 class SqliteAccountStore:
-    """Books in a file. What is short is done on the event loop, what may be long in a thread."""
+    """A store in a file. Short operations run on the event loop, long ones in a thread."""
 
     def __init__(self, path: Path | str, clock: Callable[[], float] = time.time) -> None:
         self.path = Path(path)
         self._clock = clock
         self._base: sqlite3.Connection | None = None
-        self._turns: WriteQueue | None = None
+        self._queue: WriteQueue | None = None
         self._opening = asyncio.Lock()
         self._inode: tuple[int, int] | None = None
-        """Which file was opened: another one may come to its place."""
-        self._seen_at = 0.0
-        """When it was seen there last."""
+        """The file that was opened; another one may replace it."""
+        self._checked_at = 0.0
+        """When the file was last checked."""
 
     async def open(self) -> None:
         async with self._opening:
             if self._base is None:
-                self._base = await asyncio.to_thread(self._opened)
-                self._turns = WriteQueue(self._base, self._said)
-                self._inode = self._inode_there()
+                self._base = await asyncio.to_thread(self._connect)
+                self._queue = WriteQueue(self._base, self._translate_error)
+                self._inode = self._find_inode()
 
     async def close(self) -> None:
-        base, turns, self._base, self._turns = self._base, self._turns, None, None
-        if base is not None and turns is not None:
-            turns.finish()
+        base, queue, self._base, self._queue = self._base, self._queue, None, None
+        if base is not None and queue is not None:
+            queue.finish()
             await asyncio.to_thread(base.close)
 
     # Keys and caps
@@ -112,7 +114,7 @@ class SqliteAccountStore:
             rows = base.execute(_ACCESS, (hashed,)).fetchall()
         except sqlite3.Error as error:
             if not is_busy(error):
-                raise self._said(error) from None
+                raise self._translate_error(error) from None
             rows = await self._read(_ACCESS, hashed)
         return _to_access(rows[0]) if rows else None
 
@@ -126,15 +128,15 @@ class SqliteAccountStore:
         rows = await self._read("SELECT scope, list FROM caps ORDER BY scope")
         return {scope: load_caps(text) for scope, text in rows}
 
-    # Claims
+    # Reservations
 
     async def reserve(
-        self, claim: Reservation, lease: float
+        self, reservation: Reservation, lease: float
     ) -> CapReached | ReservationInvalid | None:
-        kept = clean_reservation(claim)
+        kept = clean_reservation(reservation)
         return await self._write(lambda base: steps.reserve(base, kept, lease, self._clock()))
 
-    async def forward(self, id: str, lease: float) -> bool:
+    async def mark_sent(self, id: str, lease: float) -> bool:
         name = clean_text(id)
         return await self._write(lambda base: steps.mark_sent(base, name, lease, self._clock()))
 
@@ -162,7 +164,7 @@ class SqliteAccountStore:
         )
         return [CapCounter(*row) for row in rows]
 
-    async def spent(
+    async def totals(
         self, by: Sequence[GroupBy], since: date | None = None, until: date | None = None
     ) -> list[LedgerTotal]:
         grouped = f"GROUP BY {', '.join(by)} ORDER BY {', '.join(by)}" if by else ""
@@ -192,57 +194,57 @@ class SqliteAccountStore:
     # The file
 
     async def _write(self, work: Operation[T]) -> T:
-        if self._turns is None:
+        if self._queue is None:
             await self.open()
-        self._look()
-        assert self._turns is not None
-        return await self._turns.ask(work)
+        self._check_file()
+        assert self._queue is not None
+        return await self._queue.submit(work)
 
     async def _read(self, statement: str, *values: object) -> list[Any]:
         return await self._in_thread(lambda base: base.execute(statement, values).fetchall())
 
     async def _in_thread(self, work: Operation[T]) -> T:
-        """Do what may take long on a connection of its own, beside the event loop."""
+        """Run an operation in a thread, on its own connection."""
         await self._ready()
-        return await asyncio.to_thread(self._beside, work)
+        return await asyncio.to_thread(self._run_in_thread, work)
 
-    def _beside(self, work: Operation[T]) -> T:
+    def _run_in_thread(self, work: Operation[T]) -> T:
         try:
-            # A file that is gone is not made anew.
-            there = f"{self.path.absolute().as_uri()}?mode=rw"
-            own = sqlite3.connect(there, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
-            with closing(own):
-                return work(own)
+            # Do not create a missing file.
+            uri = f"{self.path.absolute().as_uri()}?mode=rw"
+            connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+            with closing(connection):
+                return work(connection)
         except sqlite3.Error as error:
-            raise self._said(error) from None
+            raise self._translate_error(error) from None
 
     async def _ready(self) -> sqlite3.Connection:
         if self._base is None:
             await self.open()
-        self._look()
+        self._check_file()
         assert self._base is not None
         return self._base
 
-    def _look(self) -> None:
-        """See every now and then whether the file is still in its place."""
+    def _check_file(self) -> None:
+        """Raise `AccountStoreUnavailableError` if the file was removed or replaced."""
         now = time.monotonic()
-        if now - self._seen_at <= FILE_CHECK_SECONDS:
+        if now - self._checked_at <= FILE_CHECK_SECONDS:
             return
-        if self._inode_there() != self._inode:
+        if self._find_inode() != self._inode:
             raise AccountStoreUnavailableError(
-                f"{self.path} is gone, or another file has come to its place. Bring it back; only "
-                "a restart takes another."
+                f"{self.path} was removed or replaced. Restore it, or restart the gateway to use "
+                "the new file."
             )
-        self._seen_at = now
+        self._checked_at = now
 
-    def _inode_there(self) -> tuple[int, int] | None:
+    def _find_inode(self) -> tuple[int, int] | None:
         try:
-            there = self.path.stat()
+            status = self.path.stat()
         except OSError:
             return None
-        return there.st_dev, there.st_ino
+        return status.st_dev, status.st_ino
 
-    def _opened(self) -> sqlite3.Connection:
+    def _connect(self) -> sqlite3.Connection:
         if sqlite3.sqlite_version_info < MIN_SQLITE:
             raise AccountStoreError(
                 f"The account store needs SQLite {'.'.join(map(str, MIN_SQLITE))} or newer, and "
@@ -251,36 +253,32 @@ class SqliteAccountStore:
         try:
             base = open_database(self.path, steps.MIGRATIONS, timeout=BUSY_SECONDS, shared=True)
             base.execute("PRAGMA busy_timeout = 0")
-            # Copying the log into the file takes long; `sweep` does it, in a thread.
+            # Checkpoints take long, so `sweep` runs them in a thread.
             base.execute("PRAGMA wal_autocheckpoint = 0")
         except sqlite3.Error as error:
-            raise self._said(error) from None
+            raise self._translate_error(error) from None
         except OSError as error:
-            away = (
-                AccountStoreUnavailableError if error.errno in _DISK_ERRORS else AccountStoreError
-            )
-            raise away(
-                f"{self.path} cannot be made: {error.strerror or error}. Name another file in "
+            is_transient = error.errno in _DISK_ERRORS
+            error_type = AccountStoreUnavailableError if is_transient else AccountStoreError
+            raise error_type(
+                f"Cannot create {self.path}: {error.strerror or error}. Set another file in "
                 "gateway.store."
             ) from None
         return base
 
-    def _said(self, error: sqlite3.Error) -> AccountStoreError:
-        """What is wrong with the file, told with its name and what to do."""
+    def _translate_error(self, error: sqlite3.Error) -> AccountStoreError:
+        """Return the exception for an SQLite error, with the file and what to do."""
         if is_busy(error):
-            return AccountStoreUnavailableError(
-                f"{self.path} is in use by another program for too long"
-            )
+            return AccountStoreUnavailableError(f"{self.path} is locked by another program.")
         if getattr(error, "sqlite_errorcode", 0) & 0xFF in _UNAVAILABLE:
             return AccountStoreUnavailableError(
-                f"{self.path} cannot be reached: {error}. Look whether its disk is full or gone."
+                f"Cannot access {self.path}: {error}. Check whether its disk is full or unmounted."
             )
         if isinstance(error, NewerSchemaError):
-            return AccountStoreError(f"{self.path} cannot be used: {error}; upgrade this brim")
-        # Never advise to begin with a new one: it would lift all caps.
+            return AccountStoreError(f"Cannot use {self.path}: {error}. Upgrade brim.")
+        # Never suggest a new file: that would remove all caps.
         return AccountStoreError(
-            f"{self.path} cannot be used: {error}. Stop all gateways that use it, and bring back a "
-            "copy."
+            f"Cannot use {self.path}: {error}. Stop all gateways that use it, and restore a backup."
         )
 
 
@@ -319,8 +317,8 @@ def _set_caps(scope: str, caps: Sequence[Cap], base: sqlite3.Connection) -> None
 def _checkpoint(base: sqlite3.Connection) -> None:
     _, pages, _ = base.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     if pages > _LONG_WAL_PAGES:
-        # While others write it would grow for ever. Nearly all of it is copied by now, so this is
-        # short; somebody who reads for long is not waited for, because writers wait meanwhile.
+        # With constant writes the log would never end. Nearly all of it is copied by now, so this
+        # is short. Long readers are not waited for, because writers are blocked meanwhile.
         base.execute("PRAGMA busy_timeout = 100")
         base.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
 
@@ -333,14 +331,14 @@ def _to_key(row: Sequence[Any]) -> ApiKey:
 def _to_access(row: Sequence[Any]) -> Access:
     key = _to_key(row[:6])
     scopes = (key_scope(key.id), project_scope(key.project), ALL)
-    held = zip(scopes, row[6:], strict=True)
-    return Access(key, tuple((scope, cap) for scope, text in held for cap in load_caps(text)))
+    lists = zip(scopes, row[6:], strict=True)
+    return Access(key, tuple((scope, cap) for scope, text in lists for cap in load_caps(text)))
 
 
 def _to_row(values: Sequence[Any]) -> LedgerRow:
-    id, time, day, key, key_name, project, model, upstream, *figures, state, is_counted = values
+    id, time, day, key, key_name, project, model, upstream, *figures, state, is_estimated = values
     who = (key, key_name, project, model, upstream)
-    return LedgerRow(id, time, day, *who, _to_charge(figures), state, bool(is_counted))
+    return LedgerRow(id, time, day, *who, _to_charge(figures), state, bool(is_estimated))
 
 
 def _to_charge(figures: Sequence[Any]) -> Charge:
@@ -354,7 +352,7 @@ def _to_total(row: Sequence[Any], groups: int) -> LedgerTotal:
 
 
 def _time_range(since: date | None, until: date | None) -> tuple[float, float]:
-    """The first moment of the one day, and the first one after the other."""
+    """Return the start of the first day and the end of the last, in seconds since 1970."""
     begin = 0.0 if since is None else _midnight(since)
     if until is None or until == date.max:
         return begin, float("inf")

@@ -1,11 +1,11 @@
-// Pictures. What is there is solid, what was cut or set aside is hatched; colour is not all.
+// Charts. Present amounts are solid; trimmed or reserved ones hatched, not only coloured.
 
 import { svg } from "./dom.js";
 
 const LIMIT_AT = 0.75;
 const FINEST = 1000;
 
-/** Hatching, to be used within the one picture. */
+/** A hatch pattern for one chart. */
 function hatch(id) {
   return svg(
     "pattern",
@@ -17,7 +17,7 @@ function hatch(id) {
 
 let made = 0;
 
-/** A picture with its words; `draw(hatching)` gives what is in it. */
+/** A chart with a text alternative; `draw(hatching)` returns its content. */
 function picture(width, height, words, className, draw) {
   const id = `hatch-${(made += 1)}`;
   return svg(
@@ -37,7 +37,7 @@ function picture(width, height, words, className, draw) {
 const box = (x, y, width, height, attributes) =>
   svg("rect", { x, y, width: Math.max(0, width), height, ...attributes });
 
-/** How full the window was: the same scale in every row, with the limit at three quarters. */
+/** How full the context window was: the same scale in every row, the limit at three quarters. */
 export function fill(request, words) {
   const { tokens, tokens_before: before, limit } = request;
   const width = 112;
@@ -51,11 +51,11 @@ export function fill(request, words) {
   ]);
 }
 
-/** What is spent and what is set aside, of what may be. */
+/** The spent and reserved parts of a cap. */
 export function meter(spent, reserved, most, words) {
   const width = 200;
   const full = spent + reserved >= most;
-  // Where there is something it is seen, and so is what is left.
+  // Small amounts stay visible, and so does a small rest.
   const end = full ? width : width - 1;
   const part = (value) => (value > 0 ? Math.min(end, Math.max(1, (value / most) * width)) : 0);
   return picture(width, 12, words, "meter", (hatching) => [
@@ -65,7 +65,7 @@ export function meter(spent, reserved, most, words) {
   ]);
 }
 
-/** A share of all, in a table's row; the number beside it says the same. */
+/** A share of the total, in a row of a table that also has the number. */
 export function share(value, all) {
   const width = all > 0 ? (value / all) * 100 : 0;
   return svg(
@@ -76,7 +76,7 @@ export function share(value, all) {
   );
 }
 
-/** A message among others: what is left of it, and what was cut. */
+/** The size of a message: what is left, and what was trimmed. */
 export function remains(before, after, largest) {
   const part = (size) => (size / largest) * 100;
   return picture(100, 8, `${after} of ${before} tokens`, "share", (hatching) => [
@@ -86,7 +86,7 @@ export function remains(before, after, largest) {
   ]);
 }
 
-/** Columns, one a day. */
+/** Columns, one for each day. */
 export function columns(values, largest, words) {
   const [width, height] = [1000, 140];
   const step = width / values.length;
@@ -104,7 +104,7 @@ export function columns(values, largest, words) {
 
 const level = (y, width, kind) => svg("line", { x1: 0, x2: width, y1: y, y2: y, class: kind });
 
-/** Parts side by side on a scale, with a mark at the limit where there is one. */
+/** Parts side by side on a scale, with a mark at the limit if there is one. */
 export function stack(parts, scale, limit, words) {
   const [width, height] = [1000, 30];
   return picture(width, height, words, "stack", (hatching) => {
@@ -127,8 +127,8 @@ function mark(limit, scale, width, height) {
 }
 
 /**
- * Fewer parts, for a conversation of any length: neighbours of one kind are drawn as one, and so
- * are those of one kind that end in the same `step` of the scale. Their sizes stay true.
+ * Fewer parts, for a conversation of any length: neighbours of one kind are merged, and so are
+ * those of one kind that end in the same `step` of the scale. Their sizes stay exact.
  */
 function joined(parts, step) {
   const runs = [];

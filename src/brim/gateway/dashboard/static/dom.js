@@ -1,11 +1,11 @@
-// Elements from values. Text only ever becomes text: names come from clients.
+// Elements from values. Text is never parsed as HTML: names come from clients.
 
 const SVG = "http://www.w3.org/2000/svg";
 
 /**
  * An element, with classes after its tag: `el("p.hint", "Nothing yet.")`.
  *
- * Attributes may come first; `on…` are listeners. What is null or false is left out.
+ * Attributes may come first; `on…` are listeners. Null and false values are skipped.
  */
 export function el(kind, ...given) {
   const [tag, ...classes] = kind.split(".");
@@ -34,9 +34,9 @@ function filled(element, attributes, content) {
 /** The element with this id. */
 export const the = (id) => document.getElementById(id);
 
-/** Draw something anew, unless it is there already as it was told. */
-export function redraw(place, told, draw) {
-  const shown = JSON.stringify(told);
+/** Draw again if the data has changed. */
+export function redraw(place, data, draw) {
+  const shown = JSON.stringify(data);
   if (place.dataset.shows === shown) return;
   place.dataset.shows = shown;
   place.replaceChildren(...[draw()].flat(3).filter(Boolean));
@@ -47,7 +47,7 @@ export function clear(place) {
   place.replaceChildren();
 }
 
-/** Nothing to see yet: why, a line to type, and perhaps more. */
+/** An empty view: what is missing, why, and a command to run. */
 export function empty(what, why, line, ...more) {
   return el(
     "div.empty",
@@ -57,10 +57,10 @@ export function empty(what, why, line, ...more) {
   );
 }
 
-/** A name, and beside it what it belongs to. */
-export const named = (name, beside) => [
+/** A name with a note. */
+export const named = (name, note) => [
   el("span.name", { title: name }, name),
-  beside ? el("span.beside", beside) : null,
+  note ? el("span.detail", note) : null,
 ];
 
 /** A table of rows; a column is { title, cell, kind }, and a cell is text or elements. */
@@ -77,23 +77,23 @@ export function table(caption, columns, rows, kind = "") {
     el(
       "table",
       { role: "table", class: kind },
-      el("caption.unseen", caption),
-      headed(columns),
+      el("caption.visually-hidden", caption),
+      tableHead(columns),
       el("tbody", { role: "rowgroup" }, rows.map(line)),
     ),
   );
 }
 
-// Roles are said, because a narrow screen lays tables out in another way.
+// Explicit roles, because narrow screens change the display of tables.
 
-export function headed(columns) {
-  const heads = columns.map(({ title, kind = "" }) =>
+export function tableHead(columns) {
+  const headers = columns.map(({ title, kind = "" }) =>
     el("th", { scope: "col", role: "columnheader", class: kind }, title),
   );
-  return el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, heads));
+  return el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, headers));
 }
 
-/** The first cell of a row is its head. */
+/** The first cell of a row is its header. */
 export function cellOf(content, kind = "", place = 1) {
   return place === 0
     ? el("th", { scope: "row", role: "rowheader", class: kind }, content)

@@ -1,169 +1,169 @@
-// The page: which view is open, who is signed in, and a question about every second.
+// The dashboard: views, sign-in, and polling.
 
 import { the } from "./dom.js";
-import { Away, Refused, SILENT, ask, key } from "./asking.js";
+import { NO_RESPONSE, UnauthorizedError, UnavailableError, get, key } from "./api.js";
 import * as requests from "./requests.js";
 import * as spending from "./spending.js";
 import * as models from "./models.js";
 import * as plan from "./plan.js";
-import { atTime } from "./words.js";
+import { atTime } from "./format.js";
 
 const VIEWS = {
-  requests: { path: () => requests.path, take: requests.take, every: 1_000 },
-  spending: { path: spending.path, take: spending.take, every: 5_000 },
-  models: { path: () => models.path, take: models.take, every: 5_000 },
+  requests: { path: () => requests.path, update: requests.update, every: 1_000 },
+  spending: { path: spending.path, update: spending.update, every: 5_000 },
+  models: { path: () => models.path, update: models.update, every: 5_000 },
 };
-/** Milliseconds until a question without an answer is said: requests are asked for each second. */
-const LATE = 2_000;
-const TRIES = 4;
-const LONGEST = 15_000;
+/** Milliseconds without a response after which the dashboard says so. */
+const SLOW = 2_000;
+const ATTEMPTS = 4;
+const MAX_PAUSE = 15_000;
 
 const state = {
   view: "requests",
-  opened: null,
-  isHeld: false,
+  openId: null,
+  isPaused: false,
   failures: 0,
-  trouble: "",
+  problem: "",
   since: 0,
-  asked: 0,
+  polls: 0,
   timer: 0,
-  isIn: false,
+  isSignedIn: false,
 };
 
-// Asking again and again
+// Polling
 
-/** Ask for what the open view shows; an answer that comes too late is not shown. */
-async function askAgain() {
+/** Request the data of the current view; a response to an older poll is ignored. */
+async function poll() {
   clearTimeout(state.timer);
-  const turn = (state.asked += 1);
-  if (document.hidden) return pulse();
+  const number = (state.polls += 1);
+  if (document.hidden) return showStatus();
   const view = VIEWS[state.view];
-  const late = setTimeout(waited, LATE, turn);
+  const timer = setTimeout(warnSlow, SLOW, number);
   try {
-    const [told] = await Promise.all([
-      isStill() ? null : ask(view.path()),
-      state.opened && look(state.opened),
+    const [data] = await Promise.all([
+      isPaused() ? null : get(view.path()),
+      state.openId && openRequest(state.openId),
     ]);
-    if (turn !== state.asked) return;
-    enter();
-    if (told) view.take(told);
-    recovered();
+    if (number !== state.polls) return;
+    signIn();
+    if (data) view.update(data);
+    clearProblem();
   } catch (error) {
-    if (turn !== state.asked) return;
-    if (error instanceof Refused) return refused(error);
-    if (!(error instanceof Away)) console.error(error);
-    failed(error);
+    if (number !== state.polls) return;
+    if (error instanceof UnauthorizedError) return rejectKey(error);
+    if (!(error instanceof UnavailableError)) console.error(error);
+    fail(error);
   } finally {
-    clearTimeout(late);
+    clearTimeout(timer);
   }
-  if (isStill() && !state.failures) return;
-  const wait = state.failures ? Math.min(LONGEST, 1_000 * 2 ** (state.failures - 1)) : view.every;
-  state.timer = setTimeout(askAgain, wait);
+  if (isPaused() && !state.failures) return;
+  const pause = state.failures ? Math.min(MAX_PAUSE, 1_000 * 2 ** (state.failures - 1)) : view.every;
+  state.timer = setTimeout(poll, pause);
 }
 
-const isStill = () => state.isHeld && state.isIn && state.view === "requests";
+const isPaused = () => state.isPaused && state.isSignedIn && state.view === "requests";
 
-function recovered() {
+function clearProblem() {
   state.failures = 0;
-  state.trouble = "";
-  the("trouble").hidden = true;
+  state.problem = "";
+  the("problem").hidden = true;
   document.body.classList.remove("stale");
-  pulse();
+  showStatus();
 }
 
-/** Nobody has answered yet; what is known to be wrong says more. */
-function waited(turn) {
-  if (turn === state.asked && !state.trouble) troubled(SILENT, "No answer");
+/** Warn that there is no response yet, unless a problem is shown already. */
+function warnSlow(number) {
+  if (number === state.polls && !state.problem) showProblem(NO_RESPONSE, "No response");
 }
 
-function failed(error) {
+function fail(error) {
   state.failures += 1;
-  troubled(error.message, error.status ? "Trouble" : "No answer");
+  showProblem(error.message, error.status ? "Error" : "No response");
 }
 
-/** Say what is wrong, in a sentence and in a word. */
-function troubled(sentence, word) {
-  if (!state.trouble) state.since = Date.now() / 1000;
-  state.trouble = word;
-  const said = sentence[0].toUpperCase() + sentence.slice(1);
-  const since = `Since ${atTime(state.since)}; what is shown is older.`;
-  const words = `${said}. ${since} It is asked again by itself.`;
-  if (the("trouble").textContent !== words) the("trouble").textContent = words;
-  the("trouble").hidden = false;
+/** Show what is wrong, as a message and as a status. */
+function showProblem(message, status) {
+  if (!state.problem) state.since = Date.now() / 1000;
+  state.problem = status;
+  const sentence = message[0].toUpperCase() + message.slice(1).replace(/\.$/, "");
+  const since = `Data has been outdated since ${atTime(state.since)}.`;
+  const words = `${sentence}. ${since} Retrying automatically.`;
+  if (the("problem").textContent !== words) the("problem").textContent = words;
+  the("problem").hidden = false;
   document.body.classList.add("stale");
-  pulse();
+  showStatus();
 }
 
-/** Say how the page is doing. Only a change is said: nobody is read the same every second. */
-function pulse() {
-  const [words, kind] = health();
-  if (the("pulse").textContent !== words) the("pulse").textContent = words;
-  the("pulse").className = kind;
+/** Show the status. Change it only if needed: screen readers announce every change. */
+function showStatus() {
+  const [words, kind] = currentStatus();
+  if (the("status").textContent !== words) the("status").textContent = words;
+  the("status").className = kind;
 }
 
-function health() {
-  if (!state.isIn) return ["", ""];
-  if (state.trouble) return [state.trouble, "state bad"];
-  return isStill() ? ["Paused", "state odd"] : ["Live", "state good"];
+function currentStatus() {
+  if (!state.isSignedIn) return ["", ""];
+  if (state.problem) return [state.problem, "state bad"];
+  return isPaused() ? ["Paused", "state odd"] : ["Live", "state good"];
 }
 
-// Who is signed in
+// Sign-in
 
-function enter() {
-  if (state.isIn) return;
-  state.isIn = true;
-  the("enter").hidden = true;
-  the("wrong").textContent = "";
+function signIn() {
+  if (state.isSignedIn) return;
+  state.isSignedIn = true;
+  the("sign-in").hidden = true;
+  the("sign-in-error").textContent = "";
   the("key").value = "";
   the("views").hidden = false;
-  the("leave").hidden = key.read() === null;
+  the("sign-out").hidden = key.read() === null;
   show();
 }
 
-function refused(error) {
+function rejectKey(error) {
   const wasGiven = key.read() !== null;
-  out();
-  the("wrong").textContent = wasGiven ? `This key does not open the page: ${error.message}` : "";
+  signOut();
+  the("sign-in-error").textContent = wasGiven ? `This key cannot open the dashboard: ${error.message}` : "";
   the("key").focus();
 }
 
-function out() {
-  key.forget();
-  Object.assign(state, { isIn: false, failures: 0, trouble: "", opened: null });
-  for (const view of [requests, spending, models]) view.forget();
-  the("opened").close();
-  the("opened").replaceChildren();
-  the("trouble").hidden = true;
-  the("views").hidden = the("leave").hidden = true;
-  the("enter").hidden = false;
+function signOut() {
+  key.remove();
+  Object.assign(state, { isSignedIn: false, failures: 0, problem: "", openId: null });
+  for (const view of [requests, spending, models]) view.reset();
+  the("request").close();
+  the("request").replaceChildren();
+  the("problem").hidden = true;
+  the("views").hidden = the("sign-out").hidden = true;
+  the("sign-in").hidden = false;
   for (const view of Object.keys(VIEWS)) the(view).hidden = true;
-  pulse();
+  showStatus();
 }
 
-the("enter").addEventListener("submit", (event) => {
+the("sign-in").addEventListener("submit", (event) => {
   event.preventDefault();
   const secret = the("key").value.trim();
   if (!/^[\x21-\x7e]+$/.test(secret)) {
-    the("wrong").textContent = "A key has letters, digits and signs only, and no spaces.";
+    the("sign-in-error").textContent = "A key contains letters, digits and punctuation, but no spaces.";
     return;
   }
-  key.keep(secret);
-  follow();
+  key.save(secret);
+  showLocation();
 });
 
-the("leave").addEventListener("click", () => {
+the("sign-out").addEventListener("click", () => {
   clearTimeout(state.timer);
-  state.asked += 1;
-  out();
+  state.polls += 1;
+  signOut();
   history.replaceState(null, "", "#requests");
-  the("wrong").textContent = "";
+  the("sign-in-error").textContent = "";
   the("key").focus();
 });
 
 // Views
 
 function show() {
-  for (const view of Object.keys(VIEWS)) the(view).hidden = !state.isIn || view !== state.view;
+  for (const view of Object.keys(VIEWS)) the(view).hidden = !state.isSignedIn || view !== state.view;
   for (const link of the("views").children) {
     const isHere = link.hash === `#${state.view}`;
     if (isHere) link.setAttribute("aria-current", "page");
@@ -172,38 +172,38 @@ function show() {
   document.title = `${state.view[0].toUpperCase()}${state.view.slice(1)} · brim`;
 }
 
-/** The address says what is shown, so that it can be kept, and gone back to. */
-function follow() {
+/** Show the view in the URL, so that it can be bookmarked. */
+function showLocation() {
   const [view, id] = location.hash.slice(1).split("/");
   if (view === "main") return;
   state.view = view in VIEWS ? view : "requests";
-  state.opened = state.view === "requests" && /^[\w-]{1,80}$/.test(id ?? "") ? id : null;
+  state.openId = state.view === "requests" && /^[\w-]{1,80}$/.test(id ?? "") ? id : null;
   show();
-  if (!state.opened) close();
-  askAgain();
+  if (!state.openId) close();
+  poll();
 }
 
-addEventListener("hashchange", follow);
+addEventListener("hashchange", showLocation);
 
 // One request
 
-/** Open a request. Several gateways may be behind one address, and only one of them knows it. */
-async function look(id) {
-  const dialog = the("opened");
-  if (dialog.open && dialog.dataset.id === id && dialog.dataset.isOver) return;
-  const request = await found(id);
-  if (state.opened !== id) return;
+/** Open a request. Behind a load balancer, only one of several gateways knows it. */
+async function openRequest(id) {
+  const dialog = the("request");
+  if (dialog.open && dialog.dataset.id === id && dialog.dataset.hasEnded) return;
+  const request = await find(id);
+  if (state.openId !== id) return;
   if (request) plan.draw(request, close);
-  else plan.say(id, "The gateway does not remember this request any more.", close);
+  else plan.showMessage(id, "The gateway no longer has this request.", close);
   dialog.dataset.id = id;
-  dialog.dataset.isOver = !request || request.end !== "open" ? "yes" : "";
+  dialog.dataset.hasEnded = !request || request.end !== "open" ? "yes" : "";
   if (!dialog.open) dialog.showModal();
 }
 
-async function found(id) {
-  for (let left = TRIES; left > 0; left -= 1) {
+async function find(id) {
+  for (let left = ATTEMPTS; left > 0; left -= 1) {
     try {
-      return await ask(`brim/requests/${encodeURIComponent(id)}`);
+      return await get(`brim/requests/${encodeURIComponent(id)}`);
     } catch (error) {
       if (error.status !== 404) throw error;
     }
@@ -211,35 +211,35 @@ async function found(id) {
   return null;
 }
 
-const close = () => the("opened").close();
+const close = () => the("request").close();
 
-the("opened").addEventListener("close", () => {
-  const { id } = the("opened").dataset;
-  the("opened").dataset.id = "";
-  if (state.opened) location.hash = "#requests";
+the("request").addEventListener("close", () => {
+  const { id } = the("request").dataset;
+  the("request").dataset.id = "";
+  if (state.openId) location.hash = "#requests";
   requests.focusOn(id);
 });
 
-the("opened").addEventListener("click", (event) => {
-  if (event.target === the("opened")) close(); // beside the sheet
+the("request").addEventListener("click", (event) => {
+  if (event.target === the("request")) close(); // outside of the dialog
 });
 
-// Switches
+// Controls
 
-the("hold").addEventListener("click", () => {
-  state.isHeld = !state.isHeld;
-  the("hold").textContent = state.isHeld ? "Go on" : "Pause";
-  askAgain();
+the("pause").addEventListener("click", () => {
+  state.isPaused = !state.isPaused;
+  the("pause").textContent = state.isPaused ? "Resume" : "Pause";
+  poll();
 });
 
-for (const id of ["find", "only-cut", "only-bad"]) the(id).addEventListener("input", requests.show);
-the("days").addEventListener("change", askAgain);
-document.addEventListener("visibilitychange", askAgain);
-addEventListener("online", askAgain);
+for (const id of ["filter", "only-trimmed", "only-failed"]) the(id).addEventListener("input", requests.show);
+the("days").addEventListener("change", poll);
+document.addEventListener("visibilitychange", poll);
+addEventListener("online", poll);
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
-function themed() {
+function showTheme() {
   const chosen = document.documentElement.dataset.theme;
   const isDark = chosen ? chosen === "dark" : dark.matches;
   the("theme").textContent = isDark ? "Light" : "Dark";
@@ -252,11 +252,11 @@ the("theme").addEventListener("click", () => {
   try {
     localStorage.setItem("brim-theme", next);
   } catch {
-    // It holds until the page is left.
+    // The theme lasts until the page is closed.
   }
-  themed();
+  showTheme();
 });
-dark.addEventListener("change", themed);
+dark.addEventListener("change", showTheme);
 
-themed();
-follow();
+showTheme();
+showLocation();

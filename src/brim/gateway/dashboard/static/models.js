@@ -1,60 +1,60 @@
-// What is known of each model at each upstream: its window, and how its counts compare with brim's.
+// What is known about each model at each upstream: its window, and how its counts compare.
 
 import { clear, el, empty, named, redraw, table, the } from "./dom.js";
-import { UNKNOWN, number, tokens } from "./words.js";
+import { UNKNOWN, number, tokens } from "./format.js";
 
-export const path = "brim/lanes";
+export const path = "brim/routes";
 
-export function take(told) {
-  redraw(the("lanes"), told, () => (told.data.length ? known(told) : nothing()));
+export function update(data) {
+  redraw(the("routes"), data, () => (data.data.length ? models(data) : noModels()));
 }
 
-export const forget = () => clear(the("lanes"));
+export const reset = () => clear(the("routes"));
 
-const known = (told) => [
-  table("Models, the latest asked first", COLUMNS, told.data),
-  told.left_out > 0 && el("p.hint", `And ${number(told.left_out, "model")} more.`),
+const models = (data) => [
+  table("Models, the last used first", COLUMNS, data.data),
+  data.omitted > 0 && el("p.hint", `And ${number(data.omitted, "model")} more.`),
 ];
 
 const COLUMNS = [
   {
     title: "Model",
     kind: "wide-name",
-    cell: ({ model, upstream }) => named(model || "none named", upstream),
+    cell: ({ model, upstream }) => named(model || "(no name)", upstream),
   },
   {
     title: "Window",
     kind: "num",
     cell: ({ window }) => el("b", window === null ? "unknown" : tokens(window)),
   },
-  { title: "Known from", cell: source },
+  { title: "Source", cell: source },
   { title: "Limit", kind: "num", cell: ({ limit }) => tokens(limit) },
   { title: "Margin", kind: "num", cell: ({ margin }) => tokens(margin) },
-  { title: "Counted", cell: ({ exact }) => (exact ? "exactly" : "by estimate") },
-  { title: "Learned ratio", cell: ratio },
-  { title: "Server adds", kind: "num", cell: ({ offset }) => (offset ? tokens(offset) : UNKNOWN) },
+  { title: "Counted", cell: ({ exact }) => (exact ? "exactly" : "estimated") },
+  { title: "Calibration", cell: ratio },
+  { title: "Server overhead", kind: "num", cell: ({ offset }) => (offset ? tokens(offset) : UNKNOWN) },
   { title: "Largest accepted", kind: "num", cell: ({ accepted }) => tokens(accepted) },
   { title: "Policy", cell: ({ policy }) => policy },
 ];
 
-function source({ window, source, refused_above: refused, guessed_limit: guessed }) {
-  if (window === null) return "nobody yet";
-  const isLearned = window === refused || window === guessed;
-  return el(isLearned ? "span.state.odd" : "span", source);
+function source({ window, source, rejected_above: rejected, guessed_limit: guessed }) {
+  if (window === null) return "unknown";
+  const isCalibrated = window === rejected || window === guessed;
+  return el(isCalibrated ? "span.state.odd" : "span", source);
 }
 
 function ratio({ ratio, ratios, exact }) {
-  if (ratio === null) return exact ? UNKNOWN : "no reports yet";
+  if (ratio === null) return exact ? UNKNOWN : "no reported usage yet";
   const ends = [Math.min(...ratios), Math.max(...ratios)].map((each) => each.toFixed(2));
   return [
     el("b", `× ${ratio.toFixed(2)}`),
-    el("span.beside", `${ends.join("–")} in ${number(ratios.length, "report")}`),
+    el("span.detail", `${ends.join("–")} in ${number(ratios.length, "report")}`),
   ];
 }
 
-const nothing = () =>
+const noModels = () =>
   empty(
-    "No model was asked for yet.",
-    "To see whether upstreams can be used, and their windows:",
+    "No model has been used yet.",
+    "To check the upstreams and their context windows:",
     "brim serve --check",
   );

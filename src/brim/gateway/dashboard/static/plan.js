@@ -1,16 +1,16 @@
-// One request, opened: what it came to, and what was decided about each message. Sizes, not words.
+// One request: its cost and the decision for each message. Sizes only, never content.
 
 import { clear, el, redraw, table, the } from "./dom.js";
 import { remains, stack } from "./bars.js";
 import { ending, isUnsent } from "./requests.js";
-import { atMoment, largest, money, number, percent, seconds, sum, tokens } from "./words.js";
+import { atMoment, largest, money, number, percent, seconds, sum, tokens } from "./format.js";
 
-const MOST_LINES = 1_000;
+const MAX_ROWS = 1_000;
 const FEW = 40;
 
 /** Draw a request into the dialog. */
 export function draw(request, close) {
-  const dialog = the("opened");
+  const dialog = the("request");
   const top = dialog.querySelector(".sheet")?.scrollTop ?? 0;
   const hadFocus = dialog.contains(document.activeElement);
   redraw(dialog, request, () => [
@@ -21,28 +21,28 @@ export function draw(request, close) {
   if (hadFocus) dialog.querySelector("button").focus();
 }
 
-/** Say in the dialog why there is nothing to see. */
-export function say(id, words, close) {
-  clear(the("opened"));
-  the("opened").append(heading("", id, close), el("div.sheet", el("p.empty", words)));
+/** Show a message in the dialog instead of a request. */
+export function showMessage(id, words, close) {
+  clear(the("request"));
+  the("request").append(heading("", id, close), el("div.sheet", el("p.empty", words)));
 }
 
 function heading(title, id, close) {
   const key = el("kbd", { "aria-hidden": true }, "Esc");
   return el(
     "header",
-    el("div", el("h2", { id: "opened-title" }, title || "Request"), el("code", id)),
+    el("div", el("h2", { id: "request-title" }, title || "Request"), el("code", id)),
     el("button", { type: "button", onclick: close }, "Close", key),
   );
 }
 
-// What it came to
+// Facts
 
 function facts(request) {
   const { model, fallback, path, streamed } = request;
   const known = [
-    ["End", ending(request)],
-    ["Came", atMoment(request.time)],
+    ["Result", ending(request)],
+    ["Time", atMoment(request.time)],
     ["Key", request.key],
     ["Project", request.project],
     ["Model", fallback ? `${fallback}, for ${model}` : model],
@@ -52,8 +52,8 @@ function facts(request) {
     ["Tokens", sizes(request)],
     ...used(request),
     ["First byte", request.first_byte === null ? null : seconds(request.first_byte)],
-    ["Took", request.end === "open" ? null : seconds(request.seconds)],
-    ["Resent", request.resent ? "smaller, after a refusal" : null],
+    ["Duration", request.end === "open" ? null : seconds(request.seconds)],
+    ["Resent", request.resent ? "shorter, after a context-length error" : null],
   ];
   const there = known.filter(([, value]) => value);
   return el(
@@ -66,25 +66,25 @@ function sizes(request) {
   const { tokens_before: before, tokens: after, count } = request;
   if (after === null) return null;
   const sent = `${tokens(after)} ${isUnsent(request) ? "would be sent" : "sent"} (${count})`;
-  return before === after ? sent : `${tokens(before)} came, ${sent}`;
+  return before === after ? sent : `${tokens(before)} received, ${sent}`;
 }
 
 function used({ usage, cost }) {
   if (!usage) return [];
-  const { input, cached, output, counted } = usage;
+  const { input, cached, output, estimated } = usage;
   const both = `${tokens(input)} in, ${tokens(output)} out`;
   return [
-    ["Used", counted ? `${both}, by brim’s count` : both],
+    ["Used", estimated ? `${both} (estimated)` : both],
     ["Cached", cached ? `${tokens(cached)}, ${percent(cached, input)} of the input` : null],
-    ["Cost", cost === null ? "no price known" : money(cost)],
+    ["Cost", cost === null ? "unknown price" : money(cost)],
   ];
 }
 
 function noPlan(request) {
   const words =
     request.tokens === null
-      ? "Nothing was decided about its messages: it did not come that far, or was not counted."
-      : "What was decided about its messages is not remembered any more.";
+      ? "There are no decisions: the request was rejected earlier, or was not counted."
+      : "The gateway no longer has the decisions for this request.";
   return el("p.empty", words);
 }
 
@@ -104,12 +104,12 @@ function plan(request) {
     el("h3", number(decisions.length, "message")),
     messages(decisions),
     notes.map(({ at, tokens: size }) =>
-      el("p.hint", `At message ${at} a note of ${tokens(size)} tokens says what is missing.`),
+      el("p.hint", `A note of ${tokens(size)} tokens before message ${at} says what was trimmed.`),
     ),
   ];
 }
 
-/** The window as the request came and as it went out, on one scale. */
+/** The context window as received and as sent, on one scale. */
 function windows(request) {
   const { limit, tokens_before: before, tokens: after, plan } = request;
   const isKnown = limit !== null;
@@ -118,20 +118,20 @@ function windows(request) {
   const scale = Math.max(before, after, isKnown ? plan.budget.window : 1);
   const line = (title, parts, size, words) =>
     el("div.line", el("span", title), stack(parts, scale, limit, words), el("b", tokens(size)));
-  const gone = `Came in: ${tokens(before)} tokens, ${tokens(before - after)} of them too many`;
-  const out = isUnsent(request) ? "Would go out" : "Went out";
+  const gone = `Received: ${tokens(before)} tokens, ${tokens(before - after)} of them trimmed`;
+  const out = isUnsent(request) ? "Would be sent" : "Sent";
   const left = `${out}: ${tokens(after)} tokens`;
   return el(
     "figure.windows",
-    line("Came in", came, before, gone),
+    line("Received", came, before, gone),
     line(out, went, after, isKnown ? `${left} of a limit of ${tokens(limit)}` : left),
-    el("figcaption", legend([...came, ...went]), el("p", reckoned(request))),
+    el("figcaption", legend([...came, ...went]), el("p", describeLimit(request))),
   );
 }
 
-function reckoned({ limit, plan: { budget } }) {
-  if (limit === null) return "Nobody knows this model’s window, so there is no limit.";
-  const less = `less ${tokens(budget.reply)} for the answer and ${tokens(budget.margin)} margin`;
+function describeLimit({ limit, plan: { budget } }) {
+  if (limit === null) return "The context window of this model is unknown, so there is no limit.";
+  const less = `minus ${tokens(budget.reply)} for the reply and ${tokens(budget.margin)} margin`;
   return `Window ${tokens(budget.window)}, ${less}: limit ${tokens(limit)}.`;
 }
 
@@ -168,12 +168,12 @@ const keptFree = ({ limit, tokens, plan: { budget } }) => [
 
 const KINDS = {
   frame: "tools and framing",
-  kept: "kept as it was",
+  kept: "kept",
   edited: "shortened",
-  cut: "cut",
-  note: "note at a gap",
+  cut: "trimmed",
+  note: "note about trimmed messages",
   margin: "margin",
-  reply: "for the answer",
+  reply: "reserved for the reply",
 };
 
 function legend(parts) {
@@ -189,15 +189,15 @@ function legend(parts) {
 // Messages
 
 function messages(decisions) {
-  const runs = decisions.length > FEW ? inRuns(decisions) : decisions.map(alone);
+  const runs = decisions.length > FEW ? groupRuns(decisions) : decisions.map(toRun);
   const most = largest(runs, (run) => run.before);
   const size = (run) => remains(run.before, run.after, most);
   const columns = [...COLUMNS, { title: "Size", kind: "picture", cell: size }, REASON];
-  const rest = runs.length - MOST_LINES;
+  const rest = runs.length - MAX_ROWS;
   return [
-    runs.length < decisions.length && el("p.hint", "Neighbours of one outcome are in one line."),
-    table("What was decided about each message", columns, runs.slice(0, MOST_LINES)),
-    rest > 0 && el("p.hint", `And ${number(rest, "line")} more, in the JSON of this request.`),
+    runs.length < decisions.length && el("p.hint", "Consecutive messages with the same decision share a row."),
+    table("Decisions", columns, runs.slice(0, MAX_ROWS)),
+    rest > 0 && el("p.hint", `${number(rest, "more row")} in the JSON of this request.`),
   ];
 }
 
@@ -211,15 +211,15 @@ const COLUMNS = [
 ];
 const REASON = { title: "Reason", kind: "reason", cell: ({ reason }) => reason };
 
-const alone = ({ index, role, ...rest }) => ({ ...rest, first: index, last: index, roles: [role] });
+const toRun = ({ index, role, ...rest }) => ({ ...rest, first: index, last: index, roles: [role] });
 
-/** Neighbours that were dealt with in the same way, together. */
-function inRuns(decisions) {
+/** Merge consecutive messages with the same decision. */
+function groupRuns(decisions) {
   const runs = [];
   for (const decision of decisions) {
     const run = runs.at(-1);
     if (run?.outcome === decision.outcome && run.reason === decision.reason) join(run, decision);
-    else runs.push(alone(decision));
+    else runs.push(toRun(decision));
   }
   return runs;
 }

@@ -1,78 +1,83 @@
-// The list of requests: rows are kept and mended in place, so that nothing moves under the hand.
+// The list of requests. Rows are updated in place, so that nothing moves under the pointer.
 
 import { cellOf, clear, el, empty, headed, named, redraw, the } from "./dom.js";
 import { fill } from "./bars.js";
-import { now } from "./asking.js";
-import { UNKNOWN, atMoment, atTime, brief, cuts, money, percent } from "./words.js";
-import { seconds, sum, tokens } from "./words.js";
+import { now } from "./api.js";
+import { UNKNOWN, atMoment, atTime, brief, money, outcomes, percent } from "./format.js";
+import { seconds, sum, tokens } from "./format.js";
 
-const SHOWN = 100;
-const LOST = 10;
-const UNREADY = new Set(["books_away", "too_many_requests_at_once"]);
-const BAD = new Set(["failed", "upstream broke", "stopped", "refused"]);
+const MAX_ROWS = 100;
+/** Polls after which a running request that is no longer listed is removed. */
+const MAX_MISSED = 10;
+const UNAVAILABLE = new Set(["account_store_unavailable", "too_many_requests_at_once"]);
+const FAILED = new Set(["failed", "upstream_failed", "stopped", "rejected"]);
 const COLUMNS = [
-  { title: "Came", kind: "time", cell: link },
+  { title: "Time", kind: "time", cell: link },
   { title: "Model", kind: "model", cell: model },
   { title: "Key", kind: "by", cell: ({ key, project }) => named(key ?? UNKNOWN, project) },
   { title: "Window", kind: "window", cell: fullness },
   { title: "Tokens", kind: "size num", cell: sizes },
-  { title: "Limit", kind: "most num", cell: ({ limit }) => tokens(limit) },
-  { title: "Cut", kind: "cut", cell: ({ cut }) => (isCut({ cut }) ? named(cuts(cut)) : UNKNOWN) },
-  { title: "End", kind: "end", cell: ending },
-  { title: "Took", kind: "took num", cell: took },
+  { title: "Limit", kind: "limit-tokens num", cell: ({ limit }) => tokens(limit) },
+  {
+    title: "Trimmed",
+    kind: "trimmed",
+    cell: (record) => (isTrimmed(record) ? named(outcomes(record.trimmed)) : UNKNOWN),
+  },
+  { title: "Result", kind: "end", cell: ending },
+  { title: "Duration", kind: "duration num", cell: duration },
   { title: "Cost", kind: "cost num", cell: ({ cost }) => money(cost) },
 ];
 
-export const path = `brim/requests?last=${SHOWN}`;
+export const path = `brim/requests?last=${MAX_ROWS}`;
 
 const known = new Map();
 const rows = new Map();
 let polls = 0;
-/** The request that the tabulator stops at: the last one that had the focus, else the newest. */
-let stop = null;
+/** The request in the tab order: the last one that had the focus, else the newest. */
+let tabStop = null;
 
-/** Take in what one gateway knows. Of several behind one address, all that were heard are kept. */
-export function take(answer) {
+/** Add what one gateway knows. Behind a load balancer, requests of all gateways are kept. */
+export function update(data) {
   polls += 1;
-  for (const record of answer.data) known.set(record.id, { record, heard: polls });
-  newest().forEach(({ record, heard }, place) => {
-    const isLost = record.end === "open" && heard < polls - LOST;
-    if (place >= SHOWN || isLost) known.delete(record.id);
+  for (const record of data.data) known.set(record.id, { record, seen: polls });
+  newest().forEach(({ record, seen }, place) => {
+    const isLost = record.end === "open" && seen < polls - MAX_MISSED;
+    if (place >= MAX_ROWS || isLost) known.delete(record.id);
   });
   show();
 }
 
-export function forget() {
+export function reset() {
   known.clear();
   rows.clear();
-  stop = null;
+  tabStop = null;
   clear(the("list"));
 }
 
 const newest = () => [...known.values()].sort((one, other) => other.record.time - one.record.time);
 
-export const isBad = (record) => record.status >= 400 || BAD.has(record.end);
-/** Whether no upstream got it: a plan alone was asked for, or the gateway itself said no. */
+export const isFailed = (record) => record.status >= 400 || FAILED.has(record.end);
+/** Whether no upstream got it: it was a dry run, or the gateway rejected it. */
 export const isUnsent = ({ dry_run: isDryRun, end, code }) =>
-  isDryRun || (code !== null && (end === "refused" || UNREADY.has(code)));
-const isCut = (record) => Object.keys(record.cut ?? {}).length > 0;
+  isDryRun || (code !== null && (end === "rejected" || UNAVAILABLE.has(code)));
+const isTrimmed = (record) => Object.keys(record.trimmed ?? {}).length > 0;
 
-/** Draw the list as the switches above it want it. */
+/** Draw the list with the current filters. */
 export function show() {
   const all = newest().map(({ record }) => record);
   const wanted = all.filter(isWanted);
   redraw(the("figures"), figures(all), () => figures(all).map(figure));
   if (wanted.length === 0) {
     rows.clear();
-    return redraw(the("list"), all.length > 0, () => (all.length ? noneLikeThat() : nothing()));
+    return redraw(the("list"), all.length > 0, () => (all.length ? noMatches() : noRequests()));
   }
   const body = the("rows") ?? frame();
   drop(new Set(wanted.map((record) => record.id)));
   wanted.forEach((record, place) => {
-    const line = lineOf(record);
+    const line = rowOf(record);
     if (body.children[place] !== line) body.insertBefore(line, body.children[place] ?? null);
   });
-  stopAt(rows.get(stop)?.line ?? body.firstChild);
+  stopAt(rows.get(tabStop)?.line ?? body.firstChild);
 }
 
 function isWanted(record) {
@@ -80,25 +85,25 @@ function isWanted(record) {
   const text = [model, fallback, upstream, key, project, status, end, code, id]
     .join(" ")
     .toLowerCase();
-  const words = the("find").value.toLowerCase().split(/\s+/);
+  const words = the("filter").value.toLowerCase().split(/\s+/);
   return (
     words.every((word) => text.includes(word)) &&
-    (!the("only-cut").checked || isCut(record)) &&
-    (!the("only-bad").checked || isBad(record))
+    (!the("only-trimmed").checked || isTrimmed(record)) &&
+    (!the("only-failed").checked || isFailed(record))
   );
 }
 
 // Figures over the list
 
 function figures(all) {
-  const cut = all.filter(isCut);
-  const bad = all.filter(isBad).length;
-  const leftOut = sum(cut, (record) => record.tokens_before - record.tokens);
+  const trimmed = all.filter(isTrimmed);
+  const failed = all.filter(isFailed).length;
+  const saved = sum(trimmed, (record) => record.tokens_before - record.tokens);
   return [
     ["Running", all.filter((record) => record.end === "open").length, ""],
-    ["Shown", all.length, all.length < SHOWN ? "all there are" : "the newest"],
-    ["Cut to fit", percent(cut.length, all.length), `${brief(leftOut)} tokens left out`],
-    ["Failed", bad, bad ? percent(bad, all.length) : ""],
+    ["Shown", all.length, all.length < MAX_ROWS ? "all" : "newest"],
+    ["Trimmed", percent(trimmed.length, all.length), `${brief(saved)} tokens saved`],
+    ["Failed", failed, failed ? percent(failed, all.length) : ""],
     ["Cost", ...costs(all)],
   ];
 }
@@ -107,33 +112,33 @@ function costs(all) {
   const used = all.filter((record) => record.usage);
   const unpriced = used.filter((record) => record.cost === null).length;
   const cost = sum(used, (record) => record.cost ?? 0);
-  if (!unpriced) return [money(cost), "of those shown"];
+  if (!unpriced) return [money(cost), "shown requests"];
   return [unpriced === used.length ? UNKNOWN : money(cost), `${unpriced} without a price`];
 }
 
-const figure = ([title, value, beside]) =>
-  el("div", el("dt", title), el("dd", el("strong", value), " ", el("span", beside)));
+const figure = ([title, value, note]) =>
+  el("div", el("dt", title), el("dd", el("strong", value), " ", el("span", note)));
 
 // The table
 
 function frame() {
   const caption =
-    "The last requests, the newest first. Arrow keys go from one to the next, Enter opens it.";
+    "Recent requests, the newest first. Use the arrow keys to move and Enter to open one.";
   const body = el("tbody", {
     id: "rows",
     role: "rowgroup",
     onkeydown: move,
     onclick: open,
-    onfocusin: stay,
+    onfocusin: setTabStop,
   });
   clear(the("list"));
   the("list").append(
-    el("table.requests", { role: "table" }, el("caption.unseen", caption), headed(COLUMNS), body),
+    el("table.requests", { role: "table" }, el("caption.visually-hidden", caption), headed(COLUMNS), body),
   );
   return body;
 }
 
-/** Let go of the rows of all but these. */
+/** Remove all rows except these. */
 function drop(ids) {
   for (const [id, row] of rows) {
     if (ids.has(id)) continue;
@@ -142,8 +147,8 @@ function drop(ids) {
   }
 }
 
-/** The row of a request. Its first cell never changes, and so keeps the focus. */
-function lineOf(record) {
+/** Return the row of a request. Its first cell never changes, so it keeps the focus. */
+function rowOf(record) {
   const shown = JSON.stringify([record, record.end === "open" && Math.floor(now())]);
   const row = rows.get(record.id) ?? { line: el("tr", { role: "row" }) };
   if (row.shown === shown) return row.line;
@@ -160,7 +165,7 @@ function lineOf(record) {
 // Cells
 
 function link({ id, time, model }) {
-  const words = `${atTime(time)}, open this request to ${model || "no model"}`;
+  const words = `${atTime(time)}, open request for ${model || "no model"}`;
   const address = `#requests/${id}`;
   const title = atMoment(time);
   return el("a", { href: address, tabindex: -1, "aria-label": words, title }, atTime(time));
@@ -176,23 +181,23 @@ function fullness(record) {
   const { tokens: after, tokens_before: before, limit } = record;
   if (after === null || !limit) return UNKNOWN;
   const part = percent(after, limit);
-  const cut = isCut(record) ? `, ${tokens(before - after)} tokens cut` : "";
-  return [fill(record, `${part} of the limit${cut}`), el("span.share-of", part)];
+  const saved = isTrimmed(record) ? `, ${tokens(before - after)} tokens trimmed` : "";
+  return [fill(record, `${part} of the limit${saved}`), el("span.share-of", part)];
 }
 
 function sizes({ tokens_before: before, tokens: after }) {
   if (before === after) return tokens(after);
   const arrow = el("span.arrow", { "aria-hidden": true }, " → ");
-  return [tokens(before), arrow, el("span.unseen", " to "), el("b", tokens(after))];
+  return [tokens(before), arrow, el("span.visually-hidden", " to "), el("b", tokens(after))];
 }
 
-/** What became of it, in words and with a mark of its kind. */
+/** Return how a request ended, with a mark. */
 export function ending(record) {
   const { end, code, status, resent, dry_run: isDryRun } = record;
   if (end === "open") return el("span.state.runs", "running");
-  const kind = isBad(record) ? "bad" : end === "client gone" ? "odd" : "good";
-  const said = code ?? (end === "whole" || end === "refused" ? "" : end);
-  const words = [isDryRun && "dry run", said, resent && "resent"].filter(Boolean).join(", ");
+  const kind = isFailed(record) ? "bad" : end === "client_disconnected" ? "odd" : "good";
+  const reason = code ?? (end === "completed" || end === "rejected" ? "" : end.replace("_", " "));
+  const words = [isDryRun && "dry run", reason, resent && "resent"].filter(Boolean).join(", ");
   const title = code ? `${end}: ${code}` : end;
   return el(
     `span.state.${kind}`,
@@ -204,7 +209,7 @@ export function ending(record) {
 
 const age = (record) => Math.max(0, now() - record.time);
 
-function took(record) {
+function duration(record) {
   return seconds(record.end === "open" ? age(record) : record.seconds);
 }
 
@@ -221,20 +226,20 @@ function move(event) {
   event.preventDefault();
 }
 
-/** The list is one stop of the tabulator; within it arrows go from row to row. */
+/** The list is one tab stop; arrow keys move between its rows. */
 function stopAt(line) {
   const body = line.parentElement;
   for (const link of body.querySelectorAll("a[tabindex='0']")) link.tabIndex = -1;
   line.querySelector("a").tabIndex = 0;
 }
 
-function stay(event) {
+function setTabStop(event) {
   const line = event.target.closest("tr");
-  stop = [...rows].find(([, row]) => row.line === line)[0];
+  tabStop = [...rows].find(([, row]) => row.line === line)[0];
   stopAt(line);
 }
 
-/** A click anywhere in a row opens it, unless something was marked to be copied. */
+/** Open a row by a click anywhere in it, unless text is selected. */
 function open(event) {
   if (event.target.closest("a") || getSelection().toString()) return;
   event.target.closest("tr").querySelector("a").click();
@@ -244,11 +249,11 @@ export function focusOn(id) {
   rows.get(id)?.line.querySelector("a").focus();
 }
 
-// Nothing
+// Empty lists
 
-const noneLikeThat = () => el("p.empty", "No request is like that.");
+const noMatches = () => el("p.empty", "No matching requests.");
 
-function nothing() {
+function noRequests() {
   const address = new URL("v1/chat/completions", document.baseURI).href;
   const lines = [
     `curl ${address} \\`,
@@ -256,9 +261,9 @@ function nothing() {
     `  -d '{"model": "YOUR-MODEL", "messages": [{"role": "user", "content": "Hello?"}]}'`,
   ];
   return empty(
-    "No request has come yet.",
-    "Point a client at this gateway, or send one by hand:",
+    "No requests yet.",
+    "Point a client at this gateway, or send a request:",
     lines.join("\n"),
-    el("p", "It appears here as soon as it arrives."),
+    el("p", "It appears here immediately."),
   );
 }

@@ -1,85 +1,85 @@
-// Spending against its caps, and by day, key, model and project.
+// Spending: caps, and totals by day, key, model and project.
 
 import { clear, el, empty, named, redraw, table, the } from "./dom.js";
 import { columns, meter, share } from "./bars.js";
-import { now } from "./asking.js";
-import { UNKNOWN, amount, atMoment, brief, cents, largest, lasting } from "./words.js";
-import { number, onDay, percent, portion, sum } from "./words.js";
+import { now } from "./api.js";
+import { UNKNOWN, amount, atMoment, brief, cents, largest, lasting } from "./format.js";
+import { number, onDay, percent, portion, sum } from "./format.js";
 
 const DAY = 86_400_000;
 
 export const path = () => `brim/spending?days=${the("days").value}`;
 
-export function take(told) {
+export function update(data) {
   const minute = Math.floor(now() / 60);
   const isOpen = the("spent").querySelector("details")?.open;
-  redraw(the("spent"), [told, minute], () => (told.has_accounts ? all(told) : noAccounts()));
+  redraw(the("spent"), [data, minute], () => (data.has_accounts ? sections(data) : noAccounts()));
   if (isOpen) the("spent").querySelector("details").open = true;
 }
 
-export const forget = () => clear(the("spent"));
+export const reset = () => clear(the("spent"));
 
-function all(told) {
-  const isPriced = told.by_day.some((day) => day.cost > 0);
+function sections(data) {
+  const isPriced = data.by_day.some((day) => day.cost > 0);
   const worth = isPriced ? (row) => row.cost : (row) => row.input + row.output;
   const unit = isPriced ? "dollars" : "tokens";
-  const left = number(told.left_out, "row");
+  const omitted = number(data.omitted, "row");
   return [
     el("h2", "Caps"),
-    told.caps.length ? caps(told.caps) : noCaps(),
-    el("h2", isPriced ? "Dollars a day" : "Tokens a day"),
-    days(told, worth, unit),
-    ["key", "model", "project"].map((by) => sums(by, told[`by_${by}`], worth)),
+    data.caps.length ? caps(data.caps) : noCaps(),
+    el("h2", isPriced ? "Dollars per day" : "Tokens per day"),
+    days(data, worth, unit),
+    ["key", "model", "project"].map((by) => sums(by, data[`by_${by}`], worth)),
     el("h2", "Keys"),
-    table("Keys, the newest first", KEYS, told.keys),
-    told.left_out > 0 && el("p.hint", `${left} more are left out here; brim cost has them all.`),
+    table("Keys, the newest first", KEYS, data.keys),
+    data.omitted > 0 && el("p.hint", `${omitted} more are not shown. brim cost lists all of them.`),
   ];
 }
 
 // Caps
 
-const caps = (held) => table("Caps, the fullest first", CAPS, held);
+const caps = (rows) => table("Caps, the fullest first", CAPS, rows);
 
 const CAPS = [
   {
-    title: "Of",
+    title: "Scope",
     kind: "wide-name",
-    cell: ({ name, kind }) => (name ? named(name, kind) : "everything"),
+    cell: ({ name, kind }) => (name ? named(name, kind) : "all keys"),
   },
   { title: "Cap", cell: ({ cap }) => cap },
   { title: "Used", kind: "picture", cell: used },
-  { title: "Spent", kind: "num", cell: (cap) => portion(cap.spent, cap.most, cap.unit) },
+  { title: "Spent", kind: "num", cell: (cap) => portion(cap.spent, cap.limit, cap.unit) },
   {
-    title: "Set aside",
+    title: "Reserved",
     kind: "num",
-    cell: ({ reserved, most, unit }) => (reserved ? portion(reserved, most, unit) : UNKNOWN),
+    cell: ({ reserved, limit, unit }) => (reserved ? portion(reserved, limit, unit) : UNKNOWN),
   },
-  { title: "Left", kind: "num", cell: (cap) => el("b", portion(left(cap), cap.most, cap.unit)) },
-  { title: "Opens again", cell: opening },
+  { title: "Left", kind: "num", cell: (cap) => el("b", portion(left(cap), cap.limit, cap.unit)) },
+  { title: "Resets", cell: resetTime },
 ];
 
-function left({ most, spent, reserved }) {
-  return Math.max(0, Number((most - spent - reserved).toFixed(6))); // sums of dollars are not exact
+function left({ limit, spent, reserved }) {
+  return Math.max(0, Number((limit - spent - reserved).toFixed(6))); // sums of dollars are not exact
 }
 
-function used({ spent, reserved, most }) {
-  const words = `${percent(spent, most)} spent, ${percent(reserved, most)} set aside`;
-  const both = percent(spent + reserved, most);
-  return el("div.used", meter(spent, reserved, most, words), el("span", both));
+function used({ spent, reserved, limit }) {
+  const words = `${percent(spent, limit)} spent, ${percent(reserved, limit)} reserved`;
+  const both = percent(spent + reserved, limit);
+  return el("div.used", meter(spent, reserved, limit, words), el("span", both));
 }
 
-/** When it begins anew, to the minute. */
-function opening({ opens }) {
-  if (opens === null) return "never";
-  const minutes = Math.ceil((opens - now()) / 60);
-  return el("span", { title: atMoment(opens) }, `in ${lasting(60 * minutes)}`);
+/** Return when a cap resets, to the minute. */
+function resetTime({ resets }) {
+  if (resets === null) return "never";
+  const minutes = Math.ceil((resets - now()) / 60);
+  return el("span", { title: atMoment(resets) }, `in ${lasting(60 * minutes)}`);
 }
 
 // Days
 
-function days(told, worth, unit) {
-  const found = new Map(told.by_day.map((day) => [day.on, day]));
-  const every = datesFrom(told.since).map((iso) => ({
+function days(data, worth, unit) {
+  const found = new Map(data.by_day.map((day) => [day.group, day]));
+  const every = datesFrom(data.since).map((iso) => ({
     iso,
     value: found.has(iso) ? worth(found.get(iso)) : 0,
   }));
@@ -88,9 +88,9 @@ function days(told, worth, unit) {
     sum(every, (day) => day.value),
     unit,
   );
-  const words = `${total} in ${number(every.length, "day")}, at most ${amount(most, unit)} in one`;
+  const words = `${total} in ${number(every.length, "day")}, highest day ${amount(most, unit)}`;
   const marked = [every[0], every[every.length >> 1], every.at(-1)];
-  const newest = told.by_day.toReversed();
+  const newest = data.by_day.toReversed();
   return el(
     "figure.days",
     el("div.top-line", el("span", amount(most, unit)), el("strong", words)),
@@ -106,13 +106,13 @@ function days(told, worth, unit) {
     ),
     el(
       "details",
-      el("summary", "As a table"),
-      sumTable("Day", newest, worth, (row) => onDay(row.on)),
+      el("summary", "Show as a table"),
+      sumTable("Day", newest, worth, (row) => onDay(row.group)),
     ),
   );
 }
 
-/** Every day from one on until today, as the gateway counts them. */
+/** Return every day since a date until today, in UTC. */
 function datesFrom(since) {
   const first = Date.parse(`${since}T00:00:00Z`);
   const number = Math.floor((now() * 1000 - first) / DAY) + 1;
@@ -124,8 +124,8 @@ function datesFrom(since) {
 // Sums
 
 function sums(by, rows, worth) {
-  if (by === "project" && rows.every((row) => !row.on)) return [];
-  const nothing = el("p.empty", "Nothing was spent in these days.");
+  if (by === "project" && rows.every((row) => !row.group)) return [];
+  const nothing = el("p.empty", "No spending in this period.");
   const title = by[0].toUpperCase() + by.slice(1);
   const named = (row) => row.name || "none";
   return [el("h2", `By ${by}`), rows.length ? sumTable(title, rows, worth, named) : nothing];
@@ -159,32 +159,32 @@ const KEYS = [
     cell: ({ name, operator, project }) => named(name, operator ? "operator" : project),
   },
   { title: "Caps", cell: ({ caps }) => caps.join(", ") || UNKNOWN },
-  { title: "Made", cell: ({ created }) => (created ? atMoment(created) : UNKNOWN) },
-  { title: "State", cell: life },
+  { title: "Created", cell: ({ created }) => (created ? atMoment(created) : UNKNOWN) },
+  { title: "State", cell: keyState },
 ];
 
-function life({ revoked }) {
-  if (!revoked) return el("span.state.good", "lives");
+function keyState({ revoked }) {
+  if (!revoked) return el("span.state.good", "active");
   return el("span.state.odd", { title: atMoment(revoked) }, "revoked");
 }
 
-// Nothing
+// Empty lists
 
 const noCaps = () =>
   empty(
-    "Nothing is capped.",
-    "A key gets its caps when it is made:",
+    "There are no caps.",
+    "Set caps when you create a key:",
     "brim keys add NAME --cap 5/day --cap 100/month",
   );
 
 const noAccounts = () =>
   empty(
-    "This gateway keeps no accounts.",
-    "It asks for no keys, so it cannot tell who spends what. Make the first ones:",
+    "This gateway has no keys.",
+    "Without keys it does not record spending. Create the first ones:",
     "brim keys add NAME --cap 5/day\nbrim keys add NAME --operator",
     el(
       "p",
-      "What each request cost is among the ",
+      "The cost of each request is in the list of ",
       el("a", { href: "#requests" }, "requests"),
       ".",
     ),

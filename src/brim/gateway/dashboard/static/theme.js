@@ -1,9 +1,9 @@
-// Before anything is drawn, so that a dark page does not begin as a light one.
+// Runs before the first paint, so that a dark page does not flash in light colours.
 (() => {
   try {
     const chosen = localStorage.getItem("brim-theme");
     if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
   } catch {
-    // Where nothing may be kept, the system's choice holds.
+    // Without storage, the theme of the system applies.
   }
 })();

@@ -1,8 +1,8 @@
--- id, name, hash of the secret, the key, its caps or nothing
+-- id, name, hash of the secret, the key, its caps or an empty string
 
 local id, name, hash, key, caps = unpack(ARGV)
 local holder = redis.call('HGET', at('keys'), id)
--- No two calls have the same text, so this is one that came twice.
+-- The text of a key is unique for each call, so this is a retry.
 if holder == key then return 1 end
 if holder or redis.call('HEXISTS', at('names'), name) == 1
   or redis.call('HEXISTS', at('secrets'), hash) == 1 then return 0 end

@@ -1,7 +1,7 @@
--- Brings what is stored up to date; says which layout it has, and which one is known here.
+-- Migrates the stored data; returns its layout and the newest layout known here.
 
 local migrations = {
-  function() end,  -- 1: the names at the top of books.lua; each comes into being when it is written
+  function() end,  -- 1: the keys listed in common.lua; each is created when it is written
 }
 
 local layout = tonumber(redis.call('GET', at('layout')) or '0')

@@ -1,31 +1,31 @@
--- id, seconds, state, key, bill, who, and for each cap: its counter, and how much it may be
+-- id, seconds, state, key, charge, names, and for each cap: its counter and its limit
 
-local id, seconds, state, key, bill, who = unpack(ARGV, 1, 6)
+local id, seconds, state, key, charge, names = unpack(ARGV, 1, 6)
 local former, is_running = lease(id)
--- What a first upstream was sent may have been charged, though a second one is asked now.
-if former and former.state == 'forwarded' then state = 'forwarded' end
-local claim = claim_of(string.format('%.6f', now), state, 'false', bill, who)
+-- The first upstream got the request and may charge for it, even if a second one answers.
+if former and former.state == 'sent' then state = 'sent' end
+local reservation = reservation_of(string.format('%.6f', now), state, 'false', charge, names)
 
-local is_living = redis.call('HEXISTS', at('keys'), key) == 1
+local is_active = redis.call('HEXISTS', at('keys'), key) == 1
   and redis.call('HEXISTS', at('revoked'), key) == 0
-local is_over = is_booked(id) or (former and not is_running)
-if is_over or not is_living then return { 'unknown' } end
+local has_ended = is_recorded(id) or (former and not is_running)
+if has_ended or not is_active then return { 'invalid' } end
 
 for index = 7, #ARGV, 2 do
-  local place, most = place_of(ARGV[index], claim.day), tonumber(ARGV[index + 1])
-  local spent, reserved = standing(place)
-  -- The claim before this one by the same name gives back what it holds.
+  local place, limit = place_of(ARGV[index], reservation.day), tonumber(ARGV[index + 1])
+  local spent, reserved = read_counter(place)
+  -- A former reservation with the same id is released.
   if former then reserved = reserved - part_of(place, former) end
-  if spent + reserved + claim[place.unit] > most then
-    -- Nothing is refused before all leases that are over are dealt with.
+  if spent + reserved + reservation[place.unit] > limit then
+    -- End all expired leases before rejecting anything.
     if sweep() > 0 then return { 'again' } end
-    return { 'full', (index - 7) / 2, string.format('%.0f', spent),
+    return { 'cap_reached', (index - 7) / 2, string.format('%.0f', spent),
       string.format('%.0f', reserved), string.format('%.6f', now) }
   end
 end
 
-put_lease(id, claim)
+put_lease(id, reservation)
 extend(id, tonumber(seconds))
-if former then move(former, NOTHING, amounts(former, -1)) end
-move(claim, NOTHING, amounts(claim, 1))
-return { 'taken' }
+if former then update_counters(former, NOTHING, amounts(former, -1)) end
+update_counters(reservation, NOTHING, amounts(reservation, 1))
+return { 'reserved' }

@@ -1,28 +1,29 @@
--- for each: id, bill, whether it was counted
+-- for each settlement: id, charge, estimated
 
-local function put_right(id, day, bill, counted)
+local function correct(id, day, charge, estimated)
   local text = redis.call('HGET', at('rows:' .. day), id)
   if not text then return end
-  local row = read(text)
+  local row = parse(text)
   local before = amounts(row, -1)
   redis.call('HDEL', at('presumed'), id)
   warm_totals(day)
   add_to_total(row, -1)
-  row.state, row.counted = 'settled', counted
-  with_bill(row, bill)
-  redis.call('HSET', at('rows:' .. day), id, written(row))
+  row.state, row.estimated = 'settled', estimated
+  with_charge(row, charge)
+  redis.call('HSET', at('rows:' .. day), id, dump(row))
   add_to_total(row, 1)
-  move(row, { dollars = before.dollars + row.dollars, tokens = before.tokens + row.tokens }, NOTHING)
+  local change = { dollars = before.dollars + row.dollars, tokens = before.tokens + row.tokens }
+  update_counters(row, change, NOTHING)
 end
 
 for index = 1, #ARGV, 3 do
-  local id, bill, counted = ARGV[index], ARGV[index + 1], ARGV[index + 2]
-  local claim, is_running = lease(id)
-  if is_running or (claim and claim.state == 'forwarded') then
-    finish(id, claim, 'settled', counted, bill)
+  local id, charge, estimated = ARGV[index], ARGV[index + 1], ARGV[index + 2]
+  local reservation, is_running = lease(id)
+  if is_running or (reservation and reservation.state == 'sent') then
+    finish(id, reservation, 'settled', estimated, charge)
   else
     local day = redis.call('HGET', at('presumed'), id)
-    if day then put_right(id, day, bill, counted) end
+    if day then correct(id, day, charge, estimated) end
   end
 end
 return 1

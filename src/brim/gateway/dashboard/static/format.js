@@ -19,14 +19,14 @@ const isKnown = (value) => typeof value === "number" && Number.isFinite(value);
 
 export const tokens = (value) => (isKnown(value) ? whole.format(value) : UNKNOWN);
 
-/** Few signs for large numbers, all digits for small ones. */
+/** Large numbers abbreviated, small ones in full. */
 export const brief = (value) =>
   !isKnown(value) ? UNKNOWN : value < 100_000 ? whole.format(value) : short.format(value);
 
 const dollars = (value, least, most = least) =>
   "$" + value.toLocaleString("en", { minimumFractionDigits: least, maximumFractionDigits: most });
 
-/** Digits that say something, for a millionth of a dollar as for thousands. */
+/** The significant digits of any amount, from micro-dollars to thousands. */
 export function money(value) {
   if (!isKnown(value)) return UNKNOWN;
   if (value === 0) return "$0";
@@ -35,13 +35,13 @@ export function money(value) {
   return dollars(value, 4, Math.max(6, 1 - Math.floor(Math.log10(size))));
 }
 
-/** The same for sums that stand under each other: cents, unless there are none. */
+/** The same for columns of sums: cents, unless the amount is lower. */
 export const cents = (value) =>
   isKnown(value) && Math.abs(value) >= 0.01 ? dollars(value, 2) : money(value);
 
 export const amount = (value, unit) => (unit === "dollars" ? cents(value) : brief(value));
 
-/** A part of something, which reads as nothing or as all of it only where it is. */
+/** A part of a total, not rounded to zero or to the total. */
 export function portion(part, all, unit) {
   if (part === 0 || part === all) return amount(part, unit);
   const isTrue = (read) => read !== 0 && read !== all;
@@ -67,7 +67,7 @@ export function seconds(value) {
   return lasting(value);
 }
 
-/** A time in its two largest units; seconds only where there are no hours. */
+/** A duration in its two largest units; seconds only below one hour. */
 export function lasting(value) {
   const left = Math.max(0, Math.round(value));
   const [days, hours, minutes, rest] = [
@@ -88,7 +88,7 @@ export const number = (count, one, many = `${one}s`) =>
   `${whole.format(count)} ${count === 1 ? one : many}`;
 
 /** `clipped 3, dropped 14` */
-export const cuts = (cut) =>
-  Object.entries(cut ?? {})
+export const outcomes = (counts) =>
+  Object.entries(counts ?? {})
     .map(([outcome, count]) => `${outcome} ${whole.format(count)}`)
     .join(", ");

@@ -1,11 +1,11 @@
-"""A PostgreSQL server: reached through a pool, brought up to date, or said to be away.
+"""A pool of connections to a PostgreSQL server, with migrations and error translation.
 
-Every step is one statement, and so its own transaction; nothing is kept on a connection between
-two of them. So PgBouncer may stand between, also in transaction mode: from 1.21 on it knows
-prepared statements (`max_prepared_statements`, on by default from 1.24). For an older one, or one
-where they are off, add `?statement_cache_size=0` to the URL: then each step takes two round trips.
-Of several hosts (`postgresql://one,two/brim?target_session_attrs=primary`) the one that takes
-writes is looked for at every new connection.
+Every operation is one statement, hence its own transaction; nothing is kept on a connection between
+two of them. So PgBouncer works, also in transaction mode: since 1.21 it supports prepared
+statements (`max_prepared_statements`, enabled by default since 1.24). For an older version, or if
+they are disabled, add `?statement_cache_size=0` to the URL: each operation then takes two round
+trips. With several hosts (`postgresql://one,two/brim?target_session_attrs=primary`), each new
+connection looks for the primary.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from brim.gateway.accounts.addresses import ESCAPING_HINT, check_port, has_unesc
 try:
     import asyncpg  # type: ignore[import-untyped]
 except ImportError:
-    raise InputError("PostgreSQL needs a driver: pip install 'brim[postgres]'") from None
+    raise InputError("The PostgreSQL driver is missing: pip install 'brim[postgres]'") from None
 
 T = TypeVar("T")
 ResultRow = Mapping[str, Any]
 
 SCHEMA_VERSION: Final = 1
-"""The newest schema that is known here; each has its file, `postgres_1.sql` and so on."""
+"""The newest schema version; version 1 is in `schema_1.sql`, and so on."""
 MAX_CONNECTIONS: Final = 10
 CONNECT_SECONDS: Final = 5.0
-"""Seconds for a connection to be made or to become free."""
+"""Timeout for opening a connection, or waiting for a free one."""
 STATEMENT_SECONDS: Final = 15.0
-"""Seconds for one statement; a step takes a thousandth of one."""
+"""Timeout of one statement; an operation takes about a millisecond."""
 REPORT_SECONDS: Final = 120.0
-"""Seconds for summing up a ledger."""
+"""Timeout of a sum over the ledger."""
 _LOCK: Final = 0x6272696D
-"""The name of the lock under which one replica changes the schema and the others wait."""
+"""The advisory lock of migrations, so that one replica runs them and the others wait."""
 _CACHE_OPTION: Final = "statement_cache_size"
 
 _CONNECTION_LOST: Final = (
     OSError,
     asyncpg.PostgresConnectionError,
-    asyncpg.OperatorInterventionError,  # shutting down, starting up, a statement was ended
-    asyncpg.ReadOnlySQLTransactionError,  # a standby, or a primary until a moment ago
+    asyncpg.OperatorInterventionError,  # shutting down, starting up, or a cancelled statement
+    asyncpg.ReadOnlySQLTransactionError,  # a standby, or a former primary
 )
 _UNAVAILABLE: Final = (
     *_CONNECTION_LOST,
@@ -68,16 +68,16 @@ _PREPARED_STATEMENT_ERRORS: Final = (
 
 
 class PostgresPool:
-    """A pool of connections that is made when it is first needed, and again after a failure."""
+    """A pool of connections, opened on first use and again after a failure."""
 
     def __init__(self, url: str) -> None:
-        self.place = _parse_location(url)
+        self.location = _parse_location(url)
         self._url, self._cache = _split_cache_option(url)
         self._pool: Any = None
         self._opening: asyncio.Task[Any] | None = None
 
     def __repr__(self) -> str:
-        return f"<PostgreSQL at {self.place}>"
+        return f"<PostgreSQL at {self.location}>"
 
     async def open(self) -> None:
         await self._ready()
@@ -94,56 +94,59 @@ class PostgresPool:
         except (*_UNAVAILABLE, asyncpg.PostgresError):
             pool.terminate()
 
-    async def lines(
+    async def fetch_rows(
         self, statement: str, *values: object, timeout: float = STATEMENT_SECONDS
     ) -> list[ResultRow]:
-        return await self._ask(
+        return await self._run(
             lambda connection: connection.fetch(statement, *values, timeout=timeout)
         )
 
-    async def line(self, statement: str, *values: object) -> ResultRow | None:
-        return await self._ask(lambda connection: connection.fetchrow(statement, *values))
+    async def fetch_row(self, statement: str, *values: object) -> ResultRow | None:
+        return await self._run(lambda connection: connection.fetchrow(statement, *values))
 
-    async def value(self, statement: str, *values: object) -> Any:
-        return await self._ask(lambda connection: connection.fetchval(statement, *values))
+    async def fetch_value(self, statement: str, *values: object) -> Any:
+        return await self._run(lambda connection: connection.fetchval(statement, *values))
 
-    async def _ask(self, question: Callable[[Any], Awaitable[T]]) -> T:
-        async with self._telling():
+    async def _run(self, query: Callable[[Any], Awaitable[T]]) -> T:
+        async with self._translating_errors():
             pool = await self._ready()
             async with pool.acquire(timeout=CONNECT_SECONDS) as connection:
                 try:
-                    return await question(connection)
+                    return await query(connection)
                 except _CONNECTION_LOST:
-                    # The others may be just as dead, or lead to the wrong server.
+                    # The other connections may be broken too, or lead to the wrong server.
                     await pool.expire_connections()
                     raise
 
     async def _ready(self) -> Any:
-        """The pool. Whoever comes while it is being made waits for the same try."""
+        """Return the pool; concurrent callers wait for the same attempt to open it."""
         if self._pool is not None:
             return self._pool
         if self._opening is None:
             self._opening = asyncio.create_task(self._open())
-            self._opening.add_done_callback(self._opened)
+            self._opening.add_done_callback(self._finish_opening)
         return await asyncio.shield(self._opening)
 
-    def _opened(self, opening: asyncio.Task[Any]) -> None:
+    def _finish_opening(self, opening: asyncio.Task[Any]) -> None:
         self._opening = None
         if not opening.cancelled() and opening.exception() is None:
             self._pool = opening.result()
 
     async def _open(self) -> Any:
-        async with self._telling():
-            pool = await self._pooled()
+        async with self._translating_errors():
+            pool = await self._create_pool()
         try:
-            async with self._telling(), pool.acquire(timeout=CONNECT_SECONDS) as connection:
-                await _migrate(connection, self.place)
+            async with (
+                self._translating_errors(),
+                pool.acquire(timeout=CONNECT_SECONDS) as connection,
+            ):
+                await _migrate(connection, self.location)
         except BaseException:
             pool.terminate()
             raise
         return pool
 
-    async def _pooled(self) -> Any:
+    async def _create_pool(self) -> Any:
         try:
             return await asyncpg.create_pool(
                 self._url,
@@ -158,55 +161,55 @@ class PostgresPool:
             raise InputError(_INVALID_URL) from None
 
     @asynccontextmanager
-    async def _telling(self) -> AsyncIterator[None]:
-        """What goes wrong, in brim's own words: no message of the driver's shows a password."""
+    async def _translating_errors(self) -> AsyncIterator[None]:
+        """Translate the driver's exceptions; none of its messages contains a password."""
         try:
             yield
         except asyncpg.DataError:
             raise
         except _UNAVAILABLE as error:
             raise AccountStoreUnavailableError(
-                f"PostgreSQL at {self.place} is away ({_describe_error(error)})"
+                f"PostgreSQL at {self.location} is unavailable: {_describe_error(error)}."
             ) from None
         except _ACCESS_DENIED as error:
             raise AccountStoreError(
-                f"PostgreSQL at {self.place} denied access: {_describe_error(error)}. "
+                f"PostgreSQL at {self.location} denied access: {_describe_error(error)}. "
                 "Check the user, password and database in the URL of the account store."
             ) from None
         except _PREPARED_STATEMENT_ERRORS:
             raise AccountStoreError(
-                f"what stands before PostgreSQL at {self.place} mixes up prepared statements, as "
-                f"PgBouncer before 1.21 does; add ?{_CACHE_OPTION}=0 to the URL of the store"
+                f"A proxy in front of PostgreSQL at {self.location} does not support prepared "
+                f"statements (PgBouncer before 1.21). Add ?{_CACHE_OPTION}=0 to the store's URL."
             ) from None
         except asyncpg.PostgresError as error:
             raise AccountStoreError(
-                f"PostgreSQL at {self.place} cannot be used: {_describe_error(error)}"
+                f"Cannot use PostgreSQL at {self.location}: {_describe_error(error)}"
             ) from None
 
 
 def _describe_error(error: Exception) -> str:
     if isinstance(error, TimeoutError):
-        return "no answer in time"
+        return "timed out"
     if isinstance(error, OSError):
         return error.strerror or str(error) or type(error).__name__
     return str(error).partition("\n")[0]
 
 
 async def _skip_reset(_: object) -> None:
-    """Nothing was changed on a connection, so nothing is set back: that saves a round trip."""
+    """Skip the reset of a connection: nothing is set on it, and this saves a round trip."""
 
 
 # The address
 
 _INVALID_URL: Final = (
-    "the PostgreSQL URL of the store cannot be read; write "
-    f"postgresql://user:password@host/database, and {ESCAPING_HINT}"
+    "Invalid PostgreSQL URL of the account store. Write "
+    f"postgresql://user:password@host/database, and {ESCAPING_HINT}."
 )
 _HOST: Final = re.compile(r"(?:\[[0-9a-fA-F:.%]+\]|[^:\[\]]*)(?::[0-9]+)?")
 
 
 def _parse_location(url: str) -> str:
-    """The host and the database, which can be shown; the rest may hold a password."""
+    """Return host and database for messages; the rest may contain a password."""
     try:
         parts = urlsplit(url)
         queried = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
@@ -218,49 +221,51 @@ def _parse_location(url: str) -> str:
     ports = [host.rpartition(":")[2] for host in hosts.split(",") if not host.endswith("]")]
     for port in [*ports, *queried.get("port", "").split(",")]:
         check_port(port)
-    hosts = hosts or queried.get("host") or "its usual place"
+    hosts = hosts or queried.get("host") or "the default host"
     return hosts + (parts.path if len(parts.path) > 1 else "")
 
 
 def _split_cache_option(url: str) -> tuple[str, int]:
-    """A URL without the one setting that is brim's, and that setting."""
+    """Return the URL without brim's own option, and the value of that option."""
     parts = urlsplit(url)
     settings = parse_qsl(parts.query, keep_blank_values=True)
     size = dict(settings).get(_CACHE_OPTION, "100")
     if not size.isdecimal():
-        raise InputError(f"{_CACHE_OPTION} in the URL of the store is a number; 0 prepares nothing")
+        raise InputError(
+            f"Invalid {_CACHE_OPTION} in the store's URL: not a number. 0 disables it."
+        )
     rest = urlencode([(name, value) for name, value in settings if name != _CACHE_OPTION])
     return parts._replace(query=rest).geturl(), int(size)
 
 
 # The schema
 
-# By a look into the catalog: `to_regclass` may not see what was made while the lock was waited for.
+# In the catalog: `to_regclass` may not see a schema created while this waited for the lock.
 _HAS_SCHEMA: Final = (
     "SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n "
     "ON n.oid = c.relnamespace WHERE n.nspname = 'brim' AND c.relname = 'migrations')"
 )
 
 
-async def _migrate(connection: Any, place: str) -> None:
-    # Looked at without the lock: a role without the right to change a schema may use one.
-    if await _read_version(connection, place) == SCHEMA_VERSION:
+async def _migrate(connection: Any, location: str) -> None:
+    # First without the lock: a role that must not create a schema can use an existing one.
+    if await _read_version(connection, location) == SCHEMA_VERSION:
         return
     async with connection.transaction():
         await connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
-        for number in range(await _read_version(connection, place) + 1, SCHEMA_VERSION + 1):
+        for number in range(await _read_version(connection, location) + 1, SCHEMA_VERSION + 1):
             script = files("brim.gateway.accounts.postgres").joinpath(f"schema_{number}.sql")
             await connection.execute(script.read_text(encoding="utf-8"))
             await connection.execute("INSERT INTO brim.migrations VALUES ($1)", number)
 
 
-async def _read_version(connection: Any, place: str) -> int:
+async def _read_version(connection: Any, location: str) -> int:
     if not await connection.fetchval(_HAS_SCHEMA):
         return 0
     version = int(await connection.fetchval("SELECT max(version) FROM brim.migrations") or 0)
     if version > SCHEMA_VERSION:
         raise AccountStoreError(
-            f"the books in PostgreSQL at {place} were written by a newer brim (version {version}, "
-            f"this one knows {SCHEMA_VERSION}); upgrade this brim"
+            f"The schema in PostgreSQL at {location} is newer than this brim: version {version}, "
+            f"supported {SCHEMA_VERSION}. Upgrade brim."
         )
     return version

@@ -1,11 +1,10 @@
-"""Calls to a Redis server: scripts that are run whole, over one connection.
+"""Runs scripts on a Redis server, over one connection.
 
-Calls that come while others are under way wait for these and then go out together, which costs a
-fraction of one after the other. Redis does one thing at a time anyway, so more connections would
-not make it faster.
+Calls that arrive while others are in flight wait and are then pipelined, which costs a fraction of
+sending them one by one. Redis runs one command at a time, so more connections would not be faster.
 
-A connection that breaks in the middle leaves open whether a script was run. Every script may
-therefore come twice, and a call whose connection was lost is made once more.
+If a connection breaks, it is unknown whether a script ran. Every script is therefore idempotent,
+and a call whose connection was lost is repeated once.
 """
 
 from __future__ import annotations
@@ -28,21 +27,19 @@ try:
     from redis import exceptions
     from redis.asyncio import ConnectionPool
 except ImportError as missing:
-    raise InputError(
-        "redis:// needs a package that is not installed: pip install 'brim[redis]'"
-    ) from missing
+    raise InputError("The Redis client is missing: pip install 'brim[redis]'") from missing
 
 if TYPE_CHECKING:
     from redis.asyncio.connection import AbstractConnection
 
 DEFAULT_PREFIX: Final = "brim"
 TIMEOUT_SECONDS: Final = 5
-"""How long an answer is waited for; `?socket_timeout=` in the URL changes it."""
+"""Timeout of a call; `?socket_timeout=` in the URL changes it."""
 _SCHEMES: Final = {"valkey": "redis", "valkeys": "rediss"}
 _TRANSIENT: Final = re.compile(
     r"\b(LOADING|READONLY|CLUSTERDOWN|MASTERDOWN|OOM|BUSY|MISCONF|NOREPLICAS|TRYAGAIN)\b"
 )
-"""Answers that a later try may not get. A script's errors have them somewhere in their middle."""
+"""Error codes that a retry may avoid; errors of scripts contain them in the middle."""
 _TRANSIENT_ERRORS: Final = (
     exceptions.ReadOnlyError,
     exceptions.ClusterDownError,
@@ -59,14 +56,14 @@ _CONNECTION_LOST: Final = (exceptions.ConnectionError, exceptions.TimeoutError, 
 
 @dataclass(frozen=True, slots=True)
 class _Command:
-    words: tuple[str, ...]
+    arguments: tuple[str, ...]
     script: str = ""
-    """The step that it runs, if it runs one."""
-    answer: asyncio.Future[Any] = field(default_factory=asyncio.Future)
+    """The script that it runs; empty for a plain command."""
+    reply: asyncio.Future[Any] = field(default_factory=asyncio.Future)
 
 
 class ScriptRunner:
-    """One server, by its URL. `?prefix=` in it sets its names apart from those of another brim."""
+    """A server by its URL; `?prefix=` separates the keys of several stores."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -75,32 +72,32 @@ class ScriptRunner:
         except InputError:
             raise
         except (ValueError, TypeError):
-            # What Python says of it may hold a part of the password, so it is not repeated.
+            # Python's message may contain a part of the password, so it is not shown.
             raise InputError(
-                "the Redis URL, or an option after its ?, cannot be read; write "
-                f"redis://user:password@host:6379/0, and {ESCAPING_HINT}"
+                "Invalid Redis URL, or an invalid option in it. Write "
+                f"redis://user:password@host:6379/0, and {ESCAPING_HINT}."
             ) from None
-        self.place, self.prefix = address.place, address.prefix
-        self._patience = address.patience
+        self.location, self.prefix = address.location, address.prefix
+        self._timeout = address.timeout
         self._waiting: list[_Command] = []
         self._sender: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"RedisCalls({self.place})"
+        return f"ScriptRunner({self.location})"
 
-    async def run(self, script: str, *words: str) -> Any:
-        """Run a step, whole or not at all."""
+    async def run(self, script: str, *arguments: str) -> Any:
+        """Run a script atomically."""
         sha, _ = _load_script(script)
-        return await self._answer(_Command(("EVALSHA", sha, "1", self.prefix, *words), script))
+        return await self._submit(_Command(("EVALSHA", sha, "1", self.prefix, *arguments), script))
 
-    async def ask(self, command: str, name: str, *words: str) -> Any:
-        """Give a plain command about one of brim's names."""
-        return await self._answer(_Command((command, f"{self.prefix}:{name}", *words)))
+    async def run_command(self, command: str, name: str, *arguments: str) -> Any:
+        """Run a plain command on one of brim's keys."""
+        return await self._submit(_Command((command, f"{self.prefix}:{name}", *arguments)))
 
     async def setting(self, name: str) -> str | None:
-        """A setting of the server; None where it does not tell."""
+        """Return a setting of the server; None if reading it is not allowed."""
         try:
-            found = await self._answer(_Command(("CONFIG", "GET", name)))
+            found = await self._submit(_Command(("CONFIG", "GET", name)))
         except AccountStoreUnavailableError:
             raise
         except AccountStoreError:
@@ -114,11 +111,11 @@ class ScriptRunner:
 
     # Sending
 
-    async def _answer(self, call: _Command) -> Any:
+    async def _submit(self, call: _Command) -> Any:
         self._waiting.append(call)
         if self._sender is None:
             self._sender = asyncio.create_task(self._send_waiting())
-        return await call.answer
+        return await call.reply
 
     async def _send_waiting(self) -> None:
         try:
@@ -129,42 +126,42 @@ class ScriptRunner:
             self._sender = None
 
     async def _send(self, calls: list[_Command]) -> None:
-        answers: list[Any] = [exceptions.ConnectionError("brim stops")] * len(calls)
+        replies: list[Any] = [exceptions.ConnectionError("brim is stopping")] * len(calls)
         try:
-            found = await self._exchange_twice([call.words for call in calls])
-            answers = await self._with_scripts(calls, found)
+            found = await self._exchange_with_retry([call.arguments for call in calls])
+            replies = await self._with_scripts(calls, found)
         except (exceptions.RedisError, OSError) as problem:
             await self._connection.disconnect(nowait=True)
-            answers = [problem] * len(calls)
+            replies = [problem] * len(calls)
         finally:
-            self._give(calls, answers)
+            self._resolve(calls, replies)
 
-    def _give(self, calls: list[_Command], answers: list[Any]) -> None:
-        for call, answer in zip(calls, answers, strict=True):
-            if call.answer.done():
+    def _resolve(self, calls: list[_Command], replies: list[Any]) -> None:
+        for call, reply in zip(calls, replies, strict=True):
+            if call.reply.done():
                 continue
-            if isinstance(answer, Exception):
-                call.answer.set_exception(self._error(answer))
+            if isinstance(reply, Exception):
+                call.reply.set_exception(self._error(reply))
             else:
-                call.answer.set_result(answer)
+                call.reply.set_result(reply)
 
-    async def _with_scripts(self, calls: list[_Command], answers: list[Any]) -> list[Any]:
-        """The answers, once the server was given the texts of scripts that it does not have."""
+    async def _with_scripts(self, calls: list[_Command], replies: list[Any]) -> list[Any]:
+        """Return the replies, after sending the texts of scripts that the server does not have."""
         missing = [
             number
-            for number, answer in enumerate(answers)
-            if isinstance(answer, exceptions.NoScriptError)
+            for number, reply in enumerate(replies)
+            if isinstance(reply, exceptions.NoScriptError)
         ]
         if missing:
             texts = [_as_eval(calls[number]) for number in missing]
-            for number, answer in zip(missing, await self._exchange_twice(texts), strict=True):
-                answers[number] = answer
-        return answers
+            for number, reply in zip(missing, await self._exchange_with_retry(texts), strict=True):
+                replies[number] = reply
+        return replies
 
-    async def _exchange_twice(self, commands: Sequence[tuple[str, ...]]) -> list[Any]:
-        """Answers or errors; a connection that was open before may be dead, and is made anew."""
+    async def _exchange_with_retry(self, commands: Sequence[tuple[str, ...]]) -> list[Any]:
+        """Return replies or errors; if an open connection is broken, reconnect once."""
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._timeout):
                 if self._connection.is_connected:
                     with suppress(exceptions.ConnectionError, OSError):
                         return await self._exchange(commands)
@@ -172,33 +169,31 @@ class ScriptRunner:
                 return await self._exchange(commands)
         except TimeoutError:
             await self._connection.disconnect(nowait=True)
-            raise exceptions.TimeoutError(f"no answer in {self._patience:g} s") from None
+            raise exceptions.TimeoutError(f"no reply within {self._timeout:g} s") from None
 
     async def _exchange(self, commands: Sequence[tuple[str, ...]]) -> list[Any]:
         connection = self._connection
         await connection.send_packed_command(connection.pack_commands(commands))
-        answers: list[Any] = []
+        replies: list[Any] = []
         for _ in commands:
             try:
-                answers.append(await connection.read_response())
+                replies.append(await connection.read_response())
             except exceptions.ResponseError as refused:
-                answers.append(refused)
-        return answers
+                replies.append(refused)
+        return replies
 
     def _error(self, problem: Exception) -> AccountStoreError:
-        """What a server's error, or its silence, means for the books."""
-        said = str(problem) or type(problem).__name__
+        """Return the exception for an error of the server or the connection."""
+        text = str(problem) or type(problem).__name__
         if isinstance(problem, _ACCESS_DENIED):
             return AccountStoreError(
-                f"Redis at {self.place} refuses the user or the password in its URL: {said}"
+                f"Redis at {self.location} denied access: {text}. Check user and password."
             )
         if isinstance(problem, _CONNECTION_LOST):
-            return AccountStoreUnavailableError(f"Redis at {self.place} cannot be reached: {said}")
-        if isinstance(problem, _TRANSIENT_ERRORS) or _TRANSIENT.search(said):
-            return AccountStoreUnavailableError(
-                f"Redis at {self.place} cannot keep books now: {said}"
-            )
-        return AccountStoreError(f"Redis at {self.place} refuses what brim needs: {said}")
+            return AccountStoreUnavailableError(f"Redis at {self.location} is unavailable: {text}")
+        if isinstance(problem, _TRANSIENT_ERRORS) or _TRANSIENT.search(text):
+            return AccountStoreUnavailableError(f"Redis at {self.location} is not ready: {text}")
+        return AccountStoreError(f"Redis at {self.location} rejected a command: {text}")
 
 
 # Addresses
@@ -206,12 +201,12 @@ class ScriptRunner:
 
 @dataclass(frozen=True, slots=True)
 class _Address:
-    place: str
-    """Who is meant, without the password."""
+    location: str
+    """Host and port, without the password."""
     prefix: str
-    patience: float
+    timeout: float
     url: str
-    """What the client is given."""
+    """The URL for the client library."""
 
     @classmethod
     def read(cls, url: str) -> _Address:
@@ -221,14 +216,16 @@ class _Address:
                 raise ValueError
             check_port(parts.netloc.rpartition(":")[2])
         port = f":{parts.port}" if parts.port else ""
-        place = parts.path if parts.scheme == "unix" else f"{parts.hostname or 'localhost'}{port}"
+        location = (
+            parts.path if parts.scheme == "unix" else f"{parts.hostname or 'localhost'}{port}"
+        )
         options = dict(parse_qsl(parts.query))
-        # In braces: a cluster keeps all names with the same word in braces on one server.
+        # In braces: a cluster keeps all keys with the same hash tag on one server.
         prefix = "{" + options.pop("prefix", DEFAULT_PREFIX) + "}"
-        patience = float(options.pop("socket_timeout", TIMEOUT_SECONDS))
+        timeout = float(options.pop("socket_timeout", TIMEOUT_SECONDS))
         scheme = _SCHEMES.get(parts.scheme, parts.scheme)
         plain = urlunsplit(parts._replace(scheme=scheme, query=urlencode(options)))
-        return cls(place, prefix, patience, plain)
+        return cls(location, prefix, timeout, plain)
 
 
 def _create_connection(url: str) -> AbstractConnection:
@@ -238,7 +235,7 @@ def _create_connection(url: str) -> AbstractConnection:
         encoding_errors="replace",
         protocol=2,
         socket_connect_timeout=TIMEOUT_SECONDS,
-        # One clock over a whole exchange costs a fraction of one over each part of it.
+        # One timeout for a whole exchange costs less than one for each part of it.
         socket_timeout=None,
     )
     return pool.connection_class(**pool.connection_kwargs)
@@ -249,14 +246,14 @@ def _create_connection(url: str) -> AbstractConnection:
 
 @cache
 def _load_script(name: str) -> tuple[str, str]:
-    """A step's script: its hash, by which a server knows it, and its text."""
+    """Return the hash and the text of a script."""
     folder = resources.files("brim.gateway.accounts.redis").joinpath("lua")
     text = "\n".join(
-        folder.joinpath(f"{part}.lua").read_text(encoding="utf-8") for part in ("books", name)
+        folder.joinpath(f"{part}.lua").read_text(encoding="utf-8") for part in ("common", name)
     )
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest(), text
 
 
 def _as_eval(call: _Command) -> tuple[str, ...]:
     _, text = _load_script(call.script)
-    return ("EVAL", text, *call.words[2:])
+    return ("EVAL", text, *call.arguments[2:])

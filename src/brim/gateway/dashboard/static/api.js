@@ -1,0 +1,57 @@
+// Requests to the gateway. The operator key is kept in this tab only.
+
+const KEY = "brim-key";
+const TIMEOUT = 10_000;
+
+export const NO_RESPONSE = "The gateway does not respond";
+
+export class UnauthorizedError extends Error {}
+/** No response, a timeout, or a response that is not from a gateway. */
+export class UnavailableError extends Error {}
+
+export const key = {
+  read: () => sessionStorage.getItem(KEY),
+  save: (secret) => sessionStorage.setItem(KEY, secret),
+  remove: () => sessionStorage.removeItem(KEY),
+};
+
+let skew = 0;
+/** Seconds since 1970 on the clock of the gateway, which may differ from this one. */
+export const now = () => Date.now() / 1000 + skew;
+
+/** Return the JSON at a path. Throw UnauthorizedError if a key is needed, else UnavailableError. */
+export async function get(path) {
+  const secret = key.read();
+  const headers = secret ? { authorization: `Bearer ${secret}` } : {};
+  let response;
+  try {
+    response = await fetch(path, {
+      headers,
+      cache: "no-store",
+      credentials: "omit",
+      redirect: "error",
+      signal: AbortSignal.timeout(TIMEOUT),
+    });
+  } catch {
+    throw new UnavailableError(NO_RESPONSE);
+  }
+  updateSkew(response);
+  const body = await response.json().catch(() => null);
+  if (response.ok && body !== null) return body;
+  throw toError(response.status, body);
+}
+
+function updateSkew(response) {
+  const sent = Date.parse(response.headers.get("date") ?? "");
+  const offset = sent / 1000 - Date.now() / 1000;
+  if (Number.isFinite(offset) && Math.abs(offset - skew) > 2) skew = offset;
+}
+
+function toError(status, body) {
+  const error = body?.error ?? {};
+  const message = typeof error.message === "string" ? error.message : `the gateway returned status ${status}`;
+  const needsKey = status === 401 || (status === 403 && error.code !== "origin_refused");
+  return needsKey
+    ? new UnauthorizedError(message)
+    : Object.assign(new UnavailableError(message), { status });
+}
