@@ -28,10 +28,10 @@ UV := $(shell command -v uv 2>/dev/null || echo $(PY) -m uv)
 
 run: $(VENV)/.run
 	@if [ -t 0 ] && [ -t 1 ]; then $(PY) -m brim.cli local && exec $(PY) -m brim.cli -m local; \
-	else exec $(PY) -m brim.demo; fi
+	else exec $(PY) examples/demo.py; fi
 
 demo: $(VENV)/.run
-	@$(PY) -m brim.demo
+	@$(PY) examples/demo.py
 
 test: $(VENV)/.test
 	@$(PY) -m pytest -q -n $(WORKERS)
@@ -67,8 +67,8 @@ pictures: $(VENV)/.test
 		"On Debian: apt-get install chromium fonts-inter"; fi
 
 proof: $(VENV)/.test
-	@$(PY) -m proof
-	@HYPOTHESIS_PROFILE=thorough $(PY) -m pytest -q -n auto tests/test_overflow.py tests/wire/test_templates.py
+	@$(PY) -m benchmarks.promises
+	@HYPOTHESIS_PROFILE=thorough $(PY) -m pytest -q -n auto --timeout 1800 tests/wire/test_overflow.py tests/wire/test_templates.py
 
 bench: $(VENV)/.test
 	@$(PY) -m benchmarks

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 import brim
+from benchmarks.promises.relay import Relay
 from brim.config import McpConfig
 from brim.messages import Call
 from brim.providers import CalibrationStore, Endpoint, Portal, Transport
 from brim.providers.local import LocalServer
 from brim.shell.mcp import McpServers, Tool, ToolResult
 from brim.shell.mcp.offer import choose_tools
-from proof.relay import Relay
 from tests.support.fixtures import LlamaWith
 from tests.support.shell.driver import Home, home
 

@@ -1,11 +1,11 @@
-"""A small part of what `make proof` shows of the shell: killed, resumed, and nothing lost."""
+"""A small part of `make proof`: a shell that is killed and resumed loses nothing."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from proof import shell
-from proof.talk import WAYS, Figures
+from benchmarks.promises import shell
+from benchmarks.promises.talk import WAYS, Figures
 
 
 def check(figures: Figures, turns: int, kills: int) -> None:

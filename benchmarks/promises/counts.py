@@ -7,12 +7,12 @@ from contextlib import closing
 from dataclasses import dataclass
 
 import brim
+from benchmarks.promises.judge import Judge
+from benchmarks.promises.material import Conversation
+from benchmarks.promises.replay import requests
 from brim.providers import CalibrationStore
 from brim.providers.client import Client
 from brim.providers.local import LocalServer
-from proof.judge import Judge
-from proof.material import Conversation
-from proof.replay import requests
 
 
 @dataclass(frozen=True)

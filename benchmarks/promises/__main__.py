@@ -1,8 +1,8 @@
 """All that is proved on the real server, with the figures.
 
-python -m proof              everything (half an hour)
-python -m proof counts       one part: counts, near, off, cache or shell
-python -m proof --small      a small piece of each
+python -m benchmarks.promises              all promises (half an hour)
+python -m benchmarks.promises counts       one of them: counts, near, off, cache or shell
+python -m benchmarks.promises --small      a small part of each
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
 
+from benchmarks.promises import cache, shell
+from benchmarks.promises.counts import compared
+from benchmarks.promises.fitting import WINDOWS, Fitting, Tally
+from benchmarks.promises.judge import TEMPLATE
+from benchmarks.promises.material import Conversation, made, recorded
+from benchmarks.promises.progress import progress
 from brim.fitting.flow import CountMode
 from brim.providers import CalibrationStore
 from brim.providers.local import LocalServer, download_default
-from proof import cache, shell
-from proof.counts import compared
-from proof.fitting import WINDOWS, Fitting, Tally
-from proof.judge import TEMPLATE
-from proof.material import Conversation, made, recorded
-from proof.progress import progress
 
 
-class Proof:
+class Promises:
     """The parts; each prints its figures and says whether they hold."""
 
     def __init__(self, model: Path, folder: Path, small: bool) -> None:
@@ -149,21 +149,21 @@ def _total(tallies: Iterable[Tally]) -> Tally:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m proof",
+        prog="python -m benchmarks.promises",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("parts", nargs="*", metavar="part", help="which parts; all if none")
-    parser.add_argument("--small", action="store_true", help="a small piece of each")
+    parser.add_argument("parts", nargs="*", metavar="part", help="promises to check (default: all)")
+    parser.add_argument("--small", action="store_true", help="check a small part of each")
     given = parser.parse_args()
     if unknown := set(given.parts) - {*PARTS}:
-        parser.error(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
+        parser.error(f"unknown part: {', '.join(unknown)}. Choose from {', '.join(PARTS)}.")
     model = download_default()
     failed = []
     with tempfile.TemporaryDirectory() as folder:
-        proof = Proof(model, Path(folder), given.small)
+        promises = Promises(model, Path(folder), given.small)
         for part in given.parts or PARTS:
-            run: Callable[[], bool] = getattr(proof, part)
+            run: Callable[[], bool] = getattr(promises, part)
             print(f"{part}: {run.__doc__}", flush=True)
             began = time.monotonic()
             if not run():

@@ -6,11 +6,11 @@ import random
 from typing import Any
 
 import brim
+from benchmarks.promises.judge import Judge
+from benchmarks.promises.material import CODE, PROSE
 from brim.models.pricing import Usage
 from brim.providers.local import LocalServer
 from brim.wire.reply import Reply
-from proof.judge import Judge
-from proof.material import CODE, PROSE
 
 TURNS = 60
 

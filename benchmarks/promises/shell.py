@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.promises.material import PROSE
+from benchmarks.promises.relay import Relay
+from benchmarks.promises.talk import MODEL, SLOWLY, Figures, Talk
 from brim.providers.local import LocalServer
 from brim.testing import ScriptedServer
 from brim.testing.reply_formats import Body, TextReply
-from proof.material import PROSE
-from proof.relay import Relay
-from proof.talk import MODEL, SLOWLY, Figures, Talk
 
 SMALL: Final = 512
 LARGER: Final = 2_000

@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from proof.relay import Exchange, answering
+from benchmarks.promises.relay import Exchange, answering
 
 _OURS: Final = re.compile(r"echo ((?:made|proposed)-[\d-]+)")
 _CLIPPED: Final = "[brim: about "

@@ -6,12 +6,12 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 import brim
+from benchmarks.promises.material import Conversation, Message
 from brim.errors import MessageError
 from brim.fitting.plan import Request
 from brim.messages import Call
 from brim.models.pricing import Usage
 from brim.wire.reply import Reply
-from proof.material import Conversation, Message
 
 
 def requests(

@@ -13,16 +13,16 @@ from itertools import count
 from typing import Any
 
 import brim
+from benchmarks.promises.judge import Judge, ObjectionError
+from benchmarks.promises.material import Conversation
+from benchmarks.promises.progress import progress
+from benchmarks.promises.replay import requests, whole
 from brim.fitting.flow import CountMode
 from brim.fitting.plan import Request
 from brim.providers import CalibrationStore
 from brim.providers.client import Client
 from brim.providers.local import LocalServer
 from brim.wire.overflow import parse_overflow
-from proof.judge import Judge, ObjectionError
-from proof.material import Conversation
-from proof.progress import progress
-from proof.replay import requests, whole
 
 WINDOWS = (256, 512, 768, 1024, 1536, 2048, 3072, 4096)
 

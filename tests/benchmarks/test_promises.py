@@ -1,4 +1,4 @@
-"""A small part of what `make proof` shows, on the real server."""
+"""A small part of `make proof`, on the real server."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.promises import cache
+from benchmarks.promises.counts import compared
+from benchmarks.promises.fitting import Fitting, Tally
+from benchmarks.promises.judge import TEMPLATE
+from benchmarks.promises.material import Conversation, made
 from brim.fitting.flow import CountMode
 from brim.providers import CalibrationStore
-from proof import cache
-from proof.counts import compared
-from proof.fitting import Fitting, Tally
-from proof.judge import TEMPLATE
-from proof.material import Conversation, made
 from tests.support.fixtures import LlamaWith
 
 

@@ -16,11 +16,11 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Final
 
-from proof import witness
-from proof.material import CODE, PROSE
-from proof.progress import progress
-from proof.relay import Relay
-from proof.witness import Done, Event
+from benchmarks.promises import witness
+from benchmarks.promises.material import CODE, PROSE
+from benchmarks.promises.progress import progress
+from benchmarks.promises.relay import Relay
+from benchmarks.promises.witness import Done, Event
 from tests.support.terminal import Terminal
 
 KEY: Final = "PROOF_KEY"

@@ -1,4 +1,4 @@
-"""The witness of the shell's proof sees what is wrong."""
+"""The witness of the shell's promises detects what is wrong."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from proof.relay import Exchange
-from proof.witness import Done, Event, adds_up, wrong
+from benchmarks.promises.relay import Exchange
+from benchmarks.promises.witness import Done, Event, adds_up, wrong
 
 PICTURE = [
     ": :context",
