@@ -123,9 +123,9 @@ def _providers(held: threading.Event) -> dict[str, ScriptedServer]:
 
     busy: list[str | ErrorReply] = [*[SAID] * 5, ErrorReply(503, "overloaded"), *[SAID] * 20]
     return {
-        CLAUDE: ScriptedServer(answer, model=CLAUDE, counted_as=QWEN),
+        CLAUDE: ScriptedServer(answer, model=CLAUDE, tokenizer_model=QWEN),
         GPT: ScriptedServer(busy, model=GPT),
-        QWEN: ScriptedServer(SAID, model=QWEN, window=12_000, tells_window=False),
+        QWEN: ScriptedServer(SAID, model=QWEN, window=12_000, reports_window=False),
     }
 
 

@@ -109,9 +109,9 @@ def body_parts(body: Body) -> list[Any]:
 class Tiered(ScriptedServer):
     """Allows one key less in a minute."""
 
-    def answer(self, asked: Request) -> TextReply | ErrorReply:
+    def choose_reply(self, asked: Request) -> TextReply | ErrorReply:
         if asked.headers.get("authorization") != "Bearer low" or asked.tokens <= 30_000:
-            return super().answer(asked)
+            return super().choose_reply(asked)
         self.requests.append(asked)
         said = "Request too large for gpt-4o in organization org-1 on tokens per min (TPM): "
         said += f"Limit 30000, Requested {asked.tokens}. The input or output tokens must be reduced"
@@ -211,7 +211,7 @@ def moved(upstream: ScriptedServer) -> int:
 
 
 SERVERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "one that only answers": ({"tells_window": False}, {"window": 8_000}),
+    "one that only answers": ({"reports_window": False}, {"window": 8_000}),
     "one that counts each request": ({"like": "llama.cpp", "model": "gpt-4o"}, {"count": "always"}),
 }
 
@@ -225,14 +225,14 @@ def test_what_a_server_adds_is_learned_before_it_matters(
             answers = list(grown(gateway, 75))
             counted = asked(gateway, CHAT, ("user", "hi")).headers["brim-count"]
         assert {answer.status_code for answer in answers} == {200}
-        assert not upstream.refused
+        assert not upstream.rejected
         assert sum(answer.headers["brim-trimmed"] != "none" for answer in answers) > 20
         assert moved(upstream) <= 8
     assert counted == ("server" if "count" in more else "estimate")
 
 
 def test_it_is_known_after_a_restart() -> None:
-    with Hidden("Blue.", window=8_000, tells_window=False) as upstream:
+    with Hidden("Blue.", window=8_000, reports_window=False) as upstream:
         with gateway_before(upstream, window=8_000, reply=500) as gateway:
             assert asked(gateway, CHAT, ("user", "word " * 6_000)).status_code == 200
         with gateway_before(upstream, window=8_000, reply=500) as gateway:
@@ -243,14 +243,16 @@ def test_it_is_known_after_a_restart() -> None:
 
 
 def test_a_server_that_said_no_is_not_asked_again_about_what_grew_since() -> None:
-    with ScriptedServer("Blue.", window=4_000, counted_as="gpt-4o", like="llama.cpp") as upstream:
+    with ScriptedServer(
+        "Blue.", window=4_000, tokenizer_model="gpt-4o", like="llama.cpp"
+    ) as upstream:
         with gateway_before(upstream, reply=500) as gateway:
             said = [("user", "start here")]
             for n in range(62):
                 said += [("assistant", f"answer {n} " + "word " * 60), ("user", f"so {n}?")]
                 answer = asked(gateway, CHAT, *said, model="m")
                 assert answer.status_code == 200
-        refusing = [each for each in upstream.counted if each.tokens > 3_500]
+        refusing = [each for each in upstream.count_requests if each.tokens > 3_500]
     assert answer.headers["brim-trimmed"] != "none"
     assert len(refusing) <= 1
 

@@ -34,11 +34,13 @@ def ask(gateway: Running, path: str, *, is_streamed: bool = False, **more: Any) 
     return posted(gateway.url, path, body_of(path, *TURNS, reply=20, stream=is_streamed, **more))
 
 
-@pytest.mark.parametrize("refuses", ["at once", "in stream"])
+@pytest.mark.parametrize("refuses", ["immediate", "in_stream"])
 @pytest.mark.parametrize("path", PATHS)
 def test_a_refusal_is_learned_from(path: str, refuses: Any) -> None:
     with (
-        ScriptedServer("Blue.", window=TRUE, tells_window=False, refuses=refuses) as upstream,
+        ScriptedServer(
+            "Blue.", window=TRUE, reports_window=False, context_errors=refuses
+        ) as upstream,
         before(upstream) as gateway,
     ):
         first = ask(gateway, path, is_streamed=True)
@@ -46,7 +48,7 @@ def test_a_refusal_is_learned_from(path: str, refuses: Any) -> None:
         assert first.headers["brim-resent"] == "1"
         assert "dropped=" in first.headers["brim-trimmed"]
         assert len(upstream.requests) == 2
-        assert len(upstream.refused) == 1
+        assert len(upstream.rejected) == 1
         second = ask(gateway, path)
         assert (second.status_code, spoken(second)) == (200, "Blue.")
         assert "brim-resent" not in second.headers
@@ -56,14 +58,14 @@ def test_a_refusal_is_learned_from(path: str, refuses: Any) -> None:
 
 @pytest.mark.parametrize("path", [CHAT, MESSAGES])
 def test_a_limit_that_was_told_is_known_after_a_restart(path: str) -> None:
-    with ScriptedServer("Blue.", window=TRUE, tells_window=False) as upstream:
+    with ScriptedServer("Blue.", window=TRUE, reports_window=False) as upstream:
         with before(upstream) as gateway:
             assert spoken(ask(gateway, path)) == "Blue."
         with before(upstream) as gateway:
             again = ask(gateway, path)
         assert spoken(again) == "Blue."
         assert "brim-resent" not in again.headers
-        assert len(upstream.refused) == 1
+        assert len(upstream.rejected) == 1
 
 
 def limited(limit: int, fault: ErrorReply) -> Script:
@@ -151,7 +153,7 @@ def test_who_refuses_twice_is_heard(path: str, is_streamed: bool) -> None:
 
 def test_a_history_that_the_server_keeps_is_relayed() -> None:
     with (
-        ScriptedServer("Blue.", window=TRUE, tells_window=False) as upstream,
+        ScriptedServer("Blue.", window=TRUE, reports_window=False) as upstream,
         before(upstream) as gateway,
     ):
         answer = ask(gateway, RESPONSES, previous_response_id="resp_1")
@@ -165,7 +167,7 @@ def test_a_history_that_the_server_keeps_is_relayed() -> None:
 def test_a_thread_that_the_server_keeps_is_relayed() -> None:
     thread = {"type": "continue", "previous_message_id": "msg_1"}
     with (
-        ScriptedServer("Blue.", window=TRUE, tells_window=False) as upstream,
+        ScriptedServer("Blue.", window=TRUE, reports_window=False) as upstream,
         before(upstream) as gateway,
     ):
         answer = ask(gateway, MESSAGES, thread=thread)

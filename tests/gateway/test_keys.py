@@ -64,7 +64,7 @@ HELLO: Any = [{"role": "user", "content": "hi"}]
 
 @pytest.fixture
 def provider() -> Iterator[ScriptedServer]:
-    with ScriptedServer("Hello.", window=4_000, counts=True) as provider:
+    with ScriptedServer("Hello.", window=4_000, counts_tokens=True) as provider:
         yield provider
 
 
@@ -206,8 +206,8 @@ def test_no_upstream_sees_a_key_of_the_gateway(anna: str) -> None:
     """Not the first, not the one that stands in, and not for counts, models or passed paths."""
     given = {"format": FORMATS, "window": 400, "reply": 50, "count": "always"}
     with (
-        ScriptedServer(ErrorReply(503), window=400, counts=True) as first,
-        ScriptedServer("Hello.", window=400, counts=True) as second,
+        ScriptedServer(ErrorReply(503), window=400, counts_tokens=True) as first,
+        ScriptedServer("Hello.", window=400, counts_tokens=True) as second,
     ):
         upstreams = {
             "first": UpstreamConfig(first.url, models=("one",), fallback="two", **given),  # type: ignore[arg-type]
@@ -223,7 +223,7 @@ def test_no_upstream_sees_a_key_of_the_gateway(anna: str) -> None:
                 assert ask(gateway, path, "hi", model="one", headers=shown).status_code == 200
             httpx.get(f"{gateway.url}/v1/models", headers=shown).raise_for_status()
             posted(gateway.url, "/v1/responses/x", {"model": "one"}, shown)
-        asked = [*first.requests, *first.counted, *second.requests, *second.counted]
+        asked = [*first.requests, *first.count_requests, *second.requests, *second.count_requests]
     assert len(first.requests) == len(second.requests) == 3
     assert len(asked) > 8
     for one in asked:

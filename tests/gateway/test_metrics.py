@@ -151,7 +151,7 @@ def test_errors_are_counted_by_their_code(path: str) -> None:
 
 def test_a_refusal_that_is_learned_from_is_counted_and_its_window_shown() -> None:
     with (
-        ScriptedServer("Hello.", window=1_000, tells_window=False) as provider,
+        ScriptedServer("Hello.", window=1_000, reports_window=False) as provider,
         running(config_of(provider.url, window=4_000, reply=100)) as server,
     ):
         assert ask(server, CHAT, *TURNS, max_tokens=100).status_code == 200

@@ -54,7 +54,7 @@ def goes_on() -> Iterator[threading.Event]:
 
 def whole(path: str, said: TextReply, **told: Any) -> dict[str, Any]:
     """An answer as a provider gives it, but for what it tells."""
-    return REPLY_FORMATS[path].whole(said, "name", "scripted", Usage(HI, 0, 2)) | told
+    return REPLY_FORMATS[path].build_response(said, "name", "scripted", Usage(HI, 0, 2)) | told
 
 
 def raw(answer: object) -> ErrorReply:
@@ -65,7 +65,7 @@ def raw(answer: object) -> ErrorReply:
 def streamed(path: str, answer: dict[str, Any]) -> ErrorReply:
     """The same answer as a stream."""
     form, asked = REPLY_FORMATS[path], {"stream_options": {"include_usage": True}}
-    events = islice(form.events(answer, asked), form.OPENING, None)
+    events = islice(form.iter_events(answer, asked), form.EVENTS_BEFORE_REPLY, None)
     return ErrorReply(200, raw="".join(events).encode(), in_stream=True)
 
 
@@ -157,7 +157,7 @@ def test_who_hangs_up_before_the_first_word_pays_for_all_that_may_have_been_thou
     anna: str, path: str, goes_on: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forward, "MAX_HOLD_SECONDS", 0.05)
-    monkeypatch.setattr(REPLY_FORMATS[path], "HELD", REPLY_FORMATS[path].OPENING)
+    monkeypatch.setattr(REPLY_FORMATS[path], "HELD", REPLY_FORMATS[path].EVENTS_BEFORE_REPLY)
     with before(TextReply(WORDS, hold=goes_on)) as (gateway, provider):
         with asking(gateway, anna, path, stream=True, reply=100) as client:
             while b"data: " not in client.recv(65_536):

@@ -270,7 +270,7 @@ COUNTS = {COUNT_TOKENS: MESSAGES, INPUT_TOKENS: RESPONSES}
 @pytest.mark.parametrize("model", ["gpt-4o", "m"])
 def test_the_server_counts_where_it_can_and_brim_where_not(at: str, model: str) -> None:
     body = body_of(COUNTS[at], *TURNS, reply=20, model=model)
-    with ScriptedServer("ok", counts=True) as counts, ScriptedServer("ok") as does_not:
+    with ScriptedServer("ok", counts_tokens=True) as counts, ScriptedServer("ok") as does_not:
         with running(config_of(counts.url)) as gateway:
             assert counted_at(gateway.url, at, body) == (counts.tokens(body), "server")
         with running(config_of(does_not.url)) as gateway:
@@ -280,7 +280,7 @@ def test_the_server_counts_where_it_can_and_brim_where_not(at: str, model: str) 
         off = Config(upstreams={"one": upstream(counts)}, count=CountConfig(server="off"))
         with running(off) as gateway:
             assert counted_at(gateway.url, at, body) == (tokens, how)
-        assert len(counts.counted) == 1
+        assert len(counts.count_requests) == 1
         assert not [*counts.requests, *does_not.requests]
 
 
@@ -295,7 +295,7 @@ def test_what_is_counted_has_the_form_that_goes_out() -> None:
     with ScriptedServer("ok", window=4_000, like="llama.cpp", model="own") as provider:
         with running(config_of(provider.url, template="strict", count="always")) as gateway:
             answer = posted(gateway.url, CHAT, body)
-        counted, (asked,) = provider.counted[-1], provider.requests
+        counted, (asked,) = provider.count_requests[-1], provider.requests
     assert answer.headers["brim-count"] == "server"
     assert answer.headers["brim-tokens"] == str(asked.tokens)
     assert turns_in(CHAT, counted.body) == turns_in(CHAT, asked.body)

@@ -25,7 +25,7 @@ from tests.support.gateway.requests import CHAT, MESSAGES, RESPONSES, ask, body_
 
 @pytest.fixture(scope="module")
 def upstream() -> Iterator[ScriptedServer]:
-    with ScriptedServer("Hello.", window=4_000, counts=True) as provider:
+    with ScriptedServer("Hello.", window=4_000, counts_tokens=True) as provider:
         yield provider
 
 

@@ -86,12 +86,12 @@ MODELS = {
 def test_between_edits_each_request_begins_with_the_one_before(
     path: str, model: str, counted_as: str
 ) -> None:
-    with ScriptedServer("So it is.", window=WINDOW, counted_as=counted_as, caches=True,
-                  tells_window=False) as upstream:  # fmt: skip
+    with ScriptedServer("So it is.", window=WINDOW, tokenizer_model=counted_as, caches_prompts=True,
+                  reports_window=False) as upstream:  # fmt: skip
         config = config_of(upstream.url, window=WINDOW, reply=REPLY, cache_marks=True)
         exchanges = list(talked(config, path, at_length, TURNS, model=model))
         sent = [[*map(unmarked, turns_in(path, asked.body))] for asked in upstream.requests]
-        assert not upstream.refused
+        assert not upstream.rejected
     last = exchanges[-1].headers
     assert last["brim-count"] == ("exact" if model == counted_as else "estimate")
     check(sent, exchanges)
@@ -102,15 +102,15 @@ def test_so_it_is_where_the_server_counts_every_request(path: str) -> None:
     with ScriptedServer(
         "So it is.",
         window=WINDOW,
-        counted_as="mistral-7b",
-        caches=True,
-        counts=True,
+        tokenizer_model="mistral-7b",
+        caches_prompts=True,
+        counts_tokens=True,
         like="llama.cpp",
     ) as upstream:
         config = config_of(upstream.url, reply=REPLY, cache_marks=True, count="always")
         exchanges = list(talked(config, path, at_length, TURNS))
         sent = [[*map(unmarked, turns_in(path, asked.body))] for asked in upstream.requests]
-        assert not upstream.refused
+        assert not upstream.rejected
     assert {exchange.headers["brim-count"] for exchange in exchanges} == {"server"}
     assert all(int(each.headers["brim-tokens"]) == each.usage.input for each in exchanges)
     check(sent, exchanges)

@@ -148,7 +148,7 @@ def test_an_answer_is_settled_by_what_the_upstream_reports(path: str, streamed: 
     price = Price(Decimal(1), Decimal("0.5"), Decimal(10))
     said = TextReply("one two three", cached=5)
     with (
-        ScriptedServer(said, counted_as="gpt-4o") as provider,
+        ScriptedServer(said, tokenizer_model="gpt-4o") as provider,
         running(config_of(provider.url, price=price)) as server,
     ):
         answer = ask(server, path, "Say some words, please.", stream=streamed)

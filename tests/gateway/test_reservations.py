@@ -121,7 +121,7 @@ def test_a_conversation_that_the_server_keeps_may_fill_the_window() -> None:
 def test_where_nobody_knows_the_window_such_a_conversation_is_refused() -> None:
     secret = secret_of("anna", "5/day")
     with (
-        ScriptedServer("Hello.", tells_window=False) as provider,
+        ScriptedServer("Hello.", reports_window=False) as provider,
         running(config_of(provider.url, price=PRICE)) as gateway,
     ):
         kept = {"previous_response_id": "resp_1", "model": "own"}
@@ -163,7 +163,7 @@ def test_what_is_shrunk_is_claimed_anew_where_its_answer_may_be_longer() -> None
     secret = secret_of("anna", dollars(cap := 45_000))
     price = Price(input=Decimal(2), output=Decimal(100))
     with (
-        ScriptedServer("Hello.", window=1_500, tells_window=False) as provider,
+        ScriptedServer("Hello.", window=1_500, reports_window=False) as provider,
         running(priced(provider.url, price=price)) as gateway,
     ):
         body = body_of(CHAT, *["word " * 600, "so"] * 6, "hi", model=MODEL, reply=3_000)

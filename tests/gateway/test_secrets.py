@@ -175,15 +175,15 @@ def test_nothing_gets_out_whatever_an_upstream_answers(answers: Script) -> None:
 
 @each_format
 @streamed_and_not
-@pytest.mark.parametrize("refuses", ["at once", "in stream"])
+@pytest.mark.parametrize("refuses", ["immediate", "in_stream"])
 def test_nothing_gets_out_where_a_request_is_cut_and_refused(
     path: str, streamed: bool, refuses: str
 ) -> None:
-    scripted = {"window": 2_000, "tells_window": False, "refuses": refuses}
+    scripted = {"window": 2_000, "reports_window": False, "context_errors": refuses}
     with watched(f"{MARK}answer", scripted=scripted, window=3_000, reply=50) as (server, provider):
         answer = post(server, path, marked(path, streamed=streamed, long=True))
         assert answer.headers["brim-trimmed"] != "none"
-        assert provider.refused
+        assert provider.rejected
 
 
 @each_format

@@ -537,7 +537,7 @@ def test_what_a_cap_has_no_room_for_leaves_nothing_to_settle(
 
 def test_what_was_shrunk_and_sent_again_has_one_row(anna: str) -> None:
     long = ["word " * 400, "so"] * 4
-    with ScriptedServer("Hello.", window=1_500, tells_window=False) as provider:
+    with ScriptedServer("Hello.", window=1_500, reports_window=False) as provider:
         with running(priced(provider.url)) as gateway:
             body = body_of(CHAT, *long, "hi", model=MODEL)
             answer = httpx.post(gateway.url + CHAT, json=body, headers=bearing(anna))

@@ -284,7 +284,7 @@ def test_an_agent_calls_its_tool_and_is_answered(go: Agency, is_streamed: bool) 
     ):
         assert go(gateway.url, is_streamed) == SAID
         first, second = upstream.requests
-        assert not upstream.refused
+        assert not upstream.rejected
     for record in gateway.gateway.records.newest(10):
         assert record.trimmed["dropped"] > STEPS
         assert record.streamed is is_streamed

@@ -227,4 +227,4 @@ def test_what_does_not_fit_is_named_and_not_offered(home: Home) -> None:
     few, same = (offered(asked) for asked in (small.requests[0], small.requests[1]))
     assert few == same
     assert few < offered(large.requests[0])
-    assert small.refused == []
+    assert small.rejected == []

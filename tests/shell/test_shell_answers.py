@@ -133,7 +133,7 @@ def test_what_was_left_out_is_said_once(home: Home) -> None:
             # The next requests go on from the same edit, so there is nothing new to tell.
             assert "dropped" not in shell.do("?more of it, briefly")
             assert "dropped" not in shell.do("?and briefly once more")
-    assert provider.refused == []
+    assert provider.rejected == []
     cut = texts(provider.requests[-3])
     assert texts(provider.requests[-1])[: len(cut)] == cut, "the prefix stays as it was"
 

@@ -324,7 +324,7 @@ def test_pin_recall_and_rolling(home: Home) -> None:
             assert "fitting is off" in shell.do(":rolling")
             assert "fitting is on (policy sliding)" in shell.do(":rolling on")
             assert "say one of on, off" in shell.do(":rolling perhaps")
-        assert provider.refused == []
+        assert provider.rejected == []
 
 
 def test_memory(home: Home) -> None:

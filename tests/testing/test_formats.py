@@ -134,7 +134,7 @@ def test_brim_talks_in_responses(learned: CalibrationStore) -> None:
 
 def test_who_is_asked_for_a_count_gives_the_count_of_the_answer() -> None:
     with (
-        ScriptedServer("ok", counts=True) as provider,
+        ScriptedServer("ok", counts_tokens=True) as provider,
         openai_client(provider) as client,
         anthropic_client(provider) as other,
     ):
@@ -144,7 +144,7 @@ def test_who_is_asked_for_a_count_gives_the_count_of_the_answer() -> None:
         client.responses.create(model="m", input="Hello?", tools=TOOLS)
         count = client.responses.input_tokens.count(model="m", input="Hello?", tools=TOOLS)
         assert count.input_tokens == provider.requests[-1].tokens
-        assert [asked.tokens for asked in provider.counted] == [counted, count.input_tokens]
+        assert [asked.tokens for asked in provider.count_requests] == [counted, count.input_tokens]
 
 
 @pytest.mark.parametrize("path", ["/messages/count_tokens", "/responses/input_tokens"])
@@ -216,12 +216,12 @@ def test_bytes_that_are_no_event_in_a_stream(path: str) -> None:
 def test_what_is_too_long_can_be_refused_in_a_stream(
     path: str, like: Literal["openai", "llama.cpp"]
 ) -> None:
-    with ScriptedServer("ok", window=200, like=like, refuses="in stream") as provider:
+    with ScriptedServer("ok", window=200, like=like, context_errors="in_stream") as provider:
         long = {"input": LONG} if path == "/responses" else {"messages": LONG}
         body = {**ASKED[path], **long, "stream": True}
         status, _, raw = answer_to(provider, path, body)
         assert answer_to(provider, path, {**body, "stream": False})[0] == 400
-        assert len(provider.refused) == 2
+        assert len(provider.rejected) == 2
     fold = StreamAccumulator()
     for event in events_of(raw):
         fold.add(event)
@@ -233,7 +233,9 @@ def test_what_is_too_long_can_be_refused_in_a_stream(
 
 def test_brim_learns_from_a_refusal_in_a_stream(learned: CalibrationStore) -> None:
     with (
-        ScriptedServer("ok", window=300, tells_window=False, refuses="in stream") as provider,
+        ScriptedServer(
+            "ok", window=300, reports_window=False, context_errors="in_stream"
+        ) as provider,
         brim.Client(provider.url, learned=learned) as client,
     ):
         session = brim.Session("scripted", window=4_096, reply=10)
@@ -242,7 +244,7 @@ def test_brim_learns_from_a_refusal_in_a_stream(learned: CalibrationStore) -> No
             session.assistant("word")
         session.user("And now?")
         assert "".join(client.stream(session).texts()) == "ok"
-        assert len(provider.refused) == 1
+        assert len(provider.rejected) == 1
 
 
 # The same bytes
@@ -298,7 +300,7 @@ def turns(*texts: str) -> list[Any]:
 
 
 def test_what_a_chat_began_with_before_is_cached() -> None:
-    with ScriptedServer("ok", caches=True) as provider, openai_client(provider) as client:
+    with ScriptedServer("ok", caches_prompts=True) as provider, openai_client(provider) as client:
 
         def cached(*texts: str, **more: Any) -> int:
             asked: Any = {"model": "m", **more, "messages": turns(*texts)}
@@ -316,7 +318,7 @@ def test_what_a_chat_began_with_before_is_cached() -> None:
 
 
 def test_what_a_response_began_with_before_is_cached() -> None:
-    with ScriptedServer("ok", caches=True) as provider, openai_client(provider) as client:
+    with ScriptedServer("ok", caches_prompts=True) as provider, openai_client(provider) as client:
         told: Any = {"model": "m", "instructions": "Be brief.", "tools": TOOLS}
         for texts in (["one"], ["one", "two", "three"], ["other"]):
             client.responses.create(**told, input=turns(*texts))
@@ -336,7 +338,10 @@ def marked(role: str, text: str) -> dict[str, Any]:
 def test_anthropic_caches_what_is_marked() -> None:
     system = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
     told: Any = {"model": "m", "max_tokens": 9, "system": system}
-    with ScriptedServer("ok", caches=True) as provider, anthropic_client(provider) as client:
+    with (
+        ScriptedServer("ok", caches_prompts=True) as provider,
+        anthropic_client(provider) as client,
+    ):
 
         def usage(*messages: Any, **more: Any) -> tuple[int | None, int | None, int]:
             used = client.messages.create(**{**told, **more}, messages=messages).usage
@@ -361,12 +366,15 @@ def test_anthropic_takes_only_so_many_marks() -> None:
     with ScriptedServer("ok") as provider, anthropic_client(provider) as client:
         messages: Any = [marked("user", "word")] * 5
         client.messages.create(model="m", max_tokens=9, messages=messages[:4])
-        with pytest.raises(anthropic.BadRequestError, match="at most 4"):
+        with pytest.raises(anthropic.BadRequestError, match="At most 4"):
             client.messages.create(model="m", max_tokens=9, messages=messages)
 
 
 def test_anthropic_looks_back_from_a_mark_only_so_far() -> None:
-    with ScriptedServer("ok", caches=True) as provider, anthropic_client(provider) as client:
+    with (
+        ScriptedServer("ok", caches_prompts=True) as provider,
+        anthropic_client(provider) as client,
+    ):
 
         def cached(number: int) -> int:
             messages = turns(*map(str, range(number)))

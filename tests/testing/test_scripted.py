@@ -46,7 +46,7 @@ def test_answers_are_said_in_turn() -> None:
             answer = client.chat.completions.create(model="m", messages=HELLO)
             assert answer.choices[0].message.content == said
             assert answer.choices[0].finish_reason == "stop"
-        with pytest.raises(openai.BadRequestError, match="no more answers"):
+        with pytest.raises(openai.BadRequestError, match="no more replies"):
             client.chat.completions.create(model="m", messages=HELLO)
         assert [asked.body["messages"] for asked in provider.requests] == [HELLO] * 3
         assert provider.requests[0].time <= provider.requests[1].time
@@ -72,7 +72,10 @@ def test_a_function_sees_the_request() -> None:
 
 
 def test_usage_is_what_brim_counts() -> None:
-    with ScriptedServer(TEXT, counted_as="gpt-4o") as provider, openai_client(provider) as client:
+    with (
+        ScriptedServer(TEXT, tokenizer_model="gpt-4o") as provider,
+        openai_client(provider) as client,
+    ):
         usage = client.chat.completions.create(model="m", messages=HELLO).usage
         assert usage is not None
         assert usage.prompt_tokens == brim.count(HELLO, model="gpt-4o")
@@ -194,9 +197,9 @@ def test_what_is_longer_than_the_window_is_refused(like: Literal["openai", "llam
         overflow = parse_overflow(400, refused.value.response.json())
         assert overflow is not None
         assert overflow.limit == 200
-        assert provider.refused == provider.requests
+        assert provider.rejected == provider.requests
         client.chat.completions.create(model="m", messages=HELLO)
-        assert len(provider.refused) == 1
+        assert len(provider.rejected) == 1
 
 
 def test_the_largest_prompt_that_is_taken_leaves_room_for_one_token() -> None:
@@ -205,7 +208,7 @@ def test_the_largest_prompt_that_is_taken_leaves_room_for_one_token() -> None:
         client.chat.completions.create(model="m", messages=HELLO)
         with pytest.raises(openai.BadRequestError, match=f"requested {size + 2} tokens"):
             client.chat.completions.create(model="m", messages=HELLO, max_tokens=2)
-        assert len(provider.refused) == 1
+        assert len(provider.rejected) == 1
 
 
 def test_anthropic_s_refusal() -> None:
@@ -235,7 +238,7 @@ def test_brim_is_never_refused(
             session.user(f"Question {number}? " + "word " * 40)
             text = "".join(client.stream(session).texts())
             assert text == "Yes. " * 20
-        assert provider.refused == []
+        assert provider.rejected == []
         assert len(provider.requests) == 40
         assert max(asked.tokens for asked in provider.requests) > 700
         assert session.budget.window == 1_024
@@ -243,7 +246,7 @@ def test_brim_is_never_refused(
 
 def test_brim_learns_from_a_refusal(learned: CalibrationStore) -> None:
     with (
-        ScriptedServer("ok", window=300, tells_window=False) as provider,
+        ScriptedServer("ok", window=300, reports_window=False) as provider,
         brim.Client(provider.url, learned=learned) as client,
     ):
         session = brim.Session("scripted", window=4_096, reply=10)
@@ -252,7 +255,7 @@ def test_brim_learns_from_a_refusal(learned: CalibrationStore) -> None:
             session.assistant("word")
         session.user("And now?")
         assert client.send(session).text == "ok"
-        assert len(provider.refused) == 1
+        assert len(provider.rejected) == 1
 
 
 def test_brim_says_what_the_server_asks_for(learned: CalibrationStore) -> None:

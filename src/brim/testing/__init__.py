@@ -1,4 +1,4 @@
-"""A scripted model server for tests: `Scripted` and the replies that a script is made of."""
+"""A scripted model server for tests: `ScriptedServer` and the replies of a script."""
 
 from brim.testing.script import ErrorReply, ReceivedRequest, TextReply, ToolCallReply
 from brim.testing.scripted_server import Script, ScriptedReply, ScriptedServer

@@ -1,4 +1,4 @@
-"""Anthropic messages, as a provider says them."""
+"""Replies in the format of Anthropic messages."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any, Final
 from brim.models.pricing import Usage
 from brim.testing.script import Body, TextReply, format_named_event, split_words
 
-OPENING: Final = 1
-HELD: Final = 3
+EVENTS_BEFORE_REPLY: Final = 1
+EVENTS_BEFORE_HOLD: Final = 3
 
 _STOPS: Final = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens"}
 
 
-def whole(said: TextReply, name: str, model: str, usage: Usage) -> dict[str, Any]:
-    """An answer in one piece."""
-    blocks: list[Any] = [{"type": "text", "text": said.text}] if said.text else []
-    for n, call in enumerate(said.calls):
+def build_response(reply: TextReply, name: str, model: str, usage: Usage) -> dict[str, Any]:
+    """Return a complete response."""
+    blocks: list[Any] = [{"type": "text", "text": reply.text}] if reply.text else []
+    for n, call in enumerate(reply.calls):
         given = {"name": call.name, "input": call.arguments}
         blocks.append({"type": "tool_use", "id": f"toolu_{name}_{n}", **given})
-    finish = said.finish or ("tool_calls" if said.calls else "stop")
+    finish = reply.finish or ("tool_calls" if reply.calls else "stop")
     return {
         "id": f"msg_{name}",
         "type": "message",
@@ -37,37 +37,37 @@ def whole(said: TextReply, name: str, model: str, usage: Usage) -> dict[str, Any
     }  # fmt: skip
 
 
-def events(answer: Body, _: Body) -> Iterator[str]:
-    """The same answer as a stream."""
-    usage = {**answer["usage"], "output_tokens": 1}
-    begun = {**answer, "content": [], "stop_reason": None, "usage": usage}
+def iter_events(response: Body, _: Body) -> Iterator[str]:
+    """Return the events of a streamed response."""
+    usage = {**response["usage"], "output_tokens": 1}
+    begun = {**response, "content": [], "stop_reason": None, "usage": usage}
     yield format_named_event({"type": "message_start", "message": begun})
-    for place, block in enumerate(answer["content"]):
+    for place, block in enumerate(response["content"]):
         for event in _iter_block_events(block):
             yield format_named_event({**event, "index": place})
-    ended = {"stop_reason": answer["stop_reason"], "stop_sequence": None}
-    yield format_named_event({"type": "message_delta", "delta": ended, "usage": answer["usage"]})
+    ended = {"stop_reason": response["stop_reason"], "stop_sequence": None}
+    yield format_named_event({"type": "message_delta", "delta": ended, "usage": response["usage"]})
     yield format_named_event({"type": "message_stop"})
 
 
-def failed(_: Body, error: Mapping[str, Any]) -> str:
-    """The event that stands in place of the rest of a stream."""
-    return format_named_event(failure(error))
+def build_error_event(_: Body, error: Mapping[str, Any]) -> str:
+    """Return the error event that ends a stream."""
+    return format_named_event(build_error_body(error))
 
 
-def failure(error: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of an answer that is an error."""
+def build_error_body(error: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of an error response."""
     return {"type": "error", "error": error}
 
 
-def refusal(prompt: int, room: int, window: int) -> dict[str, Any]:
-    """The error of a prompt that leaves no room for the answer."""
+def build_context_length_error(prompt: int, room: int, window: int) -> dict[str, Any]:
+    """Return the error of a prompt that leaves no room for output."""
     message = f"prompt is too long: {prompt + room} tokens > {window} maximum"
     return {"type": "invalid_request_error", "message": message}
 
 
-def counted(tokens: int) -> dict[str, Any]:
-    """The answer to who asks for a count."""
+def build_count_response(tokens: int) -> dict[str, Any]:
+    """Return the response to a count request."""
     return {"input_tokens": tokens}
 
 

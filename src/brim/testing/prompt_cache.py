@@ -1,8 +1,8 @@
-"""What a provider still knows of the prompts before: a prompt cache, as far as it can be seen.
+"""A provider's prompt cache, as far as clients can observe it.
 
-It holds whole messages, tools and blocks of system text, however few; real ones also have a least
-size, and forget. OpenAI's formats keep every beginning of a prompt. Anthropic keeps what its client
-marks, and finds it again from a mark that stands no more than a few blocks further on.
+It caches whole messages, tools and blocks of system text of any size; real caches also have a
+minimum size, and expire. OpenAI's formats cache every prefix of a prompt. Anthropic caches the
+prefixes that the client marks, and finds them from a mark at most a few blocks later.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ MARK: Final = "cache_control"
 MAX_MARKS: Final = 4
 LOOKBACK_BLOCKS: Final = 20
 PROMPT: Final = ("tools", "system", "instructions", "messages", "input")
-"""The parts of a body that a model reads, in the order in which it reads them."""
+"""The parts of a body that a model reads, in its reading order."""
 
 Part = tuple[str, Any]
 
 
 class PromptCache:
-    """The beginnings of earlier prompts."""
+    """The prefixes of earlier prompts."""
 
     def __init__(self) -> None:
         self._known: set[bytes] = set()
 
     def take(self, body: Body, count: Callable[[Body], int], *, marks: bool) -> tuple[int, int]:
-        """The tokens of a prompt that were known, and those that are from now on.
+        """Return the tokens of a prompt that were cached, and those that are cached now.
 
-        `marks`: only what is marked is kept.
+        `marks`: only marked prefixes are cached.
         """
         parts = list(_iter_parts(body))
         digests = _compute_digests(str(body.get("model")), parts)
@@ -48,7 +48,7 @@ class PromptCache:
 
 
 def count_cache_marks(body: Body) -> int:
-    """How often a request says that it is to be kept up to there."""
+    """Return the number of cache marks in a request."""
     return bool(body.get(MARK)) + _count_marks(list(_iter_parts(body)))
 
 
@@ -60,7 +60,7 @@ def _iter_parts(body: Body) -> Iterator[Part]:
 
 
 def _build_body(parts: Sequence[Part]) -> dict[str, Any]:
-    """A request that ends where the parts do."""
+    """Return a request that consists of these parts."""
     body: dict[str, Any] = {"messages": []}
     for key, item in parts:
         if isinstance(item, str):
@@ -71,7 +71,7 @@ def _build_body(parts: Sequence[Part]) -> dict[str, Any]:
 
 
 def _compute_digests(model: str, parts: Sequence[Part]) -> list[bytes]:
-    """What each beginning of a prompt is known by, from the empty one to the whole."""
+    """Return a digest of each prefix of a prompt, from the empty one to the whole."""
     raws = (json.dumps(_strip_marks(part)).encode() for part in parts)
     start = sha256(model.encode()).digest()
     return list(accumulate(raws, lambda so_far, raw: sha256(so_far + raw).digest(), initial=start))
@@ -84,9 +84,9 @@ def _count_marks(value: Any) -> int:
 
 
 def _strip_marks(value: Any) -> Any:
-    """The same without marks: they say what to keep and are no part of it.
+    """Return the value without cache marks, which are not part of the prompt.
 
-    Only a block can be marked, so a text that is marked later becomes one: they are equal here.
+    Only a block can be marked, so marking a text turns it into a block: both are equal here.
     """
     match value:
         case {"role": _, "content": str(text)}:

@@ -1,7 +1,6 @@
-"""What a scripted provider says, in the shapes of OpenAI and Anthropic; no I/O here.
+"""Scripted replies in the formats of OpenAI and Anthropic; no I/O.
 
-The same words to the same request are the same bytes: no clock, no chance and no counter goes into
-an answer.
+The same reply to the same request gives the same bytes: no clock, no randomness, no counter.
 """
 
 from __future__ import annotations
@@ -40,27 +39,31 @@ RESPONSES: Final = "/v1/responses"
 
 
 class ReplyFormat(Protocol):
-    """What each format's module offers."""
+    """What the module of each format provides."""
 
     @property
-    def OPENING(self) -> int:  # noqa: N802 - a module's constant
-        """So many pieces of a stream come before anything of the answer does."""
+    def EVENTS_BEFORE_REPLY(self) -> int:  # noqa: N802 - a module's constant
+        """Events of a stream before the first one with content."""
 
     @property
-    def HELD(self) -> int:  # noqa: N802
-        """So many pieces of a stream bring the first words."""
+    def EVENTS_BEFORE_HOLD(self) -> int:  # noqa: N802
+        """Events of a stream up to the first words."""
 
-    def whole(self, said: TextReply, name: str, model: str, usage: Usage) -> dict[str, Any]: ...
+    def build_response(
+        self, reply: TextReply, name: str, model: str, usage: Usage
+    ) -> dict[str, Any]: ...
 
-    def events(self, answer: Body, asked: Body, /) -> Iterator[str]: ...
+    def iter_events(self, response: Body, request: Body, /) -> Iterator[str]: ...
 
-    def failed(self, answer: Body, error: Mapping[str, Any], /) -> str: ...
+    def build_error_event(self, response: Body, error: Mapping[str, Any], /) -> str: ...
 
-    def failure(self, error: Mapping[str, Any]) -> dict[str, Any]: ...
+    def build_error_body(self, error: Mapping[str, Any]) -> dict[str, Any]: ...
 
-    def refusal(self, prompt: int, room: int, window: int, /) -> dict[str, Any]: ...
+    def build_context_length_error(
+        self, prompt: int, room: int, window: int, /
+    ) -> dict[str, Any]: ...
 
-    def counted(self, tokens: int) -> dict[str, Any]: ...
+    def build_count_response(self, tokens: int) -> dict[str, Any]: ...
 
 
 REPLY_FORMATS: Final[Mapping[str, ReplyFormat]] = {
@@ -68,43 +71,51 @@ REPLY_FORMATS: Final[Mapping[str, ReplyFormat]] = {
     MESSAGES: anthropic_format,
     RESPONSES: responses_format,
 }
-"""The formats by the path at which they are asked for."""
+"""The formats by their paths."""
 
 
-def make_reply_id(asked: ReceivedRequest, said: TextReply) -> str:
-    """What an answer is told from others by: what was said, and to which prompt."""
-    calls = [(call.name, call.arguments) for call in said.calls]
-    prompt = [asked.body.get(key) for key in PROMPT]
-    return sha256(json.dumps([prompt, said.text, calls]).encode()).hexdigest()[:16]
+def make_reply_id(request: ReceivedRequest, reply: TextReply) -> str:
+    """Return the id of a response, a hash of the reply and the prompt."""
+    calls = [(call.name, call.arguments) for call in reply.calls]
+    prompt = [request.body.get(key) for key in PROMPT]
+    return sha256(json.dumps([prompt, reply.text, calls]).encode()).hexdigest()[:16]
 
 
-def stream_error(asked: ReceivedRequest, fault: ErrorReply, model: str) -> Iterator[str | bytes]:
-    """A stream that begins as if all was well and has a fault in place of its first token."""
-    form, nothing = REPLY_FORMATS[asked.path], TextReply()
-    usage = Usage(asked.tokens, 0, 0)
-    answer = form.whole(nothing, make_reply_id(asked, nothing), model, usage)
-    yield from islice(form.events(answer, asked.body), form.OPENING)
-    yield form.failed(answer, fault.error_object) if fault.raw is None else fault.raw
+def stream_error(
+    request: ReceivedRequest, error_reply: ErrorReply, model: str
+) -> Iterator[str | bytes]:
+    """Return a stream that starts normally and has an error instead of its first token."""
+    reply_format, nothing = REPLY_FORMATS[request.path], TextReply()
+    usage = Usage(request.tokens, 0, 0)
+    response = reply_format.build_response(nothing, make_reply_id(request, nothing), model, usage)
+    yield from islice(
+        reply_format.iter_events(response, request.body), reply_format.EVENTS_BEFORE_REPLY
+    )
+    yield (
+        reply_format.build_error_event(response, error_reply.error_object)
+        if error_reply.raw is None
+        else error_reply.raw
+    )
 
 
 def make_context_length_error(
-    like: str, asked: ReceivedRequest, room: int, window: int
+    like: str, request: ReceivedRequest, room: int, window: int
 ) -> dict[str, Any]:
-    """The error of a prompt that leaves no room for the answer."""
+    """Return the error of a prompt that leaves no room for output."""
     if like != "llama.cpp":
-        return REPLY_FORMATS[asked.path].refusal(asked.tokens, room, window)
+        return REPLY_FORMATS[request.path].build_context_length_error(request.tokens, room, window)
     return {
         "code": 400,
-        "message": f"request ({asked.tokens} tokens) exceeds the available context size "
+        "message": f"request ({request.tokens} tokens) exceeds the available context size "
         f"({window} tokens), try increasing it",
         "type": "exceed_context_size_error",
-        "n_prompt_tokens": asked.tokens,
+        "n_prompt_tokens": request.tokens,
         "n_ctx": window,
     }
 
 
 def list_models(like: str, model: str, window: int | None) -> dict[str, Any]:
-    """The list of models, with the window where the server is to tell it."""
+    """Return the list of models, with the window if the server reports it."""
     row: dict[str, Any] = {"id": model, "object": "model", "created": 0, "owned_by": "scripted"}
     if like == "llama.cpp":
         row |= {"owned_by": "llamacpp", "meta": {"n_ctx": window}}

@@ -1,4 +1,4 @@
-"""OpenAI responses, as a provider says them."""
+"""Replies in the format of OpenAI responses."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any, Final
 from brim.models.pricing import Usage
 from brim.testing.script import CREATED, Body, TextReply, format_named_event, split_words
 
-OPENING: Final = 2
-HELD: Final = 5
+EVENTS_BEFORE_REPLY: Final = 2
+EVENTS_BEFORE_HOLD: Final = 5
 
 _EMPTY: Final[Mapping[str, Body]] = {"message": {"content": []}, "function_call": {"arguments": ""}}
 _CUT_SHORT: Final = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
-def whole(said: TextReply, name: str, model: str, usage: Usage) -> dict[str, Any]:
-    """An answer in one piece."""
-    reason = _CUT_SHORT.get(said.finish or "")
+def build_response(reply: TextReply, name: str, model: str, usage: Usage) -> dict[str, Any]:
+    """Return a complete response."""
+    reason = _CUT_SHORT.get(reply.finish or "")
     return {
         "id": f"resp_{name}",
         "object": "response",
@@ -27,7 +27,7 @@ def whole(said: TextReply, name: str, model: str, usage: Usage) -> dict[str, Any
         "error": None,
         "incomplete_details": {"reason": reason} if reason else None,
         "model": model,
-        "output": _build_items(said, name),
+        "output": _build_items(reply, name),
         "parallel_tool_calls": True,
         "tool_choice": "auto",
         "tools": [],
@@ -39,31 +39,35 @@ def whole(said: TextReply, name: str, model: str, usage: Usage) -> dict[str, Any
     }  # fmt: skip
 
 
-def events(answer: Body, _: Body) -> Iterator[str]:
-    """The same answer as a stream, its events numbered."""
-    for number, event in enumerate(_iter_events(answer)):
+def iter_events(response: Body, _: Body) -> Iterator[str]:
+    """Return the numbered events of a streamed response."""
+    for number, event in enumerate(_iter_events(response)):
         yield format_named_event({**event, "sequence_number": number})
 
 
-def failed(answer: Body, error: Mapping[str, Any]) -> str:
-    """The event that stands in place of the rest of a stream: the response itself has failed."""
+def build_error_event(response: Body, error: Mapping[str, Any]) -> str:
+    """Return the event that ends a stream: the response has failed."""
     code = error.get("code")
     told = {
         "code": code if isinstance(code, str) else error.get("type"),
         "message": error.get("message"),
     }
-    response = _start_response(answer) | {"status": "failed", "error": told}
-    event = {"type": "response.failed", "response": response, "sequence_number": OPENING}
+    response = _start_response(response) | {"status": "failed", "error": told}
+    event = {
+        "type": "response.failed",
+        "response": response,
+        "sequence_number": EVENTS_BEFORE_REPLY,
+    }
     return format_named_event(event)
 
 
-def failure(error: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of an answer that is an error."""
+def build_error_body(error: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of an error response."""
     return {"error": error}
 
 
-def refusal(_prompt: int, _room: int, _window: int) -> dict[str, Any]:
-    """The error of a prompt that leaves no room for the answer; here it names no numbers."""
+def build_context_length_error(_prompt: int, _room: int, _window: int) -> dict[str, Any]:
+    """Return the error of a prompt that leaves no room for output; it contains no numbers."""
     return {
         "message": "Your input exceeds the context window of this model. Please adjust your "
         "input and try again.",
@@ -73,28 +77,28 @@ def refusal(_prompt: int, _room: int, _window: int) -> dict[str, Any]:
     }
 
 
-def counted(tokens: int) -> dict[str, Any]:
-    """The answer to who asks for a count."""
+def build_count_response(tokens: int) -> dict[str, Any]:
+    """Return the response to a count request."""
     return {"object": "response.input_tokens", "input_tokens": tokens}
 
 
-def _build_items(said: TextReply, name: str) -> list[dict[str, Any]]:
+def _build_items(reply: TextReply, name: str) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
-    if said.text or not said.calls:
-        part = {"type": "output_text", "text": said.text, "annotations": [], "logprobs": []}
+    if reply.text or not reply.calls:
+        part = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}
         items.append({"id": f"msg_{name}", "type": "message", "status": "completed",
                       "role": "assistant", "content": [part]})  # fmt: skip
-    for n, call in enumerate(said.calls):
+    for n, call in enumerate(reply.calls):
         given = {"name": call.name, "arguments": json.dumps(call.arguments)}
         items.append({"id": f"fc_{name}_{n}", "type": "function_call", "status": "completed",
                       "call_id": f"call_{name}_{n}", **given})  # fmt: skip
     return items
 
 
-def _start_response(answer: Body) -> dict[str, Any]:
-    """A response of which nothing is there yet."""
+def _start_response(response: Body) -> dict[str, Any]:
+    """Return a response without content, as it is at its start."""
     return {
-        **answer,
+        **response,
         "status": "in_progress",
         "incomplete_details": None,
         "output": [],
@@ -102,17 +106,17 @@ def _start_response(answer: Body) -> dict[str, Any]:
     }
 
 
-def _iter_events(answer: Body) -> Iterator[dict[str, Any]]:
-    yield {"type": "response.created", "response": _start_response(answer)}
-    yield {"type": "response.in_progress", "response": _start_response(answer)}
-    for place, item in enumerate(answer["output"]):
+def _iter_events(response: Body) -> Iterator[dict[str, Any]]:
+    yield {"type": "response.created", "response": _start_response(response)}
+    yield {"type": "response.in_progress", "response": _start_response(response)}
+    for place, item in enumerate(response["output"]):
         is_text = item["type"] == "message"
         begun = {**item, **_EMPTY[item["type"]], "status": "in_progress"}
         yield {"type": "response.output_item.added", "output_index": place, "item": begun}
         for event in _iter_text_events(item) if is_text else _iter_call_events(item):
             yield {**event, "item_id": item["id"], "output_index": place}
         yield {"type": "response.output_item.done", "output_index": place, "item": item}
-    yield {"type": f"response.{answer['status']}", "response": answer}
+    yield {"type": f"response.{response['status']}", "response": response}
 
 
 def _iter_text_events(item: Body) -> Iterator[dict[str, Any]]:

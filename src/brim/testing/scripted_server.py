@@ -1,15 +1,16 @@
-"""Scripted: a model server for tests, on this machine, that says what it is told to say.
+"""A local model server for tests that sends scripted replies.
 
-    with Scripted(["Hello.", Call("read", {"path": "a"}), Fault(500), "Done."]) as provider:
+    script = ["Hello.", ToolCallReply("read", {"path": "a"}), ErrorReply(500), "Done."]
+    with ScriptedServer(script) as provider:
         client = brim.Client(provider.url)
 
-It speaks OpenAI's chat completions and responses and Anthropic's messages, whole or streamed,
-counts what it is sent as brim does, and refuses what is longer than its window. What it was asked
-is kept.
+It supports OpenAI chat completions and responses and Anthropic messages, streamed or not, counts
+requests as brim does, and rejects those that exceed its window. It records the requests that it
+receives.
 
-The same request to the same script gets the same bytes, headers included: ids are made of what was
-asked and said, and the time stands still. Only what was in the cache, where one is kept, depends on
-what came before.
+The same request to the same script gets the same bytes, headers included: ids are hashes of request
+and reply, and the time is constant. Only the reported cache usage, if enabled, depends on earlier
+requests.
 """
 
 from __future__ import annotations
@@ -87,49 +88,49 @@ _REPLY_KEYS: Final = ("max_completion_tokens", "max_output_tokens", "max_tokens"
 
 
 class ScriptedServer:
-    """A server that gives one answer after the other, or always the same, or a function's."""
+    """A server that sends a list of replies in turn, or the same reply every time."""
 
     def __init__(
         self,
-        answers: Script,
+        replies: Script,
         *,
         window: int | None = None,
         model: str = "scripted",
-        counted_as: str | None = None,
+        tokenizer_model: str | None = None,
         like: Literal["openai", "llama.cpp"] = "openai",
-        tells_window: bool = True,
-        counts: bool = False,
-        caches: bool = False,
-        refuses: Literal["at once", "in stream"] = "at once",
+        reports_window: bool = True,
+        counts_tokens: bool = False,
+        caches_prompts: bool = False,
+        context_errors: Literal["immediate", "in_stream"] = "immediate",
     ) -> None:
-        """A list is said in turn, all else every time. Without a `window` nothing is too long.
+        """A list is sent in turn, any other reply every time; a function gets the body.
 
-        `counted_as` names the model whose tokenizer counts; without one it is o200k. `like` says
-        whose words a refusal has; one like llama.cpp can also be asked for counts of chats. The
-        window is told where servers tell it, unless `tells_window` is false. With `counts` it can
-        be asked for counts of messages and responses; with `caches` it remembers prompts and tells
-        how much of each it knew; `refuses` says whether what is too long gets an error at once, or
-        inside of a stream that has begun.
+        `window` is the context window; None: unlimited. `tokenizer_model` is the model whose
+        tokenizer counts; None: o200k. `like` selects the wording of context-length errors; a server
+        like llama.cpp also counts chat completions. The window is reported as real servers do,
+        unless `reports_window` is False. With `counts_tokens` it counts messages and responses;
+        with `caches_prompts` it has a prompt cache and reports its usage. `context_errors` says
+        whether a request that is too long gets an error response, or an error inside a stream.
         """
         self.window = window
-        self.reported_window = window if tells_window else None
+        self.reported_window = window if reports_window else None
         """The window that the server reports; None: it reports none."""
         self.model = model
         self.like = like
         self.requests: list[ReceivedRequest] = []
-        """All that asked for an answer, the refused ones too."""
-        self.counted: list[ReceivedRequest] = []
-        """All that asked for a count."""
-        self.refused: list[ReceivedRequest] = []
-        """Those that were longer than the window."""
+        """All requests for completions, including rejected ones."""
+        self.count_requests: list[ReceivedRequest] = []
+        """All requests for counts."""
+        self.rejected: list[ReceivedRequest] = []
+        """Requests that exceeded the window."""
         self.abandoned: list[ReceivedRequest] = []
-        """Those whose client hung up before the answer was complete."""
-        self._counted_as = counted_as
-        self._counts = counts
-        self._cache = PromptCache() if caches else None
-        self._refuses_in_stream = refuses == "in stream"
-        self._always = None if _is_list(answers) else answers
-        self._waiting = list(answers) if _is_list(answers) else []  # type: ignore[arg-type]
+        """Requests whose client disconnected before the response was complete."""
+        self._tokenizer_model = tokenizer_model
+        self._counts_tokens = counts_tokens
+        self._cache = PromptCache() if caches_prompts else None
+        self._fails_in_stream = context_errors == "in_stream"
+        self._always = None if _is_list(replies) else replies
+        self._remaining = list(replies) if _is_list(replies) else []  # type: ignore[arg-type]
         self._lock = threading.Lock()
         self._server = _HTTPServer(self)
         self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
@@ -142,65 +143,65 @@ class ScriptedServer:
         self._server.stop()
 
     def tokens(self, given: str | Body) -> int:
-        """What a text or a request takes here."""
-        named = given if isinstance(given, str) else {**given, "model": self._counted_as}
-        return count(named, model=self._counted_as)
+        """Return the tokens of a text or a request."""
+        named = given if isinstance(given, str) else {**given, "model": self._tokenizer_model}
+        return count(named, model=self._tokenizer_model)
 
     def counts_at(self, path: str) -> bool:
-        """Whether there are counts to be had at a path."""
+        """Whether a path supports count requests."""
         at = _COUNT_PATHS.get(path)
-        return at is not None and (self.like == "llama.cpp" if at == CHAT else self._counts)
+        return at is not None and (self.like == "llama.cpp" if at == CHAT else self._counts_tokens)
 
     def prompt_tokens(self, path: str, body: Body) -> int:
-        """What a request takes in the format that is spoken at its path."""
-        form, counter = _FORMATS[path], counter_for(self._counted_as)
-        messages = sum(map(counter.message, read_messages(body, form)))
+        """Return the tokens of a request in the format of its path."""
+        reply_format, counter = _FORMATS[path], counter_for(self._tokenizer_model)
+        messages = sum(map(counter.message, read_messages(body, reply_format)))
         return counter.overhead + counter.tools(read_tools(body)) + messages
 
-    def usage(self, asked: ReceivedRequest, said: TextReply) -> Usage:
-        """What an answer has taken, and what of it was in the cache."""
-        output = self.tokens(said.text) + sum(self.tokens(str(call)) for call in said.calls)
-        usage = Usage(asked.tokens, said.cached, output)
-        if said.cached or self._cache is None:
+    def usage(self, request: ReceivedRequest, reply: TextReply) -> Usage:
+        """Return the usage of a response, including its cached part."""
+        output = self.tokens(reply.text) + sum(self.tokens(str(call)) for call in reply.calls)
+        usage = Usage(request.tokens, reply.cached, output)
+        if reply.cached or self._cache is None:
             return usage
-        is_marked = asked.path == MESSAGES
+        is_marked = request.path == MESSAGES
         with self._lock:
             read, written = self._cache.take(
-                asked.body, lambda body: self.prompt_tokens(asked.path, body), marks=is_marked
+                request.body, lambda body: self.prompt_tokens(request.path, body), marks=is_marked
             )
-        # Old thinking counts for nothing, so a beginning can take more than it does in the whole.
-        cached = min(read, asked.tokens)
-        return replace(usage, cached=cached, written=min(written, asked.tokens - cached))
+        # Old thinking is not counted, so a prefix can have more tokens than the whole prompt.
+        cached = min(read, request.tokens)
+        return replace(usage, cached=cached, written=min(written, request.tokens - cached))
 
-    def answer(self, asked: ReceivedRequest) -> TextReply | ErrorReply:
-        """Write a request down, and say what it gets."""
+    def choose_reply(self, request: ReceivedRequest) -> TextReply | ErrorReply:
+        """Record a request and return its reply."""
         with self._lock:
-            self.requests.append(asked)
-            if (refused := self._refusal(asked)) is not None:
-                self.refused.append(asked)
-                return refused
+            self.requests.append(request)
+            if (rejected := self._check_length(request)) is not None:
+                self.rejected.append(request)
+                return rejected
             following: Any = self._always
-            if self._waiting:
-                following = self._waiting.pop(0)
+            if self._remaining:
+                following = self._remaining.pop(0)
             elif following is None:
-                following = ErrorReply(400, "the script has no more answers")
-        said = following(asked.body) if callable(following) else following
-        if isinstance(said, ToolCallReply):
-            return TextReply(calls=(said,))
-        return TextReply(said) if isinstance(said, str) else said
+                following = ErrorReply(400, "the script has no more replies")
+        reply = following(request.body) if callable(following) else following
+        if isinstance(reply, ToolCallReply):
+            return TextReply(calls=(reply,))
+        return TextReply(reply) if isinstance(reply, str) else reply
 
-    def _refusal(self, asked: ReceivedRequest) -> ErrorReply | None:
-        """What a prompt gets that leaves no room for the answer."""
-        wanted = next(filter(None, map(asked.body.get, _REPLY_KEYS)), 1)
+    def _check_length(self, request: ReceivedRequest) -> ErrorReply | None:
+        """Return the error for a prompt that leaves no room for output; None if it fits."""
+        wanted = next(filter(None, map(request.body.get, _REPLY_KEYS)), 1)
         room = 1 if self.like == "llama.cpp" else int(wanted)
-        if self.window is None or asked.tokens + room <= self.window:
+        if self.window is None or request.tokens + room <= self.window:
             return None
-        error = make_context_length_error(self.like, asked, room, self.window)
-        return ErrorReply(400, error=error, in_stream=self._refuses_in_stream)
+        error = make_context_length_error(self.like, request, room, self.window)
+        return ErrorReply(400, error=error, in_stream=self._fails_in_stream)
 
 
-def _is_list(answers: object) -> bool:
-    return isinstance(answers, Sequence) and not isinstance(answers, str)
+def _is_list(replies: object) -> bool:
+    return isinstance(replies, Sequence) and not isinstance(replies, str)
 
 
 class _HTTPServer(ThreadingHTTPServer):
@@ -208,7 +209,7 @@ class _HTTPServer(ThreadingHTTPServer):
 
     def __init__(self, provider: ScriptedServer) -> None:
         self.provider = provider
-        self.is_over = threading.Event()
+        self.is_stopped = threading.Event()
         self._sockets: set[socket.socket] = set()
         super().__init__(("127.0.0.1", 0), _Handler)
 
@@ -217,13 +218,13 @@ class _HTTPServer(ThreadingHTTPServer):
         super().process_request(request, address)
 
     def handle_error(self, request: Any, address: Any) -> None:
-        """A client that went away is no error; what the script itself raises is one."""
+        """Ignore clients that disconnect; report errors of the script."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, address)
 
     def stop(self) -> None:
-        """End every connection and the threads behind them."""
-        self.is_over.set()
+        """Close every connection and end its thread."""
+        self.is_stopped.set()
         self.shutdown()
         for each in self._sockets:
             with suppress(OSError):
@@ -242,7 +243,7 @@ class _Handler(BaseHTTPRequestHandler):
         return "scripted"
 
     def date_time_string(self, timestamp: float | None = None) -> str:
-        """Always the same moment: equal answers are to be equal bytes."""
+        """Return a constant time, so that equal responses are equal bytes."""
         return super().date_time_string(0 if timestamp is None else timestamp)
 
     def do_GET(self) -> None:
@@ -257,73 +258,78 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers.get("content-length") or 0))
         try:
-            self._answer(raw)
+            self._route(raw)
         except (BrimError, TypeError, ValueError) as wrong:
             self._send_error(400, str(wrong))
 
-    def _answer(self, raw: bytes) -> None:
+    def _route(self, raw: bytes) -> None:
         provider, path = self.server.provider, self.path.partition("?")[0]
         if path in REPLY_FORMATS:
-            asked = self._asked(path, raw)
-            self._say(asked, provider.answer(asked))
+            request = self._receive(path, raw)
+            self._respond(request, provider.choose_reply(request))
         elif provider.counts_at(path):
-            asked = self._asked(_COUNT_PATHS[path], raw)
-            provider.counted.append(asked)
-            self._send(200, REPLY_FORMATS[asked.path].counted(asked.tokens))
+            request = self._receive(_COUNT_PATHS[path], raw)
+            provider.count_requests.append(request)
+            self._send(200, REPLY_FORMATS[request.path].build_count_response(request.tokens))
         elif path == "/tokenize" and provider.like == "llama.cpp":
             text = str(json.loads(raw).get("content", ""))
             self._send(200, {"tokens": [0] * provider.tokens(text)})
         else:
             self._send_error(404, "not found")
 
-    def _asked(self, path: str, raw: bytes) -> ReceivedRequest:
+    def _receive(self, path: str, raw: bytes) -> ReceivedRequest:
         body, key = json.loads(raw), _FORMATS[path].MESSAGES
         if not isinstance(body, dict) or key not in body:
-            raise InputError(f"a request here is an object with `{key}`")
+            raise InputError(f"The request body must be an object with `{key}`.")
         detect_format(body)
         tokens = self.server.provider.prompt_tokens(path, body)
         if path == MESSAGES and (found := count_cache_marks(body)) > MAX_MARKS:
-            raise InputError(f"at most {MAX_MARKS} blocks can have `{MARK}`, not {found}")
+            raise InputError(f"At most {MAX_MARKS} blocks may have `{MARK}`, not {found}.")
         given = {name: ", ".join(self.headers.get_all(name, ())) for name in self.headers}
         return ReceivedRequest(path, body, given, time.time(), tokens, raw)
 
-    def _say(self, asked: ReceivedRequest, said: TextReply | ErrorReply) -> None:
-        is_streamed = bool(asked.body.get("stream"))
+    def _respond(self, request: ReceivedRequest, reply: TextReply | ErrorReply) -> None:
+        is_streamed = bool(request.body.get("stream"))
         try:
-            if isinstance(said, TextReply):
-                self._speak(asked, said, is_streamed)
-            elif said.in_stream and is_streamed:
-                self._stream(stream_error(asked, said, self.server.provider.model), TextReply())
+            if isinstance(reply, TextReply):
+                self._send_reply(request, reply, is_streamed)
+            elif reply.in_stream and is_streamed:
+                self._stream(stream_error(request, reply, self.server.provider.model), TextReply())
             else:
-                self._fail(asked, said)
+                self._send_error_reply(request, reply)
         except OSError:
-            self.server.provider.abandoned.append(asked)
+            self.server.provider.abandoned.append(request)
             self.close_connection = True
 
-    def _speak(self, asked: ReceivedRequest, said: TextReply, is_streamed: bool) -> None:
-        provider, form = self.server.provider, REPLY_FORMATS[asked.path]
-        name, usage = make_reply_id(asked, said), provider.usage(asked, said)
-        answer = form.whole(said, name, provider.model, usage)
+    def _send_reply(self, request: ReceivedRequest, reply: TextReply, is_streamed: bool) -> None:
+        provider, reply_format = self.server.provider, REPLY_FORMATS[request.path]
+        name, usage = make_reply_id(request, reply), provider.usage(request, reply)
+        response = reply_format.build_response(reply, name, provider.model, usage)
         if is_streamed:
-            self._stream(form.events(answer, asked.body), said, form.HELD)
+            self._stream(
+                reply_format.iter_events(response, request.body),
+                reply,
+                reply_format.EVENTS_BEFORE_HOLD,
+            )
         else:
-            self._send(200, answer, cut=said.cut_after is not None)
+            self._send(200, response, cut=reply.cut_after is not None)
 
-    def _fail(self, asked: ReceivedRequest, fault: ErrorReply) -> None:
-        wait = {} if fault.retry_after is None else {"Retry-After": f"{fault.retry_after:g}"}
-        error = REPLY_FORMATS[asked.path].failure(fault.error_object)
-        self._send(fault.status, error if fault.raw is None else fault.raw, wait)
+    def _send_error_reply(self, request: ReceivedRequest, reply: ErrorReply) -> None:
+        wait = {} if reply.retry_after is None else {"Retry-After": f"{reply.retry_after:g}"}
+        error = REPLY_FORMATS[request.path].build_error_body(reply.error_object)
+        self._send(reply.status, error if reply.raw is None else reply.raw, wait)
 
     def _send_error(self, status: int, message: str) -> None:
-        """An error that both Anthropic's client and the others can read."""
+        """Send an error that the clients of all formats can read."""
         self._send(
-            status, REPLY_FORMATS[MESSAGES].failure(ErrorReply(message=message).error_object)
+            status,
+            REPLY_FORMATS[MESSAGES].build_error_body(ErrorReply(message=message).error_object),
         )
 
     def _send(
-        self, status: int, answer: Any, headers: Body | None = None, *, cut: bool = False
+        self, status: int, response: Any, headers: Body | None = None, *, cut: bool = False
     ) -> None:
-        raw = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        raw = response if isinstance(response, bytes) else json.dumps(response).encode()
         self.send_response(status)
         known = {"Content-Type": "application/json", "Content-Length": str(len(raw))}
         for name, value in (known | dict(headers or {})).items():
@@ -332,29 +338,29 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(raw[: len(raw) // 2] if cut else raw)
         self.close_connection = self.close_connection or cut
 
-    def _stream(self, pieces: Iterable[str | bytes], said: TextReply, held: int = 0) -> None:
+    def _stream(self, pieces: Iterable[str | bytes], reply: TextReply, hold_at: int = 0) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         for place, piece in enumerate(pieces):
-            if place == said.cut_after:
+            if place == reply.cut_after:
                 self.close_connection = True
                 return
-            self._wait(said.pause, said.hold if place == held else None)
+            self._wait(reply.pause, reply.hold if place == hold_at else None)
             raw = piece if isinstance(piece, bytes) else piece.encode()
             self.wfile.write(b"%x\r\n%b\r\n" % (len(raw), raw))
         self.wfile.write(b"0\r\n\r\n")
 
     def _wait(self, pause: float, hold: threading.Event | None) -> None:
-        """Wait as the script says, but no longer than the server lives and somebody listens."""
+        """Wait as the script says, until the server stops or the client disconnects."""
         end = time.monotonic() + pause
         while (hold is not None and not hold.is_set()) or time.monotonic() < end:
-            if self.server.is_over.wait(min(0.02, pause) or 0.02) or self._is_alone():
+            if self.server.is_stopped.wait(min(0.02, pause) or 0.02) or self._is_disconnected():
                 raise ConnectionResetError
 
-    def _is_alone(self) -> bool:
-        """Whether the client has hung up."""
+    def _is_disconnected(self) -> bool:
+        """Whether the client has disconnected."""
         if not select.select([self.connection], [], [], 0)[0]:
             return False
         return not self.connection.recv(1, socket.MSG_PEEK)

@@ -1,7 +1,7 @@
-"""Counting: a `Tokenizer` counts text, a `Counter` counts requests with one.
+"""Token counting: a `Tokenizer` counts text, a `Counter` counts requests.
 
-`counter_for(model)` is what most callers need. Nothing is downloaded, and nothing is loaded before
-it is used.
+Most callers need `counter_for(model)`. Nothing is downloaded, and nothing is loaded before its
+first use.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ __all__ = [
 
 
 class Tokenizer(Protocol):
-    """Counts text, by itself and without I/O.
+    """Counts text, without I/O.
 
-    Those that can also have `encode(text) -> list[int]`. Text that looks like a special token is
+    If supported, it also has `encode(text) -> list[int]`. Text that looks like a special token is
     ordinary text: it comes from users and tools, not from a template.
     """
 
@@ -46,19 +46,19 @@ class Tokenizer(Protocol):
 
 
 class Counter(Protocol):
-    """Counts requests, gives its best estimate, and says how sure it is."""
+    """Counts requests: the best estimate and its uncertainty."""
 
     @property
     def name(self) -> str:
-        """Two counters of one name count alike."""
+        """Counters with the same name count the same."""
 
     @property
     def uncertainty(self) -> float:
-        """Share of a count by which the truth may be higher; 0 with the model's own vocabulary."""
+        """Share by which the actual count may be higher; 0 with the model's own vocabulary."""
 
     @property
     def density(self) -> float:
-        """Tokens counted for a byte of text that is not Latin; 0 where text is just tokenised."""
+        """Tokens per byte of non-Latin text; 0 if such text is tokenized."""
 
     @property
     def ratio(self) -> float:
@@ -69,15 +69,15 @@ class Counter(Protocol):
         """Tokens of a request without messages."""
 
     def text(self, text: str) -> int:
-        """Tokens of a text, remembered."""
+        """Return the tokens of a text, cached."""
 
     def message(self, message: Message) -> int:
-        """Tokens of a turn: fixed ones for its form, plus `text` of each text in it."""
+        """Return the tokens of a turn: a fixed number, plus `text` of each text."""
 
     def tools(self, tools: Sequence[Mapping[str, object]]) -> int:
-        """Tokens of the definitions of tools; none for none."""
+        """Return the tokens of tool definitions; 0 if there are none."""
 
     def exact(
         self, messages: Iterable[Message], tools: Sequence[Mapping[str, object]] = ()
     ) -> bool:
-        """Whether the sum for this request is what the model's server would count."""
+        """Whether the count of this request equals the count of the model's server."""

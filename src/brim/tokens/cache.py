@@ -1,9 +1,9 @@
-"""Counts that were made before, by tokenizer and text.
+"""Cached counts, by tokenizer and text.
 
-Hits outnumber everything else: a conversation is counted again with each turn. So a hit is one
-look into one dict, without a lock. All tables together hold a bounded number of characters in two
-generations: when the young ones are full they become the old ones, and what is asked for again
-moves back. A text too long to be kept alive is known by its digest.
+Hits are by far the most common: every turn counts the conversation again. So a hit is one lookup in
+one dict, without a lock. All caches together hold a bounded number of characters in two
+generations: when the young generation is full it becomes the old one, and an old entry that is used
+again moves back. Very long texts are stored by their digest.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from brim.tokens.text_chunks import utf8_length
 Count = Callable[[str], int]
 
 CAPACITY = 64_000_000
-"""Characters held in both generations of all tables together."""
+"""Characters in both generations of all caches together."""
 MAX_STORED_LENGTH = 1_000_000
-"""Characters of the longest text that is held itself."""
+"""Characters of the longest text that is stored as it is."""
 ENTRY_WEIGHT = 100
-"""What an entry weighs beside its characters."""
+"""Weight of an entry in addition to its characters."""
 
 
 class CountCache:
@@ -33,15 +33,15 @@ class CountCache:
     def __init__(self, count: Count) -> None:
         self._count = count
         self.young: dict[str, int] = {"": 0}
-        """To be read by whoever is in a hurry; `find` does the rest."""
+        """Read directly by counters, for speed; `find` handles everything else."""
         self._old: dict[str, int] = {}
         self._digests: dict[bytes, int] = {}
         _generations.add(self)
 
     def find(self, text: str) -> int:
-        """The count of a text, made now if it was not made before."""
+        """Return the count of a text, counting it if it is not cached."""
         if not isinstance(text, str):
-            raise InputError(f"only text can be counted, not {type(text).__name__}")
+            raise InputError(f"Only text can be counted, not {type(text).__name__}.")
         size = len(text)
         if size > MAX_STORED_LENGTH:
             return self._find_long(text)
@@ -55,7 +55,7 @@ class CountCache:
         return tokens
 
     def turn(self) -> None:
-        """Let the young generation grow old."""
+        """Make the young generation the old one."""
         self._old, self.young, self._digests = self.young, {"": 0}, {}
 
     def _find_long(self, text: str) -> int:
@@ -70,10 +70,9 @@ class CountCache:
 
 
 def make_safe_count(count: Count) -> Count:
-    """Overrule a stranger's tokenizer by the number of bytes where it fails on a text.
+    """Return a count function that falls back to the number of bytes if a tokenizer fails.
 
-    A conversation should not end because some output was too odd for it, and no text has more
-    tokens than bytes.
+    An unusual output must not end a conversation, and no text has more tokens than bytes.
     """
 
     def count_safely(text: str) -> int:
@@ -87,7 +86,7 @@ def make_safe_count(count: Count) -> Count:
 
 
 class _Generations:
-    """The common weight of all tables."""
+    """The total weight of all caches."""
 
     def __init__(self) -> None:
         self._tables: WeakSet[CountCache] = WeakSet()
@@ -99,14 +98,14 @@ class _Generations:
             self._tables.add(table)
 
     def weigh(self, size: int) -> None:
-        # Without the lock: where threads add at once, the weight of an entry may be lost.
+        # Without the lock: if threads add concurrently, the weight of an entry may be lost.
         self._weight += size
         if self._weight > CAPACITY // 2:
             self._turn()
 
     def _turn(self) -> None:
         with self._lock:
-            if self._weight > CAPACITY // 2:  # else another thread was faster
+            if self._weight > CAPACITY // 2:  # otherwise another thread was faster
                 self._weight = 0
                 for table in self._tables:
                     table.turn()

@@ -1,9 +1,9 @@
-"""A counter that scales another's estimates by what servers reported.
+"""A counter that scales another counter's estimates by the counts that servers reported.
 
-Two numbers are learned for a model at an endpoint: how many true tokens an estimated one stands
-for, and how many a byte of text in other scripts does. A vocabulary made for Latin text falls
-back to single bytes there, so until it is measured such text is counted at a token a byte, more
-than which no vocabulary takes.
+Two numbers are calibrated for a model at an endpoint: the actual tokens per estimated token, and
+the tokens per byte of non-Latin text. A vocabulary for Latin text falls back to single bytes for
+other scripts, so until it is measured, such text counts one token per byte, the maximum of any
+vocabulary.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from brim.messages import Message
 
 _NON_LATIN = re.compile(r"[^\x00-\u024f\u2010-\u2027\u2030-\u205e\u20ac]+")
-"""What is neither Latin nor punctuation that goes with it."""
+"""Characters that are neither Latin nor common punctuation."""
 
 
 class CalibratedCounter(RequestCounter):
-    """Counts like another counter, in true tokens as far as they are known."""
+    """Counts like another counter, scaled to actual tokens."""
 
     __slots__ = ("_scaled",)
 
@@ -56,7 +56,7 @@ _CACHE_SIZE = 2_000
 
 
 def measure_non_latin(messages: Iterable[Message]) -> int:
-    """Bytes of text that is not Latin."""
+    """Return the bytes of non-Latin text in the messages."""
     total = 0
     for message in messages:
         texts = message.words + message.outputs + message.thinking + message.extras

@@ -1,8 +1,8 @@
-"""Whole requests, counted with a tokenizer and with what is known about the family.
+"""Count whole requests with a tokenizer and the numbers of a model family.
 
-A count is a sum: every text on its own, plus fixed numbers for what the template and the provider
-add. So a changed text changes the count by the difference of the two texts, and fitting never has
-to count a conversation twice. Calls, tools and media are counted on the high side.
+A count is a sum: each text separately, plus fixed numbers for what the template and the provider
+add. So a changed text changes the count by the difference of the two texts, and fitting never
+counts a conversation twice. Calls, tools and media are upper estimates.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from brim.tokens.families import Family
 
 _NAME = re.compile(r"[^\s<|\\/>{}\[\]\"]{1,64}")
-"""What can be somebody's name: an extra that is no JSON."""
+"""An extra that can be a speaker's name, not JSON."""
 
 
 class RequestCounter:
@@ -93,7 +93,7 @@ class RequestCounter:
         return all(map(_is_plain, messages))
 
     def _step(self, message: Message) -> int:
-        """Calls, what the template prints around a tool's turn, and ids where it prints them."""
+        """Tokens of calls, of the frame of a result, and of ids if the template prints them."""
         family = self.family
         total = family.result if message.answers is not None else 0
         for call in message.calls:
@@ -108,11 +108,11 @@ def _dump_definition(tool: Mapping[str, object]) -> str:
     try:
         return json.dumps(tool, ensure_ascii=False, separators=(",", ":"), default=str)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"a tool's definition cannot be written as JSON: {error}") from None
+        raise InputError(f"A tool definition is not valid JSON: {error}") from None
 
 
 def _is_plain(message: Message) -> bool:
-    """Whether a turn is one text: where several parts meet, nobody knows what stands between."""
+    """Whether a turn is a single text: the separator between several parts is unknown."""
     if message.is_words:
         return len(message.words) <= 1
     return (

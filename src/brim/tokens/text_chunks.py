@@ -1,9 +1,9 @@
-"""Long texts in pieces that a tokenizer can swallow.
+"""Split long texts into chunks that a tokenizer can process.
 
-Tokenizers split a text into words before they merge, and all of them begin a new word at a space
-that follows a letter, so a cut there leaves the count as it was. The byte-pair ones also begin one
-at punctuation. Where no such place is near (a million spaces, a picture in base64) the cut is made
-anyway, and counts a little on the high side.
+Tokenizers split a text into words before merging, and all of them start a new word at a space after
+a letter, so splitting there does not change the count. Byte-pair tokenizers also start one at
+punctuation. If there is no such position (a million spaces, base64 data), the text is split anyway,
+and the count is slightly too high.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import re
 from collections.abc import Callable, Iterator
 
 LENGTH = 32_768
-"""Characters per chunk: tiktoken's pattern gives up on white space thirty times as long, and the
-time that one endless word takes grows faster than its length."""
+"""Characters per chunk. tiktoken's pattern fails on white space thirty times as long, and the time
+for a single long word grows faster than its length."""
 SEARCH = 4_096
-"""How far past `LENGTH` a good place is looked for."""
+"""Characters after `LENGTH` in which a good position is searched."""
 SLACK = 2
-"""Tokens added for a cut where there was no good place."""
+"""Tokens added for a split at a bad position."""
 
 _SPACE = re.compile(r"(?<=[^\W\d_])(?= )|(?<=\n)(?=[^\W\d_])")
 _PUNCTUATION = re.compile(r"(?<=[^\W_])(?=[\s,.;:!?\"(){}\[\]<>=/，。、；：！？])")
@@ -26,7 +26,7 @@ Encode = Callable[[str], list[int]]
 
 
 def count_in_chunks(text: str, encode: Encode) -> int:
-    """Count a text of any length; if the encoder breaks down, by the number of its bytes."""
+    """Count a text of any length; if the encoder crashes, return the number of bytes."""
     if len(text) <= LENGTH:
         return _count_chunk(text, encode)
     total = sum(
@@ -40,7 +40,7 @@ def encode_in_chunks(text: str, encode: Encode) -> list[int]:
 
 
 def split_chunks(text: str) -> Iterator[tuple[str, bool]]:
-    """Cut a text; beside each chunk, whether the cut after it is at a good place."""
+    """Return the chunks, each with whether the split after it is at a good position."""
     start = 0
     while len(text) - start > LENGTH + SEARCH:
         first, last = start + LENGTH, start + LENGTH + SEARCH
@@ -62,5 +62,5 @@ def _count_chunk(text: str, encode: Encode) -> int:
 
 
 def utf8_length(text: str) -> int:
-    """The bytes of a text: hardly a vocabulary makes more tokens of it, and OpenAI's never."""
+    """Return the UTF-8 length: an upper bound of the tokens for nearly every vocabulary."""
     return len(text.encode("utf-8", "surrogatepass"))

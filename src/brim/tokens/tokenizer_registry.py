@@ -1,9 +1,8 @@
-"""Which tokenizer counts for which model.
+"""Find the tokenizer and the counter of a model.
 
-A model belongs to a family (`families.py`), and a family has a vocabulary: one that brim brings
-along, one that an installed package carries, or none that anybody outside of the provider has. In
-the last two cases o200k stands in where there is nothing better, and the counter says how far off
-that may be.
+A model belongs to a family (`families.py`), and a family has a vocabulary: one that is bundled with
+brim, one of an installed package, or one that is not public. If the vocabulary is not available,
+o200k is the fallback tokenizer, and the counter reports its uncertainty.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from brim.tokens import Counter, Tokenizer
 
 MAX_COUNTERS = 1_000
-"""Counters that are remembered; more mean that somebody makes up names."""
+"""Counters to keep; more mean that a caller invents names."""
 
 BUILT_IN = (
     vocabularies.BundledTokenizer,
@@ -41,10 +40,10 @@ _taken: set[str] = set()
 
 
 def tokenizer(name: str) -> Tokenizer:
-    """A tokenizer by its name, or by the path of a `tokenizer.json`.
+    """Return a tokenizer by its name, or by the path of a `tokenizer.json`.
 
     Names: `o200k_base`, `cl100k_base`, the heuristics `chars/3.5` and `chars/4`, the vocabularies
-    of an installed splintr (`llama3`, `qwen3`, `mistral_v3`, …), and what was registered.
+    of an installed splintr (`llama3`, `qwen3`, `mistral_v3`, …), and registered names.
     """
     with _lock:
         found = _named.get(name)
@@ -64,13 +63,13 @@ def _make_tokenizer(name: str) -> Tokenizer:
 
 
 def tokenizer_for(model: str | None) -> tuple[Tokenizer, bool]:
-    """The tokenizer for a model, and whether it is the model's own."""
+    """Return the tokenizer of a model, and whether it is the model's own."""
     with _lock:
         return _tokenizer_of(_find_family(model))
 
 
 def vocabulary_of(model: str | None) -> tuple[str, bool]:
-    """The name of what a model is counted with, and whether it is its own; loads nothing."""
+    """Return the name of a model's tokenizer, and whether it is its own; load nothing."""
     family = _find_family(model)
     if family.tokenizer is not None:
         return family.tokenizer.name, True
@@ -82,12 +81,12 @@ def vocabulary_of(model: str | None) -> tuple[str, bool]:
 
 
 def counter_for(model: str | None, *, tokenizer: Tokenizer | str | None = None) -> Counter:
-    """The counter for a model; a tokenizer of one's own takes the place of the family's.
+    """Return the counter of a model; `tokenizer` replaces the family's.
 
-    A tokenizer that is given as an object or a file is taken for the model's own.
+    A tokenizer given as an object or a file is assumed to be the model's own.
     """
     if model is not None and not isinstance(model, str):
-        raise InputError(f"a model's name is text, not {type(model).__name__}")
+        raise InputError(f"The model name must be text, not {type(model).__name__}.")
     key = (model, tokenizer if tokenizer is None or isinstance(tokenizer, str) else id(tokenizer))
     found = _counters.get(key)
     if found is None:
@@ -99,10 +98,10 @@ def counter_for(model: str | None, *, tokenizer: Tokenizer | str | None = None) 
 
 
 def register(name: str, tokenizer: Tokenizer) -> None:
-    """Let a tokenizer count for a model, or for all models whose names begin so.
+    """Register a tokenizer for a model, or for all models whose names start with `name`.
 
-    It is taken for the model's own, and can be asked for by this name. The longest name that fits
-    a model decides, whoever registered it and when; the same name again replaces the former.
+    It is assumed to be the model's own, and is available by this name. The longest matching name
+    decides; registering a name again replaces the earlier tokenizer.
     """
     _check_tokenizer(tokenizer)
     with _lock:
@@ -116,7 +115,7 @@ def _check_tokenizer(tokenizer: Tokenizer) -> None:
     named = isinstance(getattr(tokenizer, "name", None), str)
     if not named or not callable(getattr(tokenizer, "count", None)):
         raise InputError(
-            f"a tokenizer has a name and a method count(text); {type(tokenizer).__name__} has not"
+            f"Invalid tokenizer: {type(tokenizer).__name__}. It needs a name and count(text)."
         )
 
 
@@ -131,7 +130,7 @@ def _tokenizer_of(family: Family) -> tuple[Tokenizer, bool]:
         try:
             return tokenizer(family.vocabulary), True
         except UnknownTokenizerError:
-            pass  # it comes with a package that is not installed
+            pass  # its package is not installed
     return tokenizer(FALLBACK_TOKENIZER), False
 
 
@@ -152,14 +151,14 @@ def _make_counter(family: Family, model: str | None, given: Tokenizer | str | No
 
 
 def _is_own(name: str, family: Family, model: str | None) -> bool:
-    """Whether a tokenizer that was named is the model's own, as far as anybody can say."""
+    """Whether a tokenizer given by name is known to be the model's own."""
     return (
         model is None or name == family.vocabulary or name.endswith(".json") or name in _registered
     )
 
 
 def _find_cache(chosen: Tokenizer) -> tuple[str, CountCache]:
-    """The counts made with a tokenizer, under a name that no other tokenizer has."""
+    """Return the cache of a tokenizer, and a name that no other tokenizer has."""
     known = _caches.get(id(chosen))
     if known is None:
         name = chosen.name if chosen.name not in _taken else f"{chosen.name}#{next(_serial)}"
@@ -170,7 +169,7 @@ def _find_cache(chosen: Tokenizer) -> tuple[str, CountCache]:
 
 
 def _clear_counters() -> None:
-    """Drop the counters, and with them the tables of tokenizers that nobody can name any more."""
+    """Drop the counters and the caches of tokenizers that have no name."""
     _counters.clear()
     named = {id(tokenizer) for tokenizer in _named.values()}
     for key in [key for key in _caches if key not in named]:

@@ -141,7 +141,7 @@ def eventually_spent(server: Running, secret: str, requests: int = 3) -> dict[st
 
 def test_what_a_refusal_taught_is_told(visit: Visiting) -> None:
     with (
-        ScriptedServer("Hello.", window=2_000, tells_window=False) as provider,
+        ScriptedServer("Hello.", window=2_000, reports_window=False) as provider,
         running(config(provider.url, window=9_000, reply=100)) as server,
     ):
         ask(server, CHAT, *TURNS)

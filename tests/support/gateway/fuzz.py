@@ -34,7 +34,7 @@ def ask(client: httpx.Client, path: str, raw: bytes, wishes: Mapping[str, str]) 
 def client_of_a_gateway() -> Iterator[httpx.Client]:
     """A client that is answered, whatever it asks; what is long does not fit."""
     with (
-        ScriptedServer("Hello.", window=WINDOW, counted_as="gpt-4o") as upstream,
+        ScriptedServer("Hello.", window=WINDOW, tokenizer_model="gpt-4o") as upstream,
         running(config_of(upstream.url, reply=50)) as served,
         httpx.Client(base_url=served.url, timeout=60) as client,
     ):

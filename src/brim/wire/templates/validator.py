@@ -92,7 +92,7 @@ class _Checker:
         if not rules.tool_role:
             return "no tools"
         if len(calls) > 1 and not rules.parallel:
-            return "several calls at once"
+            return "several calls in one turn"
         return self._ids(call.get("id") for call in calls)
 
     def _result(self, answered: object, *, checked: bool) -> str | None:
