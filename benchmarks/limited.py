@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import brim
 from benchmarks.recordings import Message
 from brim.fitting import api
+from brim.fitting.policies import resolve_policy
 
 MODEL = "gpt-4o"
 """Counted with its own vocabulary, so brim takes no margin and only the reply leaves the window."""
@@ -17,7 +18,7 @@ def fit(messages: Sequence[Message], limit: int, policy: str) -> brim.Request:
 
 
 def session(limit: int, policy: str) -> brim.Session:
-    return brim.Session(MODEL, window=limit + 1, reply=1, policy=policy)
+    return brim.Session(MODEL, window=limit + 1, reply=1, policy=resolve_policy(policy))
 
 
 def forget() -> None:

@@ -28,7 +28,12 @@ from brim import BrimError, Client, Plan, Session
 
 WINDOW: Final = 512
 REPLY: Final = 40
-OPTIONS: Final = {"max_tokens": REPLY, "temperature": 0.3, "seed": 7, "repeat_penalty": 1.05}
+OPTIONS: Final[dict[str, Any]] = {
+    "max_tokens": REPLY,
+    "temperature": 0.3,
+    "seed": 7,
+    "repeat_penalty": 1.05,
+}
 """A fixed seed, so that every run shows the same replies."""
 WIDTH: Final = 79
 BAR: Final = 56

@@ -8,6 +8,7 @@ from typing import Any
 import brim
 from benchmarks.promises.judge import Judge
 from benchmarks.promises.material import CODE, PROSE
+from brim.fitting.policies import resolve_policy
 from brim.models.pricing import Usage
 from brim.providers.local import LocalServer
 from brim.wire.reply import Reply
@@ -32,7 +33,9 @@ def evaluated(
     total = 0
     with LocalServer.start(model, window=window, slots=1, threads=1) as server:
         judge = Judge(server)
-        session = brim.Session(server.model, system=PROSE[1], window=window, reply=1, policy=policy)
+        session = brim.Session(
+            server.model, system=PROSE[1], window=window, reply=1, policy=resolve_policy(policy)
+        )
         chance = random.Random(60)
         for _ in range(turns):
             session.user("\n".join(chance.choices(PROSE + CODE, k=parts)))

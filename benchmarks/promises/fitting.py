@@ -22,6 +22,7 @@ from brim.fitting.plan import Request
 from brim.providers import CalibrationStore
 from brim.providers.client import Client
 from brim.providers.local import LocalServer
+from brim.session.session import get_driver
 from brim.wire.overflow import parse_overflow
 
 WINDOWS = (256, 512, 768, 1024, 1536, 2048, 3072, 4096)
@@ -158,7 +159,7 @@ class Fitting:
         status, answer = judge.send(request)
         overflow = parse_overflow(status, answer)
         assert overflow is not None, answer
-        session.refused(overflow)
+        get_driver(session).handle_context_length_error(overflow)
         try:
             return session.request()
         except brim.ContextOverflowError:

@@ -11,6 +11,7 @@ from brim.errors import MessageError
 from brim.fitting.plan import Request
 from brim.messages import Call
 from brim.models.pricing import Usage
+from brim.session.session import get_driver
 from brim.wire.reply import Reply
 
 
@@ -53,7 +54,7 @@ def _reply(message: Message, tokens: int | None) -> Reply:
 
 def whole(session: brim.Session) -> dict[str, Any]:
     """What a client sends that knows no limit."""
-    system = session.system_text()
+    system = get_driver(session).system_text
     head = [{"role": "system", "content": system}] if system else []
     body: dict[str, Any] = {"messages": [*head, *session.history]}
     if session.tools:

@@ -1,16 +1,21 @@
-"""brim keeps an LLM conversation inside the model's context window and its owner's budget.
+"""brim keeps LLM conversations inside the context window and the spending limit.
 
-count    how many tokens a text, a conversation or a request body takes
-fit      the same conversation, made to fit, and the plan that says what was left out and why
-Session  a conversation that grows turn by turn, with its costs
+count    count the tokens of a text, a conversation or a request body
+fit      make a conversation fit, with a plan that explains what was trimmed
+Session  a conversation that grows turn by turn, with its cost
 Client   sends sessions to a model server; AsyncClient does so in an event loop
 """
 
 import typing as _typing
 
 from brim.errors import (
+    AccountStoreError,
+    AccountStoreUnavailableError,
+    AuthenticationError,
     BrimError,
     BudgetError,
+    ConfigError,
+    ConnectionFailedError,
     ContextLengthError,
     ContextOverflowError,
     InputError,
@@ -18,8 +23,12 @@ from brim.errors import (
     LocalModelError,
     MessageError,
     ProviderError,
+    ProviderTimeoutError,
+    RateLimitError,
     SpendingCapError,
+    StoreError,
     UnknownTokenizerError,
+    UnreachableError,
 )
 from brim.fitting.api import Count, count, fit
 from brim.fitting.budget import Budget
@@ -27,65 +36,102 @@ from brim.fitting.plan import Decision, Plan, Request
 from brim.tokens import Counter, Tokenizer
 
 if _typing.TYPE_CHECKING:
+    from brim.fitting.passes import Pass
+    from brim.fitting.policies import Policy, PolicyName
     from brim.models.pricing import Price, Usage
-    from brim.providers.client import AsyncClient, Client
+    from brim.providers.client import AsyncClient, Client, Stream
+    from brim.providers.local import LocalServer
+    from brim.session.ledger import Ledger, SpendingLimits
+    from brim.session.reply_stream import AsyncReplyStream, ReplyStream
     from brim.session.session import Session
     from brim.session.short_view import ShortView
+    from brim.session.summaries import Summarizer
+    from brim.session.system_prompt import Fact
     from brim.wire.reply import Reply
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AccountStoreError",
+    "AccountStoreUnavailableError",
     "AsyncClient",
+    "AsyncReplyStream",
+    "AuthenticationError",
     "BrimError",
     "Budget",
     "BudgetError",
     "Client",
+    "ConfigError",
+    "ConnectionFailedError",
     "ContextLengthError",
     "ContextOverflowError",
     "Count",
     "Counter",
     "Decision",
+    "Fact",
     "InputError",
     "InvalidResponseError",
+    "Ledger",
     "LocalModelError",
+    "LocalServer",
     "MessageError",
+    "Pass",
     "Plan",
+    "Policy",
+    "PolicyName",
     "Price",
     "ProviderError",
+    "ProviderTimeoutError",
+    "RateLimitError",
     "Reply",
+    "ReplyStream",
     "Request",
     "Session",
     "ShortView",
     "SpendingCapError",
+    "SpendingLimits",
+    "StoreError",
+    "Stream",
+    "Summarizer",
     "Tokenizer",
     "UnknownTokenizerError",
+    "UnreachableError",
     "Usage",
     "count",
     "fit",
 ]
 
-
-_LATER = {
+# Imported on first use, because `import brim` must stay light.
+_LAZY = {
     "AsyncClient": "brim.providers.client",
+    "AsyncReplyStream": "brim.session.reply_stream",
     "Client": "brim.providers.client",
+    "Fact": "brim.session.system_prompt",
+    "Ledger": "brim.session.ledger",
+    "LocalServer": "brim.providers.local",
+    "Pass": "brim.fitting.passes",
+    "Policy": "brim.fitting.policies",
+    "PolicyName": "brim.fitting.policies",
     "Price": "brim.models.pricing",
     "Reply": "brim.wire.reply",
+    "ReplyStream": "brim.session.reply_stream",
     "Session": "brim.session.session",
     "ShortView": "brim.session.short_view",
+    "SpendingLimits": "brim.session.ledger",
+    "Stream": "brim.providers.client",
+    "Summarizer": "brim.session.summaries",
     "Usage": "brim.models.pricing",
 }
-"""What not everybody needs is loaded when it is asked for."""
 
 
-def __getattr__(name: str) -> _typing.Any:
-    if name not in _LATER:
+def __getattr__(name: str) -> object:
+    if name not in _LAZY:
         raise AttributeError(f"module 'brim' has no attribute {name!r}")
     from importlib import import_module
 
-    value = globals()[name] = getattr(import_module(_LATER[name]), name)
+    value = globals()[name] = getattr(import_module(_LAZY[name]), name)
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+    return sorted({*globals(), *_LAZY})

@@ -108,7 +108,7 @@ def test_what_it_cost_is_in_the_books_of_all_runs(ask: Ask, tmp_path: Path) -> N
     (spent,) = spending.by("model", "category", "project")
     assert spent.keys == ("small", "main", str(tmp_path))
     assert spent.total.usage.output > 0
-    assert spent.total.spent() == "unknown"
+    assert spent.total.format_cost() == "unknown"
 
 
 def test_the_cap_of_a_day_refuses_before_anything_is_sent(ask: Ask, tmp_path: Path) -> None:

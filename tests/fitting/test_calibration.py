@@ -21,6 +21,7 @@ from brim.fitting.calibration import (
 )
 from brim.fitting.profile import ModelProfile
 from brim.messages import Call, Message
+from brim.session.session import get_driver
 from brim.tokens import counter_for
 from brim.tokens.calibrated_counter import CalibratedCounter, measure_non_latin
 from brim.tokens.counter import RequestCounter
@@ -263,7 +264,7 @@ def test_a_session_learns_the_ratio_and_keeps_to_it(ratio: float) -> None:
     chat = brim.Session(UNKNOWN, window=200_000)
     for _ in range(12):
         exchange(chat, LATIN * 40, ratio)
-        assert chat.calibration.ratio == pytest.approx(ratio, rel=0.08)
+        assert get_driver(chat).profile.calibration.ratio == pytest.approx(ratio, rel=0.08)
 
 
 @pytest.mark.parametrize("system", ["", JAPANESE * 20])
@@ -271,7 +272,7 @@ def test_a_system_text_in_another_script_does_not_blur_the_ratio(system: str) ->
     chat = brim.Session(UNKNOWN, window=200_000, system=system)
     for _ in range(12):
         exchange(chat, LATIN * 200, 1.3)
-    assert chat.calibration.ratio == pytest.approx(1.3, rel=0.1)
+    assert get_driver(chat).profile.calibration.ratio == pytest.approx(1.3, rel=0.1)
 
 
 def test_a_clipped_output_in_another_script_does_not_blur_the_ratio() -> None:
@@ -283,7 +284,7 @@ def test_a_clipped_output_in_another_script_does_not_blur_the_ratio() -> None:
         chat.tool(f"c{number}", JAPANESE * 30 if number == 1 else LATIN * 40)
         request = chat.request()
         chat.receive(answer(round(1.2 * brim.count(request.messages, model="gpt-4o"))))
-    assert chat.calibration.ratio == pytest.approx(1.2, rel=0.15)
+    assert get_driver(chat).profile.calibration.ratio == pytest.approx(1.2, rel=0.15)
 
 
 def test_the_system_text_is_counted_anew_when_the_ratio_is() -> None:
@@ -301,9 +302,9 @@ def test_the_system_text_is_counted_anew_when_the_ratio_is() -> None:
 def test_after_a_switch_nothing_of_the_first_model_is_used() -> None:
     chat = brim.Session(UNKNOWN, window=20_000)
     exchange(chat, LATIN * 40, 2.0)
-    assert chat.calibration.ratio > 1.9
+    assert get_driver(chat).profile.calibration.ratio > 1.9
     chat.switch("nobody/else", window=20_000)
-    assert chat.calibration == UNCALIBRATED
+    assert get_driver(chat).profile.calibration == UNCALIBRATED
     fresh = brim.Session("nobody/else", window=20_000)
     for turn in chat.history:
         fresh.append(turn)
@@ -316,14 +317,14 @@ def test_an_answer_to_the_model_before_the_switch_teaches_the_new_one_nothing() 
     chat.request()
     chat.switch("nobody/else", window=20_000)
     chat.receive(answer(5_000))
-    assert chat.calibration == UNCALIBRATED
-    assert list(chat.ledger.slots) == [(UNKNOWN, "main")]
+    assert get_driver(chat).profile.calibration == UNCALIBRATED
+    assert list(chat.ledger.totals) == [(UNKNOWN, "main")]
 
 
 def test_a_server_that_counts_texts_is_believed() -> None:
     chat = brim.Session(UNKNOWN, window=20_000)
     chat.user(text(9))
-    plain = chat.count(LATIN * 40)
+    plain = get_driver(chat).count_text(LATIN * 40)
     for _ in range(5):
-        chat.learn_text(LATIN * 40, round(1.5 * plain))
-    assert chat.calibration.ratio == pytest.approx(1.5, rel=0.03)
+        get_driver(chat).calibrate_text(LATIN * 40, round(1.5 * plain))
+    assert get_driver(chat).profile.calibration.ratio == pytest.approx(1.5, rel=0.03)

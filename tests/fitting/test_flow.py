@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 import brim
 from brim.errors import Overflow
 from brim.fitting.flow import MAX_TRIM_ROUNDS, CountJob, CountMode, SummaryJob
-from brim.session.session import Session
+from brim.fitting.policies import PolicyName
+from brim.session.driver import RequestSettings
+from brim.session.session import Session, get_driver
 from tests.support.strategies import Raw, histories, history, policies
 
 UNKNOWN = "nobody/unheard-of"
@@ -27,7 +29,7 @@ def estimate(body: Mapping[str, Any]) -> int:
     chat = Session(UNKNOWN, window=10**9)
     total = 3
     for message in body["messages"]:
-        total += 4 + chat.count(json.dumps(message, ensure_ascii=False))
+        total += 4 + get_driver(chat).count_text(json.dumps(message, ensure_ascii=False))
     return total
 
 
@@ -70,7 +72,9 @@ class Driven:
     def __init__(self, chat: Session, server: Server, ask: CountMode, **more: Any) -> None:
         self.counts: list[tuple[Mapping[str, Any], int | None]] = []
         self.summaries = 0
-        self.request = self._drive(chat.planning(ask=ask, **more), server)
+        self.request = self._drive(
+            get_driver(chat).plan_request(RequestSettings(**more), ask), server
+        )
 
     def _drive(self, planning: Any, server: Server) -> brim.Request:
         answer: object = None
@@ -93,7 +97,7 @@ def nobody(_body: Mapping[str, Any]) -> int | None:
     return None
 
 
-def session(turns: list[Raw], window: int, policy: str = "steady", **more: Any) -> Session:
+def session(turns: list[Raw], window: int, policy: PolicyName = "steady", **more: Any) -> Session:
     chat = Session(UNKNOWN, window=window + 1, reply=1, policy=policy, **more)
     for turn in turns:
         chat.append(turn)
@@ -117,7 +121,7 @@ windows = st.one_of(st.integers(50, 800), st.integers(400, 6_000))
 
 @given(histories(), windows, policies, all_servers)
 def test_asked_always_what_goes_out_fits_by_the_servers_count(
-    turns: list[Raw], window: int, policy: str, name: str
+    turns: list[Raw], window: int, policy: PolicyName, name: str
 ) -> None:
     server = (SERVERS | DENSE)[name]
     chat = session(appended(turns), window, policy)
@@ -132,7 +136,7 @@ def test_asked_always_what_goes_out_fits_by_the_servers_count(
 
 @given(histories(), windows, policies, servers)
 def test_asked_near_what_goes_out_fits_where_the_estimate_is_within_its_uncertainty(
-    turns: list[Raw], window: int, policy: str, name: str
+    turns: list[Raw], window: int, policy: PolicyName, name: str
 ) -> None:
     server = SERVERS[name]
     chat = session(appended(turns), window, policy)
@@ -147,7 +151,7 @@ def test_asked_near_what_goes_out_fits_where_the_estimate_is_within_its_uncertai
 
 @given(histories(), policies, all_servers, st.integers(0, 40), st.sampled_from(("near", "always")))
 def test_what_fits_whole_by_the_servers_count_is_never_touched(
-    turns: list[Raw], policy: str, name: str, spare: int, ask: CountMode
+    turns: list[Raw], policy: PolicyName, name: str, spare: int, ask: CountMode
 ) -> None:
     server = (SERVERS | DENSE)[name]
     turns = appended(turns)
@@ -161,7 +165,7 @@ def test_what_fits_whole_by_the_servers_count_is_never_touched(
 
 @given(histories(), windows, policies, all_servers, st.sampled_from(("near", "always")))
 def test_the_number_of_questions_is_bounded(
-    turns: list[Raw], window: int, policy: str, name: str, ask: CountMode
+    turns: list[Raw], window: int, policy: PolicyName, name: str, ask: CountMode
 ) -> None:
     asked = []
 
@@ -176,7 +180,7 @@ def test_the_number_of_questions_is_bounded(
 
 @given(histories(), windows, policies, st.sampled_from(("near", "always")))
 def test_without_an_answer_the_estimate_decides(
-    turns: list[Raw], window: int, policy: str, ask: CountMode
+    turns: list[Raw], window: int, policy: PolicyName, ask: CountMode
 ) -> None:
     turns = appended(turns)
     try:
@@ -200,7 +204,7 @@ def test_without_an_answer_the_estimate_decides(
 )
 @settings(max_examples=60)
 def test_with_reported_usage_the_prefix_stays_between_edits(
-    turns: list[Raw], window: int, policy: str, name: str
+    turns: list[Raw], window: int, policy: PolicyName, name: str
 ) -> None:
     server, chat = SERVERS[name], session([], window, policy)
     last: list[Raw] = []
@@ -227,7 +231,7 @@ def test_with_reported_usage_the_prefix_stays_between_edits(
 @pytest.mark.parametrize("ask", ["off", "near", "always"])
 @pytest.mark.parametrize("reports", [1, 3])
 def test_over_a_long_talk_edits_are_rare_and_nothing_is_too_long(
-    policy: str, name: str, ask: CountMode, reports: int
+    policy: PolicyName, name: str, ask: CountMode, reports: int
 ) -> None:
     """Also where only some of the answers say what they took."""
     server, chat = SERVERS[name], session([], 6_000, policy)
@@ -328,7 +332,7 @@ def test_the_hard_parts_over_the_room_are_refused_with_the_servers_number() -> N
     ],
 )
 def test_after_a_refusal_the_next_request_is_smaller(
-    said: Overflow, ask: CountMode, policy: str, model: str
+    said: Overflow, ask: CountMode, policy: PolicyName, model: str
 ) -> None:
     chat = Session(model, window=8_000, policy=policy)
     for turn in history("u20 " + "a60 u60 " * 30):
@@ -337,12 +341,12 @@ def test_after_a_refusal_the_next_request_is_smaller(
     for _ in range(3):
         request = Driven(chat, nobody, ask).request
         sizes.append(by_gpt(request))
-        chat.refused(said)
+        get_driver(chat).handle_context_length_error(said)
     assert sizes[2] < sizes[1] < sizes[0]
     assert list(chat.history) == history("u20 " + "a60 u60 " * 30)
 
 
 def test_a_refusal_without_a_request_changes_nothing() -> None:
     chat = session(history("u9"), 1_000)
-    chat.refused(Overflow(10, 10))
+    get_driver(chat).handle_context_length_error(Overflow(10, 10))
     assert not chat.request().plan.is_trimmed

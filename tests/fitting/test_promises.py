@@ -14,7 +14,7 @@ import brim
 from brim.fitting.api import prefix_cache
 from brim.fitting.history import HistoryView
 from brim.fitting.plan import get_overflow_plan
-from brim.fitting.policies import steady_share
+from brim.fitting.policies import PolicyName, steady_share
 from brim.fitting.trim import compute_low_water_mark
 from tests.support.strategies import Raw, histories, limits, policies
 
@@ -304,7 +304,9 @@ def test_decisions_and_notes_add_up_to_the_difference(
 
 
 @given(histories(faults=False, marks=False), limits, policies)
-def test_a_session_sends_what_fit_sends(messages: list[Raw], limit: int, policy: str) -> None:
+def test_a_session_sends_what_fit_sends(
+    messages: list[Raw], limit: int, policy: PolicyName
+) -> None:
     session = brim.Session(MODEL, window=limit + 1, reply=1, policy=policy)
     for end, message in enumerate(messages, 1):
         try:

@@ -182,7 +182,7 @@ def test_an_object_of_a_client_library_is_refused_with_advice() -> None:
         lambda: brim.Session("gpt-4o", format="xml"),  # type: ignore[arg-type]
         lambda: brim.Session("gpt-4o", tools="x"),  # type: ignore[arg-type]
         lambda: brim.Session("gpt-4o", system=5),  # type: ignore[arg-type]
-        lambda: brim.Client("http://127.0.0.1", count="often"),
+        lambda: brim.Client("http://127.0.0.1", count="often"),  # type: ignore[arg-type]
     ],
 )
 def test_a_wrong_argument_is_an_error_in_words(wrong: Callable[[], object]) -> None:

@@ -16,6 +16,8 @@ import brim
 from brim.fitting.flow import CountMode
 from brim.providers import ApiFormat, CalibrationStore
 from brim.providers.local import LocalServer
+from brim.session.ledger import SpendingLimits
+from brim.session.session import get_driver
 from tests.support.fixtures import LlamaWith
 from tests.support.providers.scripted import Scripted, run, serving
 
@@ -41,7 +43,7 @@ def test_a_conversation_many_times_the_window_is_answered_in_every_format(
     format: ApiFormat, llama_with: LlamaWith, learned: CalibrationStore
 ) -> None:
     server = llama_with(window=512)
-    options = {"max_output_tokens" if format == "responses" else "max_tokens": 4}
+    options: dict[str, Any] = {"max_output_tokens" if format == "responses" else "max_tokens": 4}
     with brim.Client(server.url, key=server.key, format=format, learned=learned) as client:
         chat = brim.Session(system="Be brief.", reply=8)
         talk(chat, 30)
@@ -53,8 +55,8 @@ def test_a_conversation_many_times_the_window_is_answered_in_every_format(
     entry = chat.log.entries[-1]
     assert entry.before > 3 * 512
     assert entry.trimmed
-    assert chat.target.window_source == "the server"
-    assert chat.ledger.slots[chat.model or "", "main"].calls == 3
+    assert get_driver(chat).profile.window_source == "the server"
+    assert chat.ledger.totals[chat.model or "", "main"].calls == 3
     assert str(chat.ledger) == "unknown"
 
 
@@ -62,7 +64,7 @@ def test_a_conversation_many_times_the_window_is_answered_in_every_format(
 def test_a_stream_passes_through_and_is_kept(
     format: ApiFormat, llama: LocalServer, learned: CalibrationStore
 ) -> None:
-    options = {"max_output_tokens" if format == "responses" else "max_tokens": 6}
+    options: dict[str, Any] = {"max_output_tokens" if format == "responses" else "max_tokens": 6}
     with brim.Client(llama.url, key=llama.key, format=format, learned=learned) as client:
         chat = brim.Session(reply=8)
         chat.user("Say something.")
@@ -120,11 +122,16 @@ def test_a_window_that_is_too_large_is_corrected_by_the_first_refusal(
         chat.user("Go on.")
         assert one.send(chat, max_tokens=1).usage is not None
         assert chat.budget.window == 512
-        assert chat.target.window_source == "a refusal by the server"
+        assert get_driver(chat).profile.window_source == "a refusal by the server"
     with brim.Client(server.url, key=server.key, learned=CalibrationStore(tmp_path / "l")) as other:
         later = brim.Session(chat.model, window=4_096, reply=1)
         other.prepare(later)
         assert later.budget.window == 512
+
+
+def output_tokens(reply: brim.Reply) -> int:
+    assert reply.usage is not None
+    return reply.usage.output
 
 
 def test_the_request_goes_through_the_clients_of_openai_and_anthropic(llama: LocalServer) -> None:
@@ -132,20 +139,20 @@ def test_the_request_goes_through_the_clients_of_openai_and_anthropic(llama: Loc
     chat.user("Hello.")
     with openai.OpenAI(base_url=llama.url, api_key=llama.key) as client:
         answer = client.chat.completions.create(**chat.request(max_tokens=3))
-        assert 1 <= chat.receive(answer).usage.output <= 3
+        assert 1 <= output_tokens(chat.receive(answer)) <= 3
         chat.user("And?")
         pieces = client.chat.completions.create(
-            **chat.request(max_tokens=3, stream=True, stream_options={"include_usage": True})
+            **chat.request(max_tokens=3, stream_options={"include_usage": True}), stream=True
         )
         assert list(chat.receive(pieces))
         chat.user("And now?")
         given = client.responses.create(**chat.request(format="responses", max_output_tokens=3))
-        assert 1 <= chat.receive(given).usage.output <= 3
+        assert 1 <= output_tokens(chat.receive(given)) <= 3
     chat.user("Well?")
     address = llama.url.removesuffix("/v1")
     with anthropic.Anthropic(base_url=address, api_key=llama.key) as other:
         message = other.messages.create(**chat.request(format="anthropic"))
-        assert 1 <= chat.receive(message).usage.output <= 8
+        assert 1 <= output_tokens(chat.receive(message)) <= 8
     assert chat.ledger.total.calls == 4
     assert [turn["role"] for turn in chat.history] == ["user", "assistant"] * 4
 
@@ -160,8 +167,8 @@ def test_a_model_of_the_server_writes_the_summaries(
         talk(chat, 20)
         chat.user("Go on.")
         client.send(chat, max_tokens=2)
-    assert chat.ledger.slots[server.model, "summary"].calls >= 1
-    assert chat.ledger.slots[server.model, "main"].calls == 1
+    assert chat.ledger.totals[server.model, "summary"].calls >= 1
+    assert chat.ledger.totals[server.model, "main"].calls == 1
     assert chat.log.entries[-1].after <= 1024 - 8
 
 
@@ -316,7 +323,7 @@ def test_a_server_that_only_counts_texts_makes_the_estimate_better(
             talk(chat, 30)
             chat.user("Go on.")
             await sent(server, learned, chat)
-            assert chat.calibration.ratio > 1.5
+            assert get_driver(chat).profile.calibration.ratio > 1.5
 
     run(trying())
 
@@ -349,7 +356,7 @@ def test_a_cap_is_refused_before_anything_is_sent(learned: CalibrationStore) -> 
 
     async def trying() -> None:
         async with serving(limited) as server:
-            chat = brim.Session("gpt-4o", cap_at_dollars=0.000001)
+            chat = brim.Session("gpt-4o", limits=SpendingLimits(cap_at_dollars=0.000001))
             chat.user("Hello.")
             with pytest.raises(brim.SpendingCapError):
                 await sent(server, learned, chat)

@@ -17,8 +17,10 @@ from aiohttp import web
 
 import brim
 from brim.errors import ConnectionFailedError
+from brim.fitting.policies import PolicyName
 from brim.providers import ApiFormat, CalibrationStore
 from brim.providers.sync import Portal
+from brim.session.session import get_driver
 from tests.support.providers.scripted import Handler, run, serving
 
 WORDS = "The harbour lay quiet before the storm, and the pilots argued about the tide tables. "
@@ -217,7 +219,7 @@ def test_one_odd_report_does_not_stay(odd: int, learned: CalibrationStore) -> No
             for number in range(8):
                 session.user(f"{number}: {WORDS * 8}")
                 await client.send(session)
-            assert 1.0 < session.calibration.ratio < 1.5
+            assert 1.0 < get_driver(session).profile.calibration.ratio < 1.5
 
     run(trying())
 
@@ -249,7 +251,7 @@ def test_a_refusal_with_a_limit_that_no_model_has_does_not_become_the_window(
 
 @pytest.mark.parametrize("policy", ["steady", "thrift", "rolling", "sliding"])
 def test_a_refusal_without_numbers_is_remembered_for_the_session(
-    policy: str, learned: CalibrationStore
+    policy: PolicyName, learned: CalibrationStore
 ) -> None:
     async def chat(request: web.Request) -> web.StreamResponse:
         tokens = size(await request.json())
@@ -331,7 +333,7 @@ def test_a_silent_cut_is_said_once_and_nothing_is_learned_of_it(
                 await client.send(chat)
             assert len(chat.warnings) == 1
             assert f"{reported:,}" in chat.warnings[0]
-            assert min(chat.calibration.ratios) > 1.2
+            assert min(get_driver(chat).profile.calibration.ratios) > 1.2
 
     run(trying())
 
@@ -545,9 +547,10 @@ def test_stream_options_that_are_none_are_refused(learned: CalibrationStore) -> 
 
 def test_a_summarizer_that_hangs_does_not_hold_up_the_end() -> None:
     code = """
-import time, brim, brim.session.summaries
-brim.session.summaries.SUMMARY_TIMEOUT = 0.2
-chat = brim.Session("gpt-4o", window=400, reply=50, summarize=lambda *_: time.sleep(60))
+import time, brim
+from brim.providers.summarizers import with_timeout
+summarize = with_timeout(lambda *_: time.sleep(60), 0.2)
+chat = brim.Session("gpt-4o", window=400, reply=50, summarize=summarize)
 for number in range(20):
     chat.user(f"Question {number}: " + "some words " * 10)
     chat.assistant("An answer.")

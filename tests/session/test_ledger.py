@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from brim.errors import BrimError, InputError, SpendingCapError
 from brim.models.pricing import Price, Usage, cost
 from brim.models.spending import format_dollars
-from brim.session.ledger import CATEGORIES, Ledger, compute_max_cost
+from brim.session.ledger import CATEGORIES, Ledger, SpendingLimits, compute_max_cost
 from brim.session.request_log import (
     MAX_LOGGED_REQUESTS,
     LoggedRequest,
@@ -28,7 +28,7 @@ CHEAP = Price(Decimal(2), Decimal(1), Decimal(10))
 
 def book(ledger: Ledger, model: str = "m", category: str = "main", **given: Any) -> list[str]:
     call = {"usage": Usage(1_000, 0, 100), "counted": 1_000, "price": CHEAP, **given}
-    return ledger.book(model, category, **call)
+    return ledger.record(model, category, **call)
 
 
 def test_calls_are_booked_by_model_and_category() -> None:
@@ -37,8 +37,8 @@ def test_calls_are_booked_by_model_and_category() -> None:
     book(ledger, usage=Usage(2_000, 500, 50), counted=2_100)
     book(ledger, category="summary")
     book(ledger, model="other")
-    assert list(ledger.slots) == [("m", "main"), ("m", "summary"), ("other", "main")]
-    slot = ledger.slots["m", "main"]
+    assert list(ledger.totals) == [("m", "main"), ("m", "summary"), ("other", "main")]
+    slot = ledger.totals["m", "main"]
     assert (slot.calls, slot.usage, slot.counted) == (2, Usage(3_000, 500, 150), 3_100)
     assert slot.cost == Decimal("0.003") + Decimal("0.004")
     assert not slot.unknown
@@ -53,7 +53,7 @@ def test_other_categories_are_refused(category: str) -> None:
     ledger = Ledger()
     with pytest.raises(InputError, match="main, summary, goal, route"):
         book(ledger, category=category)
-    assert not ledger.slots
+    assert not ledger.totals
 
 
 @pytest.mark.parametrize("category", CATEGORIES)
@@ -63,19 +63,19 @@ def test_these_categories_are_taken(category: str) -> None:
 
 def test_an_empty_ledger_is_zero() -> None:
     ledger = Ledger()
-    assert (ledger.cost, ledger.usage, ledger.at_least) == (Decimal(0), Usage(), False)
+    assert (ledger.cost, ledger.usage, ledger.has_unknown_cost) == (Decimal(0), Usage(), False)
     assert str(ledger) == "$0.00"
-    assert ledger.detail() == "no calls yet"
+    assert ledger.format_table() == "no calls yet"
 
 
 def test_unknown_is_not_zero_and_stays() -> None:
     ledger = Ledger()
     book(ledger, price=None)
-    assert ledger.slots["m", "main"].unknown
-    assert ledger.at_least
+    assert ledger.totals["m", "main"].unknown
+    assert ledger.has_unknown_cost
     assert str(ledger) == "unknown"
     book(ledger)
-    assert ledger.slots["m", "main"].unknown
+    assert ledger.totals["m", "main"].unknown
     assert str(ledger) == "at least $0.0030"
 
 
@@ -91,7 +91,7 @@ def test_a_reported_cost_goes_before_the_price() -> None:
     book(ledger, cost=Decimal(0))
     book(ledger, model="unlisted", price=None, cost=Decimal("0.25"))
     assert ledger.cost == Decimal("0.75")
-    assert not ledger.at_least
+    assert not ledger.has_unknown_cost
 
 
 @pytest.mark.parametrize("reported", ["NaN", "Infinity", "-1"])
@@ -104,32 +104,32 @@ def test_a_cost_that_cannot_be_is_not_believed(reported: str) -> None:
 def test_an_answer_without_usage_is_booked_with_what_was_counted() -> None:
     ledger = Ledger()
     book(ledger, usage=None, counted=1_000, counted_output=100)
-    slot = ledger.slots["m", "main"]
+    slot = ledger.totals["m", "main"]
     assert slot.usage == Usage(1_000, 0, 100)
     assert slot.cost == Decimal("0.003")
     assert slot.estimated
     book(ledger)
-    assert ledger.slots["m", "main"].estimated
+    assert ledger.totals["m", "main"].estimated
 
 
 def test_warnings_come_once_each() -> None:
-    ledger = Ledger(warn_at_dollars="0.006", warn_at_tokens=3_000)
+    ledger = Ledger(SpendingLimits(warn_at_dollars="0.006", warn_at_tokens=3_000))
     assert book(ledger) == []
-    assert book(ledger) == ["this session has cost $0.0060, and warn_at_dollars is $0.0060"]
-    assert book(ledger) == ["this session has used 3,300 tokens, and warn_at_tokens is 3,000"]
+    assert book(ledger) == ["This session has cost $0.0060; warn_at_dollars is $0.0060."]
+    assert book(ledger) == ["This session has used 3,300 tokens; warn_at_tokens is 3,000."]
     assert book(ledger) == []
 
 
 def test_one_call_can_give_both_warnings() -> None:
-    assert len(book(Ledger(warn_at_dollars=0.001, warn_at_tokens=1))) == 2
+    assert len(book(Ledger(SpendingLimits(warn_at_dollars=0.001, warn_at_tokens=1)))) == 2
 
 
 def test_a_reset_zeroes_the_totals_and_arms_the_warnings() -> None:
-    ledger = Ledger(warn_at_tokens=1_000, cap_at_dollars=1)
+    ledger = Ledger(SpendingLimits(warn_at_tokens=1_000, cap_at_dollars=1))
     assert len(book(ledger, price=None)) == 1
     ledger.reset()
-    assert not ledger.slots
-    assert (ledger.cost, ledger.at_least, ledger.uncovered) == (Decimal(0), False, None)
+    assert not ledger.totals
+    assert (ledger.cost, ledger.has_unknown_cost, ledger.uncovered) == (Decimal(0), False, None)
     assert len(book(ledger)) == 1
 
 
@@ -137,21 +137,23 @@ def test_a_reset_zeroes_the_totals_and_arms_the_warnings() -> None:
 @pytest.mark.parametrize("value", [-1, "-0.01", "much", "", float("nan"), "inf", True, [1]])
 def test_limits_that_make_no_sense_are_refused_by_name(name: str, value: Any) -> None:
     with pytest.raises(InputError, match=name):
-        Ledger(**{name: value})
+        SpendingLimits(**{name: value})
 
 
 @pytest.mark.parametrize("value", [5, 5.0, "5", "5.00", Decimal(5)])
 def test_limits_may_be_any_kind_of_number(value: Any) -> None:
-    ledger = Ledger(warn_at_dollars=value, warn_at_tokens=value, cap_at_dollars=value)
+    ledger = Ledger(
+        SpendingLimits(warn_at_dollars=value, warn_at_tokens=value, cap_at_dollars=value)
+    )
     assert ledger.warn_at_dollars == ledger.warn_at_tokens == ledger.cap_at_dollars == 5
 
 
 def test_a_tenth_of_a_dollar_is_exactly_that() -> None:
-    assert Ledger(cap_at_dollars=0.1).cap_at_dollars == Decimal("0.1")
+    assert Ledger(SpendingLimits(cap_at_dollars=0.1)).cap_at_dollars == Decimal("0.1")
 
 
 def test_the_cap_refuses_a_call_before_it_is_sent() -> None:
-    ledger = Ledger(cap_at_dollars="0.01")
+    ledger = Ledger(SpendingLimits(cap_at_dollars="0.01"))
     book(ledger)
     ledger.check("m", tokens=1_000, reply=500, price=CHEAP)
     with pytest.raises(SpendingCapError) as caught:
@@ -164,9 +166,9 @@ def test_the_cap_refuses_a_call_before_it_is_sent() -> None:
         Decimal("0.00701"),
     )
     assert str(error) == (
-        "this call to m could cost $0.0070, and $0.0030 of $0.0100 is spent. Raise "
-        "cap_at_dollars, make the request or its reply shorter, take a cheaper model, or reset "
-        "the cost."
+        "This call to m could cost $0.0070, and $0.0030 of $0.0100 is spent. Raise "
+        "cap_at_dollars, shorten the request or its reply, use a cheaper model, or reset the "
+        "cost."
     )
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
     assert ledger.cost == Decimal("0.003")
@@ -177,7 +179,7 @@ def test_without_a_cap_everything_passes() -> None:
 
 
 def test_a_cap_of_nothing_lets_free_calls_through() -> None:
-    ledger = Ledger(cap_at_dollars=0)
+    ledger = Ledger(SpendingLimits(cap_at_dollars=0))
     ledger.check("free", tokens=1_000, reply=10, price=Price(Decimal(0), None, Decimal(0)))
     with pytest.raises(SpendingCapError):
         ledger.check("m", tokens=1, reply=0, price=CHEAP)
@@ -190,19 +192,19 @@ def test_the_worst_case_counts_a_prompt_that_is_written_to_a_dearer_cache() -> N
 
 
 def test_what_has_no_price_passes_and_the_status_says_so() -> None:
-    ledger = Ledger(cap_at_dollars="0.001")
+    ledger = Ledger(SpendingLimits(cap_at_dollars="0.001"))
     assert ledger.uncovered is None
     ledger.check("house", tokens=10**9, reply=10**9, price=None)
     book(ledger, model="attic", price=None)
     assert ledger.uncovered == (
-        "the cap of $0.0010 does not cover attic, house: the price is not known"
+        "The cap of $0.0010 does not cover attic, house: the price is unknown."
     )
     book(ledger)
     ledger.check("house", tokens=10**9, reply=10**9, price=None)
 
 
 def test_a_model_that_got_a_price_is_covered_again() -> None:
-    ledger = Ledger(cap_at_dollars=1)
+    ledger = Ledger(SpendingLimits(cap_at_dollars=1))
     ledger.check("house", tokens=1, reply=1, price=None)
     ledger.check("house", tokens=1, reply=1, price=CHEAP)
     assert ledger.uncovered is None
@@ -215,7 +217,7 @@ def test_without_a_cap_nothing_is_uncovered() -> None:
 
 
 def test_a_model_that_reports_its_cost_stops_at_the_cap_without_a_price() -> None:
-    ledger = Ledger(cap_at_dollars=1)
+    ledger = Ledger(SpendingLimits(cap_at_dollars=1))
     book(ledger, model="unlisted", price=None, cost=Decimal(1))
     ledger.check("local", tokens=1, reply=1, price=None)
     with pytest.raises(SpendingCapError, match=r"\$1.00 of \$1.00 is spent") as caught:
@@ -228,13 +230,13 @@ def test_the_detail_has_a_row_for_each_slot_and_the_count_as_it_stands() -> None
     book(ledger, model="gpt-5-mini", usage=Usage(558, 100, 20), counted=498)
     book(ledger, model="gpt-5-mini", category="summary", usage=Usage(558, 0, 20), counted=560)
     book(ledger, model="house", usage=None, counted=1_200, counted_output=7, price=None)
-    assert ledger.detail(1_310).splitlines() == [
+    assert ledger.format_table(1_310).splitlines() == [
         "model       category  calls        prompt  cached      completion                cost",
         "gpt-5-mini  main          1  558 ~est=498     100              20           $0.001216",
         "gpt-5-mini  summary       1           558       0              20           $0.001316",
         "house       main          1         1,200       0   7 (estimated)             unknown",
         "total                     3         2,316     100  47 (estimated)  at least $0.002532",
-        "the conversation now counts 1,310 tokens",
+        "the conversation now has 1,310 tokens",
     ]
 
 
@@ -255,7 +257,7 @@ def test_the_count_made_before_is_shown_where_it_was_off(
 ) -> None:
     ledger = Ledger()
     book(ledger, usage=Usage(reported, 0, 5), counted=counted)
-    row = ledger.detail().splitlines()[1]
+    row = ledger.format_table().splitlines()[1]
     assert f" {shown}  " in row
     assert ("~est" in row) == ("~est" in shown)
 
@@ -277,12 +279,13 @@ def test_money_shows_the_places_that_say_something(amount: str, shown: str) -> N
 
 
 def test_a_ledger_survives_being_saved() -> None:
-    ledger = Ledger(warn_at_tokens=1)
+    ledger = Ledger(SpendingLimits(warn_at_tokens=1))
     book(ledger, usage=Usage(1_000, 10, 5, 7, 3))
     book(ledger, model="house", category="goal", usage=None, price=None)
     saved = json.loads(json.dumps(ledger.to_dict()))
-    again = Ledger.from_dict(saved, warn_at_tokens=1)
-    assert again.slots == ledger.slots
+    again = Ledger(SpendingLimits(warn_at_tokens=1))
+    again.restore(saved)
+    assert again.totals == ledger.totals
     assert again.to_dict() == ledger.to_dict()
     assert book(again) == []
 
@@ -291,15 +294,15 @@ def test_a_ledger_survives_being_saved() -> None:
     "saved",
     [
         {},
-        {"slots": 5, "warned": []},
-        {"slots": [{}], "warned": []},
-        {"slots": [{"model": "m", "category": "main", "usage": {}, "cost": "x"}], "warned": []},
-        {"slots": [{"model": "m", "category": "main", "usage": 1, "cost": "1"}], "warned": []},
+        {"totals": 5, "warned": []},
+        {"totals": [{}], "warned": []},
+        {"totals": [{"model": "m", "category": "main", "usage": {}, "cost": "x"}], "warned": []},
+        {"totals": [{"model": "m", "category": "main", "usage": 1, "cost": "1"}], "warned": []},
     ],
 )
 def test_what_was_not_saved_by_brim_is_refused(saved: Any) -> None:
     with pytest.raises(InputError, match="saved costs"):
-        Ledger.from_dict(saved)
+        Ledger().restore(saved)
     with pytest.raises(InputError, match="saved request log"):
         RequestLog.from_dict(saved)
 
@@ -321,27 +324,27 @@ calls = st.tuples(
 def test_slots_add_up_to_the_totals(booked: list[Any]) -> None:
     ledger = Ledger()
     for model, category, usage, counted, price in booked:
-        ledger.book(model, category, usage=usage, counted=counted, price=price)
-    slots = ledger.slots.values()
+        ledger.record(model, category, usage=usage, counted=counted, price=price)
+    slots = ledger.totals.values()
     assert sum(slot.calls for slot in slots) == len(booked)
     assert sum((slot.cost for slot in slots), Decimal(0)) == ledger.cost
     assert sum((slot.usage for slot in slots), Usage()) == ledger.usage
-    assert ledger.at_least == any(price is None for *_, price in booked)
-    assert len(ledger.detail(1).splitlines()) >= len(slots)
+    assert ledger.has_unknown_cost == any(price is None for *_, price in booked)
+    assert len(ledger.format_table(1).splitlines()) >= len(slots)
 
 
 @given(st.lists(st.tuples(usages, st.integers(0, 50_000)), max_size=30), st.integers(0, 5))
 def test_what_passes_the_check_never_passes_the_cap(
     asked: list[tuple[Usage, int]], cap: int
 ) -> None:
-    ledger = Ledger(cap_at_dollars=cap)
+    ledger = Ledger(SpendingLimits(cap_at_dollars=cap))
     for usage, reply in asked:
         used = Usage(usage.input, usage.cached, min(usage.output, reply))
         try:
             ledger.check("m", tokens=used.input, reply=reply, price=CHEAP)
         except SpendingCapError:
             continue
-        ledger.book("m", "main", usage=used, counted=used.input, price=CHEAP)
+        ledger.record("m", "main", usage=used, counted=used.input, price=CHEAP)
     assert ledger.cost <= cap
     assert ledger.cost == cost(ledger.usage, CHEAP)
 

@@ -10,17 +10,18 @@ from typing import Any
 import pytest
 
 from brim.errors import ContextOverflowError, InputError, SpendingCapError
+from brim.fitting.flow import run_flow
+from brim.fitting.policies import PolicyName
 from brim.fitting.profile import ModelProfile
 from brim.models.pricing import Price
 from brim.models.spending import SpendingTotal
 from brim.session.ledger import DailyCap
-from brim.session.session import Session
-from brim.session.system_prompt import Fact
+from brim.session.session import Session, get_driver
 
 POLICIES = ("steady", "thrift", "rolling", "sliding")
 
 
-def talk(policy: str = "steady", exchanges: int = 20, **settings: Any) -> Session:
+def talk(policy: PolicyName = "steady", exchanges: int = 20, **settings: Any) -> Session:
     session = Session(
         "gpt-4o", window=4_000, reply=200, policy=policy, system="Be brief.", **settings
     )
@@ -35,34 +36,35 @@ def summarize(previous: str | None, evicted: Sequence[Mapping[str, Any]] | None)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_compaction_is_shown_before_it_is_made(policy: str) -> None:
+def test_a_compaction_is_shown_before_it_is_made(policy: PolicyName) -> None:
     session = talk(policy)
     before = session.tokens
-    shown = session.compaction()
+    driver = get_driver(session)
+    shown = driver.plan_compaction(0.5, with_summary=False)
     assert shown.before == before == session.tokens
     assert shown.plan.size < 0.65 * before
-    made = session.compact(shown)
+    made = run_flow(driver.compact(shown), lambda _: None)
     assert made.size == shown.plan.size == session.tokens
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_what_comes_after_a_compaction_goes_on_from_it(policy: str) -> None:
+def test_what_comes_after_a_compaction_goes_on_from_it(policy: PolicyName) -> None:
     session = talk(policy)
     made = session.compact()
     session.user("and now?")
     request = session.request()
     assert request.plan.size < made.size + 30
     assert request.plan.outcome_counts() == made.outcome_counts()
-    session.memory.append(Fact("fact", "the build needs make"))
+    get_driver(session).prompt.blocks["background"] = "- (fact) the build needs make"
     assert session.request().plan.outcome_counts() == made.outcome_counts()
     restored = Session.from_dict(json.loads(json.dumps(session.to_dict())))
     assert dict(restored.request()) == dict(session.request())
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_compaction_can_sum_up_what_leaves(policy: str) -> None:
+def test_a_compaction_can_sum_up_what_leaves(policy: PolicyName) -> None:
     session = talk(policy)
-    session.compact(session.compaction(sums_up=True), summarize=summarize)
+    session.compact(summarize=summarize)
     assert session.summary is not None
     assert session.summary.startswith("SUMMARY of ")
     session.user("and now?")
@@ -72,10 +74,10 @@ def test_a_compaction_can_sum_up_what_leaves(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_compaction_can_be_taken_back(policy: str) -> None:
+def test_a_compaction_can_be_taken_back(policy: PolicyName) -> None:
     session = talk(policy)
     before = dict(session.request())
-    session.compact(session.compaction(sums_up=True), summarize=summarize)
+    session.compact(summarize=summarize)
     session.undo_compaction()
     assert session.summary is None
     assert dict(session.request()) == before
@@ -85,11 +87,11 @@ def test_nothing_to_compact_is_said() -> None:
     session = Session("gpt-4o", window=4_000)
     session.user("hi")
     with pytest.raises(InputError, match="nothing to compact"):
-        session.compaction()
+        session.compact()
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_compacted_conversation_is_cut_again_when_it_is_full(policy: str) -> None:
+def test_a_compacted_conversation_is_cut_again_when_it_is_full(policy: PolicyName) -> None:
     session = talk(policy)
     session.compact()
     for number in range(80):
@@ -99,7 +101,7 @@ def test_a_compacted_conversation_is_cut_again_when_it_is_full(policy: str) -> N
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_turns_are_taken_back(policy: str) -> None:
+def test_turns_are_taken_back(policy: PolicyName) -> None:
     session = talk(policy, exchanges=3)
     before = dict(session.request())
     session.pin(0)
@@ -136,7 +138,7 @@ def test_a_compaction_is_gone_with_the_turns_that_it_saw() -> None:
 @pytest.mark.parametrize("length", [-1, 7, "2"])
 def test_no_more_is_taken_back_than_there_is(length: Any) -> None:
     session = talk(exchanges=3)
-    with pytest.raises(InputError, match="6 turns"):
+    with pytest.raises(InputError, match="has 6"):
         session.rewind(length)
     assert len(session) == 6
 
@@ -160,7 +162,7 @@ def test_without_fitting_nothing_is_left_out() -> None:
     with pytest.raises(ContextOverflowError):
         session.request()
     with pytest.raises(InputError, match="fitting is off"):
-        session.compaction()
+        session.compact()
     session.trim = True
     assert session.request().plan.is_trimmed
 
@@ -181,29 +183,29 @@ def test_another_model_and_back_sends_the_same_prefix() -> None:
     session = talk(exchanges=60)
     session.user("one")
     before = session.request()["messages"]
-    main = session.target
+    main = get_driver(session).profile
     session.assistant("two")
     session.user("three")
-    session.target = ModelProfile("gpt-4o-mini", 4_000, 200)
+    get_driver(session).profile = ModelProfile("gpt-4o-mini", 4_000, 200)
     session.request()
-    session.target = main
+    get_driver(session).profile = main
     assert session.request()["messages"][: len(before)] == before
 
 
 def test_a_model_is_on_the_bill_under_its_users_name() -> None:
     session = Session("gpt-4o")
-    session.target = ModelProfile("gpt-4o", called="clever")
+    get_driver(session).profile = ModelProfile("gpt-4o", called="clever")
     session.user("hi")
     session.request()
     session.receive({"choices": [{"message": {"role": "assistant", "content": "ho"}}]})
-    assert list(session.ledger.slots) == [("clever", "main")]
+    assert list(session.ledger.totals) == [("clever", "main")]
     assert session.log.entries[0].model == "clever"
 
 
 def test_a_call_is_told_of_when_it_is_booked() -> None:
     session = Session("gpt-4o")
     calls: list[tuple[str, str, SpendingTotal]] = []
-    session.ledger.on_call = lambda *call: calls.append(call)
+    session.ledger.on_record = lambda *call: calls.append(call)
     session.user("hi")
     session.request(category="goal")
     usage = {"prompt_tokens": 8, "completion_tokens": 2}
@@ -217,11 +219,11 @@ def test_a_day_has_a_cap_of_its_own() -> None:
     spent = [Decimal("0.999")]
     price = Price(Decimal(1), Decimal(1), Decimal(1), Decimal(1))
     session = Session("gpt-4o", window=4_000, reply=1_000, price=price)
-    session.ledger.day = DailyCap(Decimal(1), lambda: spent[0])
+    session.ledger.daily_cap = DailyCap(Decimal(1), lambda: spent[0])
     session.user("hi")
     with pytest.raises(SpendingCapError, match="cap_per_day_dollars") as caught:
         session.request()
-    assert "$0.9990 today" in str(caught.value)
+    assert "$0.9990 of $1.00 is spent today" in str(caught.value)
     spent[0] = Decimal("0.9")
     assert session.request()
 
@@ -258,6 +260,6 @@ def test_a_mark_is_kept_and_not_sent() -> None:
     session.user("go on", _mine=True)
     assert session.history[0]["_mine"] is True
     assert session.request()["messages"] == [{"role": "user", "content": "go on"}]
-    with pytest.raises(InputError, match="name: a mark begins with _"):
+    with pytest.raises(InputError, match="Invalid mark: name"):
         session.user("again", name="x")
     assert len(session) == 1

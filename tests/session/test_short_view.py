@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import brim
+from brim.session.session import get_driver
 from brim.session.short_view import ShortView
 from tests.support.strategies import Raw, histories, history
 
@@ -38,7 +39,7 @@ def roles(turns: Any) -> str:
 def test_the_last_turns_with_their_call_and_the_last_user(
     sketch: str, keep: int, left: str
 ) -> None:
-    assert roles(ShortView(keep).of(history(sketch))) == left
+    assert roles(ShortView(keep).shorten(history(sketch))) == left
 
 
 @pytest.mark.parametrize("wrong", [0, -1, True, 1.5, "2", None])
@@ -55,7 +56,7 @@ def test_what_the_user_said_stays_whole_and_the_rest_is_cut_to_its_end() -> None
         {"role": "assistant", "content": "a" * 900 + "end"},
         {"role": "tool", "tool_call_id": "1", "content": "r" * 900 + "end"},
     ]
-    user, said, result = ShortView(3).of(turns)
+    user, said, result = ShortView(3).shorten(turns)
     assert user["content"] == "x" * 900
     assert user["_output"] == "o" * 797 + "end"
     assert said["content"] == "a" * 797 + "end"
@@ -69,17 +70,17 @@ def test_texts_among_parts_are_cut_and_other_parts_stay() -> None:
         {"role": "user", "content": "?"},
         {"role": "tool", "tool_call_id": "1", "content": parts},
     ]
-    short = ShortView(2, 70).of(turns)[-1]["content"]
+    short = ShortView(2, 70).shorten(turns)[-1]["content"]
     assert short == [{"type": "text", "text": "a" * 10}, image, {"type": "text", "text": "b" * 60}]
-    assert ShortView(2, 60).of(turns)[-1]["content"] == [image, parts[2]]
-    assert ShortView(2, 110).of(turns)[-1] is turns[-1]
+    assert ShortView(2, 60).shorten(turns)[-1]["content"] == [image, parts[2]]
+    assert ShortView(2, 110).shorten(turns)[-1] is turns[-1]
 
 
 @pytest.mark.parametrize("letter", ["é", "e\u0301", "日", "🙂"])
 def test_a_cut_breaks_no_character(letter: str) -> None:
     for most in range(1, 9):
         turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": letter * 20}]
-        text = ShortView(2, most).of(turns)[-1]["content"]
+        text = ShortView(2, most).shorten(turns)[-1]["content"]
         assert text == letter * (len(text) // len(letter))
         assert len(text) <= most
 
@@ -103,7 +104,7 @@ def test_long_arguments_stay_json(arguments: str) -> None:
         "content": None,
         "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": arguments}}],
     }
-    (turn,) = ShortView(1).of([calling])
+    (turn,) = ShortView(1).shorten([calling])
     short = turn["tool_calls"][0]["function"]["arguments"]
     assert len(short) <= 800
     json.loads(short)
@@ -113,7 +114,7 @@ def test_long_arguments_stay_json(arguments: str) -> None:
 def test_arguments_that_are_an_object_are_shortened_too() -> None:
     function = {"name": "f", "arguments": {"path": "a.py", "text": "word " * 5_000}}
     calling = {"role": "assistant", "content": None, "tool_calls": [{"function": function}]}
-    short = ShortView(1).of([calling])[0]["tool_calls"][0]["function"]["arguments"]
+    short = ShortView(1).shorten([calling])[0]["tool_calls"][0]["function"]["arguments"]
     assert short["path"] == "a.py"
     assert len(json.dumps(short)) < 900
 
@@ -123,7 +124,7 @@ def test_every_result_has_its_call_and_the_last_user_is_there(
     turns: list[Raw], keep: int, most: int
 ) -> None:
     before = json.dumps(turns)
-    short = ShortView(keep, most).of(turns)
+    short = ShortView(keep, most).shorten(turns)
     assert json.dumps(turns) == before
     open_calls: set[str] = set()
     for turn in short:
@@ -163,13 +164,13 @@ def test_a_short_view_that_is_still_too_long_is_fitted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("goal", "left"), [("all tests pass", "suauat"), ("", "suat"), (None, "suat")]
+    ("instructions", "left"), [("All tests pass.", "suauat"), ("", "suat"), (None, "suat")]
 )
-def test_goal_mode_never_takes_it(goal: str | None, left: str) -> None:
+def test_goal_mode_never_takes_it(instructions: str | None, left: str) -> None:
     chat = brim.Session("gpt-4o", system="Be brief.")
     for turn in history("u9 a9 u9 c9 r9"):
         chat.append(turn)
-    chat.goal = goal
+    get_driver(chat).prompt.instructions = instructions
     assert roles(chat.request(short_view=True).messages) == left
 
 
@@ -180,7 +181,8 @@ def test_what_a_short_request_took_says_nothing_about_the_whole() -> None:
     before = chat.tokens
     chat.request(short_view=ShortView(1))
     chat.receive(answer("ok", 1_000))
-    assert chat.calibration.ratios == chat.calibration.densities == ()
+    calibration = get_driver(chat).profile.calibration
+    assert calibration.ratios == calibration.densities == ()
     assert chat.tokens > before
 
 

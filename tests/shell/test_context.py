@@ -17,10 +17,10 @@ from rich.console import Console
 
 from brim.errors import BrimError, BudgetError, InputError
 from brim.models.pricing import Price
-from brim.session.session import Session
-from brim.session.system_prompt import Fact
+from brim.session.session import Session, get_driver
+from brim.session.system_prompt import Fact, format_facts
+from brim.shell.goal_mode import build_goal_instructions
 from brim.shell.render.context import ContextReport, build_report, render_context, to_json
-from brim.shell.render.context_sizes import system_blocks
 from brim.shell.render.context_view import columns
 from tests.support.strategies import histories, policies, text
 
@@ -91,7 +91,9 @@ def sessions() -> st.SearchStrategy[Session]:
 
 
 def prepared(session: Session, *, facts: list[Fact], project: str | None, goal: str | None) -> None:
-    session.memory, session.project, session.goal = facts, project, goal
+    prompt = get_driver(session).prompt
+    prompt.blocks = {"background": format_facts(facts), "project": project or ""}
+    prompt.instructions = build_goal_instructions(goal) if goal else None
 
 
 def appended(session: Session, *, message: dict[str, Any]) -> None:
@@ -145,8 +147,8 @@ def test_what_fits_is_what_the_session_counts(session: Session) -> None:
 @given(sessions())
 @settings(max_examples=25)
 def test_the_system_text_is_its_blocks(session: Session) -> None:
-    whole = session.system_text()
-    assert "".join(system_blocks(session, whole).values()) == whole
+    whole = get_driver(session).system_text
+    assert "\n\n".join(get_driver(session).render_system_parts().values()) == whole
 
 
 def full() -> Session:
@@ -158,8 +160,9 @@ def full() -> Session:
         tools=[tool("own"), tool("read", 40), tool("write", 40)],
         price=Price(input=Decimal(10), output=Decimal(20)),
     )
-    session.memory = [Fact("user", "likes it short")]
-    session.project = "src/\n  a.py"
+    blocks = get_driver(session).prompt.blocks
+    blocks["background"] = format_facts([Fact("user", "likes it short")])
+    blocks["project"] = "src/\n  a.py"
     talk(session, 3)
     session.add_output("still waiting")
     return session

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from brim.errors import InputError
 from brim.fitting.flow import run_flow
-from brim.session.session import Session
+from brim.session.session import Session, get_driver
 from brim.shell.conversation import INCOMPLETE, NO_RESULT, SavedConversation, resume_conversation
 from brim.storage import ConversationStore, Database
 
@@ -63,7 +63,7 @@ def test_it_goes_on_where_it_was(log: ConversationStore) -> None:
     first.output("$ pwd\n/")
     second = again(first)
     assert second.session.to_dict() == first.session.to_dict()
-    assert second.session.waiting == "$ pwd\n/"
+    assert get_driver(second.session).joined_outputs == "$ pwd\n/"
     second.say("and now?")
     answer(second, "the root")
     assert said(again(second)) == ["what is that?", "a file", "and now?", "the root"]
@@ -126,7 +126,7 @@ def test_taking_back_an_exchange_lets_its_output_wait_again(log: ConversationSto
     first.take_back(first.last_exchange())
     for conversation in (first, again(first)):
         assert said(conversation) == ["one", "two"]
-        assert conversation.session.waiting == "$ ls\nfile\n\n$ pwd\n/"
+        assert get_driver(conversation.session).joined_outputs == "$ ls\nfile\n\n$ pwd\n/"
 
 
 def test_nothing_said_cannot_be_taken_back(log: ConversationStore) -> None:
@@ -162,11 +162,11 @@ def test_what_was_taken_back_can_be_put_back(log: ConversationStore) -> None:
     first.say("one")
     answer(first, "two")
     first.output("$ pwd\n/")
-    waiting = first.session.outputs
+    waiting = get_driver(first.session).outputs
     first.put_back(first.take_back(0), waiting)
     for conversation in (first, again(first)):
         assert said(conversation) == ["one", "two"]
-        assert conversation.session.waiting == "$ pwd\n/"
+        assert get_driver(conversation.session).joined_outputs == "$ pwd\n/"
 
 
 def test_an_interrupted_write_makes_nothing_twice(log: ConversationStore) -> None:
@@ -184,15 +184,15 @@ def test_a_compaction_is_taken_back_by_the_next_shell(log: ConversationStore) ->
         first.say(f"question {number} " + "word " * 20)
         answer(first, "text " * 20)
     whole = first.session.tokens
-    first.compact(first.session.compaction(sums_up=True), lambda *_: "SUMMARY")
+    first.compact(first.driver.plan_compaction(0.5, with_summary=True), lambda *_: "SUMMARY")
     small = first.session.tokens
     assert small < 0.8 * whole
     second = again(first)
     assert second.session.tokens == small
-    assert second.session.is_compacted
+    assert get_driver(second.session).is_compacted
     second.uncompact()
     third = again(second)
-    assert not third.session.is_compacted
+    assert not get_driver(third.session).is_compacted
     assert third.session.summary is None
     assert third.session.tokens == whole
 
@@ -203,17 +203,17 @@ def test_after_more_was_said_a_compaction_is_not_the_last_thing(log: Conversatio
         first.say("word " * 20)
         answer(first, "text " * 20)
     whole = first.session.tokens
-    first.compact(first.session.compaction(), lambda *_: None)
+    first.compact(first.driver.plan_compaction(0.5, with_summary=False), lambda *_: None)
     small = first.session.tokens
-    first.compact(first.session.compaction(), lambda *_: None)
+    first.compact(first.driver.plan_compaction(0.5, with_summary=False), lambda *_: None)
     first.say("more")
-    assert not first.session.is_compacted
+    assert not get_driver(first.session).is_compacted
     first.take_back(first.last_exchange())
-    assert first.session.is_compacted
+    assert get_driver(first.session).is_compacted
     first.uncompact()
     assert first.session.tokens == small < whole
     first.take_back(first.last_exchange())
-    assert not again(first).session.is_compacted
+    assert not again(first).driver.is_compacted
 
 
 def test_a_compaction_that_is_stopped_leaves_nothing(log: ConversationStore) -> None:
@@ -226,11 +226,13 @@ def test_a_compaction_that_is_stopped_leaves_nothing(log: ConversationStore) -> 
     def stopped(_job: object) -> None:
         raise KeyboardInterrupt
 
-    making = first.session._composer.compacting(first.session.compaction(sums_up=True))
+    making = get_driver(first.session).composer.compacting(
+        first.driver.plan_compaction(0.5, with_summary=True)
+    )
     with pytest.raises(KeyboardInterrupt):
         run_flow(making, stopped)
     making.close()
-    assert not first.session.is_compacted
+    assert not get_driver(first.session).is_compacted
     assert first.session.to_dict()["composer"]["compacted"] == before["composer"]["compacted"]
     assert first.session.current_plan.dropped_runs == ()
 
@@ -288,4 +290,4 @@ def test_what_was_said_is_there_though_nothing_else_can_be_read(log: Conversatio
     log.record(first.name, [], {"version": 1, "nonsense": True})
     second = again(first)
     assert said(second) == ["one", "two"]
-    assert second.session.waiting == "$ ls\nfile"
+    assert get_driver(second.session).joined_outputs == "$ ls\nfile"

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim.config import Config
-from brim.session.system_prompt import build_goal_instructions
 from brim.shell.goal_mode import (
     MAX_IDLE_REPLIES,
     REMINDER,
@@ -18,6 +17,7 @@ from brim.shell.goal_mode import (
     GoalLimits,
     GoalVerdict,
     StepUsage,
+    build_goal_instructions,
     parse_verdict,
 )
 

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from brim.models.pricing import Price, Usage
-from brim.session.ledger import Ledger
+from brim.session.ledger import Ledger, SpendingLimits
 from brim.session.request_log import LoggedRequest, RequestLog
 from brim.shell.render.money import cost, cost_detail, usage
 
@@ -31,32 +31,32 @@ def seen(shown: RenderableType, width: int = 100) -> str:
 
 
 def books(*, cap: str | None = None) -> Ledger:
-    ledger = Ledger(cap_at_dollars=cap)
+    ledger = Ledger(SpendingLimits(cap_at_dollars=cap))
     used = Usage(input=558, cached=100, output=20)
-    ledger.book("gpt-5-mini", "main", usage=used, counted=508 - 10, price=PRICE)
-    ledger.book("local", "summary", usage=None, counted=90, counted_output=7, price=None)
+    ledger.record("gpt-5-mini", "main", usage=used, counted=508 - 10, price=PRICE)
+    ledger.record("local", "summary", usage=None, counted=90, counted_output=7, price=None)
     return ledger
 
 
 def test_without_a_terminal_the_detail_is_the_ledgers_own() -> None:
     ledger = books()
-    assert drawn(cost_detail(ledger, 1_234), width=30) == ledger.detail(1_234) + "\n"
-    assert drawn(cost_detail(Ledger(), 0)) == Ledger().detail(0) + "\n"
+    assert drawn(cost_detail(ledger, 1_234), width=30) == ledger.format_table(1_234) + "\n"
+    assert drawn(cost_detail(Ledger(), 0)) == Ledger().format_table(0) + "\n"
 
 
 def test_on_a_terminal_it_says_the_same() -> None:
     ledger = books()
     lines = seen(cost_detail(ledger, 1_234)).splitlines()
     assert [line.split() for line in lines] == [
-        line.split() for line in ledger.detail(1_234).splitlines()
+        line.split() for line in ledger.format_table(1_234).splitlines()
     ]
     assert "558 ~est=498" in lines[1]
     assert lines[1].endswith("$0.000598")
     assert "unknown" in lines[2]
     assert lines[3].startswith("total")
     assert "at least $0.000598" in lines[3]
-    assert lines[4] == "the conversation now counts 1,234 tokens"
-    assert seen(cost_detail(Ledger(), 7)) == "no calls yet\nthe conversation now counts 7 tokens\n"
+    assert lines[4] == "the conversation now has 1,234 tokens"
+    assert seen(cost_detail(Ledger(), 7)) == "no calls yet\nthe conversation now has 7 tokens\n"
 
 
 @pytest.mark.parametrize("width", [30, 50, 70, 100])
@@ -80,7 +80,7 @@ def test_the_cost_in_a_few_lines() -> None:
         "at least $0.0006 · 2 calls",
         "648 tokens in (100 cached), 27 out (estimated in part)",
         "cap $0.5000, $0.4994 left",
-        "the cap of $0.5000 does not cover local: the price is not known",
+        "The cap of $0.5000 does not cover local: the price is unknown.",
         ":cost detail shows it by model",
     ]
 

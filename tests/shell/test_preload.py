@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brim.session.session import Session
+from brim.session.session import Session, get_driver
 from brim.shell.preload import count_ahead
 
 
@@ -26,7 +26,8 @@ def test_a_long_conversation_is_counted_ahead() -> None:
         session.add_output(f"output {number}")
         session.user(f"question {number}")
         session.assistant(f"answer {number}")
-    count_ahead(session.target.counter(), session.system_text(), session.since(0))
+    driver = get_driver(session)
+    count_ahead(driver.profile.counter(), driver.system_text, driver.copy_turns())
     before = set(tokenizer.asked)
     tokenizer.asked.clear()
     assert session.current_plan.size > 200

@@ -309,7 +309,7 @@ def test_pin_recall_and_rolling(home: Home) -> None:
             for number in range(8, 14):
                 shell.do(f"?question {number}")
             assert "417" not in sent(provider)
-            assert "there is no turn 99" in shell.do(":pin 99")
+            assert "Turn 99 does not exist" in shell.do(":pin 99")
             assert "the turn to pin is a number, not 'x'" in shell.do(":pin x")
             assert "say which turn, as in :recall 3" in shell.do(":recall")
             assert "fitting is off" in shell.do(":rolling-context off")

@@ -21,6 +21,7 @@ from brim.config import McpConfig
 from brim.messages import Call
 from brim.providers import CalibrationStore, Endpoint, Portal, Transport
 from brim.providers.local import LocalServer
+from brim.session.session import get_driver
 from brim.shell.mcp import McpServers, Tool, ToolResult
 from brim.shell.mcp.offer import choose_tools
 from tests.support.fixtures import LlamaWith
@@ -83,7 +84,7 @@ def session_with(tools: Sequence[Tool]) -> brim.Session:
     session = brim.Session(system="You are a careful clerk.")
 
     def size(definitions: Sequence[Mapping[str, Any]]) -> int:
-        return session.count(json.dumps(definitions))
+        return get_driver(session).count_text(json.dumps(definitions))
 
     made = choose_tools(tools, room=1_000, size=size)
     assert made.offered

@@ -270,11 +270,11 @@ def test_spending_is_summed_up_by_what_is_asked_for(tmp_path: Path) -> None:
     spend("0.25", "a")
     spend("0", "b", project="q")
     assert spending.today().cost == Decimal("0.25")
-    assert spending.today().spent() == "at least $0.2500"
+    assert spending.today().format_cost() == "at least $0.2500"
     by_model = {spent.keys: spent.total for spent in spending.by("model")}
     assert by_model["a",].cost == Decimal("0.75")
     assert by_model["a",].usage == Usage(input=20, cached=8, output=4)
-    assert by_model["b",].spent() == "unknown"
+    assert by_model["b",].format_cost() == "unknown"
     since = spending.by("day", "project", since=date(2026, 11, 15))
     assert [spent.keys for spent in since] == [("2026-11-15", "p"), ("2026-11-15", "q")]
     database.close()

@@ -17,6 +17,7 @@ from brim.providers.from_config import (
     request_options,
 )
 from brim.session.ledger import DailyCap
+from brim.session.session import get_driver
 from brim.storage import Database, SpendLog, state_folder
 
 if TYPE_CHECKING:
@@ -92,7 +93,8 @@ def open_answer(
     if asked.window is not None:
         choice = replace(choice, model=replace(choice.model, window=asked.window))
     session = create_session(choice, config, system=asked.system)
-    session.target = replace(session.target, called=choice.name)
+    driver = get_driver(session)
+    driver.profile = replace(driver.profile, called=choice.name)
     session.append(turn)
     with (
         _record_spending(session, config, environment),
@@ -122,9 +124,9 @@ def _record_spending(
         except StoreError as error:  # the answer is there, and is not lost for that
             session.warnings.append(str(error))
 
-    session.ledger.on_call = book
+    session.ledger.on_record = book
     if (cap := config.cost.cap_per_day_dollars) is not None:
-        session.ledger.day = DailyCap(cap, lambda: spending.today().cost)
+        session.ledger.daily_cap = DailyCap(cap, lambda: spending.today().cost)
     try:
         yield
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from brim.errors import InputError
 from brim.fitting.passes import (
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 SMALL_LIMIT: Final = 8_000
 LARGE_LIMIT: Final = 16_000
+
+
+PolicyName = Literal["steady", "thrift", "rolling", "sliding"]
 
 
 @dataclass(frozen=True, slots=True)

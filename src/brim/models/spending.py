@@ -43,7 +43,7 @@ class SpendingTotal:
     def tokens(self) -> int:
         return self.usage.input + self.usage.output
 
-    def spent(self, places: int | None = None) -> str:
+    def format_cost(self, places: int | None = None) -> str:
         """Return the cost as text: `$0.0021`, `at least $0.0021`, `unknown`."""
         if self.unknown and not self.cost:
             return "unknown"
@@ -62,7 +62,7 @@ class SpendingRow:
 
     @property
     def cost(self) -> str:
-        return self.total.spent() + (f", {self.presumed:,} presumed" if self.presumed else "")
+        return self.total.format_cost() + (f", {self.presumed:,} presumed" if self.presumed else "")
 
 
 def format_dollars(amount: Decimal, places: int | None = None) -> str:

@@ -6,11 +6,11 @@ sends. A server that says that a request is too long is believed, and the reques
 
 from __future__ import annotations
 
-import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack, get_args
 from weakref import WeakSet
 
 from brim.errors import BudgetError, ContextLengthError, InputError
@@ -20,14 +20,12 @@ from brim.providers.endpoint import Endpoint
 from brim.providers.errors import find_error
 from brim.providers.server_counter import ServerCounter
 from brim.providers.server_info import MIN_REPLY_TOKENS, SELF_HOSTED, ServerInfo, detect_truncation
+from brim.providers.summarizers import call_summarizer_async
 from brim.providers.sync import Portal
 from brim.providers.transport import Transport
-from brim.session.summaries import (
-    MAX_SUMMARY_CHARS,
-    SUMMARY_TIMEOUT,
-    build_summary_messages,
-    call_summarizer_async,
-)
+from brim.session.driver import RequestSettings
+from brim.session.session import get_driver
+from brim.session.summaries import MAX_SUMMARY_CHARS, build_summary_messages
 from brim.storage.calibration_store import CalibrationStore
 from brim.wire import to_anthropic, to_responses
 from brim.wire.reply_parser import parse_reply
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
     from brim.fitting.plan import Plan, Request
     from brim.providers.endpoint import ApiFormat
     from brim.providers.server_info import ServerKind, Window
+    from brim.session.ledger import Category
     from brim.session.reply_stream import AsyncReplyStream
     from brim.session.request_builder import FormatName
     from brim.session.session import Session
@@ -108,17 +107,17 @@ class AsyncClient:
         *,
         system: str | None = None,
         short_view: ShortView | bool | None = None,
-        category: str = "main",
-        **options: Any,
+        category: Category = "main",
+        **options: object,
     ) -> Reply:
         """Send what a session has to say, and let it take in the answer."""
         if options.get("stream"):
             raise InputError("send waits for the whole answer; `stream` gives it piece by piece")
-        making = _RequestOptions(system, short_view, category, options)
+        settings = self._settings(system, short_view, category, options)
         path = self.endpoint.chat_path
         with self._alone(session):
             request, answer = await self._delivered(
-                session, making, lambda request: self.connection.post(path, request)
+                session, settings, lambda request: self.connection.post(path, request)
             )
             return self._received(session, request, answer)  # type: ignore[no-any-return]
 
@@ -128,15 +127,14 @@ class AsyncClient:
         *,
         system: str | None = None,
         short_view: ShortView | bool | None = None,
-        category: str = "main",
-        **options: Any,
-    ) -> AsyncReplyStream:
+        category: Category = "main",
+        **options: object,
+    ) -> AsyncReplyStream[dict[str, object]]:
         """The same, piece by piece: the events of the server, with the `reply` at the end."""
-        making = _RequestOptions(
-            system, short_view, category, {**options, **self._streamed(options)}
-        )
+        options = {**options, **self._streamed(options)}
+        settings = self._settings(system, short_view, category, options)
         with self._alone(session):
-            request, events = await self._delivered(session, making, self._opened)
+            request, events = await self._delivered(session, settings, self._opened)
             return self._received(session, request, events)  # type: ignore[no-any-return]
 
     async def request(
@@ -145,20 +143,21 @@ class AsyncClient:
         *,
         system: str | None = None,
         short_view: ShortView | bool | None = None,
-        category: str = "main",
-        **options: Any,
+        category: Category = "main",
+        **options: object,
     ) -> Request:
         """What `send` would send, counted by the server where that decides; it is not sent."""
-        return await self._requested(
-            session, _RequestOptions(system, short_view, category, options)
-        )
+        return await self._requested(session, self._settings(system, short_view, category, options))
 
     async def prepare(self, session: Session) -> None:
         """Let a session know what the server says about the model: its window above all."""
         await self._prepared(session)
 
     async def _prepared(self, session: Session) -> Window:
-        target = session.target
+        driver = get_driver(session)
+        if driver.clock is None:
+            driver.clock = time.time
+        target = driver.profile
         if target.model is None and (offered := await self.server.models()):
             target = replace(target, model=offered[0])
         model = target.model or ""
@@ -168,7 +167,7 @@ class AsyncClient:
         if target.calibration != UNCALIBRATED:
             known = target.calibration.narrowed(known)
         target = target.learned(known)
-        session.target = replace(
+        driver.profile = replace(
             target,
             server_window=window.tokens,
             least_reply=MIN_REPLY_TOKENS.get(window.kind, 0),
@@ -182,40 +181,51 @@ class AsyncClient:
         *,
         model: str | None = None,
         focus: str | None = None,
-        largest: int = MAX_SUMMARY_CHARS,
-        **options: Any,
+        max_chars: int = MAX_SUMMARY_CHARS,
+        **options: object,
     ) -> Summarizer:
         """A summarizer for a session: a model of this server writes its summaries.
 
-        `focus` says what they are about above all, `largest` how many characters they may have.
+        `focus` says what they are about above all, `max_chars` how many characters they may have.
         `options` go into its requests as they are.
         """
 
         async def summarize(previous: str | None, evicted: Sequence[Turn] | None) -> str:
-            budget = session.budget
+            driver, budget = get_driver(session), session.budget
             asked = build_summary_messages(
                 previous,
                 evicted,
                 room=budget.limit,
-                count=session.count,
-                largest=largest,
+                count=driver.count_text,
+                max_chars=max_chars,
                 focus=focus,
             )
             name = model or session.model or ""
             body = _summary_body(self.endpoint.format, name, asked, budget.reply) | options
             reply = parse_reply(await self.connection.post(self.endpoint.chat_path, body))
-            counted = sum(session.count(message["content"]) for message in asked)
-            session.book(reply, name, "summary", counted=counted)
+            counted = sum(driver.count_text(message["content"]) for message in asked)
+            driver.record_call(reply, name, "summary", counted=counted)
             return reply.text
 
         return summarize
 
     # How a request comes to be
 
-    async def _requested(self, session: Session, making: _RequestOptions) -> Request:
+    def _settings(
+        self,
+        system: str | None,
+        short_view: ShortView | bool | None,
+        category: Category,
+        options: Mapping[str, object],
+    ) -> RequestSettings:
+        format = _FORMATS[self.endpoint.format]
+        return RequestSettings(system, short_view, category, format, options)
+
+    async def _requested(self, session: Session, settings: RequestSettings) -> Request:
         window = await self._prepared(session)
         try:
-            return await self._driven(making.planning(session, self.count, self.endpoint), session)
+            flow = get_driver(session).plan_request(settings, self.count)
+            return await self._driven(flow, session)
         except BudgetError as error:
             if window.tokens is not None:
                 raise
@@ -234,7 +244,9 @@ class AsyncClient:
 
     async def _answered(self, job: Job, session: Session) -> object:
         if isinstance(job, SummaryJob):
-            return await _summary(session, job)
+            if session.summarize is None:
+                return None
+            return await call_summarizer_async(session.summarize, job)
         tokens = await self.counter.count(job.body)
         if tokens is None:
             await self._learn_text(job, session)
@@ -242,24 +254,27 @@ class AsyncClient:
 
     async def _learn_text(self, job: CountJob, session: Session) -> None:
         """Where a server counts texts alone, let it say how dense these are."""
-        if session.calibration.ratios:
+        if get_driver(session).profile.calibration.ratios:
             return
         texts = (message.get("content") for message in job.body.get("messages", ()))
         text = "\n".join(text for text in texts if isinstance(text, str))
         tokens = await self.counter.count_text(session.model or "", text)
         if tokens:
-            session.learn_text(text, tokens)
+            get_driver(session).calibrate_text(text, tokens)
 
     async def _delivered(
-        self, session: Session, making: _RequestOptions, deliver: Callable[[Request], Awaitable[T]]
+        self,
+        session: Session,
+        settings: RequestSettings,
+        deliver: Callable[[Request], Awaitable[T]],
     ) -> tuple[Request, T]:
         """Send a request, and once more if the server says that it is too long."""
-        request = await self._requested(session, making)
+        request = await self._requested(session, settings)
         try:
             return request, await deliver(request)
         except ContextLengthError as refusal:
             self._believe(session, refusal)
-        request = await self._requested(session, making)
+        request = await self._requested(session, settings)
         try:
             return request, await deliver(request)
         except ContextLengthError as again:
@@ -267,7 +282,7 @@ class AsyncClient:
 
     def _believe(self, session: Session, refusal: ContextLengthError) -> None:
         self.refusals += 1
-        session.refused(refusal.overflow)
+        get_driver(session).handle_context_length_error(refusal.overflow)
         self._keep(session)
 
     def _given_up(self, session: Session, refusal: ContextLengthError) -> ContextLengthError:
@@ -296,7 +311,7 @@ class AsyncClient:
 
     def _received(self, session: Session, request: Request, answer: Any) -> Any:
         plan = request.plan
-        return session.receive(answer, then=lambda reply: self._after(session, plan, reply))
+        return get_driver(session).receive(answer, lambda reply: self._after(session, plan, reply))
 
     async def _opened(self, request: Request) -> AsyncIterator[dict[str, Any]]:
         """A stream that has begun; a refusal is raised before."""
@@ -332,7 +347,7 @@ class AsyncClient:
         self._keep(session)
         if reply.usage is None:
             return
-        window = session.target.server_window
+        window = get_driver(session).profile.server_window
         said = detect_truncation(self._kind, window, plan.size, reply.usage.input)
         if said and session not in self._told:
             self._told.add(session)
@@ -346,39 +361,13 @@ class AsyncClient:
 
     def _keep(self, session: Session) -> None:
         """Keep what was learned, for the next session and the next run."""
-        model, calibration = session.model or "", session.calibration
+        model, calibration = session.model or "", get_driver(session).profile.calibration
         if calibration != self._saved.get(model, UNCALIBRATED):
             # Another session, or another process, may have been refused meanwhile.
             found = self.learned.load(self.endpoint.url, model)
             calibration = calibration.narrowed(Calibration.from_dict(found))
             self._saved[model] = calibration
             self.learned.save(self.endpoint.url, model, calibration.to_dict())
-
-
-class _RequestOptions:
-    """How a request is to be made; once more, if it was refused."""
-
-    def __init__(
-        self,
-        system: str | None,
-        short_view: ShortView | bool | None,
-        category: str,
-        options: Mapping[str, Any],
-    ) -> None:
-        self._system = system
-        self._short_view = short_view
-        self._category = category
-        self._options = options
-
-    def planning(self, session: Session, ask: CountMode, endpoint: Endpoint) -> Flow[Request]:
-        return session.planning(
-            system=self._system,
-            short_view=self._short_view,
-            category=self._category,
-            ask=ask,
-            format=_FORMATS[endpoint.format],
-            options=self._options,
-        )
 
 
 def _summary_body(
@@ -391,22 +380,23 @@ def _summary_body(
     return {"model": model, "messages": asked}
 
 
-async def _summary(session: Session, job: SummaryJob) -> object:
-    """Ask a session's summarizer, which may be a coroutine; whatever it does, this ends."""
-    if session.summarize is None:
-        return None
-    try:
-        async with asyncio.timeout(SUMMARY_TIMEOUT):
-            return await call_summarizer_async(session.summarize, job)
-    except Exception:  # a stranger's function: the turns leave without a summary
-        return None
+class ClientSettings(TypedDict, total=False):
+    """The arguments of `AsyncClient` and `Client`."""
+
+    key: str | None
+    format: ApiFormat
+    headers: Mapping[str, str] | None
+    timeout: float
+    retries: int
+    count: CountMode
+    learned: CalibrationStore | None
 
 
 class Client:
     """The same for code without `async`; Ctrl-C closes the connection and is raised."""
 
-    def __init__(self, url: str, **settings: Any) -> None:
-        """Takes what `AsyncClient` takes."""
+    def __init__(self, url: str, **settings: Unpack[ClientSettings]) -> None:
+        """Create a client; the arguments are those of `AsyncClient`."""
         # In this order: without `close`, the connection is let go of while its loop still runs.
         self.asynchronous = AsyncClient(url, **settings)
         self._portal = Portal()
@@ -429,32 +419,78 @@ class Client:
         """Let a session know what the server says about the model: its window above all."""
         self._portal.run(self.asynchronous.prepare(session))
 
-    def summarizer(self, session: Session, **how: Any) -> Summarizer:
-        """A summarizer for a session: a model of this server writes its summaries."""
-        return self.asynchronous.summarizer(session, **how)
+    def summarizer(
+        self,
+        session: Session,
+        *,
+        model: str | None = None,
+        focus: str | None = None,
+        max_chars: int = MAX_SUMMARY_CHARS,
+        **options: object,
+    ) -> Summarizer:
+        """Return a summarizer that asks a model of this server."""
+        return self.asynchronous.summarizer(
+            session, model=model, focus=focus, max_chars=max_chars, **options
+        )
 
-    def request(self, session: Session, **how: Any) -> Request:
-        """What `send` would send, counted by the server where that decides; it is not sent."""
-        return self._portal.run(self.asynchronous.request(session, **how))
+    def request(
+        self,
+        session: Session,
+        *,
+        system: str | None = None,
+        short_view: ShortView | bool | None = None,
+        category: Category = "main",
+        **options: object,
+    ) -> Request:
+        """Return the request that `send` would send."""
+        return self._portal.run(
+            self.asynchronous.request(
+                session, system=system, short_view=short_view, category=category, **options
+            )
+        )
 
-    def send(self, session: Session, **how: Any) -> Reply:
-        """Send what a session has to say, and let it take in the answer."""
-        return self._portal.run(self.asynchronous.send(session, **how))
+    def send(
+        self,
+        session: Session,
+        *,
+        system: str | None = None,
+        short_view: ShortView | bool | None = None,
+        category: Category = "main",
+        **options: object,
+    ) -> Reply:
+        """Send the next request of a session, and record the reply."""
+        return self._portal.run(
+            self.asynchronous.send(
+                session, system=system, short_view=short_view, category=category, **options
+            )
+        )
 
-    def stream(self, session: Session, **how: Any) -> Stream:
-        """The same, piece by piece: the events of the server, with the `reply` at the end."""
-        received = self._portal.run(self.asynchronous.stream(session, **how))
+    def stream(
+        self,
+        session: Session,
+        *,
+        system: str | None = None,
+        short_view: ShortView | bool | None = None,
+        category: Category = "main",
+        **options: object,
+    ) -> Stream:
+        """Send the next request, and return the reply as a stream."""
+        received = self._portal.run(
+            self.asynchronous.stream(
+                session, system=system, short_view=short_view, category=category, **options
+            )
+        )
         return Stream(received, self._portal)
 
 
 class Stream:
     """A streamed answer for a `for` loop; leaving it early keeps what was said."""
 
-    def __init__(self, received: AsyncReplyStream, portal: Portal) -> None:
+    def __init__(self, received: AsyncReplyStream[dict[str, object]], portal: Portal) -> None:
         self._received = received
         self._portal = portal
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[dict[str, object]]:
         return self._portal.iterate(self._received)
 
     def texts(self) -> Iterator[str]:

@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from brim.config import Config, ModelConfig
 from brim.errors import InputError
-from brim.session.session import ASSUMED_WINDOW, Session
+from brim.fitting.policies import resolve_policy
+from brim.session.driver import ASSUMED_WINDOW
+from brim.session.ledger import SpendingLimits
+from brim.session.session import Session
 from brim.session.short_view import ShortView
 
 if TYPE_CHECKING:
     from brim.providers.client import Client
+    from brim.session.session import SessionSettings
 
 OPENAI: Final = "https://api.openai.com/v1"
 ANTHROPIC: Final = "https://api.anthropic.com"
@@ -125,27 +129,30 @@ def server_name(choice: ModelChoice) -> str | None:
 
 def create_session(choice: ModelChoice, config: Config, *, system: str | None = None) -> Session:
     """A session as the configuration wants it."""
-    return Session(**session_settings(choice, config), system=system)
+    settings = session_settings(choice, config)
+    settings["system"] = system
+    return Session(**settings)
 
 
-def session_settings(choice: ModelChoice, config: Config) -> dict[str, Any]:
-    """What the configuration says of a session with a model."""
+def session_settings(choice: ModelChoice, config: Config) -> SessionSettings:
+    """Return the arguments of a session with a model."""
     context, cost = config.context, config.cost
     slides = context.policy in ("sliding", "rolling")
+    policy = resolve_policy(
+        context.policy,
+        keep_recent=context.keep_recent,
+        max_turns=context.max_turns if slides else None,
+        token_budget=context.token_budget if slides else None,
+    )
+    limits = SpendingLimits(cost.warn_at_dollars, cost.warn_at_tokens, cost.cap_at_dollars)
     return {
         "model": server_name(choice),
         "window": choice.model.window,
         "reply": choice.model.reply,
-        "policy": context.policy,
-        "keep_recent": context.keep_recent,
-        "max_turns": context.max_turns if slides else None,
-        "token_budget": context.token_budget if slides else None,
+        "policy": policy,
         "template": choice.model.template,
         "price": choice.model.price,
-        "warn_at_dollars": cost.warn_at_dollars,
-        "warn_at_tokens": cost.warn_at_tokens,
-        "cap_at_dollars": cost.cap_at_dollars,
-        "memory_chars": config.memory.inject_max_chars,
+        "limits": limits,
         "summary_chars": config.summary.max_chars,
     }
 

@@ -27,7 +27,6 @@ from brim.session.snapshots import (
     Compaction,
     CompactionUndo,
     PlannerSnapshot,
-    SystemPrompt,
 )
 from brim.session.summaries import (
     MAX_SUMMARY_CHARS,
@@ -35,7 +34,7 @@ from brim.session.summaries import (
     is_usable_summary,
     truncate_to_tokens,
 )
-from brim.session.system_prompt import BLOCK_SEPARATOR, SUMMARY_HEADING, build_system_text
+from brim.session.system_prompt import BLOCK_SEPARATOR, SUMMARY_HEADING, SystemPrompt
 from brim.tokens.calibrated_counter import measure_non_latin
 from brim.wire import openai_chat
 from brim.wire.json_copy import copy_json
@@ -253,7 +252,7 @@ class Composer:
         *,
         format: FormatName = "chat",
         cache_marks: bool = False,
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, object] | None = None,
     ) -> RequestBuilder:
         return RequestBuilder(
             self._target.model,
@@ -267,14 +266,14 @@ class Composer:
         )
 
     def system_text(self, prompt: SystemPrompt) -> str:
-        return build_system_text(
-            prompt.base,
-            memory=prompt.memory or (),
-            project=prompt.project,
-            summary=None if self.tells_in_note else self._summary,
-            goal=prompt.goal,
-            largest_background=prompt.memory_chars,
-        )
+        return prompt.render(self._shown_summary)
+
+    def system_parts(self, prompt: SystemPrompt) -> dict[str, str]:
+        return prompt.render_parts(self._shown_summary)
+
+    @property
+    def _shown_summary(self) -> str | None:
+        return None if self.tells_in_note else self._summary
 
     def composing(
         self, draw: Callable[[], RequestBuilder], ask: CountMode = "off"
@@ -305,7 +304,7 @@ class Composer:
     def planning(self, drawing: RequestBuilder, ask: CountMode = "off") -> Flow[Plan]:
         """Decide what is sent of all turns."""
         self.measure(drawing.system)
-        draw = partial(drawing.body, self.turns)
+        draw = partial(drawing.build, self.turns)
         reported, renew = self._reported, self._renewed
         plan = yield from plan_request(
             self.planner, draw, count=ask, measurement=reported, renew=renew
@@ -402,7 +401,7 @@ class Composer:
         planner.system_tokens = _system_size(drawing.system, full.counter)
         planner.foreign_bytes = self._foreign_beside(drawing.system)
         planner.extend(_read_turns(turns))
-        return (yield from plan_request(planner, partial(drawing.body, turns), count=ask))
+        return (yield from plan_request(planner, partial(drawing.build, turns), count=ask))
 
     def measure(self, system: str) -> None:
         """Tell the planner what the system text takes; a changed one is a new beginning."""

@@ -1,7 +1,7 @@
 """Usage and cost of a session.
 
-Money is exact and never guessed: what has no price adds nothing to a sum and marks it, so that a
-total with unknown parts is shown as *at least*. There is no clock here; times are passed in.
+Amounts are exact. A call without a known price adds nothing to a total and marks it, so that the
+total is shown as *at least*.
 """
 
 from __future__ import annotations
@@ -10,87 +10,105 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from decimal import Decimal, InvalidOperation
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 from brim.errors import InputError, SpendingCapError
 from brim.models.pricing import Price, Usage
 from brim.models.pricing import cost as cost_of
 from brim.models.spending import SpendingTotal, format_dollars
 
-CATEGORIES: Final = ("main", "summary", "goal", "route")
+Category = Literal["main", "summary", "goal", "route"]
+CATEGORIES: Final[tuple[Category, ...]] = get_args(Category)
 ESTIMATE_TOLERANCE: Final = Decimal("0.1")
-"""A count that is off by more than this share is shown beside what was reported."""
+"""The table shows both counts of a prompt if they differ by more than this share."""
 
+SESSION_ADVICE: Final = (
+    "Raise cap_at_dollars, shorten the request or its reply, use a cheaper model, or reset the "
+    "cost."
+)
+DAILY_ADVICE: Final = (
+    "Raise cap_per_day_dollars, shorten the request or its reply, or use a cheaper model."
+)
 
 Number = int | float | str | Decimal
 
 
 @dataclass(frozen=True, slots=True)
 class DailyCap:
-    """What may be spent in a day, all sessions together."""
+    """A spending cap per day, shared by all sessions."""
 
     dollars: Decimal
     spent: Callable[[], Decimal]
-    """What was spent today, as far as it is known."""
+    """Returns the dollars spent today."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpendingLimits:
+    """Spending limits of a session; None means no limit."""
+
+    warn_at_dollars: Number | None = None
+    warn_at_tokens: Number | None = None
+    cap_at_dollars: Number | None = None
+    """A request that could exceed it raises SpendingCapError."""
+
+    def __post_init__(self) -> None:
+        for name in ("warn_at_dollars", "warn_at_tokens", "cap_at_dollars"):
+            _parse_limit(name, getattr(self, name))
 
 
 class Ledger:
-    """The books of one session: a slot for each model and category, two warnings and a cap."""
+    """Usage and cost of one session by model and category, with warnings and caps."""
 
-    def __init__(
-        self,
-        *,
-        warn_at_dollars: Number | None = None,
-        warn_at_tokens: Number | None = None,
-        cap_at_dollars: Number | None = None,
-    ) -> None:
-        self.warn_at_dollars = _parse_limit("warn_at_dollars", warn_at_dollars)
-        self.warn_at_tokens = _parse_limit("warn_at_tokens", warn_at_tokens)
-        self.cap_at_dollars = _parse_limit("cap_at_dollars", cap_at_dollars)
-        self.day: DailyCap | None = None
-        """A second cap, over all sessions of a day."""
-        self.on_call: Callable[[str, str, SpendingTotal], None] | None = None
-        """Told of every call that is booked: model, category, and the call alone."""
+    def __init__(self, limits: SpendingLimits | None = None) -> None:
+        limits = limits or SpendingLimits()
+        self.warn_at_dollars = _parse_limit("warn_at_dollars", limits.warn_at_dollars)
+        self.warn_at_tokens = _parse_limit("warn_at_tokens", limits.warn_at_tokens)
+        self.cap_at_dollars = _parse_limit("cap_at_dollars", limits.cap_at_dollars)
+        self.daily_cap: DailyCap | None = None
+        self.on_record: Callable[[str, str, SpendingTotal], None] | None = None
+        """Called with the model, the category and the call for each recorded call."""
         self.reset()
 
     @property
     def is_capped(self) -> bool:
-        return self.cap_at_dollars is not None or self.day is not None
+        """Whether a cap is set."""
+        return self.cap_at_dollars is not None or self.daily_cap is not None
 
     def reset(self) -> None:
-        """Zero the totals and arm the warnings again."""
-        self._slots: dict[tuple[str, str], SpendingTotal] = {}
+        """Set the totals to zero; warnings will be given again."""
+        self._totals: dict[tuple[str, str], SpendingTotal] = {}
         self._warned: set[str] = set()
         self._unpriced: set[str] = set()
 
     @property
-    def slots(self) -> Mapping[tuple[str, str], SpendingTotal]:
-        """By (model, category), in the order of their first call."""
-        return MappingProxyType(self._slots)
+    def totals(self) -> Mapping[tuple[str, str], SpendingTotal]:
+        """The totals by (model, category), in the order of the first calls."""
+        return MappingProxyType(self._totals)
 
     @property
     def total(self) -> SpendingTotal:
-        """All slots as one."""
-        return sum(self._slots.values(), SpendingTotal())
+        """The total of all calls."""
+        return sum(self._totals.values(), SpendingTotal())
 
     @property
     def usage(self) -> Usage:
+        """Tokens of all calls."""
         return self.total.usage
 
     @property
     def cost(self) -> Decimal:
-        """Dollars, as far as they are known."""
+        """Dollars of all calls with a known price."""
         return self.total.cost
 
     @property
-    def at_least(self) -> bool:
-        """The total has unknown parts."""
+    def has_unknown_cost(self) -> bool:
+        """Whether the price of a call is unknown, so that `cost` is a minimum."""
         return self.total.unknown
 
     def __str__(self) -> str:
-        return self.total.spent()
+        return self.total.format_cost()
 
-    def book(
+    def record(
         self,
         model: str,
         category: str,
@@ -101,19 +119,19 @@ class Ledger:
         price: Price | None,
         cost: Decimal | None = None,
     ) -> list[str]:
-        """Take in one answered call, and return the warnings that are due, each given once.
+        """Record one call, and return the warnings that are due; each is given once.
 
-        A cost that the provider reported goes before the price. Without a usage the tokens that
-        were counted are taken for it.
+        A cost reported by the provider takes precedence over the price. Without a reported usage,
+        the counted tokens are used.
         """
         check_category(category)
         used = Usage(input=counted, output=counted_output) if usage is None else usage
         if cost is None or not cost.is_finite() or cost < 0:
             cost = cost_of(used, price)
         call = SpendingTotal(1, used, cost or Decimal(0), counted, cost is None, usage is None)
-        self._slots[model, category] = self._slots.get((model, category), SpendingTotal()) + call
-        if self.on_call is not None:
-            self.on_call(model, category, call)
+        self._totals[model, category] = self._totals.get((model, category), SpendingTotal()) + call
+        if self.on_record is not None:
+            self.on_record(model, category, call)
         return self._warnings()
 
     def _warnings(self) -> list[str]:
@@ -121,13 +139,13 @@ class Ledger:
         due = {
             "warn_at_dollars": (
                 self.warn_at_dollars is not None and total.cost >= self.warn_at_dollars,
-                f"this session has cost {total.spent()}, and warn_at_dollars is "
-                f"{format_dollars(self.warn_at_dollars or Decimal(0))}",
+                f"This session has cost {total.format_cost()}; warn_at_dollars is "
+                f"{format_dollars(self.warn_at_dollars or Decimal(0))}.",
             ),
             "warn_at_tokens": (
                 self.warn_at_tokens is not None and total.tokens >= self.warn_at_tokens,
-                f"this session has used {total.tokens:,} tokens, and warn_at_tokens is "
-                f"{self.warn_at_tokens or 0:,.0f}",
+                f"This session has used {total.tokens:,} tokens; warn_at_tokens is "
+                f"{self.warn_at_tokens or 0:,.0f}.",
             ),
         }
         new = {name: text for name, (reached, text) in due.items() if reached}
@@ -136,10 +154,10 @@ class Ledger:
         return texts
 
     def check(self, model: str, *, tokens: int, reply: int, price: Price | None) -> None:
-        """Refuse a call that could take the cost past the cap, before it is sent.
+        """Raise SpendingCapError if a call could exceed a cap.
 
-        A call without a price passes, and `uncovered` says so; but once the cap is reached, not
-        one to a model whose provider is known to charge.
+        A call with an unknown price is allowed, and `uncovered` reports it. Once the cap is
+        reached, it is allowed only if the model has not cost anything so far.
         """
         estimate = compute_max_cost(tokens, reply, price)
         if estimate is None:
@@ -147,107 +165,101 @@ class Ledger:
         else:
             self._unpriced.discard(model)
         if self.cap_at_dollars is not None:
-            advice = "Raise cap_at_dollars, {}, or reset the cost."
-            self._check_one(model, estimate, self.cap_at_dollars, self.cost, str(self), advice)
-        if self.day is not None:
-            spent = self.day.spent()
-            said, advice = f"{format_dollars(spent)} today", "Raise cap_per_day_dollars, or {}."
-            self._check_one(model, estimate, self.day.dollars, spent, said, advice)
+            spent = f"{self} of {format_dollars(self.cap_at_dollars)} is spent"
+            self._check_cap(model, estimate, self.cap_at_dollars, self.cost, spent, SESSION_ADVICE)
+        if self.daily_cap is not None:
+            cap, today = self.daily_cap.dollars, self.daily_cap.spent()
+            spent = f"{format_dollars(today)} of {format_dollars(cap)} is spent today"
+            self._check_cap(model, estimate, cap, today, spent, DAILY_ADVICE)
 
-    def _check_one(
+    def _check_cap(
         self,
         model: str,
         estimate: Decimal | None,
         cap: Decimal,
         spent: Decimal,
-        said: str,
+        spent_text: str,
         advice: str,
     ) -> None:
         if estimate is None:
-            if spent < cap or not self._charges(model):
+            if spent < cap or not self._has_charged(model):
                 return
-            would = f"{model} may cost more"
+            problem = f"{model} may cost more"
         else:
             if spent + estimate <= cap:
                 return
-            would = f"this call to {model} could cost {format_dollars(estimate)}"
-        cheaper = "make the request or its reply shorter, take a cheaper model"
-        reason = f"{would}, and {said} of {format_dollars(cap)} is spent. {advice.format(cheaper)}"
-        raise SpendingCapError(reason, cap, spent, estimate)
+            problem = f"This call to {model} could cost {format_dollars(estimate)}"
+        raise SpendingCapError(f"{problem}, and {spent_text}. {advice}", cap, spent, estimate)
 
-    def _charges(self, model: str) -> bool:
-        return any(slot.cost > 0 for (name, _), slot in self._slots.items() if name == model)
+    def _has_charged(self, model: str) -> bool:
+        return any(total.cost > 0 for (name, _), total in self._totals.items() if name == model)
 
     @property
     def uncovered(self) -> str | None:
-        """What the cap does not cover, as a sentence; None where it covers all, or is not set."""
-        unknown = {model for (model, _), slot in self._slots.items() if slot.unknown}
+        """A sentence that names the models not covered by the cap; None if there are none."""
+        unknown = {model for (model, _), total in self._totals.items() if total.unknown}
         models = sorted(self._unpriced | unknown)
         dollars = self.cap_at_dollars
-        if dollars is None and self.day is not None:
-            dollars = self.day.dollars
+        if dollars is None and self.daily_cap is not None:
+            dollars = self.daily_cap.dollars
         if dollars is None or not models:
             return None
         cap = format_dollars(dollars)
-        return f"the cap of {cap} does not cover {', '.join(models)}: the price is not known"
+        return f"The cap of {cap} does not cover {', '.join(models)}: the price is unknown."
 
-    def detail(self, count_now: int | None = None) -> str:
-        """A table with a row for each slot; `count_now` is what the conversation counts."""
+    def format_table(self, tokens: int | None = None) -> str:
+        """Return a table with a row per model and category.
+
+        `tokens` is the current size of the conversation, for the last line.
+        """
         head = ("model", "category", "calls", "prompt", "cached", "completion", "cost")
-        rows = [head, *(format_spending_cells(*name, slot) for name, slot in self._slots.items())]
-        if len(self._slots) > 1:
+        rows = [
+            head,
+            *(format_spending_cells(*name, total) for name, total in self._totals.items()),
+        ]
+        if len(self._totals) > 1:
             rows.append(format_spending_cells("total", "", self.total))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(_pad_cell, row, widths, range(len(row)))).rstrip() for row in rows]
-        if not self._slots:
+        if not self._totals:
             lines = ["no calls yet"]
-        if count_now is not None:
-            lines.append(f"the conversation now counts {count_now:,} tokens")
+        if tokens is not None:
+            lines.append(f"the conversation now has {tokens:,} tokens")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """The totals and the given warnings, as JSON; the limits are configuration."""
-        slots = [
-            {"model": model, "category": category, **asdict(slot), "cost": str(slot.cost)}
-            for (model, category), slot in self._slots.items()
+        """Return totals and given warnings as JSON; limits are configuration."""
+        totals = [
+            {"model": model, "category": category, **asdict(total), "cost": str(total.cost)}
+            for (model, category), total in self._totals.items()
         ]
-        return {"slots": slots, "warned": sorted(self._warned)}
+        return {"totals": totals, "warned": sorted(self._warned)}
 
-    @classmethod
-    def from_dict(
-        cls,
-        data: Mapping[str, Any],
-        *,
-        warn_at_dollars: Number | None = None,
-        warn_at_tokens: Number | None = None,
-        cap_at_dollars: Number | None = None,
-    ) -> Ledger:
-        """The books as `to_dict` wrote them, with the limits of today."""
-        ledger = cls(
-            warn_at_dollars=warn_at_dollars,
-            warn_at_tokens=warn_at_tokens,
-            cap_at_dollars=cap_at_dollars,
-        )
+    def restore(self, data: Mapping[str, Any]) -> None:
+        """Restore what `to_dict` returned; raise InputError if it cannot be read."""
         try:
-            for row in data["slots"]:
-                fields = dict(row)
-                name = fields.pop("model"), fields.pop("category")
-                fields["usage"] = Usage(**fields["usage"])
-                fields["cost"] = Decimal(fields["cost"])
-                ledger._slots[name] = SpendingTotal(**fields)
-            ledger._warned = set(data["warned"])
+            totals = {(row["model"], row["category"]): _parse_total(row) for row in data["totals"]}
+            warned = set(data["warned"])
         except (KeyError, TypeError, ValueError, InvalidOperation) as error:
-            raise InputError(f"the saved costs cannot be read: {error!r}") from None
-        return ledger
+            raise InputError(f"The saved costs cannot be read: {error!r}.") from None
+        self._totals, self._warned = totals, warned
+
+
+def _parse_total(row: Mapping[str, Any]) -> SpendingTotal:
+    fields = {name: value for name, value in row.items() if name not in ("model", "category")}
+    fields["usage"] = Usage(**fields["usage"])
+    fields["cost"] = Decimal(fields["cost"])
+    return SpendingTotal(**fields)
 
 
 def check_category(category: str) -> None:
+    """Raise InputError if the category is unknown."""
     if category not in CATEGORIES:
-        raise InputError(f"no category {category!r}; there are {', '.join(CATEGORIES)}")
+        raise InputError(f"Unknown category: {category!r}. Use one of {', '.join(CATEGORIES)}.")
 
 
 def compute_max_cost(tokens: int, reply: int, price: Price | None) -> Decimal | None:
-    """The most that a call can cost: the whole reply, and a prompt that is new to the cache."""
+    """Return the maximum cost of a call: a full reply, and no cached prompt tokens."""
     fresh = cost_of(Usage(input=tokens, output=reply), price)
     written = cost_of(Usage(input=tokens, output=reply, written=tokens), price)
     return None if fresh is None or written is None else max(fresh, written)
@@ -261,21 +273,21 @@ def _parse_limit(name: str, given: Number | None) -> Decimal | None:
     except InvalidOperation:
         number = Decimal("NaN")
     if not number.is_finite():
-        raise InputError(f"{name} must be a number, not {given!r}")
+        raise InputError(f"{name} must be a number, not {given!r}.")
     if number < 0:
-        raise InputError(f"{name} must not be negative, but is {given}")
+        raise InputError(f"{name} must not be negative: {given}.")
     return number
 
 
-def format_spending_cells(model: str, category: str, slot: SpendingTotal) -> tuple[str, ...]:
-    """A row of the bill."""
-    usage = slot.usage
+def format_spending_cells(model: str, category: str, total: SpendingTotal) -> tuple[str, ...]:
+    """Return the cells of one row of the cost table."""
+    usage = total.usage
     prompt = f"{usage.input:,}"
-    if slot.counted and abs(slot.counted - usage.input) > ESTIMATE_TOLERANCE * usage.input:
-        prompt += f" ~est={slot.counted:,}"
-    completion = f"{usage.output:,}" + (" (estimated)" if slot.estimated else "")
-    cached, cost = f"{usage.cached:,}", slot.spent(places=6)
-    return model, category, f"{slot.calls:,}", prompt, cached, completion, cost
+    if total.counted and abs(total.counted - usage.input) > ESTIMATE_TOLERANCE * usage.input:
+        prompt += f" ~est={total.counted:,}"
+    completion = f"{usage.output:,}" + (" (estimated)" if total.estimated else "")
+    cached, cost = f"{usage.cached:,}", total.format_cost(places=6)
+    return model, category, f"{total.calls:,}", prompt, cached, completion, cost
 
 
 def _pad_cell(cell: str, width: int, column: int) -> str:

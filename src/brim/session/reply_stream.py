@@ -1,12 +1,21 @@
-"""Streams on their way to the caller: each chunk passes through, the answer is kept at the end.
+"""Response streams: chunks pass through unchanged, and the reply is recorded at the end.
 
-A stream that is left early (Ctrl-C, an error, a loop that breaks) is kept as far as it came.
+If a stream is closed early (Ctrl-C, an error, a `break`), the reply so far is recorded.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from brim.errors import InvalidResponseError
 from brim.wire.reply import Reply
@@ -16,133 +25,139 @@ from brim.wire.streams import StreamAccumulator
 if TYPE_CHECKING:
     from brim.fitting.plan import Plan
 
+Chunk = TypeVar("Chunk")
 RecordReply = Callable[[Reply, bool], None]
-"""What takes the answer; the second says whether it came to its end."""
+"""Records a reply; the second argument says whether it is complete."""
 
 
-def receive_response(response: Any, keep: RecordReply, plan: Plan | None) -> Any:
-    """The reply, kept at once; or a stream that is kept at its end."""
+def receive_response(response: Any, record: RecordReply, plan: Plan | None) -> Any:
+    """Record a response and return its reply, or return a stream that records it at the end."""
     if isinstance(response, AsyncIterable):
-        return AsyncReplyStream(response, keep, plan)
+        return AsyncReplyStream(response, record, plan)
     if isinstance(response, Iterable) and _is_stream(response):
-        return ReplyStream(response, keep, plan)
+        return ReplyStream(response, record, plan)
     reply = response if isinstance(response, Reply) else parse_reply(response)
-    keep(reply, True)
+    record(reply, True)
     return reply
 
 
-def _is_stream(response: Any) -> bool:
-    """Whether it comes in pieces: not JSON, nor an object of a client library that holds it all."""
-    whole = isinstance(response, Mapping | str | bytes) or hasattr(response, "model_dump")
-    return not whole
+def _is_stream(response: object) -> bool:
+    """Return whether an iterable is a stream, not JSON or a response object."""
+    is_whole = isinstance(response, Mapping | str | bytes) or hasattr(response, "model_dump")
+    return not is_whole
 
 
 class _ReplyStream:
-    def __init__(self, keep: RecordReply, plan: Plan | None) -> None:
-        self._keep = keep
+    def __init__(self, record: RecordReply, plan: Plan | None) -> None:
+        self._record = record
         self.plan = plan
-        """What was sent, and why the rest was not; None where that is not known."""
-        self._fold = StreamAccumulator()
-        self._kept = False
+        """The plan of the request; None if it is unknown."""
+        self._accumulator = StreamAccumulator()
+        self._is_recorded = False
         self.added = ""
-        """The text that the last chunk added."""
+        """The text of the last chunk."""
 
     @property
     def thought(self) -> str:
-        """The thinking that the last chunk added."""
-        return self._fold.thought
+        """The thinking of the last chunk."""
+        return self._accumulator.thought
 
     @property
     def reply(self) -> Reply:
-        """The answer, as far as it came."""
-        return self._fold.reply()
+        """The reply so far."""
+        return self._accumulator.reply()
 
-    def _end(self, *, whole: bool) -> None:
-        """Keep it; it is whole if its provider said so, or if it ended of itself without error."""
-        if self._kept:
+    def _finish(self, *, has_ended: bool) -> None:
+        """Record the reply once.
+
+        It is complete if the provider said so, or if the stream ended without an error.
+        """
+        if self._is_recorded:
             return
-        self._kept = True
-        fold, reply = self._fold, self._fold.reply()
-        if whole and not fold.is_answer:
-            raise InvalidResponseError("the stream ended without an answer", fold.error)
-        ended = whole and fold.error is None and has_valid_arguments(reply)
-        self._keep(reply, fold.is_whole or ended)
+        self._is_recorded = True
+        stream, reply = self._accumulator, self._accumulator.reply()
+        if has_ended and not stream.is_answer:
+            raise InvalidResponseError("The stream ended without a reply.", stream.error)
+        is_complete = has_ended and stream.error is None and has_valid_arguments(reply)
+        self._record(reply, stream.is_whole or is_complete)
 
 
-class ReplyStream(_ReplyStream):
+class ReplyStream(_ReplyStream, Generic[Chunk]):
     """A stream for a `for` loop."""
 
-    def __init__(self, stream: Iterable[Any], keep: RecordReply, plan: Plan | None = None) -> None:
-        super().__init__(keep, plan)
+    def __init__(
+        self, stream: Iterable[Chunk], record: RecordReply, plan: Plan | None = None
+    ) -> None:
+        super().__init__(record, plan)
         self._stream = stream
         self._chunks = self._pass_through()
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Chunk]:
         return self._chunks
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Chunk:
         return next(self._chunks)
 
-    def _pass_through(self) -> Iterator[Any]:
-        whole = False
+    def _pass_through(self) -> Generator[Chunk, None, None]:
+        has_ended = False
         try:
             for chunk in self._stream:
-                self.added = self._fold.add(chunk)
+                self.added = self._accumulator.add(chunk)
                 yield chunk
-            whole = True
+            has_ended = True
         finally:
-            self._end(whole=whole)
+            self._finish(has_ended=has_ended)
 
     def texts(self) -> Iterator[str]:
-        """Only the text, piece by piece."""
+        """Yield only the text, piece by piece."""
         for _ in self._chunks:
             if self.added:
                 yield self.added
 
     def close(self) -> None:
-        """Stop here, and keep what was said."""
-        self._chunks.close()  # type: ignore[attr-defined]
-        self._end(whole=False)
+        """Stop reading, and record the reply so far."""
+        self._chunks.close()
+        self._finish(has_ended=False)
         if callable(close := getattr(self._stream, "close", None)):
             close()
 
 
-class AsyncReplyStream(_ReplyStream):
+class AsyncReplyStream(_ReplyStream, Generic[Chunk]):
     """A stream for an `async for` loop."""
 
     def __init__(
-        self, stream: AsyncIterable[Any], keep: RecordReply, plan: Plan | None = None
+        self, stream: AsyncIterable[Chunk], record: RecordReply, plan: Plan | None = None
     ) -> None:
-        super().__init__(keep, plan)
+        super().__init__(record, plan)
         self._stream = stream
         self._chunks = self._pass_through()
 
-    def __aiter__(self) -> AsyncIterator[Any]:
+    def __aiter__(self) -> AsyncIterator[Chunk]:
         return self._chunks
 
-    async def __anext__(self) -> Any:
+    async def __anext__(self) -> Chunk:
         return await anext(self._chunks)
 
-    async def _pass_through(self) -> AsyncIterator[Any]:
-        whole = False
+    async def _pass_through(self) -> AsyncGenerator[Chunk, None]:
+        has_ended = False
         try:
             async for chunk in self._stream:
-                self.added = self._fold.add(chunk)
+                self.added = self._accumulator.add(chunk)
                 yield chunk
-            whole = True
+            has_ended = True
         finally:
-            self._end(whole=whole)
+            self._finish(has_ended=has_ended)
 
     async def texts(self) -> AsyncIterator[str]:
-        """Only the text, piece by piece."""
+        """Yield only the text, piece by piece."""
         async for _ in self._chunks:
             if self.added:
                 yield self.added
 
     async def aclose(self) -> None:
-        """Stop here, and keep what was said."""
-        await self._chunks.aclose()  # type: ignore[attr-defined]
-        self._end(whole=False)
+        """Stop reading, and record the reply so far."""
+        await self._chunks.aclose()
+        self._finish(has_ended=False)
         for name in ("aclose", "close"):
             if callable(close := getattr(self._stream, name, None)):
                 await close()

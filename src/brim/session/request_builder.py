@@ -1,4 +1,4 @@
-"""Drawing: a plan of a session's turns, made into the body of a request."""
+"""RequestBuilder: builds the body of a request from a plan."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FORMATS: Mapping[str, wire.Format] = {
 
 @dataclass(frozen=True, slots=True)
 class RequestBuilder:
-    """Everything about a request but the conversation."""
+    """Everything in a request except the conversation."""
 
     model: str | None
     system: str = ""
@@ -41,42 +41,42 @@ class RequestBuilder:
     rules: templates.TemplateRules = templates.PERMISSIVE
     tools: Sequence[Mapping[str, Any]] | None = None
     cache_marks: bool = False
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def messages_key(self) -> str:
         return FORMATS[self.format].MESSAGES
 
-    def body(self, turns: Sequence[Mapping[str, Any]], plan: Plan) -> dict[str, Any]:
-        """What goes to the server: the turns as planned, in its format and by its rules."""
+    def build(self, turns: Sequence[Mapping[str, Any]], plan: Plan) -> dict[str, Any]:
+        """Return the body: the planned turns in the provider's format, adapted to its template."""
         keep = () if self.format == "chat" else NATIVE_FIELDS
         messages = openai_chat.apply_to_messages(turns, plan, keep)
         if self.system:
             messages.insert(0, {"role": self.system_role, "content": self.system})
         shaped = templates.apply_template(messages, self.rules)
-        body = {**self._built(shaped, plan), **copy_json(self.options)}
+        body = {**self._build(shaped, plan), **copy_json(self.options)}
         return dict(wire.lower_reply_limit(body, plan, FORMATS[self.format]))
 
-    def reply_in(self, body: Mapping[str, Any]) -> int | None:
-        """The longest answer that a body allows, where it says so."""
-        asked = (body.get(key) for key in FORMATS[self.format].REPLY_KEYS)
-        return max((most for most in asked if isinstance(most, int)), default=None)
+    def find_reply_limit(self, body: Mapping[str, Any]) -> int | None:
+        """Return the reply limit of a body, or None if it has none."""
+        limits = (body.get(key) for key in FORMATS[self.format].REPLY_KEYS)
+        return max((limit for limit in limits if isinstance(limit, int)), default=None)
 
-    def _built(self, messages: Sequence[Mapping[str, Any]], plan: Plan) -> dict[str, Any]:
-        """A body that shares nothing with the history: what a caller does to it stays in it."""
+    def _build(self, messages: Sequence[Mapping[str, Any]], plan: Plan) -> dict[str, Any]:
+        """Return a body that shares no objects with the history, so that callers may change it."""
         body: dict[str, Any]
         if self.format == "anthropic":
-            body = copy_json(self._anthropic(messages, plan))
+            body = copy_json(self._build_anthropic(messages, plan))
         elif self.format == "responses":
             built = to_responses.build(messages, model=self.model or "", tools=self.tools)
             body = copy_json(built)
         else:
-            said = {"model": self.model, "tools": copy_json(self.tools)}
+            fields = {"model": self.model, "tools": copy_json(self.tools)}
             body = {"messages": [copy_json(message) for message in messages]}
-            body |= {key: value for key, value in said.items() if value is not None}
+            body |= {key: value for key, value in fields.items() if value is not None}
         return body
 
-    def _anthropic(self, messages: Sequence[Mapping[str, Any]], plan: Plan) -> dict[str, Any]:
+    def _build_anthropic(self, messages: Sequence[Mapping[str, Any]], plan: Plan) -> dict[str, Any]:
         body = to_anthropic.build(
             messages, model=self.model or "", tools=self.tools, max_tokens=plan.budget.reply
         )

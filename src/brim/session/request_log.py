@@ -16,8 +16,8 @@ MAX_LOGGED_REQUESTS: Final = 100
 class LoggedRequest:
     """One request as it was built."""
 
-    time: float
-    """Seconds since 1970; 0 if the caller has no clock."""
+    time: float | None
+    """Seconds since 1970; None if the session has no clock."""
     model: str
     category: str
     before: int

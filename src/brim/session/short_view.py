@@ -1,4 +1,4 @@
-"""The short view: the last few turns, shortened, for models that lose themselves in more."""
+"""Short view: the last turns, shortened, for small models that perform poorly with more."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAX_DEPTH: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class ShortView:
-    """How much a small model is shown."""
+    """How much of a conversation a small model receives."""
 
     keep_turns: int = 2
     max_turn_chars: int = 800
@@ -25,36 +25,39 @@ class ShortView:
         for name in ("keep_turns", "max_turn_chars"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise InputError(f"{name} must be a whole number from 1 on, not {value!r}")
+                raise InputError(f"{name} must be a positive integer, not {value!r}.")
 
-    def of(self, turns: Sequence[Turn]) -> list[Turn]:
-        """The last turns, back to the call of any result among them and to the last user."""
+    def shorten(self, turns: Sequence[Turn]) -> list[Turn]:
+        """Return the last turns, shortened.
+
+        They include the call of each result among them, and always the last user turn.
+        """
         start = _find_step_start(turns, max(0, len(turns) - self.keep_turns))
         users = [index for index, turn in enumerate(turns) if turn.get("role") == "user"]
         kept = list(range(start, len(turns)))
         if users and users[-1] < start:
             kept.insert(0, users[-1])
-        return [self._shortened(turns[index]) for index in kept]
+        return [self._shorten_turn(turns[index]) for index in kept]
 
-    def _shortened(self, turn: Turn) -> Turn:
-        """Results and what the model said are cut to their ends; the user's words are not."""
-        most = self.max_turn_chars
+    def _shorten_turn(self, turn: Turn) -> Turn:
+        """Shorten results and assistant text to their ends; user text stays whole."""
+        max_chars = self.max_turn_chars
         changed: dict[str, Any] = {}
         content = turn.get("content")
         if (
             turn.get("role") in ("tool", "assistant")
-            and (short := _keep_end(content, most)) != content
+            and (short := _keep_end(content, max_chars)) != content
         ):
             changed["content"] = short
-        if _is_longer_than(turn.get("_output"), most):
-            changed["_output"] = _keep_end(turn["_output"], most)
+        if _is_longer_than(turn.get("_output"), max_chars):
+            changed["_output"] = _keep_end(turn["_output"], max_chars)
         if calls := turn.get("tool_calls"):
-            changed["tool_calls"] = [_shorten_call(call, most) for call in calls]
+            changed["tool_calls"] = [_shorten_call(call, max_chars) for call in calls]
         return {**turn, **changed} if changed else turn
 
 
 def _find_step_start(turns: Sequence[Turn], start: int) -> int:
-    """Where the step begins whose results stand first from here on; system turns may be between."""
+    """Return the start of the step whose results come first from `start` on."""
     first = start
     while first < len(turns) and turns[first].get("role") in ("system", "developer"):
         first += 1
@@ -65,16 +68,16 @@ def _find_step_start(turns: Sequence[Turn], start: int) -> int:
     return start
 
 
-def _is_longer_than(text: object, most: int) -> bool:
-    return isinstance(text, str) and len(text) > most
+def _is_longer_than(text: object, max_chars: int) -> bool:
+    return isinstance(text, str) and len(text) > max_chars
 
 
-def _keep_end(content: Any, most: int) -> Any:
-    """The last characters of a text, or of the texts among parts; other parts stay."""
+def _keep_end(content: Any, max_chars: int) -> Any:
+    """Keep the last characters of a text, or of the texts among parts; other parts stay."""
     if isinstance(content, str):
-        text = content[-most:] if most > 0 else ""
+        text = content[-max_chars:] if max_chars > 0 else ""
         while text and len(text) < len(content) and combining(text[0]):
-            text = text[1:]  # an accent without its letter
+            text = text[1:]  # a combining accent without its letter
         return text
     if not isinstance(content, Sequence):
         return content
@@ -82,50 +85,52 @@ def _keep_end(content: Any, most: int) -> Any:
     for part in reversed(content):
         match part:
             case {"type": "text", "text": str(text)}:
-                if most > 0:
-                    parts.append({**part, "text": _keep_end(text, most)})
-                most -= len(text)
+                if max_chars > 0:
+                    parts.append({**part, "text": _keep_end(text, max_chars)})
+                max_chars -= len(text)
             case _:
                 parts.append(part)
     return parts[::-1]
 
 
-def _shorten_call(call: Mapping[str, Any], most: int) -> Mapping[str, Any]:
+def _shorten_call(call: Mapping[str, Any], max_chars: int) -> Mapping[str, Any]:
     function = call.get("function")
     if not isinstance(function, Mapping):
         return call
     arguments = function.get("arguments")
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    if len(text) <= most:
+    if len(text) <= max_chars:
         return call
-    short = _shorten_json(text, most)
+    short = _shorten_json(text, max_chars)
     if not isinstance(arguments, str):
         short = json.loads(short)
     return {**call, "function": {**function, "arguments": short}}
 
 
-def _shorten_json(text: str, most: int) -> str:
-    """Arguments with their long texts cut, so that they stay JSON."""
+def _shorten_json(text: str, max_chars: int) -> str:
+    """Shorten the texts in arguments, so that they stay valid JSON."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         value = {"shortened": text}
-    share = most
+    share = max_chars
     while share:
         share //= 2
         short = json.dumps(_shorten_value(value, share), ensure_ascii=False)
-        if len(short) <= most:
+        if len(short) <= max_chars:
             return short
     return "{}"
 
 
-def _shorten_value(value: Any, most: int, depth: int = 0) -> Any:
+def _shorten_value(value: Any, max_chars: int, depth: int = 0) -> Any:
     if isinstance(value, str):
-        return value if len(value) <= most else value[:most] + "…"
+        return value if len(value) <= max_chars else value[:max_chars] + "…"
     if depth > _MAX_DEPTH:
         return None
     if isinstance(value, list):
-        return [_shorten_value(item, most, depth + 1) for item in value[: max(1, most // 8)]]
+        return [
+            _shorten_value(item, max_chars, depth + 1) for item in value[: max(1, max_chars // 8)]
+        ]
     if isinstance(value, dict):
-        return {key: _shorten_value(item, most, depth + 1) for key, item in value.items()}
+        return {key: _shorten_value(item, max_chars, depth + 1) for key, item in value.items()}
     return value

@@ -1,4 +1,4 @@
-"""Where a conversation stands: the values that a composer keeps, and writes down between runs."""
+"""Snapshots: values with which a composer restores or undoes a decision."""
 
 from __future__ import annotations
 
@@ -9,31 +9,18 @@ from typing import TYPE_CHECKING, Any
 from brim.fitting.calibration import Calibration
 from brim.fitting.flow import Measurement
 from brim.fitting.trim import TrimRecord
-from brim.session.system_prompt import MAX_MEMORY_CHARS, Fact
 
 if TYPE_CHECKING:
     from brim.fitting.plan import Plan
 
 
-@dataclass(slots=True)
-class SystemPrompt:
-    """What the system text is made of."""
-
-    base: str = ""
-    role: str = "system"
-    memory: list[Fact] | None = None
-    memory_chars: int = MAX_MEMORY_CHARS
-    project: str | None = None
-    goal: str | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class PlannerSnapshot:
-    """Where a conversation stood: enough for a planner to go on as the one before would have."""
+    """The state of a planner: another planner continues from it with the same decisions."""
 
     model: str | None
     room: int
-    """Another room is another beginning: what had to leave may come back."""
+    """If the room has changed, the snapshot does not apply: trimmed turns may fit again."""
     known: Calibration
     system: str
     trim: TrimRecord | None
@@ -66,10 +53,10 @@ class PlannerSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class CompactionUndo:
-    """What an edit that somebody asks for changes: enough to take it back."""
+    """The state before a requested trim, for undoing it."""
 
     length: int
-    """How many turns there were."""
+    """Length of the history."""
     compacted: TrimRecord | None
     summary: str | None
     covered: tuple[int, ...]
@@ -77,13 +64,13 @@ class CompactionUndo:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """An edit that somebody asks for."""
+    """A planned trim that the user requested."""
 
     plan: Plan
-    """What it would leave, without the summary."""
+    """The plan after the trim, without the summary."""
     mark: int
-    """What it would cut down to."""
+    """Tokens that it would trim to."""
     before: int
-    """Tokens of what would be sent without it."""
+    """Tokens of the next request without it."""
     room: int = 0
-    """Tokens that are left free for a summary; 0 where none is wanted."""
+    """Tokens reserved for a summary; 0 if none is wanted."""

@@ -1,17 +1,15 @@
-"""Summaries of what leaves a conversation: what to ask for, and what of an answer is taken.
+"""Summaries of trimmed turns: the request for one, and the rules for accepting it.
 
-A summarizer is given the summary so far and the turns that leave, and returns a text. Anything
-else that it does (nothing, an error, more than it replaces) means that the turns leave without a
-summary; it never stops the conversation.
+A summarizer receives the previous summary and the trimmed turns, and returns a text. If it returns
+anything else, fails, or returns a text longer than the turns, they are trimmed without a summary;
+a summarizer never stops the conversation.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from inspect import isawaitable, iscoroutine
-from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from brim.fitting.clip import clip, truncate
@@ -20,13 +18,14 @@ if TYPE_CHECKING:
     from brim.fitting.flow import SummaryJob
 
 MAX_SUMMARY_CHARS: Final = 2_000
-"""Characters of a summary; a longer one is made shorter."""
+"""A longer summary is shortened."""
 CHARS_PER_TOKEN: Final = 3
-"""A summary is plain prose; this is on the dense side of it."""
+"""A cautious ratio for prose."""
 
 Turn: TypeAlias = Mapping[str, Any]
-Summarizer: TypeAlias = "Callable[[str | None, Sequence[Turn] | None], object]"
-"""(the summary so far, the turns that leave) → a text. No turns: make the summary shorter."""
+Summarizer: TypeAlias = "Callable[[str | None, Sequence[Mapping[str, object]] | None], object]"
+"""Called with (previous summary, trimmed turns); returns a text. Without turns it shortens the
+summary."""
 
 SUMMARY_INSTRUCTIONS: Final = (
     "You keep the notes of a conversation whose older part is about to be forgotten. Write down "
@@ -38,71 +37,32 @@ SUMMARY_INSTRUCTIONS: Final = (
 )
 
 
-SUMMARY_TIMEOUT: Final = 120.0
-"""Seconds that a summary is waited for."""
-
-
-async def call_summarizer_async(summarize: Summarizer, job: SummaryJob) -> object:
-    """What a summarizer answers, which may be a coroutine; one that hangs keeps nobody waiting."""
-    import asyncio
-
-    loop = asyncio.get_running_loop()
-    answered: asyncio.Future[object] = loop.create_future()
-
-    def settle(answer: object, error: Exception | None) -> None:
-        if answered.done():
-            return
-        if error is None:
-            answered.set_result(answer)
-        else:
-            answered.set_exception(error)
-
-    def ask() -> None:
-        answer, failure = None, None
-        try:
-            answer = summarize(job.previous, job.evicted)
-        except Exception as error:
-            failure = error
-        with suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(settle, answer, failure)
-
-    # Not a thread of the loop's: the interpreter would wait for those before it ends.
-    Thread(target=ask, daemon=True, name="brim-summary").start()
-    answer = await answered
-    return await answer if isawaitable(answer) else answer
-
-
 def call_summarizer(summarize: Summarizer, job: SummaryJob) -> object:
-    """What a summarizer answers in time; one that fails, hangs or needs awaiting says nothing."""
-    answers: list[object] = []
+    """Return the result of a summarizer, or None if it raises or returns an awaitable.
 
-    def ask() -> None:
-        with suppress(Exception):
-            answers.append(summarize(job.previous, job.evicted))
-
-    asking = Thread(target=ask, daemon=True, name="brim-summary")
-    asking.start()
-    asking.join(SUMMARY_TIMEOUT)
-    answer = answers[0] if answers else None
-    if isawaitable(answer):
-        if iscoroutine(answer):
-            answer.close()
+    It runs in the caller's thread, without a time limit.
+    """
+    try:
+        result = summarize(job.previous, job.evicted)
+    except Exception:
         return None
-    return answer
+    if iscoroutine(result):
+        result.close()
+    return None if isawaitable(result) else result
 
 
-def compute_summary_room(limit: int, largest: int = MAX_SUMMARY_CHARS) -> int:
-    """Tokens to keep free for a summary: never more than an eighth of what may be sent."""
-    return min(largest // CHARS_PER_TOKEN, limit // 8)
+def compute_summary_room(limit: int, max_chars: int = MAX_SUMMARY_CHARS) -> int:
+    """Return the tokens to reserve for a summary: at most an eighth of the limit."""
+    return min(max_chars // CHARS_PER_TOKEN, limit // 8)
 
 
-def is_usable_summary(answer: object, replaced: int, count: Callable[[str], int]) -> bool:
-    """Whether an answer can stand for what it replaces: a text, and smaller."""
-    return isinstance(answer, str) and bool(answer.strip()) and count(answer) <= replaced
+def is_usable_summary(result: object, replaced: int, count: Callable[[str], int]) -> bool:
+    """Return whether a summarizer's result is a text and smaller than what it replaces."""
+    return isinstance(result, str) and bool(result.strip()) and count(result) <= replaced
 
 
 def truncate_to_tokens(text: str, room: int, count: Callable[[str], int]) -> str:
-    """The beginning of a text in at most `room` tokens."""
+    """Return the beginning of a text, with at most `room` tokens."""
     while text and (tokens := count(text)) > room:
         text = truncate(text, min(len(text) - 1, int(len(text) * room / tokens)))
     return text
@@ -114,11 +74,14 @@ def build_summary_messages(
     *,
     room: int,
     count: Callable[[str], int],
-    largest: int = MAX_SUMMARY_CHARS,
+    max_chars: int = MAX_SUMMARY_CHARS,
     focus: str | None = None,
 ) -> list[dict[str, str]]:
-    """The messages that ask a model for a summary; what is too long for it is cut first."""
-    instructions = SUMMARY_INSTRUCTIONS.format(largest=largest)
+    """Return the messages that ask a model for a summary.
+
+    Turns that are too long for the model are clipped to `room` tokens.
+    """
+    instructions = SUMMARY_INSTRUCTIONS.format(largest=max_chars)
     if focus:
         instructions += f" Above all keep what concerns: {focus}"
     parts = []
@@ -127,10 +90,10 @@ def build_summary_messages(
     if evicted is None:
         parts.append("Make these notes shorter. Keep the names, numbers and open points.")
     else:
-        said = format_transcript(evicted)
-        size = count(said)
+        text = format_transcript(evicted)
+        tokens = count(text)
         left = max(64, room - count(instructions) - sum(map(count, parts)) - 64)
-        parts.append(f"What was said since:\n{clip(said, size, left, count)}")
+        parts.append(f"What was said since:\n{clip(text, tokens, left, count)}")
         parts.append("Write the notes anew, so that they cover all of it.")
     return [
         {"role": "system", "content": instructions},
@@ -139,7 +102,7 @@ def build_summary_messages(
 
 
 def format_transcript(turns: Sequence[Turn]) -> str:
-    """Turns as text, one after the other."""
+    """Return turns as text."""
     return "\n\n".join(_format_turn(turn) for turn in turns)
 
 

@@ -1,76 +1,66 @@
-"""The system text, put together from its blocks."""
+"""System prompt of a session: a base text, blocks under headings, and the summary."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final, NamedTuple
 
 from brim.fitting.clip import truncate
 
-BACKGROUND_HEADING: Final = "[background]"
-PROJECT_HEADING: Final = "[project]"
 SUMMARY_HEADING: Final = "[earlier conversation summary]"
 BLOCK_SEPARATOR: Final = "\n\n"
 MAX_MEMORY_CHARS: Final = 2_000
-"""Characters of facts that go into a request."""
 
 
 class Fact(NamedTuple):
-    """Something to remember across conversations."""
+    """A fact that is remembered across conversations."""
 
     kind: str
     text: str
 
 
-def build_system_text(
-    base: str | None = None,
-    *,
-    memory: Sequence[Fact] = (),
-    project: str | None = None,
-    summary: str | None = None,
-    goal: str | None = None,
-    largest_background: int = MAX_MEMORY_CHARS,
-) -> str:
-    """Base prompt, facts, project and summary, a blank line between, no heading over nothing.
+@dataclass(slots=True)
+class SystemPrompt:
+    """The parts of the system text."""
 
-    With a goal only the base prompt stays, and the goal's instructions come last.
+    base: str = ""
+    role: str = "system"
+    blocks: dict[str, str] = field(default_factory=dict)
+    """Texts by heading, in order; a block without text is omitted."""
+    instructions: str | None = None
+    """Text that replaces all blocks, including the summary."""
+
+    def render_parts(self, summary: str | None = None) -> dict[str, str]:
+        """Return the texts of the parts that are not empty, each with its heading.
+
+        The keys are "system", the headings of the blocks, "summary" and "instructions".
+        """
+        parts = {"system": self.base}
+        if self.instructions:
+            parts["instructions"] = self.instructions
+        else:
+            for heading, text in self.blocks.items():
+                parts[heading] = f"[{heading}]\n{text}" if text else ""
+            parts["summary"] = f"{SUMMARY_HEADING}\n{summary}" if summary else ""
+        return {name: text for name, text in parts.items() if text}
+
+    def render(self, summary: str | None = None) -> str:
+        """Return the whole system text; a blank line separates the parts."""
+        return BLOCK_SEPARATOR.join(self.render_parts(summary).values())
+
+
+def format_facts(facts: Sequence[Fact], max_chars: int = MAX_MEMORY_CHARS) -> str:
+    """Return one line per fact, as many as fit in `max_chars`.
+
+    If not even the first fact fits, it is truncated.
     """
-    if goal:
-        blocks = [base, build_goal_instructions(goal)]
-    else:
-        blocks = [
-            base,
-            _format_block(BACKGROUND_HEADING, format_facts(memory, largest_background)),
-            _format_block(PROJECT_HEADING, project),
-            _format_block(SUMMARY_HEADING, summary),
-        ]
-    return BLOCK_SEPARATOR.join(block for block in blocks if block)
-
-
-def format_facts(memory: Sequence[Fact], largest: int = MAX_MEMORY_CHARS) -> str:
-    """A line for each fact, as many whole ones as there is room for; the first in any case."""
-    lines = [_format_fact(fact) for fact in memory]
+    lines = [_format_fact(fact) for fact in facts]
     ends = accumulate(len(line) + 1 for line in lines)
-    whole = sum(1 for end in ends if end - 1 <= largest)
-    return "\n".join(lines[:whole]) or truncate("\n".join(lines), largest)
+    fitting = sum(1 for end in ends if end - 1 <= max_chars)
+    return "\n".join(lines[:fitting]) or truncate("\n".join(lines), max_chars)
 
 
 def _format_fact(fact: Fact) -> str:
     return f"- ({fact.kind}) {' '.join(fact.text.split())}"
-
-
-def build_goal_instructions(goal: str) -> str:
-    """What a model is told that works towards a goal by itself."""
-    return (
-        "You work towards a goal by yourself, step by step, until it is reached.\n"
-        "When it is reached, write a line that says exactly `GOAL: complete`; a summary may "
-        "follow.\n"
-        "When you cannot go on without help, write a line that says exactly `GOAL: blocked`, and "
-        "why.\n"
-        f"The goal: {goal}"
-    )
-
-
-def _format_block(heading: str, text: str | None) -> str:
-    return f"{heading}\n{text}" if text else ""

@@ -1,4 +1,4 @@
-"""Said: the turns of a conversation, all of them, and the outputs that wait for the next one."""
+"""Transcript: all turns of a conversation, and the outputs that wait for the next user turn."""
 
 from __future__ import annotations
 
@@ -9,64 +9,70 @@ from brim.errors import InputError
 from brim.wire.json_copy import copy_json
 
 EMPTY_REPLY: Final = "_empty"
-"""Marks a reply without a word, which is not sent again."""
+"""Field of a turn that marks an empty reply, which is stored but never sent."""
 
 Turn = dict[str, Any]
 
 
 class Transcript:
-    """What was said, in the order in which it was."""
+    """The turns of a conversation in their order."""
 
     def __init__(self) -> None:
         self.turns: list[Turn] = []
-        self.places: list[int] = []
-        """Where among the turns those stand that are sent: all but empty replies."""
+        self.sent_indices: list[int] = []
+        """Indices of the turns that can be sent: all except empty replies."""
         self.waiting: list[str] = []
+        """Outputs that will be sent with the next user turn."""
 
     def __len__(self) -> int:
         return len(self.turns)
 
     def append(self, turn: Turn) -> None:
         if not turn.get(EMPTY_REPLY):
-            self.places.append(len(self.turns))
+            self.sent_indices.append(len(self.turns))
         self.turns.append(turn)
 
-    def since(self, index: int) -> list[Turn]:
-        """The turns from an index on, as copies."""
+    def copy_from(self, index: int) -> list[Turn]:
+        """Return copies of the turns from an index on."""
         return [copy_json(turn) for turn in self.turns[index:]]
 
-    def turn(self, index: int) -> Turn:
+    def get_turn(self, index: int) -> Turn:
+        """Return a turn; raise InputError if it does not exist."""
         if not isinstance(index, int) or not 0 <= index < len(self.turns):
-            raise InputError(f"there is no turn {index!r}; there are 0 to {len(self.turns) - 1}")
+            last = len(self.turns) - 1
+            raise InputError(f"Turn {index!r} does not exist. The last turn is {last}.")
         return self.turns[index]
 
-    def place(self, index: int) -> int:
-        """Where a turn stands among those that are sent."""
-        self.turn(index)
-        if index not in self.places:
-            raise InputError(f"turn {index} is an empty reply, which is not sent")
-        return self.places.index(index)
+    def find_sent_position(self, index: int) -> int:
+        """Return the position of a turn among those that can be sent."""
+        self.get_turn(index)
+        if index not in self.sent_indices:
+            raise InputError(f"Turn {index} is an empty reply, which is never sent.")
+        return self.sent_indices.index(index)
 
-    def take_back(self, length: int) -> list[Turn]:
-        """Keep the first turns only; gives the others."""
+    def truncate(self, length: int) -> list[Turn]:
+        """Keep the first turns and return the removed ones."""
         if not isinstance(length, int) or not 0 <= length <= len(self.turns):
-            raise InputError(f"there are {len(self.turns)} turns; {length!r} of them cannot stay")
-        taken = self.turns[length:]
+            raise InputError(
+                f"Cannot rewind to {length!r} turns: the conversation has {len(self.turns)}."
+            )
+        removed = self.turns[length:]
         del self.turns[length:]
-        self.places = [place for place in self.places if place < length]
-        return taken
+        self.sent_indices = [index for index in self.sent_indices if index < length]
+        return removed
 
     def clear(self) -> None:
-        for held in (self.turns, self.places, self.waiting):
-            held.clear()
+        self.turns.clear()
+        self.sent_indices.clear()
+        self.waiting.clear()
 
     def to_dict(self) -> dict[str, Any]:
         return {"turns": copy_json(self.turns), "waiting": list(self.waiting)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Transcript:
-        said = cls()
+        transcript = cls()
         for turn in copy_json(data["turns"]):
-            said.append(turn)
-        said.waiting = list(data["waiting"])
-        return said
+            transcript.append(turn)
+        transcript.waiting = list(data["waiting"])
+        return transcript

@@ -1,4 +1,7 @@
-"""What a session takes in: stricter than `fit`, so that what it holds, servers accept."""
+"""Validation of the turns of a session.
+
+It is stricter than that of `fit`, so that servers accept the history.
+"""
 
 from __future__ import annotations
 
@@ -16,31 +19,31 @@ ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 
 
 def check_turn(message: Mapping[str, Any], index: int, pending: Sequence[str]) -> None:
-    """Raise for a turn that breaks a rule; `pending` are the calls that wait for a result."""
+    """Raise MessageError if a turn is invalid; `pending` are the ids of the open calls."""
     role, content = message["role"], message.get("content")
     if role not in ROLES:
-        raise MessageError(index, f"unknown role {role!r}; there are {', '.join(ROLES)}")
+        raise MessageError(index, f"unknown role: {role!r}. Use one of {', '.join(ROLES)}.")
     if role == "tool":
         _check_result(message, index, pending)
     elif role == "assistant":
         if not content and not message.get("tool_calls"):
-            raise MessageError(index, "an assistant turn needs content or tool calls")
+            raise MessageError(index, "an assistant turn needs content or tool calls.")
     elif not content:
-        raise MessageError(index, f"a {role} turn needs content")
+        raise MessageError(index, f"a {role} turn needs content.")
 
 
 def _check_result(message: Mapping[str, Any], index: int, pending: Sequence[str]) -> None:
     call = message.get("tool_call_id")
     if not isinstance(call, str) or not call:
-        raise MessageError(index, "a tool turn needs a tool_call_id")
+        raise MessageError(index, "a tool turn needs a tool_call_id.")
     if message.get("content") is None:
-        raise MessageError(index, "a tool turn needs content; it may be the empty string")
+        raise MessageError(index, "a tool turn needs content. It may be the empty string.")
     if call not in pending:
-        raise MessageError(index, f"no open call has the id {call!r}")
+        raise MessageError(index, f"no open call has the id {call!r}.")
 
 
 def find_open_calls(turns: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The ids of the calls of the last step that wait for their results."""
+    """Return the ids of the calls of the last step that have no result yet."""
     answered: list[str] = []
     for turn in reversed(turns):
         if turn["role"] == "tool":
@@ -55,7 +58,7 @@ def find_open_calls(turns: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def repair_arguments(call: dict[str, Any]) -> None:
-    """Let arguments that broke off be JSON: servers refuse every request that holds others."""
+    """Replace truncated arguments by valid JSON, because servers reject requests without."""
     function = call.get("function")
     text = function.get("arguments") if isinstance(function, dict) else None
     if isinstance(function, dict) and isinstance(text, str) and not is_json(text):
@@ -63,7 +66,7 @@ def repair_arguments(call: dict[str, Any]) -> None:
 
 
 def is_system_prompt(message: Mapping[str, Any], view: Message) -> bool:
-    """Whether a turn is a system text and nothing else."""
+    """Return whether a turn is a system text without other fields."""
     fields = {key for key in message if not key.startswith("_")}
     is_text = fields == {"role", "content"} and isinstance(message["content"], str)
     return view.role == "system" and is_text

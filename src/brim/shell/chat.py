@@ -19,6 +19,7 @@ from brim.shell.tool_calls import STOPPED, answer_calls
 if TYPE_CHECKING:
     from brim.fitting.plan import Plan
     from brim.providers.client import Stream
+    from brim.session.ledger import Category
     from brim.session.summaries import Summarizer
     from brim.shell.state import Shell
     from brim.wire.reply import Reply
@@ -57,8 +58,8 @@ def ask(shell: Shell, words: str) -> bool:
 
 def ask_again(shell: Shell) -> bool:
     """Take back the last answer, and ask once more; where that fails, it is there again."""
-    place, waiting = shell.conversation.last_exchange(), shell.session.outputs
-    words = shell.session.since(place)[0]["content"]
+    place, waiting = shell.conversation.last_exchange(), shell.driver.outputs
+    words = shell.driver.copy_turns(place)[0]["content"]
     taken = shell.conversation.take_back(place)
     if ask(shell, words):
         return True
@@ -72,7 +73,7 @@ def ask_again(shell: Shell) -> bool:
 def settle(shell: Shell) -> None:
     """Let no call wait for a result, and turn back to the model that is talked to."""
     with suppress(StoreError):  # it was told already
-        if shell.session.open_calls:
+        if shell.driver.open_calls:
             shell.conversation.close_calls(STOPPED.text)
     shell.turn_to(shell.name)
 
@@ -94,7 +95,7 @@ def restore_line(shell: Shell, before: int, line: str) -> None:
 def _run_turn(shell: Shell, words: str) -> None:
     """Send what was said until the model calls no more tools, and offer its commands."""
     shell.route = routing.choose_route(words, shell.config.routing)
-    category = "main" if shell.route.rule is None else "route"
+    category: Category = "main" if shell.route.rule is None else "route"
     for _ in range(MAX_ROUNDS):
         reply = send(shell, shell.route, category)
         if not reply.calls:
@@ -107,7 +108,7 @@ def _run_turn(shell: Shell, words: str) -> None:
     offer_commands(shell, reply.text)
 
 
-def send(shell: Shell, route: Route, category: str = "main") -> Reply:
+def send(shell: Shell, route: Route, category: Category = "main") -> Reply:
     """Ask the model that the words are for; where it fails, the next one named, once."""
     name = route.model or shell.name
     said = len(shell.session)
@@ -124,7 +125,7 @@ def send(shell: Shell, route: Route, category: str = "main") -> Reply:
         return _request_reply(shell, other, route, category)
 
 
-def _request_reply(shell: Shell, name: str, route: Route, category: str) -> Reply:
+def _request_reply(shell: Shell, name: str, route: Route, category: Category) -> Reply:
     session = shell.session
     shell.turn_to(name)
     with shell.screen.waiting(f"{name} …"):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from brim.errors import InputError
 from brim.session.summaries import CHARS_PER_TOKEN
+from brim.session.system_prompt import format_facts
 from brim.shell.mcp.offer import choose_tools
 from brim.shell.project_tree import ProjectTree, build_tree
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from brim.shell.mcp.offer import ToolOffer
     from brim.shell.state import Shell
 
+MEMORY_BLOCK: Final = "background"
+PROJECT_BLOCK: Final = "project"
 BLOCK_SHARE: Final = 0.15
 """What the facts, and the project's files, may take of the limit."""
 WHOLE: Final = ("", 0)
@@ -29,8 +32,24 @@ TOOLS_SHARE: Final = 0.5
 
 def refresh_memory(shell: Shell) -> None:
     """Let the model know the facts as they are now."""
-    shell.session.memory = list(shell.facts.all().values())
+    shell.memory = tuple(shell.facts.all().values())
+    _write_memory(shell, _memory_chars(shell))
     shell.keep("memory")
+
+
+def attach_memory(shell: Shell) -> None:
+    """Put the facts into the system text of a session that was created or resumed."""
+    shell.memory = tuple(shell.facts.all().values())
+    _write_memory(shell, shell.config.memory.inject_max_chars)
+
+
+def _write_memory(shell: Shell, max_chars: int) -> None:
+    shell.driver.prompt.blocks[MEMORY_BLOCK] = format_facts(shell.memory, max_chars)
+
+
+def _memory_chars(shell: Shell) -> int:
+    room = int(shell.limit * BLOCK_SHARE)
+    return min(shell.config.memory.inject_max_chars, room * CHARS_PER_TOKEN)
 
 
 def show_tree(shell: Shell, depth: int | None = None) -> None:
@@ -45,7 +64,7 @@ def show_tree(shell: Shell, depth: int | None = None) -> None:
 
 def hide_tree(shell: Shell) -> None:
     shell.files = None
-    shell.session.project = None
+    shell.driver.prompt.blocks[PROJECT_BLOCK] = ""
 
 
 def read_tree(shell: Shell) -> None:
@@ -64,15 +83,15 @@ def read_tree(shell: Shell) -> None:
 
 def fit_blocks(shell: Shell) -> None:
     """Let facts, files and tools take no more than their share of a small window."""
-    session, room = shell.session, int(shell.limit * BLOCK_SHARE)
-    session.memory_chars = min(shell.config.memory.inject_max_chars, room * CHARS_PER_TOKEN)
-    if shell.files is None and session.project and shell.project:
-        shell.files = {WHOLE: session.project}
+    blocks, room = shell.driver.prompt.blocks, int(shell.limit * BLOCK_SHARE)
+    _write_memory(shell, _memory_chars(shell))
+    if shell.files is None and blocks.get(PROJECT_BLOCK) and shell.project:
+        shell.files = {WHOLE: blocks[PROJECT_BLOCK]}
     if shell.files is not None:
         model = _model_key(shell)
         if model not in shell.files:
             shell.files[model] = _fit_tree(shell, shell.files[WHOLE], room)
-        session.project = shell.files[model] or None
+        blocks[PROJECT_BLOCK] = shell.files[model]
     if shell.offer is not None:
         offer_tools(shell)
 
@@ -82,13 +101,13 @@ def _model_key(shell: Shell) -> tuple[str, int]:
 
     Their limit moves as is learned how they count, and would change the beginning of requests.
     """
-    return shell.session.target.name, shell.budget.window if shell.budget else 0
+    return shell.driver.profile.name, shell.budget.window if shell.budget else 0
 
 
 def _fit_tree(shell: Shell, text: str, room: int) -> str:
     """As much of the project's files as there is room for."""
     chars = shell.config.project.max_chars
-    while text and shell.project and shell.session.count(text) > room:
+    while text and shell.project and shell.driver.count_text(text) > room:
         chars = chars * 2 // 3
         text = _build_tree(shell.project, shell.depth, chars).text if chars > LEAST else ""
     return text
@@ -130,7 +149,9 @@ def offer_tools(shell: Shell) -> None:
         shell.offered_from = tools
     if model not in shell.offers:
         room = int(shell.limit * TOOLS_SHARE)
-        shell.offers[model] = choose_tools(tools, room=room, size=session.target.counter().tools)
+        shell.offers[model] = choose_tools(
+            tools, room=room, size=shell.driver.profile.counter().tools
+        )
     made = shell.offers[model]
     if made is shell.offer and bool(made.offered) == bool(session.tools):
         return

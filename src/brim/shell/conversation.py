@@ -11,9 +11,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import InputError, StoreError
+from brim.fitting.flow import SummaryJob, run_flow
+from brim.providers.summarizers import with_timeout
+from brim.session.session import get_driver
+from brim.session.summaries import call_summarizer
 from brim.storage import ConversationEvent, ConversationState, replay_events
 
 if TYPE_CHECKING:
+    from brim.fitting.flow import Job
+    from brim.session.driver import SessionDriver
     from brim.session.session import Session
     from brim.session.snapshots import Compaction
     from brim.session.summaries import Summarizer
@@ -35,6 +41,11 @@ class SavedConversation:
     name: str
     recorded: int = 0
     """How many of the turns are on disk."""
+
+    @property
+    def driver(self) -> SessionDriver:
+        """The internal interface of the session."""
+        return get_driver(self.session)
 
     def say(self, words: str) -> None:
         """The user's words, after what commands have printed since the last ones."""
@@ -61,7 +72,7 @@ class SavedConversation:
 
     def drop_outputs(self) -> None:
         """Let what waits for the user's next words not go along with them."""
-        self.session.outputs = ()
+        self.driver.outputs = ()
         self.keep(ConversationEvent.rewind(len(self.session), ()))
 
     def result(self, call: str, text: str) -> None:
@@ -71,16 +82,16 @@ class SavedConversation:
 
     def keep(self, *events: ConversationEvent) -> None:
         """Write down the turns that are new, what else happened, and the state it led to."""
-        turns = self.session.since(self.recorded)
+        turns = self.driver.copy_turns(self.recorded)
         said = [
             ConversationEvent.turn(place, turn) for place, turn in enumerate(turns, self.recorded)
         ]
-        self.log.record(self.name, [*said, *events], self.session.state())
+        self.log.record(self.name, [*said, *events], self.driver.to_dict())
         self.recorded += len(turns)
 
     def close_calls(self, why: str) -> None:
         """Let no call of a tool wait for a result that will not come."""
-        for call in self.session.open_calls:
+        for call in self.driver.open_calls:
             self.session.tool(call, why)
         self.keep()
 
@@ -101,16 +112,16 @@ class SavedConversation:
         """
         taken = self.session.rewind(length)
         outputs = [turn["_output"] for turn in taken if turn.get("_output")]
-        self.session.outputs = [*outputs, *self.session.outputs]
+        self.driver.outputs = [*outputs, *self.driver.outputs]
         self.recorded = min(self.recorded, length)
-        self.keep(ConversationEvent.rewind(length, self.session.outputs))
+        self.keep(ConversationEvent.rewind(length, self.driver.outputs))
         return taken
 
     def put_back(self, turns: Iterable[Mapping[str, Any]], waiting: Sequence[str]) -> None:
         """Say again what was taken back, and let wait what waited then."""
         for turn in turns:
             self.session.append(turn)
-        self.session.outputs = waiting
+        self.driver.outputs = waiting
         self.keep(ConversationEvent.rewind(len(self.session), waiting))
 
     def last_exchange(self) -> int:
@@ -132,7 +143,17 @@ class SavedConversation:
 
     def compact(self, compaction: Compaction, summarize: Summarizer) -> None:
         """Make an edit now, in such a way that it can be taken back."""
-        self.session.compact(compaction, summarize=summarize)
+        limited = with_timeout(summarize)
+
+        def answer(job: Job) -> object:
+            return call_summarizer(limited, job) if isinstance(job, SummaryJob) else None
+
+        flow = self.driver.compact(compaction)
+        try:
+            run_flow(flow, answer)
+        except BaseException:
+            flow.close()  # undoes the trim immediately
+            raise
         self.keep(ConversationEvent("compact", {"before": compaction.before}))
 
     def uncompact(self) -> None:
@@ -158,7 +179,7 @@ def resume_conversation(
     if state is None:
         for turn in found.turns:
             session.append(turn)
-        session.outputs = found.pending_outputs
+        get_driver(session).outputs = found.pending_outputs
     conversation = SavedConversation(session, log, name, len(session))
     _repair(conversation, draft)
     return conversation
@@ -174,7 +195,7 @@ def _fold_events(log: ConversationStore, name: str) -> ConversationState:
 def _repair(conversation: SavedConversation, draft: str | None) -> None:
     """Keep what an answer had said, and let no call wait for a result that will not come."""
     session = conversation.session
-    last = session.since(len(session) - 1) if len(session) else []
+    last = conversation.driver.copy_turns(len(session) - 1) if len(session) else []
     if draft and last and last[0]["role"] in ("user", "tool"):
         session.append({"role": "assistant", "content": draft, INCOMPLETE: True})
     conversation.close_calls(NO_RESULT)

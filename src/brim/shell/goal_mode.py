@@ -74,6 +74,18 @@ class GoalVerdict:
     """What follows: a summary, or the reason."""
 
 
+def build_goal_instructions(goal: str) -> str:
+    """Return the system text for a model that works towards a goal."""
+    return (
+        "You work towards a goal by yourself, step by step, until it is reached.\n"
+        "When it is reached, write a line that says exactly `GOAL: complete`; a summary may "
+        "follow.\n"
+        "When you cannot go on without help, write a line that says exactly `GOAL: blocked`, and "
+        "why.\n"
+        f"The goal: {goal}"
+    )
+
+
 def parse_verdict(text: str) -> GoalVerdict:
     """The verdict in an answer: the last line that is one, outside of code blocks."""
     lines = re.split(r"\r?\n", text)
@@ -200,7 +212,8 @@ def pursue(shell: Shell, words: str) -> bool:
     before, shell.route = len(shell.session), Route()
     try:
         shell.conversation.say(words)
-        shell.session.goal = words
+        shell.goal = words
+        shell.driver.prompt.instructions = build_goal_instructions(words)
         shell.keep("goal", words=words)
         while goal.ended is None:
             _step(shell, goal)
@@ -240,10 +253,10 @@ def _act(shell: Shell, reply: Reply) -> bool:
         return True
     if parse_verdict(reply.text).kind != "open":
         return False
-    waiting = len(shell.session.outputs)
+    waiting = len(shell.driver.outputs)
     if not offer_commands(shell, reply.text, by_itself=True):
         raise KeyboardInterrupt
-    return len(shell.session.outputs) > waiting
+    return len(shell.driver.outputs) > waiting
 
 
 def _measure_step(before: SpendingTotal, after: SpendingTotal) -> StepUsage:
@@ -253,7 +266,7 @@ def _measure_step(before: SpendingTotal, after: SpendingTotal) -> StepUsage:
 
 
 def _finish(shell: Shell, goal: Goal) -> None:
-    shell.session.goal = None
+    shell.goal = shell.driver.prompt.instructions = None
     with suppress(StoreError):
         shell.keep("goal_ended", why=goal.ended, words=goal.words)
     show = shell.screen.notice if goal.ended == "complete" else shell.screen.warn

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 from brim.errors import InputError, StoreError
 from brim.providers.from_config import session_settings
 from brim.session.ledger import DailyCap
-from brim.session.session import Session
+from brim.session.session import Session, get_driver
 from brim.shell import commands
 from brim.shell.approval.secret_masker import Masker
-from brim.shell.context_blocks import connect_configured, read_tree
+from brim.shell.context_blocks import attach_memory, connect_configured, read_tree
 from brim.shell.conversation import INCOMPLETE, SavedConversation, resume_conversation
 from brim.shell.input.completer import ShellCompleter
 from brim.shell.input.prompt import LinePrompt
@@ -165,8 +165,10 @@ def _session(models: ModelClients, name: str, data: dict[str, Any] | None = None
     if data is None:
         session = Session(**settings)
     else:
-        session = Session.from_dict(data, **settings, tools=None)
-    session.target = replace(session.target, called=name)
+        settings["tools"] = None
+        session = Session.from_dict(data, **settings)
+    driver = get_driver(session)
+    driver.profile = replace(driver.profile, called=name)
     return session
 
 
@@ -201,13 +203,13 @@ def _attach(shell: Shell) -> None:
         except StoreError as error:  # the answer is there, and is not lost for that
             session.warnings.append(str(error))
 
-    session.ledger.on_call = book
+    session.ledger.on_record = book
     if (cap := shell.config.cost.cap_per_day_dollars) is not None:
-        session.ledger.day = DailyCap(cap, lambda: spending.today().cost)
+        session.ledger.daily_cap = DailyCap(cap, lambda: spending.today().cost)
     session.trim = shell.facts.setting(FITTING_CHOICE, True)
-    session.goal = None  # a shell that was killed on the way to one does not go on by itself
+    shell.goal = shell.driver.prompt.instructions = None  # goal mode does not survive a restart
     session.system = shell.base_prompt()
-    session.memory = list(shell.facts.all().values())
+    attach_memory(shell)
     shell.background.on_fault = lambda error: shell.screen.warn(str(error))
 
 
@@ -284,7 +286,7 @@ def _build_prompt(shell: Shell, reader: PromptState) -> LinePrompt:
 def _greet(shell: Shell) -> None:
     turns = len(shell.session)
     if turns:
-        last = shell.session.since(turns - 1)[0]
+        last = shell.driver.copy_turns(turns - 1)[0]
         state = "; the last answer broke off" if last.get(INCOMPLETE) else ""
         if last["role"] != "assistant":
             state = "; the last words have no answer"

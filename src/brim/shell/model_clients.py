@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from brim.config import Config, ModelConfig
 from brim.fitting.profile import ModelProfile
 from brim.providers.from_config import LOCAL, ModelChoice, choose_model, open_client, server_name
-from brim.session.session import ASSUMED_WINDOW, Session
+from brim.session.driver import ASSUMED_WINDOW
+from brim.session.session import Session, get_driver
 
 if TYPE_CHECKING:
     from brim.providers.client import Client
@@ -78,16 +79,18 @@ class ModelClients:
     def prepare(self, session: Session, name: str) -> None:
         """Let a session know what the server says of its model, the window above all."""
         tokens = self.config.context.token_budget or ASSUMED_WINDOW
-        session.target = replace(session.target, guess=tokens)
+        driver = get_driver(session)
+        driver.profile = replace(driver.profile, guess=tokens)
         self.client(name).prepare(session)
-        self._known[name] = session.target
+        self._known[name] = driver.profile
 
     def found_out(self, name: str) -> ModelProfile:
         """What its server says of a model."""
         scratch = Session()
-        scratch.target = self.target(name)
+        driver = get_driver(scratch)
+        driver.profile = self.target(name)
         self.prepare(scratch, name)
-        return scratch.target
+        return driver.profile
 
     def close(self) -> None:
         with self._lock:

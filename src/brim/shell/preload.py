@@ -21,9 +21,9 @@ def preload_model(shell: Shell) -> None:
     name = shell.name
 
     def know(target: ModelProfile) -> None:
-        session = shell.session
-        if session.target.name == name and session.target.server_window is None:
-            session.target = replace(target, calibration=session.target.calibration)
+        driver = shell.driver
+        if driver.profile.name == name and driver.profile.server_window is None:
+            driver.profile = replace(target, calibration=driver.profile.calibration)
             fit_blocks(shell)
 
     shell.background.start(lambda: shell.models.found_out(name), know)

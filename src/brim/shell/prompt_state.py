@@ -57,8 +57,8 @@ class PromptState:
         def know(_outcome: object) -> None:
             self._has_counted = True
 
-        session = self._shell.session
-        given = session.target.counter(), session.system_text(), session.since(0)
+        driver = self._shell.driver
+        given = driver.profile.counter(), driver.system_text, driver.copy_turns()
         self._shell.background.start(partial(count_ahead, *given), know, know)
 
     def decide(self, line: str) -> Classification:
@@ -87,7 +87,7 @@ class PromptState:
 
     def _values(self) -> Status:
         shell = self._shell
-        session, total = shell.session, shell.session.ledger.total
+        total = shell.session.ledger.total
         budget = shell.budget if self._has_counted else None
         used, limit, is_exact = self._size() if budget else (0, 0, False)
         return Status(
@@ -101,16 +101,16 @@ class PromptState:
             route=shell.route.class_ or shell.route.model or "",
             cwd=str(home_as_tilde(shell.folder)),
             session=shell.conversation.name,
-            goal=session.goal or "",
+            goal=shell.goal or "",
         )
 
     def _size(self) -> tuple[int, int, bool]:
         """What would be sent and may be; reckoned anew when something has changed."""
-        session = self._shell.session
-        state = session, session.revision
+        driver = self._shell.driver
+        state = driver, driver.revision
         if self._measured is None or self._measured[0] != state:
-            plan, waiting = session.preview(), session.waiting
+            plan, waiting = driver.preview(), driver.joined_outputs
             exact = (plan.exact or plan.server_tokens is not None) and not waiting
-            used = plan.size + (session.count(waiting) if waiting else 0)
+            used = plan.size + (driver.count_text(waiting) if waiting else 0)
             self._measured = state, (used, plan.limit, exact)
         return self._measured[1]

@@ -57,7 +57,7 @@ def _save_long_output(shell: Shell, text: str, ran: CommandResult) -> str | None
     """Where all of an output can be read that is too long to be told whole."""
     if ran.whole is not None:
         return home_as_tilde(ran.whole)
-    if shell.session.count(text) <= int(shell.limit * OUTPUT_SHARE):
+    if shell.driver.count_text(text) <= int(shell.limit * OUTPUT_SHARE):
         return None
     folder = shell.log.outputs_folder(shell.conversation.name)
     for path in (folder.parent, folder):  # the mode is for the last of a path only

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from brim.session.session import Session
+from brim.session.session import Session, get_driver
 from brim.session.summaries import build_summary_messages
 
 if TYPE_CHECKING:
@@ -24,13 +24,13 @@ def ask_separately(shell: Shell, prompt: str) -> str:
 
 def build_summarizer(shell: Shell, name: str, focus: str | None = None) -> Summarizer:
     """What writes summaries: a model, by its name."""
-    largest = shell.config.summary.max_chars
+    max_chars = shell.config.summary.max_chars
 
     def summarize(previous: str | None, evicted: Sequence[Turn] | None) -> str:
         client, scratch = _open_scratch(shell, name)
-        room, count = scratch.budget.limit, scratch.count
+        room, count = scratch.budget.limit, get_driver(scratch).count_text
         instructions, words = build_summary_messages(
-            previous, evicted, room=room, count=count, largest=largest, focus=focus
+            previous, evicted, room=room, count=count, max_chars=max_chars, focus=focus
         )
         scratch.system = instructions["content"]
         scratch.user(words["content"])
@@ -42,8 +42,9 @@ def build_summarizer(shell: Shell, name: str, focus: str | None = None) -> Summa
 def _open_scratch(shell: Shell, name: str) -> tuple[Client, Session]:
     """A session for one question, on the same bill."""
     scratch = Session()
-    scratch.target = shell.models.target(name)
-    scratch.ledger = shell.session.ledger
+    driver = get_driver(scratch)
+    driver.profile = shell.models.target(name)
+    driver.ledger = shell.session.ledger
     client = shell.models.client(name)
     shell.models.prepare(scratch, name)
     return client, scratch

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brim.errors import BrimError, BudgetError, InputError
-from brim.session.session import ASSUMED_WINDOW
+from brim.session.driver import ASSUMED_WINDOW
 from brim.shell.approval.allow_rules import AllowRules
 from brim.shell.approval.secret_masker import Masker
 from brim.shell.background import Background
@@ -26,7 +26,9 @@ from brim.storage import ConversationEvent
 if TYPE_CHECKING:
     from brim.config import Config, LoadedConfig
     from brim.fitting.budget import Budget
+    from brim.session.driver import SessionDriver
     from brim.session.session import Session
+    from brim.session.system_prompt import Fact
     from brim.shell.conversation import SavedConversation
     from brim.shell.mcp import McpServers
     from brim.shell.mcp.offer import ToolOffer
@@ -88,6 +90,10 @@ class Shell:
     ended: bool = False
     decide: Callable[[str], Classification] = _classify_as_language
     """What a typed line is."""
+    goal: str | None = None
+    """The goal that the model works towards; None outside of goal mode."""
+    memory: Sequence[Fact] = ()
+    """The facts in the system text."""
     replaces: int | None = None
     """The turn from which on the next words take the place of what was said."""
     next_text: str = ""
@@ -113,6 +119,11 @@ class Shell:
     @property
     def session(self) -> Session:
         return self.conversation.session
+
+    @property
+    def driver(self) -> SessionDriver:
+        """The internal interface of the session."""
+        return self.conversation.driver
 
     @property
     def folder(self) -> Path:
@@ -155,8 +166,8 @@ class Shell:
 
     def turn_to(self, name: str) -> None:
         """Let the next request go to this model."""
-        if self.session.target.name != name:
-            self.session.target = self.models.target(name)
+        if self.driver.profile.name != name:
+            self.driver.profile = self.models.target(name)
 
     def fail(self, error: Exception) -> None:
         """Say what went wrong; servers put keys into their words, too."""

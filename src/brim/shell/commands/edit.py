@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from brim.errors import BrimError, InputError
+from brim.session.session import COMPACT_SHARE
 from brim.shell.chat import ask_again
 from brim.shell.commands.meta_command import command, number
 from brim.shell.preload import preload_model
@@ -53,7 +54,7 @@ def compact(shell: Shell, words: str) -> RenderableType:
     It is shown before it is made. FOCUS says what the summary is about above all.
     """
     shell.learn_window()
-    planned = shell.session.compaction(sums_up=True)
+    planned = shell.driver.plan_compaction(COMPACT_SHARE, with_summary=True)
     shell.screen.show(f"{planned.before:,} → {planned.plan}, with room for a summary")
     if not shell.yes and shell.screen.ask("compact? [y]es, [n]o: ").lower() not in ("y", "yes"):
         return "nothing was changed"
@@ -68,7 +69,7 @@ def compact(shell: Shell, words: str) -> RenderableType:
 def undo(shell: Shell, _words: str) -> RenderableType:
     """Take back the last compaction or, if there was none since, the last exchange."""
     conversation = shell.conversation
-    if shell.session.is_compacted:
+    if shell.driver.is_compacted:
         conversation.uncompact()
         shell.learn_window()
         return f"the compaction is taken back; {shell.session.tokens:,} tokens"
@@ -92,7 +93,7 @@ def retry(shell: Shell, _words: str) -> None:
 def edit(shell: Shell, _words: str) -> None:
     """Put the last words into the prompt, to be changed; sent, they take their place."""
     shell.replaces = shell.conversation.last_exchange()
-    words = shell.session.since(shell.replaces)[0]["content"]
+    words = shell.driver.copy_turns(shell.replaces)[0]["content"]
     shell.next_text = shell.as_language(str(words))
 
 
@@ -120,7 +121,7 @@ def pin(shell: Shell, words: str) -> RenderableType:
 def recall(shell: Shell, words: str) -> RenderableType:
     """Bring back turn N (:history has the numbers): it goes along with your next words."""
     kept = shell.conversation.recall(number(words, "turn", example=":recall 3"))
-    return f"{shell.session.count(kept):,} tokens go along with your next words"
+    return f"{shell.driver.count_text(kept):,} tokens go along with your next words"
 
 
 @command("[drop]", arguments=("drop",))
@@ -131,7 +132,7 @@ def output(shell: Shell, words: str) -> RenderableType:
     """
     if words == "drop":
         shell.conversation.drop_outputs()
-    return shell.session.waiting or "nothing waits for your next words"
+    return shell.driver.joined_outputs or "nothing waits for your next words"
 
 
 @command("[on|off]", aliases=("rolling-context",), arguments=("on", "off"))

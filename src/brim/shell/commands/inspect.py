@@ -12,7 +12,7 @@ from rich.text import Text
 from brim.config import DEFAULT, format_value, home_as_tilde, redact
 from brim.errors import BrimError, BudgetError
 from brim.providers.from_config import NO_MODEL, create_short_view, request_options
-from brim.session.session import Session
+from brim.session.session import Session, get_driver
 from brim.shell import routing
 from brim.shell.commands.help import Overview
 from brim.shell.commands.meta_command import command, find, number
@@ -70,10 +70,11 @@ def request(shell: Shell, words: str) -> RenderableType:
     shell.background.settle()
     route = routing.choose_route(words, shell.config.routing)
     chosen = shell.models.choice(route.model or shell.name)
-    trial, target = Session.from_dict(shell.session.to_dict()), shell.session.target
-    trial.target = target if target.name == chosen.name else shell.models.target(chosen.name)
+    trial, target = Session.from_dict(shell.session.to_dict()), shell.driver.profile
+    driver = get_driver(trial)
+    driver.profile = target if target.name == chosen.name else shell.models.target(chosen.name)
     trial.trim = shell.session.trim
-    if words or trial.waiting or not trial.history or trial.history[-1]["role"] == "assistant":
+    if words or driver.outputs or not trial.history or trial.history[-1]["role"] == "assistant":
         trial.user(words or WORDS)
     spoken = chosen.model.format
     made = trial.request(
@@ -93,7 +94,8 @@ def cost(shell: Shell, words: str) -> RenderableType:
     """
     session = shell.session
     if words == "reset":
-        session.reset_usage()
+        session.ledger.reset()
+        session.warnings.clear()
         shell.told.clear()
         shell.keep("cost_reset")
         return "the totals begin anew, and the warnings are armed again"
@@ -101,7 +103,7 @@ def cost(shell: Shell, words: str) -> RenderableType:
         shell.learn_window()
         return money.cost_detail(session.ledger, session.tokens)
     today = shell.spending.today()
-    said = today.spent() if today.calls else "nothing"
+    said = today.format_cost() if today.calls else "nothing"
     return Group(money.cost(session.ledger), Text(f"today, all runs: {said}", "dim"))
 
 
@@ -118,8 +120,8 @@ def usage(shell: Shell, _words: str) -> RenderableType:
 )
 def tokens(shell: Shell, words: str) -> RenderableType:
     """Count the tokens of a text, as the present model would."""
-    counter = shell.session.target.counter()
-    tokens = f"{shell.session.count(words):,} tokens"
+    counter = shell.driver.profile.counter()
+    tokens = f"{shell.driver.count_text(words):,} tokens"
     tokenizer = counter.name.partition("*")[0].rpartition("/")[0] or counter.name
     if counter.uncertainty:
         return f"about {tokens} (estimated with {tokenizer})"
@@ -138,7 +140,7 @@ def models(shell: Shell, _words: str) -> RenderableType:
 
 def _about(shell: Shell, name: str) -> tuple[str, str, str]:
     try:
-        target = shell.session.target if name == shell.name else shell.models.target(name)
+        target = shell.driver.profile if name == shell.name else shell.models.target(name)
         is_embedded = shell.models.choice(name).is_embedded
         return (
             _window(target, is_embedded),
@@ -192,8 +194,8 @@ def _outcomes(shell: Shell) -> dict[int, str]:
     """What becomes of each turn that is not sent as it is."""
     if shell.budget is None:
         return {}
-    plan: Plan = shell.session.preview()
-    places = shell.session.places
+    plan: Plan = shell.driver.preview()
+    places = shell.driver.sent_indices
     return {
         places[decision.index]: decision.outcome
         for decision in plan.decisions

@@ -15,7 +15,14 @@ from brim.config import McpConfig
 from brim.errors import InputError
 from brim.session.summaries import format_transcript
 from brim.shell.commands.meta_command import command, number
-from brim.shell.context_blocks import connect, disconnect, hide_tree, refresh_memory, show_tree
+from brim.shell.context_blocks import (
+    PROJECT_BLOCK,
+    connect,
+    disconnect,
+    hide_tree,
+    refresh_memory,
+    show_tree,
+)
 from brim.shell.render.sanitize import sanitize
 
 if TYPE_CHECKING:
@@ -72,7 +79,8 @@ def tree(shell: Shell, words: str) -> RenderableType:
         depth = number(words, "depth", example=":tree 2", least=1) if is_depth else None
         show_tree(shell, depth)
     shell.keep("tree", words=words)
-    return shell.session.project or "the model is not shown the project's files"
+    files = shell.driver.prompt.blocks.get(PROJECT_BLOCK)
+    return files or "the model is not shown the project's files"
 
 
 @command("[connect NAME [COMMAND…|URL]|disconnect NAME|list]", arguments=lambda shell: _mcp(shell))

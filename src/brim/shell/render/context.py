@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.models.pricing import MILLION
+from brim.session.session import get_driver
 from brim.shell.render.context_sizes import measure_rows
 from brim.shell.render.context_view import render_context
 
@@ -126,12 +127,13 @@ def build_report(
     what the session knows about where its window comes from. Raises `BudgetError` where no window
     is known.
     """
-    plan = session.preview()
-    waiting = session.count(session.waiting) if session.waiting else 0
+    driver = get_driver(session)
+    plan, outputs = driver.preview(), driver.joined_outputs
+    waiting = driver.count_text(outputs) if outputs else 0
     sizes = measure_rows(session, plan, tool_servers or {})
     sizes["waiting output"] += waiting
     used, limit, budget = plan.size + waiting, plan.limit, plan.budget
-    reply, source = min(budget.reply, budget.window), session.target.window_source
+    reply, source = min(budget.reply, budget.window), driver.profile.window_source
     room = max(0, budget.room)
     rows = {
         **_in_order(sizes),
@@ -141,7 +143,7 @@ def build_report(
         "free": max(0, limit - used),
     }
     return ContextReport(
-        name=session.target.name,
+        name=driver.profile.name,
         model=session.model,
         used=used,
         limit=limit,
@@ -151,10 +153,10 @@ def build_report(
         is_exact=_is_exact(plan) and not waiting,
         counted_by=_describe_count(plan),
         window_from=window_from or _WINDOWS.get(source, source),
-        parts=_build_rows(rows, budget.window, session.target.price_for(used)),
+        parts=_build_rows(rows, budget.window, driver.profile.price_for(used)),
         over=max(0, used - limit),
         can_be_sent=plan.fits,
-        cut=_find_trimmed(plan, session.places),
+        cut=_find_trimmed(plan, driver.sent_indices),
     )
 
 

@@ -12,13 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.messages import Message
-from brim.session.system_prompt import (
-    BACKGROUND_HEADING,
-    BLOCK_SEPARATOR,
-    PROJECT_HEADING,
-    SUMMARY_HEADING,
-    build_goal_instructions,
-)
+from brim.session.session import get_driver
+from brim.session.system_prompt import BLOCK_SEPARATOR
 
 if TYPE_CHECKING:
     from brim.fitting.plan import Plan
@@ -68,39 +63,16 @@ def _turn_sizes(plan: Plan) -> Tally[str]:
 
 def _system_sizes(session: Session, counter: Counter) -> Tally[str]:
     """What the blocks of the system text take; the whole is counted as one, as it is sent."""
-    text = session.system_text()
+    driver = get_driver(session)
+    text, parts = driver.system_text, driver.render_system_parts()
     if not text:
         return Tally()
     total = counter.message(Message("system", words=(text,)))
-    blocks = system_blocks(session, text)
-    weights = Tally({name: counter.text(block) for name, block in blocks.items()})
+    weights: Tally[str] = Tally()
+    for number, (name, part) in enumerate(parts.items()):
+        row = "goal" if name == "instructions" else name
+        weights[row] = counter.text(f"{BLOCK_SEPARATOR}{part}" if number else part)
     return _apportion(total, weights)
-
-
-def system_blocks(session: Session, text: str) -> dict[str, str]:
-    """The blocks of a session's system text by row, in their order; joined they are the text."""
-    found: dict[str, str] = {}
-    ends = {
-        "goal": build_goal_instructions(session.goal) if session.goal else "",
-        "summary": f"{SUMMARY_HEADING}\n{session.summary}" if session.summary else "",
-        "project": f"{PROJECT_HEADING}\n{session.project}" if session.project else "",
-    }
-    for name, block in ends.items():
-        if block and text.endswith(block):
-            text, found[name] = _split_at(text, len(text) - len(block))
-    facts = text.rfind(f"{BACKGROUND_HEADING}\n") if session.memory and not session.goal else -1
-    if facts >= 0:
-        text, found["background"] = _split_at(text, facts)
-    if text:
-        found["system"] = text
-    return dict(reversed(found.items()))
-
-
-def _split_at(text: str, place: int) -> tuple[str, str]:
-    """A text in two; the blank line before the second belongs to it."""
-    if text[:place].endswith(BLOCK_SEPARATOR):
-        place -= len(BLOCK_SEPARATOR)
-    return text[:place], text[place:]
 
 
 def _tool_sizes(

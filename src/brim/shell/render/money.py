@@ -99,7 +99,7 @@ def cost(ledger: Ledger) -> RenderableType:
 
     total, usage = ledger.total, ledger.usage
     calls = "no calls yet" if not total.calls else f"{total.calls:,} call{'s' * (total.calls > 1)}"
-    spent = total.spent() if total.calls else format_dollars(total.cost)
+    spent = total.format_cost() if total.calls else format_dollars(total.cost)
     lines = [
         Text.assemble((spent, "bold yellow" if total.unknown else "bold green"), f" · {calls}")
     ]
@@ -122,8 +122,8 @@ def cost(ledger: Ledger) -> RenderableType:
 
 def cost_detail(ledger: Ledger, count_now: int | None = None) -> RenderableType:
     """A row for each model and category; at last what the conversation counts as it stands."""
-    plain = ledger.detail(count_now)
-    rows = [_slot_row(slot_cells(*name, slot)) for name, slot in ledger.slots.items()]
+    plain = ledger.format_table(count_now)
+    rows = [_slot_row(slot_cells(*name, slot)) for name, slot in ledger.totals.items()]
     if len(rows) > 1:
         rows.append(
             tuple((text, "bold") for text, _ in _slot_row(slot_cells("total", "", ledger.total)))
@@ -186,6 +186,10 @@ def usage(
     )
 
 
+def _format_time(seconds: float | None, local: Callable[[float], time.struct_time]) -> str:
+    return "" if seconds is None else time.strftime("%m-%d %H:%M:%S", local(seconds))
+
+
 def _entry_row(
     entry: LoggedRequest, local: Callable[[float], time.struct_time]
 ) -> tuple[Cell, ...]:
@@ -193,7 +197,7 @@ def _entry_row(
     color = "red" if share >= ALERT_FILL else "yellow" if share >= WARN_FILL else "green"
     left_out = f"{entry.dropped:,}" if entry.dropped else "shortened" if entry.trimmed else ""
     return (
-        (time.strftime("%m-%d %H:%M:%S", local(entry.time)), "dim"),
+        (_format_time(entry.time, local), "dim"),
         (sanitize(entry.model), "bold"),
         (entry.category, "cyan"),
         (f"{entry.before:,}" if entry.trimmed else "", ""),

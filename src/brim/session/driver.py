@@ -1,0 +1,431 @@
+"""SessionDriver: the internal interface of a session.
+
+A program that sends a session's requests uses it: brim's client, its shell, its tests. It is not
+part of the public API. `brim.session.session.get_driver` returns the driver of a session.
+
+The driver does no I/O. If a decision needs the server or a summarizer, the methods that return a
+`Flow` yield a job, and the caller sends back the result or None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from brim.errors import BudgetError, InputError
+from brim.fitting.clip import clip
+from brim.fitting.plan import Request
+from brim.fitting.policies import POLICIES
+from brim.session import validation
+from brim.session.ledger import check_category
+from brim.session.reply_stream import receive_response
+from brim.session.request_log import LoggedRequest, RequestLog
+from brim.session.short_view import ShortView
+from brim.session.system_prompt import SystemPrompt
+from brim.session.transcript import EMPTY_REPLY, Transcript
+from brim.wire import openai_chat
+from brim.wire.json_copy import copy_json
+from brim.wire.notes import entry_mark
+
+if TYPE_CHECKING:
+    from brim.errors import Overflow
+    from brim.fitting.flow import CountMode, Flow
+    from brim.fitting.plan import Plan
+    from brim.fitting.profile import ModelProfile
+    from brim.session.composer import Composer
+    from brim.session.ledger import Category, Ledger
+    from brim.session.request_builder import FormatName
+    from brim.session.snapshots import Compaction
+    from brim.session.summaries import Summarizer
+    from brim.wire.reply import Reply
+
+ASSUMED_WINDOW: Final = 4_096
+"""Window that is assumed as long as the real one is unknown."""
+SESSION_FIELDS: Final = frozenset(("model", "messages", "input", "instructions", "system", "tools"))
+"""Fields of a request that only the session sets, because they are counted."""
+SAVED_VERSION: Final = 1
+"""Version of the data that `Session.to_dict` returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSettings:
+    """Settings of one request."""
+
+    system: str | None = None
+    """Replaces the base prompt."""
+    short_view: ShortView | bool | None = None
+    category: Category = "main"
+    format: FormatName | None = None
+    """None means the format of the session."""
+    options: Mapping[str, object] = field(default_factory=dict)
+    """Further fields of the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRequest:
+    """A request whose response has not been received."""
+
+    plan: Plan
+    profile: ModelProfile
+    category: Category
+    is_short: bool
+
+
+class SessionDriver:
+    """The state of one session, and the operations of the programs that send its requests."""
+
+    def __init__(
+        self,
+        composer: Composer,
+        ledger: Ledger,
+        prompt: SystemPrompt,
+        *,
+        format: FormatName = "chat",
+        cache_marks: bool = False,
+    ) -> None:
+        self.composer = composer
+        self.ledger = ledger
+        self.prompt = prompt
+        self.format = format
+        self.cache_marks = cache_marks
+        self.transcript = Transcript()
+        self.log = RequestLog()
+        self.warnings: list[str] = []
+        self.clock: Callable[[], float] | None = None
+        """Returns the seconds since 1970, for the request log; None: times are not logged."""
+        self._summarize: Summarizer | None = None
+        self._pending: PendingRequest | None = None
+        self._rewinds = 0
+
+    # Model
+
+    @property
+    def profile(self) -> ModelProfile:
+        """The model and everything that is known about it."""
+        return self.composer.target
+
+    @profile.setter
+    def profile(self, profile: ModelProfile) -> None:
+        self.composer.target = profile
+
+    @property
+    def summarize(self) -> Summarizer | None:
+        return self._summarize
+
+    @summarize.setter
+    def summarize(self, summarize: Summarizer | None) -> None:
+        self._summarize = summarize
+        if self.composer.summarizes != (summarize is not None):
+            self.composer.summarizes = summarize is not None
+            self.composer.forget()
+
+    def count_text(self, text: str) -> int:
+        """Return the tokens of a text, counted for the session's model."""
+        return self.composer.counter.text(text)
+
+    def calibrate_text(self, text: str, tokens: int) -> None:
+        """Calibrate the estimates with the server's count of one text."""
+        self.composer.learn_text(text, tokens)
+
+    # Turns
+
+    def append(self, message: Mapping[str, Any]) -> None:
+        """Append a copy of a turn; an initial system turn becomes the base prompt."""
+        index = len(self.transcript)
+        view = openai_chat.read_message(message, index)
+        validation.check_turn(message, index, self.open_calls)
+        is_prompt = index == 0 and validation.is_system_prompt(message, view)
+        if is_prompt and not self.prompt.base:
+            self.prompt.base = "\n\n".join(view.words)
+            self.prompt.role = str(message["role"])
+            return
+        turn = copy_json(message)
+        self.transcript.append(turn)
+        self.composer.append(turn, view)
+
+    @property
+    def open_calls(self) -> list[str]:
+        """The ids of the tool calls that have no result yet."""
+        return validation.find_open_calls(self.composer.turns)
+
+    def copy_turns(self, start: int = 0) -> list[dict[str, Any]]:
+        """Return copies of the turns from an index on."""
+        return self.transcript.copy_from(start)
+
+    @property
+    def sent_indices(self) -> tuple[int, ...]:
+        """The history indices of the turns that plans number from 0 on."""
+        return tuple(self.transcript.sent_indices)
+
+    def rewind(self, length: int) -> list[dict[str, Any]]:
+        """Keep the first turns and return the removed ones."""
+        removed = self.transcript.truncate(length)
+        self.composer.take_back(len(self.transcript.sent_indices))
+        self._pending = None
+        self._rewinds += 1
+        return removed
+
+    def reset(self) -> None:
+        """Clear turns, waiting outputs and summary, and restore the blocks of the prompt."""
+        self.transcript.clear()
+        self.composer.clear()
+        self.prompt.instructions = self._pending = None
+        self._rewinds += 1
+
+    # Waiting outputs
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The outputs that will be sent with the next user turn."""
+        return tuple(self.transcript.waiting)
+
+    @outputs.setter
+    def outputs(self, outputs: Sequence[str]) -> None:
+        self.transcript.waiting = list(outputs)
+
+    @property
+    def joined_outputs(self) -> str:
+        """The waiting outputs as they will be sent."""
+        return "\n\n".join(self.transcript.waiting)
+
+    def add_output(self, text: str, share: float, path: str | None = None) -> str:
+        """Add a waiting output, clipped to a share of the limit; return it as it will be sent."""
+        if not isinstance(text, str):
+            raise InputError(f"An output must be text, not {type(text).__name__}.")
+        if not text.strip():
+            return ""
+        output = self._clip_output(text, share, path)
+        self.transcript.waiting.append(output)
+        return output
+
+    def _clip_output(self, text: str, share: float, path: str | None) -> str:
+        max_tokens, tokens = int(self._get_limit() * share), self.count_text(text)
+        if tokens <= max_tokens:
+            return text
+        pointer = f"\n[the whole output: {path}]" if path else ""
+        room = max_tokens - self.count_text(pointer)
+        return (clip(text, tokens, room, self.count_text, mark=entry_mark) + pointer).strip()
+
+    def _get_limit(self) -> int:
+        try:
+            return self.composer.budget.limit
+        except BudgetError:
+            return ASSUMED_WINDOW
+
+    # Requests
+
+    def plan_request(self, settings: RequestSettings, count: CountMode = "off") -> Flow[Request]:
+        """Build the next request; yield the jobs that need the server or a summarizer."""
+        check_category(settings.category)
+        if fixed := SESSION_FIELDS.intersection(settings.options):
+            raise InputError(f"{', '.join(sorted(fixed))}: set by the session, not an option.")
+        composer = self.composer
+        create_builder = partial(
+            composer.drawing,
+            self._get_prompt(settings.system),
+            format=settings.format or self.format,
+            cache_marks=self.cache_marks,
+            options=settings.options,
+        )
+        turns: Sequence[Mapping[str, Any]] = composer.turns
+        view = self._choose_short_view(settings.short_view)
+        if view is not None:
+            turns, builder = view.shorten(composer.turns), create_builder()
+            plan = yield from composer.planning_of(turns, builder, count)
+        else:
+            plan, builder = yield from composer.composing(create_builder, count)
+        body = builder.build(turns, plan)
+        if self.ledger.is_capped:
+            self._check_caps(plan, builder.find_reply_limit(body) or plan.budget.reply)
+        self._pending = PendingRequest(plan, self.profile, settings.category, view is not None)
+        self._log_request(self._pending)
+        return Request(body, plan, builder.messages_key)
+
+    def _choose_short_view(self, wanted: ShortView | bool | None) -> ShortView | None:
+        if not wanted or self.prompt.instructions:
+            return None
+        return wanted if isinstance(wanted, ShortView) else ShortView()
+
+    def _check_caps(self, plan: Plan, reply: int) -> None:
+        price = self.profile.price_for(plan.size)
+        self.ledger.check(self.profile.name, tokens=plan.size, reply=reply, price=price)
+
+    def _log_request(self, pending: PendingRequest) -> None:
+        plan = pending.plan
+        self.log.add(
+            LoggedRequest(
+                None if self.clock is None else self.clock(),
+                pending.profile.name,
+                pending.category,
+                before=plan.before,
+                after=plan.size,
+                limit=plan.limit,
+                trimmed=plan.is_trimmed,
+                dropped=plan.length - len(plan.sent_indices),
+            )
+        )
+
+    def _get_prompt(self, base: str | None = None) -> SystemPrompt:
+        base = self.prompt.base if base is None else base
+        if not isinstance(base, str):
+            raise InputError(f"The system prompt must be text, not {type(base).__name__}.")
+        return replace(self.prompt, base=base)
+
+    @property
+    def system_text(self) -> str:
+        """The system text of the next request."""
+        return self.composer.system_text(self._get_prompt())
+
+    def render_system_parts(self) -> dict[str, str]:
+        """Return the parts of the system text; joined by blank lines they are the whole."""
+        return self.composer.system_parts(self._get_prompt())
+
+    def get_current_plan(self) -> Plan:
+        """Return the plan of the conversation as it is, without a new trim."""
+        return self.composer.outlook(self.system_text)
+
+    def preview(self) -> Plan:
+        """Return the plan of the next request; nothing is changed."""
+        return self.composer.preview(self.system_text)
+
+    @property
+    def revision(self) -> object:
+        """A value that differs whenever the next request may differ."""
+        prompt = self.prompt
+        blocks = tuple(prompt.blocks.items())
+        return self.composer.changes, self.outputs, prompt.base, blocks, prompt.instructions
+
+    # Compaction
+
+    def plan_compaction(self, share: float, *, with_summary: bool) -> Compaction:
+        """Return the trim that would reduce the conversation to a share of its tokens.
+
+        Raise InputError if nothing can be trimmed.
+        """
+        return self.composer.compaction(self.system_text, share, sums_up=with_summary)
+
+    def compact(self, compaction: Compaction) -> Flow[Plan]:
+        """Trim the conversation as planned; yield a job for the summary."""
+        return self.composer.compacting(compaction)
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether the conversation was compacted after its last turn."""
+        return self.composer.is_compacted
+
+    # Responses
+
+    def receive(self, response: Any, on_reply: Callable[[Reply], None] | None = None) -> Any:
+        """Receive a response; `on_reply` is called when the reply is complete and recorded."""
+        pending, rewinds = self._pending, self._rewinds
+
+        def record(reply: Reply, is_complete: bool) -> None:
+            if rewinds == self._rewinds:
+                self._record_reply(reply, pending, is_complete=is_complete)
+            elif pending is not None:  # the request was rewound, but it was paid for
+                self._record_cost(reply, pending.profile, pending.category, pending.plan.size)
+            if on_reply is not None:
+                on_reply(reply)
+
+        return receive_response(response, record, None if pending is None else pending.plan)
+
+    def _record_reply(
+        self, reply: Reply, pending: PendingRequest | None, *, is_complete: bool
+    ) -> None:
+        try:
+            self._append_reply(reply, is_complete=is_complete)
+        finally:
+            if pending is not None:
+                self._pending = None
+                if reply.usage is not None and reply.usage.input and not pending.is_short:
+                    self.composer.learn(pending.plan, reply.usage.input)
+                self._record_cost(reply, pending.profile, pending.category, pending.plan.size)
+
+    def _append_reply(self, reply: Reply, *, is_complete: bool) -> None:
+        message = copy_json(reply.message)
+        if not is_complete and message.get("tool_calls"):
+            del message["tool_calls"]  # the arguments of an interrupted call are incomplete
+        for call in message.get("tool_calls") or ():
+            validation.repair_arguments(call)
+        if message.get("content") or message.get("tool_calls"):
+            self.append(message)
+        else:
+            self.transcript.append({**message, EMPTY_REPLY: True})
+
+    def record_call(self, reply: Reply, model: str, category: Category, *, counted: int) -> None:
+        """Record the cost of a call outside the conversation; `counted` are its prompt tokens."""
+        profile = self.profile
+        if model != (profile.model or ""):
+            profile = replace(profile, model=model, price=None, called=None)
+        self._record_cost(reply, profile, category, counted)
+
+    def _record_cost(
+        self, reply: Reply, profile: ModelProfile, category: Category, counted: int
+    ) -> None:
+        output = profile.counter().message(openai_chat.read_message(reply.message, 0))
+        self.warnings += self.ledger.record(
+            profile.name,
+            category,
+            usage=reply.usage,
+            counted=counted,
+            counted_output=output if reply.usage is None else 0,
+            price=profile.price_for(counted),
+            cost=reply.cost,
+        )
+
+    def handle_context_length_error(self, overflow: Overflow) -> None:
+        """Make the next request smaller, because the server rejected the last one."""
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            self.composer.refused(pending.plan, overflow)
+
+    # Saved state
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the state without the turns, for stores that save each turn on its own."""
+        composer, profile = self.composer, self.profile
+        if composer.policy.name not in POLICIES:
+            raise InputError("A session with custom passes cannot be saved.")
+        return {
+            "version": SAVED_VERSION,
+            "settings": {
+                "model": profile.model,
+                "window": profile.window,
+                "reply": profile.reply,
+                "template": profile.template,
+                "tools": copy_json(composer.tools),
+                "format": self.format,
+                "cache_marks": self.cache_marks,
+                "summary_chars": composer.summary_chars,
+                "system": self.prompt.base,
+            },
+            "policy": {
+                "name": composer.policy.name,
+                "keep_recent": composer.policy.keep_recent,
+                "max_turns": composer.policy.max_turns,
+                "token_budget": composer.policy.token_budget,
+            },
+            "system_role": self.prompt.role,
+            "blocks": dict(self.prompt.blocks),
+            "instructions": self.prompt.instructions,
+            "composer": composer.to_dict(),
+            "ledger": self.ledger.to_dict(),
+            "log": self.log.to_dict(),
+            "warnings": list(self.warnings),
+        }
+
+    def restore(self, data: Mapping[str, Any]) -> None:
+        """Restore what `to_dict` and the transcript returned, except the settings."""
+        self.prompt.role = data["system_role"]
+        self.prompt.blocks = dict(data["blocks"])
+        if not all(isinstance(text, str) for text in self.prompt.blocks.values()):
+            raise InputError("The saved session cannot be read: a block is not text.")
+        self.prompt.instructions = data["instructions"]
+        self.transcript = Transcript.from_dict(data)
+        sent = [self.transcript.turns[index] for index in self.transcript.sent_indices]
+        self.composer.restore(data["composer"], sent)
+        self.ledger.restore(data["ledger"])
+        self.log = RequestLog.from_dict(data["log"])
+        self.warnings = list(data["warnings"])
