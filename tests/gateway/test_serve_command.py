@@ -125,7 +125,7 @@ def test_without_an_upstream_the_three_ways_to_one_are_named() -> None:
     [
         (["--upstream", "nonsense"], "--upstream: upstreams.default.endpoint must be an address"),
         ([*UPSTREAM, "--format", "opnai"], "--format: upstreams.default.format must be one of"),
-        ([*UPSTREAM, "--key-env", "NOBODY"], "stand in NOBODY, which is not set"),
+        ([*UPSTREAM, "--key-env", "NOBODY"], "NOBODY, the key of upstreams.default, is not set"),
         ([*UPSTREAM, "--host", "0.0.0.0"], "0.0.0.0 is reachable from other machines"),
         ([*UPSTREAM, "--policy", "stedy"], "--policy: gateway.policy must be one of steady, "),
         ([*UPSTREAM, "--port", "65536"], "--port: gateway.port must be a port from 0 to 65535"),
@@ -144,11 +144,8 @@ def test_a_wrong_call_is_named(arguments: list[str], said: str) -> None:
 @pytest.mark.parametrize(
     ("write", "said"),
     [
-        (
-            "PRAGMA user_version = 99",
-            "newer brim (version 99, this one knows 1); upgrade this brim",
-        ),
-        ("PRAGMA user_version = 0", "bring back a copy"),
+        ("PRAGMA user_version = 99", "Upgrade brim."),
+        ("PRAGMA user_version = 0", "restore a backup"),
     ],
 )
 def test_books_that_cannot_be_used_end_it_with_one_line(write: str, said: str) -> None:
@@ -157,7 +154,7 @@ def test_books_that_cannot_be_used_end_it_with_one_line(write: str, said: str) -
         base.execute(write)
     ended = brim_serve(*UPSTREAM, "--port", "0")
     assert ended.exit_code == 4
-    assert ended.stderr.startswith(f"brim: {books_file()} ")
+    assert ended.stderr.startswith(f"brim: Cannot use {books_file()}: ")
     assert said in ended.stderr
     assert ended.stderr.count("\n") == 1
 
@@ -202,7 +199,7 @@ def test_people_are_told_what_to_set_for_which_client() -> None:
     assert "  OPENAI_BASE_URL=http://127.0.0.1:8484/v1 " in both
     assert "  ANTHROPIC_BASE_URL=http://127.0.0.1:8484 " in both
     assert re.search(r"\nopenai +https://\S+ +openai, responses +OPENAI_KEY +gpt-\*\n", both)
-    assert re.search(r"\nclaude +https://\S+ +anthropic +the client's +all that ", both)
+    assert re.search(r"\nclaude +https://\S+ +anthropic +the client's +all others", both)
     assert "ANTHROPIC" not in told({"openai": openai})
 
 
@@ -380,7 +377,7 @@ def test_a_window_that_is_configured_goes_before_the_server_s() -> None:
 def test_an_upstream_without_a_key_of_its_own_wants_the_clients(llama: LocalServer) -> None:
     checked = brim_serve("--upstream", llama.url, "--check")
     assert checked.exit_code == 0
-    assert "wants the key that clients send" in checked.stdout
+    assert "requires a key, which clients send" in checked.stdout
 
 
 def test_upstreams_that_cannot_be_used_are_told_apart(
@@ -411,8 +408,8 @@ def test_upstreams_that_cannot_be_used_are_told_apart(
     assert checked.exit_code == 1
     facts = {each["upstream"]: each for each in json.loads(checked.stdout)["upstreams"]}
     assert {each["state"] for each in facts.values()} == {"bad"}
-    assert "NOBODY is not set" in facts["unset"]["said"]
-    assert "cannot be reached" in facts["away"]["said"]
-    assert "no upstream serves its fallback, b" in facts["lost"]["said"]
-    assert "key" in facts["wrong"]["said"]
+    assert "NOBODY is not set" in facts["unset"]["message"]
+    assert "cannot be reached" in facts["away"]["message"]
+    assert "no upstream serves its fallback b" in facts["lost"]["message"]
+    assert "key" in facts["wrong"]["message"]
     assert "not-the-key" not in checked.stdout

@@ -1,28 +1,32 @@
-"""The gateway: one address for every client, and no request that exceeds its model's window.
+"""The gateway: fits every request into its model's context window and its key's caps.
 
-app        the ASGI application, and what lives as long as it serves
-answering  the client's side of a request
-exchange   a request for an answer, fitted on its way
-passage    a request that is passed on as it is
-delivery   a request, fitted and brought to its upstream
-fitting    a body made into the bytes that go out
-watching   what is to be known of an answer while its bytes go by
-lanes      the models at their upstreams, and what is known about them
-beside     counts, models, what was done, health
-forms      the three formats
-bodies     JSON in and out
-heads      headers in and out
-wishes     what a client asks of brim by header
-faults     errors in the shape of each format
-limits     how large, how long, how many, and from where
-records    the last requests: sizes and reasons, never what was said
-metrics    the sums of them, for Prometheus
-logs       a line for each of them
-listing    the models on offer
-openapi    all paths, described
-serving    uvicorn, and how it ends; connection bounds what reaches it
-starting   which upstreams there are; checking asks whether they can be used
-asgi       the application for a server of your own
+app          the ASGI application: which path leads to which handler
+gateway      the state of a running gateway, and its background work
+completion   a request for a completion, fitted before it is forwarded
+passthrough  a request that is forwarded unchanged
+admin        all other paths: models, token counts, recent requests, metrics, health
+dashboard/   the files of the dashboard, and its endpoints
+handler      the client's side of a request
+services     what all handlers share
+forward      sends a fitted request to its upstream, with fallback
+fit_request  turns a body into the bytes that are sent
+stream_monitor  reads a response while it passes through
+routes       models at their upstreams, and what is known about them
+billing      maximum and actual cost of one request
+max_cost     the maximum cost of a request
+account_service  the account store as one gateway uses it
+accounts/    keys, caps, reservations and the ledger
+auth         authentication by key
+limits       sizes, timeouts, concurrency, origins
+headers      headers in both directions; options for one request
+bodies       JSON bodies
+formats      the three body formats
+errors       error responses
+records      recent requests
+metrics      Prometheus metrics
+logs         log lines
+preflight    checks before the gateway serves
+server       the HTTP server; asgi is the entry point for other servers
 
-It does not translate: a body goes out in the format in which it came in.
+Formats are not translated: a body is sent in the format in which it was received.
 """

@@ -1,4 +1,4 @@
-"""Bodies: JSON as it comes in and goes out, and the small changes that leave its bytes alone."""
+"""JSON bodies: parsing, serializing, and small changes that keep the original bytes."""
 
 from __future__ import annotations
 
@@ -16,33 +16,34 @@ USAGE_OPTION: Final = b'"stream_options":{"include_usage":true}'
 
 
 def parse_body(raw: bytes) -> dict[str, Any]:
-    """The object that a body is; a fault says where it is none."""
+    """Return the JSON object in a body. Raise `GatewayError` if it is not one."""
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         body = _parse_leniently(raw, error)
     if not isinstance(body, dict):
         raise GatewayError(
-            400, "invalid_request", f"the body is a JSON {_type_name(body)}, not an object"
+            400, "invalid_request", f"Invalid body: a JSON {_type_name(body)}. Send an object."
         )
     return body
 
 
 def _parse_leniently(raw: bytes, error: orjson.JSONDecodeError) -> Any:
-    """What only the stricter parser objects to: half an emoji, which agents leave when they cut."""
+    """Parse what only the strict parser rejects: lone surrogates, left by clients that truncate."""
     try:
-        text = raw.decode("utf-8-sig")  # of itself the library would take UTF-16 as well
+        text = raw.decode("utf-8-sig")  # json.loads would accept UTF-16 too
         return json.loads(text, parse_float=_parse_finite, parse_constant=_reject_constant)
     except RecursionError:
         raise nesting_error() from None
     except ValueError:
-        said = f"{error.msg} (line {error.lineno}, column {error.colno})"
-        raise GatewayError(400, "invalid_json", f"the body is not JSON: {said}") from None
+        where = f"line {error.lineno}, column {error.colno}"
+        message = f"Invalid JSON: {error.msg} ({where})."
+        raise GatewayError(400, "invalid_json", message) from None
 
 
 def nesting_error() -> GatewayError:
-    """For a body that can be parsed, perhaps, but not be walked through."""
-    return GatewayError(400, "invalid_json", "the body is nested too deeply")
+    """Return the error for a body that exceeds the recursion limit."""
+    return GatewayError(400, "invalid_json", "The body is nested too deeply.")
 
 
 def _parse_finite(digits: str) -> float:
@@ -62,15 +63,15 @@ def _type_name(value: object) -> str:
 
 
 def serialize(body: Mapping[str, Any]) -> bytes:
-    """A body as it goes out."""
+    """Return a body as JSON bytes."""
     try:
         return orjson.dumps(body)
-    except TypeError:  # half a surrogate pair, or a number of more than 64 bits
+    except TypeError:  # a lone surrogate, or a number of more than 64 bits
         return encode_body(body)
 
 
 def prepend_field(raw: bytes, field: bytes) -> bytes:
-    """A body's own bytes with one more field in front of the others."""
+    """Return the bytes of a body with a field inserted before the others."""
     start = raw.index(b"{") + 1
     comma = b"" if raw[start:].lstrip().startswith(b"}") else b","
     return raw[:start] + field + comma + raw[start:]
@@ -81,7 +82,7 @@ def is_stream(body: Mapping[str, Any]) -> bool:
 
 
 def has_usage_option(body: Mapping[str, Any]) -> bool:
-    """Whether the client of a chat stream wants to be told what it used."""
+    """Return whether the client of a chat stream requested its usage."""
     options = body.get("stream_options")
     return isinstance(options, Mapping) and bool(options.get("include_usage"))
 
@@ -89,7 +90,7 @@ def has_usage_option(body: Mapping[str, Any]) -> bool:
 def set_number(
     body: Mapping[str, Any], raw: bytes | None, key: str, number: int
 ) -> tuple[Mapping[str, Any], bytes]:
-    """A body with a number in a field that it did not have, its own bytes where there are any."""
+    """Return a body with a number in a field, and its bytes; `raw` are reused if possible."""
     if raw is None or key in body:
         body = {**body, key: number}
         return body, serialize(body)
@@ -97,9 +98,9 @@ def set_number(
 
 
 def add_usage_option(body: Mapping[str, Any], raw: bytes | None) -> tuple[Mapping[str, Any], bytes]:
-    """A chat body that asks for the usage at the stream's end, its own bytes where there are any.
+    """Return a chat body that requests the usage at the end of the stream, and its bytes.
 
-    `raw` is None where the body has been changed and has to be written anew.
+    `raw` is None if the body was changed and must be serialized again.
     """
     options = body.get("stream_options")
     if options is None and "stream_options" not in body and raw is not None:

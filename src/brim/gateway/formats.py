@@ -1,4 +1,4 @@
-"""Forms: the three formats as the gateway's clients speak them, and what tells one from another."""
+"""The three body formats of the gateway, and how to detect them."""
 
 from __future__ import annotations
 
@@ -16,37 +16,40 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BodyFormat:
-    """One format: where it is asked for, and how it is read."""
+    """A format: its path, and the module that parses it."""
 
     name: ApiFormat
     path: str
     wire: wire.Format
     title: str
-    """What people call it."""
+    """The name to show."""
 
     @property
     def param(self) -> str:
-        """The field of a body that an error about its length names."""
+        """The field that context-length errors name."""
         return self.wire.MESSAGES
 
 
 CHAT: Final = BodyFormat("openai", "/v1/chat/completions", openai_chat, "OpenAI chat completions")
 MESSAGES: Final = BodyFormat("anthropic", "/v1/messages", anthropic, "Anthropic messages")
 RESPONSES: Final = BodyFormat("responses", "/v1/responses", openai_responses, "OpenAI responses")
-FORMATS: Final[Mapping[str, BodyFormat]] = {form.name: form for form in (CHAT, MESSAGES, RESPONSES)}
-PATHS: Final[Mapping[str, BodyFormat]] = {
-    path: form for form in FORMATS.values() for path in (form.path, form.path.removeprefix("/v1"))
+FORMATS: Final[Mapping[str, BodyFormat]] = {
+    format.name: format for format in (CHAT, MESSAGES, RESPONSES)
 }
-"""Where each is asked for; some clients leave the version out."""
+PATHS: Final[Mapping[str, BodyFormat]] = {
+    path: format
+    for format in FORMATS.values()
+    for path in (format.path, format.path.removeprefix("/v1"))
+}
+"""Paths of each format; some clients omit the version."""
 MAX_MODEL_LENGTH: Final = 256
-"""Characters of a model's name; much is remembered by it."""
+"""Characters of a model's name, which is a key of several caches."""
 
 
 def detect_format(asked: BodyFormat, body: Mapping[str, Any]) -> BodyFormat:
-    """What a body is: what its path says, unless its shape can only be another.
+    """Return the format of a body: that of its path, unless its shape can only be another.
 
-    Some clients post the body of one format to the path of another. A body that both could be is
-    what the path says.
+    Some clients post the body of one format to the path of another.
     """
     if "messages" not in body and "input" in body:
         return RESPONSES
@@ -59,12 +62,15 @@ def detect_format(asked: BodyFormat, body: Mapping[str, Any]) -> BodyFormat:
     return asked
 
 
-def check_conversation(form: BodyFormat, body: Mapping[str, Any]) -> None:
-    """Raise where the messages of a body are no list; of responses its reader knows more kinds."""
+def check_conversation(format: BodyFormat, body: Mapping[str, Any]) -> None:
+    """Raise `InputError` if the messages of a body are not a list.
+
+    The parser of the responses format checks its own input.
+    """
     if isinstance(model := body.get("model"), str) and len(model) > MAX_MODEL_LENGTH:
-        raise InputError(f"`model` has more than {MAX_MODEL_LENGTH} characters, which no name has")
-    if form is not RESPONSES and not isinstance(body.get(form.wire.MESSAGES), list):
-        raise InputError(f"`{form.param}` must be a list of messages")
+        raise InputError(f"`model` is too long. Use at most {MAX_MODEL_LENGTH} characters.")
+    if format is not RESPONSES and not isinstance(body.get(format.wire.MESSAGES), list):
+        raise InputError(f"`{format.param}` must be a list of messages.")
 
 
 _CHAT_ROLES: Final = ("developer", "tool", "function")

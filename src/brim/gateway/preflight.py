@@ -1,6 +1,6 @@
-"""Checking: whether each upstream can be used, and which windows its models have.
+"""Before the gateway serves: checks of the upstreams, and the message at startup.
 
-Asks only what costs nothing: the list of models, and their windows.
+The checks use only requests that cost nothing: the list of models and their context windows.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from brim.providers import Endpoint, ServerInfo, Transport
 CheckState = Literal["ok", "warn", "bad"]
 
 CHECK_SECONDS: Final = 5.0
-"""Seconds that a server may be silent."""
+"""Timeout of a check."""
 MAX_LISTED_MODELS: Final = 5
-"""Models of a list whose windows are asked for."""
+"""Models of a list whose context windows are checked."""
 _NO_MODEL_LIST: Final = frozenset((404, 405, 501))
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamCheck:
-    """An upstream, how it is, and what can be done."""
+    """The state of an upstream, and what to do about it."""
 
     upstream: str
     state: CheckState
-    said: str
+    message: str
     advice: str | None = None
     windows: Mapping[str, int | None] = field(default_factory=dict)
-    """The tokens that models hold, as far as anybody knows."""
+    """Context windows by model; None if unknown."""
 
 
 def check_upstreams(config: Config, environment: Mapping[str, str]) -> list[UpstreamCheck]:
-    """How each upstream is."""
+    """Check all upstreams concurrently."""
     if not config.upstreams:
         raise InputError(NO_UPSTREAM_MESSAGE)
 
-    async def all_of_them() -> list[UpstreamCheck]:
+    async def check_all() -> list[UpstreamCheck]:
         checks = (_check_upstream(name, config, environment) for name in config.upstreams)
         return list(await asyncio.gather(*checks))
 
-    return asyncio.run(all_of_them())
+    return asyncio.run(check_all())
 
 
 async def _check_upstream(
@@ -60,8 +60,8 @@ async def _check_upstream(
             name, "bad", f"{upstream.key_env} is not set", f"export {upstream.key_env}=…"
         )
     if upstream.fallback and not _is_served(upstream.fallback, config):
-        said = f"no upstream serves its fallback, {upstream.fallback}"
-        return UpstreamCheck(name, "bad", said, f"set upstreams.{name}.fallback anew")
+        message = f"no upstream serves its fallback {upstream.fallback}"
+        return UpstreamCheck(name, "bad", message, f"change upstreams.{name}.fallback")
     key = environment.get(upstream.key_env or "")
     try:
         endpoint = Endpoint(
@@ -82,38 +82,41 @@ async def _check_models(name: str, upstream: UpstreamConfig, server: ServerInfo)
     except AuthenticationError:
         if upstream.key_env:
             raise
-        return UpstreamCheck(name, "ok", f"{host} answers, and wants the key that clients send")
+        return UpstreamCheck(name, "ok", f"{host} responds, and requires a key, which clients send")
     except ProviderError as error:
-        if error.status not in _NO_MODEL_LIST:  # some have no list, and work
+        if error.status not in _NO_MODEL_LIST:  # some servers have no list of models
             raise
         offered = []
     named = [model for model in upstream.models if not is_pattern(model)]
     if len(offered) > 1 and (missing := [model for model in named if model not in offered]):
-        said = f"{host} answers, but does not offer {', '.join(missing)}"
-        return UpstreamCheck(name, "bad", said, f"it offers {_shorten(offered)}")
-    meant = (
+        message = f"{host} responds, but does not list {', '.join(missing)}"
+        return UpstreamCheck(name, "bad", message, f"it lists {_shorten(offered)}")
+    models = (
         named
         or [model for model in offered if match_rank(upstream.models, model)][:MAX_LISTED_MODELS]
     )
-    windows = {model: await _find_window(model, upstream, server) for model in meant}
-    return _check_windows(name, f"{host} answers, with {_shorten(offered or named)}", windows)
+    windows = {model: await _find_window(model, upstream, server) for model in models}
+    return _check_windows(name, f"{host} responds, with {_shorten(offered or named)}", windows)
 
 
-def _check_windows(name: str, said: str, windows: Mapping[str, int | None]) -> UpstreamCheck:
+def _check_windows(name: str, message: str, windows: Mapping[str, int | None]) -> UpstreamCheck:
     unknown = [model for model, tokens in windows.items() if tokens is None]
     if unknown:
-        said += (
-            f"; nobody tells the window of {_shorten(unknown)}, so nothing is cut before a refusal"
+        message += (
+            f"; the context window of {_shorten(unknown)} is unknown, so nothing is trimmed "
+            "before a context-length error"
         )
-        return UpstreamCheck(name, "warn", said, f"set upstreams.{name}.window", windows)
-    return UpstreamCheck(name, "ok", said, None, windows)
+        return UpstreamCheck(name, "warn", message, f"set upstreams.{name}.window", windows)
+    return UpstreamCheck(name, "ok", message, None, windows)
 
 
 async def _find_window(model: str, upstream: UpstreamConfig, server: ServerInfo) -> int | None:
-    """The window that requests for a model would be cut to."""
-    told = (await server.window_of(model)).tokens
-    target = ModelProfile(model, window=upstream.window, server_window=told, guess=UNKNOWN_WINDOW)
-    return None if target.is_guessed else target.budget(target.counter()).window
+    """Return the window that requests for a model are fitted to; None if unknown."""
+    reported = (await server.window_of(model)).tokens
+    profile = ModelProfile(
+        model, window=upstream.window, server_window=reported, guess=UNKNOWN_WINDOW
+    )
+    return None if profile.is_guessed else profile.budget(profile.counter()).window
 
 
 def _is_served(model: str, config: Config) -> bool:
@@ -126,8 +129,8 @@ def _shorten(names: Sequence[str]) -> str:
 
 
 def format_check(check: UpstreamCheck) -> Iterator[str]:
-    """A check for people."""
-    yield f"{check.state:5} {check.upstream:12} {check.said}".rstrip()
+    """Return the lines that describe a check."""
+    yield f"{check.state:5} {check.upstream:12} {check.message}".rstrip()
     for model, tokens in check.windows.items():
         if tokens is not None:
             yield f"{'':19}{model}: {tokens:,} tokens"
@@ -139,15 +142,15 @@ def format_check(check: UpstreamCheck) -> Iterator[str]:
 
 
 NO_UPSTREAM_MESSAGE: Final = (
-    "there is no upstream that requests could go to. Give one with --upstream "
-    "https://api.openai.com/v1, name it in the configuration ([upstreams.NAME] with an endpoint, "
-    "as `brim config --example` shows), or take the embedded model with --local."
+    "No upstream is configured. Set one with --upstream https://api.openai.com/v1, add it to the "
+    "configuration ([upstreams.NAME] with an endpoint, see `brim config --example`), or use the "
+    "embedded model with --local."
 )
-HEADINGS: Final = ("upstream", "address", "speaks", "key", "models")
+HEADINGS: Final = ("upstream", "address", "formats", "key", "models")
 
 
 def parse_upstream(flags: Mapping[str, object]) -> Mapping[str, UpstreamConfig]:
-    """The upstream that flags describe, checked as one of a file would be."""
+    """Return the upstream in command-line flags, validated like a configuration file."""
     loaded = config.load(
         user=None,
         project=None,
@@ -159,26 +162,26 @@ def parse_upstream(flags: Mapping[str, object]) -> Mapping[str, UpstreamConfig]:
 
 
 def require_upstreams(config: Config, environment: Mapping[str, str]) -> None:
-    """Raise where there is nowhere to go, or no key to go with."""
+    """Raise `InputError` if there is no upstream, or the key of one is not set."""
     if not config.upstreams:
         raise InputError(NO_UPSTREAM_MESSAGE)
     unset = [
-        f"the key of upstreams.{name} is to stand in {upstream.key_env}, which is not set"
+        f"{upstream.key_env}, the key of upstreams.{name}, is not set"
         for name, upstream in config.upstreams.items()
         if upstream.key_env and not environment.get(upstream.key_env)
     ]
     if unset:
-        raise InputError("; ".join(unset))
+        raise InputError(f"{'; '.join(unset)}.")
 
 
 @dataclass(frozen=True, slots=True)
 class StartupMessage:
-    """What is told once requests can come."""
+    """What is printed when the gateway is ready."""
 
     address: str
     upstreams: Mapping[str, UpstreamConfig]
     has_keys: bool = False
-    """Whether clients have to show a key of `brim keys`."""
+    """Whether clients need a key."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -197,12 +200,12 @@ class StartupMessage:
         }
 
     def lines(self, width: int | None) -> list[str]:
-        """The same for people, with what to set for which client."""
+        """Return the message as text, with the environment variables for clients."""
         rows = [self._row(name, upstream) for name, upstream in self.upstreams.items()]
-        known = "clients show a key of `brim keys`" if self.has_keys else "no keys are asked for"
+        keys = "Clients need a key (`brim keys`)" if self.has_keys else "No keys are required"
         return [
-            f"brim serves at {self.address}; Ctrl-C stops it",
-            f"{known}; what goes on is shown at {self.address}/",
+            f"brim listens on {self.address}. Press Ctrl-C to stop.",
+            f"{keys}. Dashboard: {self.address}/",
             "",
             *(f"  {line}" for line in self._variables()),
             "",
@@ -210,7 +213,7 @@ class StartupMessage:
         ]
 
     def _variables(self) -> Iterator[str]:
-        """What to set for which client."""
+        """Return the environment variables for each kind of client."""
         formats = {format for each in self.upstreams.values() for format in each.formats}
         if formats - {"anthropic"}:
             openai = f"OPENAI_BASE_URL={self.address}/v1"
@@ -225,5 +228,5 @@ class StartupMessage:
             upstream.endpoint,
             ", ".join(upstream.formats),
             upstream.key_env or ("none" if self.has_keys else "the client's"),
-            ", ".join(upstream.models) or "all that no other names",
+            ", ".join(upstream.models) or "all others",
         )

@@ -1,1 +1,1 @@
-"""The account store in postgres."""
+"""The account store in PostgreSQL."""

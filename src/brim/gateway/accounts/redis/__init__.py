@@ -1,1 +1,1 @@
-"""The account store in redis."""
+"""The account store in Redis and Valkey."""

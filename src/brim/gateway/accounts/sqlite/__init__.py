@@ -1,1 +1,1 @@
-"""The account store in sqlite."""
+"""The account store in SQLite."""
