@@ -1,8 +1,9 @@
-"""What a turn is, whatever format it came in.
+"""One turn of a conversation, independent of the provider's format.
 
-A `Message` is a view of one turn: enough to count it, to cut it and to say what was cut. The
-modules of `brim.wire` read provider JSON into messages and write the changed ones back; what a
-message does not mention (unknown fields, signatures, cache marks) stays in the JSON, untouched.
+A `Message` is a view of one turn: enough to count it, to trim it and to explain the trim. The
+modules of `brim.wire` read provider JSON into messages and write changed messages back. Everything
+that a message does not represent (unknown fields, signatures, cache marks) stays in the JSON
+unchanged.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 Role = Literal["system", "user", "assistant", "tool", "other"]
-"""A developer's message is a system message; a role that nobody knows is `other`."""
+"""A developer message is a system message; an unknown role is `other`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One tool call of an assistant turn."""
+    """A tool call of an assistant turn."""
 
     id: str
     name: str
@@ -26,43 +27,46 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """An image, a sound or a file: counted by formula, never edited."""
+    """An image, audio or a file: counted by formula, never changed."""
 
     kind: Literal["image", "audio", "file"]
     width: int = 0
-    """Pixels; 0 where the size cannot be known without fetching."""
+    """Pixels; 0 if the size is unknown without downloading the image."""
     height: int = 0
     detail: str = ""
-    """How closely the model is asked to look, in the provider's word."""
+    """The requested level of detail, in the provider's terms."""
     size: int = 0
-    """Bytes of the data, where it stands in the request."""
+    """Bytes of the data, if the request contains it."""
 
 
 class Message(NamedTuple):
-    """One turn. As a named tuple it is made in a third of the time, and many are made."""
+    """One turn.
+
+    A named tuple, because it is created three times as fast as a dataclass, and many are created.
+    """
 
     role: Role
     words: tuple[str, ...] = ()
-    """What was said; never clipped."""
+    """The text of the turn; never clipped."""
     outputs: tuple[str, ...] = ()
-    """What a tool or a command printed; may be clipped, masked, dropped."""
+    """Output of a tool or a command; may be clipped, masked or dropped."""
     thinking: tuple[str, ...] = ()
     calls: tuple[Call, ...] = ()
     answers: str | None = None
     """The id of the call that this turn is the result of."""
     media: tuple[Media, ...] = ()
     extras: tuple[str, ...] = ()
-    """Names and unknown parts (as JSON): counted, never touched."""
+    """Names and unknown parts (as JSON): counted, never changed."""
     pin: bool = False
     priority: int = 0
     private: bool = False
-    """The source has fields of brim's own (`_pin`, ...), which are not sent."""
+    """Whether the source has fields reserved for brim (`_pin`, …), which are not sent."""
     beside: bool = False
-    """A user's words in one message with the results before them."""
+    """Whether it is the user's text in the same message as the preceding results."""
 
     @property
     def is_words(self) -> bool:
-        """Whether it is nothing but what somebody said, as most turns are."""
+        """Whether it has text only, as most turns do."""
         return self[2:8] == _NO_PARTS
 
     def with_outputs(self, outputs: tuple[str, ...]) -> Message:
@@ -72,14 +76,14 @@ class Message(NamedTuple):
         return self._replace(thinking=())
 
     def with_paragraph(self, text: str) -> Message:
-        """Add a last paragraph; the words before it stay whole."""
+        """Return a copy with another last paragraph; the text before it stays whole."""
         if self.role == "tool":
             return self.with_outputs(_add_paragraph(self.outputs, text))
         return self._replace(words=_add_paragraph(self.words, text))
 
 
 _NO_PARTS: Final = ((), (), (), None, (), ())
-"""No outputs, no thinking, no calls, no answer to one, no media, no extras."""
+"""No outputs, thinking, calls, answered call, media or extras."""
 
 
 def _add_paragraph(texts: tuple[str, ...], text: str) -> tuple[str, ...]:

@@ -195,7 +195,7 @@ def test_what_cannot_be_read_is_named(message: Any, reason: str) -> None:
 def test_what_holds_itself_is_named() -> None:
     ring: Raw = {"type": "odd"}
     ring["ring"] = ring
-    with pytest.raises(brim.MessageError, match="message 1: holds itself"):
+    with pytest.raises(brim.MessageError, match="message 1: contains itself"):
         read_messages(body(user("go"), user(ring)), anthropic)
 
 

@@ -59,5 +59,5 @@ def test_calls_of_a_chat_say_more_than_a_block_after_them() -> None:
 
 @pytest.mark.parametrize("body", [{}, {"messages": "hi"}, {"messages": 7}, {"prompt": "hi"}])
 def test_a_body_that_is_none_of_them_is_refused_with_what_it_has(body: dict[str, Any]) -> None:
-    with pytest.raises(brim.InputError, match=f"this one has {next(iter(body), 'nothing')}"):
+    with pytest.raises(brim.InputError, match=f"but has {next(iter(body), 'nothing')}"):
         detect_format(body)

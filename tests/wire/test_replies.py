@@ -286,7 +286,7 @@ def test_a_reported_cost_is_taken_over() -> None:
         (object(), "object"),
         ({}, "nothing"),
         ({"detail": "Not Found"}, "detail"),
-        ({"choices": []}, "the first of the choices"),
+        ({"choices": []}, "the first choice"),
         ({"choices": None}, "null"),
         ({"choices": [None]}, "null"),
         ({"choices": [{"text": "legacy"}]}, "message"),

@@ -12,7 +12,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from brim.wire.templates import apply_template, find_rules
@@ -148,7 +148,6 @@ def test_a_told_step_reaches_the_model(llama_with: LlamaWith) -> None:
 BLOCKS = ("s2", "u2", "a2", "c3 r2", "cc3 r2 r2", "cc3 r2", "c3", "o2")
 
 
-@settings(max_examples=60)
 @given(st.sampled_from(tuple(TEMPLATES)), st.lists(st.sampled_from(BLOCKS), min_size=1, max_size=9))
 def test_whatever_is_shaped_is_taken(llama_with: LlamaWith, name: str, blocks: list[str]) -> None:
     said = history(" ".join(blocks))

@@ -1,4 +1,4 @@
-"""The formats that go over the wire, each read into messages and written back from a plan."""
+"""Provider formats: bodies are read into messages and written back according to a plan."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ if TYPE_CHECKING:
 
 
 class Reader(Protocol):
-    """Reads a conversation that grows, each message of it once."""
+    """Reads a growing conversation; each message is read once."""
 
     def read(self, body: Mapping[str, Any]) -> list[Message] | None:
-        """The turns that came since; None where they change how earlier ones are to be read.
+        """Return the turns added since the last call; None if they change how earlier turns are
+        read.
 
-        A reader that said None is of no more use: another one reads all.
+        After None, the reader is unusable: a new one must read the whole body.
         """
 
     def apply(self, body: Mapping[str, Any], plan: PlanView) -> Mapping[str, Any]:
-        """The body that goes out by a plan, of the body that was read last.
+        """Return the body to send according to a plan; `body` is the one that was read last.
 
-        It is that very body where the plan changes nothing of it.
+        It is the same object if the plan changes nothing.
         """
 
 
 class Format(Protocol):
-    """What each format's module offers."""
+    """What the module of each format provides."""
 
     @property
     def __name__(self) -> str: ...
@@ -41,19 +42,19 @@ class Format(Protocol):
 
     @property
     def fittable(self) -> Callable[[Mapping[str, Any]], bool]:
-        """Whether a body holds the whole conversation; what its server keeps is not in it."""
+        """Whether a body contains the whole conversation, none of it kept by the server."""
 
     @property
     def MESSAGES(self) -> str:  # noqa: N802 - a module's constant
-        """The key of a body under which the conversation stands."""
+        """The key of the conversation in a body."""
 
     @property
     def SYSTEM(self) -> str:  # noqa: N802
-        """The key of the system text that stands beside it; none is the empty one."""
+        """The key of separate system text; empty if the format has none."""
 
     @property
     def REPLY_KEYS(self) -> Sequence[str]:  # noqa: N802
-        """The keys under which a caller says how long the answer may be."""
+        """The keys of the maximum number of output tokens."""
 
 
 _RESPONSES: Final = ("input", "previous_response_id", "conversation")
@@ -64,29 +65,29 @@ _ANTHROPIC_BLOCKS: Final = frozenset(
     ("tool_use", "tool_result", "redacted_thinking", "server_tool_use", "search_result")
 )
 _DATED = re.compile(r".+_\d{8}")
-"""How Anthropic names the tools that come with it: `bash_20250124`."""
+"""The names of Anthropic's built-in tools: `bash_20250124`."""
 
 
 def detect_format(body: Mapping[str, Any]) -> Format:
-    """The format of a request body, told by its shape; one that could be several is a chat."""
+    """Return the format of a request body, by its shape; an ambiguous body is chat completions."""
     messages = body.get("messages")
     if messages is None and any(body.get(key) is not None for key in _RESPONSES):
         return openai_responses
     if not isinstance(messages, Sequence) or isinstance(messages, str):
         raise InputError(
-            "a request body has a list of `messages` (chat completions, Anthropic) "
-            f"or an `input` (responses); this one has {', '.join(map(str, body)) or 'nothing'}"
+            "Unknown request body: it must have `messages` (chat completions, Anthropic) or "
+            f"`input` (responses), but has {', '.join(map(str, body)) or 'nothing'}"
         )
     return anthropic if _is_anthropic(body, messages) else openai_chat
 
 
-def read_messages(body: Mapping[str, Any], form: Format) -> list[Message]:
-    """The turns of a body, its system text first."""
-    return form.Reader().read(body) or []
+def read_messages(body: Mapping[str, Any], wire_format: Format) -> list[Message]:
+    """Return the turns of a body, system text first."""
+    return wire_format.Reader().read(body) or []
 
 
 def validate_tools(tools: Any) -> Sequence[Mapping[str, Any]] | None:
-    """Definitions of tools as they were given, if they can be any."""
+    """Return the tool definitions; raise `InputError` if they are not a list."""
     if tools is None:
         return None
     if isinstance(tools, str | bytes | bytearray) or not isinstance(tools, Sequence):
@@ -100,7 +101,7 @@ def read_tools(body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def min_reply_tokens(body: Mapping[str, Any]) -> int:
-    """What an answer needs at least: a model's thinking is a part of it."""
+    """Return the fewest output tokens that a request needs: the thinking budget and one more."""
     if "thinking" not in body:
         return 0
     thinking = body["thinking"]
@@ -108,18 +109,20 @@ def min_reply_tokens(body: Mapping[str, Any]) -> int:
     return max(0, budget) + 1 if isinstance(budget, int) else 0
 
 
-def lower_reply_limit(body: Mapping[str, Any], plan: PlanView, form: Format) -> Mapping[str, Any]:
-    """A body that asks for no longer an answer than the window has left."""
-    for key in form.REPLY_KEYS:
-        asked = body.get(key)
-        if isinstance(asked, int) and asked > (left := _remaining_tokens(plan)):
-            most = max(left, plan.budget.reply, min_reply_tokens(body))
-            body = {**body, key: most} if asked > most else body
+def lower_reply_limit(
+    body: Mapping[str, Any], plan: PlanView, wire_format: Format
+) -> Mapping[str, Any]:
+    """Return a body whose output limit is at most the room remaining in the window."""
+    for key in wire_format.REPLY_KEYS:
+        requested = body.get(key)
+        if isinstance(requested, int) and requested > (remaining := _remaining_tokens(plan)):
+            most = max(remaining, plan.budget.reply, min_reply_tokens(body))
+            body = {**body, key: most} if requested > most else body
     return body
 
 
 def _remaining_tokens(plan: PlanView) -> int:
-    """What the window has left for an answer; the server's own count needs no margin."""
+    """Tokens of the window remaining for output; a count by the server needs no margin."""
     margin = plan.budget.margin if plan.server_tokens is None else 0
     return plan.budget.window - plan.size - margin
 
@@ -127,17 +130,17 @@ def _remaining_tokens(plan: PlanView) -> int:
 def _is_anthropic(body: Mapping[str, Any], messages: Iterable[Any]) -> bool:
     if any(body.get(key) is not None for key in _ANTHROPIC):
         return True
-    told = _is_anthropic_by_tools(body.get("tools"))
-    if told is None:
-        told = _is_anthropic_by_messages(messages)
-    if told is None:
+    found = _is_anthropic_by_tools(body.get("tools"))
+    if found is None:
+        found = _is_anthropic_by_messages(messages)
+    if found is None:
         thinking = body.get("thinking")
-        told = isinstance(thinking, Mapping) and "budget_tokens" in thinking
-    return told
+        found = isinstance(thinking, Mapping) and "budget_tokens" in thinking
+    return found
 
 
 def _is_anthropic_by_tools(tools: object) -> bool | None:
-    """Whether the tools are Anthropic's, or None where they do not say."""
+    """Whether the tools are in Anthropic's format; None if they do not tell."""
     for tool in tools if isinstance(tools, Sequence) else ():
         match tool:
             case {"function": _} | {"custom": _}:
@@ -150,7 +153,7 @@ def _is_anthropic_by_tools(tools: object) -> bool | None:
 
 
 def _is_anthropic_by_messages(messages: Iterable[Any]) -> bool | None:
-    """Whether the messages are Anthropic's: the first that can only be one thing says it."""
+    """Whether the messages are in Anthropic's format; the first unambiguous message decides."""
     for message in messages:
         if not isinstance(message, Mapping):
             continue

@@ -1,8 +1,7 @@
-"""Anthropic messages: content in blocks, results of tools inside of the user's messages.
+"""Anthropic messages: content in blocks, tool results inside user messages.
 
-A user's message with results is several turns: one for each result, then one for what else is in
-it. A cut may take some of them and leave the others; the message is then made anew from the
-blocks that stay.
+A user message with results is several turns: one per result, then one for the other blocks. If a
+trim drops some of them, the message is rebuilt from the remaining blocks.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from brim.messages import Call, Message, Role
 from brim.wire import body_parts as shared
 from brim.wire.body_parts import (
     MessageBuilder,
-    Place,
+    Position,
     TurnSpan,
     copy_public,
     require_parts,
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from brim.wire.body_parts import PlanView
 
 MESSAGES: Final = "messages"
-"""Where the conversation stands in a body."""
+"""The key of the conversation in a body."""
 SYSTEM: Final = "system"
 REPLY_KEYS: Final = ("max_tokens",)
 
@@ -44,7 +43,7 @@ _GET_THINKING: Final = attrgetter("thinking")
 
 
 def fittable(body: Mapping[str, Any]) -> bool:
-    """Whether the whole conversation is here: what a thread goes on from is kept by the server."""
+    """Whether the body contains the whole conversation; the server keeps the rest of a thread."""
     if "thread" not in body:
         return True
     thread = body["thread"]
@@ -52,23 +51,25 @@ def fittable(body: Mapping[str, Any]) -> bool:
 
 
 class Reader:
-    """Reads a conversation that grows, each message of it once."""
+    """Reads a growing conversation; each message is read once."""
 
     def __init__(self) -> None:
         self._joining = shared.TurnGrouper(_find_offered_id, _iter_needed_ids)
         self._seen = 0
-        self._head = -1
-        """How many turns stand before the messages, once anything was read."""
+        self._leading = -1
+        """Number of turns before the messages; -1 until something was read."""
         self._private = False
         self._last: Role = "system"
-        """Who spoke last, system turns aside; of use while there is thinking that could go."""
+        """The last role except system; needed while there is thinking that could be dropped."""
         self._thinks = False
         """Whether the last assistant turn has such thinking."""
 
     def read(self, body: Mapping[str, Any]) -> list[Message] | None:
-        """The turns that came since; None where they change how earlier ones are to be read."""
+        """Return the turns added since the last call; None if they change how earlier turns are
+        read.
+        """
         messages, grouped = body[MESSAGES], self._joining.turns
-        if len(messages) == self._seen and self._head >= 0:
+        if len(messages) == self._seen and self._leading >= 0:
             return []
         source, start = _Source(messages), len(grouped)
         for index in range(self._seen, len(messages)):
@@ -79,27 +80,27 @@ class Reader:
         turns = [turn.message or _read_turn(turn, source) for turn in grouped[start:]]
         if not self._keep_thinking(turns):
             return None
-        if self._head < 0:
-            head = _system(body)
-            self._head = len(head)
-            turns = head + turns
+        if self._leading < 0:
+            leading = _system(body)
+            self._leading = len(leading)
+            turns = leading + turns
         self._seen = len(messages)
         self._private = self._private or any(map(shared.IS_PRIVATE, turns))
         return turns
 
     def _join(self, source: _Source, index: int) -> int:
-        """Take in the turns of a message; gives the first turn that is not as it was."""
+        """Add the turns of a message; return the index of the first turn that changed."""
         return min(
-            self._joining.add(turn, [source.at(place) for place in turn.places])
+            self._joining.add(turn, [source.at(position) for position in turn.positions])
             for turn in source.turns(index)
         )
 
     def _keep_thinking(self, turns: list[Message]) -> bool:
-        """Make words of the thinking of a step whose results came together with the user's words.
+        """Turn thinking into text if the results of its step are in one message with user text.
 
-        The API wants the thinking before the last results back, also where the user goes on in
-        the same breath; but with the user's words the step is closed, and its thinking could go.
-        False where that step was read before.
+        The API requires the thinking before the last results even if user text follows them in the
+        same message. But the user text closes the step, and the thinking of a closed step may be
+        dropped. Return False if that step was read before.
         """
         if not self._thinks and not any(map(_GET_THINKING, turns)):
             return True
@@ -119,19 +120,19 @@ class Reader:
         return True
 
     def apply(self, body: Mapping[str, Any], plan: PlanView) -> Mapping[str, Any]:
-        """The body that goes out: the same objects where nothing was touched, or all of it."""
+        """Return the body to send: the same objects wherever nothing changed."""
         if not plan.is_trimmed and not self._private:
             return body
         source = _Source(body[MESSAGES])
-        writing = _BodyWriter(source, self._joining.turns, self._head, self._private)
+        writing = _BodyWriter(source, self._joining.turns, self._leading, self._private)
         out = {**body, MESSAGES: writing.messages(plan)}
-        if self._head and plan.history.messages[0].private:
+        if self._leading and plan.history.messages[0].private:
             out["system"] = [copy_public(block) for block in body["system"]]
         return out
 
 
 class _Source:
-    """The messages of a body and their blocks; a content of plain text is one block."""
+    """The messages of a body and their blocks; plain text content is one block."""
 
     def __init__(self, messages: Sequence[Any]) -> None:
         self.messages: Sequence[Mapping[str, Any]] = messages
@@ -143,16 +144,16 @@ class _Source:
             found = self._blocks[index] = _blocks(self.messages[index])
         return found
 
-    def at(self, place: Place) -> Block:
-        message, number = place
+    def at(self, position: Position) -> Block:
+        message, number = position
         return self.blocks(message)[number] if number >= 0 else {}
 
     def turns(self, index: int) -> Iterator[TurnSpan]:
-        """The turns of a message: one for each result and one for the rest."""
+        """Return the turns of a message: one per result and one for the other blocks."""
         _check_message(self.messages[index], index)
         blocks = self.blocks(index)
         role = _ROLES.get(self.messages[index]["role"], "other")
-        rest: list[Place] = []
+        rest: list[Position] = []
         for number, block in enumerate(blocks):
             if role == "user" and _is_result(block):
                 yield TurnSpan("tool", [(index, number)])
@@ -163,7 +164,7 @@ class _Source:
 
 
 def _read_plain_turn(raw: object, index: int) -> TurnSpan | None:
-    """The turn of a message that is nothing but words, as most are: it needs no second look."""
+    """Return the turn of a message that has only text, as most do; None for other messages."""
     if type(raw) is not dict or len(raw) != 2:
         return None
     name, content = raw.get("role"), raw.get("content")
@@ -179,21 +180,21 @@ def _read_plain_turn(raw: object, index: int) -> TurnSpan | None:
 
 
 def _texts(content: object) -> tuple[str, ...] | None:
-    """What stands in the blocks of a content, where they are nothing but texts."""
+    """Return the texts of the blocks; None if one of them is not plain text."""
     if type(content) is not list or not content or not all(map(_is_plain, content)):
         return None
     return tuple([block["text"] for block in content])
 
 
 def _is_plain(block: object) -> bool:
-    """Whether a block is a text that nothing is said about, but where a cache may end."""
+    """Whether a block has only text, and possibly a cache mark."""
     if type(block) is not dict or not block.keys() <= _PLAIN:
         return False
     return block.get("type") == "text" and type(block.get("text")) is str
 
 
 def _check_message(raw: object, index: int) -> None:
-    """Raise for what is no message."""
+    """Raise `MessageError` if it is not a message."""
     message = shared.require_mapping(raw, index)
     if not isinstance(message.get("role"), str) or not message["role"]:
         raise MessageError(index, "has no role")
@@ -215,7 +216,7 @@ def _find_offered_id(block: Block) -> str | None:
 
 
 def _iter_needed_ids(block: Block) -> Iterator[str]:
-    """The server's calls without which a block means nothing."""
+    """Return the ids of the server-side calls that a block depends on."""
     if block.get("type") != "tool_result" and isinstance(block.get("tool_use_id"), str):
         yield block["tool_use_id"]
     match block.get("caller"):
@@ -247,8 +248,8 @@ def _system(body: Mapping[str, Any]) -> list[Message]:
 
 
 def _read_turn(turn: TurnSpan, source: _Source) -> Message:
-    blocks = [source.at(place) for place in turn.places]
-    numbers = list({message: None for message, _ in turn.places})
+    blocks = [source.at(position) for position in turn.positions]
+    numbers = list({message: None for message, _ in turn.positions})
     sources = [*map(source.messages.__getitem__, numbers), *blocks]
     parts = MessageBuilder(numbers[0], _TEXT, block_media)
     try:
@@ -278,12 +279,12 @@ def _gather(parts: MessageBuilder, blocks: Sequence[Block]) -> None:
         else:
             parts.add(block, parts.words)
     if parts.thinking and not (any(parts.words) or parts.calls or parts.media or parts.extras):
-        # Without its thinking nothing would be left of the message, so it is not to go.
+        # Without its thinking the message would be empty, so the thinking is not dropped.
         parts.words, parts.thinking = _keep_as_text(parts.thinking, parts.words), []
 
 
 def _thinking_text(block: Block) -> str:
-    """What was thought; where the provider hides it, a text of about that size."""
+    """Return the thinking of a block; if it is encrypted, a text of about its size."""
     shown = block.get("thinking")
     if shown:
         return to_text(shown)
@@ -296,7 +297,7 @@ def _call(block: Block) -> Call:
 
 
 def _keep_as_text(thinking: Sequence[str], words: Sequence[str]) -> list[str]:
-    """Thinking that must stay, before the words; there is always a place for a note after it."""
+    """Return the thinking as text before the other text; a note can always follow it."""
     return [*thinking, *(words or ("",))]
 
 
@@ -304,20 +305,20 @@ def _keep_as_text(thinking: Sequence[str], words: Sequence[str]) -> list[str]:
 
 
 class _BodyWriter:
-    """The messages that go out by a plan."""
+    """Writes the messages that are sent according to a plan."""
 
     def __init__(
-        self, source: _Source, turns: Sequence[TurnSpan], head: int, private: bool
+        self, source: _Source, turns: Sequence[TurnSpan], leading: int, private: bool
     ) -> None:
         self._source = source
         self._turns = turns
-        self._head = head
+        self._leading = leading
         self._private = private
-        """Whether any of them may have fields of brim's own."""
+        """Whether any message may have reserved fields."""
         self._written: dict[int, dict[int, Block | None]] = {}
-        """For each message that is touched, what stands in place of which block, if anything."""
-        self._notes: dict[Place, Block] = {}
-        """What is said between the messages, by the block that it stands before."""
+        """Per changed message: the new block, or None if it is dropped, by block index."""
+        self._notes: dict[Position, Block] = {}
+        """Notes between messages, by the block that they precede."""
 
     def messages(self, plan: PlanView) -> list[Block]:
         self._write(plan)
@@ -336,34 +337,34 @@ class _BodyWriter:
     def _write(self, plan: PlanView) -> None:
         seen = plan.history.messages
         for index in shared.find_dropped(plan):
-            for place in self._places(index):
-                self._put(place, None)
+            for position in self._positions(index):
+                self._put(position, None)
         for index, after in plan.changed_messages.items():
-            places = self._places(index)
-            for place, block in _rewrite_blocks(places, self._source, seen[index], after):
-                self._put(place, block)
+            positions = self._positions(index)
+            for position, block in _rewrite_blocks(positions, self._source, seen[index], after):
+                self._put(position, block)
         for note in plan.notes:
             if note.role != "paragraph":
-                self._notes[self._places(note.at)[0]] = {"role": note.role, "content": note.text}
+                self._notes[self._positions(note.at)[0]] = {"role": note.role, "content": note.text}
                 self._touch(note.at)
         for index in plan.sent_indices if self._private else ():
             if seen[index].private:
                 self._touch(index)
 
     def _touch(self, index: int) -> None:
-        """Have the messages of a turn made anew."""
-        for message, _ in self._places(index):
+        """Have the messages of a turn rebuilt."""
+        for message, _ in self._positions(index):
             self._written.setdefault(message, {})
 
-    def _put(self, place: Place, block: Block | None) -> None:
-        self._written.setdefault(place[0], {})[place[1]] = block
+    def _put(self, position: Position, block: Block | None) -> None:
+        self._written.setdefault(position[0], {})[position[1]] = block
 
-    def _places(self, index: int) -> Sequence[Place]:
-        """The blocks of a turn; none for the system text."""
-        return self._turns[index - self._head].places if index >= self._head else ()
+    def _positions(self, index: int) -> Sequence[Position]:
+        """Return the positions of the blocks of a turn; none for the system text."""
+        return self._turns[index - self._leading].positions if index >= self._leading else ()
 
     def _rebuilt(self, index: int) -> Iterator[Block]:
-        """A message of the blocks that stay, in parts where a note stands between them."""
+        """Return a message of the remaining blocks, split where a note is inserted."""
         raw, before = self._source.messages[index], self._source.blocks(index)
         written = self._written[index]
         own: list[Block] = []
@@ -381,7 +382,7 @@ class _BodyWriter:
             yield self._message(raw, before, own)
 
     def _message(self, raw: Block, before: Sequence[Block], own: Sequence[Block]) -> Block:
-        """A message of these blocks; itself where they are all that it had, as they were."""
+        """Return a message with these blocks; the same object if they are unchanged."""
         if self._private:
             raw, own = strip_private(raw), [strip_private(block) for block in own]
         if len(own) == len(before) and all(map(is_, own, before)):
@@ -392,27 +393,27 @@ class _BodyWriter:
 
 
 def _rewrite_blocks(
-    places: Sequence[Place], source: _Source, before: Message, after: Message
-) -> Iterator[tuple[Place, Block | None]]:
-    """What was changed of a turn, by the place in which it stands."""
-    blocks = [source.at(place) for place in places]
+    positions: Sequence[Position], source: _Source, before: Message, after: Message
+) -> Iterator[tuple[Position, Block | None]]:
+    """Return the changed blocks of a turn with their positions."""
+    blocks = [source.at(position) for position in positions]
     if before.role == "tool":
-        yield places[0], _write_result(blocks[0], after.outputs)
+        yield positions[0], _write_result(blocks[0], after.outputs)
         return
     thoughts = [block for block in blocks if block.get("type") in _THINKING]
     texts = list(after.words if before.thinking else after.words[len(thoughts) :])
-    for place, block in zip(places, blocks, strict=True):
+    for position, block in zip(positions, blocks, strict=True):
         if block in thoughts and before.thinking and not after.thinking:
-            yield place, None
+            yield position, None
         elif _is_text(block) and (text := texts.pop(0)) != block["text"]:
-            yield place, {**block, "text": text}
-    message = places[-1][0]
+            yield position, {**block, "text": text}
+    message = positions[-1][0]
     for number, text in enumerate(filter(None, texts), len(source.blocks(message))):
         yield (message, number), {"type": "text", "text": text}
 
 
 def _write_result(block: Block, outputs: Sequence[str]) -> Block:
-    """A tool_result with other text; its other blocks and fields stay."""
+    """Return a tool_result with new text; its other blocks and fields stay."""
     content = block.get("content")
     written: str | list[Block] = "".join(outputs)
     if content is not None and not isinstance(content, str):
@@ -420,14 +421,15 @@ def _write_result(block: Block, outputs: Sequence[str]) -> Block:
         written = [*parts, *({"type": "text", "text": text} for text in left)]
     out = {**block, "content": written or ""}
     if not written and block.get("is_error"):
-        del out["is_error"]  # an error without a text is refused
+        del out["is_error"]  # an error without text is rejected
     return out
 
 
 def _follows_results(last: Block, message: Block) -> bool:
-    """Whether a user's words come right after results that they did not stand beside before.
+    """Whether user text now directly follows results that were in another message.
 
-    Then they go into the message of the results: not every server takes two of the user's.
+    Then it is added to the message of the results: not every server accepts two user messages in a
+    row.
     """
     if any(last[key] != message[key] for key in last.keys() & message.keys() - {"content"}):
         return False

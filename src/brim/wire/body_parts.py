@@ -1,8 +1,8 @@
-"""What the formats share: turns and their places, brim's own fields, parts that nobody can read.
+"""What the formats share: turns and their positions, private fields, parts of messages.
 
-In a chat every message is one turn. Elsewhere a message may hold several turns (results, then the
-user's words), and a turn may take several items (reasoning, then calls); a `Turn` says which
-places of the body are its own.
+In chat completions every message is one turn. In other formats a message may contain several turns
+(results, then the user's text), and a turn may consist of several items (reasoning, then calls). A
+`TurnSpan` says which positions of the body belong to a turn.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from brim.messages import Call, Media, Role
 
 Part = Mapping[str, Any]
-Place = tuple[int, int]
-"""A message and a block of it; the block is -1 where there is none."""
+Position = tuple[int, int]
+"""The index of a message and of a block in it; the block is -1 if there is none."""
 
 
 @dataclass(slots=True)
 class TurnSpan:
-    """One turn of the view, and what it is made of."""
+    """One turn and its positions in the body."""
 
     role: Role
-    places: list[Place]
+    positions: list[Position]
     message: Message | None = None
-    """The view of it, where that was had with the turn."""
+    """The message of the turn, if it was read together with the span."""
 
 
 class NoteView(Protocol):
@@ -48,7 +48,7 @@ class NoteView(Protocol):
     def role(self) -> str: ...
 
 
-class HistoryView(Protocol):
+class MessagesView(Protocol):
     @property
     def messages(self) -> Sequence[Message]: ...
 
@@ -68,7 +68,7 @@ class PlanView(Protocol):
     """What the formats need of a plan to write the body that is sent."""
 
     @property
-    def history(self) -> HistoryView: ...
+    def history(self) -> MessagesView: ...
 
     @property
     def length(self) -> int: ...
@@ -99,11 +99,11 @@ _PLAIN: Final = frozenset(("type", "text"))
 
 
 class TurnGrouper:
-    """Turns that come in one by one; of those that cannot be parted it makes one.
+    """Collects turns one by one and joins those that must not be separated.
 
-    A server's tool may still be at work when it asks for the client's own tools: its end then
-    stands several turns after its beginning. `offers` gives the id under which a part can be
-    referred to, `needs` the ids that it refers to.
+    A server-side tool may still be running when the model calls the client's tools: its end is then
+    several turns after its beginning. `offers` returns the id by which other parts can refer to a
+    part, `needs` the ids that it refers to.
     """
 
     def __init__(
@@ -113,11 +113,11 @@ class TurnGrouper:
         self._offers = offers
         self._needs = needs
         self._home: dict[str, int] = {}
-        """Where the turn stands that offers an id."""
+        """The index of the turn that offers an id."""
 
     def add(self, turn: TurnSpan, parts: Sequence[Part]) -> int:
-        """Take in a turn and what it is made of; gives the first turn that is not as it was."""
-        if len(parts) == 1 and parts[0].keys() == _PLAIN:  # it refers to nothing
+        """Add a turn and its parts; return the index of the first turn that changed."""
+        if len(parts) == 1 and parts[0].keys() == _PLAIN:  # plain text refers to nothing
             self.turns.append(turn)
             return len(self.turns) - 1
         own = {name for part in parts if (name := self._offers(part)) is not None}
@@ -136,27 +136,27 @@ class TurnGrouper:
     def _join(self, start: int, turn: TurnSpan) -> None:
         members = [*self.turns[start:], turn]
         systems = [member for member in members if member.role == "system"]
-        spoken = [member.places for member in members if member.role != "system"]
+        spoken = [member.positions for member in members if member.role != "system"]
         self.turns[start:] = [TurnSpan("assistant", [*chain(*spoken)]), *systems]
-        self._home = {name: min(place, start) for name, place in self._home.items()}
+        self._home = {name: min(position, start) for name, position in self._home.items()}
 
 
 def to_message_error(error: Exception, index: int) -> Exception:
-    """What to raise where not even the JSON of a message can be had; other faults say it better."""
+    """Return the error to raise for a message that cannot even be dumped as JSON."""
     if isinstance(error, InputError):
         return error
-    return MessageError(index, "holds itself, or is nested too deeply")
+    return MessageError(index, "contains itself, or is nested too deeply")
 
 
 def find_dropped(plan: PlanView) -> set[int]:
-    """The turns that do not go out."""
+    """Return the indices of the turns that are not sent."""
     return set(range(plan.length)).difference(plan.sent_indices)
 
 
-# Fields of brim's own
+# Fields reserved for brim
 
 IS_PRIVATE: Final = attrgetter("private")
-"""Whether the source of a `Message` has any."""
+"""Whether the source of a `Message` has reserved fields."""
 
 
 _COMMON_FIELDS: Final = frozenset(
@@ -169,18 +169,18 @@ _COMMON_FIELDS: Final = frozenset(
 
 
 def is_private(raw: Part) -> bool:
-    if raw.keys() <= _COMMON_FIELDS:  # as most have no other, and this is soon told
+    if raw.keys() <= _COMMON_FIELDS:  # a fast check: most messages have no other fields
         return False
     return any(str(key).startswith("_") for key in raw)
 
 
 def strip_private(raw: Part) -> Part:
-    """A message, an item or a part as it is sent: itself, unless it has fields of brim's own."""
+    """Return a message, item or part as it is sent: itself, unless it has reserved fields."""
     return copy_public(raw) if is_private(raw) else raw
 
 
 def copy_public(raw: Part) -> dict[str, Any]:
-    """A copy without the fields that are brim's own."""
+    """Return a copy without the fields reserved for brim."""
     return {key: value for key, value in raw.items() if not str(key).startswith("_")}
 
 
@@ -188,10 +188,10 @@ def copy_public(raw: Part) -> dict[str, Any]:
 
 
 class MessageBuilder:
-    """What a turn is made of, gathered part by part.
+    """Builds a message from its parts.
 
-    `index` says where the turn stands, for errors; `texts` are the types of parts that are plain
-    text, and `media` tells the pictures, sounds and files.
+    `index` is the position of the turn, for errors; `texts` are the types of text parts, and
+    `media` returns the image, audio or file of a part.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class MessageBuilder:
         self._media = media
 
     def add(self, part: Part, texts: list[str]) -> None:
-        """Take in a part: its text, its picture, or its JSON where it is neither."""
+        """Add a part: its text, its media, or its JSON if it is neither."""
         if is_text(part, self._texts):
             texts.append(part["text"])
         elif media := self._media(part):
@@ -217,7 +217,7 @@ class MessageBuilder:
             self.extras.append(dump_opaque(part))
 
     def add_content(self, content: object, texts: list[str]) -> None:
-        """Take in a text, or a list of parts."""
+        """Add a text or a list of parts."""
         if isinstance(content, str):
             texts.append(content)
         elif content is not None:
@@ -225,7 +225,7 @@ class MessageBuilder:
                 self.add(part, texts)
 
     def message(self, role: Role, sources: Collection[Part], answers: str | None = None) -> Message:
-        """The turn; its sources say what brim was told about it."""
+        """Return the message; the reserved fields of `sources` set pin and priority."""
         private = any(map(is_private, sources))
         return Message(
             role,
@@ -236,7 +236,7 @@ class MessageBuilder:
             answers=answers,
             media=tuple(self.media),
             extras=tuple(self.extras),
-            # A compaction is all that the model has of what came before, so it must not go too.
+            # A compaction replaces all earlier content, so it must not be dropped too.
             pin=any(part.get("_pin") or part.get("type") == "compaction" for part in sources),
             priority=_max_priority(sources, self.index) if private else 0,
             private=private,
@@ -244,7 +244,7 @@ class MessageBuilder:
 
 
 def _max_priority(sources: Iterable[Part], index: int) -> int:
-    """The highest that any of a turn's sources was given."""
+    """Return the highest priority of the sources of a turn."""
     given = [source["_priority"] for source in sources if "_priority" in source]
     for value in given:
         if not isinstance(value, int):
@@ -259,18 +259,18 @@ def describe_type(value: object) -> str:
 
 
 def require_mapping(value: object, index: int, what: str = "") -> Part:
-    """A message, an item or a part, which `what` names; the index is for the error."""
+    """Return the value if it is a mapping; otherwise raise `MessageError`, naming it as `what`."""
     if type(value) is not dict and not isinstance(value, Mapping):
         raise MessageError(
             index,
             f"{what}must be a mapping, but is {describe_type(value)}; "
-            "an object of a client library gives one with .model_dump()",
+            "convert an object of a client library with .model_dump()",
         )
     return value
 
 
 def require_parts(content: object, index: int, name: str) -> Sequence[Part]:
-    """The parts of a list, each of them a mapping."""
+    """Return the parts of a list; raise `MessageError` if one is not a mapping."""
     if type(content) is not list and (
         isinstance(content, str) or not isinstance(content, Sequence)
     ):
@@ -284,9 +284,9 @@ def require_parts(content: object, index: int, name: str) -> Sequence[Part]:
 def replace_texts(
     parts: Iterable[Part], texts: Iterable[str], kinds: Collection[str]
 ) -> tuple[list[Part], list[str]]:
-    """Put texts in place of the text parts, one by one, and give those that found no place.
+    """Replace the texts of the text parts, and return the parts and the texts that are left.
 
-    A text part for which nothing is left goes: providers refuse empty ones.
+    A text part without a replacement is removed: providers reject empty texts.
     """
     left = list(texts)
     out: list[Part] = []
@@ -303,17 +303,17 @@ def is_text(part: Part, kinds: Collection[str]) -> bool:
 
 
 def to_text(value: object) -> str:
-    """A text as it stands, anything else as its JSON."""
+    """Return a text as it is, any other value as JSON."""
     return value if isinstance(value, str) else _to_json(value)
 
 
 def dump_opaque(part: Part) -> str:
-    """What is counted for a part that cannot be read: its JSON, with what is hidden in it."""
+    """Return the JSON that is counted for an unknown part; encrypted fields are shortened."""
     return _to_json(_shorten_encrypted_fields(copy_public(part)))
 
 
 _to_json: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str).encode
-"""With these options `json.dumps` would make an encoder at every call."""
+"""A shared encoder: with these options, `json.dumps` creates one at every call."""
 
 
 _ENCRYPTED_PREFIX: Final = "encrypted_"
@@ -333,9 +333,9 @@ def _shorten_encrypted_fields(value: Any) -> Any:
 
 
 def shorten_encrypted(text: str) -> str:
-    """A piece of an encrypted text that takes about what the text behind it does.
+    """Return a prefix of encrypted text that counts about as many tokens as the plain text.
 
-    Base64 of what nobody can read has 0.68 tokens a character, the text behind it a fourth of
-    that; a third is on the safe side.
+    Encrypted base64 has 0.68 tokens per character, the plain text a quarter of that; a third is a
+    safe estimate.
     """
     return text[: len(text) // 3]

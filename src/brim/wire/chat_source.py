@@ -1,4 +1,4 @@
-"""Turns of a chat, made ready to be written in another format: who answers whom, by which id."""
+"""Turns in the chat shape, prepared for another format: calls, results and their ids."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _DATA = re.compile(r"data:([\w.+-]+/[\w.+-]+)[^,]*;base64,(.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class ChatTurn:
-    """One message, and the names under which its calls go out."""
+    """A message and the ids of its calls in the target format."""
 
     index: int
-    """Where it stands among the messages."""
+    """Index of the message."""
     raw: Part
     message: Message
     names: tuple[str, ...] = ()
-    """Ids for the calls, in their order."""
+    """Ids of the calls, in order."""
     answers: str | None = None
-    """The id of the call that this is the result of; None also for a result of no call here."""
+    """The id of the call that this turn answers; None if the call is not in the conversation."""
     is_custom: bool = False
-    """Whether that call was one of a custom tool."""
+    """Whether that call is a call of a custom tool."""
 
     @property
     def has_thinking(self) -> bool:
@@ -36,7 +36,7 @@ class ChatTurn:
 
     @property
     def parts(self) -> list[Part]:
-        """The content; a text is a part, and who said it goes before."""
+        """The content as a list of parts; the name of the speaker comes first."""
         content = self.raw.get("content")
         given = [content] if isinstance(content, str) else content or ()
         parts = [_to_part(part) for part in given]
@@ -51,7 +51,7 @@ class ChatTurn:
 
 
 def split_system(messages: Sequence[Mapping[str, Any]]) -> tuple[list[ChatTurn], list[ChatTurn]]:
-    """The system turns at the head, and the conversation; ids are not yet settled."""
+    """Return the leading system turns and the conversation; call ids are not assigned yet."""
     turns = [
         ChatTurn(index, raw, openai_chat.read_message(raw, index))
         for index, raw in enumerate(messages)
@@ -61,10 +61,10 @@ def split_system(messages: Sequence[Mapping[str, Any]]) -> tuple[list[ChatTurn],
 
 
 def assign_call_ids(turns: Iterable[ChatTurn], clean: Callable[[str], str]) -> Iterator[ChatTurn]:
-    """Give every call an id of its own and every result that of its call.
+    """Give every call a unique id, and every result the id of its call.
 
-    `clean` makes an id that the format takes. Ids come again in later turns of real histories, so
-    a result belongs to the assistant's last words before it.
+    `clean` converts an id to one that the format accepts. Real histories reuse ids in later turns,
+    so a result belongs to the nearest preceding assistant turn.
     """
     used: set[str] = set()
     waiting: dict[str, deque[tuple[str, bool]]] = {}
@@ -119,7 +119,7 @@ def _to_part(given: object) -> Part:
 
 
 def is_blank(part: Part) -> bool:
-    """Whether a part is a text without a word, which providers refuse."""
+    """Whether a part is text without visible characters, which providers reject."""
     return is_text(part) and not part["text"].strip()
 
 
@@ -128,15 +128,15 @@ def is_text(part: Part) -> bool:
 
 
 def parse_data_url(url: object) -> tuple[str, str] | None:
-    """The media type and the base64 of a data URL."""
+    """Return the media type and the base64 data of a data URL; None if it is not one."""
     found = _DATA.fullmatch(url) if isinstance(url, str) else None
     return (found[1].lower(), found[2]) if found else None
 
 
 def describe_unsupported(part: Part) -> str:
-    """What is said in place of a part that the format cannot hold.
+    """Return the text that replaces a part that the format does not support.
 
-    Of a picture, a sound or a file that there is one; of anything else its JSON.
+    For media it is a short placeholder, otherwise the JSON.
     """
     kind = {"image_url": "image", "input_audio": "audio", "file": "file"}.get(str(part.get("type")))
     return f"[{kind}: cannot be sent to this model]" if kind else to_text(part)

@@ -1,4 +1,4 @@
-"""Images, sounds and files as they stand in requests: what can be told of them without fetching."""
+"""Images, audio and files in requests: what is known without downloading them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from brim.tokens.media_tokens import image_size_base64
 
 
 def image(source: object) -> Media:
-    """An image of a chat message: a data URL says its size, any other URL does not."""
+    """Return the image of a chat message; only a data URL contains its size."""
     url, detail = source, ""
     if isinstance(source, Mapping):
         url, detail = source.get("url"), str(source.get("detail") or "")
@@ -20,7 +20,7 @@ def image(source: object) -> Media:
 
 
 def image_data(data: str, detail: str = "") -> Media:
-    """An image whose bytes stand in the request, in base64."""
+    """Return an image whose base64 data is in the request."""
     width, height = image_size_base64(data) or (0, 0)
     return Media("image", width, height, detail, _bytes(data))
 
@@ -36,7 +36,7 @@ def file(source: object) -> Media:
 
 
 def block_media(block: Mapping[str, Any]) -> Media | None:
-    """The image or file of an Anthropic block, whose `source` says where its bytes are."""
+    """Return the image or file of an Anthropic block; None if it has none."""
     source = block.get("source")
     if not isinstance(source, Mapping):
         return None
@@ -49,11 +49,11 @@ def block_media(block: Mapping[str, Any]) -> Media | None:
         case "document", "base64" | "url" | "file":
             return Media("file", size=_bytes(data))
         case _:
-            return None  # a document of plain text is read as one: its words count
+            return None  # a plain-text document counts as text
 
 
 def input_media(part: Mapping[str, Any]) -> Media | None:
-    """The image, sound or file of a part of the Responses API."""
+    """Return the image, audio or file of a part of the Responses API; None if it has none."""
     match part.get("type"):
         case "input_image" | "computer_screenshot":
             return image({"url": part.get("image_url"), "detail": part.get("detail")})

@@ -1,4 +1,4 @@
-"""OpenAI chat completions: plain dicts with `role` and `content`, the shape most servers speak."""
+"""OpenAI chat completions: dicts with `role` and `content`, the format of most servers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from brim.wire.body_parts import PlanView
 
 MESSAGES: Final = "messages"
-"""Where the conversation stands in a body."""
+"""The key of the conversation in a body."""
 SYSTEM: Final = ""
 REPLY_KEYS: Final = ("max_completion_tokens", "max_tokens")
 
@@ -35,31 +35,31 @@ _ROLES: Final[Mapping[str, Role]] = {
     "function": "tool",
 }
 OUTPUT_FIELD: Final = "_output"
-"""Where a user's turn holds what commands printed before it; it goes out before the words."""
+"""The field of a user turn with the output of commands; it is sent before the text."""
 OUTPUT_HEADING: Final = "[exec output]"
 BLANK_LINE: Final = "\n\n"
 
 PLAIN_THINKING: Final = ("reasoning_content", "reasoning")
 SIGNED_THINKING: Final = ("reasoning_details", "thinking_blocks")
 THINKING: Final = (*PLAIN_THINKING, *SIGNED_THINKING)
-"""Where servers put what a model thought before it answered."""
+"""Fields in which servers report a model's thinking."""
 _COMMON: Final = frozenset(("role", "content", "name", "tool_calls", "tool_call_id"))
 
 
 def fittable(_: Mapping[str, Any]) -> bool:
-    """Whether the whole conversation is here: in a chat it always is."""
+    """Whether the body contains the whole conversation: always, in chat completions."""
     return True
 
 
 class Reader:
-    """Reads a conversation that grows, each message of it once."""
+    """Reads a growing conversation; each message is read once."""
 
     def __init__(self) -> None:
         self._seen = 0
         self._private = False
 
     def read(self, body: Mapping[str, Any]) -> list[Message]:
-        """The messages that came since."""
+        """Return the messages added since the last call."""
         messages, start = body[MESSAGES], self._seen
         if len(messages) == start:
             return []
@@ -69,14 +69,14 @@ class Reader:
         return new
 
     def apply(self, body: Mapping[str, Any], plan: PlanView) -> Mapping[str, Any]:
-        """The body that goes out: the same objects where nothing was touched, or all of it."""
+        """Return the body to send: the same objects wherever nothing changed."""
         if not plan.is_trimmed and not self._private:
             return body
         return apply(body, plan)
 
 
 def read_message(given: object, index: int) -> Message:
-    """One message. `index` is only for the error that names it."""
+    """Read one message; `index` is used in errors."""
     try:
         raw = given if type(given) is dict else require_mapping(given, index)
         name, content = raw.get("role"), raw.get("content")
@@ -113,7 +113,7 @@ def _read_fields(raw: Mapping[str, Any], name: str, role: Role, index: int) -> M
 def _content(
     content: object, index: int
 ) -> tuple[tuple[str, ...], tuple[Media, ...], tuple[str, ...]]:
-    """The texts, the media and the unknown parts of a content."""
+    """Return the texts, the media and the unknown parts of a content."""
     if isinstance(content, str):
         return (content,), (), ()
     if content is None:
@@ -181,14 +181,14 @@ def _priority(raw: Mapping[str, Any], index: int) -> int:
 
 
 def apply(body: Mapping[str, Any], plan: PlanView) -> dict[str, Any]:
-    """The body that goes out: the same objects where nothing was touched."""
+    """Return the body to send: the same objects wherever nothing changed."""
     return {**body, MESSAGES: apply_to_messages(body[MESSAGES], plan)}
 
 
 def apply_to_messages(
     messages: Sequence[Mapping[str, Any]], plan: PlanView, keep: Sequence[str] = ()
 ) -> list[Mapping[str, Any]]:
-    """The messages that go out; brim's own fields are taken out, but for those in `keep`."""
+    """Return the messages to send, without reserved fields except those in `keep`."""
     seen, changed = plan.history.messages, plan.changed_messages
     notes = {note.at: note for note in plan.notes if note.role != "paragraph"}
     out: list[Mapping[str, Any]] = []
@@ -211,7 +211,7 @@ def _restore_fields(
 
 
 def render_outgoing(raw: Mapping[str, Any], message: Message) -> dict[str, Any]:
-    """A message without brim's own fields, and with the output that goes before its words."""
+    """Return a message without reserved fields, its command output before its text."""
     out = copy_public(raw)
     if message.role == "user" and message.outputs:
         before = BLANK_LINE.join(filter(None, message.outputs))
@@ -224,7 +224,7 @@ def render_outgoing(raw: Mapping[str, Any], message: Message) -> dict[str, Any]:
 
 
 def rewrite_message(raw: Mapping[str, Any], before: Message, after: Message) -> dict[str, Any]:
-    """A copy of a message with what was changed of it put in."""
+    """Return a copy of a message with the changes from `before` to `after`."""
     if before.role == "user" and before.outputs:
         return render_outgoing(
             {**raw, "content": _rewrite_content(raw, before.words, after.words)}, after
@@ -241,7 +241,7 @@ def rewrite_message(raw: Mapping[str, Any], before: Message, after: Message) -> 
 
 
 def _rewrite_content(raw: Mapping[str, Any], old: Sequence[str], new: Sequence[str]) -> Any:
-    """A content with other texts in it."""
+    """Return the content with other texts."""
     content = raw.get("content")
     if new == old:
         return content
@@ -251,7 +251,7 @@ def _rewrite_content(raw: Mapping[str, Any], old: Sequence[str], new: Sequence[s
 
 
 def _rewrite_parts(parts: Sequence[Any], texts: Sequence[str]) -> list[Any]:
-    """Put texts in place of the text parts: left-over parts go, left-over texts are added."""
+    """Replace the texts of the text parts; surplus parts are removed, surplus texts added."""
     left = list(texts)
     out: list[Any] = []
     for part in parts:

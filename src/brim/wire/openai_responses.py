@@ -1,7 +1,7 @@
-"""OpenAI responses: a list of items, of which an assistant's turn may take several.
+"""OpenAI responses: a list of items, several of which may form an assistant turn.
 
-Reasoning, messages and calls that follow each other are one turn; each output is a turn of its
-own. Reasoning is signed and bound to the item after it, so it leaves only with its turn.
+Consecutive reasoning, messages and calls are one turn; each output is a turn of its own. Reasoning
+is signed and bound to the item after it, so it is dropped only with its whole turn.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from brim.wire.body_parts import PlanView
 
 MESSAGES: Final = "input"
-"""Where the conversation stands in a body."""
+"""The key of the conversation in a body."""
 SYSTEM: Final = "instructions"
 REPLY_KEYS: Final = ("max_output_tokens",)
 
@@ -40,12 +40,12 @@ _NOTE_END: Final = gap_note(2, 2).partition(" tokens)")[2]
 
 
 def fittable(body: Mapping[str, Any]) -> bool:
-    """Whether the whole conversation is here: what the server keeps can only be relayed."""
+    """Whether the body contains the whole conversation; one kept by the server is not fitted."""
     return not body.get("previous_response_id") and not body.get("conversation")
 
 
 def has_references(body: Mapping[str, Any]) -> bool:
-    """Whether items stand on the server, and only their names here."""
+    """Whether the body refers to items that are kept by the server."""
     items = body.get(MESSAGES)
     return isinstance(items, list | tuple) and any(
         isinstance(item, Mapping) and _is_reference(item) for item in items
@@ -53,28 +53,30 @@ def has_references(body: Mapping[str, Any]) -> bool:
 
 
 class Reader:
-    """Reads a conversation that grows, each item of it once."""
+    """Reads a growing conversation; each item is read once."""
 
     def __init__(self) -> None:
         self._joining = shared.TurnGrouper(_find_offered_id, _iter_needed_ids)
         self._turns: list[TurnSpan] = []
         self._seen = 0
-        self._head = -1
-        """How many turns stand before the items, once anything was read."""
+        self._leading = -1
+        """Number of turns before the items; -1 until something was read."""
         self._private = False
         self._last: Role = "system"
-        """Whose the last item is."""
+        """The role of the last item."""
         self._refers = False
-        """Whether the calls of the last assistant turn may stand on the server."""
+        """Whether calls of the last assistant turn may be kept by the server."""
 
     def read(self, body: Mapping[str, Any]) -> list[Message] | None:
-        """The turns that came since; None where they change how earlier ones are to be read."""
-        head = _instructions(body) if self._head < 0 else []
+        """Return the turns added since the last call; None if they change how earlier turns are
+        read.
+        """
+        leading = _instructions(body) if self._leading < 0 else []
         given = body.get(MESSAGES)
         if given is None:
-            return head
+            return leading
         if isinstance(given, str):
-            return [*head, Message("user", (given,))]
+            return [*leading, Message("user", (given,))]
         items, start = _items(given, self._seen), len(self._turns)
         if not self._group(items):
             return None
@@ -82,36 +84,36 @@ class Reader:
         if not self._add_unseen_calls(turns, self._turns[start:], items):
             return None
         self._seen = len(items)
-        self._head = max(self._head, len(head))
+        self._leading = max(self._leading, len(leading))
         self._private = self._private or any(map(shared.IS_PRIVATE, turns))
-        return head + turns
+        return leading + turns
 
     def _group(self, items: Sequence[Item]) -> bool:
-        """Make turns of the items that came since; False where an earlier turn goes on in them."""
+        """Group new items into turns; return False if they continue an earlier turn."""
         own, start = len(self._turns), len(self._joining.turns)
         for turn in self._grouped(items):
-            parts = [items[place] for place, _ in turn.places]
+            parts = [items[position] for position, _ in turn.positions]
             if turn.role == self._last == "assistant" or self._joining.add(turn, parts) < start:
                 return False
             self._last = turn.role
         for turn in self._joining.turns[start:]:
             if not self._turns or not _is_separate_note(
-                items[turn.places[0][0]], self._turns[-1], items
+                items[turn.positions[0][0]], self._turns[-1], items
             ):
                 self._turns.append(turn)
             elif len(self._turns) > own:
-                self._turns[-1].places += turn.places
+                self._turns[-1].positions += turn.positions
             else:
                 return False
         return True
 
     def _grouped(self, items: Sequence[Item]) -> list[TurnSpan]:
-        """The items that came since, those of an assistant that follow each other as one turn."""
+        """Return the new items as turns; consecutive assistant items are one turn."""
         turns: list[TurnSpan] = []
         for index in range(self._seen, len(items)):
             role = _role(items[index], index)
             if turns and role == turns[-1].role == "assistant":
-                turns[-1].places.append((index, 0))
+                turns[-1].positions.append((index, 0))
             else:
                 turns.append(TurnSpan(role, [(index, 0)]))
         return turns
@@ -119,15 +121,15 @@ class Reader:
     def _add_unseen_calls(
         self, messages: list[Message], turns: Sequence[TurnSpan], items: Sequence[Item]
     ) -> bool:
-        """Give a turn with references the calls that its outputs answer: they stand on the server.
+        """Add the calls that outputs answer to a turn with references: the server keeps them.
 
-        False where that turn was read before.
+        Return False if that turn was read before.
         """
         caller = -1
         for index, (message, turn) in enumerate(zip(messages, turns, strict=True)):
             if message.role == "assistant":
                 caller = index
-                self._refers = any(_is_reference(items[place]) for place, _ in turn.places)
+                self._refers = any(_is_reference(items[position]) for position, _ in turn.positions)
             elif message.role in ("user", "other"):
                 self._refers = False
             elif message.role == "tool" and self._refers:
@@ -137,45 +139,49 @@ class Reader:
         return True
 
     def apply(self, body: Mapping[str, Any], plan: PlanView) -> Mapping[str, Any]:
-        """The body that goes out: the same objects where nothing was touched, or all of it."""
+        """Return the body to send: the same objects wherever nothing changed."""
         items = body.get(MESSAGES)
         if items is None or isinstance(items, str) or not (plan.is_trimmed or self._private):
             return body
         written = self._written(items, plan)
         out: list[Item] = []
-        for place, item in enumerate(items):
-            out += written.get(place, (item,))
+        for position, item in enumerate(items):
+            out += written.get(position, (item,))
         return {**body, MESSAGES: out}
 
     def _written(self, items: Sequence[Item], plan: PlanView) -> dict[int, list[Item]]:
-        """What stands in the place of items that do not go out as they came in."""
+        """Return the replacements of items that are not sent unchanged."""
         seen = plan.history.messages
         written: dict[int, list[Item]] = {}
         for index in shared.find_dropped(plan):
-            written.update((place, []) for place in self._places(index))
+            written.update((position, []) for position in self._positions(index))
         for index in plan.sent_indices if self._private else ():
             if seen[index].private:
                 written.update(
-                    (place, [strip_private(items[place])]) for place in self._places(index)
+                    (position, [strip_private(items[position])])
+                    for position in self._positions(index)
                 )
         for index, message in plan.changed_messages.items():
-            places = self._places(index)
-            own, added = _rewrite_items([items[place] for place in places], seen[index], message)
-            written.update(
-                (place, [strip_private(item)]) for place, item in zip(places, own, strict=True)
+            positions = self._positions(index)
+            own, added = _rewrite_items(
+                [items[position] for position in positions], seen[index], message
             )
-            written[places[-1]] += added
+            written.update(
+                (position, [strip_private(item)])
+                for position, item in zip(positions, own, strict=True)
+            )
+            written[positions[-1]] += added
         for note in plan.notes:
             if note.role != "paragraph":
-                place = self._places(note.at)[0]
-                said = {"type": "message", "role": note.role, "content": note.text}
-                written[place] = [said, *written.get(place, (items[place],))]
+                position = self._positions(note.at)[0]
+                item = {"type": "message", "role": note.role, "content": note.text}
+                written[position] = [item, *written.get(position, (items[position],))]
         return written
 
-    def _places(self, index: int) -> list[int]:
-        """The items of a turn; none for the instructions."""
-        turn = index - self._head
-        return [place for place, _ in self._turns[turn].places] if turn >= 0 else []
+    def _positions(self, index: int) -> list[int]:
+        """Return the positions of the items of a turn; none for the instructions."""
+        turn = index - self._leading
+        return [position for position, _ in self._turns[turn].positions] if turn >= 0 else []
 
 
 def _instructions(body: Mapping[str, Any]) -> list[Message]:
@@ -184,7 +190,7 @@ def _instructions(body: Mapping[str, Any]) -> list[Message]:
 
 
 def _items(given: object, start: int) -> Sequence[Item]:
-    """The items of a body; those before `start` were looked at before."""
+    """Return the items of a body; those before `start` were checked before."""
     if not isinstance(given, Sequence):
         raise InputError(f"`input` must be text or a list of items, not {type(given).__name__}")
     for index in range(start, len(given)):
@@ -204,7 +210,7 @@ def _role(item: Item, index: int) -> Role:
 
 
 def _answered_call_id(item: Item) -> str | None:
-    """The id of the call that an item is the output of."""
+    """Return the id of the call that an item is the output of."""
     match item:
         case {"type": "mcp_approval_response", "approval_request_id": str(name)}:
             return name
@@ -217,8 +223,8 @@ def _answered_call_id(item: Item) -> str | None:
 
 
 def _is_separate_note(item: Item, last: TurnSpan, items: Sequence[Item]) -> bool:
-    """Whether this is a note about a gap, for which the output before it had no place."""
-    if last.role != "tool" or _takes_text(items[last.places[0][0]]):
+    """Whether this is a note about a gap that the preceding output could not contain."""
+    if last.role != "tool" or _takes_text(items[last.positions[0][0]]):
         return False
     match item:
         case {"role": "user", "content": [{"type": "input_text", "text": str(note)}]}:
@@ -237,7 +243,7 @@ def _find_offered_id(item: Item) -> str | None:
 
 
 def _iter_needed_ids(item: Item) -> Iterator[str]:
-    """The programs that an item belongs to."""
+    """Return the programs that an item belongs to."""
     match item:
         case {"type": "program_output", "call_id": str(name)}:
             yield name
@@ -249,8 +255,8 @@ def _iter_needed_ids(item: Item) -> Iterator[str]:
 
 
 def _read_turn(turn: TurnSpan, items: Sequence[Item]) -> Message:
-    own = [items[index] for index, _ in turn.places]
-    parts = MessageBuilder(turn.places[0][0], _TEXT, input_media)
+    own = [items[index] for index, _ in turn.positions]
+    parts = MessageBuilder(turn.positions[0][0], _TEXT, input_media)
     try:
         if turn.role != "tool":
             _gather(parts, own)
@@ -291,7 +297,7 @@ def _is_message(item: Item) -> bool:
 
 
 def _is_reference(item: Item) -> bool:
-    """Whether an item stands on the server; its type may be left out."""
+    """Whether an item is kept by the server; its type may be missing."""
     kind = item.get("type")
     return kind == "item_reference" or (kind is None and "role" not in item)
 
@@ -308,7 +314,7 @@ def _call(item: Item) -> Call | None:
 
 
 def _add_call(message: Message, name: str | None) -> Message:
-    """A turn that makes a call of this id, if it did not before."""
+    """Return a turn that makes a call with this id."""
     if name is None or name in (call.id for call in message.calls):
         return message
     return message._replace(calls=(*message.calls, Call(name, "", "")))
@@ -320,7 +326,7 @@ def _add_call(message: Message, name: str | None) -> Message:
 def _rewrite_items(
     items: Sequence[Item], before: Message, after: Message
 ) -> tuple[list[Item], list[Item]]:
-    """The items of a turn with what was changed of it put in, and those to be added."""
+    """Return the items of a turn with its changes, and the items to add."""
     if before.role == "tool":
         first, *rest = items
         if _takes_text(first):

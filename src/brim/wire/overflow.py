@@ -1,12 +1,12 @@
-"""The ways in which servers say that a request is too long, as data, and the one reader of them.
+"""Context-length errors: the phrases of all servers as data, and the parser for them.
 
-Every server has its own words, and most put their numbers only there. The words may stand in an
-error object, in a flat body, in an event of a stream, or as a string inside the error of whoever
-passed it on. So a body is searched for what the server itself says (what it echoes of the
-conversation is left out), and each of these strings is held against the rows below.
+Every server words this error differently, and most report their numbers only in the text. The text
+may be in an error object, in a flat body, in an event of a stream, or in a string inside the error
+of a proxy. So a body is searched for the texts of the server itself (echoes of the conversation are
+skipped), and each text is matched against the phrases below.
 
-Not seen here, because nothing is said: a server that silently cuts the prompt, an answer that is
-merely empty, a 400 without a body.
+Not detected, because there is no text: a server that silently truncates the prompt, an empty
+response, a 400 without a body.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from brim.errors import Overflow
 Kind = Literal["window", "rate", "size"]
 
 MAX_BODY: Final = 1 << 20
-"""Bodies beyond this many characters are not parsed, only their beginning is read as text."""
+"""Larger bodies are not parsed; only their beginning is read as text."""
 MAX_TEXT: Final = 1 << 16
 MAX_EXCERPT: Final = 300
 MAX_VALUES: Final = 500
-"""How many values of a body are looked at."""
+"""Values of a body that are inspected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """How somebody says it.
+    """One server's wording of the error.
 
-    A regular expression over plain text (see `_plain`), in which `<limit>`, `<sent>`, `<more>`
-    (a second part of what was sent) and `<output>` are numbers, `<n>` is one of no interest,
-    `<floor>` an optional "at least", and `…` up to 200 characters of anything.
+    A regular expression over normalized text (see `_normalize`), in which `<limit>`, `<sent>`,
+    `<more>` (a second part of what was sent) and `<output>` are numbers, `<n>` is a number to
+    ignore, `<floor>` is an optional "at least", and `…` is up to 200 arbitrary characters.
     """
 
-    who: str
-    words: str
+    server: str
+    pattern: str
     kind: Kind = "window"
 
 
@@ -105,7 +105,7 @@ PATTERNS_WITHOUT_NUMBERS: Final = (
     Phrase("Anthropic", r"\brequest_too_large\b|request exceeds the maximum (?:allowed )?"
         r"(?:size|number of bytes)", "size"),
     Phrase("Gemini", r"request payload size exceeds the limit", "size"),
-    # Short fields (a name, a description) have such a limit too, and no cut of history helps them.
+    # Short fields (a name, a description) have such a limit too, and trimming does not help.
     Phrase("OpenAI", r"string too long…maximum length (?:\d{5,}|\d{2,3},\d{3}|\d+,\d{3},\d{3})",
         "size"),
     Phrase("Bedrock", r"expected maxlength \d{4,}", "size"),
@@ -141,7 +141,7 @@ _OTHER_CAUSE: Final = re.compile(
     r"per (?:min|hour|day|month)|daily|monthly|image|pixel|audio|video|file|pdf|page|tool|name|"
     r"header|url|stop|template|minimum|max_\w{0,20}tokens|(?:output|completion|thinking|new) tokens"
 )
-"""What makes a guess a bad one: something else has a limit, or time cures it."""
+"""Signs that a generic phrase means something else: another limit, or a temporary one."""
 
 _FINISHES: Final = ("model_context_window_exceeded", "model_length")
 _FINISH_KEYS: Final = ("finish_reason", "stop_reason", "native_finish_reason")
@@ -154,7 +154,7 @@ _TEXT_KEYS: Final = (
 _CONTAINER_KEYS: Final = (
     *("response", "choices", "delta", "metadata", "data", "base_resp", "upstream"),
 )
-"""Followed only into objects: as text they are what the model said."""
+"""Followed only into objects: as text, they contain the model's output."""
 _USAGE_KEYS: Final = (
     *("prompt_tokens", "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"),
 )
@@ -163,47 +163,47 @@ _USAGE_KEYS: Final = (
 def parse_overflow(
     status: int | None, body: Mapping[str, Any] | str | bytes | None
 ) -> Overflow | None:
-    """What a server's answer says about the request being too long; None where it says nothing.
+    """Return the context-length error in a response; None if there is none.
 
-    The answer may be an error's body, an event of a stream, or a whole reply whose finish reason
-    means it. It may hold anything; nothing is raised.
+    The body may be that of an error, an event of a stream, or a complete reply whose finish reason
+    means it. It may contain anything; nothing is raised.
     """
     if status in (401, 402, 403, 404):
         return None
     given = _decode(body)
     if isinstance(given, str) and status is not None and status < 400:
         return None
-    said = _collect_text(given)
-    found = _match_fields(said) or _match_patterns(said)
-    if found is None and said.finish in _FINISHES:
-        return Overflow(None, said.used, text=said.finish)
+    found_texts = _collect_text(given)
+    found = _match_fields(found_texts) or _match_patterns(found_texts)
+    if found is None and found_texts.finish in _FINISHES:
+        return Overflow(None, found_texts.used, text=found_texts.finish)
     if (
         found is None
         and status == 413
-        and not any(_OTHER_CAUSE.search(_normalize(w)) for w in said.words)
+        and not any(_OTHER_CAUSE.search(_normalize(text)) for text in found_texts.texts)
     ):
-        return Overflow(None, None, kind="size", text=said.shown())
+        return Overflow(None, None, kind="size", text=found_texts.excerpt())
     return found
 
 
 @dataclass(slots=True)
 class _ErrorText:
-    """What a server said, apart from what it repeats of the conversation."""
+    """The texts and numbers of a response, without echoes of the conversation."""
 
-    words: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
     prompt: int | None = None
     window: int | None = None
     finish: str = ""
     used: int | None = None
 
-    def shown(self, of: str = "") -> str:
-        sentences = (words for words in (of, *self.words) if " " in words.strip())
+    def excerpt(self, of: str = "") -> str:
+        sentences = (text for text in (of, *self.texts) if " " in text.strip())
         text = " ".join(next(sentences, of)[: 4 * MAX_EXCERPT].split())
         return text if len(text) <= MAX_EXCERPT else text[: MAX_EXCERPT - 1] + "…"
 
 
 def _collect_text(body: object) -> _ErrorText:
-    said = _ErrorText()
+    found_texts = _ErrorText()
     waiting = deque([body])
     room = MAX_TEXT
     for _ in range(MAX_VALUES):
@@ -211,33 +211,33 @@ def _collect_text(body: object) -> _ErrorText:
             break
         match _decode(waiting.popleft()):
             case str(text):
-                said.words.append(text[:room])
+                found_texts.texts.append(text[:room])
                 room -= len(text)
-            case Mapping() as place:
-                _collect_fields(said, place)
-                waiting += [place[key] for key in _TEXT_KEYS if key in place]
+            case Mapping() as value:
+                _collect_fields(found_texts, value)
+                waiting += [value[key] for key in _TEXT_KEYS if key in value]
                 waiting += [
-                    place[key]
+                    value[key]
                     for key in _CONTAINER_KEYS
-                    if isinstance(place.get(key), Mapping | list)
+                    if isinstance(value.get(key), Mapping | list)
                 ]
-            case list() as places:
-                waiting += places[:MAX_VALUES]
-    return said
+            case list() as values:
+                waiting += values[:MAX_VALUES]
+    return found_texts
 
 
-def _collect_fields(said: _ErrorText, place: Mapping[str, Any]) -> None:
-    """Keep the numbers and the finish reason that stand in fields of their own."""
-    prompt, window = place.get("n_prompt_tokens"), place.get("n_ctx")
+def _collect_fields(found_texts: _ErrorText, value: Mapping[str, Any]) -> None:
+    """Collect the numbers and the finish reason that have fields of their own."""
+    prompt, window = value.get("n_prompt_tokens"), value.get("n_ctx")
     if _is_count(prompt) and _is_count(window):
-        said.prompt, said.window = prompt, window
+        found_texts.prompt, found_texts.window = prompt, window
     for key in _FINISH_KEYS:
-        if place.get(key) in _FINISHES:
-            said.finish = place[key]
-    usage = place.get("usage")
+        if value.get(key) in _FINISHES:
+            found_texts.finish = value[key]
+    usage = value.get("usage")
     if isinstance(usage, Mapping):
         counts = [usage[key] for key in _USAGE_KEYS if _is_count(usage.get(key))]
-        said.used = sum(counts) if counts else None
+        found_texts.used = sum(counts) if counts else None
 
 
 def _is_count(value: object) -> bool:
@@ -245,7 +245,7 @@ def _is_count(value: object) -> bool:
 
 
 def _decode(body: object) -> object:
-    """A text as what it holds: an object or a list where it is JSON, the events of a stream."""
+    """Parse text: JSON into its value, a stream into its events."""
     if isinstance(body, bytes | bytearray):
         body = bytes(body[:MAX_BODY]).decode("utf-8", "replace")
     if not isinstance(body, str):
@@ -262,29 +262,35 @@ def _decode(body: object) -> object:
     return text[:MAX_TEXT]
 
 
-def _match_fields(said: _ErrorText) -> Overflow | None:
-    if said.prompt is None or said.window is None or said.prompt < said.window:
+def _match_fields(found_texts: _ErrorText) -> Overflow | None:
+    if (
+        found_texts.prompt is None
+        or found_texts.window is None
+        or found_texts.prompt < found_texts.window
+    ):
         return None
-    return Overflow(said.window, said.prompt, text=said.shown())
+    return Overflow(found_texts.window, found_texts.prompt, text=found_texts.excerpt())
 
 
-def _match_patterns(said: _ErrorText) -> Overflow | None:
-    plain = [(_normalize(words), words) for words in said.words]
-    for row in (*PATTERNS_WITH_NUMBERS, *PATTERNS_WITHOUT_NUMBERS):
-        for words, original in plain:
-            found = _compile(row.words).search(words)
-            if found and (overflow := _build_overflow(row, found, said.shown(original))):
+def _match_patterns(found_texts: _ErrorText) -> Overflow | None:
+    plain = [(_normalize(text), text) for text in found_texts.texts]
+    for phrase in (*PATTERNS_WITH_NUMBERS, *PATTERNS_WITHOUT_NUMBERS):
+        for text, original in plain:
+            found = _compile(phrase.pattern).search(text)
+            if found and (
+                overflow := _build_overflow(phrase, found, found_texts.excerpt(original))
+            ):
                 return overflow
-    if any(_OTHER_CAUSE.search(words) for words, _ in plain):
+    if any(_OTHER_CAUSE.search(text) for text, _ in plain):
         return None
-    for row in GENERIC_PATTERNS:
-        for words, original in plain:
-            if _compile(row.words).search(words):
-                return Overflow(None, None, text=said.shown(original))
+    for phrase in GENERIC_PATTERNS:
+        for text, original in plain:
+            if _compile(phrase.pattern).search(text):
+                return Overflow(None, None, text=found_texts.excerpt(original))
     return None
 
 
-def _build_overflow(row: Phrase, found: re.Match[str], text: str) -> Overflow | None:
+def _build_overflow(phrase: Phrase, found: re.Match[str], text: str) -> Overflow | None:
     parts = found.groupdict()
 
     def number(name: str) -> int | None:
@@ -292,15 +298,15 @@ def _build_overflow(row: Phrase, found: re.Match[str], text: str) -> Overflow | 
         return int(re.sub(r"\D", "", digits)) if digits else None
 
     limit, sent = number("limit"), number("sent")
-    if row.kind == "rate" and limit is not None and sent is not None and sent <= limit:
-        return None  # there is room for it in another minute
+    if phrase.kind == "rate" and limit is not None and sent is not None and sent <= limit:
+        return None  # it fits into another minute
     if sent is not None:
         sent += number("more") or 0
-    return Overflow(limit, sent, number("output"), row.kind, bool(parts.get("floor")), text)
+    return Overflow(limit, sent, number("output"), phrase.kind, bool(parts.get("floor")), text)
 
 
 def _normalize(text: str) -> str:
-    """Lower case, without quotes, brackets and colons, and unescaped however deep it was nested."""
+    """Lower the case, drop quotes, brackets and colons, and resolve nested escapes."""
     text = re.sub(r"\\+", r"\\", text)
     text = re.sub(r"\\u([0-9a-fA-F]{4})", lambda code: chr(int(code[1], 16)), text)
     text = re.sub(r"\\[nrt]|[(){}\[\]:;\s]", " ", text)
@@ -312,9 +318,9 @@ _NUMBER: Final = r"(?:[0-9]{1,3}(?:[,_][0-9]{3})+|[0-9]{1,15})(?![0-9])"
 
 
 @cache
-def _compile(words: str) -> re.Pattern[str]:
-    """Each part behind a gap is atomic: its first place is its only one, so searching is linear."""
-    first, *rest = words.split("…")
+def _compile(phrase: str) -> re.Pattern[str]:
+    """Compile a phrase; the part after each gap is atomic, so that searching is linear."""
+    first, *rest = phrase.split("…")
     pattern = first + "".join(f"(?>.{{0,200}}?{part})" for part in rest)
     pattern = re.sub(r"<(limit|sent|more|output)>", rf"(?P<\1>{_NUMBER})", pattern)
     pattern = pattern.replace("<n>", _NUMBER).replace("<floor>", "(?P<floor>at least )?")

@@ -1,4 +1,4 @@
-"""Reply: what a model answered, whatever format it came in."""
+"""A model's reply, independent of the provider's format."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from brim.models.pricing import Usage
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer: the turn to keep, and what is known about how it came to be."""
+    """A reply: the turn to append to the history, and facts about the call."""
 
     message: Mapping[str, Any]
-    """The assistant's turn in the chat shape, ready to be sent back; `_` fields hold what another
-    format needs to get its own blocks back (signatures)."""
+    """The assistant turn in the chat shape, ready to be sent back; `_` fields hold the original
+    blocks of other formats (signatures)."""
     text: str = ""
     thinking: str = ""
     calls: tuple[Call, ...] = ()
     finish: str | None = None
-    """Why it ended, in the provider's own word."""
+    """The finish reason, in the provider's terms."""
     usage: Usage | None = None
-    """None where the provider reported nothing."""
+    """None if the provider reported none."""
     cost: Decimal | None = None
-    """Dollars, where the provider itself said what the call cost."""
+    """Dollars, if the provider reported the cost of the call."""
     model: str | None = None
 
     @property
     def is_empty(self) -> bool:
-        """Nothing was said and no tool was called."""
+        """Whether there is neither text nor a tool call."""
         return not self.text and not self.calls
 
     @property
     def is_cut(self) -> bool:
-        """The answer ended because there was no more room for it."""
+        """Whether the reply ended because it reached a length limit."""
         return self.finish in (
             "length",
             "max_tokens",

@@ -1,7 +1,7 @@
-"""Answers of the three formats, read into a `Reply`.
+"""Parse responses of the three formats into a `Reply`.
 
-The turn of a reply is in the chat shape. What only its own format can say (signed thinking, ids of
-items) stays beside it under `_anthropic` or `_responses`, for the day when it is sent back.
+The turn of a reply is in the chat shape. What only the original format can express (signed
+thinking, ids of items) is kept in `_anthropic` or `_responses`, to be sent back later.
 """
 
 from __future__ import annotations
@@ -20,57 +20,57 @@ from brim.wire.usage import parse_reported_cost, parse_usage
 ANTHROPIC_FIELD: Final = "_anthropic"
 RESPONSES_FIELD: Final = "_responses"
 NATIVE_FIELDS: Final = (ANTHROPIC_FIELD, RESPONSES_FIELD)
-"""Where a turn holds what a format sent itself, and wants back as it was."""
+"""Fields of a turn with the original blocks of a format, which are sent back unchanged."""
 ARGUMENTS_FIELD: Final = "_arguments"
-"""The JSON of a streamed call as it came; what came of it may not be JSON."""
+"""The raw JSON of a streamed call; it may be invalid."""
 
 
 def parse_reply(response: object) -> Reply:
-    """Read a whole answer: a mapping, or an object of a client library.
+    """Parse a complete response: a mapping, or an object of a client library.
 
-    What is no answer raises `ReplyError`, and so does an error that came with a status of success.
+    Raise `InvalidResponseError` if it is not a reply, or an error with a status of success.
     """
-    answer = to_mapping(response)
-    if (error := find_error_object(answer)) is not None:
-        raise InvalidResponseError(f"the answer is an error: {_error_message(error)}", error)
-    return read_reply(answer)
+    response = to_mapping(response)
+    if (error := find_error_object(response)) is not None:
+        raise InvalidResponseError(f"The response is an error: {_error_message(error)}", error)
+    return read_reply(response)
 
 
 def to_mapping(given: object) -> Part:
-    """The mapping that was given, or the one that an object of a client library stands for."""
+    """Return a mapping as it is, or the mapping of an object of a client library."""
     if isinstance(given, Mapping):
         return given
     dump = getattr(given, "model_dump", None)
     if callable(dump) and not isinstance(given, type):
         try:
-            # Only what the server said: fields that the library adds may not be sent back.
+            # Only what the server sent: fields that the library adds must not be sent back.
             dumped = dump(mode="json", by_alias=True, exclude_unset=True, warnings=False)
         except TypeError:
             dumped = dump()
         if isinstance(dumped, Mapping):
             return dumped
     raise InvalidResponseError(
-        "an answer is a mapping or an object of a client library, but this is " + _describe(given)
+        "A response must be a mapping or an object of a client library, but is " + _describe(given)
     )
 
 
 _ERROR_TYPES: Final = ("error", "response.failed", "response")
-"""What an error may call itself, beside holding one."""
+"""Types of objects that may be errors."""
 
 
-def find_error_object(answer: Part) -> Part | None:
-    """The error that an answer or an event of a stream holds."""
-    if "error" not in answer and not (
-        answer.get("type") in _ERROR_TYPES or answer.get("object") in _ERROR_TYPES
+def find_error_object(response: Part) -> Part | None:
+    """Return the error object in a response or an event of a stream; None if there is none."""
+    if "error" not in response and not (
+        response.get("type") in _ERROR_TYPES or response.get("object") in _ERROR_TYPES
     ):
         return None
-    match answer:
+    match response:
         case {"error": Mapping() as error} if error:
             return error
         case {"error": str(message)} if message:
             return {"message": message}
         case {"type": "error"} | {"object": "error"}:
-            return answer
+            return response
         case {"type": "response.failed", "response": Mapping() as response}:
             return find_error_object(response) or {"message": "the response failed"}
         case {"object": "response", "status": "failed"}:
@@ -79,44 +79,44 @@ def find_error_object(answer: Part) -> Part | None:
             return None
 
 
-def read_reply(answer: Part, *, is_whole: bool = True) -> Reply:
-    """An answer of any format, told by its shape. One that broke off is not sent back as it was."""
-    match answer:
+def read_reply(response: Part, *, is_whole: bool = True) -> Reply:
+    """Parse a response of any format, by its shape; the blocks of a partial one are not kept."""
+    match response:
         case {"choices": choices}:
-            return _chat(answer, choices, is_whole)
+            return _chat(response, choices, is_whole)
         case {"output": [*items]}:
-            return _responses(answer, items, is_whole)
+            return _responses(response, items, is_whole)
         case {"content": [*blocks], "role": "assistant"} | {
             "content": [*blocks],
             "type": "message",
         }:
-            return _anthropic(answer, blocks, is_whole)
+            return _anthropic(response, blocks, is_whole)
         case _:
             raise InvalidResponseError(
-                f"an answer has choices, content or output, not {_describe(answer)}"
+                f"A response must have choices, content or output, but is {_describe(response)}"
             )
 
 
-def _reply(answer: Part, turn: dict[str, Any], text: str, thinking: str, finish: object) -> Reply:
+def _reply(response: Part, turn: dict[str, Any], text: str, thinking: str, finish: object) -> Reply:
     try:
         calls = openai_chat.read_message(turn, 0).calls
     except InputError as error:
-        raise InvalidResponseError(f"the answer cannot be read: {error}") from None
-    model = answer.get("model")
+        raise InvalidResponseError(f"The response is invalid: {error}") from None
+    model = response.get("model")
     return Reply(
         turn,
         text,
         thinking,
         calls,
         finish if isinstance(finish, str) else None,
-        parse_usage(answer),
-        parse_reported_cost(answer),
+        parse_usage(response),
+        parse_reported_cost(response),
         model if isinstance(model, str) else None,
     )
 
 
 def _turn(text: object, calls: Sequence[Part], thinking: str = "") -> dict[str, Any]:
-    """The turn to keep. A call without an id gets one, for its result to name."""
+    """Return the turn to keep; a call without an id gets one, so that a result can refer to it."""
     turn: dict[str, Any] = {"role": "assistant", "content": text or None}
     if thinking:
         turn[PLAIN_THINKING[0]] = thinking
@@ -136,9 +136,9 @@ def _chat_call(name: object, call_id: object, arguments: str) -> Part:
 # Chat completions
 
 
-def _chat(answer: Part, choices: object, is_whole: bool) -> Reply:
+def _chat(response: Part, choices: object, is_whole: bool) -> Reply:
     found = choices[0] if isinstance(choices, Sequence) and choices else None
-    choice = _require_mapping(found, "the first of the choices")
+    choice = _require_mapping(found, "the first choice")
     message = _require_mapping(choice.get("message"), "the message of a choice")
     content = message.get("content")
     text, thinking = _split_content(content)
@@ -152,12 +152,12 @@ def _chat(answer: Part, choices: object, is_whole: bool) -> Reply:
     thinking = _visible_thinking(message) or thinking
     if choice.get("error") and not text and not turn.get("tool_calls"):
         error = _require_mapping(choice["error"], "the error of a choice")
-        raise InvalidResponseError(f"the answer is an error: {_error_message(error)}", error)
-    return _reply(answer, turn, text, thinking, choice.get("finish_reason"))
+        raise InvalidResponseError(f"The response is an error: {_error_message(error)}", error)
+    return _reply(response, turn, text, thinking, choice.get("finish_reason"))
 
 
 def _split_content(content: object) -> tuple[str, str]:
-    """The words of a content, and the thoughts that Mistral puts among them."""
+    """Return the text of a content, and the thinking that Mistral puts into it."""
     if content is None or isinstance(content, str):
         return content or "", ""
     if not isinstance(content, Sequence):
@@ -184,7 +184,7 @@ def _chat_calls(calls: object) -> list[Part]:
 
 
 def _clean_call(call: Part) -> Part:
-    """A call as it can be sent back. What stands beside it stays: Gemini signs calls there."""
+    """Return a call that can be sent back, including extra fields: Gemini signs calls there."""
     out: dict[str, Any] = {key: value for key, value in call.items() if key != "index"}
     out["id"] = str(call.get("id") or "")
     if "custom" in call:
@@ -198,9 +198,10 @@ def _clean_call(call: Part) -> Part:
 
 
 def _chat_thinking(message: Part, is_whole: bool) -> dict[str, Any]:
-    """The thinking, once: a plain text beside a signed one, or under a second name, is a copy.
+    """Return the thinking once: plain text next to signed thinking, or in a second field, is a
+    copy.
 
-    What broke off was not signed yet.
+    Thinking of a partial reply is not signed yet.
     """
     signed = {field: message[field] for field in SIGNED_THINKING if message.get(field)}
     shown = {field: message[field] for field in PLAIN_THINKING if message.get(field)}
@@ -219,7 +220,7 @@ def _visible_thinking(message: Part) -> str:
 # Anthropic messages
 
 
-def _anthropic(answer: Part, given: Sequence[object], is_whole: bool) -> Reply:
+def _anthropic(response: Part, given: Sequence[object], is_whole: bool) -> Reply:
     blocks = [_require_mapping(block, "a block of the content") for block in given]
     calls = [
         _chat_call(block.get("name"), block.get("id"), _arguments(block))
@@ -232,7 +233,7 @@ def _anthropic(answer: Part, given: Sequence[object], is_whole: bool) -> Reply:
         turn[ANTHROPIC_FIELD] = [copy_public(block) for block in blocks]
     shown = (block.get("thinking") for block in blocks if block.get("type") == "thinking")
     thinking = "\n\n".join(thought for thought in shown if isinstance(thought, str) and thought)
-    return _reply(answer, turn, text, thinking, answer.get("stop_reason"))
+    return _reply(response, turn, text, thinking, response.get("stop_reason"))
 
 
 def _arguments(block: Part) -> str:
@@ -241,7 +242,7 @@ def _arguments(block: Part) -> str:
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """Arguments as an object, which is all that Anthropic takes; what is none stays a text."""
+    """Return arguments as an object, as Anthropic requires; invalid JSON is wrapped."""
     try:
         given = json.loads(text) if text.strip() else {}
     except (RecursionError, ValueError):
@@ -250,7 +251,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
 
 
 def is_json(text: str) -> bool:
-    """Whether arguments can be read; none at all can."""
+    """Whether a text is valid JSON or empty."""
     try:
         json.loads(text or "{}")
     except (RecursionError, ValueError):
@@ -264,7 +265,7 @@ def join_block_text(blocks: Iterable[Part]) -> str:
 
 
 def join_block_thinking(blocks: Iterable[Part]) -> str:
-    """What was thought; where the provider hides it, a text of about that size."""
+    """Return the thinking of blocks; for encrypted thinking, a text of about its size."""
     thoughts: list[str] = []
     for block in blocks:
         if block.get("type") in ("thinking", "redacted_thinking"):
@@ -276,7 +277,7 @@ def join_block_thinking(blocks: Iterable[Part]) -> str:
 # Responses
 
 
-def _responses(answer: Part, given: Sequence[object], is_whole: bool) -> Reply:
+def _responses(response: Part, given: Sequence[object], is_whole: bool) -> Reply:
     items = [_require_mapping(item, "an item of the output") for item in given]
     calls = [call for item in items if (call := _item_call(item)) is not None]
     text = join_item_text(items)
@@ -284,7 +285,7 @@ def _responses(answer: Part, given: Sequence[object], is_whole: bool) -> Reply:
     if is_whole:
         turn[RESPONSES_FIELD] = list(items)
     thinking = "\n\n".join(_list_reasoning(items))
-    return _reply(answer, turn, text, thinking, _find_finish_reason(answer))
+    return _reply(response, turn, text, thinking, _find_finish_reason(response))
 
 
 def _item_call(item: Part) -> Part | None:
@@ -299,29 +300,29 @@ def _item_call(item: Part) -> Part | None:
             return None
 
 
-def _find_finish_reason(answer: Part) -> object:
-    """The status; an answer that ended before its end, but not for want of room, says why."""
-    match answer:
+def _find_finish_reason(response: Part) -> object:
+    """Return the status; if the reply ended early for a reason other than length, that reason."""
+    match response:
         case {"status": "incomplete", "incomplete_details": {"reason": str(reason)}}:
             return "incomplete" if reason == "max_output_tokens" else reason
         case _:
-            return answer.get("status")
+            return response.get("status")
 
 
 def join_item_text(items: Iterable[Part]) -> str:
-    said: list[str] = []
+    joined: list[str] = []
     for item in items:
         if item.get("type", "message") == "message":
             content = item.get("content")
             parts = filter_mappings(content)
             texts = (part.get("text") or part.get("refusal") for part in parts)
-            joined = "".join(text for text in texts if isinstance(text, str))
-            said.append(content if isinstance(content, str) else joined)
-    return "\n\n".join(filter(None, said))
+            text = "".join(text for text in texts if isinstance(text, str))
+            joined.append(content if isinstance(content, str) else text)
+    return "\n\n".join(filter(None, joined))
 
 
 def join_item_thinking(items: Sequence[Part]) -> str:
-    """What was thought; where the provider hides all of it, a text of about that size."""
+    """Return the thinking of items; if all of it is encrypted, a text of about its size."""
     secrets = (item.get("encrypted_content") for item in items if item.get("type") == "reasoning")
     return "\n\n".join(_list_reasoning(items)) or "".join(
         shorten_encrypted(secret) for secret in secrets if isinstance(secret, str)
@@ -339,7 +340,7 @@ def _list_reasoning(items: Iterable[Part]) -> list[str]:
     return [part["text"] for part in parts if isinstance(part.get("text"), str) and part["text"]]
 
 
-# What was found in place of an answer
+# Validation
 
 
 def _require_mapping(value: object, what: str) -> Part:
@@ -355,7 +356,7 @@ def filter_mappings(values: object) -> list[Part]:
 
 
 def has_valid_arguments(reply: Reply) -> bool:
-    """Whether all arguments are JSON; those of a stream that broke off without a word are not."""
+    """Whether all arguments are valid JSON; those of an interrupted stream may not be."""
     try:
         for call in reply.calls:
             json.loads(call.arguments or "{}")
@@ -370,7 +371,7 @@ def _error_message(error: Part) -> str:
 
 
 def _describe(value: object) -> str:
-    """What a value is, with the beginning of a text: that is mostly a page of somebody's proxy."""
+    """Describe a value; of a text, its beginning is included: it is often the page of a proxy."""
     match value:
         case None:
             return "null"

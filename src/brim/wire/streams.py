@@ -1,6 +1,6 @@
-"""A streamed answer, gathered event by event into the answer that it would have been in one piece.
+"""Accumulate the events of a stream into the reply that an unstreamed request would have returned.
 
-Nothing here reads from anywhere: whoever has the events hands them in.
+This module does no I/O: the caller passes the events in.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from brim.wire.reply_parser import (
 
 
 class StreamAccumulator:
-    """The answer so far. Events are mappings or objects of a client library, of any format."""
+    """The reply so far. Events are mappings or objects of a client library, of any format."""
 
     def __init__(self) -> None:
         self.started = False
-        """Whether a token or a call has come: what is refused before that may be sent anew."""
+        """Whether a token or call has arrived; before that, a rejected request may be retried."""
         self.thought = ""
         """The thinking that the last event added."""
         self.error: Part | None = None
-        """The error that came in place of the rest."""
+        """The error that ended the stream."""
         self._answer: _Accumulator | None = None
 
     def add(self, event: object) -> str:
-        """Take in an event and give the text that it adds."""
+        """Add an event and return the text that it adds."""
         given = to_mapping(event)
         self.error = self.error or find_error_object(given)
         if self._answer is None:
@@ -47,23 +47,23 @@ class StreamAccumulator:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the provider has said that the answer ends here."""
+        """Whether the provider has completed the reply."""
         return self._answer is not None and self._answer.is_whole and self.error is None
 
     @property
     def is_answer(self) -> bool:
-        """Whether anything came that can be one, be it empty."""
+        """Whether anything arrived that can be a reply, even an empty one."""
         return self._answer is not None and self._answer.has_begun
 
     def reply(self) -> Reply:
-        """What was said so far, also where the stream broke off or ended in an error."""
+        """Return the reply so far, even if the stream was interrupted or ended in an error."""
         if self._answer is None:
             return Reply({"role": "assistant", "content": None})
         return read_reply(self._answer.whole(), is_whole=self.is_whole)
 
 
 class _Delta(NamedTuple):
-    """What an event adds. A token may be of neither kind: a piece of a call."""
+    """What an event adds. `is_token` is also set for a piece of a call."""
 
     text: str = ""
     thought: str = ""
@@ -71,7 +71,7 @@ class _Delta(NamedTuple):
 
 
 class _Accumulator(Protocol):
-    """What gathers the events of one format."""
+    """Accumulates the events of one format."""
 
     is_whole: bool
     has_begun: bool
@@ -79,7 +79,7 @@ class _Accumulator(Protocol):
     def add(self, event: Part) -> _Delta: ...
 
     def whole(self) -> Part:
-        """The answer so far, in the shape of one that was not streamed."""
+        """Return the response so far, in the shape of an unstreamed one."""
 
 
 _NOTHING: Final = _Delta()
@@ -104,7 +104,7 @@ def _choose_accumulator(event: Part) -> _Accumulator | None:
 
 
 class _UnstreamedAccumulator:
-    """The answer of a server that does not stream."""
+    """The response of a server that does not stream."""
 
     is_whole = False
     has_begun = True
@@ -127,7 +127,7 @@ class _UnstreamedAccumulator:
 
 
 class _ChatAccumulator:
-    """Chunks of a chat completion; of several choices the first."""
+    """Chunks of a chat completion; only the first choice is read."""
 
     def __init__(self) -> None:
         self.is_whole = self.has_begun = False
@@ -135,7 +135,7 @@ class _ChatAccumulator:
         self._finish: object = None
         self._content: list[str] = []
         self._thoughts: list[str] = []
-        """Thoughts that came among the parts of the content."""
+        """Thinking among the parts of the content."""
         self._thinking: dict[str, list[str]] = {}
         self._signed: dict[str, list[dict[str, Any]]] = {}
         self._more: dict[str, Any] = {}
@@ -187,7 +187,7 @@ class _ChatAccumulator:
         return text, thought
 
     def _call_of(self, piece: Part) -> _StreamedCall:
-        """The call that a piece goes on with; its index may be missing, or always the same."""
+        """Return the call that a piece continues; its index may be missing, or always the same."""
         index, name = piece.get("index"), piece.get("id")
         begins = bool(name and _inner(piece, "function").get("name"))
         if isinstance(index, int):
@@ -216,7 +216,7 @@ class _ChatAccumulator:
 
 
 class _StreamedCall:
-    """A call that comes in pieces: the first names it, all of them bring its arguments."""
+    """A call that arrives in pieces: the first has its name, all of them parts of its arguments."""
 
     def __init__(self, index: object) -> None:
         self.index = index
@@ -244,7 +244,7 @@ class _StreamedCall:
 
 
 def _merge(whole: list[dict[str, Any]], pieces: Iterable[Part]) -> None:
-    """Add pieces of signed thinking to those that they go on with: same kind, same place."""
+    """Add pieces of signed thinking to the entries that they continue: same type, same index."""
     for piece in pieces:
         last = whole[-1] if whole else {}
         if last and all(last.get(key) == piece.get(key) for key in ("type", "index")):
@@ -267,7 +267,7 @@ def _first_choice(choices: object) -> Part:
 
 
 class _AnthropicAccumulator:
-    """Blocks of an Anthropic message, each begun, added to and ended by events of its own."""
+    """Blocks of an Anthropic message; each has events for its start, its deltas and its end."""
 
     has_begun = True
 
@@ -298,7 +298,7 @@ class _AnthropicAccumulator:
         return _NOTHING
 
     def _add_usage(self, event: Part) -> None:
-        """The counts so far; those that a later event leaves out stay as they were."""
+        """Update the counts; those that a later event omits are kept."""
         usage = _inner(event, "usage")
         self._usage |= {key: value for key, value in usage.items() if value is not None}
 
@@ -356,7 +356,7 @@ _TEXT_EVENTS: Final[Mapping[str, tuple[Part, str, str, str]]] = {
     "response.reasoning_text.delta": (_REASONING, "content", "reasoning_text", "text"),
     "response.reasoning_summary_text.delta": (_REASONING, "summary", "summary_text", "text"),
 }
-"""The item that is meant, the field of it, the kind of part in that, and where its text is."""
+"""Per event type: the item, its field, the type of its part, and the key of the text."""
 _CALL_EVENTS: Final = {
     "response.function_call_arguments.delta": ("function_call", "arguments"),
     "response.custom_tool_call_input.delta": ("custom_tool_call", "input"),
@@ -365,7 +365,9 @@ _DELTA_EVENTS: Final = frozenset((*_TEXT_EVENTS, *_CALL_EVENTS))
 
 
 class _ResponsesAccumulator:
-    """Items of a response; the end of one brings it whole, and so does the end of all."""
+    """Items of a response; the final event of an item contains it whole, and that of the response
+    all.
+    """
 
     has_begun = True
 
@@ -374,7 +376,7 @@ class _ResponsesAccumulator:
         self._response: dict[str, Any] = {}
         self._items: dict[int, Part] = {}
         self._pieces: dict[int, dict[tuple[str, int], list[str]]] = {}
-        """What was added to an item since it began: by the event's type and the part it names."""
+        """Text added to an item since its start, by event type and part index."""
         self._has_spoken = False
 
     def add(self, event: Part) -> _Delta:
@@ -430,7 +432,7 @@ class _ResponsesAccumulator:
 
 
 def _append_text(item: Part, kind: str, number: int, text: str) -> Part:
-    """An item with the text that its events brought."""
+    """Return an item with text added."""
     if kind in _CALL_EVENTS:
         type_, field = _CALL_EVENTS[kind]
         return {"type": type_, **item, field: _text(item.get(field)) + text}
@@ -443,7 +445,7 @@ def _append_text(item: Part, kind: str, number: int, text: str) -> Part:
     return {**begun, **item, field: parts}
 
 
-# Reading what may be anything
+# Reading untrusted values
 
 
 def _inner(fields: Part, name: str) -> Part:

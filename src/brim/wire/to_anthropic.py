@@ -1,4 +1,4 @@
-"""Anthropic bodies made from turns in the chat shape."""
+"""Build Anthropic bodies from turns in the chat shape."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def build(
     tools: Sequence[Mapping[str, Any]] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """The body of a request for these turns; `options` go into it as they are.
+    """Return the body of a request for these turns; `options` are added to it unchanged.
 
-    System turns at the head are the system text, later ones words of the user's. Neighbours of
-    one role are one message. An assistant's turn that came from Anthropic goes back in its own
-    blocks, but for what was changed or cut of it since; so `_anthropic` must still be there.
+    Leading system turns become the system text, later ones user text. Consecutive turns of one role
+    become one message. An assistant turn that came from Anthropic is sent back as its original
+    blocks (from `_anthropic`), except where it was changed or trimmed since.
     """
     head, sent = _build_messages(messages)
     body: dict[str, Any] = {"model": model, "max_tokens": max_tokens}
@@ -56,10 +56,10 @@ def build(
 
 
 def find_message_index(messages: Sequence[Mapping[str, Any]], index: int) -> int | None:
-    """Which message of the body holds a turn of the chat; None for those of the system text."""
+    """Return the index of the body's message with a turn; None if it is in the system text."""
     _, sent = _build_messages(messages)
-    places = [place for place, turn in enumerate(sent) if turn.first <= index]
-    return places[-1] if places else None
+    found = [number for number, message in enumerate(sent) if message.first <= index]
+    return found[-1] if found else None
 
 
 def index_before(messages: Sequence[Mapping[str, Any]], turns: int) -> int | None:
@@ -82,12 +82,12 @@ def _count_turns(message: Mapping[str, Any]) -> int:
 
 @dataclass(slots=True)
 class _OutgoingMessage:
-    """A message that goes out."""
+    """A message of the body."""
 
     role: str
     blocks: list[Part]
     first: int
-    """The first of the chat's turns that it is made of."""
+    """The index of the first turn in it."""
 
 
 def _build_messages(
@@ -110,7 +110,7 @@ def _build_messages(
 
 
 def _add_missing_results(sent: Sequence[_OutgoingMessage], end: int) -> list[_OutgoingMessage]:
-    """Results first in their message, and one for every call of the message before."""
+    """Move results to the start of their message, and add one for each unanswered call."""
     out: list[_OutgoingMessage] = []
     called: list[str] = []
     for turn in (*sent, _OutgoingMessage("user", [], end)):
@@ -125,7 +125,7 @@ def _add_missing_results(sent: Sequence[_OutgoingMessage], end: int) -> list[_Ou
 
 
 def _strip_prefill(sent: list[_OutgoingMessage]) -> list[_OutgoingMessage]:
-    """White space at the end of words that the model is to go on with is refused."""
+    """Strip trailing white space from text that the model is to continue: it is rejected."""
     if sent and sent[-1].role == "assistant" and sent[-1].blocks[-1]["type"] == "text":
         last = sent[-1].blocks[-1]
         sent[-1].blocks[-1] = {**last, "text": last["text"].rstrip()}
@@ -158,9 +158,9 @@ def _blocks(turn: ChatTurn) -> list[Part]:
 
 
 def _texts(turn: ChatTurn) -> list[Part]:
-    """The content where only texts are taken: the system's and the assistant's."""
-    said = (part for part in turn.parts if not is_blank(part))
-    return [part if is_text(part) else _text(describe_unsupported(part)) for part in said]
+    """Return the content as text blocks, as system and assistant turns require."""
+    parts = (part for part in turn.parts if not is_blank(part))
+    return [part if is_text(part) else _text(describe_unsupported(part)) for part in parts]
 
 
 def _result(name: str, content: str | list[Part]) -> Part:
@@ -185,7 +185,7 @@ def _assistant(turn: ChatTurn) -> list[Part]:
     else:
         blocks = [*_texts(turn), *_calls(turn)]
     while blocks and blocks[-1]["type"] in _THINKING:
-        blocks.pop()  # a message may not end with a thought
+        blocks.pop()  # a message must not end with thinking
     return blocks
 
 
@@ -202,7 +202,7 @@ def _calls(turn: ChatTurn) -> list[Part]:
 
 
 def _reuse_blocks(turn: ChatTurn, blocks: Sequence[Part]) -> Iterator[Part]:
-    """The blocks as they came, with what was changed since in the place of what it was."""
+    """Return the original blocks, with changes made since in their indices."""
     is_cut = bool(join_block_thinking(blocks)) and not turn.has_thinking
     is_said = turn.text == join_block_text(blocks)
     words = [] if is_said else [_text(turn.text)] if turn.text.strip() else []
@@ -273,14 +273,14 @@ def _tool(tool: Part) -> Part:
     function = tool.get("function")
     if not isinstance(function, Mapping):
         return tool
-    beside = {key: value for key, value in tool.items() if key not in ("type", "function")}
+    extra = {key: value for key, value in tool.items() if key not in ("type", "function")}
     schema = {"type": "object", **(function.get("parameters") or {})}
     known = {key: function[key] for key in ("description", "strict") if function.get(key)}
-    return {"name": function.get("name"), **known, "input_schema": schema, **beside}
+    return {"name": function.get("name"), **known, "input_schema": schema, **extra}
 
 
 def _sanitize_name(name: str) -> str:
-    """An id or a name of a tool as Anthropic takes it."""
+    """Return an id or a tool name that Anthropic accepts."""
     return _INVALID_IN_NAMES.sub("_", name) or "unnamed"
 
 
@@ -288,22 +288,22 @@ def _sanitize_name(name: str) -> str:
 
 
 _MAX_MARKS: Final = 4
-"""How many marks a request may have."""
+"""Cache marks that a request may have."""
 
 
 def add_cache_marks(body: Mapping[str, Any], frontier: int | None = None) -> dict[str, Any]:
-    """The body with marks up to which the provider is to remember it.
+    """Return the body with cache marks, up to which the provider caches it.
 
-    They stand at its end, behind the system text (or the tools), and at the message of the body
-    that `frontier` names, the last one that the last edit left. Marks that are there stay, and
-    count; where there is no room for all, the end goes first.
+    They are set at the end, after the system text (or the tools), and at the message `frontier` of
+    the body, the last one before the latest trim. Existing marks stay and count; if there is no
+    room for all, those later in this list are omitted.
     """
     out = dict(body)
     last = len(body["messages"]) - 1
     left = _MAX_MARKS - sum(1 for _ in iter_cache_marks(body))
     wanted = [(_mark_message, last), (_mark_head, -1)]
     if body.get("cache_control"):
-        del wanted[0]  # the provider puts that one at the end by itself
+        del wanted[0]  # the provider sets the one at the end itself
     if frontier is not None and 0 <= frontier <= last:
         wanted.append((_mark_message, frontier))
     for mark, index in wanted:
@@ -336,27 +336,27 @@ def _mark_message(body: dict[str, Any], index: int) -> bool:
 
 
 def _mark_last_block(blocks: Sequence[Part], mark: Part) -> list[Part] | None:
-    """The blocks with a mark on the last that may have one; None where nothing is to be done."""
-    for place in reversed(range(len(blocks))):
-        block = blocks[place]
+    """Mark the last block that may be marked; None if it has a mark, or there is no such block."""
+    for index in reversed(range(len(blocks))):
+        block = blocks[index]
         if block.get("type") in _THINKING or is_blank(block) or block.get("defer_loading"):
             continue
         if block.get("cache_control"):
             return None
-        return [*blocks[:place], {**block, "cache_control": mark}, *blocks[place + 1 :]]
+        return [*blocks[:index], {**block, "cache_control": mark}, *blocks[index + 1 :]]
     return None
 
 
 def _choose_mark(later: Iterable[Part]) -> Part:
-    """A mark that may stand before those: what is to last longer must come first."""
+    """Return a mark that may precede these: marks with longer lifetimes must come first."""
     lasting = any(isinstance(mark, Mapping) and mark.get("ttl") == "1h" for mark in later)
     return {"type": "ephemeral", "ttl": "1h"} if lasting else {"type": "ephemeral"}
 
 
 def iter_cache_marks(body: Part) -> Iterator[Part]:
-    """The marks that a body has."""
-    beside = [body, *_list_blocks(body.get("system")), *_list_blocks(body.get("tools"))]
-    yield from (part["cache_control"] for part in beside if part.get("cache_control"))
+    """Return the cache marks of a body."""
+    extra = [body, *_list_blocks(body.get("system")), *_list_blocks(body.get("tools"))]
+    yield from (part["cache_control"] for part in extra if part.get("cache_control"))
     yield from _iter_message_marks(body["messages"])
 
 
@@ -370,7 +370,7 @@ def _iter_message_marks(messages: Iterable[Part]) -> Iterator[Part]:
 
 
 def _list_blocks(content: object) -> list[Part]:
-    """The blocks of a content; none where something else stands among them."""
+    """Return the blocks of a content; an empty list if one of them is not a block."""
     if isinstance(content, str):
         return [_text(content)] if content.strip() else []
     blocks = list(content) if isinstance(content, Sequence) else []

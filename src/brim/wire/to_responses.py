@@ -1,4 +1,4 @@
-"""Bodies of OpenAI responses made from turns in the chat shape."""
+"""Build bodies of OpenAI responses from turns in the chat shape."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def build(
     store: bool | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """The body of a request for these turns; `options` go into it as they are.
+    """Return the body of a request for these turns; `options` are added to it unchanged.
 
-    System turns at the head are the instructions. An assistant's turn that came as items goes
-    back as those items, but for what was changed or cut of it since; so `_responses` must still
-    be there. With `store=False` the server keeps nothing, so it is asked for thinking that can be
+    Leading system turns become the instructions. An assistant turn that came as items is sent back
+    as these items (from `_responses`), except where it was changed or trimmed since. With
+    `store=False` the server keeps nothing, so it is asked for encrypted reasoning, which can be
     sent back.
     """
     head, turns = split_system(messages)
     body: dict[str, Any] = {"model": model}
-    said = (_part_text(part) for turn in head for part in turn.parts)
-    if instructions := "\n\n".join(text for text in said if text.strip()):
+    texts = (_part_text(part) for turn in head for part in turn.parts)
+    if instructions := "\n\n".join(text for text in texts if text.strip()):
         body["instructions"] = instructions
     body["input"] = _add_missing_outputs(
         [
@@ -64,7 +64,7 @@ def _part_text(part: Part) -> str:
 
 
 def _add_missing_outputs(items: Sequence[Part]) -> list[Part]:
-    """The items, and right behind the calls of a turn an output for those that have none."""
+    """Return the items, with an output after the calls of a turn for each unanswered one."""
     given = {item["call_id"] for item in items if _is_output(item)}
     out: list[Part] = []
     missing: list[Part] = []
@@ -102,7 +102,7 @@ def _build_items(turn: ChatTurn, is_stored: bool) -> list[Part]:
 
 
 def _item(role: str, content: str | list[Part]) -> list[Part]:
-    # The type may be left out, but llama.cpp knows an assistant's message only by it.
+    # The type is optional, but llama.cpp recognizes assistant messages only by it.
     return [{"type": "message", "role": role, "content": content}] if content else []
 
 
@@ -117,7 +117,7 @@ def _add_heading(title: str, turn: ChatTurn) -> list[Part]:
 
 
 def _content(turn: ChatTurn) -> str | list[Part]:
-    """A plain text where it was one."""
+    """Return the content; plain text stays plain text."""
     content = turn.raw.get("content")
     if isinstance(content, str) and len(turn.parts) == 1:
         return content
@@ -138,7 +138,7 @@ def _assistant(turn: ChatTurn, is_stored: bool) -> list[Part]:
         )
     ]
     while items and items[-1].get("type") == "reasoning":
-        items.pop()  # refused without the item that it led to
+        items.pop()  # rejected without the item that follows it
     return items
 
 
@@ -159,9 +159,9 @@ def _call(name: str, call: Call, is_custom: bool) -> Part:
 
 
 def _reuse_items(turn: ChatTurn, items: Sequence[Part], is_stored: bool) -> Iterator[Part]:
-    """The items as they came, with what was changed since in the place of what it was.
+    """Return the original items, with changes made since in their places.
 
-    Without its thinking an item must not be known by its id: the server would ask for it.
+    Without its reasoning, an item must not have its id: the server would require the reasoning.
     """
     is_cut = bool(join_item_thinking(items)) and not turn.has_thinking
     is_lost = not is_stored and any(map(_is_reasoning_on_server, items))
@@ -198,7 +198,7 @@ def _strip_id(item: Part, bare: bool) -> Part:
 
 
 def _is_reasoning_on_server(item: Part) -> bool:
-    """Whether only the server has what was thought."""
+    """Whether the reasoning is stored only on the server."""
     return item.get("type") == "reasoning" and not item.get("encrypted_content")
 
 
@@ -228,7 +228,7 @@ def _input(part: Part) -> Part:
 def _tool(tool: Part) -> Part:
     match tool:
         case {"type": "function", "function": Mapping() as function}:
-            # Where a chat does not say how strict a tool is it is not, but here it would be.
+            # In chat completions the default of `strict` is false, here it is true.
             return {"type": "function", "parameters": {}, "strict": False, **function}
         case {"type": "custom", "custom": Mapping() as custom}:
             return {"type": "custom", **custom}
@@ -237,7 +237,7 @@ def _tool(tool: Part) -> Part:
 
 
 def _shorten_id(name: str) -> str:
-    """An id that is short enough, and still another for another call."""
+    """Return an id that is short enough and still unique."""
     if len(name) > _MAX_ID_LENGTH:
         return f"{name[: _MAX_ID_LENGTH - 12]}_{crc32(name.encode()):08x}"
     return name or "unnamed"

@@ -59,20 +59,20 @@ def parse_reported_cost(payload: Fields) -> Decimal | None:
 
 
 def _chat(usage: Fields) -> Usage | None:
-    prompt, said = (
+    prompt, output = (
         _parse_count(usage.get("prompt_tokens")),
         _parse_output(usage.get("completion_tokens")),
     )
-    if prompt is None or said is None:
+    if prompt is None or output is None:
         return None
     details = _inner(usage, "prompt_tokens_details")
-    thought = _parse_count(_inner(usage, "completion_tokens_details").get("reasoning_tokens"))
+    reasoning = _parse_count(_inner(usage, "completion_tokens_details").get("reasoning_tokens"))
     # xAI does not include reasoning in the completion; only the total shows it.
-    if thought and usage.get("total_tokens") == prompt + said + thought:
-        said += thought
+    if reasoning and usage.get("total_tokens") == prompt + output + reasoning:
+        output += reasoning
     cached, written = details.get("cached_tokens"), details.get("cache_write_tokens")
     if _OUTSIDE.isdisjoint(usage):
-        return _usage(prompt, _parse_count(cached), said, _parse_count(written))
+        return _usage(prompt, _parse_count(cached), output, _parse_count(written))
     cached = _first_count(
         *(cached, usage.get("prompt_cache_hit_tokens")),
         *(usage.get("cached_tokens"), usage.get(_READ)),
@@ -80,7 +80,7 @@ def _chat(usage: Fields) -> Usage | None:
     return _usage(
         prompt,
         cached,
-        said,
+        output,
         _first_count(written, _count_cache_writes(usage)),
         _count_hour_writes(usage),
     )
@@ -88,14 +88,17 @@ def _chat(usage: Fields) -> Usage | None:
 
 def _items(usage: Fields) -> Usage | None:
     """Responses and Anthropic use the same names, but Anthropic's input excludes cached tokens."""
-    fresh, said = _parse_count(usage.get("input_tokens")), _parse_output(usage.get("output_tokens"))
+    fresh, output = (
+        _parse_count(usage.get("input_tokens")),
+        _parse_output(usage.get("output_tokens")),
+    )
     if _READ in usage or _WRITTEN in usage or "cache_creation" in usage:
         cached, written = _parse_count(usage.get(_READ)) or 0, _count_cache_writes(usage) or 0
         whole = None if fresh is None else fresh + cached + written
-        return _usage(whole, cached, said, written, _count_hour_writes(usage))
+        return _usage(whole, cached, output, written, _count_hour_writes(usage))
     details = _inner(usage, "input_tokens_details")
     cached = _first_count(details.get("cached_tokens"), usage.get("cached_tokens")) or 0
-    return _usage(fresh, cached, said, _parse_count(details.get("cache_write_tokens")))
+    return _usage(fresh, cached, output, _parse_count(details.get("cache_write_tokens")))
 
 
 def _gemini(usage: Fields) -> Usage | None:
@@ -106,10 +109,10 @@ def _gemini(usage: Fields) -> Usage | None:
     cached = _first_count(
         usage.get("cachedContentTokenCount"), usage.get("cached_content_token_count")
     )
-    said = _first_count(usage.get("candidatesTokenCount"), usage.get("candidates_token_count"))
-    thought = _first_count(usage.get("thoughtsTokenCount"), usage.get("thoughts_token_count"))
+    output = _first_count(usage.get("candidatesTokenCount"), usage.get("candidates_token_count"))
+    reasoning = _first_count(usage.get("thoughtsTokenCount"), usage.get("thoughts_token_count"))
     whole = None if prompt is None else prompt + (tools or 0)
-    return _usage(whole, cached, (said or 0) + (thought or 0))
+    return _usage(whole, cached, (output or 0) + (reasoning or 0))
 
 
 def _ollama(usage: Fields) -> Usage | None:
@@ -118,9 +121,9 @@ def _ollama(usage: Fields) -> Usage | None:
     )
 
 
-def _timings(answer: Fields) -> Usage | None:
+def _timings(response: Fields) -> Usage | None:
     """llama.cpp reports processed and cached prompt tokens separately."""
-    timings = _inner(answer, "timings")
+    timings = _inner(response, "timings")
     fresh, cached = _parse_count(timings.get("prompt_n")), _parse_count(timings.get("cache_n")) or 0
     whole = None if fresh is None else fresh + cached
     return _usage(whole, cached, _parse_output(timings.get("predicted_n")))
@@ -152,8 +155,8 @@ def _usage(
 
 def _count_cache_writes(usage: Fields) -> int | None:
     """Tokens written to the cache; the sum over the lifetimes if no total is reported."""
-    if (told := _parse_count(usage.get(_WRITTEN))) is not None or "cache_creation" not in usage:
-        return told
+    if (total := _parse_count(usage.get(_WRITTEN))) is not None or "cache_creation" not in usage:
+        return total
     minutes = _parse_count(_inner(usage, "cache_creation").get("ephemeral_5m_input_tokens")) or 0
     return minutes + _count_hour_writes(usage)
 

@@ -1,10 +1,10 @@
-"""Strict chat templates: what they refuse, and the form that they take.
+"""Strict chat templates: what they reject, and how to adapt a conversation to them.
 
-brim plans on the conversation as it is. At the very end `shape` gives it the form that the target's
-template renders: neighbours merged, steps told as text where there is no tool role, short turns
-put in where two may not meet. What no rule asks for is not touched. `counted` makes a counter that
-costs a message in that form, so that a plan that fits still fits after shaping; `accepts` says what
-a template would refuse, and knows nothing of how `shape` goes about it.
+brim plans with the conversation as it is. At the very end, `apply_template` adapts it to the
+target's template: consecutive turns of one role are merged, steps become text if there is no tool
+role, short turns are inserted where two turns must not be adjacent. Nothing changes that no rule
+requires. `wrap_counter` returns a counter that counts messages as they will be sent, so that a plan
+that fits still fits afterwards. `find_violation` checks messages independently of `apply_template`.
 """
 
 from brim.wire.templates.adapter import apply_template, make_short_id

@@ -1,4 +1,4 @@
-"""The form that a template takes: the same conversation, changed no more than its rules ask for."""
+"""Adapt a conversation to a chat template, changing no more than its rules require."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ from brim.wire.openai_chat import THINKING
 from brim.wire.templates.template_rules import NINE_CHARACTERS, Raw, TemplateRules
 
 MAX_ROLE_LENGTH: Final = 20
-"""Characters that are told of a role that the template does not know."""
+"""Characters shown of a role that the template does not know."""
 _LETTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _NOT_PLAIN = re.compile(r"[^0-9A-Za-z_-]+")
 _ROLE_ALIASES: Final[Mapping[str, str]] = {"developer": "system", "function": "tool"}
 
 
 def apply_template(messages: Sequence[Raw], rules: TemplateRules) -> list[Raw]:
-    """The messages as the template takes them: the very same ones where no rule asks for more.
+    """Return the messages that the template accepts: the same objects wherever no rule applies.
 
-    Shaping what was shaped changes nothing. No words are lost but those of a result whose call
-    does not exist.
+    Applying it twice changes nothing. All text is kept, except results whose call does not exist.
     """
     turns = list(messages)
     if rules.free:
@@ -53,13 +52,13 @@ def _make_message(role: str, text: str) -> Raw:
 
 
 def _normalize_role(turn: Raw) -> str:
-    """The role of a turn, in one of the four words, or its own word where nobody knows it."""
+    """Return the role of a turn as one of the four standard roles, or an unknown role as it is."""
     role: str = turn["role"]
     return _ROLE_ALIASES.get(role, role)
 
 
 def _normalize_message(turn: Raw, rules: TemplateRules) -> Raw:
-    """A turn in the words that every template knows."""
+    """Return a turn with the roles and fields that every template knows."""
     if not rules.other_roles:
         turn = _to_known_role(turn)
     counts_calls = rules.alternate or not rules.parallel
@@ -105,7 +104,7 @@ def _without(turn: Raw, *keys: str) -> dict[str, Any]:
 
 
 def _calls(turn: Raw) -> list[Raw]:
-    """The calls of a turn; the older way to call a function is one call named like it."""
+    """Return the calls of a turn; a legacy `function_call` is one call with its name as id."""
     if turn["role"] != "assistant":
         return []
     calls = turn.get("tool_calls")
@@ -125,20 +124,20 @@ def _answered_call_id(turn: Raw) -> str | None:
 
 
 class _Step:
-    """A calling turn, its results, and what stands between them without belonging to them."""
+    """A calling turn, its results, and unrelated turns between them."""
 
     def __init__(self, calling: Raw) -> None:
         self.calling = calling
         self.calls = _calls(calling)
         self.members = [calling]
-        """All of it, in the order in which it came."""
+        """All turns, in their original order."""
         self.results: list[Raw] = []
         self.strays: list[Raw] = []
         """System turns and results of other calls."""
         self.pending = [_id(call) for call in self.calls]
 
     def take(self, turn: Raw, rules: TemplateRules) -> bool:
-        """Take in a turn that stands within the step; False where the step is over."""
+        """Add a turn inside the step; return False if the step is over."""
         if not self.pending or _normalize_role(turn) not in ("tool", "system"):
             return False
         name = _answered_call_id(turn) if _normalize_role(turn) == "tool" else None
@@ -152,7 +151,7 @@ class _Step:
         return True
 
     def pairs(self) -> list[tuple[Raw, Raw | None]]:
-        """Each call with its result, whatever the order in which they came."""
+        """Return each call with its result, in the order of the calls."""
         left = list(self.results)
         found: list[tuple[Raw, Raw | None]] = []
         for call in self.calls:
@@ -164,7 +163,7 @@ class _Step:
 
 
 def _render_steps(turns: Iterable[Raw], rules: TemplateRules) -> list[Raw]:
-    """Give every step its form, and leave out results without calls where these are refused."""
+    """Render every step, and drop results without calls if the template rejects them."""
     out: list[Raw] = []
     step: _Step | None = None
     for turn in turns:
@@ -198,7 +197,7 @@ def _render_step(step: _Step, rules: TemplateRules) -> list[Raw]:
 
 
 def _split_calls(step: _Step, rules: TemplateRules) -> list[Raw]:
-    """A turn for each call; the words stay with the first."""
+    """Return one turn per call; the text stays with the first."""
     out: list[Raw] = []
     for call, result in step.pairs():
         words = {"role": "assistant", "content": None} if out else step.calling
@@ -217,7 +216,7 @@ def _make_missing_result(name: str, step: _Step) -> Raw:
 
 
 def _fold_step(step: _Step) -> Raw:
-    """A step as the assistant's own text."""
+    """Return a step as assistant text."""
     contents = [step.calling.get("content")]
     contents += [_fold_call(call, result) for call, result in step.pairs()]
     fields = {
@@ -247,7 +246,7 @@ def _text_part(text: str) -> Raw:
 
 
 def _join_contents(contents: Iterable[Any]) -> Any:
-    """Contents as one: texts with a blank line between, parts one after the other."""
+    """Join contents: texts with a blank line between them, parts one after the other."""
     given = [content for content in contents if content is not None]
     filled = [content for content in given if content] or given[:1]
     if len(filled) < 2:
@@ -262,7 +261,7 @@ def _parts(content: Any) -> list[Any]:
 
 
 def _merge_turns(turns: Sequence[Raw]) -> Raw:
-    """Turns of one role as one; of fields that cannot be joined the first turn's stay."""
+    """Merge turns of one role; fields that cannot be joined are taken from the first turn."""
     if len(turns) == 1:
         return turns[0]
     fields: dict[str, Any] = {}
@@ -274,9 +273,9 @@ def _merge_turns(turns: Sequence[Raw]) -> Raw:
 
 
 def _place_systems(turns: list[Raw], rules: TemplateRules) -> list[Raw]:
-    """One system text in front, or none; a later one is said by the user, in its place.
+    """Put the system text first, or into the user text; a later system turn becomes user text.
 
-    Put in front it would change the beginning of the prompt, which the server has in its cache.
+    Moving a later one to the front would change the cached prefix of the prompt.
     """
     if not rules.moves_systems:
         return turns
@@ -297,7 +296,7 @@ def _place_systems(turns: list[Raw], rules: TemplateRules) -> list[Raw]:
 
 
 def _count_leading_systems(turns: Iterable[Raw]) -> int:
-    """How many system turns stand in front."""
+    """Return the number of leading system turns."""
     count = 0
     for turn in turns:
         if _normalize_role(turn) != "system":
@@ -322,9 +321,9 @@ def _alternate_roles(turns: Iterable[Raw]) -> list[Raw]:
 
 
 def _needs_closing(before: Sequence[Raw], after: Sequence[Raw]) -> bool:
-    """Whether results came last, and an assistant turn does now, or nothing is left.
+    """Whether results were last and an assistant turn is now, or nothing is left.
 
-    An assistant turn that was last before is a beginning which the model shall continue.
+    An assistant turn that was last before is a prefix that the model continues.
     """
     if not before or (after and after[-1]["role"] != "assistant"):
         return False
@@ -339,8 +338,8 @@ def _needs_closing(before: Sequence[Raw], after: Sequence[Raw]) -> bool:
 
 
 def make_short_id(name: str, attempt: int = 0) -> str:
-    """Nine letters and digits for an id: always the same ones, and others at another attempt."""
-    from hashlib import sha256  # loads OpenSSL, and few need it
+    """Return nine letters and digits for an id, deterministically; another attempt gives others."""
+    from hashlib import sha256  # loads OpenSSL, and few callers need it
 
     number = int.from_bytes(sha256(f"{attempt}:{name}".encode("utf-8", "replace")).digest()[:12])
     letters = []
@@ -358,7 +357,7 @@ def _shorten_ids(turns: list[Raw]) -> list[Raw]:
 
 
 def _choose_short_ids(given: Iterable[str]) -> dict[str, str]:
-    """New ids for those that need one, each its own."""
+    """Return unique new ids for the ids that need one."""
     names = dict.fromkeys(given)
     taken = {name for name in names if NINE_CHARACTERS.fullmatch(name)}
     short: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Counting in the form that goes out, so that a plan that fits still fits after shaping."""
+"""Count messages as a template renders them, so that a plan that fits still fits afterwards."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 
 def wrap_counter(counter: Counter, rules: TemplateRules) -> Counter:
-    """A counter that costs messages in the form in which they go out.
+    """Return a counter that counts messages as they will be sent.
 
-    A message pays for what it can cause, whatever its neighbours turn out to be; so the sum over
-    any messages that are kept, step by step, is at least what their shaped form takes.
+    A message pays for every change that it can cause, whatever its neighbors are; so the sum over
+    any kept messages, step by step, is at least the count of their adapted form.
     """
     return counter if rules.free else TemplateCounter(counter, rules)
 
 
 _SLACK: Final = 2
-"""Tokens by which a text may be longer than the two that it was joined from, at the most."""
+"""Most tokens that joining two texts can add."""
 
 
 class TemplateCounter:
-    """Counts with another counter, and adds what a template's rules may add."""
+    """Counts with another counter and adds what the rules of a template may add."""
 
     def __init__(self, counter: Counter, rules: TemplateRules) -> None:
         self.name = f"{counter.name}+{rules.name}"
@@ -47,7 +47,7 @@ class TemplateCounter:
         self._counter = counter
         self._rules = rules
         self._scale = max(1, counter.text("\n"))
-        """What the counter takes one token for, where it scales them."""
+        """The counter's value of one token, if it scales them."""
         self._slack = _SLACK * self._scale
         self._turns = {
             "system": self._system_turn(),
@@ -82,7 +82,7 @@ class TemplateCounter:
     def exact(
         self, messages: Iterable[Message], tools: Sequence[Mapping[str, object]] = ()
     ) -> bool:
-        """Only where nothing had to be added for what the rules may do."""
+        """Whether the count is exact: only if the rules add nothing."""
         if self.overhead != self._counter.overhead:
             return False
         given = list(messages)
@@ -90,7 +90,7 @@ class TemplateCounter:
         return plain and self._counter.exact(given, tools)
 
     def _request(self) -> int:
-        """The turns that are put in once at most."""
+        """Tokens of the turns that are inserted at most once."""
         rules, added = self._rules, 0
         if rules.alternate or rules.needs_user:
             added += self._counter.message(Message("user", words=(CONVERSATION_CONTINUES,)))
@@ -102,11 +102,11 @@ class TemplateCounter:
         return self.text("\n\n") + self._slack
 
     def _merge(self, merges: bool) -> int:
-        """A turn that is joined to another is no longer one of its own, which saves something."""
+        """Tokens that merging a turn adds; a merged turn saves the tokens of its own frame."""
         return max(0, self._join() - self._counter.message(Message("user"))) if merges else 0
 
     def _between(self) -> int:
-        """A turn before a user's, where that may follow a result."""
+        """Tokens of the turn inserted before a user turn that may follow a result."""
         if not self._rules.alternate or not self._rules.tool_role:
             return 0
         return self._counter.message(Message("assistant", words=(INTERRUPTED,)))

@@ -1,4 +1,4 @@
-"""Rules: what a chat template takes, by the name of a model or of a table (tables in TOML)."""
+"""Rules of chat templates, by model name or by rule name (tables in `data/templates.toml`)."""
 
 from __future__ import annotations
 
@@ -14,53 +14,53 @@ from brim.models.names import NameIndex
 Raw: TypeAlias = Mapping[str, Any]
 
 NINE_CHARACTERS: Final = re.compile(r"[0-9A-Za-z]{9}")
-"""What an id is, where a template wants nine letters and digits."""
+"""An id, if the template requires nine letters and digits."""
 
 
 @dataclass(frozen=True, slots=True)
 class TemplateRules:
-    """What a chat template takes; as it stands here, everything."""
+    """What a chat template accepts; the defaults accept everything."""
 
     name: str = "free"
     alternate: bool = False
-    """A user begins, an assistant's turn without calls stands before each further user turn, and no
-    assistant turn follows another. Such a template takes nothing else in between, so the rules
-    about system turns, orphans, unanswered calls and other roles must be set too."""
+    """A user turn comes first, an assistant turn without calls precedes each further user turn, and
+    assistant turns are never adjacent. Such a template accepts nothing else in between, so the
+    rules about system turns, orphans, unanswered calls and other roles must be set too."""
     one_system: bool = False
-    """There is one system message at most, and it stands first."""
+    """Whether there may be only one system message, which must be first."""
     system: Literal["own", "user"] = "own"
-    """Where the system text goes: `user` is before the first user's words."""
+    """Where the system text goes; `user`: before the text of the first user turn."""
     tool_role: bool = True
-    """Whether calls and results can be expressed at all."""
+    """Whether the template supports calls and results."""
     parallel: bool = True
     """Whether one turn may call several tools."""
     orphans: bool = True
-    """Whether a result may stand without its call."""
+    """Whether a result may have no call."""
     unanswered: bool = True
-    """Whether a call may stand without its result."""
+    """Whether a call may have no result."""
     other_roles: bool = True
-    """Whether there may be other roles than system, user, assistant and tool."""
+    """Whether roles other than system, user, assistant and tool are accepted."""
     needs_user: bool = False
-    """Whether there has to be a user turn."""
+    """Whether a user turn is required."""
     ids: Literal["any", "nine"] = "any"
-    """The ids of calls: any text, or nine letters and digits."""
+    """Call ids: any text, or nine letters and digits."""
 
     def __post_init__(self) -> None:
         loose = self.orphans or self.unanswered or self.other_roles or not self.one_system
         if self.alternate and loose:
             raise InputError(
-                f"{self.name}: a template whose turns alternate has one system message, "
-                "no orphans, no unanswered calls and no other roles"
+                f"Invalid template rules: {self.name}. Alternating turns require one system "
+                "message, and no orphans, unanswered calls or other roles."
             )
 
     @property
     def moves_systems(self) -> bool:
-        """Whether a system turn in the middle becomes a user's, which no step can hold."""
+        """Whether a later system turn becomes a user turn, which cannot be inside a step."""
         return self.one_system or self.system == "user"
 
     @property
     def free(self) -> bool:
-        """Whether every conversation can go out as it is."""
+        """Whether every conversation is accepted unchanged."""
         return replace(self, name=PERMISSIVE.name) == PERMISSIVE
 
 
@@ -69,23 +69,23 @@ PERMISSIVE: Final = TemplateRules()
 
 @lru_cache(maxsize=256)
 def rules_for(model: str | None) -> TemplateRules:
-    """The rules of a model's template, by any spelling of its name; none for an unknown one."""
+    """Return the rules of a model's template, by any of its names; an unknown model has none."""
     return (_load_tables()[1].find(model) if model else None) or PERMISSIVE
 
 
 def list_rule_names() -> list[str]:
-    """What `rules_named` knows."""
+    """Return the names that `find_rules` accepts."""
     return sorted(_load_tables()[0])
 
 
 def find_rules(name: str) -> TemplateRules:
-    """The rules that somebody asks for by the name of their table."""
+    """Return rules by their name; raise `InputError` if there are none."""
     known = _load_tables()[0]
     try:
         return known[name.strip().lower()]
     except KeyError:
         raise InputError(
-            f"no template rules are called {name!r}; there are {', '.join(list_rule_names())}"
+            f"Unknown template rules: {name!r}. Use one of {', '.join(list_rule_names())}."
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""What a template would refuse, told without knowing how conversations are shaped for it."""
+"""Check messages against the rules of a template, independently of the adapter."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from brim.wire.templates.template_rules import NINE_CHARACTERS, Raw, TemplateRul
 
 
 def find_violation(messages: Sequence[Raw], rules: TemplateRules) -> str | None:
-    """None where the template renders the messages, else what it would raise."""
+    """Return what the template rejects; None if it renders the messages."""
     reader = _Checker(rules)
     for index, message in enumerate(messages):
         if complaint := reader.next(message, index) or reader.order(message):
@@ -18,7 +18,7 @@ def find_violation(messages: Sequence[Raw], rules: TemplateRules) -> str | None:
 
 
 class _Checker:
-    """Goes over messages as a template does, once and forward."""
+    """Reads messages once, front to back, as a template does."""
 
     _FOLLOWS: Final[Mapping[str, str]] = {
         "start": "user",
@@ -27,7 +27,7 @@ class _Checker:
         "calls": "tool",
         "tool": "tool assistant calls",
     }
-    """What may come after what, where turns alternate."""
+    """The roles that may follow each role if roles alternate."""
 
     def __init__(self, rules: TemplateRules) -> None:
         self.rules = rules
@@ -56,7 +56,7 @@ class _Checker:
                 return self._turn()
 
     def order(self, message: Raw) -> str | None:
-        """What is wrong with the place of a message among its neighbours."""
+        """Return what is wrong with the position of a message."""
         role = message["role"]
         if not self.rules.alternate or role == "system":
             return None
@@ -75,7 +75,7 @@ class _Checker:
         return "a system message that is not the first" if self.rules.one_system and index else None
 
     def _turn(self) -> str | None:
-        """Whatever is neither a result nor a system text ends the step before it."""
+        """End the current step: a turn that is neither a result nor system text follows it."""
         left, self.waiting = self.waiting, []
         return "calls without results" if left and not self.rules.unanswered else None
 
