@@ -227,7 +227,7 @@ def test_so_is_one_whose_client_hangs_up_while_it_is_made(
     with before(TextReply(WORDS, hold=goes_on)) as (gateway, provider):
         more: Any = {"stream": True, "background": True, "reply": 100}
         with asking(gateway, bob, RESPONSES, **more) as client:
-            while b"one" not in client.recv(65_536):
+            while b'"one' not in client.recv(65_536):
                 pass
         eventually(lambda: provider.abandoned)
     row = only_row()

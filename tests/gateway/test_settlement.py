@@ -181,7 +181,7 @@ def test_a_client_that_hangs_up_in_mid_stream_pays_for_what_was_said(
 ) -> None:
     with before(TextReply(WORDS, hold=goes_on)) as (gateway, provider):
         with asking(gateway, anna, path, stream=True, reply=100) as client:
-            while b"one" not in client.recv(65_536):
+            while b'"one' not in client.recv(65_536):
                 pass
         eventually(lambda: provider.abandoned)
         tokens = provider.requests[0].tokens
