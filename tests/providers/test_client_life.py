@@ -180,7 +180,7 @@ def test_where_the_window_is_not_known_the_error_says_why(learned: CalibrationSt
             serving(no_entry) as server,
             brim.AsyncClient(server.url, key="sk-wrong-1", learned=learned) as client,
         ):
-            with pytest.raises(brim.ProviderError, match="does not accept this endpoint's key"):
+            with pytest.raises(brim.ProviderError, match="rejected the API key"):
                 await client.send(chat)
         async with brim.AsyncClient("http://127.0.0.1:9", learned=learned) as client:
             with pytest.raises(brim.ProviderError, match="cannot be reached"):

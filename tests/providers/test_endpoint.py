@@ -53,7 +53,7 @@ def test_tokenize_is_beside_the_api_and_models_under_it() -> None:
      "http://u:p@h/v1", "http://h:0", 7],
 )  # fmt: skip
 def test_what_is_no_address_is_refused(url: Any) -> None:
-    with pytest.raises(InputError, match="an endpoint's address"):
+    with pytest.raises(InputError, match="Invalid endpoint address"):
         Endpoint(url)
 
 

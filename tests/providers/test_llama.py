@@ -42,12 +42,12 @@ def used(answer: dict[str, Any]) -> int:
 def test_what_the_server_counts_is_what_it_then_uses(llama: LocalServer, format: ApiFormat) -> None:
     async def work() -> None:
         async with connected(llama, format) as connection:
-            counter = ServerCounter(connection, standings=CountStates())
+            counter = ServerCounter(connection, states=CountStates())
             body = asked("Name a colour, " * 20, format)
             counted = await counter.count(body)
             answer = await connection.post(connection.endpoint.chat_path, body)
             assert counted == used(answer)
-            assert counter.verdict("any").state == "yes"
+            assert counter.support("any").state == "yes"
 
     run(work())
 
@@ -56,9 +56,9 @@ def test_what_the_server_counts_is_what_it_then_uses(llama: LocalServer, format:
 def test_text_is_counted_however_the_address_is_written(llama: LocalServer, path: str) -> None:
     async def work() -> None:
         async with connected(llama, path=path) as connection:
-            counter = ServerCounter(connection, standings=CountStates())
+            counter = ServerCounter(connection, states=CountStates())
             assert await counter.count_text("any", "one two three") == 3
-            assert counter.verdict("any", text=True).method == "llama.cpp"
+            assert counter.support("any", text=True).method == "llama.cpp"
 
     run(work())
 
@@ -66,7 +66,7 @@ def test_text_is_counted_however_the_address_is_written(llama: LocalServer, path
 def test_a_longer_request_than_the_window_is_counted_too(llama: LocalServer) -> None:
     async def work() -> None:
         async with connected(llama) as connection:
-            counter = ServerCounter(connection, standings=CountStates())
+            counter = ServerCounter(connection, states=CountStates())
             counted = await counter.count(asked("word " * 3 * llama.window))
             assert counted is not None
             assert counted > 3 * llama.window
@@ -142,10 +142,10 @@ def test_a_server_stops_when_its_client_hangs_up(llama: LocalServer) -> None:
 def test_a_sequence_that_the_server_objects_to_is_no_verdict(llama: LocalServer) -> None:
     async def work() -> None:
         async with connected(llama) as connection:
-            counter = ServerCounter(connection, standings=CountStates())
+            counter = ServerCounter(connection, states=CountStates())
             odd = {"model": "any", "messages": [{"role": "user", "content": {"what": 1}}]}
             assert await counter.count(odd) is None
-            assert counter.verdict("any").state == "unknown"
+            assert counter.support("any").state == "unknown"
             assert await counter.count(asked("hello")) is not None
 
     run(work())

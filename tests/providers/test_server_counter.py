@@ -48,7 +48,7 @@ def counting(
             serving(answer) as server,
             Transport(Endpoint(server.url, format, **settings)) as connection,
         ):
-            counter = ServerCounter(connection, clock=clock, standings=CountStates())
+            counter = ServerCounter(connection, clock=clock, states=CountStates())
             await script(counter, server, clock)
 
     run(work())
@@ -70,16 +70,16 @@ def test_a_server_is_asked_in_the_way_it_understands(
     paths: dict[str, Any], method: str, asked: list[str]
 ) -> None:
     async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
-        assert counter.verdict("m").state == "unknown"
+        assert counter.support("m").state == "unknown"
         assert await counter.count(BODY) == 34
         assert server.paths == asked
         assert await counter.count(BODY | {"temperature": 1}) == 34
         assert server.paths == asked, "how an answer is sampled does not change the count"
         assert await counter.count(BODY | {"tools": [{"type": "function"}]}) == 34
         assert server.paths == [*asked, asked[-1]]
-        verdict = counter.verdict("m")
+        verdict = counter.support("m")
         assert (verdict.state, verdict.method) == ("yes", method)
-        assert counter.verdict("another").state == "unknown"
+        assert counter.support("another").state == "unknown"
 
     counting(by_path(paths), script)
 
@@ -146,9 +146,9 @@ def test_text_is_counted_beside_the_api(
         text = "some words"
         assert await counter.count_text("m", text) == tokens
         assert set(server.paths) == {"/tokenize"}
-        assert counter.verdict("m", text=True).method == method
-        assert counter.verdict("m", text=True).state == ("yes" if method else "no")
-        assert counter.verdict("m").state == "unknown"
+        assert counter.support("m", text=True).method == method
+        assert counter.support("m", text=True).state == ("yes" if method else "no")
+        assert counter.support("m").state == "unknown"
         asked = server.asked[-1].body
         assert asked["model"] == "m"
         assert text in (asked.get("content"), asked.get("prompt"))
@@ -172,12 +172,12 @@ def test_an_objection_to_a_text_means_that_the_question_was_not_understood() -> 
 def test_empty_text_is_nothing_and_asks_nobody() -> None:
     async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
         assert await counter.count_text("m", "") == 0
-        with pytest.raises(InputError, match="only text can be counted, not int"):
+        with pytest.raises(InputError, match="expected a string, got int"):
             await counter.count_text("m", 7)  # type: ignore[arg-type]
         counter.enabled = False
         assert await counter.count(BODY) is None
         assert await counter.count_text("m", "x") is None
-        assert counter.verdict("m").reason == "counting with the server is switched off"
+        assert counter.support("m").reason == "counting with the server is disabled"
         assert server.asked == []
 
     counting(by_path({}), script)
@@ -203,7 +203,7 @@ def test_empty_text_is_nothing_and_asks_nobody() -> None:
 def test_no_is_no_for_the_process(answer: web.Response) -> None:
     async def script(counter: ServerCounter, server: Scripted, clock: Clock) -> None:
         assert await counter.count(BODY) is None
-        verdict = counter.verdict("m")
+        verdict = counter.support("m")
         assert (verdict.state, verdict.method) == ("no", None)
         assert "127.0.0.1" in verdict.reason
         before = len(server.asked)
@@ -217,10 +217,10 @@ def test_no_is_no_for_the_process(answer: web.Response) -> None:
 def test_what_is_known_is_shared_by_all_counters_of_a_process() -> None:
     async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
         assert await counter.count(BODY) is None
-        known = counter._standings
+        known = counter._states
         other = Endpoint(server.url + "/v1/")
         async with Transport(other) as connection:
-            assert await ServerCounter(connection, standings=known).count(BODY) is None
+            assert await ServerCounter(connection, states=known).count(BODY) is None
         assert len(server.asked) == 3
 
     counting(by_path({}), script)
@@ -229,11 +229,11 @@ def test_what_is_known_is_shared_by_all_counters_of_a_process() -> None:
 def test_endpoint_and_model_are_told_apart() -> None:
     known = CountStates()
     one, two = Endpoint("http://e/x"), Endpoint("http://e")
-    assert known.of(one, "y", "request") is not known.of(two, "x/y", "request")
-    assert known.of(Endpoint("http://f"), "m", "text") is known.of(
+    assert known.find(one, "y", "request") is not known.find(two, "x/y", "request")
+    assert known.find(Endpoint("http://f"), "m", "text") is known.find(
         Endpoint("http://f/"), "m", "text"
     )
-    assert known.of(one, "y", "request") is not known.of(one, "y", "text")
+    assert known.find(one, "y", "request") is not known.find(one, "y", "text")
 
 
 @pytest.mark.parametrize("status", [401, 408, 429, 500, 502, 503, 529])
@@ -241,8 +241,8 @@ def test_what_may_pass_is_left_alone_for_a_while(status: int) -> None:
     async def script(counter: ServerCounter, server: Scripted, clock: Clock) -> None:
         for number, pause in enumerate([30, 60, 120, 240, 480, 600, 600], 1):
             assert await counter.count(BODY) is None
-            assert counter.verdict("m").state == "unknown"
-            assert str(status) in counter.verdict("m").reason
+            assert counter.support("m").state == "unknown"
+            assert str(status) in counter.support("m").reason
             clock.now += pause - 1
             assert await counter.count(BODY | {"x": number}) is None
             assert len(server.asked) == number
@@ -256,7 +256,7 @@ def test_a_model_that_was_loading_counts_soon() -> None:
         assert await counter.count(BODY) is None
         clock.now += 31
         assert await counter.count(BODY) == 7
-        assert counter.verdict("m").state == "yes"
+        assert counter.support("m").state == "yes"
 
     counting(in_turn(json_response(503, {}), json_response(200, {"input_tokens": 7})), script)
 
@@ -267,10 +267,10 @@ def test_a_server_that_cannot_be_reached_is_not_condemned() -> None:
             taken.bind(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{taken.getsockname()[1]}"
             async with Transport(Endpoint(url)) as connection:
-                counter = ServerCounter(connection, standings=CountStates())
+                counter = ServerCounter(connection, states=CountStates())
                 assert await counter.count(BODY) is None
-                assert counter.verdict("m").state == "unknown"
-                assert "cannot be reached" in counter.verdict("m").reason
+                assert counter.support("m").state == "unknown"
+                assert "cannot be reached" in counter.support("m").reason
 
     run(work())
 
@@ -290,19 +290,19 @@ def test_one_failure_never_unmarks_a_server_that_has_counted(
 
     async def script(counter: ServerCounter, server: Scripted, clock: Clock) -> None:
         nonlocal failing
-        counter._patience = 0.1
+        counter._timeout = 0.1
         for number in range(50):
             assert await counter.count(BODY | {"number": number}) == 7
         failing = True
         assert await counter.count(BODY | {"number": 51}) is None
-        assert counter.verdict("m").state == "yes"
+        assert counter.support("m").state == "yes"
         failing = False
         assert await counter.count(BODY | {"number": 52}) == 7
         failing = True
         for number in range(3):
             assert await counter.count(BODY | {"number": 60 + number}) is None
         assert len(server.asked) == 54, "after two failures in a row it is left alone"
-        assert counter.verdict("m").state == "yes"
+        assert counter.support("m").state == "yes"
         failing = False
         clock.now += 31
         assert await counter.count(BODY | {"number": 70}) == 7
@@ -318,9 +318,9 @@ def test_time_grows_with_the_text() -> None:
     async def work() -> None:
         async with serving(answer) as server, Transport(Endpoint(server.url)) as connection:
             for size, found in ((10, None), (50_000, 100)):
-                counter = ServerCounter(connection, standings=CountStates(), patience=0.0)
+                counter = ServerCounter(connection, states=CountStates(), timeout=0.0)
                 assert await counter.count_text("m", "x" * size) == found
-                assert counter.verdict("m", text=True).state == ("yes" if found else "unknown")
+                assert counter.support("m", text=True).state == ("yes" if found else "unknown")
 
     run(work())
 
@@ -347,13 +347,13 @@ def test_an_objection_concerns_one_request_only(objection: web.Response) -> None
 
     async def script(counter: ServerCounter, _: Scripted, __: Clock) -> None:
         assert await counter.count(bad) is None
-        assert counter.verdict("m").state == "unknown"
-        assert "objected" in counter.verdict("m").reason
+        assert counter.support("m").state == "unknown"
+        assert "rejected" in counter.support("m").reason
         assert await counter.count(BODY) == 7
         for number in range(3):
             assert await counter.count(bad | {"number": number}) is None
         assert await counter.count(BODY | {"number": 1}) == 7
-        assert counter.verdict("m").state == "yes"
+        assert counter.support("m").state == "yes"
 
     counting(answer, script)
 
@@ -371,7 +371,7 @@ def test_whatever_a_server_says_a_count_is_positive_or_none(
 ) -> None:
     asked: list[CountSubject] = ["request", "text"]
     for what in asked:
-        tokens = validate_count(method.tokens(answer), text.encode(), what)
+        tokens = validate_count(method.read_tokens(answer), text.encode(), what)
         assert tokens is None or (type(tokens) is int and tokens > 0)
 
 
@@ -463,8 +463,8 @@ def test_a_request_that_names_what_the_server_keeps_may_be_longer_than_it_looks(
 def test_who_is_known_not_to_count_is_not_asked(host: str) -> None:
     async def work() -> None:
         async with Transport(Endpoint(host)) as connection:
-            counter = ServerCounter(connection, standings=CountStates())
-            assert counter.verdict("gpt-5").state == "no"
+            counter = ServerCounter(connection, states=CountStates())
+            assert counter.support("gpt-5").state == "no"
             assert await counter.count(BODY) is None
             assert await counter.count_text("m", "x") is None
             assert connection._pool is None
@@ -501,8 +501,8 @@ def test_a_key_of_its_own_that_is_refused_is_not_tried_all_the_time() -> None:
 
 def test_only_so_many_models_are_remembered_and_those_asked_for_last() -> None:
     standings, endpoint = CountStates(), Endpoint("http://127.0.0.1:9")
-    first, second = (standings.of(endpoint, name, "request") for name in ("first", "second"))
+    first, second = (standings.find(endpoint, name, "request") for name in ("first", "second"))
     for place in range(MAX_STATES - 1):
-        standings.of(endpoint, str(place), "request")
-        assert standings.of(endpoint, "first", "request") is first
-    assert standings.of(endpoint, "second", "request") is not second
+        standings.find(endpoint, str(place), "request")
+        assert standings.find(endpoint, "first", "request") is first
+    assert standings.find(endpoint, "second", "request") is not second

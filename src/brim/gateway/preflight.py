@@ -76,7 +76,7 @@ async def _check_upstream(
 
 
 async def _check_models(name: str, upstream: UpstreamConfig, server: ServerInfo) -> UpstreamCheck:
-    host = server.connection.endpoint.host
+    host = server.transport.endpoint.host
     try:
         offered = await server.models()
     except AuthenticationError:

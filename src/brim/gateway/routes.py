@@ -265,7 +265,7 @@ class ModelRoute:
 
     @property
     def _place(self) -> tuple[str, str]:
-        return self.upstream.server.connection.endpoint.url, self.model
+        return self.upstream.server.transport.endpoint.url, self.model
 
     # What answers and refusals teach
 

@@ -1,11 +1,14 @@
-"""Clients for model servers, and what a server can do.
+"""Clients for model servers.
 
-endpoint   where a server is, and how it is spoken to
-transport  requests to it: JSON and streams, retried where that helps
-counting   requests counted by the server itself
-windows    what it says about its models
-learned    what was found out, kept across runs
-portal     all of it from code without `async`
+endpoint         the address, format and credentials of a server
+transport        requests as JSON or events, with retries and errors
+http_connection  HTTP/1.1 connections and a pool of them
+server_counter   token counts from the server
+server_info      the kind of a server, its models and their context windows
+client           sends sessions: `Client` and `AsyncClient`
+from_config      a client and a session as the configuration describes them
+sync             coroutines called from synchronous code
+local            the embedded model
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Endpoint: where a model server is, and how it is spoken to."""
+"""Endpoint: the address, format and credentials of a model server."""
 
 from __future__ import annotations
 
@@ -14,49 +14,47 @@ from brim.errors import InputError
 
 ApiFormat = Literal["openai", "anthropic", "responses"]
 
-_CHAT: Final[Mapping[str, str]] = {
+_CHAT_PATHS: Final[Mapping[str, str]] = {
     "openai": "/chat/completions",
     "anthropic": "/messages",
     "responses": "/responses",
 }
-_UNSENDABLE = re.compile("[\0\r\n\ud800-\udfff]")
+_INVALID_HEADER_CHARS = re.compile("[\0\r\n\ud800-\udfff]")
 _PORTS: Final = {"http": 80, "https": 443}
-_OTHER_VERSION = re.compile(r"/v\d+(?:alpha|beta)?\d*(?:/|$)")
-"""A path that names its version, such as `/v1beta/openai`, needs no `/v1` behind it."""
+_API_VERSION = re.compile(r"/v\d+(?:alpha|beta)?\d*(?:/|$)")
+"""A path with a version, such as `/v1beta/openai`, does not get `/v1` appended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A model server's address with all that every request to it carries.
+    """The address of a model server, and what every request to it carries.
 
-    `http://h`, `http://h/`, `http://h/v1` and `http://h/v1/` are one endpoint, and so is the full
-    address of its chat. The key and the extra headers are shown nowhere.
+    `http://h`, `http://h/`, `http://h/v1`, `http://h/v1/` and the full address of the chat path
+    are equal. The key and the extra headers do not appear in its `repr`.
     """
 
     url: str
-    """Without `/v1` and without a slash at the end."""
+    """Without `/v1` and without a trailing slash."""
     format: ApiFormat = "openai"
     key: str | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(
         default_factory=lambda: MappingProxyType({}), repr=False, hash=False
     )
     timeout: float = 600.0
-    """Seconds without a single byte, before the answer and in its middle."""
+    """Seconds without a single byte, before the response and within it."""
     retries: int = 2
     prefix: str = field(init=False, repr=False)
-    """`/v1`, or nothing where the address names another version."""
+    """`/v1`, or empty if the address names another version."""
 
     def __post_init__(self) -> None:
         if self.format not in get_args(ApiFormat):
             raise InputError(
-                f"format is one of {', '.join(get_args(ApiFormat))}, not {self.format!r}"
+                f"Unknown format: {self.format!r}. Use one of {', '.join(get_args(ApiFormat))}."
             )
         if not _is_number(self.timeout) or not self.timeout > 0:
-            raise InputError(f"an endpoint's timeout is seconds above 0, not {self.timeout!r}")
+            raise InputError(f"Invalid endpoint timeout: {self.timeout!r}. Use seconds above 0.")
         if not isinstance(self.retries, int) or self.retries < 0:
-            raise InputError(
-                f"an endpoint's retries are a whole number from 0, not {self.retries!r}"
-            )
+            raise InputError(f"Invalid endpoint retries: {self.retries!r}. Use an integer from 0.")
         url, prefix = _normalize(self.url)
         for name, value in {
             "url": url,
@@ -68,7 +66,7 @@ class Endpoint:
 
     @property
     def host(self) -> str:
-        """Host and port, as messages name the server."""
+        """Host and port, as error messages name the server."""
         return urlsplit(self.url).netloc
 
     @property
@@ -81,15 +79,15 @@ class Endpoint:
 
     @property
     def chat_path(self) -> str:
-        """Where a request in the endpoint's format goes."""
-        return self.under(_CHAT[self.format])
+        """The path for requests in the endpoint's format."""
+        return self.under(_CHAT_PATHS[self.format])
 
     def under(self, path: str) -> str:
-        """A path of the API itself: `/models` is `/v1/models`."""
+        """Return a path of the API: `/models` is `/v1/models`."""
         return self.prefix + path
 
     def beside(self, path: str) -> str:
-        """The full address of a path beside the API, not under it: `/tokenize`, `/props`."""
+        """Return the full address of a path outside the API: `/tokenize`, `/props`."""
         return self.url + path
 
     def __str__(self) -> str:
@@ -101,29 +99,32 @@ class Endpoint:
 
 
 def _normalize(url: str) -> tuple[str, str]:
-    """The address without its version, and the version's part of the path."""
+    """Return the address without its version, and the version's part of the path."""
     if not isinstance(url, str):
-        raise InputError(f"an endpoint's address is text, not {type(url).__name__}")
+        raise InputError(f"Invalid endpoint address: expected a string, got {type(url).__name__}.")
     parts = _parts(url)
     path = re.sub(r"/{2,}", "/", parts.path).rstrip("/")
-    for chat in _CHAT.values():
+    for chat in _CHAT_PATHS.values():
         path = path.removesuffix(chat)
     shorter = path.removesuffix("/v1")
-    prefix = "/v1" if shorter != path or not _OTHER_VERSION.search(path) else ""
+    prefix = "/v1" if shorter != path or not _API_VERSION.search(path) else ""
     return f"{parts.scheme}://{_authority(parts)}{shorter}", prefix
 
 
 def _parts(url: str) -> SplitResult:
-    advice = "an endpoint's address looks like http://127.0.0.1:8080 or https://api.openai.com/v1"
+    advice = (
+        "Invalid endpoint address. Use one such as http://127.0.0.1:8080 or "
+        "https://api.openai.com/v1"
+    )
     try:
         parts = urlsplit(url.strip())
         port, host = parts.port, parts.hostname
     except ValueError:
-        raise InputError(advice) from None
+        raise InputError(f"{advice}.") from None
     if parts.scheme not in _PORTS or not host or port == 0 or re.search(r"\s", url.strip()):
-        raise InputError(advice)
+        raise InputError(f"{advice}.")
     if parts.query or parts.fragment or parts.username is not None:
-        raise InputError(f"{advice}, without anything after its path or a name before its host")
+        raise InputError(f"{advice}, without a query, a fragment or a user name.")
     return parts
 
 
@@ -139,20 +140,28 @@ def _is_number(value: object) -> bool:
 
 
 def _check_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The extra headers, if they can be any; what stands in them is not repeated."""
+    """Return the extra headers; errors do not repeat their values, which may be secret."""
     if not isinstance(headers, Mapping):
-        raise InputError(f"an endpoint's headers are a mapping, not {type(headers).__name__}")
+        raise InputError(
+            f"Invalid endpoint headers: expected a mapping, got {type(headers).__name__}."
+        )
     for name, value in headers.items():
-        if not isinstance(name, str) or not isinstance(value, str) or _UNSENDABLE.search(value):
-            raise InputError(f"the endpoint's header {name!r} is not text in one line")
+        if (
+            not isinstance(name, str)
+            or not isinstance(value, str)
+            or _INVALID_HEADER_CHARS.search(value)
+        ):
+            raise InputError(
+                f"Invalid endpoint header {name!r}: its value must be text without line breaks."
+            )
     return dict(headers)
 
 
 def _clean_key(key: str | None) -> str | None:
-    """The key as a header can carry it: one read from a file brings its line end along."""
+    """Return the key without surrounding whitespace, such as the line end of a file."""
     if key is not None and not isinstance(key, str):
-        raise InputError(f"the endpoint's key is text, not {type(key).__name__}")
+        raise InputError(f"Invalid endpoint key: expected a string, got {type(key).__name__}.")
     key = (key or "").strip()
     if not (key.isascii() and key.isprintable()):
-        raise InputError("the endpoint's key holds characters that no header can carry")
+        raise InputError("Invalid endpoint key: it contains characters that a header cannot carry.")
     return key or None

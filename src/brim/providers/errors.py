@@ -1,7 +1,7 @@
-"""From what a server answered to the error that says so; no I/O here.
+"""Error responses of servers as exceptions; no I/O.
 
-Whether a request is too long is asked first, before the status is looked at: some servers say so
-with a 429, a 413, or inside of a stream that began with 200.
+Context-length errors are detected first, before the status is considered: some servers report
+them as 429 or 413, or inside a stream that began with 200.
 """
 
 from __future__ import annotations
@@ -22,55 +22,55 @@ if TYPE_CHECKING:
     from brim.providers.endpoint import Endpoint
 
 MESSAGE_CHARS = 300
-"""Characters of a server's own words that an error repeats."""
+"""Characters of a server's error message that are repeated."""
 BODY_CHARS = 4_000
 """Characters of a body that is not JSON that an error keeps."""
 
 RETRYABLE_STATUSES: Final = frozenset((408, 409, 429, 500, 502, 503, 504, 529))
-"""Statuses after which the same request may go well."""
+"""Statuses after which the same request may succeed."""
 
-_OBJECTIONS = re.compile(
+_INVALID_REQUEST = re.compile(
     r"(?i)jinja|chat[ _-]?template|roles must alternate|raise_exception|(?:not |un)supported"
 )
-"""How servers that call everything a 500 speak of a request that will never do."""
+"""How servers that answer every error with 500 describe a request that can never succeed."""
 _FINAL_CODES: Final = frozenset(("insufficient_quota", "billing_hard_limit_reached"))
-_BARE: Final = frozenset(("role",))
-_OPENINGS: Final = frozenset(
+_DELTA_METADATA: Final = frozenset(("role",))
+_OPENING_EVENTS: Final = frozenset(
     ("message_start", "ping", "response.created", "response.in_progress", "response.queued")
 )
-"""Events that come before the server has looked at the prompt's length."""
+"""Events that may precede a context-length error."""
 
 
 def error_from_response(
     endpoint: Endpoint, path: str, status: int, headers: Mapping[str, str], raw: bytes
 ) -> ProviderError:
-    """The error for an answer that is not a success."""
-    body = _body(endpoint, raw)
+    """Return the error for a response whose status is not a success."""
+    body = _parse_body(endpoint, raw)
     if (overflow := parse_overflow(status, body)) is not None:
         return context_length_error(endpoint, overflow, status, body)
-    wait = parse_retry_after(headers)
+    retry_after = parse_retry_after(headers)
     kind, sentence = _describe(endpoint, path, status, headers)
-    words = error_message(body)
-    if wait is not None and kind is RateLimitError:
-        sentence += f"; it asks to wait {wait:,.0f} s"
+    message = error_message(body)
+    if retry_after is not None and kind is RateLimitError:
+        sentence += f"; retry after {retry_after:,.0f} s"
     return kind(
-        f"{sentence}: {words}" if words else f"{sentence}.",
+        f"{sentence}: {message}" if message else f"{sentence}.",
         status=status,
         body=body,
-        retry_after=wait,
+        retry_after=retry_after,
     )
 
 
 def context_length_error(
     endpoint: Endpoint, overflow: Overflow, status: int | None, body: object
 ) -> ContextLengthError:
-    """The error for a request that is too long."""
+    """Return the error for a request that is too long."""
     numbers = ""
     if overflow.limit is not None:
-        sent = "" if overflow.sent is None else f"{overflow.sent:,} tokens, and "
-        numbers = f" ({sent}the limit is {overflow.limit:,})"
+        sent = "" if overflow.sent is None else f"{overflow.sent:,} tokens, "
+        numbers = f" ({sent}limit {overflow.limit:,})"
     return ContextLengthError(
-        f"{endpoint.host} says that the request is too long{numbers}: "
+        f"{endpoint.host} reports that the request is too long{numbers}: "
         f"{overflow.text or error_message(body)}",
         overflow,
         status=status,
@@ -81,7 +81,7 @@ def context_length_error(
 def find_context_length_error(
     endpoint: Endpoint, answer: Mapping[str, Any]
 ) -> ContextLengthError | None:
-    """The refusal that an answer or an event with status 200 holds."""
+    """Return the context-length error in a response or event with status 200, if there is one."""
     error = find_error_object(answer)
     if error is None:
         return None
@@ -93,7 +93,7 @@ def find_context_length_error(
 
 
 def find_error(endpoint: Endpoint, path: str, answer: Mapping[str, Any]) -> ProviderError | None:
-    """The error that came with status 200 in the place of an answer."""
+    """Return the error in a response with status 200, if it holds one instead of content."""
     refused, error = find_context_length_error(endpoint, answer), find_error_object(answer)
     if refused is not None or error is None:
         return refused
@@ -105,7 +105,7 @@ def find_error(endpoint: Endpoint, path: str, answer: Mapping[str, Any]) -> Prov
 
 
 def _status_in(error: Mapping[str, Any]) -> int | None:
-    """The status that the error would have had as an answer of its own."""
+    """Return the status that the error object names."""
     code = error.get("code")
     return code if isinstance(code, int) and 400 <= code < 600 else None
 
@@ -117,7 +117,7 @@ def has_content(event: Mapping[str, Any]) -> bool:
     if isinstance(choices := event.get("choices"), list):
         return any(map(_has_delta, choices))
     kind = event.get("type")
-    return not isinstance(kind, str) or kind not in _OPENINGS
+    return not isinstance(kind, str) or kind not in _OPENING_EVENTS
 
 
 def _has_delta(choice: object) -> bool:
@@ -126,11 +126,11 @@ def _has_delta(choice: object) -> bool:
     delta = choice.get("delta")
     if not isinstance(delta, Mapping):
         return True
-    return any(value for key, value in delta.items() if key not in _BARE)
+    return any(value for key, value in delta.items() if key not in _DELTA_METADATA)
 
 
 def is_retryable(error: ProviderError) -> bool:
-    """Whether the same request may go well a moment later."""
+    """Whether the same request may succeed a moment later."""
     if isinstance(error, ContextLengthError) or error.status not in RETRYABLE_STATUSES:
         return False
     if is_invalid_request(error):
@@ -142,16 +142,16 @@ def is_retryable(error: ProviderError) -> bool:
 
 
 def is_invalid_request(error: ProviderError) -> bool:
-    """The server objects to the request itself, such as its order of roles, and calls it a 500."""
+    """Whether a 500 is about the request itself, such as its order of roles."""
     if error.status != 500:
         return False
     body = error.body
     text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, default=str)
-    return _OBJECTIONS.search(text) is not None
+    return _INVALID_REQUEST.search(text) is not None
 
 
 def parse_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that a server asks to wait, from either header and either notation."""
+    """Return the seconds until a retry, from `retry-after-ms` or either form of `retry-after`."""
     if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
         return milliseconds / 1_000
     value = headers.get("retry-after")
@@ -174,18 +174,18 @@ def _number(value: str | None) -> float | None:
 
 
 def error_message(body: object) -> str:
-    """What a server said, as one short line."""
+    """Return a server's error message as one short line."""
     for key in ("error", "message", "detail", "error_description"):
         if isinstance(body, Mapping) and body.get(key):
             return error_message(body[key])
     text = body if isinstance(body, str) else "" if body is None else json.dumps(body, default=str)
     if text.lstrip().lower().startswith(("<!doctype", "<html")):
-        return "a web page, not an answer"
+        return "the response is a web page"
     text = " ".join(text.split())
     return text if len(text) <= MESSAGE_CHARS else text[: MESSAGE_CHARS - 1] + "…"
 
 
-def _body(endpoint: Endpoint, raw: bytes) -> Any:
+def _parse_body(endpoint: Endpoint, raw: bytes) -> Any:
     text = redact_key(endpoint, raw.decode("utf-8", "replace"))
     try:
         return json.loads(text)
@@ -194,7 +194,7 @@ def _body(endpoint: Endpoint, raw: bytes) -> Any:
 
 
 def redact_key(endpoint: Endpoint, text: str) -> str:
-    """A server's text without the key, which some of them repeat."""
+    """Remove the key from a server's text; some servers repeat it."""
     if endpoint.key is None or len(endpoint.key) <= 5:
         return text
     return text.replace(endpoint.key, "[key]")
@@ -206,17 +206,17 @@ def _describe(
     host = endpoint.host
     if status == 401 or (status == 403 and endpoint.key is None):
         if endpoint.key is None:
-            return AuthenticationError, f"{host} wants a key, and this endpoint has none ({status})"
-        return AuthenticationError, f"{host} does not accept this endpoint's key ({status})"
+            return AuthenticationError, f"{host} requires an API key ({status})"
+        return AuthenticationError, f"{host} rejected the API key ({status})"
     if status == 403:
-        return AuthenticationError, f"{host} does not let this endpoint's key do that (403)"
+        return AuthenticationError, f"{host} does not permit this with the API key (403)"
     if status == 429:
-        return RateLimitError, f"{host} has had too many requests for now (429)"
+        return RateLimitError, f"{host} is limiting the request rate (429)"
     if 300 <= status < 400:
-        target = (headers.get("location") or "elsewhere").partition("?")[0]
-        return ProviderError, f"{host}{path} has moved to {target}: give that address instead"
+        target = (headers.get("location") or "another address").partition("?")[0]
+        return ProviderError, f"{host}{path} redirects to {target}; use that address"
     if status in (404, 405):
-        return ProviderError, f"{host} has nothing at {path} for this ({status})"
+        return ProviderError, f"{host} does not support {path} ({status})"
     if status < 300:
-        return ProviderError, f"{host} answered at {path} with an error"
-    return ProviderError, f"{host} answered {status} at {path}"
+        return ProviderError, f"{host} returned an error at {path}"
+    return ProviderError, f"{host} returned {status} at {path}"

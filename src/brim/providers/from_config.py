@@ -1,4 +1,4 @@
-"""From the configuration to somebody to talk to: a session, and the client that sends it."""
+"""A session and its client, as the configuration describes them."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ ANTHROPIC: Final = "https://api.anthropic.com"
 LOCAL: Final = "local"
 """The name of the embedded model."""
 NO_MODEL: Final = (
-    "there is no model to ask. Name one in the configuration (`brim config --example` shows how), "
-    "set OPENAI_API_KEY or ANTHROPIC_API_KEY and give -m, or get a small one for this machine with "
+    "No model is configured. Add one to the configuration (see `brim config --example`), set "
+    "OPENAI_API_KEY or ANTHROPIC_API_KEY and use -m, or download a small local model with "
     "`brim local`."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """A model to talk to, under the user's name for it."""
+    """A model and the user's name for it."""
 
     name: str
     model: ModelConfig
@@ -41,9 +41,9 @@ class ModelChoice:
 
 
 def choose_model(config: Config, name: str | None, environment: Mapping[str, str]) -> ModelChoice:
-    """The model of that name; without one the first that is configured, or that can be had.
+    """Return the model of that name; without a name, the first one configured or available.
 
-    A name that is not configured is taken for a model of the provider whose key is there.
+    A name that is not configured is a model of the provider whose key is in the environment.
     """
     if name is None and config.models:
         name = next(iter(config.models))
@@ -56,7 +56,7 @@ def choose_model(config: Config, name: str | None, environment: Mapping[str, str
         return _embedded()
     provider = _provider(environment)
     if name is None or provider is None:
-        raise InputError(_unknown(name, config) if name else NO_MODEL)
+        raise InputError(_describe_unknown(name, config) if name else NO_MODEL)
     return ModelChoice(name, replace(provider, model=name))
 
 
@@ -69,7 +69,7 @@ def _embedded(model: ModelConfig | None = None) -> ModelChoice:
 
 
 def _provider(environment: Mapping[str, str]) -> ModelConfig | None:
-    """Whose key the environment holds."""
+    """Return the provider whose key is in the environment."""
     if environment.get("OPENAI_API_KEY") or environment.get("OPENAI_BASE_URL"):
         endpoint = environment.get("OPENAI_BASE_URL") or OPENAI
         return ModelConfig(endpoint=endpoint, key_env="OPENAI_API_KEY")
@@ -78,20 +78,20 @@ def _provider(environment: Mapping[str, str]) -> ModelConfig | None:
     return None
 
 
-def _unknown(name: str, config: Config) -> str:
+def _describe_unknown(name: str, config: Config) -> str:
     near = get_close_matches(name, config.models, n=1)
     if near:
-        return f"no model is called {name}; did you mean {near[0]}?"
+        return f"Unknown model: {name}. Did you mean {near[0]}?"
     if config.models:
-        return f"no model is called {name}; there are {', '.join(config.models)}"
-    return f"no model is called {name}: {NO_MODEL}"
+        return f"Unknown model: {name}. Configured models: {', '.join(config.models)}."
+    return f"Unknown model: {name}. {NO_MODEL}"
 
 
 @contextmanager
 def open_client(
     choice: ModelChoice, config: Config, environment: Mapping[str, str]
 ) -> Iterator[Client]:
-    """A client for as long as it is needed; with it ends what had to be started for it."""
+    """Open a client, with a local server if it needs one; both end with the block."""
     if choice.is_embedded:
         from brim.providers.local import LocalServer
 
@@ -101,16 +101,18 @@ def open_client(
             yield client
         return
     if choice.model.endpoint is None:
-        raise InputError(f"models.{choice.name} has no endpoint; give the address of its server")
+        raise InputError(
+            f"models.{choice.name}.endpoint is missing. Set the address of its server."
+        )
     key = environment.get(choice.model.key_env) if choice.model.key_env else None
     if choice.model.key_env and key is None and choice.model.key_env != "OPENAI_API_KEY":
-        raise InputError(f"the key of {choice.name} is to stand in {choice.model.key_env}, unset")
+        raise InputError(f"The key of {choice.name} is missing. Set {choice.model.key_env}.")
     with _client(choice.model, config, choice.model.endpoint, key) as client:
         yield client
 
 
 def _client(model: ModelConfig, config: Config, url: str, key: str | None) -> Client:
-    from brim.providers.client import Client  # here, because what it needs takes a while to load
+    from brim.providers.client import Client  # deferred: its imports are slow
 
     return Client(
         url,
@@ -123,19 +125,19 @@ def _client(model: ModelConfig, config: Config, url: str, key: str | None) -> Cl
 
 
 def server_name(choice: ModelChoice) -> str | None:
-    """What its server calls a model; None asks for whichever it has."""
+    """Return the server's name for a model; None for the model that the server has loaded."""
     return choice.model.model or (None if choice.is_embedded else choice.name)
 
 
 def create_session(choice: ModelChoice, config: Config, *, system: str | None = None) -> Session:
-    """A session as the configuration wants it."""
+    """Create a session with the configured settings."""
     settings = session_settings(choice, config)
     settings["system"] = system
     return Session(**settings)
 
 
 def session_settings(choice: ModelChoice, config: Config) -> SessionSettings:
-    """Return the arguments of a session with a model."""
+    """Return the configured arguments of a session."""
     context, cost = config.context, config.cost
     slides = context.policy in ("sliding", "rolling")
     policy = resolve_policy(
@@ -158,11 +160,11 @@ def session_settings(choice: ModelChoice, config: Config) -> SessionSettings:
 
 
 def request_options(choice: ModelChoice, max_tokens: int | None = None) -> dict[str, Any]:
-    """What goes into each request to a model: how long its answer may be."""
-    longest = choice.model.max_tokens if max_tokens is None else max_tokens
-    if longest is None:
+    """Return the options of every request to a model: the maximum length of a reply."""
+    limit = choice.model.max_tokens if max_tokens is None else max_tokens
+    if limit is None:
         return {}
-    return {"max_output_tokens" if choice.model.format == "responses" else "max_tokens": longest}
+    return {"max_output_tokens" if choice.model.format == "responses" else "max_tokens": limit}
 
 
 def create_short_view(choice: ModelChoice, config: Config) -> ShortView | None:

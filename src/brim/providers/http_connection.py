@@ -414,7 +414,7 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         response = self._response
         if response is None:
-            # Data that nobody requested, such as a late 408, would pass for the next response.
+            # Unsolicited data, such as a late 408, would pass for the next response.
             self.abort()
             return
         self._is_heard = True

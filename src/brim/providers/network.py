@@ -1,4 +1,4 @@
-"""What the environment says about the way out: proxies and certificates."""
+"""Proxies and certificates from the environment."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from brim.errors import InputError
 if TYPE_CHECKING:
     from brim.providers.endpoint import Endpoint
 
-_BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+_CA_BUNDLE_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
 def create_ssl_context() -> ssl.SSLContext:
-    """Whom to trust: the bundle that the environment names, else the system's, else certifi's."""
-    for name in _BUNDLES:
+    """Trust the bundle that the environment names, else the system's, else certifi's."""
+    for name in _CA_BUNDLE_VARIABLES:
         if path := os.environ.get(name):
-            return _from_bundle(name, Path(path))
+            return _load_bundle(name, Path(path))
     context = ssl.create_default_context()
     if not context.cert_store_stats()["x509_ca"] and not os.environ.get("SSL_CERT_DIR"):
         try:
@@ -35,18 +35,20 @@ def create_ssl_context() -> ssl.SSLContext:
     return context
 
 
-def _from_bundle(name: str, path: Path) -> ssl.SSLContext:
+def _load_bundle(name: str, path: Path) -> ssl.SSLContext:
     try:
         if path.is_dir():
             return ssl.create_default_context(capath=path)
         return ssl.create_default_context(cafile=path)
     except OSError as error:
-        raise InputError(f"{name} names {path}, which holds no certificates: {error}") from error
+        raise InputError(
+            f"{name} names no usable certificates: {path} ({error}). Correct or unset it."
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """Who passes requests on, and what it wants to be told."""
+    """A proxy server and the headers that it requires."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -57,7 +59,7 @@ class Proxy:
 
 
 def find_proxy(endpoint: Endpoint) -> Proxy | None:
-    """The proxy that the environment names for this server; none leads back to this machine."""
+    """Return the proxy that the environment names for a server; None for loopback addresses."""
     parts = urlsplit(endpoint.url)
     if endpoint.is_loopback or proxy_bypass(parts.netloc):
         return None
@@ -68,7 +70,7 @@ def find_proxy(endpoint: Endpoint) -> Proxy | None:
     proxy = urlsplit(found if "://" in found else f"http://{found}")
     if proxy.scheme not in ("http", "https"):
         raise InputError(
-            f"the proxy for {endpoint.host} is a {proxy.scheme} proxy; only http and https work"
+            f"Unsupported proxy for {endpoint.host}: {proxy.scheme}. Use an http or https proxy."
         )
     address = f"{proxy.scheme}://{proxy.netloc.rpartition('@')[2]}"
     if proxy.username is None:

@@ -1,7 +1,7 @@
-"""ServerCounter: requests and texts, counted by the server that will get them.
+"""ServerCounter: token counts from the server that will receive the request.
 
-Which way of asking a server understands is found out at the first use and remembered for the
-process. Asking never raises: what cannot be had is None, and the caller goes on with its estimate.
+The method that a server supports is detected at the first use and remembered for the process.
+Counting never raises: if there is no count, the result is None and the caller uses its estimate.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, Literal
 from weakref import WeakValueDictionary
@@ -34,26 +34,26 @@ if TYPE_CHECKING:
 SupportState = Literal["yes", "no", "unknown"]
 
 MAX_COUNTS = 4_096
-"""Counts that are kept."""
+"""Counts that are cached."""
 MAX_STATES = 1_000
-"""Models of which it is known who counts them; their names may come from anybody."""
+"""Models whose state is remembered; clients choose the names, so the number is limited."""
 BASE_TIMEOUT = 2.0
 """Seconds for a small request; a large one gets more."""
 BYTES_PER_SECOND = 100_000
 FIRST_PAUSE, LONGEST_PAUSE = 30.0, 600.0
 NOT_FOUND_STATUSES: Final = frozenset((404, 405, 501))
-"""Statuses that say that there is no such thing here."""
+"""Statuses of a server without this method."""
 INVALID_REQUEST_STATUSES: Final = frozenset((400, 413, 422))
-"""Statuses that speak about this one request."""
+"""Statuses that concern this one request."""
 AUTH_STATUSES: Final = frozenset((401, 403))
-"""Statuses that speak about a key."""
+"""Statuses that concern the key."""
 EXTRA_TOKENS = 20_000
-"""Tokens that a server may add to a request of its own: templates, hidden prompts, images."""
+"""Tokens that a server may add to a request: templates, hidden prompts, images."""
 
 
 @dataclass(frozen=True, slots=True)
 class CountSupport:
-    """Whether a server counts, by which method, and how that is known."""
+    """Whether a server counts, by which method, and the reason."""
 
     state: SupportState
     method: str | None
@@ -62,28 +62,27 @@ class CountSupport:
 
 @dataclass(slots=True)
 class CountState:
-    """What is known of one way of counting at one (endpoint, model)."""
+    """What is known about counting requests, or text, for one model at one endpoint."""
 
     untried: list[CountMethod]
     proven: CountMethod | None = None
-    reason: str = "not asked yet"
+    reason: str = "not tried yet"
     failures: int = 0
-    """In a row."""
-    until: float = 0.0
-    """When it may be asked again."""
+    """Consecutive failures."""
+    paused_until: float = 0.0
 
     @property
-    def verdict(self) -> CountSupport:
+    def support(self) -> CountSupport:
         if self.proven is not None:
             return CountSupport("yes", self.proven.name, self.reason)
         return CountSupport("unknown" if self.untried else "no", None, self.reason)
 
     def succeed(self, method: CountMethod) -> None:
-        self.proven, self.failures, self.until = method, 0, 0.0
-        self.reason = f"{method.path} has counted"
+        self.proven, self.failures, self.paused_until = method, 0, 0.0
+        self.reason = f"{method.path} works"
 
     def rule_out(self, method: CountMethod, reason: str, now: float) -> None:
-        """This method is not understood here; one that has counted is only left alone a while."""
+        """Drop a method that the server does not support; a proven one is only paused."""
         if self.proven is not None:
             self.pause(reason, now)
             return
@@ -91,227 +90,233 @@ class CountState:
         self.reason = reason
 
     def pause(self, reason: str, now: float) -> None:
-        """Not now. A server that has counted may fail once without being left alone."""
+        """Do not count for a while; a proven method may fail once without a pause."""
         self.failures += 1
         doubled = self.failures - (1 if self.proven is None else 2)
         if doubled >= 0:
-            self.until = now + min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(doubled, 10))
+            self.paused_until = now + min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(doubled, 10))
         if self.proven is None:
             self.reason = reason
 
 
 class CountStates:
-    """What is known of all servers."""
+    """The states of all endpoints and models."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, str, str, str], CountState] = OrderedDict()
 
-    def of(self, endpoint: Endpoint, model: str, what: CountSubject) -> CountState:
-        key = (endpoint.url + endpoint.prefix, endpoint.format, model, what)
+    def find(self, endpoint: Endpoint, model: str, subject: CountSubject) -> CountState:
+        key = (endpoint.url + endpoint.prefix, endpoint.format, model, subject)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = CountState(list(find_methods(endpoint, what)))
+            found = self._known[key] = CountState(list(find_methods(endpoint, subject)))
             if not found.untried:
-                found.reason = f"{endpoint.host} is known to count none of these"
+                found.reason = f"{endpoint.host} does not count these"
             if len(self._known) > MAX_STATES:
                 self._known.popitem(last=False)
         self._known.move_to_end(key)
         return found
 
     def clear(self) -> None:
-        """Find everything out anew."""
+        """Detect everything again."""
         self._known.clear()
 
 
 SHARED_STATES = CountStates()
-"""Shared by all counters, so that a server is found out once."""
+"""Shared by all counters, so that the methods of a server are detected once."""
 
 
 @dataclass(frozen=True, slots=True)
 class _CountRequest:
-    """What is to be counted, and whose headers go with it."""
+    """What to count, and the headers of the client that wants to know."""
 
     body: Mapping[str, Any]
     model: str
-    what: CountSubject
+    subject: CountSubject
     headers: Mapping[str, str] | None = None
 
     def digest(self) -> bytes:
-        """What tells it from others: what servers count, and who asks."""
+        """Return a key for everything that affects the count."""
         counted = {key: value for key, value in self.body.items() if key not in UNCOUNTED_FIELDS}
-        asked = [self.what, counted, dict(self.headers or {})]
-        text = json.dumps(asked, sort_keys=True, separators=(",", ":"))
+        parts = [self.subject, counted, dict(self.headers or {})]
+        text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
         return blake2b(text.encode(), digest_size=16).digest()
 
 
 @dataclass(slots=True)
 class _PendingCount:
-    """A question under way, and how many wait for its answer."""
+    """A count request in flight, and the number of callers that wait for it."""
 
     task: asyncio.Task[int | None]
-    waiting: int = field(default=0)
+    waiters: int = 0
 
 
 class ServerCounter:
-    """Counts with the server behind a connection; None means "not to be had", never an error."""
+    """Counts with the server of a transport; None means that there is no count, never an error."""
 
     def __init__(
         self,
-        connection: Transport,
+        transport: Transport,
         *,
         enabled: bool = True,
         clock: Callable[[], float] = time.monotonic,
-        standings: CountStates = SHARED_STATES,
-        patience: float = BASE_TIMEOUT,
+        states: CountStates = SHARED_STATES,
+        timeout: float = BASE_TIMEOUT,
     ) -> None:
-        self.connection = connection
+        self.transport = transport
         self.enabled = enabled
-        """Off means that not a single packet is sent."""
+        """If False, nothing is sent."""
         self._clock = clock
-        self._standings = standings
-        self._patience = patience
+        self._states = states
+        self._timeout = timeout
         self._counts: OrderedDict[bytes, int] = OrderedDict()
-        self._flights: dict[bytes, _PendingCount] = {}
-        self._probing: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        self._pending: dict[bytes, _PendingCount] = {}
+        self._probe_locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = (
+            WeakValueDictionary()
+        )
 
-    def verdict(self, model: str, *, text: bool = False) -> CountSupport:
-        """Whether the server counts whole requests (or plain texts) for this model."""
+    def support(self, model: str, *, text: bool = False) -> CountSupport:
+        """Return whether the server counts complete requests (or plain text) for this model."""
         if not self.enabled:
-            return CountSupport("unknown", None, "counting with the server is switched off")
-        return self._standing(model, "text" if text else "request").verdict
+            return CountSupport("unknown", None, "counting with the server is disabled")
+        return self._state(model, "text" if text else "request").support
 
     async def count(
         self, body: Mapping[str, Any], headers: Mapping[str, str] | None = None
     ) -> int | None:
-        """The tokens of a whole request in the endpoint's format, as the server counts them.
+        """Return the server's count of a complete request in the endpoint's format.
 
-        `headers` are those of whoever wants to know, over the endpoint's own.
+        `headers` are those of the client that wants to know; they override the endpoint's own.
         """
         model = body.get("model")
-        named = model if isinstance(model, str) else ""
-        return await self._counted(_CountRequest(body, named, "request", headers))
+        name = model if isinstance(model, str) else ""
+        return await self._count(_CountRequest(body, name, "request", headers))
 
     async def count_text(self, model: str, text: str) -> int | None:
-        """The tokens of a plain text, without any structure around it."""
+        """Return the server's count of plain text, without message structure."""
         if not isinstance(text, str):
-            raise InputError(f"only text can be counted, not {type(text).__name__}")
+            raise InputError(f"Invalid text: expected a string, got {type(text).__name__}.")
         if not text:
             return 0
-        return await self._counted(_CountRequest({"model": model, "text": text}, model, "text"))
+        return await self._count(_CountRequest({"model": model, "text": text}, model, "text"))
 
-    def _standing(self, model: str, what: CountSubject) -> CountState:
-        return self._standings.of(self.connection.endpoint, model, what)
+    def _state(self, model: str, subject: CountSubject) -> CountState:
+        return self._states.find(self.transport.endpoint, model, subject)
 
-    async def _counted(self, question: _CountRequest) -> int | None:
+    async def _count(self, request: _CountRequest) -> int | None:
         if not self.enabled:
             return None
-        standing = self._standing(question.model, question.what)
-        if standing.verdict.state == "no":
+        state = self._state(request.model, request.subject)
+        if state.support.state == "no":
             return None
         try:
-            digest = question.digest()
+            digest = request.digest()
         except (TypeError, ValueError, RecursionError):
             return None
         if (known := self._counts.get(digest)) is not None:
             self._counts.move_to_end(digest)
             return known
-        return await self._shared(digest, lambda: self._found(standing, question, digest))
+        return await self._share(digest, lambda: self._request_count(state, request, digest))
 
-    async def _shared(self, digest: bytes, ask: Callable[[], Awaitable[int | None]]) -> int | None:
-        """Equal questions at the same time are one; it is dropped when nobody waits any more."""
-        flight = self._flights.get(digest)
-        if flight is None:
-            flight = _PendingCount(asyncio.ensure_future(ask()))
-            self._flights[digest] = flight
-        flight.waiting += 1
-        try:
-            return await asyncio.shield(flight.task)
-        finally:
-            flight.waiting -= 1
-            if not flight.waiting:
-                self._flights.pop(digest, None)
-                flight.task.cancel()
-
-    async def _found(
-        self, standing: CountState, question: _CountRequest, digest: bytes
+    async def _share(
+        self, digest: bytes, request: Callable[[], Awaitable[int | None]]
     ) -> int | None:
-        if standing.proven is not None:
-            tokens = await self._asked(standing, standing.proven, question)
+        """Send equal concurrent requests once; cancel when no caller waits any more."""
+        pending = self._pending.get(digest)
+        if pending is None:
+            pending = _PendingCount(asyncio.ensure_future(request()))
+            self._pending[digest] = pending
+        pending.waiters += 1
+        try:
+            return await asyncio.shield(pending.task)
+        finally:
+            pending.waiters -= 1
+            if not pending.waiters:
+                self._pending.pop(digest, None)
+                pending.task.cancel()
+
+    async def _request_count(
+        self, state: CountState, request: _CountRequest, digest: bytes
+    ) -> int | None:
+        if state.proven is not None:
+            tokens = await self._try_method(state, state.proven, request)
         else:
-            # One probe at a time: who comes meanwhile goes by what the first one finds.
-            lock = self._probing.setdefault((question.model, question.what), asyncio.Lock())
+            # One probe at a time: later callers use what the first one detects.
+            lock = self._probe_locks.setdefault((request.model, request.subject), asyncio.Lock())
             async with lock:
-                tokens = await self._probed(standing, question)
+                tokens = await self._probe(state, request)
         if tokens is not None:
             self._counts[digest] = tokens
             if len(self._counts) > MAX_COUNTS:
                 self._counts.popitem(last=False)
         return tokens
 
-    async def _probed(self, standing: CountState, question: _CountRequest) -> int | None:
-        for method in (standing.proven,) if standing.proven else tuple(standing.untried):
-            tokens = await self._asked(standing, method, question)
-            if tokens is not None or standing.until > self._clock():
+    async def _probe(self, state: CountState, request: _CountRequest) -> int | None:
+        for method in (state.proven,) if state.proven else tuple(state.untried):
+            tokens = await self._try_method(state, method, request)
+            if tokens is not None or state.paused_until > self._clock():
                 return tokens
-        if standing.untried and standing.proven is None:
-            standing.reason = "not yet known: the server objected to what it was asked to count"
+        if state.untried and state.proven is None:
+            state.reason = "unknown: the server rejected the requests so far"
         return None
 
-    async def _asked(
-        self, standing: CountState, method: CountMethod, question: _CountRequest
+    async def _try_method(
+        self, state: CountState, method: CountMethod, request: _CountRequest
     ) -> int | None:
-        if standing.until > self._clock():
+        if state.paused_until > self._clock():
             return None
-        raw = encode_body(method.question(question.body))
+        raw = encode_body(method.build_body(request.body))
         try:
-            answer = await self.connection.request_json(
+            response = await self.transport.request_json(
                 "POST",
-                method.address(self.connection.endpoint),
+                method.address(self.transport.endpoint),
                 raw,
-                timeout=self._patience + len(raw) / BYTES_PER_SECOND,
+                timeout=self._timeout + len(raw) / BYTES_PER_SECOND,
                 retries=0,
-                headers=question.headers,
+                headers=request.headers,
             )
         except ProviderError as error:
-            self._failed(standing, method, error, question)
+            self._handle_failure(state, method, error, request)
             return None
         except InputError as error:
-            standing.pause(f"not yet known: {error}", self._clock())
+            state.pause(f"unknown: {error}", self._clock())
             return None
-        tokens = validate_count(method.tokens(answer.body), raw, question.what)
+        tokens = validate_count(method.read_tokens(response.body), raw, request.subject)
         if tokens is None:
-            self._ruled_out(standing, method, "answered with something that is no count")
+            self._rule_out(state, method, "did not return a count")
         else:
-            standing.succeed(method)
+            state.succeed(method)
         return tokens
 
-    def _failed(
+    def _handle_failure(
         self,
-        standing: CountState,
+        state: CountState,
         method: CountMethod,
         error: ProviderError,
-        question: _CountRequest,
+        request: _CountRequest,
     ) -> None:
         status = error.status
         if status in NOT_FOUND_STATUSES or status == 200:
-            self._ruled_out(
-                standing, method, "gave no count" if status == 200 else f"said {status}"
+            self._rule_out(
+                state,
+                method,
+                "did not return a count" if status == 200 else f"returned {status}",
             )
         elif _is_invalid_request(error):
-            # A text has no order or template that could be wrong: the question was not understood.
-            if question.what == "text" and standing.proven is None:
-                self._ruled_out(standing, method, f"said {status}")
-        elif not self._is_about_asker(status, question):
-            standing.pause(f"not yet known: {_describe_failure(error)}", self._clock())
+            # Plain text has no roles or template to reject: the method is not supported.
+            if request.subject == "text" and state.proven is None:
+                self._rule_out(state, method, f"returned {status}")
+        elif not self._concerns_client_key(status, request):
+            state.pause(f"unknown: {_describe_failure(error)}", self._clock())
 
-    def _is_about_asker(self, status: int | None, question: _CountRequest) -> bool:
-        """Whether a key is refused that is not the endpoint's: the next one may have a better."""
-        brings_key = question.headers is not None and self.connection.endpoint.key is None
-        return brings_key and status in AUTH_STATUSES
+    def _concerns_client_key(self, status: int | None, request: _CountRequest) -> bool:
+        """Whether the rejected key is the client's own: the next client may have another."""
+        has_client_key = request.headers is not None and self.transport.endpoint.key is None
+        return has_client_key and status in AUTH_STATUSES
 
-    def _ruled_out(self, standing: CountState, method: CountMethod, what: str) -> None:
-        where = self.connection.endpoint.host + method.address(self.connection.endpoint)
-        standing.rule_out(method, f"{where} {what}", self._clock())
+    def _rule_out(self, state: CountState, method: CountMethod, problem: str) -> None:
+        where = self.transport.endpoint.host + method.address(self.transport.endpoint)
+        state.rule_out(method, f"{where} {problem}", self._clock())
 
 
 def _is_invalid_request(error: ProviderError) -> bool:
@@ -322,23 +327,23 @@ def _is_invalid_request(error: ProviderError) -> bool:
 
 def _describe_failure(error: ProviderError) -> str:
     if isinstance(error, ProviderTimeoutError):
-        return "the server did not answer in time"
+        return "the server did not respond in time"
     if isinstance(error, ConnectionFailedError):
         return "the server cannot be reached"
-    return f"the server said {error.status}"
+    return f"the server returned {error.status}"
 
 
-_ELSEWHERE: Final = (b'"previous_response_id"', b'"conversation"', b'"file_id"', b'url"')
-"""Signs that a request is longer than its bytes."""
+_EXTERNAL_CONTENT: Final = (b'"previous_response_id"', b'"conversation"', b'"file_id"', b'url"')
+"""Fields that refer to content outside the request."""
 
 
-def validate_count(tokens: object, raw: bytes, what: CountSubject) -> int | None:
-    """The count, unless it cannot be one."""
+def validate_count(tokens: object, raw: bytes, subject: CountSubject) -> int | None:
+    """Return the count if it is plausible for the request's size, else None."""
     if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 1:
         return None
-    bound = 4 * len(raw)
-    if what == "request":
-        bound += EXTRA_TOKENS
-        if any(sign in raw for sign in _ELSEWHERE):
+    limit = 4 * len(raw)
+    if subject == "request":
+        limit += EXTRA_TOKENS
+        if any(field in raw for field in _EXTERNAL_CONTENT):
             return tokens
-    return tokens if tokens <= bound else None
+    return tokens if tokens <= limit else None

@@ -1,6 +1,6 @@
-"""Server: what a model server says about itself: its kind, its models and their windows.
+"""ServerInfo: what a model server reports: its kind, its models and their context windows.
 
-A model card's window is not asked for: what counts is how much of it the running server gives.
+The window of a model card does not matter, only the window that the running server provides.
 """
 
 from __future__ import annotations
@@ -40,38 +40,38 @@ ServerKind = Literal[
 SELF_HOSTED: Final[frozenset[ServerKind]] = frozenset(
     ("llama.cpp", "ollama", "lmstudio", "vllm", "sglang", "tgi")
 )
-"""Servers that people run themselves, for nothing a token."""
+"""Servers that users run themselves, at no cost per token."""
 MIN_REPLY_TOKENS: Final[Mapping[ServerKind, int]] = {"llama.cpp": 1}
-"""What a server keeps free for the answer whatever is asked for."""
+"""Tokens that a server always reserves for the reply."""
 
 RETRY_SECONDS = 30.0
-"""Seconds after which a server is asked again for a window that it did not give."""
+"""Seconds until a server that did not report a window is asked again."""
 TIMEOUT_SECONDS = 5.0
 MAX_WINDOWS = 1_000
-"""Models whose windows are remembered; their names may come from anybody."""
+"""Models whose windows are remembered; clients choose the names, so the number is limited."""
 
 _HOSTS: Final[Mapping[str, ServerKind]] = {
     "api.openai.com": "openai",
     "api.anthropic.com": "anthropic",
     "openrouter.ai": "openrouter",
 }
-_SILENT: Final = frozenset(("api.openai.com", "api.anthropic.com"))
-"""Hosts that do not tell a window, so they are not asked."""
-_OWNERS: Final[Mapping[str, ServerKind]] = {
+_HOSTS_WITHOUT_WINDOWS: Final = frozenset(("api.openai.com", "api.anthropic.com"))
+"""Hosts that do not report windows."""
+_KINDS_BY_OWNER: Final[Mapping[str, ServerKind]] = {
     "llamacpp": "llama.cpp",
     "vllm": "vllm",
     "sglang": "sglang",
     "library": "ollama",
     "organization_owner": "lmstudio",
 }
-_FIELDS: Final = ("max_model_len", "context_length", "context_window", "max_context_length")
+_WINDOW_FIELDS: Final = ("max_model_len", "context_length", "context_window", "max_context_length")
 """How lists of models call the window."""
 _NUM_CTX = re.compile(r"(?m)^\s*num_ctx\s+(\d+)\s*$")
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How many tokens a server gives a model, and where that was read."""
+    """The context window of a model at a server, and where it was read."""
 
     tokens: int | None
     source: str
@@ -85,115 +85,116 @@ class _ModelList:
 
 
 class ServerInfo:
-    """Asks the server behind a connection; what it does not tell is None, not an error."""
+    """Queries the server of a transport; what the server does not report is None, not an error."""
 
     def __init__(
-        self, connection: Transport, *, clock: Callable[[], float] = time.monotonic
+        self, transport: Transport, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.connection = connection
+        self.transport = transport
         self._clock = clock
         self._kind: ServerKind | None = None
         self._windows: OrderedDict[str, tuple[Window, float]] = OrderedDict()
 
     async def models(self, headers: Mapping[str, str] | None = None) -> list[str]:
-        """The names of the models on offer; this one raises, since somebody asked for the list.
+        """Return the names of the models; raise ProviderError if the server does not list them.
 
-        `headers` are those of whoever wants to know, over the endpoint's own.
+        `headers` are those of the client that wants to know; they override the endpoint's own.
         """
-        listing = await self._listed(retries=None, timeout=None, headers=headers)
+        listing = await self._list_models(retries=None, timeout=None, headers=headers)
         return [str(model["id"]) for model in listing.models if model.get("id")]
 
     async def kind(self) -> ServerKind:
-        """Which server this is; other parts apply its rules by it."""
+        """Return which server this is."""
         if self._kind is None:
             await self.window_of("")
         return self._kind or "unknown"
 
     async def window_of(self, model: str, headers: Mapping[str, str] | None = None) -> Window:
-        """The window that the running server gives a model; it does not depend on who asks."""
+        """Return the window of a model at the running server; it is the same for every client."""
         known = self._windows.get(model)
         if known is not None and (known[0].tokens is not None or self._clock() < known[1]):
             return known[0]
-        window = await self._asked(model, headers)
+        window = await self._query_window(model, headers)
         self._windows[model] = (window, self._clock() + RETRY_SECONDS)
         if len(self._windows) > MAX_WINDOWS:
             self._windows.popitem(last=False)
         return window
 
     def forget(self, model: str | None = None) -> None:
-        """Ask anew at the next use: the server was restarted, or has loaded the model meanwhile."""
+        """Query the server again at the next use, for example after it was restarted."""
         if model is None:
             self._windows.clear()
             self._kind = None
         else:
             self._windows.pop(model, None)
 
-    async def _asked(self, model: str, headers: Mapping[str, str] | None) -> Window:
-        host = self.connection.endpoint.host
-        if host in _SILENT:
+    async def _query_window(self, model: str, headers: Mapping[str, str] | None) -> Window:
+        host = self.transport.endpoint.host
+        if host in _HOSTS_WITHOUT_WINDOWS:
             self._kind = _HOSTS[host]
-            return Window(None, f"{host} does not tell windows", self._kind)
+            return Window(None, f"{host} does not report windows", self._kind)
         try:
-            listing = await self._listed(retries=0, timeout=TIMEOUT_SECONDS, headers=headers)
+            listing = await self._list_models(retries=0, timeout=TIMEOUT_SECONDS, headers=headers)
         except (ConnectionFailedError, ProviderTimeoutError):
             return Window(None, f"{host} cannot be reached", self._kind or "unknown")
         except AuthenticationError as error:
             return Window(None, str(error), self._kind or _HOSTS.get(host, "unknown"))
         except ProviderError:
             listing = _ModelList(_HOSTS.get(host, "unknown"), ())
-        for ask in _PROBES.get(listing.kind, (_probe_model_list,)):
-            if (window := await ask(self.connection, model, listing)) is not None:
+        for probe in _PROBES.get(listing.kind, (_probe_model_list,)):
+            if (window := await probe(self.transport, model, listing)) is not None:
                 self._kind = window.kind
                 return window
         self._kind = listing.kind
-        return Window(None, f"{host} does not tell the window", listing.kind)
+        return Window(None, f"{host} does not report the window", listing.kind)
 
-    async def _listed(
+    async def _list_models(
         self,
         *,
         retries: int | None,
         timeout: float | None,
         headers: Mapping[str, str] | None = None,
     ) -> _ModelList:
-        endpoint = self.connection.endpoint
-        answer = await self.connection.request_json(
+        endpoint = self.transport.endpoint
+        response = await self.transport.request_json(
             "GET", endpoint.under("/models"), retries=retries, timeout=timeout, headers=headers
         )
-        found = answer.body.get("data") if isinstance(answer.body, Mapping) else answer.body
+        body = response.body
+        found = body.get("data") if isinstance(body, Mapping) else body
         models = tuple(row for row in _list(found) if isinstance(row, Mapping))
-        return _ModelList(_detect_kind(endpoint, answer.headers, models), models)
+        return _ModelList(_detect_kind(endpoint, response.headers, models), models)
 
 
 WindowProbe = Callable[["Transport", str, _ModelList], Awaitable[Window | None]]
 
 
 async def _probe_model_list(_: Transport, model: str, listing: _ModelList) -> Window | None:
-    """vLLM, SGLang, OpenRouter and others print the window in their list of models."""
+    """Read the window from the list of models, as vLLM, SGLang and OpenRouter report it."""
     row = _find_model(listing, model)
     top = row.get("top_provider")
     rows = (row, top) if isinstance(top, Mapping) else (row,)
-    sizes = [size for each in rows for name in _FIELDS if (size := _size(each.get(name)))]
+    sizes = [size for each in rows for name in _WINDOW_FIELDS if (size := _size(each.get(name)))]
     return Window(min(sizes), "/v1/models", listing.kind) if sizes else None
 
 
-async def _probe_llama_cpp(connection: Transport, model: str, listing: _ModelList) -> Window | None:
-    """The window of one slot; the model's own (`n_ctx_train`) may be larger."""
+async def _probe_llama_cpp(transport: Transport, model: str, listing: _ModelList) -> Window | None:
+    """Return the window of one slot; the model's own (`n_ctx_train`) may be larger."""
     meta = _find_model(listing, model).get("meta")
     listed = _size(meta.get("n_ctx")) if isinstance(meta, Mapping) else None
-    several = f"?model={quote(model, safe='')}" if len(listing.models) > 1 and model else ""
-    props = await _get_object(connection, f"/props{several}")
+    query = f"?model={quote(model, safe='')}" if len(listing.models) > 1 and model else ""
+    props = await _get_object(transport, f"/props{query}")
     settings = props.get("default_generation_settings")
-    told = _size(settings.get("n_ctx")) if isinstance(settings, Mapping) else None
-    if told and (listed is None or told <= listed):
-        return Window(told, "/props", "llama.cpp")
+    reported = _size(settings.get("n_ctx")) if isinstance(settings, Mapping) else None
+    if reported and (listed is None or reported <= listed):
+        return Window(reported, "/props", "llama.cpp")
     if listed:
         return Window(listed, "/v1/models", "llama.cpp")
     return None
 
 
-async def _probe_ollama(connection: Transport, model: str, _: _ModelList) -> Window | None:
-    """The window with which the model is loaded, else the one that its author has set."""
-    loaded = (await _get_object(connection, "/api/ps")).get("models")
+async def _probe_ollama(transport: Transport, model: str, _: _ModelList) -> Window | None:
+    """Return the window with which the model is loaded, else the one in its parameters."""
+    loaded = (await _get_object(transport, "/api/ps")).get("models")
     if not isinstance(loaded, list):
         return None
     for row in loaded:
@@ -204,14 +205,14 @@ async def _probe_ollama(connection: Transport, model: str, _: _ModelList) -> Win
         if size := _size(row.get("context_length")):
             return Window(size, "/api/ps", "ollama")
     if model:
-        shown = await _get_object(connection, "/api/show", {"model": model})
+        shown = await _get_object(transport, "/api/show", {"model": model})
         if set_to := _NUM_CTX.search(str(shown.get("parameters") or "")):
             return Window(_size(int(set_to[1])), "/api/show", "ollama")
-    return Window(None, "Ollama has not loaded the model yet", "ollama")
+    return Window(None, "Ollama has not loaded the model", "ollama")
 
 
-async def _probe_lm_studio(connection: Transport, model: str, _: _ModelList) -> Window | None:
-    rows = (await _get_object(connection, "/api/v0/models")).get("data")
+async def _probe_lm_studio(transport: Transport, model: str, _: _ModelList) -> Window | None:
+    rows = (await _get_object(transport, "/api/v0/models")).get("data")
     if not isinstance(rows, list):
         return None
     for row in rows:
@@ -222,11 +223,11 @@ async def _probe_lm_studio(connection: Transport, model: str, _: _ModelList) -> 
             size = _size(row.get("max_context_length"))
         if size is not None:
             return Window(size, "/api/v0/models", "lmstudio")
-    return Window(None, "LM Studio has not loaded the model yet", "lmstudio")
+    return Window(None, "LM Studio has not loaded the model", "lmstudio")
 
 
-async def _probe_tgi(connection: Transport, _: str, __: _ModelList) -> Window | None:
-    size = _size((await _get_object(connection, "/info")).get("max_total_tokens"))
+async def _probe_tgi(transport: Transport, _: str, __: _ModelList) -> Window | None:
+    size = _size((await _get_object(transport, "/info")).get("max_total_tokens"))
     return Window(size, "/info", "tgi") if size else None
 
 
@@ -237,20 +238,20 @@ _PROBES: Final[Mapping[ServerKind, Sequence[WindowProbe]]] = {
     "tgi": (_probe_tgi,),
     "unknown": (_probe_model_list, _probe_llama_cpp, _probe_ollama, _probe_lm_studio, _probe_tgi),
 }
-"""What to ask, by the kind of server; one that nobody knows is asked everything."""
+"""What to try, by the kind of server; an unknown one gets every probe."""
 
 
 async def _get_object(
-    connection: Transport, path: str, body: Mapping[str, Any] | None = None
+    transport: Transport, path: str, body: Mapping[str, Any] | None = None
 ) -> Mapping[str, Any]:
-    """The object at a path; empty where there is none."""
+    """Return the object at a path; empty if there is none."""
     try:
-        answer = await connection.request_json(
+        response = await transport.request_json(
             "GET" if body is None else "POST", path, body, timeout=TIMEOUT_SECONDS, retries=0
         )
     except ProviderError:
         return {}
-    return answer.body if isinstance(answer.body, Mapping) else {}
+    return response.body if isinstance(response.body, Mapping) else {}
 
 
 def _detect_kind(
@@ -258,15 +259,15 @@ def _detect_kind(
 ) -> ServerKind:
     if (known := _HOSTS.get(endpoint.host)) is not None:
         return known
-    if "llama.cpp" in headers.get("Server", "").lower():
+    if "llama.cpp" in headers.get("server", "").lower():
         return "llama.cpp"
     owners = {str(row.get("owned_by")).lower() for row in models}
-    found = {_OWNERS[owner] for owner in owners if owner in _OWNERS}
+    found = {_KINDS_BY_OWNER[owner] for owner in owners if owner in _KINDS_BY_OWNER}
     return found.pop() if len(found) == 1 else "unknown"
 
 
 def _find_model(listing: _ModelList, model: str) -> Mapping[str, Any]:
-    """The model's entry; a server with a single model answers to any name."""
+    """Return the model's entry; a server with a single model accepts any name."""
     for row in listing.models:
         if _is_same_model(row.get("id"), model):
             return row
@@ -274,7 +275,7 @@ def _find_model(listing: _ModelList, model: str) -> Mapping[str, Any]:
 
 
 def _is_same_model(one: object, other: str) -> bool:
-    """Whether two names mean the same model; `:latest` goes without saying."""
+    """Whether two names mean the same model; `:latest` is the default tag."""
     return isinstance(one, str) and one.removesuffix(":latest") == other.removesuffix(":latest")
 
 
@@ -287,10 +288,10 @@ def _list(value: object) -> list[Any]:
 
 
 def detect_truncation(kind: str, window: int | None, counted: int, reported: int) -> str | None:
-    """A sentence where a server seems to have left out a part of the prompt without a word.
+    """Return a warning if a server seems to have truncated the prompt silently, else None.
 
-    Ollama does: it drops the oldest messages, and what is still too long it cuts to about half of
-    the window. The prompt tokens that it then reports give that away.
+    Ollama does: it drops the oldest messages, and truncates what is still too long to about half
+    of the window. The prompt tokens that it then reports show it.
     """
     if kind not in ("ollama", "unknown") or window is None or not 0 < reported <= counted - 16:
         return None
@@ -301,7 +302,7 @@ def detect_truncation(kind: str, window: int | None, counted: int, reported: int
     if not (halved or reported == window or dropped):
         return None
     return (
-        f"the server reports {reported:,} tokens of a prompt of about {counted:,}: it has probably "
-        f"left out the rest, since its window is {window:,}. Load the model with a larger window "
-        f"(Ollama: num_ctx), or set the window here to {window:,}."
+        f"The server reports {reported:,} tokens for a prompt of about {counted:,}: it probably "
+        f"truncated the prompt to its window of {window:,}. Load the model with a larger window "
+        f"(Ollama: num_ctx), or set the window to {window:,}."
     )

@@ -1,4 +1,4 @@
-"""Server-sent events, read from whatever pieces the network makes of them; no I/O here."""
+"""Server-sent events, parsed incrementally; no I/O."""
 
 from __future__ import annotations
 
@@ -12,61 +12,61 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class ServerSentEvent:
-    """One event: its name (`message` unless it says otherwise) and its data, lines joined."""
+    """One event: its name (`message` by default) and its data, with lines joined."""
 
     name: str
     data: str
 
 
 class EventParser:
-    """Takes bytes in, gives whole events out.
+    """Turns bytes into complete events.
 
-    Lines end with LF, CRLF or CR; they are cut as bytes, so that a character split between two
-    pieces is whole again before it is read.
+    Lines end with LF, CRLF or CR. They are split as bytes, so that a character that spans two
+    chunks is decoded as one.
     """
 
     def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-        self._begun = False
+        self._chunks: list[bytes] = []
+        self._has_started = False
         self._name = ""
         self._data: list[str] = []
         self.pending_bytes = 0
-        """About how many bytes the event has that is not whole yet."""
+        """About how many bytes the incomplete event has so far."""
 
-    def feed(self, piece: bytes) -> list[ServerSentEvent]:
-        """The events that this piece completes."""
-        self._pieces.append(piece)
-        self.pending_bytes += len(piece)
-        if self._begun and not self._may_end(piece):
+    def feed(self, chunk: bytes) -> list[ServerSentEvent]:
+        """Return the events that this chunk completes."""
+        self._chunks.append(chunk)
+        self.pending_bytes += len(chunk)
+        if self._has_started and not self._may_end_line(chunk):
             return []
-        text = b"".join(self._pieces)
-        if not self._begun:
+        text = b"".join(self._chunks)
+        if not self._has_started:
             if len(text) < len(_BOM) and _BOM.startswith(text):
                 return []
             text = text.removeprefix(_BOM)
-            self._begun = True
-        # A CR at the end may be half of a CRLF: it waits for the next byte.
+            self._has_started = True
+        # A CR at the end may be half of a CRLF: keep it until the next byte.
         held = b"\r" if text.endswith(b"\r") else b""
         *lines, rest = _LINE_END.split(text[: len(text) - len(held)])
-        self._pieces = [rest + held]
-        return self._events(lines)
+        self._chunks = [rest + held]
+        return self._parse_lines(lines)
 
-    def _may_end(self, piece: bytes) -> bool:
-        before = self._pieces[-2] if len(self._pieces) > 1 else b""
-        return b"\n" in piece or b"\r" in piece or before.endswith(b"\r")
+    def _may_end_line(self, chunk: bytes) -> bool:
+        before = self._chunks[-2] if len(self._chunks) > 1 else b""
+        return b"\n" in chunk or b"\r" in chunk or before.endswith(b"\r")
 
-    def _events(self, lines: list[bytes]) -> list[ServerSentEvent]:
-        events = [event for line in lines if (event := self._line(line)) is not None]
+    def _parse_lines(self, lines: list[bytes]) -> list[ServerSentEvent]:
+        events = [event for line in lines if (event := self._parse_line(line)) is not None]
         if lines:
-            self.pending_bytes = len(self._pieces[0]) + sum(map(len, self._data))
+            self.pending_bytes = len(self._chunks[0]) + sum(map(len, self._data))
         return events
 
     def finish(self) -> list[ServerSentEvent]:
-        """What the last bytes hold where the stream ends without a blank line."""
-        rest, self._pieces = b"".join(self._pieces).removesuffix(b"\r"), [b""]
-        return self._events([rest, b""])
+        """Return the events in the last bytes, if the stream ends without a blank line."""
+        rest, self._chunks = b"".join(self._chunks).removesuffix(b"\r"), [b""]
+        return self._parse_lines([rest, b""])
 
-    def _line(self, line: bytes) -> ServerSentEvent | None:
+    def _parse_line(self, line: bytes) -> ServerSentEvent | None:
         if not line:
             return self._dispatch()
         field, _, value = line.decode("utf-8", "replace").partition(":")
@@ -76,7 +76,7 @@ class EventParser:
         elif field == "event":
             self._name = value
         elif field == "error":
-            # Servers of the llama.cpp family have sent errors under a field of their own.
+            # Servers based on llama.cpp have sent errors in a field of their own.
             self._name = "error"
             self._data.append(value)
         return None

@@ -93,11 +93,9 @@ async def _query_server(
             if error.status not in (404, 405, 501):  # some have no list, and work
                 raise
         window = await server.window_of(called)
-        counter = ServerCounter(
-            connection, enabled=counts, standings=CountStates(), patience=patience
-        )
+        counter = ServerCounter(connection, enabled=counts, states=CountStates(), timeout=patience)
         await counter.count(_count_body(endpoint.format, called))
-        verdict = counter.verdict(called)
+        verdict = counter.support(called)
         return ServerReport(None, tuple(models), window.tokens, window.source, window.kind, verdict)
 
 
