@@ -310,7 +310,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(upstream: ScriptedServer) -
         for path in (CHAT, MESSAGES, COUNT_TOKENS):
             answer = told(served, request(SIZED, to=f"POST {path}")[:-10])
             assert status(answer) == 408
-            assert b"nothing of the body came for 0.2 s" in answer
+            assert b"No part of the body arrived for 0.2 s" in answer
 
 
 def test_an_answer_may_be_an_error_of_any_size() -> None:

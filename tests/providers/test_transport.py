@@ -137,10 +137,10 @@ def test_a_closed_connection_opens_again_at_the_next_request() -> None:
         (said(400, "<html>nginx</html>"), ProviderError, "a web page"),
         (said(400, "x" * 9_000), ProviderError, "x…$"),
         (said(400, TOO_LONG), ContextLengthError, r"300 tokens, limit 256"),
-        (said(307, location="https://new.example/v1?a=b"), ProviderError, "to https://new.example/v1; use"),
+        (said(307, location="https://new.example/v1?a=b"), ProviderError, "new.example/v1; use"),
         (said(500, {"error": {"message": "image input is not supported"}}), ProviderError, "image"),
         (said(500, "jinja2.exceptions: Conversation roles must alternate"), ProviderError, "500"),
-        (said(429, {"error": {"code": "insufficient_quota"}}), RateLimitError, "limiting the request rate"),
+        (said(429, {"error": {"code": "insufficient_quota"}}), RateLimitError, "limiting the"),
         (
             said(429, {"error": {"type": "tokens", "code": "rate_limit_exceeded", "message":
                  "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested "
@@ -411,14 +411,19 @@ def test_only_trusted_certificates_are_accepted(
                         assert await asking.post(CHAT, {}) == {"id": 1}
                     patch.setenv(name, "/nowhere.pem")
                     async with Transport(Endpoint(server.url)) as asking:
-                        with pytest.raises(InputError, match=rf"^{name} names /nowhere\.pem"):
+                        with pytest.raises(
+                            InputError,
+                            match=rf"^{name} names no usable certificates: /nowhere\.pem",
+                        ):
                             await asking.post(CHAT, {})
 
     for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
         monkeypatch.delenv(name, raising=False)
     run(work())
     monkeypatch.setenv("SSL_CERT_FILE", "/nowhere.pem")
-    with pytest.raises(InputError, match=r"SSL_CERT_FILE names /nowhere\.pem"):
+    with pytest.raises(
+        InputError, match=r"SSL_CERT_FILE names no usable certificates: /nowhere\.pem"
+    ):
         create_ssl_context()
 
 

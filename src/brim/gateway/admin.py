@@ -160,7 +160,7 @@ class AdminRoutes:
         services, client = self._services, headers.read_headers(request.headers.raw)
         services.limits.check_room(len(services.running))
         services.limits.check_origin(client)
-        raw = await services.limits.body(client, request.receive)
+        raw = await services.limits.read_body(client, request.receive)
         body = await services.workers.run(bodies.parse_body, raw)
         check_conversation(format, body)
         route = services.routes.find(body.get("model"), format)

@@ -1,10 +1,10 @@
-"""The gateway for a server of your own, set up by the same configuration as `brim serve`.
+"""The gateway for other ASGI servers, with the same configuration as `brim serve`.
 
     uvicorn --factory brim.gateway.asgi:app
     granian --interface asgi --factory brim.gateway.asgi:app
 
-Such a server listens where it is told to; without keys the gateway lets in whoever reaches it.
-Books that cannot be used are an error when it starts.
+Such a server listens on any address; without keys, the gateway serves every client that can
+connect. If the account store cannot be used, it fails to start.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from brim.gateway.server import tune_garbage_collector
 
 
 def app() -> ASGIApp:
-    """A gateway with the upstreams of the configuration."""
+    """Return a gateway with the configured upstreams."""
     loaded = config.discover(folder=Path.cwd(), environment=os.environ)
     require_upstreams(loaded.config, os.environ)
     logs.configure_logging("text" if sys.stderr.isatty() else "json", sys.stderr)

@@ -122,7 +122,7 @@ class RequestHandler(ABC):
         limits = self.services.limits
         limits.check_room(len(self.services.running) - 1)
         limits.check_origin(self.client_headers)
-        return await limits.body(self.client_headers, self._receive)
+        return await limits.read_body(self.client_headers, self._receive)
 
     def _listen_soon(self) -> None:
         """Watch for a disconnect, unless the response arrives first."""

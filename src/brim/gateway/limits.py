@@ -1,4 +1,4 @@
-"""Limits: how large a request may be, how long it may take to come, and how many at once."""
+"""Limits on requests: size, duration, number, and the web pages that may send them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 LARGE_BODY_BYTES: Final = 64 * 1024
-"""Bodies from so many bytes on are read and counted off the event loop."""
+"""Bodies of this size and larger are parsed and counted outside the event loop."""
 BODY_TIME_FACTOR: Final = 10
-"""A body may take so many times as long as it may be silent."""
-_HERE: Final = frozenset(("localhost", "127.0.0.1", "::1"))
-_ELSEWHERE: Final = (b"cross-site", b"same-site")
+"""How many times `body_seconds` a whole body may take."""
+_LOCAL_HOSTS: Final = frozenset(("localhost", "127.0.0.1", "::1"))
+_OTHER_SITES: Final = (b"cross-site", b"same-site")
 
 
 def _is_address(host: str) -> bool:
@@ -32,135 +32,105 @@ def _is_address(host: str) -> bool:
     return True
 
 
-ABORT_EXTENSION: Final = "brim.hang_up"
-"""What a server may offer as an extension of ASGI: to end a connection at once. Where it does not,
-what was written for a client that does not read stays until the client goes."""
+ABORT_EXTENSION: Final = "brim.abort"
+"""An ASGI extension that closes a connection immediately. Without it, data for a client that does
+not read stays in memory until the client disconnects."""
 
 
 class ClientDisconnectedError(Exception):
-    """The client hung up before its request was whole."""
-
-
-class _Patience:
-    """Cancels the task that waits, if it has to for too long: a timer and no more.
-
-    `asyncio.timeout` would do, but takes a tenth of the time of a small request.
-    """
-
-    __slots__ = ("_end", "_loop", "_seconds", "_task", "_timer", "is_over")
-
-    def __init__(self, seconds: float) -> None:
-        self.is_over = False
-        self._loop = loop = asyncio.get_running_loop()
-        self._task = asyncio.current_task(loop)
-        self._seconds = seconds
-        self._end = loop.time() + BODY_TIME_FACTOR * seconds
-        self._timer = loop.call_later(seconds, self._lose)
-
-    def renew(self) -> None:
-        self._timer.cancel()
-        when = min(self._end, self._loop.time() + self._seconds)
-        self._timer = self._loop.call_at(when, self._lose)
-
-    def end(self) -> None:
-        self._timer.cancel()
-
-    def _lose(self) -> None:
-        self.is_over = True
-        if self._task is not None:
-            self._task.cancel()
+    """The client disconnected before its request was complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """What a client may ask of the gateway itself."""
+    """What clients may request of the gateway itself."""
 
     body_bytes: int
     body_seconds: float
     requests: int
     origins: tuple[str, ...] = ()
-    """Web pages that may send requests."""
+    """Origins of the web pages that may send requests."""
 
-    async def body(self, given: ClientHeaders, receive: Receive) -> bytes:
-        """The whole body of a request."""
+    async def read_body(self, given: ClientHeaders, receive: Receive) -> bytes:
+        """Return the whole body of a request."""
         length = given.by_name.get(b"content-length", b"")
         if length.isdigit() and int(length) > self.body_bytes:
             raise self._too_large()
-        patience = _Patience(self.body_seconds)
         try:
-            return await self._gathered(receive, patience)
-        except asyncio.CancelledError:
-            if not patience.is_over:
-                raise
+            async with asyncio.timeout(self.body_seconds) as timeout:
+                return await self._collect(receive, timeout)
+        except TimeoutError:
             raise GatewayError(
                 408,
                 "body_timeout",
-                f"nothing of the body came for {self.body_seconds:g} s (gateway.body_seconds), or "
-                f"not all of it in {BODY_TIME_FACTOR} times that; send it again",
+                f"No part of the body arrived for {self.body_seconds:g} s (gateway.body_seconds), "
+                f"or the whole body took {BODY_TIME_FACTOR} times longer. Send the request again.",
                 headers={"connection": "close"},
             ) from None
-        finally:
-            patience.end()
 
-    async def _gathered(self, receive: Receive, patience: _Patience) -> bytes:
-        pieces: list[bytes] = []
+    async def _collect(self, receive: Receive, timeout: asyncio.Timeout) -> bytes:
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + BODY_TIME_FACTOR * self.body_seconds
+        chunks: list[bytes] = []
         size = 0
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise ClientDisconnectedError
-            piece = message.get("body", b"")
-            size += len(piece)
+            chunk = message.get("body", b"")
+            size += len(chunk)
             if size > self.body_bytes:
                 raise self._too_large()
-            pieces.append(piece)
+            chunks.append(chunk)
             if not message.get("more_body"):
-                return b"".join(pieces)  # of one piece, that very piece
-            patience.renew()
+                return b"".join(chunks)
+            timeout.reschedule(min(deadline, clock() + self.body_seconds))
 
     def _too_large(self) -> GatewayError:
         return GatewayError(
             413,
             "request_too_large",
-            f"the body has more than {self.body_bytes:,} bytes (gateway.max_body_bytes)",
+            f"The body is larger than {self.body_bytes:,} bytes (gateway.max_body_bytes).",
             headers={"connection": "close"},
         )
 
     def check_origin(self, given: ClientHeaders) -> None:
-        """Refuse what a web page sends: any page that somebody looks at could spend their money."""
-        if (origin := given.origin) is not None and not self._is_welcome(origin):
+        """Reject requests from web pages: any page that a user visits could spend their money."""
+        if (origin := given.origin) is not None and not self._is_allowed(origin):
             raise GatewayError(
                 403,
                 "origin_refused",
-                "requests from web pages are refused, but for those of this machine and of "
-                "gateway.origins",
+                "Requests from web pages are rejected, except pages of this machine and of "
+                "gateway.origins.",
             )
 
     def check_site(self, given: ClientHeaders) -> None:
-        """Refuse what a page of another site asks: it is not to know what was done here."""
+        """Reject requests from pages of other sites: they must not read past requests."""
         self.check_origin(given)
-        if given.by_name.get(b"sec-fetch-site") in _ELSEWHERE:
-            raise GatewayError(403, "origin_refused", "a page of another site asks for this")
+        if given.by_name.get(b"sec-fetch-site") in _OTHER_SITES:
+            raise GatewayError(
+                403, "origin_refused", "Requests from pages of other sites are rejected."
+            )
 
     def check_host(self, given: ClientHeaders) -> None:
-        """Refuse to answer to a name that is not this gateway's.
+        """Reject a `Host` that is not a name of this gateway.
 
-        A page whose name was made to mean this machine would pass for a page of this gateway; a
-        bare address nobody can make to mean another.
+        With DNS rebinding, a web page's own host name resolves to this machine. An IP address
+        cannot be rebound.
         """
         host = given.by_name.get(b"host", b"").decode("latin-1")
-        called = urlsplit(f"//{host}").hostname or ""
+        name = urlsplit(f"//{host}").hostname or ""
         known = {urlsplit(origin).hostname for origin in self.origins}
-        if not called or called in _HERE or called in known or _is_address(called):
+        if not name or name in _LOCAL_HOSTS or name in known or _is_address(name):
             return
         raise GatewayError(
             403,
             "host_refused",
-            f"this gateway is not called {called[:100]!r}; ask by its address, make a key with "
-            "`brim keys`, or list its name in gateway.origins",
+            f"Unknown host name of this gateway: {name[:100]!r}. Use its IP address, create a key "
+            "with `brim keys`, or add the name to gateway.origins.",
         )
 
-    def _is_welcome(self, origin: str) -> bool:
+    def _is_allowed(self, origin: str) -> bool:
         if origin in self.origins:
             return True
         try:
@@ -168,15 +138,15 @@ class RequestLimits:
         except ValueError:
             return False
         if parts.scheme not in ("http", "https"):
-            return origin != "null"  # a program's own window, such as an editor's
-        return parts.hostname in _HERE
+            return origin != "null"  # an application window, such as an editor's
+        return parts.hostname in _LOCAL_HOSTS
 
     def check_room(self, running: int) -> None:
-        """Refuse where as many requests run as may."""
+        """Reject a request if the maximum number is running."""
         if running >= self.requests:
             raise GatewayError(
                 503,
                 "too_many_requests_at_once",
-                f"{running:,} requests run already (gateway.max_requests); try again in a second",
+                f"{running:,} requests are running (gateway.max_requests). Try again in a second.",
                 headers={"retry-after": "1"},
             )
