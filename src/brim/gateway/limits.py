@@ -51,9 +51,9 @@ class RequestLimits:
     origins: tuple[str, ...] = ()
     """Origins of the web pages that may send requests."""
 
-    async def read_body(self, given: ClientHeaders, receive: Receive) -> bytes:
+    async def read_body(self, headers: ClientHeaders, receive: Receive) -> bytes:
         """Return the whole body of a request."""
-        length = given.by_name.get(b"content-length", b"")
+        length = headers.by_name.get(b"content-length", b"")
         if length.isdigit() and int(length) > self.body_bytes:
             raise self._too_large()
         try:
@@ -94,9 +94,9 @@ class RequestLimits:
             headers={"connection": "close"},
         )
 
-    def check_origin(self, given: ClientHeaders) -> None:
+    def check_origin(self, headers: ClientHeaders) -> None:
         """Reject requests from web pages: any page that a user visits could spend their money."""
-        if (origin := given.origin) is not None and not self._is_allowed(origin):
+        if (origin := headers.origin) is not None and not self._is_allowed(origin):
             raise GatewayError(
                 403,
                 "origin_refused",
@@ -104,21 +104,21 @@ class RequestLimits:
                 "gateway.origins.",
             )
 
-    def check_site(self, given: ClientHeaders) -> None:
+    def check_site(self, headers: ClientHeaders) -> None:
         """Reject requests from pages of other sites: they must not read past requests."""
-        self.check_origin(given)
-        if given.by_name.get(b"sec-fetch-site") in _OTHER_SITES:
+        self.check_origin(headers)
+        if headers.by_name.get(b"sec-fetch-site") in _OTHER_SITES:
             raise GatewayError(
                 403, "origin_refused", "Requests from pages of other sites are rejected."
             )
 
-    def check_host(self, given: ClientHeaders) -> None:
+    def check_host(self, headers: ClientHeaders) -> None:
         """Reject a `Host` that is not a name of this gateway.
 
         With DNS rebinding, a web page's own host name resolves to this machine. An IP address
         cannot be rebound.
         """
-        host = given.by_name.get(b"host", b"").decode("latin-1")
+        host = headers.by_name.get(b"host", b"").decode("latin-1")
         name = urlsplit(f"//{host}").hostname or ""
         known = {urlsplit(origin).hostname for origin in self.origins}
         if not name or name in _LOCAL_HOSTS or name in known or _is_address(name):
