@@ -165,7 +165,7 @@ def test_a_wrong_setting_is_named_with_its_line(
     file = place / "my.toml"
     file.write_text("[upstreams.openai]\nendpont = 'http://h'\n", encoding="utf-8")
     monkeypatch.setenv("BRIM_CONFIG", str(file))
-    said = "upstreams.openai.endpont is no key; did you mean upstreams.openai.endpoint?"
+    said = "upstreams.openai.endpont is not a known key. Did you mean upstreams.openai.endpoint?"
     assert brim_serve().stderr == f"brim: {file}:2: {said}\n"
 
 

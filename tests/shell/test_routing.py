@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim import fit
-from brim.config import ModelConfig, RoutingConfig
-from brim.config.keys import RoutingRule
+from brim.config import ModelConfig, RoutingConfig, RoutingRule
 from brim.errors import (
     AuthenticationError,
     BudgetError,

@@ -1,24 +1,32 @@
-"""Configuration: user file, project overlay, environment and flags, merged key by key.
+"""Configuration: the user's file, the project's file, the environment and flags, merged by key.
 
-keys       everything that can be set, with its default and its explanation
-kinds      what may stand behind a key
-tree       the keys as a tree, made from their classes
-layers     one place that settings come from, read and checked
-lines      on which line of a file a key stands
-trust      the overlays that their user has agreed to
-loading    all layers together
-showing    the example, and values without their secrets
-spelling   how keys, values and paths are written
+schema       every setting, with its type, default and explanation
+value_types  the types of values and how they are checked
+sources      settings from one file, variable or flag, checked
+load         all sources together
+trust        the project files that the user has trusted
+example      the example file, and values without their secrets
+toml_text    keys and values as TOML text, and the lines that they are on
 
-Each layer is checked before anything of it counts, and all that is wrong is told at once. A
-variable is named after its key, in capitals and with two underscores between the levels:
-`BRIM_CONTEXT__POLICY=rolling`. Its value is text where the key wants text, and TOML elsewhere.
+Every source is checked completely before any of its settings counts, and all problems are reported
+together. A variable is named after its key, in capitals and with two underscores between the
+levels: `BRIM_CONTEXT__POLICY=rolling`. Its value is plain text for a text key, and TOML otherwise.
 """
 
 from __future__ import annotations
 
 from brim.config.example import read_explanations, redact, write_example
-from brim.config.keys import (
+from brim.config.load import (
+    DEFAULT,
+    OVERLAY,
+    ConfigFile,
+    LoadedConfig,
+    discover,
+    load,
+    project_file,
+    user_file,
+)
+from brim.config.schema import (
     Config,
     ContextConfig,
     CostConfig,
@@ -36,21 +44,16 @@ from brim.config.keys import (
     SummaryConfig,
     UpstreamConfig,
 )
-from brim.config.kinds import FORMATS
-from brim.config.layers import Setting, check_file
-from brim.config.lines import key_lines
-from brim.config.load import (
-    DEFAULT,
-    OVERLAY,
-    ConfigFile,
-    LoadedConfig,
-    discover,
-    load,
-    project_file,
-    user_file,
+from brim.config.sources import Setting, check_file
+from brim.config.toml_text import (
+    escape_unprintable,
+    format_key,
+    format_value,
+    home_as_tilde,
+    key_lines,
 )
-from brim.config.spelling import escape_unprintable, format_key, format_value, home_as_tilde
 from brim.config.trust import Trust, digest
+from brim.config.value_types import FORMATS
 
 __all__ = [
     "DEFAULT",

@@ -1,4 +1,4 @@
-"""What is shown: a file with every key, and values without their secrets."""
+"""The example file with every key, and values without their secrets."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from brim.config.keys import Config
-from brim.config.spelling import format_value, parse_key
-from brim.config.tree import NAMES, Group, Named, Node, group_of, key_of
+from brim.config.schema import NAMES, Config, Group, Named, Node, group_of, key_of
+from brim.config.toml_text import format_value, parse_key
 
 HEAD: Final = """\
-## The settings of brim. Every key is here: take away the `# ` before one to set it.
-## A value is the default, or an example where it says "not set".
+## All settings of brim. Remove the `# ` in front of a key to set it.
+## The values are the defaults, or examples for keys that are "not set".
 """
 SECRET: Final = frozenset({"headers", "env"})
-"""Tables whose values are shown to nobody."""
+"""Tables whose values are never shown."""
 _PASSWORD: Final = re.compile(r"(?<=://)\S*@")
-"""Who logs in at an address, and with what; a password may hold any sign, an @ too."""
+"""User and password in a URL; a password may contain any character, even @."""
 
 
 def write_example() -> str:
-    """A file with every key, its default and its explanation, in which nothing is set."""
+    """Return a file with every key, its default and its explanation, in which nothing is set."""
     sections = [_section(name, node) for name, node in group_of(Config).keys.items()]
     return "\n".join([HEAD, *sections])
 
@@ -48,13 +47,13 @@ def _example_line(each: Any) -> tuple[str, str]:
     name = key_of(each.name)
     if "example" in each.metadata:
         return " (not set)", f"# {name} = {format_value(each.metadata['example'])}"
-    if "instead" in each.metadata:  # would contradict another key, if both were set
+    if "instead" in each.metadata:  # contradicts another key if both are set
         return " (not set)", f"## {name} = {format_value(each.metadata['instead'])}"
     return "", f"# {name} = {format_value(each.default)}"
 
 
 def read_explanations(made: type[Any]) -> dict[str, str]:
-    """The lines under the fields of a class; none where its source is not installed."""
+    """Return the docstrings of the fields of a class; empty if its source is not installed."""
     try:
         (body,) = ast.parse(inspect.getsource(made)).body
     except (OSError, TypeError):
@@ -72,7 +71,7 @@ def read_explanations(made: type[Any]) -> dict[str, str]:
 
 
 def redact(key: str, value: object) -> object:
-    """A value as anybody may see it, made of what JSON knows."""
+    """Return a value without secrets, as JSON types."""
     if SECRET & set(parse_key(key, 0)[0][2:3]):
         return "***" if not isinstance(value, Mapping) or value else {}
     return _plain(value)

@@ -1,4 +1,4 @@
-"""All layers together: which value counts, and where it comes from."""
+"""All sources together: the effective value of every key and its source."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
-from brim.config.keys import Config
-from brim.config.layers import Layer, Setting, build, read_file, read_flag, read_variables
-from brim.config.spelling import Key, format_key, home_as_tilde
-from brim.config.tree import Group, Named, Node, group_of, key_of
+from brim.config.schema import Config, Group, Named, Node, group_of, key_of
+from brim.config.sources import Setting, Source, build, read_file, read_flag, read_variables
+from brim.config.toml_text import Key, format_key, home_as_tilde
 from brim.config.trust import Trust, digest, system_folder
 from brim.errors import ConfigError
 
@@ -21,33 +20,33 @@ DEFAULT: Final = "default"
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """A file that was looked at, and what came of it: used, not there, or not trusted."""
+    """A configuration file, and whether it is used, missing or not trusted."""
 
     path: Path
-    state: Literal["used", "not there", "not trusted"]
+    state: Literal["used", "not found", "not trusted"]
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:
-    """The configuration that is in effect, and how it came about."""
+    """The effective configuration, and the source of each setting."""
 
     config: Config
     settings: Mapping[str, Setting]
-    """Every value by its dotted key, with its source."""
+    """Every value with its source, by dotted key."""
     files: tuple[ConfigFile, ...] = ()
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What its owner should know: an overlay that is not used."""
+        """Warnings for the user: a project file that is not trusted."""
         return tuple(
-            f"{home_as_tilde(file.path)} is not used before `brim config trust`"
+            f"{home_as_tilde(file.path)} is not trusted and not used. Run `brim config trust`."
             for file in self.files
             if file.state == "not trusted"
         )
 
     @property
     def sources(self) -> Mapping[str, str]:
-        """Where each value comes from, by its dotted key."""
+        """The source of each value, by dotted key."""
         return {key: setting.source for key, setting in self.settings.items()}
 
 
@@ -59,45 +58,46 @@ def load(
     flags: Mapping[str, object] = MappingProxyType({}),
     trusted: Callable[[Path, str], bool],
 ) -> LoadedConfig:
-    """Merge what the files, the environment and the flags say, the later before the earlier.
+    """Merge files, environment and flags; later sources override earlier ones.
 
-    `flags` go by their dotted key, and None stands for one that was not given. The overlay of a
-    project counts only if `trusted` says so of its path and digest; else a notice names it.
+    `flags` has dotted keys, and None for flags that were not given. A project file is used only if
+    `trusted` returns True for its path and digest; otherwise a notice names it. Raise ConfigError
+    with all problems of all sources.
     """
-    layers: list[Layer] = []
+    sources: list[Source] = []
     problems: list[str] = []
     looked = [*_read_file(user, lambda *_: True), *_read_file(project, trusted)]
     for file, data in looked:
         try:
-            layers += [read_file(data, file.path)] if file.state == "used" else []
+            sources += [read_file(data, file.path)] if file.state == "used" else []
         except ConfigError as error:
             problems += error.problems
-    if environment.get("BRIM_CONFIG") and user is not None and looked[0][0].state == "not there":
-        problems.append(f"BRIM_CONFIG: there is no {user}")
-    layers += read_variables(environment, _merge(layers))
-    layers += [read_flag(key, value) for key, value in flags.items() if value is not None]
-    problems += [problem for layer in layers for problem in layer.problems]
+    if environment.get("BRIM_CONFIG") and user is not None and looked[0][0].state == "not found":
+        problems.append(f"BRIM_CONFIG: file not found: {user}")
+    sources += read_variables(environment, _merge(sources))
+    sources += [read_flag(key, value) for key, value in flags.items() if value is not None]
+    problems += [problem for source in sources for problem in source.problems]
     if problems:
         raise ConfigError(problems)
-    return _combine(_merge(layers), tuple(file for file, _ in looked))
+    return _combine(_merge(sources), tuple(file for file, _ in looked))
 
 
 def _read_file(
     path: Path | None, trusted: Callable[[Path, str], bool]
 ) -> Iterator[tuple[ConfigFile, bytes]]:
-    """A file with its content, read once: what was judged is what is used."""
+    """Yield a file with its content, read once: the content that was checked is the one used."""
     if path is None:
         return
     try:
         data = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
-        yield ConfigFile(path, "not there"), b""
+        yield ConfigFile(path, "not found"), b""
     else:
         yield ConfigFile(path, "used" if trusted(path, digest(data)) else "not trusted"), data
 
 
-def _merge(layers: Sequence[Layer]) -> dict[Key, Setting]:
-    return {key: setting for layer in layers for key, setting in layer.settings.items()}
+def _merge(sources: Sequence[Source]) -> dict[Key, Setting]:
+    return {key: setting for source in sources for key, setting in source.settings.items()}
 
 
 def _combine(settings: Mapping[Key, Setting], files: tuple[ConfigFile, ...]) -> LoadedConfig:
@@ -113,16 +113,16 @@ def _combine(settings: Mapping[Key, Setting], files: tuple[ConfigFile, ...]) -> 
 
 
 def _find_problems(config: Config, settings: Mapping[Key, Setting]) -> Iterator[str]:
-    """What can be said of servers only when all layers are together."""
+    """Yield problems that depend on several sources."""
     for section, servers in (("mcp", config.mcp), ("upstreams", config.upstreams)):
         for name, server in servers.items():
-            if fault := server.fault():
+            if problem := server.find_problem():
                 at = next(s.source for key, s in settings.items() if key[:2] == (section, name))
-                yield f"{at}: {format_key((section, name))} {fault}"
+                yield f"{at}: {format_key((section, name))} {problem}"
 
 
 def _keys(value: Any, node: Node, key: Key) -> Iterator[Key]:
-    """The keys of all values that are in effect."""
+    """Yield the keys of all effective values."""
     if isinstance(node, Group) and value is not None:
         for each in fields(node.made):
             name = key_of(each.name)
@@ -147,10 +147,10 @@ def discover(
     environment: Mapping[str, str],
     flags: Mapping[str, object] = MappingProxyType({}),
 ) -> LoadedConfig:
-    """`load` with the files of this user and of the project that a folder belongs to."""
+    """Call `load` with the user's file and the project file of a folder."""
     user, project = user_file(environment), project_file(folder)
     if project is not None and project.resolve() == user.resolve():
-        project = None  # named by its user, it needs no other word
+        project = None  # chosen by the user, so it needs no trust
     return load(
         user=user,
         project=project,
@@ -161,14 +161,14 @@ def discover(
 
 
 def user_file(environment: Mapping[str, str]) -> Path:
-    """The user's file: `BRIM_CONFIG` names it, else it is where the system keeps such files."""
+    """Return the path of the user's file: `BRIM_CONFIG`, or the default of the system."""
     if named := environment.get("BRIM_CONFIG"):
         return Path(named).expanduser()
     return system_folder("config", environment) / "config.toml"
 
 
 def project_file(folder: Path) -> Path | None:
-    """The overlay of a folder, or of the nearest one above it within the same repository."""
+    """Return the project file of a folder or its closest parent in the same repository, or None."""
     for each in (folder.absolute(), *folder.absolute().parents):
         if (each / OVERLAY).is_file():
             return each / OVERLAY

@@ -1,4 +1,4 @@
-"""Which overlays their user has agreed to, each as it was then."""
+"""The project files that the user has trusted, each with its content at that time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal
 
 
 def system_folder(kind: Literal["config", "state"], environment: Mapping[str, str]) -> Path:
-    """Where the system keeps such files of its user."""
+    """Return the folder for the user's files of this kind."""
     try:
         import platformdirs
     except ImportError:
@@ -24,32 +24,32 @@ def system_folder(kind: Literal["config", "state"], environment: Mapping[str, st
 
 
 def digest(data: bytes) -> str:
-    """What a file is recognised by."""
+    """Return the digest that identifies the content of a file."""
     return hashlib.sha256(data).hexdigest()
 
 
 class Trust:
-    """Which overlays their user has agreed to, each as it was then."""
+    """The project files that the user has trusted, each with its content at that time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Trust:
-        """That of the user; `BRIM_STATE` names another folder for it."""
+        """Return the user's record, in the folder `BRIM_STATE` or the default state folder."""
         named = environment.get("BRIM_STATE")
         folder = Path(named).expanduser() if named else system_folder("state", environment)
         return cls(folder / "trusted.json")
 
     def is_trusted(self, path: Path, digest: str) -> bool:
-        """Whether this very content was agreed to, at this place."""
+        """Return whether the user trusted this content at this path."""
         return self._known().get(str(path.resolve())) == digest
 
     def trust(self, path: Path, digest: str) -> None:
         self._write({**self._known(), str(path.resolve()): digest})
 
     def revoke(self, path: Path) -> bool:
-        """Forget an overlay; says whether there was anything to forget."""
+        """Remove a project file; return whether it was trusted."""
         known = self._known()
         if known.pop(str(path.resolve()), None) is None:
             return False
@@ -57,7 +57,7 @@ class Trust:
         return True
 
     def _known(self) -> dict[str, str]:
-        """A file that cannot be read trusts nothing."""
+        """Return the trusted digests by path; nothing is trusted if the record cannot be read."""
         try:
             known = json.loads(self.path.read_bytes())
         except (OSError, ValueError, RecursionError):

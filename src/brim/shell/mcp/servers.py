@@ -66,7 +66,7 @@ class McpServers:
 
     def connect(self, name: str, config: McpConfig) -> tuple[Tool, ...]:
         """Start a server, or reach it, and learn its tools; one that is there is started anew."""
-        if (fault := config.fault()) is not None:
+        if (fault := config.find_problem()) is not None:
             raise InputError(f"the MCP server {name} {fault}")
         if find_spec("mcp") is None:
             raise InputError("MCP servers need one more package: pip install 'brim[shell]'")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from brim.config.keys import ModelConfig
+    from brim.config import ModelConfig
 
 PORTS: Final = (8080, 11434, 1234, 8000, 30000)
 """Of llama.cpp, Ollama, LM Studio, vLLM and SGLang, if nobody has chosen another one."""
@@ -71,7 +71,7 @@ def _make_names_unique(found: Iterable[FoundModel]) -> Iterator[FoundModel]:
 
 
 def _models_from_keys(environment: Mapping[str, str]) -> Iterator[FoundModel]:
-    from brim.config.keys import ModelConfig
+    from brim.config import ModelConfig
 
     elsewhere = _base(environment.get("OPENAI_BASE_URL") or OPENAI) != _base(OPENAI)
     if environment.get("OPENAI_API_KEY") and not elsewhere:
@@ -295,7 +295,7 @@ def _list_offered(
     asker: _Probe, kind: str, models: Sequence[Mapping[str, Any]], window: int | None = None
 ) -> list[FoundModel]:
     """The first few models of a server, those for embeddings apart."""
-    from brim.config.keys import ModelConfig
+    from brim.config import ModelConfig
 
     names = [name for row in models if (name := _name(row.get("id"))) and "embed" not in name]
     where = f"{kind} at {asker.place.url}"

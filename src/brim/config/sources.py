@@ -1,4 +1,4 @@
-"""One place that settings come from: read, checked, and flat."""
+"""Settings from one source (a file, a variable or a flag), checked and by dotted key."""
 
 from __future__ import annotations
 
@@ -12,38 +12,36 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from brim.config.keys import Config
-from brim.config.lines import key_lines
-from brim.config.spelling import Key, abbreviate, format_key, home_as_tilde, parse_key
-from brim.config.tree import NAMES, Group, Leaf, Named, Node, Rows, group_of, key_of
+from brim.config.schema import NAMES, Config, Group, Leaf, Named, Node, Rows, group_of, key_of
+from brim.config.toml_text import Key, abbreviate, format_key, home_as_tilde, key_lines, parse_key
 from brim.errors import ConfigError, InputError
 
 VARIABLE: Final = "BRIM_"
 FLAGS: Final[Mapping[str | int, str]] = {"endpoint": "--upstream"}
-"""Flags that are called otherwise than their keys."""
+"""Flags whose names differ from their keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A value, and where it comes from: `default`, file and line, a variable, or a flag."""
+    """A value and its source: `default`, a file and line, a variable, or a flag."""
 
     value: Any
     source: str
 
 
-class Layer:
-    """What one place sets, and what is wrong with it."""
+class Source:
+    """The settings of one source, and its problems."""
 
     def __init__(self, where: Callable[[Key], str]) -> None:
         self.where = where
         self.settings: dict[Key, Setting] = {}
         self.problems: list[str] = []
 
-    def complain(self, key: Key, sentence: str) -> None:
+    def add_problem(self, key: Key, sentence: str) -> None:
         self.problems.append(f"{self.where(key)}: {sentence}")
 
     def take(self, node: Node, key: Key, value: object) -> None:
-        """Check a value and all below it, and keep what is right."""
+        """Check a value and everything below it, and keep the valid settings."""
         if isinstance(node, Leaf):
             self._take_leaf(node, key, value)
         elif isinstance(node, Rows):
@@ -52,7 +50,7 @@ class Layer:
             shape = "a table"
             if isinstance(node, Group) and len(key) == 2 and key[0] in NAMES:
                 shape = f"a table of its own, [{key[0]}.NAME]"
-            self.complain(key, f"{format_key(key)} must be {shape}, not a single value")
+            self.add_problem(key, f"{format_key(key)} must be {shape}, not a single value")
         else:
             for name, inner in value.items():
                 below = (*key, name)
@@ -61,47 +59,48 @@ class Layer:
                 elif name in node.keys:
                     self.take(node.keys[name], below, inner)
                 else:
-                    self.complain(below, describe_unknown_key(below, node.keys))
+                    self.add_problem(below, describe_unknown_key(below, node.keys))
 
     def _take_leaf(self, node: Leaf, key: Key, value: object) -> None:
         try:
             kept = node.read(value)
         except InputError as error:
-            self.complain(key, f"{format_key(key)} must be {error}")
+            self.add_problem(key, f"{format_key(key)} must be {error}")
         else:
             self.settings[key] = Setting(kept, self.where(key))
 
     def _take_rows(self, node: Rows, key: Key, value: object) -> None:
         if not isinstance(value, list | tuple):
-            self.complain(
+            self.add_problem(
                 key, f"{format_key(key)} must be a list of tables, not {abbreviate(value)}"
             )
             return
-        rows = Layer(self.where)
+        rows = Source(self.where)
         made = []
         for index, row in enumerate(value):
-            faults = len(rows.problems)
+            before = len(rows.problems)
             rows.take(node.inner, (*key, index), row)
-            if len(rows.problems) > faults:
+            if len(rows.problems) > before:
                 continue
             made.append(build(node.inner, (*key, index), rows.settings))
-            if fault := made[-1].fault():
-                rows.complain((*key, index), f"{format_key((*key, index))} {fault}")
+            if problem := made[-1].find_problem():
+                rows.add_problem((*key, index), f"{format_key((*key, index))} {problem}")
         self.problems += rows.problems
         self.settings[key] = Setting(tuple(made), self.where(key))
 
 
 def describe_unknown_key(key: Key, known: Mapping[str, object]) -> str:
-    """That a key is none, with the nearest one that is: beside it, or of that name elsewhere."""
+    """Return an error text with the closest known key, in the same table or elsewhere."""
     name = str(key[-1])
+    problem = f"{format_key(key)} is not a known key."
     if near := get_close_matches(name.lower(), known, 1):
-        return f"{format_key(key)} is no key; did you mean {format_key((*key[:-1], near[0]))}?"
+        return f"{problem} Did you mean {format_key((*key[:-1], near[0]))}?"
     elsewhere: dict[str, Key] = {}
     for section, inner in _inner_keys():
         elsewhere.setdefault(inner, (section, inner))
     if near := get_close_matches(name.lower(), elsewhere, 1, cutoff=0.8):
-        return f"{format_key(key)} is no key; did you mean {format_key(elsewhere[near[0]])}?"
-    return f"{format_key(key)} is no key; there are {', '.join(known)}"
+        return f"{problem} Did you mean {format_key(elsewhere[near[0]])}?"
+    return f"{problem} Known keys: {', '.join(known)}"
 
 
 def _inner_keys() -> Iterator[tuple[str, str]]:
@@ -111,7 +110,7 @@ def _inner_keys() -> Iterator[tuple[str, str]]:
 
 
 def build(group: Group, key: Key, settings: Mapping[Key, Setting]) -> Any:
-    """The object that a group of settings stands for."""
+    """Return the object of a group of settings."""
     values: dict[str, object] = {}
     for each in fields(group.made):
         name = key_of(each.name)
@@ -135,13 +134,13 @@ def _entry(node: Group | Leaf, key: Key, settings: Mapping[Key, Setting]) -> obj
 
 
 def _names(key: Key, settings: Mapping[Key, Setting]) -> list[str | int]:
-    """What stands one level below a key, in the order in which it was set."""
+    """Return the names one level below a key, in the order in which they were set."""
     size = len(key)
     return list(dict.fromkeys(k[size] for k in settings if len(k) > size and k[:size] == key))
 
 
 def _parse_toml(data: bytes, name: str) -> tuple[dict[str, Any], str]:
-    """A file's tables and its text."""
+    """Return the tables and the text of a file."""
     try:
         text = data.decode("utf-8-sig").replace("\r\n", "\n")
         return tomllib.loads(text, parse_float=Decimal), text
@@ -156,8 +155,8 @@ def _parse_toml(data: bytes, name: str) -> tuple[dict[str, Any], str]:
         raise ConfigError([f"{name}:{line}: not TOML{column}: {reason}"]) from None
 
 
-def read_file(data: bytes, path: Path) -> Layer:
-    """What a file sets, each value with its line."""
+def read_file(data: bytes, path: Path) -> Source:
+    """Return the settings of a file, each with its line."""
     name = home_as_tilde(path)
     tables, text = _parse_toml(data, name)
     lines = key_lines(text)
@@ -167,55 +166,55 @@ def read_file(data: bytes, path: Path) -> Layer:
             key = key[:-1]
         return f"{name}:{lines.get(key, 1)}"
 
-    layer = Layer(where)
-    layer.take(group_of(Config), (), tables)
-    return layer
+    source = Source(where)
+    source.take(group_of(Config), (), tables)
+    return source
 
 
 def check_file(data: bytes, path: Path) -> None:
-    """Raise for all that is wrong with a file, as far as it can be said of it alone."""
+    """Raise ConfigError for all problems of a file that do not depend on other sources."""
     if problems := read_file(data, path).problems:
         raise ConfigError(problems)
 
 
-def read_variables(environment: Mapping[str, str], files: Mapping[Key, Setting]) -> list[Layer]:
-    """A layer for each variable that names a key; an empty one is as good as none."""
+def read_variables(environment: Mapping[str, str], files: Mapping[Key, Setting]) -> list[Source]:
+    """Return a source for each variable that names a key; empty variables are ignored."""
     sections = group_of(Config).keys
-    layers = []
+    sources = []
     for name, text in environment.items():
         parts = name.removeprefix(VARIABLE).split("__")
         if not name.startswith(VARIABLE) or len(parts) < 2 or not text.strip():
             continue
-        if parts[0].lower() in sections:  # others may belong to somebody else
-            layers.append(_variable_layer(name, parts, text, files))
-    return layers
+        if parts[0].lower() in sections:  # others may belong to another program
+            sources.append(_read_variable(name, parts, text, files))
+    return sources
 
 
-def _variable_layer(
+def _read_variable(
     name: str, parts: Sequence[str], text: str, files: Mapping[Key, Setting]
-) -> Layer:
-    layer = Layer(lambda _: name)
+) -> Source:
+    source = Source(lambda _: name)
     node: Node = group_of(Config)
     key: Key = ()
     for part in parts:
         if isinstance(node, Group):
             key = (*key, part.lower())
             if part.lower() not in node.keys:
-                layer.complain(key, describe_unknown_key(key, node.keys))
-                return layer
+                source.add_problem(key, describe_unknown_key(key, node.keys))
+                return source
             node = node.keys[part.lower()]
         elif isinstance(node, Named) and isinstance(node.inner, Group):
             key = (*key, _match_name(part, _names(key, files)))
             node = node.inner
         else:
-            layer.complain(key, f"{format_key(key)} is set as a whole")
-            return layer
-    layer.take(node, key, text if isinstance(node, Leaf) and node.is_text else _parse_value(text))
-    return layer
+            source.add_problem(key, f"{format_key(key)} can only be set as a whole")
+            return source
+    source.take(node, key, text if isinstance(node, Leaf) and node.is_text else _parse_value(text))
+    return source
 
 
 def _match_name(part: str, known: Sequence[str | int]) -> str:
-    """The name that a part of a variable means: one of the files', or a new one."""
+    """Return the name in the files that a part of a variable matches, or a new name."""
     for name in map(str, known):
         if re.sub(r"\W", "_", name).lower() == part.lower():
             return name
@@ -229,12 +228,12 @@ def _parse_value(text: str) -> object:
         return text
 
 
-def read_flag(name: str, value: object) -> Layer:
-    """What a flag sets; mostly it is called as the last part of its key."""
+def read_flag(name: str, value: object) -> Source:
+    """Return the setting of a flag, which is usually named after the last part of its key."""
     key, _ = parse_key(name, 0)
     flag = FLAGS.get(key[-1], f"--{str(key[-1]).replace('_', '-')}")
-    layer = Layer(lambda _: flag)
+    source = Source(lambda _: flag)
     for part in reversed(key):
         value = {part: value}
-    layer.take(group_of(Config), (), value)
-    return layer
+    source.take(group_of(Config), (), value)
+    return source

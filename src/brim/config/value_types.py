@@ -1,6 +1,7 @@
-"""What may stand behind a key.
+"""The types of values.
 
-A reader gives the value as it is kept, or raises with the end of a sentence: what it must be.
+A reader returns the checked value, or raises InputError with the end of the sentence "KEY must be
+...".
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from difflib import get_close_matches
 from typing import Annotated, Final, Literal, get_args
 from urllib.parse import urlsplit
 
-from brim.config.spelling import abbreviate
+from brim.config.toml_text import abbreviate
 from brim.errors import InputError
 from brim.fitting.policies import POLICIES
 
@@ -23,13 +24,13 @@ def _whole_number_from(least: int) -> Callable[[object], int]:
     def read(value: object) -> int:
         if isinstance(value, int) and not isinstance(value, bool) and value >= least:
             return value
-        raise InputError(f"a whole number from {least} on, not {abbreviate(value)}")
+        raise InputError(f"a whole number of at least {least}, not {abbreviate(value)}")
 
     return read
 
 
 def _to_decimal(value: object) -> Decimal:
-    """A number that can be counted with; what is none is below all that is allowed."""
+    """Return a finite number, or -1 for anything else, which no setting allows."""
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         number = Decimal(str(value))
         if number.is_finite() and math.isfinite(float(number)):
@@ -39,13 +40,13 @@ def _to_decimal(value: object) -> Decimal:
 
 def _read_dollars(value: object) -> Decimal:
     if (number := _to_decimal(value)) < 0:
-        raise InputError(f"dollars from 0 on, not {abbreviate(value)}")
+        raise InputError(f"an amount of dollars of at least 0, not {abbreviate(value)}")
     return number
 
 
 def _read_seconds(value: object) -> float:
     if (number := float(_to_decimal(value))) <= 0:
-        raise InputError(f"seconds above 0, not {abbreviate(value)}")
+        raise InputError(f"a number of seconds above 0, not {abbreviate(value)}")
     return number
 
 
@@ -57,24 +58,24 @@ def _read_bool(value: object) -> bool:
 
 def _read_text(value: object) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise InputError(f"a text, not {abbreviate(value)}")
+        raise InputError(f"a string, not {abbreviate(value)}")
     return value
 
 
 def _read_secret(value: object) -> str:
     if not isinstance(value, str):
-        raise InputError("a text")
+        raise InputError("a string")
     return value
 
 
 def _read_texts(value: object) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-        raise InputError(f"a list of texts, not {abbreviate(value)}")
+        raise InputError(f"a list of strings, not {abbreviate(value)}")
     return tuple(value)
 
 
 def _read_formats(value: object) -> tuple[str, ...]:
-    """One format, or a list of them."""
+    """Return one or more formats as a tuple."""
     given = [value] if isinstance(value, str) else value
     if not isinstance(given, list | tuple) or not given:
         raise InputError(f"one or more of {', '.join(FORMATS)}, not {abbreviate(value)}")
@@ -82,7 +83,7 @@ def _read_formats(value: object) -> tuple[str, ...]:
 
 
 def _read_paths(value: object) -> tuple[str, ...]:
-    """Paths as they stand behind a host, without anything after them; `/*` is all below one."""
+    """Return URL paths without query; `/*` at the end means all paths below."""
     for path in (paths := _read_texts(value)):
         is_path = re.fullmatch(r"/[!-)+-~]*|/([!-)+-~]*/)?\*", path)
         if not is_path or re.search(r"[?#]|//|/\.\.?(/|$)", path):
@@ -97,7 +98,7 @@ def _read_port(value: object) -> int:
 
 
 def one_of(*choices: str) -> Callable[[object], str]:
-    """A reader that knows a few words, and the nearest of them."""
+    """Return a reader that accepts these words and suggests the closest one."""
 
     def read(value: object) -> str:
         if value in choices:
@@ -110,28 +111,28 @@ def one_of(*choices: str) -> Callable[[object], str]:
 
 
 def _read_variable_name(value: object) -> str:
-    """A name; what is no name may be the key itself, and is not repeated."""
+    """Return a name; an invalid value is not repeated, because it may be the key itself."""
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
-        raise InputError("the name of an environment variable that holds the key, not the key")
+        raise InputError("the name of an environment variable with the key, not the key itself")
     return value
 
 
 def _read_url(value: object) -> str:
-    """Not repeated where it is wrong: a password may stand in it."""
+    """Return a URL; an invalid one is not repeated, because it may contain a password."""
     with suppress(ValueError):
         parts = urlsplit(str(value))
         good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
         if good and parts.username is None and not re.search(r"\s", str(value)):
             return str(value)
     raise InputError(
-        "an address such as http://127.0.0.1:8080 or https://api.openai.com/v1, without a password"
+        "a URL such as http://127.0.0.1:8080 or https://api.openai.com/v1, without a password"
     )
 
 
 def _read_endpoint(value: object) -> str:
-    """An address to which paths can be added."""
+    """Return a URL to which paths can be added."""
     if re.search(r"[?#]", address := _read_url(value)):
-        raise InputError("an address without anything after its path")
+        raise InputError("a URL without a query or fragment")
     return address
 
 
