@@ -63,6 +63,8 @@ class Message(NamedTuple):
     """Whether the source has fields reserved for brim (`_pin`, …), which are not sent."""
     beside: bool = False
     """Whether it is the user's text in the same message as the preceding results."""
+    skipped: bool = False
+    """Whether it is never sent: an empty reply that a session records."""
 
     @property
     def is_words(self) -> bool:

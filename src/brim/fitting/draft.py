@@ -81,7 +81,7 @@ class Draft:
         """The number of messages that are sent, not counting system messages."""
         spans = [self._span(*run) for run in self._kept_runs()]
         notes = sum(note.role != "paragraph" for note in self.notes)
-        return notes + sum(b - a - len(self.history.systems_between(a, b)) for a, b in spans)
+        return notes + sum(self.history.count_turns(*span) for span in spans)
 
     def droppable_units(self, held: Collection[UnitIndex] = ()) -> list[UnitIndex]:
         """Return the kept units that may be dropped, lowest priority and oldest first."""
@@ -327,7 +327,7 @@ class Draft:
         gaps: list[_Gap] = []
         for start, stop in self._gaps(since):
             first, last = self._span(start, stop)
-            messages = last - first - len(self.history.systems_between(first, last))
+            messages = self.history.count_turns(first, last)
             tokens = self.history.tokens_between(first, last)
             if place := self._find_note_place(start, stop):
                 gaps.append(_Gap(*place, messages, tokens))
@@ -416,4 +416,7 @@ class Draft:
             sent.extend(self.history.systems_between(first, last))
             done = last
         sent.extend(range(done, self.view.messages))
-        return sent
+        if not self.history.skipped_messages:
+            return sent
+        skipped = set(self.history.skipped_messages)
+        return [index for index in sent if index not in skipped]

@@ -43,6 +43,7 @@ NEWEST_OUTPUTS: Final = 3
 
 _ROLE: Final = attrgetter("role")
 _CALLS: Final = attrgetter("calls")
+_IS_SKIPPED: Final = attrgetter("skipped")
 
 
 class RequestPoint(NamedTuple):
@@ -104,7 +105,9 @@ class History:
         self.pins = frozenset(pins)
         """The messages that the caller pinned by index."""
         self.unit_of: list[UnitIndex] = []
-        """The unit of each grouped message; `NO_UNIT` for system messages."""
+        """The unit of each grouped message; `NO_UNIT` for system and skipped messages."""
+        self.skipped_messages: list[MessageIndex] = []
+        """The messages that are never sent: empty replies."""
 
     def _begin_groups(self) -> None:
         self.system_token_sums: list[int] = [0]
@@ -142,9 +145,18 @@ class History:
 
     @property
     def turn_count(self) -> int:
-        """The number of messages, not counting system messages."""
+        """The number of messages, not counting system and skipped messages."""
         self.group()
-        return len(self.messages) - len(self.system_messages)
+        return self.count_turns(0, len(self.messages))
+
+    @property
+    def sendable(self) -> Sequence[int]:
+        """All messages except skipped ones."""
+        indices = range(len(self.messages))
+        if not self.skipped_messages:
+            return indices
+        skipped = set(self.skipped_messages)
+        return [index for index in indices if index not in skipped]
 
     def tokens(self, index: int) -> int:
         """Return the tokens of a message."""
@@ -168,6 +180,12 @@ class History:
         systems = self.system_messages
         return systems[bisect_left(systems, start) : bisect_left(systems, stop)]
 
+    def count_turns(self, start: int, stop: int) -> int:
+        """Return the number of messages that are neither system nor skipped messages."""
+        skipped = self.skipped_messages
+        count = stop - start - len(self.systems_between(start, stop))
+        return count - (bisect_left(skipped, stop) - bisect_left(skipped, start))
+
     def find_user(self, unit: int) -> UnitIndex | None:
         """Return the first user unit from `unit` on; None if there is none."""
         place = bisect_left(self.user_units, unit)
@@ -190,8 +208,15 @@ class History:
 
     def extend(self, messages: Sequence[Message]) -> None:
         """Add messages; none of them if one cannot be counted."""
-        counts = map(self.counter.message, messages)
+        count = self.counter.message
+        counts: Iterable[int] = map(count, messages)
+        has_skipped = any(map(_IS_SKIPPED, messages))
+        if has_skipped:
+            counts = [0 if message.skipped else count(message) for message in messages]
         self.token_sums[-1:] = accumulate(counts, initial=self.token_sums[-1])
+        if has_skipped:
+            skipped = (i for i, message in enumerate(messages, len(self)) if message.skipped)
+            self.skipped_messages += map(MessageIndex, skipped)
         self.messages += messages
         if not self.has_steps:
             self.has_steps = "tool" in map(_ROLE, messages) or any(map(_CALLS, messages))
@@ -207,6 +232,10 @@ class History:
         role = message.role
         tokens = self.tokens(index) if role == "system" else 0
         self.system_token_sums.append(self.system_token_sums[-1] + tokens)
+        if message.skipped:
+            self.output_tokens.append(0)
+            self.unit_of.append(NO_UNIT)
+            return
         if message.is_words and not message.priority:
             self.output_tokens.append(0)
         else:

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from brim.fitting.history import History
     from brim.messages import Message, Role
 
-Outcome = Literal["kept", "clipped", "masked", "summarized", "dropped"]
+Outcome = Literal["kept", "clipped", "masked", "summarized", "dropped", "skipped"]
+"""`skipped` is for empty replies of a session, which are never sent."""
 OUTCOMES: tuple[Outcome, ...] = ("clipped", "masked", "summarized", "dropped")
-"""The outcomes other than `kept`."""
+"""The outcomes of trimmed messages."""
 Changed = tuple[Outcome, int, str]
 """Outcome, tokens and reason of a message that is sent changed."""
 
@@ -190,9 +191,11 @@ class Plan:
         history = self.history
         change = self.changes.get(index)
         changed = None if change is None else (change.outcome, change.tokens, change.reason)
+        role, before = history.messages[index].role, history.tokens(index)
+        if history.messages[index].skipped:
+            return Decision(index, role, "skipped", 0, 0, "empty reply")
         run = self._find_run(index)
         reason = None if run is None else run.reason
-        role, before = history.messages[index].role, history.tokens(index)
         return Decision.for_message(index, role, before, changed, reason)
 
     def _find_run(self, index: int) -> DroppedRun | None:
@@ -204,11 +207,10 @@ class Plan:
         return None
 
     def outcome_counts(self) -> dict[Outcome, int]:
-        """Return the number of messages of each outcome except `kept`."""
+        """Return the number of trimmed messages by outcome."""
         counts: Tally[Outcome] = Tally(change.outcome for change in self.changes.values())
         for run in self.dropped_runs:
-            system = self.history.systems_between(run.start, run.stop)
-            counts["dropped"] += run.stop - run.start - len(system)
+            counts["dropped"] += self.history.count_turns(run.start, run.stop)
         return {outcome: counts[outcome] for outcome in OUTCOMES if counts[outcome]}
 
     def __str__(self) -> str:

@@ -152,7 +152,7 @@ class Planner:
             before=size,
             tokens=size,
             exact=self._exact,
-            sent_indices=range(length),
+            sent_indices=self.history.sendable,
             changes={},
             dropped_runs=(),
             notes=(),

@@ -100,6 +100,11 @@ class Composer:
         """Where it stood with other models, when they were left."""
         self._fitting = True
 
+    @property
+    def sent_turns(self) -> list[Turn]:
+        """The turns without empty replies, which are never sent."""
+        return [turn for turn in self.turns if not turn.get(openai_chat.EMPTY_FIELD)]
+
     def append(self, turn: Turn, view: Message) -> None:
         self.changes += 1
         self.turns.append(turn)
@@ -376,7 +381,10 @@ class Composer:
     @property
     def is_compacted(self) -> bool:
         """Whether an edit was asked for, and nothing was said since."""
-        return bool(self._before) and self._before[-1].length == len(self.turns)
+        if not self._before:
+            return False
+        since = self.turns[self._before[-1].length :]
+        return all(turn.get(openai_chat.EMPTY_FIELD) for turn in since)
 
     def uncompact(self) -> None:
         """Take the last edit back that was asked for, and the summary that it brought."""
@@ -488,7 +496,9 @@ class Composer:
 
     def _left_by(self, plan: Plan) -> list[int]:
         dropped = (index for drop in plan.dropped_runs for index in range(drop.start, drop.stop))
-        return [index for index in dropped if index not in self.covered]
+        messages = plan.history.messages
+        new = (index for index in dropped if index not in self.covered)
+        return [index for index in new if not messages[index].skipped]
 
     def _summing_up(self, plan: Plan, evicted: Sequence[int]) -> Flow[None]:
         """Ask for one summary of what leaves now; whatever is wrong with it, the turns leave."""

@@ -24,7 +24,7 @@ from brim.session.reply_stream import receive_response
 from brim.session.request_log import LoggedRequest, RequestLog
 from brim.session.short_view import ShortView
 from brim.session.system_prompt import SystemPrompt
-from brim.session.transcript import EMPTY_REPLY, Transcript
+from brim.session.transcript import Transcript
 from brim.wire import openai_chat
 from brim.wire.json_copy import copy_json
 from brim.wire.notes import entry_mark
@@ -154,15 +154,10 @@ class SessionDriver:
         """Return copies of the turns from an index on."""
         return self.transcript.copy_from(start)
 
-    @property
-    def sent_indices(self) -> tuple[int, ...]:
-        """The history indices of the turns that plans number from 0 on."""
-        return tuple(self.transcript.sent_indices)
-
     def rewind(self, length: int) -> list[dict[str, Any]]:
         """Keep the first turns and return the removed ones."""
         removed = self.transcript.truncate(length)
-        self.composer.take_back(len(self.transcript.sent_indices))
+        self.composer.take_back(length)
         self._pending = None
         self._rewinds += 1
         return removed
@@ -232,7 +227,7 @@ class SessionDriver:
         turns: Sequence[Mapping[str, Any]] = composer.turns
         view = self._choose_short_view(settings.short_view)
         if view is not None:
-            turns, builder = view.shorten(composer.turns), create_builder()
+            turns, builder = view.shorten(composer.sent_turns), create_builder()
             plan = yield from composer.planning_of(turns, builder, count)
         else:
             plan, builder = yield from composer.composing(create_builder, count)
@@ -263,7 +258,7 @@ class SessionDriver:
                 after=plan.size,
                 limit=plan.limit,
                 trimmed=plan.is_trimmed,
-                dropped=plan.length - len(plan.sent_indices),
+                dropped=plan.outcome_counts().get("dropped", 0),
             )
         )
 
@@ -352,7 +347,9 @@ class SessionDriver:
         if message.get("content") or message.get("tool_calls"):
             self.append(message)
         else:
-            self.transcript.append({**message, EMPTY_REPLY: True})
+            empty = {**message, openai_chat.EMPTY_FIELD: True}
+            self.composer.append(empty, openai_chat.read_message(empty, len(self.transcript)))
+            self.transcript.append(empty)
 
     def record_call(self, reply: Reply, model: str, category: Category, *, counted: int) -> None:
         """Record the cost of a call outside the conversation; `counted` are its prompt tokens."""
@@ -424,8 +421,7 @@ class SessionDriver:
             raise InputError("The saved session cannot be read: a block is not text.")
         self.prompt.instructions = data["instructions"]
         self.transcript = Transcript.from_dict(data)
-        sent = [self.transcript.turns[index] for index in self.transcript.sent_indices]
-        self.composer.restore(data["composer"], sent)
+        self.composer.restore(data["composer"], list(self.transcript.turns))
         self.ledger.restore(data["ledger"])
         self.log = RequestLog.from_dict(data["log"])
         self.warnings = list(data["warnings"])

@@ -184,20 +184,21 @@ class Session:
     def pin(self, index: int) -> None:
         """Protect a turn from trimming."""
         composer = self._driver.composer
-        composer.pinned.add(self._driver.transcript.find_sent_position(index))
+        self._driver.transcript.check_sendable(index)
+        composer.pinned.add(index)
         composer.forget()
 
     def unpin(self, index: int) -> None:
         """Allow a turn to be trimmed again."""
         composer = self._driver.composer
-        composer.pinned.discard(self._driver.transcript.find_sent_position(index))
+        self._driver.transcript.check_sendable(index)
+        composer.pinned.discard(index)
         composer.forget()
 
     @property
     def pins(self) -> list[int]:
         """The indices of the pinned turns."""
-        driver = self._driver
-        return sorted(driver.transcript.sent_indices[place] for place in driver.composer.pinned)
+        return sorted(self._driver.composer.pinned)
 
     def rewind(self, length: int) -> list[dict[str, Any]]:
         """Keep the first `length` turns and return the removed ones."""

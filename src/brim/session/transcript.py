@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from brim.errors import InputError
 from brim.wire.json_copy import copy_json
-
-EMPTY_REPLY: Final = "_empty"
-"""Field of a turn that marks an empty reply, which is stored but never sent."""
+from brim.wire.openai_chat import EMPTY_FIELD
 
 Turn = dict[str, Any]
 
@@ -19,8 +17,6 @@ class Transcript:
 
     def __init__(self) -> None:
         self.turns: list[Turn] = []
-        self.sent_indices: list[int] = []
-        """Indices of the turns that can be sent: all except empty replies."""
         self.waiting: list[str] = []
         """Outputs that will be sent with the next user turn."""
 
@@ -28,8 +24,6 @@ class Transcript:
         return len(self.turns)
 
     def append(self, turn: Turn) -> None:
-        if not turn.get(EMPTY_REPLY):
-            self.sent_indices.append(len(self.turns))
         self.turns.append(turn)
 
     def copy_from(self, index: int) -> list[Turn]:
@@ -43,12 +37,10 @@ class Transcript:
             raise InputError(f"Turn {index!r} does not exist. The last turn is {last}.")
         return self.turns[index]
 
-    def find_sent_position(self, index: int) -> int:
-        """Return the position of a turn among those that can be sent."""
-        self.get_turn(index)
-        if index not in self.sent_indices:
+    def check_sendable(self, index: int) -> None:
+        """Raise InputError if a turn does not exist or is an empty reply."""
+        if self.get_turn(index).get(EMPTY_FIELD):
             raise InputError(f"Turn {index} is an empty reply, which is never sent.")
-        return self.sent_indices.index(index)
 
     def truncate(self, length: int) -> list[Turn]:
         """Keep the first turns and return the removed ones."""
@@ -58,12 +50,10 @@ class Transcript:
             )
         removed = self.turns[length:]
         del self.turns[length:]
-        self.sent_indices = [index for index in self.sent_indices if index < length]
         return removed
 
     def clear(self) -> None:
         self.turns.clear()
-        self.sent_indices.clear()
         self.waiting.clear()
 
     def to_dict(self) -> dict[str, Any]:
@@ -73,6 +63,8 @@ class Transcript:
     def from_dict(cls, data: Mapping[str, Any]) -> Transcript:
         transcript = cls()
         for turn in copy_json(data["turns"]):
+            if not isinstance(turn, dict):
+                raise TypeError(f"turn {len(transcript)} is a {type(turn).__name__}")
             transcript.append(turn)
         transcript.waiting = list(data["waiting"])
         return transcript

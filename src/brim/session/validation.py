@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import MessageError
+from brim.wire.openai_chat import EMPTY_FIELD
 from brim.wire.reply_parser import is_json, parse_arguments
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ def find_open_calls(turns: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the ids of the calls of the last step that have no result yet."""
     answered: list[str] = []
     for turn in reversed(turns):
+        if turn.get(EMPTY_FIELD):
+            continue
         if turn["role"] == "tool":
             answered.append(str(turn["tool_call_id"]))
         elif turn["role"] not in ("system", "developer"):

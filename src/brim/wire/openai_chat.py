@@ -36,6 +36,8 @@ _ROLES: Final[Mapping[str, Role]] = {
 }
 OUTPUT_FIELD: Final = "_output"
 """The field of a user turn with the output of commands; it is sent before the text."""
+EMPTY_FIELD: Final = "_empty"
+"""Marks an empty reply, which is recorded but never sent."""
 OUTPUT_HEADING: Final = "[exec output]"
 BLANK_LINE: Final = "\n\n"
 
@@ -105,6 +107,8 @@ def _read_fields(raw: Mapping[str, Any], name: str, role: Role, index: int) -> M
     thinking = tuple(to_text(raw[field]) for field in THINKING if raw.get(field))
     pin, priority = bool(raw.get("_pin")), _priority(raw, index)
     private = any(str(key).startswith("_") for key in raw)
+    if raw.get(EMPTY_FIELD):
+        return Message(role, private=True, skipped=True)
     return Message(
         role, words, outputs, thinking, calls, answers, media, extras, pin, priority, private
     )

@@ -195,11 +195,10 @@ def _outcomes(shell: Shell) -> dict[int, str]:
     if shell.budget is None:
         return {}
     plan: Plan = shell.driver.preview()
-    places = shell.driver.sent_indices
     return {
-        places[decision.index]: decision.outcome
+        decision.index: decision.outcome
         for decision in plan.decisions
-        if decision.outcome != "kept"
+        if decision.outcome not in ("kept", "skipped")
     }
 
 

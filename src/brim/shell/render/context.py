@@ -156,7 +156,7 @@ def build_report(
         parts=_build_rows(rows, budget.window, driver.profile.price_for(used)),
         over=max(0, used - limit),
         can_be_sent=plan.fits,
-        cut=_find_trimmed(plan, driver.sent_indices),
+        cut=_find_trimmed(plan),
     )
 
 
@@ -251,10 +251,9 @@ def _describe_count(plan: Plan) -> str:
     return f"estimated with {name}, off by at most {counter.uncertainty:.0%}".replace("%", " %")
 
 
-def _find_trimmed(plan: Plan, places: Sequence[int]) -> TrimmedTurns:
-    kept = set(plan.sent_indices)
+def _find_trimmed(plan: Plan) -> TrimmedTurns:
     return TrimmedTurns(
-        turns=tuple(places[index] for index in range(plan.length) if index not in kept),
-        shortened=tuple(places[index] for index in sorted(plan.changes)),
+        turns=tuple(decision.index for decision in plan.dropped),
+        shortened=tuple(sorted(plan.changes)),
         tokens=max(0, plan.before - plan.tokens),
     )
