@@ -37,7 +37,7 @@ def learned(*ratios: float, estimate: int = 1_000) -> Calibration:
     """What is known after reports of requests that were counted as `estimate` at first."""
     known = UNCALIBRATED
     for ratio in ratios:
-        known = known.learn(estimate, 0, round(estimate * ratio), UNCALIBRATED)
+        known = known.add_report(estimate, 0, round(estimate * ratio), UNCALIBRATED)
     return known
 
 
@@ -60,8 +60,8 @@ def test_a_steady_ratio_is_found_at_once_and_never_from_below(true: float) -> No
 def test_a_ratio_is_found_whether_or_not_the_estimates_already_use_it(true: float) -> None:
     plain = scaled = UNCALIBRATED
     for _ in range(20):
-        plain = plain.learn(1_000, 0, round(1_000 * true), UNCALIBRATED)
-        scaled = scaled.learn(math.ceil(1_000 * scaled.ratio), 0, round(1_000 * true))
+        plain = plain.add_report(1_000, 0, round(1_000 * true), UNCALIBRATED)
+        scaled = scaled.add_report(math.ceil(1_000 * scaled.ratio), 0, round(1_000 * true))
     assert plain.ratio == pytest.approx(true, rel=0.025)
     assert scaled.ratio == pytest.approx(true, rel=0.025)
 
@@ -101,17 +101,17 @@ def test_a_small_request_says_nothing() -> None:
 
 
 def test_other_scripts_are_learned_apart() -> None:
-    known = UNCALIBRATED.learn(3_100, 3_000, 1_000)
+    known = UNCALIBRATED.add_report(3_100, 3_000, 1_000)
     assert known.ratios == ()
     assert known.density == pytest.approx(0.3, rel=0.03)
-    assert UNCALIBRATED.learn(2_000, 1_000, 1_500) == UNCALIBRATED
+    assert UNCALIBRATED.add_report(2_000, 1_000, 1_500) == UNCALIBRATED
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**7))
 def test_whatever_is_reported_what_is_believed_stays_within_bounds(
     estimate: int, foreign: int, true: int
 ) -> None:
-    known = UNCALIBRATED.learn(estimate, foreign, true)
+    known = UNCALIBRATED.add_report(estimate, foreign, true)
     assert RATIO_BOUNDS[0] <= known.ratio <= RATIO_BOUNDS[1] * RATIO_STEP
     assert DENSITY_BOUNDS[0] <= known.density <= 1.0
 
@@ -126,9 +126,9 @@ def test_what_was_learned_comes_back_from_json(
 ) -> None:
     known = UNCALIBRATED.with_window(window)
     for report in reports:
-        known = known.learn(*report)
+        known = known.add_report(*report)
     for tokens in missing:
-        known = known.missing(tokens)
+        known = known.add_shortfall(tokens)
     assert Calibration.from_dict(json.loads(json.dumps(known.to_dict()))) == known
 
 
@@ -164,9 +164,9 @@ def test_numbers_out_of_bounds_are_brought_in() -> None:
 def test_a_shortfall_is_met_in_steps_and_never_from_below(missing: list[int]) -> None:
     known, most = UNCALIBRATED, min(max(0, *missing), MAX_SHORTFALL)
     for tokens in missing:
-        known = known.missing(tokens)
+        known = known.add_shortfall(tokens)
     assert most <= known.offset <= SHORTFALL_STEP * most + 1
-    assert not most or known.missing(most).offset == known.offset
+    assert not most or known.add_shortfall(most).offset == known.offset
 
 
 # Counting with it
@@ -238,8 +238,10 @@ def test_two_counters_of_one_name_count_alike() -> None:
 
 def test_a_model_with_a_vocabulary_of_its_own_is_not_scaled() -> None:
     known = learned(1.5)
-    assert not isinstance(ModelProfile("gpt-4o").learned(known).counter(), CalibratedCounter)
-    assert isinstance(ModelProfile(UNKNOWN).learned(known).counter(), CalibratedCounter)
+    assert not isinstance(
+        ModelProfile("gpt-4o").with_calibration(known).counter(), CalibratedCounter
+    )
+    assert isinstance(ModelProfile(UNKNOWN).with_calibration(known).counter(), CalibratedCounter)
 
 
 # In a session

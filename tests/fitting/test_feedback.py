@@ -36,7 +36,7 @@ def words(number: int) -> Message:
 def refused(overflow: Overflow, target: ModelProfile = EXACT, accepted: int = 0) -> ModelProfile:
     """What is known of a target after it refused about 6,000 tokens."""
     _, plan = planned(target, words(6_000))
-    return feedback.evaluate_rejection(plan, overflow, target, accepted)[0]
+    return feedback.evaluate_rejection(plan, overflow, replace(target, accepted=accepted))[0]
 
 
 def reported(
@@ -44,8 +44,9 @@ def reported(
 ) -> Calibration:
     planner, plan = planned(target, *messages)
     known = target.calibration
-    lesson = feedback.evaluate_report(plan, tokens, planner, target, known, accepted)
-    return known if lesson is None else lesson.calibration
+    target = replace(target, accepted=accepted)
+    result = feedback.evaluate_report(plan, tokens, planner, target, known)
+    return known if result is None else result.profile.calibration
 
 
 # Limits
@@ -126,7 +127,7 @@ def test_a_report_of_far_more_than_was_sent_teaches_nothing(tokens: int) -> None
 
 def test_what_a_server_adds_to_large_requests_is_left_free() -> None:
     known = reported(EXACT, 7_200, words(6_000))
-    target = EXACT.learned(known)
+    target = EXACT.with_calibration(known)
     before, after = (each.budget(each.counter()) for each in (EXACT, target))
     _, plan = planned(EXACT, words(6_000))
     missing = 7_200 - plan.tokens
@@ -141,7 +142,7 @@ def test_a_small_request_says_nothing_about_it() -> None:
 
 def test_what_is_added_is_not_counted_twice_where_estimates_are_scaled() -> None:
     known = replace(UNCALIBRATED, shortfalls=(1_000,))
-    assert ESTIMATED.learned(known).budget(ESTIMATED.counter()) == ESTIMATED.budget(
+    assert ESTIMATED.with_calibration(known).budget(ESTIMATED.counter()) == ESTIMATED.budget(
         ESTIMATED.counter()
     )
 
@@ -149,16 +150,16 @@ def test_what_is_added_is_not_counted_twice_where_estimates_are_scaled() -> None
 def test_one_odd_report_among_many_adds_nothing() -> None:
     known = UNCALIBRATED
     for missing in (0, 0, 0, 0, 1_200):
-        known = known.missing(missing)
+        known = known.add_shortfall(missing)
     assert known.offset == 0
-    assert known.missing(1_200).offset >= 1_200
+    assert known.add_shortfall(1_200).offset >= 1_200
 
 
 def test_what_is_added_goes_up_at_once_and_down_with_the_reports() -> None:
-    known = UNCALIBRATED.missing(1_200)
+    known = UNCALIBRATED.add_shortfall(1_200)
     assert known.offset >= 1_200
     for _ in range(MAX_REPORTS):
-        known = known.missing(-50)
+        known = known.add_shortfall(-50)
     assert known.offset == 0
 
 
@@ -167,7 +168,9 @@ def test_however_much_is_reported_most_of_the_room_is_left(extra: list[int], acc
     target = EXACT
     for tokens in extra:
         count = 6_000 + tokens
-        target = target.learned(reported(target, max(0, count), words(6_000), accepted=accepted))
+        target = target.with_calibration(
+            reported(target, max(0, count), words(6_000), accepted=accepted)
+        )
     budget = target.budget(target.counter())
     assert budget.limit >= (1 - MAX_OFFSET_SHARE) * budget.room
     assert budget.window - budget.margin >= min(accepted, budget.window)

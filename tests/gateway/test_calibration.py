@@ -308,9 +308,9 @@ def test_no_limit_falls_below_what_was_answered_nor_far_without_a_number(
         except ContextOverflowError:
             continue
         if isinstance(told, Overflow):
-            lane.refuse(out, told)
+            lane.record_rejection(out, told)
         else:
-            lane.report(out, told)
+            lane.record_report(out, told)
         budget = lane.fitter("steady").budget
         assert budget.window >= lane.accepted
-        assert budget.window >= (lane.target.calibration.window or 8_000) // 2
+        assert budget.window >= (lane.profile.calibration.window or 8_000) // 2

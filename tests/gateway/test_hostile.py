@@ -238,7 +238,7 @@ def test_marks_are_set_only_where_they_can_be(client: httpx.Client, fields: dict
 
 def test_of_a_key_that_comes_twice_the_last_value_counts(client: httpx.Client) -> None:
     raw = json.dumps(body_for(CHAT)).encode().replace(b'"model": "m"', b'"model": "m", "model": 5')
-    assert "`model` must be a text" in refused(client, CHAT, raw)
+    assert "`model` must be a string" in refused(client, CHAT, raw)
 
 
 DEEP_PLACES: Mapping[str, Any] = {

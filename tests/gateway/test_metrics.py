@@ -157,7 +157,7 @@ def test_a_refusal_that_is_learned_from_is_counted_and_its_window_shown() -> Non
         assert ask(server, CHAT, *TURNS, max_tokens=100).status_code == 200
         numbers = read(server)
         assert numbers("brim_resends_total", **LANE) == 1
-        source = "a refusal by the server"
+        source = "a context-length error"
         assert numbers("brim_window_tokens", source=source, **LANE) == 1_000
         assert numbers("brim_calibration_ratio", **LANE) > 0
 

@@ -81,10 +81,14 @@ def test_a_model_that_nobody_serves() -> None:
             openai_client(gateway.url) as client,
             anthropic_client(gateway.url) as other,
         ):
-            with pytest.raises(openai.NotFoundError, match="no upstream serves 'm'") as unknown:
+            with pytest.raises(
+                openai.NotFoundError, match="No upstream serves the model 'm'"
+            ) as unknown:
                 client.responses.create(model="m", input="Hello?")
             assert unknown.value.code == "model_not_found"
-            with pytest.raises(anthropic.NotFoundError, match="no upstream serves 'm'") as missing:
+            with pytest.raises(
+                anthropic.NotFoundError, match="No upstream serves the model 'm'"
+            ) as missing:
                 other.messages.create(model="m", max_tokens=9, messages=[])
             assert missing.value.type == "not_found_error"
         assert not provider.requests
@@ -127,7 +131,7 @@ def test_a_body_without_a_model() -> None:
             refused = posted(gateway.url, CHAT, body)
         assert provider.requests[0].body == body
     assert refused.status_code == 404
-    assert "names no `model`" in refused.json()["error"]["message"]
+    assert "has no `model`" in refused.json()["error"]["message"]
 
 
 MIXED_UP: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {

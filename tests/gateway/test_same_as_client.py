@@ -11,6 +11,7 @@ import pytest
 
 from brim import Client, Session
 from brim.fitting.flow import CountMode
+from brim.fitting.policies import PolicyName
 from brim.providers.server_counter import SHARED_STATES
 from brim.storage.calibration_store import CalibrationStore
 from brim.testing import ScriptedServer
@@ -67,8 +68,8 @@ MODELS: Final = ("scripted", "gpt-4o")
 
 class Setting(NamedTuple):
     model: str
-    count: CountMode
-    policy: str
+    count_mode: CountMode
+    policy: PolicyName
     window: int | None
 
 
@@ -86,13 +87,13 @@ def send_with_client(
         setting.model,
         window=setting.window,
         reply=REPLY,
-        policy=setting.policy,  # type: ignore[arg-type]
+        policy=setting.policy,
         template="free",
     )
     for message in messages:
         session.append(message)
     first = len(server.requests)
-    with Client(server.url, count=setting.count, learned=CalibrationStore(store)) as client:
+    with Client(server.url, count=setting.count_mode, learned=CalibrationStore(store)) as client:
         try:
             client.send(session, max_tokens=20)
             is_answered = True
@@ -109,7 +110,7 @@ def send_through_gateway(
         window=setting.window,
         reply=REPLY,
         policy=setting.policy,
-        count=setting.count,
+        count=setting.count_mode,
         template="free",
     )
     first = len(server.requests)
@@ -149,7 +150,7 @@ def test_the_gateway_sends_what_the_client_sends(
     ],
 )
 def test_the_gateway_sends_what_the_client_sends_with_all_settings(
-    count: CountMode, policy: str, tmp_path: Path
+    count: CountMode, policy: PolicyName, tmp_path: Path
 ) -> None:
     for history in ("too long", "tool calls"):
         setting = Setting("scripted", count, policy, None)
@@ -158,11 +159,11 @@ def test_the_gateway_sends_what_the_client_sends_with_all_settings(
 
 @pytest.mark.parametrize("policy", ["steady", "thrift"])
 def test_the_gateway_sends_what_the_client_sends_while_a_conversation_grows(
-    policy: str, tmp_path: Path
+    policy: PolicyName, tmp_path: Path
 ) -> None:
     messages = chat(40)
     with ScriptedServer("ok", window=WINDOW, model="gpt-4o") as server:
-        session = Session("gpt-4o", reply=REPLY, policy=policy, template="free")  # type: ignore[arg-type]
+        session = Session("gpt-4o", reply=REPLY, policy=policy, template="free")
         store = CalibrationStore(tmp_path / "calibration")
         config = config_of(server.url, reply=REPLY, policy=policy, template="free")
         with Client(server.url, learned=store) as client, running(config) as gateway:

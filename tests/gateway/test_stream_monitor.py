@@ -102,7 +102,7 @@ def test_a_key_in_an_error_is_masked_and_nowhere_else() -> None:
     told: list[dict[str, Any]] = [
         {"error": {"message": "wrong key: sk-secret"}},
         {"type": "error", "code": "no", "message": "sk-secret"},
-        {"type": "response.failed", "response": {"error": {"message": "sk-secret"}}},
+        {"type": "response.is_overloaded", "response": {"error": {"message": "sk-secret"}}},
     ]
     for error in told:
         watch = StreamMonitor(hides_usage=False, secret=b"sk-secret")
@@ -154,7 +154,7 @@ def test_of_a_long_stream_the_beginning_stands_for_all() -> None:
     piece = stream(chunk({"content": "word "}))
     for _ in range(50_000):
         watch.feed(piece)
-    told = watch.said()
+    told = watch.extract_text()
     assert told is not None
     said, times = told
     assert len(said) * len(piece) <= 5 * (MAX_KEPT_BYTES + len(piece))
@@ -176,7 +176,11 @@ def test_however_a_stream_is_cut_its_events_come_out(
     one, many = StreamMonitor(hides_usage=hides), StreamMonitor(hides_usage=hides)
     whole, joined = passed(one, [raw]), passed(many, pieces)
     assert _data(joined) == _data(whole)
-    assert (many.usage, many.error, many.said()) == (one.usage, one.error, one.said())
+    assert (many.usage, many.error, many.extract_text()) == (
+        one.usage,
+        one.error,
+        one.extract_text(),
+    )
     if not hides:
         assert joined == whole == raw
 
@@ -203,8 +207,8 @@ def test_garbage_goes_by(raw: bytes, hides: bool, data: st.DataObject) -> None:
     out = passed(watch, pieces)
     assert len(out) <= len(raw)
     assert out == raw or hides
-    if (said := watch.said()) is not None:
-        assert said.times >= 1 or not raw
+    if (said := watch.extract_text()) is not None:
+        assert said.scale >= 1 or not raw
     parse_usage_fields(watch.usage)
 
 
@@ -251,10 +255,10 @@ def test_no_refusal_comes_any_more(raw: bytes) -> None:
 @pytest.mark.parametrize("raw", NOTHING_YET)
 def test_who_cannot_answer_now_may_still_say_so(raw: bytes) -> None:
     for error in ({"type": "overloaded_error"}, {"code": 503}, {"code": "server_error"}):
-        assert opened([raw, stream({"error": error})]).failed
-    assert not opened([raw, stream({"error": {"type": "invalid_request_error"}})]).failed
-    assert not opened([raw, stream(REFUSED)]).failed
-    assert not opened([raw, stream(HELLO, {"error": {"code": 503}})]).failed
+        assert opened([raw, stream({"error": error})]).is_overloaded
+    assert not opened([raw, stream({"error": {"type": "invalid_request_error"}})]).is_overloaded
+    assert not opened([raw, stream(REFUSED)]).is_overloaded
+    assert not opened([raw, stream(HELLO, {"error": {"code": 503}})]).is_overloaded
 
 
 @given(streams(), st.data())

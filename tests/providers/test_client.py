@@ -122,7 +122,7 @@ def test_a_window_that_is_too_large_is_corrected_by_the_first_refusal(
         chat.user("Go on.")
         assert one.send(chat, max_tokens=1).usage is not None
         assert chat.budget.window == 512
-        assert get_driver(chat).profile.window_source == "a refusal by the server"
+        assert get_driver(chat).profile.window_source == "a context-length error"
     with brim.Client(server.url, key=server.key, learned=CalibrationStore(tmp_path / "l")) as other:
         later = brim.Session(chat.model, window=4_096, reply=1)
         other.prepare(later)

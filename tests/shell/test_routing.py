@@ -26,12 +26,12 @@ from brim.errors import (
     RateLimitError,
     SpendingCapError,
 )
+from brim.providers.fallback import is_fallback_worthwhile
 from brim.shell.routing import (
     MAX_MATCHED_CHARS,
     Route,
     choose_route,
     fallback_for,
-    is_fallback_worthwhile,
 )
 
 CONFIG = RoutingConfig(

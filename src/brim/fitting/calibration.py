@@ -1,11 +1,11 @@
-"""What was learned about one model at one endpoint: how its counts compare with ours, its window.
+"""Calibration of a model at an endpoint: how the server's counts compare with brim's.
 
-An estimate is a number of tokens that another vocabulary would take. What the server reports of a
-request says how far off it was. What is learned moves in steps of 2 %, so that it does not move
-the cuts at every request, and a single odd report moves it little.
+An estimate uses another vocabulary than the model's. The usage that a server reports shows by
+which ratio the estimate was off. Ratios move in steps of 2 %, so that they do not move the trims at
+every request, and a single unusual report changes them little.
 
-A count with the model's own vocabulary has no such ratio. Where a server takes more all the same (a
-prompt of its own, tools in other words), that is so many tokens for each request: a shortfall.
+An exact count has no ratio. If the server counts more all the same (its own prompt, another format
+of tools), the difference is a number of tokens for every request: a shortfall.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ from typing import Any, Final
 
 RATIO_STEP: Final = 1.02
 MAX_REPORTS: Final = 8
-"""So many of the last reports count."""
+"""The number of reports that are kept, the newest ones."""
 MIN_TOKENS: Final = 150
-"""Requests below are mostly the template's own tokens, which say nothing about text."""
+"""Smaller requests consist mostly of template tokens, which tell nothing about text."""
 RATIO_BOUNDS: Final = (0.5, 3.0)
-"""What is believed of the true tokens for an estimated one."""
+"""Plausible values of actual tokens per estimated token."""
 DENSITY_BOUNDS: Final = (0.2, 1.0)
 MIN_UNCERTAINTY: Final = 0.04
 LATIN_BYTES: Final = 0.05
-"""A request with at most so many bytes of other scripts for a token says how Latin text counts."""
+"""Up to so many non-Latin bytes per token, a request measures Latin text."""
 FOREIGN_BYTES: Final = 2.0
-"""One with at least so many says how the other scripts do."""
+"""From so many non-Latin bytes per token on, a request measures non-Latin text."""
 MAX_SHORTFALL: Final = 1 << 30
 SHORTFALL_STEP: Final = 1.25
-"""A shortfall moves in steps of this: it is seldom the same for two requests."""
+"""Shortfalls move in steps of this factor: they differ from request to request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What the last reports said. Values are never changed: `learn` gives another one."""
+    """The last reports of a server; each report makes a new calibration."""
 
     ratios: tuple[float, ...] = ()
-    """True tokens for an estimated one, the newest last."""
+    """Actual tokens per estimated token, the newest last."""
     densities: tuple[float, ...] = ()
-    """Tokens for a byte of text in other scripts than Latin."""
+    """Tokens per byte of non-Latin text."""
     window: int | None = None
-    """What the server takes, where it refused more."""
-    told: int | None = None
-    """What the server said of its window at that time; says it otherwise, it is another one."""
+    """The window according to a context-length error."""
+    advertised: int | None = None
+    """The window that the server advertised at that time; `window` is void if that changes."""
     shortfalls: tuple[int, ...] = ()
-    """Tokens that large requests took beside what was counted exactly, the newest last."""
+    """Tokens that large requests took in addition to an exact count, the newest last."""
 
     @property
     def ratio(self) -> float:
-        """What an estimate is multiplied by; rather too much than too little."""
+        """The factor for estimates; rather too high than too low."""
         return round_up_ratio(_robust_max(self.ratios)) if self.ratios else 1.0
 
     @property
@@ -59,80 +59,81 @@ class Calibration:
 
     @property
     def offset(self) -> int:
-        """Tokens that a request takes beside what is counted; rather too many than too few."""
+        """Tokens that a request takes in addition to its count; rather too many than too few."""
         most = _robust_max(self.shortfalls) if self.shortfalls else 0
         return ceil(SHORTFALL_STEP ** ceil(log(most, SHORTFALL_STEP) - 1e-9)) if most > 0 else 0
 
     def uncertainty(self, first: float) -> float:
-        """How far a scaled estimate may still be too low; `first` where nothing was measured."""
+        """Return how far a calibrated estimate may be too low; `first` without any report."""
         if len(self.ratios) < 3:
             return first if not self.ratios else first / 2
         spread = max(self.ratios) / min(self.ratios) - 1
         return min(first, round(max(MIN_UNCERTAINTY, spread / 2), 2))
 
-    def learn(
-        self, estimate: int, foreign: int, true: int, by: Calibration | None = None
+    def add_report(
+        self, estimate: int, non_latin: int, tokens: int, by: Calibration | None = None
     ) -> Calibration:
-        """Take in a report: what was estimated, and what it really was.
+        """Return the calibration with a report: the estimate and the actual tokens of a request.
 
-        `by` is what was known when it was estimated, if that was not this. `foreign` are the
-        bytes of text in other scripts. Where both kinds of text have a part in it, nobody can
-        tell which of them was off, and nothing is learned.
+        `by` is the calibration of the estimate, if it was another one. `non_latin` is the number
+        of bytes of non-Latin text. A mixed request shows nothing: either kind may be off.
         """
         by = by or self
-        latin = max(0.0, estimate - by.density * foreign) / by.ratio
-        if latin >= MIN_TOKENS and foreign <= LATIN_BYTES * latin:
-            ratio = _clamp((true - self.density * foreign) / latin, RATIO_BOUNDS)
+        latin = max(0.0, estimate - by.density * non_latin) / by.ratio
+        if latin >= MIN_TOKENS and non_latin <= LATIN_BYTES * latin:
+            ratio = _clamp((tokens - self.density * non_latin) / latin, RATIO_BOUNDS)
             return replace(self, ratios=(*self.ratios, ratio)[-MAX_REPORTS:])
-        if foreign >= max(MIN_TOKENS, FOREIGN_BYTES * latin):
-            density = _clamp((true - self.ratio * latin) / foreign, DENSITY_BOUNDS)
+        if non_latin >= max(MIN_TOKENS, FOREIGN_BYTES * latin):
+            density = _clamp((tokens - self.ratio * latin) / non_latin, DENSITY_BOUNDS)
             return replace(self, densities=(*self.densities, density)[-MAX_REPORTS:])
         return self
 
-    def missing(self, tokens: int) -> Calibration:
-        """Take in by how many tokens an exact count was too low."""
-        missing = min(max(0, tokens), MAX_SHORTFALL)
-        return replace(self, shortfalls=(*self.shortfalls, missing)[-MAX_REPORTS:])
+    def add_shortfall(self, tokens: int) -> Calibration:
+        """Return the calibration with the tokens by which an exact count was too low."""
+        shortfall = min(max(0, tokens), MAX_SHORTFALL)
+        return replace(self, shortfalls=(*self.shortfalls, shortfall)[-MAX_REPORTS:])
 
-    def with_window(self, window: int | None, told: int | None = None) -> Calibration:
-        return replace(self, window=window, told=told)
+    def with_window(self, window: int | None, advertised: int | None = None) -> Calibration:
+        return replace(self, window=window, advertised=advertised)
 
-    def window_at(self, told: int | None) -> int | None:
-        """The window that was learned of a server that says this of itself."""
-        return self.window if told == self.told else None
+    def window_at(self, advertised: int | None) -> int | None:
+        """Return the recorded window, if the server still advertises the same one."""
+        return self.window if advertised == self.advertised else None
 
-    def narrowed(self, other: Calibration) -> Calibration:
-        """With the smaller window of the two: a limit that was learned once is not lost."""
-        if other.window is None or (self.window is not None and self.told != other.told):
+    def with_smaller_window(self, other: Calibration) -> Calibration:
+        """Return the calibration with the smaller window of both, so that no limit is lost."""
+        if other.window is None or (
+            self.window is not None and self.advertised != other.advertised
+        ):
             return self
         window = other.window if self.window is None else min(self.window, other.window)
-        return self.with_window(window, other.told)
+        return self.with_window(window, other.advertised)
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "ratios": list(self.ratios),
             "densities": list(self.densities),
             "window": self.window,
-            "told": self.told,
+            "advertised": self.advertised,
             "shortfalls": list(self.shortfalls),
         }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any] | None) -> Calibration:
-        """Read what `to_dict` wrote; what makes no sense is forgotten."""
+        """Return the calibration that `to_dict` wrote, without invalid values."""
         if not isinstance(data, Mapping):
             return cls()
         return cls(
             _parse_numbers(data.get("ratios"), RATIO_BOUNDS),
             _parse_numbers(data.get("densities"), DENSITY_BOUNDS),
             _parse_size(data.get("window")),
-            _parse_size(data.get("told")),
+            _parse_size(data.get("advertised")),
             _parse_sizes(data.get("shortfalls")),
         )
 
 
 UNCALIBRATED: Final = Calibration()
-"""What is known before the first report."""
+"""The calibration before the first report."""
 
 
 def _parse_size(given: object) -> int | None:
@@ -149,7 +150,7 @@ def _parse_sizes(given: object) -> tuple[int, ...]:
 
 
 def _robust_max(values: tuple[float, ...]) -> float:
-    """The highest; of many the second highest, so that one odd report does not decide."""
+    """Return the highest value; of four or more the second highest, to ignore an outlier."""
     ordered = sorted(values)
     return ordered[-2] if len(ordered) >= 4 else ordered[-1]
 

@@ -1,9 +1,9 @@
-"""What an answer or a refusal teaches about a server: values in, values out.
+"""What a reply or a context-length error shows about a model; profiles in, profiles out.
 
-A report of what a prompt took corrects the estimates to come, unless it cannot be of the whole
-prompt, or may be of more than that. A refusal is always believed of the request that was refused;
-what it says decides how much smaller the next one is. A limit that it names is taken for the
-window, and kept, only where nothing speaks against that.
+The reported size of a prompt calibrates later estimates, unless it cannot be of the whole prompt
+or may be of more. After a context-length error the request has to become smaller in any case; the
+error's numbers decide how much. The limit it names is recorded as the model's window only if
+nothing contradicts that.
 """
 
 from __future__ import annotations
@@ -25,64 +25,66 @@ if TYPE_CHECKING:
     from brim.tokens import Counter
 
 RETRY_SHARE: Final = 0.85
-"""What is tried of a request that a server refused without giving numbers."""
+"""The share of a request to try after a context-length error without numbers."""
 MIN_REPORT_SHARE: Final = 0.75
-"""A report below that share of the least that a request can take is not of the whole of it."""
+"""A report below this share of the least possible size is not of the whole request."""
 MAX_REPORT_RATIO: Final = 3.0
-"""One of more than that many times the estimate is of something else beside what was sent."""
+"""A report above this multiple of the estimate includes more than the request."""
 LARGE_REQUEST_SHARE: Final = 0.5
-"""A request that fills that share of the room says what a server adds to all of them."""
+"""From this share of the room on, a request shows how many tokens a server adds."""
 MIN_WINDOW: Final = 64
-"""A refusal that names a lower limit speaks of something else."""
+"""A smaller limit in an error is about something else."""
 
 
 class ReportFeedback(NamedTuple):
-    """What a report says that was believed."""
+    """The conclusions from a credible report."""
 
-    calibration: Calibration
-    is_base: bool
-    """Whether the next estimate may be added to it."""
+    profile: ModelProfile
+    is_baseline: bool
+    """Whether the next estimate can be added to the reported size."""
 
 
 def evaluate_report(
-    plan: Plan,
-    tokens: int,
-    planner: Planner,
-    target: ModelProfile,
-    known: Calibration,
-    accepted: int = 0,
+    plan: Plan, tokens: int, planner: Planner, profile: ModelProfile, counted_with: Calibration
 ) -> ReportFeedback | None:
-    """What the server reported of a plan; `known` is what its planner counted with.
+    """Return the conclusions from the reported size of a prompt; None if it is not credible.
 
-    `accepted` is the largest request that it has answered: what it adds must leave room for that.
+    `counted_with` is the calibration that the planner counts with.
     """
-    ratio = known.ratio if planner.counter.density else 1.0
+    counter = planner.counter
+    ratio = counted_with.ratio if counter.density else 1.0
     if tokens > max(plan.budget.window, MAX_REPORT_RATIO * plan.tokens / ratio):
         return None
-    if target.server_window is not None and tokens <= target.server_window < plan.size:
-        return None  # more was sent than it holds, so it must have left out the rest
+    if profile.server_window is not None and tokens <= profile.server_window < plan.size:
+        return None  # the server must have truncated the prompt
+    profile = profile.with_accepted(min(plan.size, tokens))
     least = estimate_bounds(plan, planner, None)[0]
-    learned = target.calibration
-    # Without what was learned before: else one report that was far too high would stay.
+    # Compare with the uncalibrated estimate: otherwise one wrong report would justify the next.
     is_odd = _is_partial(tokens, plan.tokens / ratio, least / ratio)
     is_odd = is_odd or tokens > MAX_REPORT_RATIO * plan.tokens / ratio
-    if is_informative(plan, planner.counter) and not is_odd and is_text(plan):
-        if planner.counter.density:
-            foreign = planner.foreign_bytes + measure_non_latin(_sent_messages(plan))
-            learned = learned.learn(plan.tokens, foreign, tokens, known)
-        else:
-            most = int(max(0, plan.budget.window - accepted) / SHORTFALL_STEP)
-            learned = learned.missing(min(tokens - plan.tokens, most))
-    return ReportFeedback(learned, is_base=not _is_partial(tokens, plan.tokens, least))
+    if is_informative(plan, counter) and not is_odd and is_text(plan):
+        profile = profile.with_calibration(_calibrate(plan, tokens, planner, profile, counted_with))
+    return ReportFeedback(profile, is_baseline=not _is_partial(tokens, plan.tokens, least))
+
+
+def _calibrate(
+    plan: Plan, tokens: int, planner: Planner, profile: ModelProfile, counted_with: Calibration
+) -> Calibration:
+    calibration = profile.calibration
+    if planner.counter.density:
+        non_latin = planner.foreign_bytes + measure_non_latin(_sent_messages(plan))
+        return calibration.add_report(plan.tokens, non_latin, tokens, counted_with)
+    most = int(max(0, plan.budget.window - profile.accepted) / SHORTFALL_STEP)
+    return calibration.add_shortfall(min(tokens - plan.tokens, most))
 
 
 def is_informative(plan: Plan, counter: Counter) -> bool:
-    """Whether a report can change what is counted: of an exact count, that of a large request."""
+    """Return whether a report can change the calibration; of an exact count only a large one."""
     return counter.density > 0 or plan.tokens >= LARGE_REQUEST_SHARE * plan.budget.room
 
 
 def is_text(plan: Plan) -> bool:
-    """Whether all that goes out can be read here: no images and files, and nothing unknown."""
+    """Return whether brim can read everything that is sent: no media and no unknown parts."""
     return not any(
         message.media or any(extra.startswith("{") for extra in message.extras)
         for message in plan.sent
@@ -90,54 +92,56 @@ def is_text(plan: Plan) -> bool:
 
 
 def _is_partial(tokens: int, estimate: float, least: float) -> bool:
-    """Whether a report is too low; some servers leave out what they had in their cache."""
+    """Return whether a report is too low; some servers leave out cached tokens."""
     return tokens < estimate // 2 and tokens < MIN_REPORT_SHARE * least
 
 
 def _sent_messages(plan: Plan) -> list[Message]:
-    """The messages of a plan as they are sent, without the notes between them."""
+    """Return the messages of a plan as they are sent, without the notes between them."""
     changed = plan.changed_messages
     return [changed.get(index, plan.history.messages[index]) for index in plan.sent_indices]
 
 
-def calibrate_from_text(text: str, tokens: int, target: ModelProfile) -> Calibration:
-    """What a server that only counts texts says of one."""
-    counter = target.counter()
+def calibrate_from_text(text: str, tokens: int, profile: ModelProfile) -> ModelProfile:
+    """Return the profile with the server's count of a text, for servers that count only texts."""
+    counter = profile.counter()
     if not counter.density:
-        return target.calibration
-    foreign = measure_non_latin([Message("user", words=(text,))])
-    return target.calibration.learn(counter.text(text), foreign, tokens)
+        return profile
+    non_latin = measure_non_latin([Message("user", words=(text,))])
+    calibration = profile.calibration.add_report(counter.text(text), non_latin, tokens)
+    return profile.with_calibration(calibration)
 
 
 def evaluate_rejection(
-    plan: Plan, overflow: Overflow, target: ModelProfile, accepted: int
+    plan: Plan, overflow: Overflow, profile: ModelProfile
 ) -> tuple[ModelProfile, Measurement]:
-    """The target as it is known now, and what the plan is taken for.
+    """Return the profile after a context-length error, and the size to assume for the plan.
 
-    `accepted` is the largest request that the server has answered. A limit that may be the window
-    of all requests is learned; any other is a ceiling, for whoever was refused.
+    A limit that may be the model's window is recorded in the calibration; any other limit is a
+    ceiling for the sender of the request.
     """
     limit = overflow.limit
     if limit is None and overflow.output is None:
-        return _evaluate_without_limit(plan, overflow, target, accepted)
+        return _evaluate_without_limit(plan, overflow, profile)
     if limit and MIN_WINDOW <= limit < plan.budget.window:
-        if is_window(limit, plan, overflow, accepted):
-            target = target.learned(target.calibration.with_window(limit, target.server_window))
+        if is_window(limit, plan, overflow, profile.accepted):
+            calibration = profile.calibration.with_window(limit, profile.server_window)
+            profile = profile.with_calibration(calibration)
         else:
-            target = replace(target, ceiling=limit)
-    tokens, room = overflow.sent or 0, _room(target)
+            profile = replace(profile, ceiling=limit)
+    tokens, room = overflow.sent or 0, _room(profile)
     if overflow.output is not None and 0 < tokens <= room:
-        return target, Measurement.of(plan, tokens)  # a shorter answer is enough
+        return profile, Measurement.of(plan, tokens)  # a shorter reply is enough
     if overflow.at_least or tokens <= room:
-        tokens = max(tokens, _smaller_step(plan, room))
-    return target, Measurement.of(plan, tokens, rejected=True)
+        tokens = max(tokens, _size_above(plan, room))
+    return profile, Measurement.of(plan, tokens, rejected=True)
 
 
 def is_window(limit: int, plan: Plan, overflow: Overflow, accepted: int) -> bool:
-    """Whether a limit that a refusal names can be the window that the model has for everybody.
+    """Return whether the limit of a context-length error can be the model's window.
 
-    It is not what a key is allowed in a minute, nor less than what was answered before; and the
-    request was above it by a count that is not far from ours.
+    It is not a rate limit and not smaller than an answered request, and the size that the server
+    names is above it and close to brim's own count.
     """
     if overflow.kind != "window" or limit <= accepted:
         return False
@@ -149,22 +153,23 @@ def is_window(limit: int, plan: Plan, overflow: Overflow, accepted: int) -> bool
 
 
 def _evaluate_without_limit(
-    plan: Plan, overflow: Overflow, target: ModelProfile, accepted: int
+    plan: Plan, overflow: Overflow, profile: ModelProfile
 ) -> tuple[ModelProfile, Measurement]:
-    """Stay below what was refused from now on, but not below what was answered before."""
+    """Stay below the rejected size from now on, but not below what was answered before."""
+    accepted = profile.accepted
     tokens = max(overflow.sent or 0, plan.size, plan.tokens)
     if tokens > accepted:
         most = max(int(RETRY_SHARE * tokens), accepted) + plan.budget.reply
-        target = replace(target, ceiling=min(most, plan.budget.window))
+        profile = replace(profile, ceiling=min(most, plan.budget.window))
     else:
-        tokens = max(tokens, _smaller_step(plan, _room(target)))
-    return target, Measurement.of(plan, tokens, rejected=True)
+        tokens = max(tokens, _size_above(plan, _room(profile)))
+    return profile, Measurement.of(plan, tokens, rejected=True)
 
 
-def _room(target: ModelProfile) -> int:
-    return target.budget(target.counter()).room
+def _room(profile: ModelProfile) -> int:
+    return profile.budget(profile.counter()).room
 
 
-def _smaller_step(plan: Plan, room: int) -> int:
-    """A size so far above the room that the next request is smaller by a clear step."""
+def _size_above(plan: Plan, room: int) -> int:
+    """Return a size so far above the room that the next request is clearly smaller."""
     return int(max(plan.tokens, room) / RETRY_SHARE)

@@ -1,8 +1,8 @@
-"""Target: the model that will get a request, and all that follows from which one it is."""
+"""What is known about a model at an endpoint: its window, its counter, its template, its price."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from brim.errors import InputError
@@ -19,45 +19,48 @@ if TYPE_CHECKING:
     from brim.tokens import Counter, Tokenizer
 
 MAX_OFFSET_SHARE: Final = 0.25
-"""At most that share of the room is left free for what a server adds to each request."""
+"""The largest share of the room that is kept free for tokens that a server adds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelProfile:
-    """A model as it is known here. Another model, or more knowledge, is another target."""
+    """What is known about a model; a new fact makes a new profile."""
 
     model: str | None = None
     window: int | None = None
-    """As the caller gave it; goes before what the server says."""
+    """The caller's setting; takes precedence over the server's."""
     reply: int | None = None
     tokenizer: Tokenizer | str | None = None
     template: str | None = None
-    """The name of its template rules; None: what is known about the model."""
+    """The name of its template rules; None: the rules of the model's family."""
     price: Price | None = None
-    """As the caller gave it; goes before the price list."""
+    """The caller's setting; takes precedence over the price list."""
     is_local: bool = False
-    """It runs on somebody's own machine: it has no price, whatever its name."""
+    """Whether the server is self-hosted: then the model has no price, whatever its name."""
     server_window: int | None = None
+    """The window that the server advertises."""
     least_reply: int = 0
-    """What the server keeps free for an answer, whoever asks for less."""
+    """Tokens that the server always keeps free for the reply."""
     calibration: Calibration = UNCALIBRATED
     ceiling: int | None = None
-    """A window by a refusal that does not prove it, because it names no limit or one that may be
-    somebody else's: it is not kept across runs."""
+    """A limit from a context-length error that may not hold for every request: the error named no
+    limit, or one that may be of a key or a client. It is not saved."""
     guess: int | None = None
-    """A window to reckon with where nobody knows it."""
+    """The window to assume if it is unknown."""
     called: str | None = None
-    """The user's own name for it."""
+    """The user's own name for the model."""
+    accepted: int = field(default=0, compare=False)
+    """Tokens of the largest request that the server has answered."""
 
     def __post_init__(self) -> None:
-        Budget(self.window or 0, self.reply or 0)  # what is no number is refused where it is given
+        Budget(self.window or 0, self.reply or 0)  # raises for invalid numbers
         if not isinstance(self.model, str | None):
-            raise InputError(f"a model's name is text, not {type(self.model).__name__}")
+            raise InputError(f"The model's name must be text, not {type(self.model).__name__}.")
         self.rules()
 
     @property
     def name(self) -> str:
-        """What it goes by on a bill: the user's own name for it, else the server's."""
+        """The name in reports: the user's own name for the model, or the server's."""
         return self.called or self.model or ""
 
     def rules(self) -> templates.TemplateRules:
@@ -66,16 +69,16 @@ class ModelProfile:
         return templates.rules_for(self.model)
 
     def counter(self) -> Counter:
-        """Counts what goes out, scaled by what was learned where it is an estimate."""
+        """Return the counter for requests, calibrated if it only estimates."""
         counter = counter_for(self.model, tokenizer=self.tokenizer)
         known = self.calibration
         if counter.uncertainty and isinstance(counter, RequestCounter):
-            doubt = known.uncertainty(counter.uncertainty)
-            counter = CalibratedCounter(counter, known.ratio, known.density, doubt)
+            uncertainty = known.uncertainty(counter.uncertainty)
+            counter = CalibratedCounter(counter, known.ratio, known.density, uncertainty)
         return templates.wrap_counter(counter, self.rules())
 
     def budget(self, counter: Counter, least_reply: int = 0) -> Budget:
-        """The room for a request; `least_reply` is what its answer needs, whoever keeps less."""
+        """Return the budget of a request whose reply needs at least `least_reply` tokens."""
         window = self.guess if self.is_guessed else self._tightest_window()
         least = max(self.least_reply, least_reply)
         budget = compute_budget(self.model, window, self.reply, counter.uncertainty, least)
@@ -86,7 +89,7 @@ class ModelProfile:
 
     @property
     def is_guessed(self) -> bool:
-        """Whether nobody knows the window, so that it is reckoned with a guess."""
+        """Whether the window is unknown, so that `guess` is used."""
         if self.guess is None or self._tightest_window() is not None:
             return False
         known = catalog.model(self.model) if self.model else None
@@ -94,35 +97,66 @@ class ModelProfile:
 
     @property
     def window_source(self) -> str:
-        """Where the size of the window is known from."""
+        """Where the window is known from."""
         if self.is_guessed:
             return "a guess"
         if self._tightest_window() != self._known_window():
-            return "a refusal by the server"
+            return "a context-length error"
         if self.window is not None:
             return "given"
         return "the catalog" if self.server_window is None else "the server"
 
     def price_for(self, tokens: int) -> Price | None:
-        """What the model costs for a prompt of that length; None where nobody knows."""
+        """Return the price for a prompt of that length; None if it is unknown."""
         if self.price is not None or self.model is None:
             return self.price
         return None if self.is_local else pricing.price(self.model, tokens=tokens)
 
-    def learned(self, calibration: Calibration) -> ModelProfile:
-        return replace(self, calibration=calibration)
-
     @property
     def proven_window(self) -> int | None:
-        """The window without what a refusal did not prove; None where nobody knows one."""
-        target = replace(self, ceiling=None)
-        return None if target.is_guessed else target.budget(target.counter()).window
+        """The window without the ceiling; None if it is unknown."""
+        profile = replace(self, ceiling=None)
+        return None if profile.is_guessed else profile.budget(profile.counter()).window
+
+    # New facts
+
+    def with_calibration(self, calibration: Calibration) -> ModelProfile:
+        return replace(self, calibration=calibration)
+
+    def with_stored(self, stored: Calibration) -> ModelProfile:
+        """Return the profile with a saved calibration, of which it keeps at least the window."""
+        if self.calibration == UNCALIBRATED:
+            return self.with_calibration(stored)
+        return self.with_calibration(self.calibration.with_smaller_window(stored))
+
+    def with_server(self, window: int | None, *, least_reply: int, is_local: bool) -> ModelProfile:
+        """Return the profile with what the server says about itself; `window` None: unknown."""
+        accepted = self.accepted if window == self.server_window else 0
+        return replace(
+            self,
+            server_window=window,
+            least_reply=least_reply,
+            is_local=is_local,
+            accepted=accepted,
+        )
+
+    def with_accepted(self, tokens: int) -> ModelProfile:
+        """Return the profile after an answer, which disproves every smaller limit."""
+        if tokens <= self.accepted:
+            return self
+        profile = replace(self, accepted=tokens)
+        window = self.calibration.window
+        if window is not None and window < tokens:
+            profile = profile.with_calibration(self.calibration.with_window(None))
+        if self.ceiling is not None and self.ceiling < tokens:
+            profile = replace(profile, ceiling=None)
+        return profile
 
     def _known_window(self) -> int | None:
         return self.server_window if self.window is None else self.window
 
     def _tightest_window(self) -> int | None:
-        """The known one, unless the server was seen to take less."""
-        learned = self.calibration.window_at(self.server_window)
-        windows = (self._known_window(), learned, self.ceiling)
+        """Return the known window, or the limit of a context-length error if that is smaller."""
+        recorded = self.calibration.window_at(self.server_window)
+        windows = (self._known_window(), recorded, self.ceiling)
         return min((window for window in windows if window is not None), default=None)

@@ -168,11 +168,11 @@ class AdminRoutes:
         drop_credentials = route.upstream.key is not None or services.accounts.requires_keys
         sent = headers.build_query_headers(client, own, drop_credentials=drop_credentials)
         await route.prepare(lambda _: sent)
-        if route.ask != "off":
+        if route.count != "off":
             tokens = await route.upstream.counter(format).count(body, sent)
             if tokens is not None:
                 return tokens, "server"
-        return await services.workers.run(route.count, body, format)
+        return await services.workers.run(route.count_tokens, body, format)
 
     # Recent requests
 
@@ -299,7 +299,7 @@ class ModelList:
         found: dict[str, Upstream] = {}
         for upstream, names in zip(upstreams, lists, strict=True):
             for name in names:
-                if upstream in self._routes.meant(name):
+                if upstream in self._routes.find_upstreams(name):
                     found.setdefault(name, upstream)
         return sorted(found.items())
 
@@ -316,7 +316,7 @@ class ModelList:
             offered = await _query_models(upstream, sent) or []
         else:
             offered = await self._cached(upstream)
-        return named + [name for name in offered if upstream.names(name)]
+        return named + [name for name in offered if upstream.match_rank(name)]
 
     async def _cached(self, upstream: Upstream) -> list[str]:
         expires, offered = self._cache.get(upstream.name, (0.0, []))

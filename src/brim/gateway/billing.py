@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from brim.gateway.accounts.caps import MAX_AMOUNT, to_micro_dollars
 from brim.gateway.accounts.reservations import Charge, Reservation, Settlement
 from brim.gateway.errors import GatewayError, StoreOutcomeUnknownError
-from brim.gateway.max_cost import TIER_FIELD, check_bounded, check_tier, compute_max_cost
+from brim.gateway.max_cost import TIER_FIELD, check_bounded, check_tier, compute_max_charge
 from brim.gateway.routes import UNCONFIGURED_UPSTREAMS
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class RequestBilling:
         `is_sent` marks the reservation as sent in the same call, for a request that can be sent
         immediately.
         """
-        charge = compute_max_cost(route, fitted, is_capped=self.is_capped)
+        charge = compute_max_charge(route, fitted, is_capped=self.is_capped)
         if charge.is_unpriced and self._access.has_cap_in("dollars"):
             raise _unknown_price_error(route)
         # A call to an unavailable store may take effect; if it is not marked as sent, the

@@ -1,9 +1,9 @@
-"""Exchange: one request on its way through the gateway, from its first byte to what it came to.
+"""A completion request on its way through the gateway, from its first byte to its actual cost.
 
-    body ─▶ form ─▶ lane ─▶ fitted ─▶ upstream ─▶ (refused: shrunk, once more) ─▶ bytes back
+    body ─▶ format ─▶ route ─▶ fit ─▶ upstream ─▶ (too long: trim, send again) ─▶ relay the reply
 
-The client's bytes go on as they are where nothing had to be cut, and the upstream's bytes come
-back as they are. Whatever goes wrong is said in the shape that the client's library reads.
+The client's bytes are forwarded unchanged if nothing has to be trimmed, and the upstream's bytes
+are relayed unchanged. Errors have the shape that the client's library expects.
 """
 
 from __future__ import annotations
@@ -39,193 +39,186 @@ if TYPE_CHECKING:
     from brim.providers.http_connection import Header
 
 UNFINISHED_STATUSES: Final = ("queued", "in_progress")
-"""What a response says of itself that is made in the background."""
+"""Statuses of a response that is made in the background."""
 
 
 class CompletionHandler(RequestHandler):
-    """A request for an answer, fitted on its way."""
+    """Handles one request for a model's reply."""
 
     def __init__(
-        self, services: Services, asked: BodyFormat, scope: Scope, receive: Receive, send: Send
+        self, services: Services, format: BodyFormat, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        super().__init__(services, asked, scope, receive, send)
-        self._delivery: Forwarder | None = None
-        self._arrived: UpstreamReply | None = None
-        self._watch: StreamMonitor | None = None
-        self._charge: RequestBilling | None = None
+        super().__init__(services, format, scope, receive, send)
+        self._forwarder: Forwarder | None = None
+        self._reply: UpstreamReply | None = None
+        self._monitor: StreamMonitor | None = None
+        self._billing: RequestBilling | None = None
 
     def close(self) -> None:
         super().close()
-        watch = self._watch
-        if self.record.end == "client_disconnected" and watch is not None and watch.is_ended:
-            self.record.end = (
-                "completed"  # it had all of it, and did not wait for the line to close
-            )
-        if self._arrived is not None:
-            self._arrived.response.close()
+        monitor = self._monitor
+        if self.record.end == "client_disconnected" and monitor is not None and monitor.is_ended:
+            self.record.end = "completed"  # the client got everything and disconnected first
+        if self._reply is not None:
+            self._reply.response.close()
 
     def settle(self) -> Settlement | None:
-        taken: ChargeStatus = "nothing"
-        if self._arrived is not None:
-            taken = self._settle(self._arrived)
-        elif self._delivery is not None and self._delivery.under_way is not None:
-            # Nobody waited for the answer, but the upstream has the prompt.
-            lane, out = self._delivery.under_way
+        status: ChargeStatus = "nothing"
+        if self._reply is not None:
+            status = self._record_usage(self._reply)
+        elif self._forwarder is not None and self._forwarder.in_flight is not None:
+            # The client did not wait for the reply, but the upstream has the prompt.
+            route, out = self._forwarder.in_flight
             self.record.is_usage_estimated = True
-            self._book(lane, Usage(out.plan.size), {})
-        return None if self._charge is None else self._charge.settlement(taken)
+            self._record_cost(route, Usage(out.plan.size), {})
+        return None if self._billing is None else self._billing.settlement(status)
 
     @property
     def is_urgent(self) -> bool:
-        """What the first answers report corrects the estimates."""
-        if self._arrived is None or not self._arrived.lane.is_learning:
+        """Whether to settle immediately: the first reports calibrate the estimates."""
+        if self._reply is None or not self._reply.route.is_calibrating:
             return False
-        out = self._arrived.out
+        out = self._reply.request
         return feedback.is_informative(out.plan, out.parsed.planner.counter)
 
     async def answer(self) -> None:
-        delivery = self._delivery = await self._read()
+        forwarder = self._forwarder = await self._read_request()
         self._listen_soon()
-        if delivery.is_dry_run:
-            await self._show(delivery)
+        if forwarder.is_dry_run:
+            await self._show_plan(forwarder)
         else:
-            self._arrived = await delivery.answer(self._query)
-            await self._pass_on(self._arrived)
+            self._reply = await forwarder.send(self._query)
+            await self._relay(self._reply)
 
-    async def _read(self) -> Forwarder:
-        """What the client wants."""
-        services, record, given = self.services, self.record, self.client_headers
+    async def _read_request(self) -> Forwarder:
+        services, record, client_headers = self.services, self.record, self.client_headers
         access = await self._authenticate()
         if access is not None:
-            self._charge = RequestBilling(services.accounts, access, record)
+            self._billing = RequestBilling(services.accounts, access, record)
         raw = await self._read_body()
-        wishes = parse_options(given.options)
+        options = parse_options(client_headers.options)
         is_large = len(raw) >= LARGE_BODY_BYTES
-        body = (
-            await services.workers.run(bodies.parse_body, raw)
-            if is_large
-            else bodies.parse_body(raw)
-        )
+        run = services.workers.run
+        body = await run(bodies.parse_body, raw) if is_large else bodies.parse_body(raw)
         self.format = detect_format(self.format, body)
         record.format, record.streamed = self.format.name, bodies.is_stream(body)
         record.model = printable_name(body.get("model"))
         check_conversation(self.format, body)
-        asked = ClientRequest(body, raw, self.format)
-        return Forwarder(services, record, asked, wishes, given, self._charge)
+        request = ClientRequest(body, raw, self.format)
+        return Forwarder(services, record, request, options, client_headers, self._billing)
 
     # Back to the client
 
-    async def _pass_on(self, arrived: UpstreamReply) -> None:
-        response, record = arrived.response, self.record
-        given = headers.filter_response_headers(response.raw_headers) + headers.build_brim_headers(
-            record
-        )
-        if arrived.is_stream:
-            await self._stream(arrived, given)
+    async def _relay(self, reply: UpstreamReply) -> None:
+        response, record = reply.response, self.record
+        own = headers.build_brim_headers(record)
+        sent = headers.filter_response_headers(response.raw_headers) + own
+        if reply.is_stream:
+            await self._relay_stream(reply, sent)
         else:
             record.end = "completed" if response.status < FIRST_ERROR_STATUS else "rejected"
-            await self._send_whole(response.status, given, arrived.raw)
+            await self._send_whole(response.status, sent, reply.raw)
 
-    async def _stream(self, arrived: UpstreamReply, given: list[Header]) -> None:
-        """Pass the events on as they come; one that says what went wrong, if they break off."""
-        connection = arrived.lane.upstream.connection(self.format)
-        secret = secret_of(connection.endpoint)
-        watch = self._watch = StreamMonitor(hides_usage=arrived.out.hides_usage, secret=secret)
-        await self._send_start(arrived.response.status, given)
-        piece = arrived.raw
+    async def _relay_stream(self, reply: UpstreamReply, sent: list[Header]) -> None:
+        """Relay events as they come, and add an error event if the stream breaks off."""
+        connection = reply.route.upstream.connection(self.format)
+        monitor = self._monitor = StreamMonitor(
+            hides_usage=reply.request.hides_usage, secret=secret_of(connection.endpoint)
+        )
+        await self._send_start(reply.response.status, sent)
+        piece = reply.raw
         try:
             while True:
-                if passed := watch.feed(piece):
+                if passed := monitor.feed(piece):
                     await self._send_piece(passed)
-                piece = await connection.read_chunk(arrived.response)
+                piece = await connection.read_chunk(reply.response)
                 if not piece:
                     break
         except ProviderError as error:
             await self._break_off(error)
             return
-        rest = watch.finish()
-        if watch.error is None and not watch.is_ended:
+        rest = monitor.finish()
+        if monitor.error is None and not monitor.is_ended:
             host = connection.endpoint.host
-            await self._break_off(ProviderError(f"{host} ended before the answer was whole."))
+            await self._break_off(
+                ProviderError(f"{host} closed the stream before it was complete.")
+            )
             return
-        self.record.end = "completed" if watch.error is None else "upstream_failed"
+        self.record.end = "completed" if monitor.error is None else "upstream_failed"
         await self._send_piece(rest, more=False)
 
     async def _break_off(self, error: ProviderError) -> None:
-        fault = errors.to_gateway_error(self.format, error)
-        self.record.end, self.record.code = "upstream_failed", fault.code
-        await self._send_piece(fault.event(self.format), more=False)
+        shown = errors.to_gateway_error(self.format, error)
+        self.record.end, self.record.code = "upstream_failed", shown.code
+        await self._send_piece(shown.event(self.format), more=False)
 
-    async def _show(self, delivery: Forwarder) -> None:
-        """What would be sent, and why; nothing is."""
+    async def _show_plan(self, forwarder: Forwarder) -> None:
+        """Answer a dry run: what would be sent, and why."""
         record = self.record
         record.is_dry_run = True
-        out = await delivery.fitted(delivery.lane(), delivery.asked)
+        out = await forwarder.fit(forwarder.find_route(), forwarder.request)
         record.end = "completed"
         shown = {"object": "brim.plan", **record.to_dict(), **record.decisions(), "body": out.body}
         await self._send_whole(
             200, [JSON, *headers.build_brim_headers(record)], bodies.serialize(shown)
         )
 
-    # What it came to
+    # Usage and cost
 
-    def _settle(self, arrived: UpstreamReply) -> ChargeStatus:
-        """Take down what the answer took, by the upstream's report or else by brim's own count."""
-        if not arrived.is_answer:
+    def _record_usage(self, reply: UpstreamReply) -> ChargeStatus:
+        """Record the usage of a reply: as the upstream reports it, or by brim's own count."""
+        if not reply.is_answer:
             return "nothing"
-        told, lane, out = self._told(arrived), arrived.lane, arrived.out
-        usage = parse_usage_fields(told)
-        if (
-            usage is None
-            and arrived.answer is not None
-            and find_error_object(arrived.answer) is not None
-        ):
-            return "nothing"  # a refusal, though its status is of success
+        fields, route, out = self._usage_fields(reply), reply.route, reply.request
+        usage = parse_usage_fields(fields)
+        if usage is None and reply.body is not None and find_error_object(reply.body) is not None:
+            return "nothing"  # an error with a success status
         if usage is not None and out.is_whole:
-            lane.report(out, usage.input)
-        taken: ChargeStatus = "unknown" if self._goes_on(arrived) else "known"
-        if usage is None or not usage.output or self._is_part:
-            counted = self._counted(usage, arrived)
-            taken = "unknown" if counted is None else taken
+            route.record_report(out, usage.input)
+        status: ChargeStatus = "unknown" if self._continues(reply) else "known"
+        if usage is None or not usage.output or self._is_partial:
+            counted = self._count_usage(usage, reply)
+            status = "unknown" if counted is None else status
             usage = counted or usage or Usage(out.plan.size)
-        self._book(lane, usage, told)
-        return taken
+        self._record_cost(route, usage, fields)
+        return status
 
-    def _book(self, lane: ModelRoute, usage: Usage, told: Mapping[str, Any]) -> None:
+    def _record_cost(self, route: ModelRoute, usage: Usage, fields: Mapping[str, Any]) -> None:
         record = self.record
-        record.usage, record.cost = usage, parse_reported_cost({"usage": told})
+        record.usage, record.cost = usage, parse_reported_cost({"usage": fields})
         if record.cost is None:
-            record.cost = cost(usage, lane.target.price_for(usage.input))
+            record.cost = cost(usage, route.profile.price_for(usage.input))
 
     @property
-    def _is_part(self) -> bool:
-        """Whether a stream did not come to its end: what it told by then is not of all."""
-        return self._watch is not None and self.record.end != "completed"
+    def _is_partial(self) -> bool:
+        """Whether a stream is incomplete, so that its usage is too."""
+        return self._monitor is not None and self.record.end != "completed"
 
-    def _goes_on(self, arrived: UpstreamReply) -> bool:
-        """Whether the upstream still works on the answer, whoever waits for it."""
-        if self._is_part:
-            return bool(arrived.out.body.get("background"))
-        return arrived.answer is not None and arrived.answer.get("status") in UNFINISHED_STATUSES
+    def _continues(self, reply: UpstreamReply) -> bool:
+        """Return whether the upstream still works on the response, without a client."""
+        if self._is_partial:
+            return bool(reply.request.body.get("background"))
+        return reply.body is not None and reply.body.get("status") in UNFINISHED_STATUSES
 
-    def _counted(self, told: Usage | None, arrived: UpstreamReply) -> Usage | None:
-        """A usage with at least what was said, as far as it came.
+    def _count_usage(self, reported: Usage | None, reply: UpstreamReply) -> Usage | None:
+        """Return a usage with at least the tokens of the text that came.
 
-        None where nobody knows what was taken: the answer cannot be read, or nothing was said and
-        nothing reported, and a model may think long before its first word.
+        None if the usage is unknown: the reply cannot be parsed, or there is neither text nor a
+        report, and a model may think for long before its first word.
         """
-        said = extract_text(arrived.answer) if self._watch is None else self._watch.said()
-        out, is_told = arrived.out, told is not None and not self._is_part
-        self.record.is_usage_estimated = said is None or bool(said.words) or not is_told
-        if said is None or not (said.words or is_told):
+        monitor, out = self._monitor, reply.request
+        text = extract_text(reply.body) if monitor is None else monitor.extract_text()
+        is_reported = reported is not None and not self._is_partial
+        self.record.is_usage_estimated = text is None or bool(text.text) or not is_reported
+        if text is None or not (text.text or is_reported):
             return None
-        known = told or Usage(out.plan.size)
-        output = round(out.parsed.planner.counter.text(said.words) * said.times)
+        known = reported or Usage(out.plan.size)
+        output = round(out.parsed.planner.counter.text(text.text) * text.scale)
         return replace(known, output=max(known.output, output))
 
-    def _told(self, arrived: UpstreamReply) -> Mapping[str, Any]:
-        """The usage as the upstream has put it."""
-        if self._watch is not None:
-            return self._watch.usage
-        usage = (arrived.answer or {}).get("usage")
+    def _usage_fields(self, reply: UpstreamReply) -> Mapping[str, Any]:
+        """Return the usage as the upstream reports it."""
+        if self._monitor is not None:
+            return self._monitor.usage
+        usage = (reply.body or {}).get("usage")
         return usage if isinstance(usage, Mapping) else {}

@@ -1,12 +1,12 @@
-"""Delivery: a client's request, fitted and brought to its upstream, until an answer begins."""
+"""Forward a client's request: fit it, send it to its upstream, and wait for the reply to begin."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, TypeVarTuple
 
 import orjson
 
@@ -20,7 +20,7 @@ from brim.gateway.errors import GatewayError
 from brim.gateway.fit_request import BodyAdditions, RequestFit
 from brim.gateway.limits import LARGE_BODY_BYTES
 from brim.gateway.stream_monitor import StreamOpening, classify_error, mask_secret, secret_of
-from brim.providers.errors import RETRYABLE_STATUSES
+from brim.providers.fallback import choose_fallback, is_server_failure
 from brim.providers.http_connection import SendState
 from brim.providers.transport import MAX_ERROR_BYTES
 from brim.wire.overflow import parse_overflow
@@ -37,286 +37,296 @@ if TYPE_CHECKING:
     from brim.providers.http_connection import Response
     from brim.providers.transport import Transport
 
+T = TypeVar("T")
+Args = TypeVarTuple("Args")
+
 FIRST_ERROR_STATUS: Final = 300
-"""From this status on, whatever comes is no answer of a model."""
+"""A response with this status or a higher one is not a model's reply."""
 MAX_HOLD_SECONDS: Final = 5.0
-"""A stream that has begun is held back no longer than this for a refusal that may still come."""
+"""The longest time for which a stream is held back to rule out a context-length error."""
 
 log = logging.getLogger("brim.gateway")
 
 
 class UpstreamReply(NamedTuple):
-    """An upstream's answer, as far as it had to be read before it is passed on."""
+    """An upstream's response, as far as it has to be read before it is relayed."""
 
-    lane: ModelRoute
-    out: FittedRequest
+    route: ModelRoute
+    request: FittedRequest
     response: Response
     raw: bytes
-    """All of it, or the beginning of a stream."""
-    answer: Mapping[str, Any] | None = None
-    """What a whole answer holds, if that could be read."""
+    """The whole body, or the beginning of a stream."""
+    body: Mapping[str, Any] | None = None
+    """The content of a whole body, if it is JSON."""
     is_stream: bool = False
     overflow: Overflow | None = None
-    """It says that the request is too long."""
-    says_not_now: bool = False
-    """It says so with a status of success."""
+    """The context-length error in the response."""
+    is_overloaded: bool = False
+    """Whether a response with a success status says that the upstream cannot answer now."""
 
     @property
-    def failed(self) -> bool:
-        """Whether another upstream may do better."""
-        return self.says_not_now or (
-            self.response.status in RETRYABLE_STATUSES and self.overflow is None
-        )
+    def is_failure(self) -> bool:
+        """Whether another upstream may succeed."""
+        if self.overflow is not None:
+            return False
+        status = self.response.status
+        is_error = status >= FIRST_ERROR_STATUS
+        return self.is_overloaded or (is_error and is_server_failure(status, owns_access=False))
 
     @property
     def is_answer(self) -> bool:
-        """Whether the model was asked, and answered."""
+        """Whether the model has answered."""
         if self.response.status >= FIRST_ERROR_STATUS:
             return False
-        return self.overflow is None and not self.says_not_now
+        return self.overflow is None and not self.is_overloaded
 
 
 class Forwarder:
-    """Brings one request to an upstream that answers it."""
+    """Sends one request to an upstream that answers it."""
 
     def __init__(
         self,
         services: Services,
         record: RequestRecord,
-        asked: ClientRequest,
-        wishes: RequestOptions,
-        given: ClientHeaders,
-        charge: RequestBilling | None,
+        request: ClientRequest,
+        options: RequestOptions,
+        client_headers: ClientHeaders,
+        billing: RequestBilling | None,
     ) -> None:
         self._services = services
         self._record = record
-        self.asked = asked
-        self._wishes = wishes
-        self._given = given
-        self._charge = charge
-        self.under_way: tuple[ModelRoute, FittedRequest] | None = None
-        """What an upstream has been sent and has not answered yet; it costs, whoever waits."""
+        self.request = request
+        self._options = options
+        self._headers = client_headers
+        self._billing = billing
+        self.in_flight: tuple[ModelRoute, FittedRequest] | None = None
+        """A request that was sent and not answered yet; it costs even if nobody waits for it."""
         self._fitted: tuple[ModelRoute, FittedRequest] | None = None
-        """What was made ready last."""
+        """The last request that was fitted."""
 
     @property
     def is_dry_run(self) -> bool:
-        return self._wishes.fitting == "dry-run"
+        return self._options.fitting == "dry-run"
 
-    def lane(self) -> ModelRoute:
-        """The lane of the model that is asked for."""
-        return self._services.routes.find(self.asked.body.get("model"), self.asked.form)
+    def find_route(self) -> ModelRoute:
+        """Return the route of the requested model."""
+        return self._services.routes.find(self.request.body.get("model"), self.request.form)
 
-    async def answer(self, query: str) -> UpstreamReply:
-        """What the model's upstream answers or, where that fails, the one that stands in for it."""
-        lane = self.lane()
+    async def send(self, query: str) -> UpstreamReply:
+        """Return the reply of the model's upstream or, if that fails, of its fallback."""
+        route = self.find_route()
         try:
-            first = await self._attempt(lane, self.asked, query)
+            first = await self._attempt(route, self.request, query)
         except ProviderError:
-            stood_in = await self._stood_in(lane, query)
-            if stood_in is None:
+            fallback = await self._try_fallback(route, query)
+            if fallback is None:
                 raise
-            return stood_in
-        if not first.failed:
+            return fallback
+        if not first.is_failure:
             return first
         try:
-            stood_in = await self._stood_in(lane, query)
+            fallback = await self._try_fallback(route, query)
         except BaseException:
             first.response.close()
             raise
-        if stood_in is None:
+        if fallback is None:
             return first
         first.response.close()
-        return stood_in
+        return fallback
 
-    async def _stood_in(self, lane: ModelRoute, query: str) -> UpstreamReply | None:
-        """What the one that stands in answers; None where it cannot, and the first word holds."""
-        other = self._stand_in(lane)
-        if other is None:
+    async def _try_fallback(self, failed: ModelRoute, query: str) -> UpstreamReply | None:
+        """Return the fallback's answer; None if it has none, and the first response is relayed."""
+        route = self._fallback_of(failed)
+        if route is None:
             return None
         record, fitted = self._record, self._fitted
-        before = record.resent, self.under_way
-        record.fallback = other.model
-        body = {**self.asked.body, "model": other.model}
-        asked = self.asked._replace(body=body, raw=bodies.serialize(body))
+        before = record.resent, self.in_flight
+        record.fallback = route.model
+        body = {**self.request.body, "model": route.model}
+        request = self.request._replace(body=body, raw=bodies.serialize(body))
         with suppress(BrimError, GatewayError):
-            arrived = await self._attempt(other, asked, query)
-            if arrived.is_answer:
-                return arrived
-            arrived.response.close()
-        log.warning("fallback failed", extra={"fields": {"id": record.id, "fallback": other.model}})
-        record.fallback, (record.resent, self.under_way) = None, before
+            reply = await self._attempt(route, request, query)
+            if reply.is_answer:
+                return reply
+            reply.response.close()
+        log.warning("fallback failed", extra={"fields": {"id": record.id, "fallback": route.model}})
+        record.fallback, (record.resent, self.in_flight) = None, before
         if fitted is not None:
-            self._take_down(*fitted)
+            self._record_plan(*fitted)
         return None
 
-    def _stand_in(self, lane: ModelRoute) -> ModelRoute | None:
-        name = lane.upstream.config.fallback
-        if name is None or name == lane.model:
+    def _fallback_of(self, failed: ModelRoute) -> ModelRoute | None:
+        name = choose_fallback(failed.model, failed.upstream.config.fallback)
+        if name is None:
             return None
         with suppress(GatewayError):
-            return self._services.routes.find(name, self.asked.form)
+            return self._services.routes.find(name, self.request.form)
         return None
 
-    async def _attempt(self, lane: ModelRoute, asked: ClientRequest, query: str) -> UpstreamReply:
-        """Send a request, and once more, smaller, if the upstream says that it is too long."""
-        out = await self.fitted(lane, asked)
-        await self._claim(lane, out)
-        arrived = await self._sent(lane, out, query)
-        if arrived.overflow is None or not out.can_shrink:
-            return arrived
+    async def _attempt(
+        self, route: ModelRoute, request: ClientRequest, query: str
+    ) -> UpstreamReply:
+        """Send a request, and once more, trimmed further, after a context-length error."""
+        out = await self.fit(route, request)
+        await self._reserve(route, out)
+        reply = await self._send_fitted(route, out, query)
+        if reply.overflow is None or not out.can_shrink:
+            return reply
         try:
-            smaller = await self._smaller(lane, asked, out, arrived.overflow)
+            smaller = await self._shrink(route, request, out, reply.overflow)
             if smaller is not None:
-                await self._claim(lane, smaller)  # its answer may be longer
+                await self._reserve(route, smaller)  # its answer may be longer
         except BaseException:
-            arrived.response.close()
+            reply.response.close()
             raise
         if smaller is None:
-            return arrived
-        arrived.response.close()
+            return reply
+        reply.response.close()
         self._record.resent += 1
-        again = await self._sent(lane, smaller, query)
+        again = await self._send_fitted(route, smaller, query)
         if again.overflow is not None:
-            lane.refuse(smaller, again.overflow)
+            route.record_rejection(smaller, again.overflow)
         return again
 
-    async def _smaller(
-        self, lane: ModelRoute, asked: ClientRequest, out: FittedRequest, overflow: Overflow
+    async def _shrink(
+        self, route: ModelRoute, request: ClientRequest, out: FittedRequest, overflow: Overflow
     ) -> FittedRequest | None:
-        """What is tried after a refusal; None where nothing can leave, and the refusal stands."""
-        refusal = lane.refuse(out, overflow)
+        """Return a smaller request after a context-length error; None if nothing can be dropped."""
+        rejected = route.record_rejection(out, overflow)
         with suppress(ContextOverflowError):
-            smaller = await self.fitted(lane, asked, refusal)
+            smaller = await self.fit(route, request, rejected)
             if smaller.raw != out.raw:
                 return smaller
-        self._take_down(lane, out)
+        self._record_plan(route, out)
         return None
 
-    async def fitted(
-        self, lane: ModelRoute, asked: ClientRequest, refusal: RejectedRequest | None = None
+    async def fit(
+        self, route: ModelRoute, request: ClientRequest, rejected: RejectedRequest | None = None
     ) -> FittedRequest:
-        """What goes to the upstream; `refusal` is what it said of a first try."""
-        await lane.prepare(self._asking)
-        extras, marks = lane.extras, self._wishes.cache_marks
-        if marks is not None:
-            extras = extras._replace(cache_marks=marks)
-        if self._charge is not None and self._charge.is_capped:
-            self._charge.check(asked.body, asked.form.wire)
-            reply_key = lane.upstream.reply_key(asked.form)
-            extras = BodyAdditions(extras.cache_marks, extras.stream_usage, reply_key)
-        policy, least, reported = self._policy(lane), wire.min_reply_tokens(asked.body), None
-        fitter = lane.fitter(policy, least)
-        if refusal is not None:
-            fitter, reported = lane.fitter_for(refusal.target, policy, least), refusal.reported
-        fitting = RequestFit(fitter, asked, extras, lane.ask, reported)
-        apart, is_large = self._services.workers.run, len(asked.raw) >= LARGE_BODY_BYTES
+        """Return what goes to the upstream; `rejected` is what it reported of a first try."""
+        await route.prepare(self._query_headers)
+        fit = self._start_fit(route, request, rejected)
         try:
-            step = await apart(fitting.step) if is_large else fitting.step()
+            step = await self._run(fit.step, is_large=len(request.raw) >= LARGE_BODY_BYTES)
             while isinstance(step, CountJob):
-                counter = lane.upstream.counter(asked.form)
-                tokens = await counter.count(step.body, self._asking(lane))
-                step = await apart(fitting.step, tokens)
+                counter = route.upstream.counter(request.form)
+                tokens = await counter.count(step.body, self._query_headers(route))
+                step = await self._run(fit.step, tokens, is_large=True)
         except ContextOverflowError as error:
-            self._record.set_plan(
-                get_overflow_plan(error), is_window_known=not lane.is_guessed, is_whole=True
-            )
+            plan = get_overflow_plan(error)
+            self._record.set_plan(plan, is_window_known=not route.is_guessed, is_whole=True)
             raise
         finally:
-            fitting.close()
-        self._take_down(lane, step)
+            fit.close()
+        self._record_plan(route, step)
         return step
 
-    def _take_down(self, lane: ModelRoute, out: FittedRequest) -> None:
-        self._fitted = lane, out
-        self._record.upstream = lane.upstream.name
-        self._record.set_plan(out.plan, is_window_known=not lane.is_guessed, is_whole=out.is_whole)
+    def _start_fit(
+        self, route: ModelRoute, request: ClientRequest, rejected: RejectedRequest | None
+    ) -> RequestFit:
+        additions, marks = route.additions, self._options.cache_marks
+        if marks is not None:
+            additions = additions._replace(cache_marks=marks)
+        if self._billing is not None and self._billing.is_capped:
+            self._billing.check(request.body, request.form.wire)
+            reply_key = route.upstream.reply_key(request.form)
+            additions = BodyAdditions(additions.cache_marks, additions.stream_usage, reply_key)
+        policy, least = self._policy(route), wire.min_reply_tokens(request.body)
+        if rejected is None:
+            return RequestFit(route.fitter(policy, least), request, additions, route.count, None)
+        fitter = route.fitter_for(rejected.profile, policy, least)
+        return RequestFit(fitter, request, additions, route.count, rejected.measurement)
 
-    def _asking(self, lane: ModelRoute) -> dict[str, str]:
-        """What a question of brim's own to an upstream carries of the client's headers."""
-        own = lane.upstream.headers(self.asked.form)
+    async def _run(self, work: Callable[[*Args], T], *args: *Args, is_large: bool) -> T:
+        return await self._services.workers.run(work, *args) if is_large else work(*args)
+
+    def _record_plan(self, route: ModelRoute, out: FittedRequest) -> None:
+        self._fitted = route, out
+        self._record.upstream = route.upstream.name
+        self._record.set_plan(out.plan, is_window_known=not route.is_guessed, is_whole=out.is_whole)
+
+    def _query_headers(self, route: ModelRoute) -> dict[str, str]:
+        """Return the client's headers for a request that brim itself makes to an upstream."""
+        own = route.upstream.headers(self.request.form)
         return headers.build_query_headers(
-            self._given, own, drop_credentials=self._is_keyless(lane)
+            self._headers, own, drop_credentials=self._drops_key(route)
         )
 
-    def _is_keyless(self, lane: ModelRoute) -> bool:
-        """Whether the client's own key is not for this upstream: it has one, or only stands in."""
-        is_other = lane.upstream.key is not None or self._record.fallback is not None
+    def _drops_key(self, route: ModelRoute) -> bool:
+        """Return whether the client's key is not for this upstream, a fallback or with a key."""
+        is_other = route.upstream.key is not None or self._record.fallback is not None
         return is_other or self._services.accounts.requires_keys
 
-    def _policy(self, lane: ModelRoute) -> str:
-        if self._wishes.fitting == "off":
+    def _policy(self, route: ModelRoute) -> str:
+        if self._options.fitting == "off":
             return OFF.name
-        return self._wishes.policy or lane.policy
+        return self._options.policy or route.policy
 
-    async def _sent(self, lane: ModelRoute, out: FittedRequest, query: str) -> UpstreamReply:
-        form = self.asked.form
-        connection = lane.upstream.connection(form)
-        own, keyless = lane.upstream.headers(form), self._is_keyless(lane)
-        sent = headers.build_forwarded_headers(self._given, own, drop_credentials=keyless)
+    async def _send_fitted(
+        self, route: ModelRoute, out: FittedRequest, query: str
+    ) -> UpstreamReply:
+        form = self.request.form
+        connection = route.upstream.connection(form)
+        own, drops_key = route.upstream.headers(form), self._drops_key(route)
+        sent = headers.build_forwarded_headers(self._headers, own, drop_credentials=drops_key)
         path = connection.endpoint.chat_path
         response: Response | None = None
-        sending = SendState(None if self._charge is None else self._charge.mark_sent)
-        self.under_way = lane, out
+        sending = SendState(None if self._billing is None else self._billing.mark_sent)
+        self.in_flight = route, out
         try:
             response = await connection.open(
                 "POST", f"{path}?{query}" if query else path, out.raw, sent, sending
             )
-            arrived = await self._begun(lane, out, response)
+            reply = await self._read_beginning(route, out, response)
         except BaseException:
             if response is not None:
                 response.close()
-            self._give_up(sending)
+            self._abandon(sending)
             raise
-        self.under_way = None
-        return arrived
+        self.in_flight = None
+        return reply
 
-    async def _claim(self, lane: ModelRoute, out: FittedRequest) -> None:
-        """Set aside what a request may come to, where somebody has to pay for it."""
-        if self._charge is not None:
-            at_once = lane.upstream.connection(self.asked.form).has_idle_connection
-            await self._charge.reserve(lane, out, is_sent=at_once)
+    async def _reserve(self, route: ModelRoute, out: FittedRequest) -> None:
+        """Reserve the maximum cost of a request, if somebody is billed for it."""
+        if self._billing is not None:
+            is_connected = route.upstream.connection(self.request.form).has_idle_connection
+            await self._billing.reserve(route, out, is_sent=is_connected)
 
-    def _give_up(self, sending: SendState) -> None:
-        """An upstream that was sent it may have done its work, though nobody knows of it."""
+    def _abandon(self, sending: SendState) -> None:
+        """Give up on a request; an upstream that got it may charge for it all the same."""
         if not sending.is_sent:
-            self.under_way = None
-        elif self.under_way is not None and self._charge is not None:
-            self._charge.mark_unknown()
+            self.in_flight = None
+        elif self.in_flight is not None and self._billing is not None:
+            self._billing.mark_unknown()
 
-    async def _begun(
-        self, lane: ModelRoute, out: FittedRequest, response: Response
+    async def _read_beginning(
+        self, route: ModelRoute, out: FittedRequest, response: Response
     ) -> UpstreamReply:
-        connection = lane.upstream.connection(self.asked.form)
-        if response.status < 200:  # a switch to another protocol, for which nobody asked
+        connection = route.upstream.connection(self.request.form)
+        if response.status < 200:
             host, status = connection.endpoint.host, response.status
-            raise ProviderError(f"{host} answered with status {status}, which is no answer.")
+            raise ProviderError(f"{host} answered with the unexpected status {status}.")
         secret = secret_of(connection.endpoint)
         if response.status >= FIRST_ERROR_STATUS:
-            self.under_way = None
+            self.in_flight = None
             raw = await connection.read_all(response, limit=MAX_ERROR_BYTES, truncate=True)
             overflow = parse_overflow(response.status, raw)
-            return UpstreamReply(lane, out, response, mask_secret(raw, secret), overflow=overflow)
+            return UpstreamReply(route, out, response, mask_secret(raw, secret), overflow=overflow)
         if response.content_type == "text/event-stream":
             opening = await _read_opening(connection, response)
-            raw, overflow, failed = opening.held, opening.overflow, opening.failed
-            return UpstreamReply(lane, out, response, raw, None, True, overflow, failed)
+            raw, overflow, overloaded = opening.held, opening.overflow, opening.is_overloaded
+            return UpstreamReply(route, out, response, raw, None, True, overflow, overloaded)
         raw = await connection.read_all(response)
-        is_large = len(raw) >= LARGE_BODY_BYTES
-        run = self._services.workers.run
-        answer = await run(_parse_reply, raw) if is_large else _parse_reply(raw)
-        if answer is not None and find_error_object(answer) is None:
-            return UpstreamReply(lane, out, response, raw, answer)
-        overflow, failed = classify_error(connection.endpoint, answer or {})
+        body = await self._run(_parse_reply, raw, is_large=len(raw) >= LARGE_BODY_BYTES)
+        if body is not None and find_error_object(body) is None:
+            return UpstreamReply(route, out, response, raw, body)
+        overflow, overloaded = classify_error(connection.endpoint, body or {})
         raw = mask_secret(raw, secret)
-        return UpstreamReply(lane, out, response, raw, answer, False, overflow, failed)
+        return UpstreamReply(route, out, response, raw, body, False, overflow, overloaded)
 
 
 async def _read_opening(connection: Transport, response: Response) -> StreamOpening:
-    """The beginning of a stream, up to where it is clear that the request was not refused.
-
-    Whatever comes, its first byte is not held for longer than `HELD_SECONDS`.
-    """
+    """Read a stream until a context-length error is ruled out, or for `MAX_HOLD_SECONDS`."""
     opening = StreamOpening(connection.endpoint)
     clock = asyncio.get_running_loop().time
     try:
@@ -324,9 +334,8 @@ async def _read_opening(connection: Transport, response: Response) -> StreamOpen
             while not opening.is_over:
                 piece = await connection.read_chunk(response)
                 if not piece:
-                    raise ProviderError(
-                        f"{connection.endpoint.host} ended before it said anything."
-                    )
+                    host = connection.endpoint.host
+                    raise ProviderError(f"{host} closed the stream before its first event.")
                 if bound.when() is None:
                     bound.reschedule(clock() + MAX_HOLD_SECONDS)
                 opening.feed(piece)

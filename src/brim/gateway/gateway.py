@@ -118,7 +118,7 @@ class Gateway:
             self._sweeping.cancel()
         await self.services.accounts.stop()
         for route in self.services.routes:
-            await route.keep()
+            await route.save()
         await self.services.routes.close()
         self.services.workers.shutdown()
         logs.flush()
@@ -144,7 +144,7 @@ class Gateway:
                 each.abandon()
         await self.services.accounts.sweep()
         for route in self.services.routes:
-            await route.keep()
+            await route.save()
 
 
 def _create_routes(config: Config, environment: Mapping[str, str]) -> ModelRoutes:

@@ -218,7 +218,7 @@ class _RouteCollector(Collector):
             labels = (route.upstream.name, route.model)
             if route.model not in self._models:
                 continue
-            profile = route.target
+            profile = route.profile
             if not route.is_guessed:
                 window = route.fitter(route.policy).budget.window
                 windows.add_metric((*labels, profile.window_source), window)

@@ -79,7 +79,7 @@ class PassthroughHandler(RequestHandler):
             body = {}
         model = body.get("model") if isinstance(body, Mapping) else None
         self.record.model = printable_name(model)
-        upstreams = self.services.routes.meant(model if isinstance(model, str) else "")
+        upstreams = self.services.routes.find_upstreams(model if isinstance(model, str) else "")
         if not upstreams:
             message = "No upstream found: the body does not name a model that an upstream serves."
             raise GatewayError(404, "model_not_found", message, param="model")

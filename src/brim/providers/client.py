@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack, 
 from weakref import WeakSet
 
 from brim.errors import BudgetError, ContextLengthError, InputError
-from brim.fitting.calibration import UNCALIBRATED, Calibration
 from brim.fitting.flow import CountJob, CountMode, SummaryJob
 from brim.providers.endpoint import Endpoint
 from brim.providers.errors import find_error
+from brim.providers.profile_source import ProfileSource, apply_server_info
 from brim.providers.server_counter import ServerCounter
-from brim.providers.server_info import MIN_REPLY_TOKENS, SELF_HOSTED, ServerInfo, detect_truncation
+from brim.providers.server_info import ServerInfo, detect_truncation
 from brim.providers.summarizers import call_summarizer_async
 from brim.providers.sync import Portal
 from brim.providers.transport import Transport
@@ -82,7 +82,7 @@ class AsyncClient:
         self.learned = CalibrationStore() if learned is None else learned
         self.refusals = 0
         """How often the server said that a request was too long."""
-        self._saved: dict[str, Calibration] = {}
+        self.profiles = ProfileSource(self.server, self.learned)
         self._kind: ServerKind = "unknown"
         self._busy: WeakSet[Session] = WeakSet()
         self._told: WeakSet[Session] = WeakSet()
@@ -163,16 +163,8 @@ class AsyncClient:
         model = target.model or ""
         window = await self.server.window_of(model)
         self._kind = window.kind
-        known = self._known(model)
-        if target.calibration != UNCALIBRATED:
-            known = target.calibration.narrowed(known)
-        target = target.learned(known)
-        driver.profile = replace(
-            target,
-            server_window=window.tokens,
-            least_reply=MIN_REPLY_TOKENS.get(window.kind, 0),
-            is_local=window.kind in SELF_HOSTED,
-        )
+        profile = target.with_stored(self.profiles.load(model))
+        driver.profile = apply_server_info(profile, window)
         return window
 
     def summarizer(
@@ -283,7 +275,7 @@ class AsyncClient:
     def _believe(self, session: Session, refusal: ContextLengthError) -> None:
         self.refusals += 1
         get_driver(session).handle_context_length_error(refusal.overflow)
-        self._keep(session)
+        self._save(session)
 
     def _given_up(self, session: Session, refusal: ContextLengthError) -> ContextLengthError:
         """The error of a request that was refused, made smaller and refused again."""
@@ -344,7 +336,7 @@ class AsyncClient:
         return wanted
 
     def _after(self, session: Session, plan: Plan, reply: Reply) -> None:
-        self._keep(session)
+        self._save(session)
         if reply.usage is None:
             return
         window = get_driver(session).profile.server_window
@@ -353,21 +345,9 @@ class AsyncClient:
             self._told.add(session)
             session.warnings.append(said)
 
-    def _known(self, model: str) -> Calibration:
-        if model not in self._saved:
-            found = self.learned.load(self.endpoint.url, model)
-            self._saved[model] = Calibration.from_dict(found)
-        return self._saved[model]
-
-    def _keep(self, session: Session) -> None:
-        """Keep what was learned, for the next session and the next run."""
-        model, calibration = session.model or "", get_driver(session).profile.calibration
-        if calibration != self._saved.get(model, UNCALIBRATED):
-            # Another session, or another process, may have been refused meanwhile.
-            found = self.learned.load(self.endpoint.url, model)
-            calibration = calibration.narrowed(Calibration.from_dict(found))
-            self._saved[model] = calibration
-            self.learned.save(self.endpoint.url, model, calibration.to_dict())
+    def _save(self, session: Session) -> None:
+        calibration = get_driver(session).profile.calibration
+        self.profiles.save(session.model or "", calibration)
 
 
 def _summary_body(

@@ -36,6 +36,7 @@ from brim.providers.http_connection import (
 )
 from brim.providers.network import create_ssl_context, find_proxy
 from brim.providers.sse import EventParser, ServerSentEvent
+from brim.providers.stream_hold import StreamHold
 from brim.wire.reply_parser import find_error_object
 
 if TYPE_CHECKING:
@@ -238,16 +239,16 @@ class Transport:
         self, events: Events, response: Response, path: str
     ) -> list[dict[str, Any]]:
         """Return the events up to the first with content."""
-        held: list[dict[str, Any]] = []
+        hold = StreamHold(self.endpoint)
         async for event in events:
-            if (error := errors.find_context_length_error(self.endpoint, event)) is not None:
-                raise error
-            held.append(event)
-            if errors.has_content(event):
+            hold.add(event)
+            if hold.error is not None:
+                raise hold.error
+            if hold.is_over:
                 break
-        if not held:
+        if not hold.events:
             raise self._invalid(path, f"no events ({response.content_type})", None)
-        return held
+        return hold.events
 
     async def _read_events(self, response: Response, path: str) -> Events:
         parser = EventParser()

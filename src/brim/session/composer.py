@@ -82,8 +82,6 @@ class Composer:
         self._known = target.calibration
         """What the planner counts with; what was learned since waits for the next edit."""
         self._reported: Measurement | None = None
-        self._accepted = 0
-        """Tokens of the largest request that the target has answered, as it reported them."""
         self._last_system = ""
         self._measured: tuple[Planner, str, str | None] | None = None
         """What the planner was told the size of."""
@@ -152,7 +150,7 @@ class Composer:
             if self._planner is not None:
                 self._left[self._target.model] = self._present(self._planner)
             past = self._left.pop(target.model, past)
-        self._target, self._accepted = target, 0
+        self._target = target
         self.forget()
         self._past = past
 
@@ -192,7 +190,7 @@ class Composer:
     def _new_planner(self) -> Planner:
         past = self._past
         if past is not None and past.model == self._target.model:
-            planner = self._planner_for(self._target.learned(past.known))
+            planner = self._planner_for(self._target.with_calibration(past.known))
             if planner.budget.room == past.room:
                 return self._gone_on(planner, past)
         self._known, made, edit = self.calibration, self._compacted, None
@@ -536,21 +534,20 @@ class Composer:
         planner = self._planner
         if planner is None or plan.history is not planner.history:
             return
-        lesson = feedback.evaluate_report(plan, tokens, planner, self._target, self._known)
-        if lesson is not None:
+        result = feedback.evaluate_report(plan, tokens, planner, self._target, self._known)
+        if result is not None:
             self.changes += 1
-            self._accepted = max(self._accepted, tokens)
-            self._learn(lesson.calibration)
-            if lesson.is_base:
+            self._target = result.profile
+            if result.is_baseline:
                 self.base_on(plan, tokens)
 
     def learn_text(self, text: str, tokens: int) -> None:
         """Take in what a server that only counts texts says of one."""
-        self._learn(feedback.calibrate_from_text(text, tokens, self._target))
+        self._target = feedback.calibrate_from_text(text, tokens, self._target)
 
     def refused(self, plan: Plan, overflow: Overflow) -> None:
         """Believe a server that says that a request was too long: the next one is smaller."""
-        target, reported = feedback.evaluate_rejection(plan, overflow, self._target, self._accepted)
+        target, reported = feedback.evaluate_rejection(plan, overflow, self._target)
         if target != self._target:
             self._target = target
             self.forget()
@@ -562,7 +559,7 @@ class Composer:
 
     def _learn(self, calibration: Calibration) -> None:
         """Know more from now on; what was decided stays until the next edit."""
-        self._target = self._target.learned(calibration)
+        self._target = self._target.with_calibration(calibration)
 
     # What is kept between runs
 

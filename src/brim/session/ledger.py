@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
 from brim.errors import InputError, SpendingCapError
-from brim.models.pricing import Price, Usage
+from brim.models.pricing import Price, Usage, compute_max_cost
 from brim.models.pricing import cost as cost_of
 from brim.models.spending import SpendingTotal, format_dollars
 
@@ -256,13 +256,6 @@ def check_category(category: str) -> None:
     """Raise InputError if the category is unknown."""
     if category not in CATEGORIES:
         raise InputError(f"Unknown category: {category!r}. Use one of {', '.join(CATEGORIES)}.")
-
-
-def compute_max_cost(tokens: int, reply: int, price: Price | None) -> Decimal | None:
-    """Return the maximum cost of a call: a full reply, and no cached prompt tokens."""
-    fresh = cost_of(Usage(input=tokens, output=reply), price)
-    written = cost_of(Usage(input=tokens, output=reply, written=tokens), price)
-    return None if fresh is None or written is None else max(fresh, written)
 
 
 def _parse_limit(name: str, given: Number | None) -> Decimal | None:

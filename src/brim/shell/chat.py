@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from brim.errors import BrimError, StoreError
+from brim.providers.fallback import is_fallback_worthwhile
 from brim.providers.from_config import create_short_view, request_options
 from brim.shell import routing
 from brim.shell.context_blocks import fit_blocks
@@ -117,7 +118,7 @@ def send(shell: Shell, route: Route, category: Category = "main") -> Reply:
     except BrimError as error:
         other = routing.fallback_for(name, shell.config.models, {name})
         broke_off = len(shell.session) > said
-        if other is None or broke_off or not routing.is_fallback_worthwhile(error):
+        if other is None or broke_off or not is_fallback_worthwhile(error):
             raise
         shell.screen.warn(shell.masker.mask(f"{name} failed: {error}").text)
         shell.screen.notice(f"asking {other} instead")

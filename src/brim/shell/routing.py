@@ -10,15 +10,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from brim.errors import ContextLengthError, InvalidResponseError, LocalModelError, ProviderError
+from brim.providers.fallback import choose_fallback
 
 if TYPE_CHECKING:
     from brim.config import ModelConfig, RoutingConfig
 
 MAX_MATCHED_CHARS: Final = 10_000
 """Characters of the user's words in which a rule is looked for: patterns can be slow."""
-_REQUEST_ERRORS: Final = frozenset((400, 409, 411, 413, 415, 422))
-"""Statuses that speak of the request, which another model would be sent as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +45,6 @@ def choose_route(words: str, config: RoutingConfig) -> Route:
 def fallback_for(
     failed: str, models: Mapping[str, ModelConfig], tried: Collection[str]
 ) -> str | None:
-    """The model to try when one has failed; None where none is named, or it was tried already."""
-    other = models[failed].fallback if failed in models else None
-    return None if other is None or other == failed or other in tried else other
-
-
-def is_fallback_worthwhile(error: BaseException) -> bool:
-    """Whether another model may do better: this one failed, and not the request.
-
-    A request that was refused as too long has been made smaller before; a larger window helps.
-    """
-    if isinstance(error, ContextLengthError | InvalidResponseError | LocalModelError):
-        return True
-    return isinstance(error, ProviderError) and error.status not in _REQUEST_ERRORS
+    """Return the model to try after one failed; None if none is configured or left to try."""
+    fallback = models[failed].fallback if failed in models else None
+    return choose_fallback(failed, fallback, tried)

@@ -146,10 +146,10 @@ def test_what_a_refusal_taught_is_told(visit: Visiting) -> None:
     ):
         ask(server, CHAT, *TURNS)
         (lane,) = told(server, "/brim/routes")["data"]
-        assert (lane["window"], lane["source"]) == (2_000, "a refusal by the server")
+        assert (lane["window"], lane["source"]) == (2_000, "a context-length error")
         row = visit(server, "#models").page.get_by_role("row", name="scripted")
         expect(row).to_contain_text("2,000")
-        expect(row).to_contain_text("a refusal by the server")
+        expect(row).to_contain_text("a context-length error")
         expect(row).to_contain_text(f"{lane['accepted']:,}")
 
 

@@ -294,7 +294,7 @@ def _spending_size(total: Mapping[str, Any]) -> tuple[float, int]:
 
 def _route_to_dict(route: ModelRoute) -> dict[str, Any]:
     """Return what requests for a model are fitted to now, and where that is known from."""
-    profile, fitter = route.target, route.fitter(route.policy)
+    profile, fitter = route.profile, route.fitter(route.policy)
     budget = fitter.budget
     calibration = profile.calibration
     is_known = not route.is_guessed
