@@ -44,7 +44,7 @@ def test_what_nobody_can_bound_is_for_keys_without_caps(path: str, more: dict[st
     with before() as (gateway, provider):
         refused = say_hi(gateway, capped, path, **more)
         assert refused.status_code == 403
-        assert "this key has caps" in refused.json()["error"]["message"]
+        assert "This key has caps" in refused.json()["error"]["message"]
         assert not provider.requests
         assert say_hi(gateway, free, path, **more).status_code == 200
         assert len(provider.requests) == 1

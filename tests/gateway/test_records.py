@@ -261,7 +261,7 @@ def test_a_stream_that_just_stops_is_told_as_such_and_settled(path: str, number:
         answer = ask(server, path, "hi", stream=True)
         request = told(server, answer)
         _, _, error = answer.content.partition(said)
-        assert b"ended before the answer was whole" in error
+        assert b"closed the stream before it was complete" in error
         assert (request["end"], request["code"]) == ("upstream_failed", "upstream_error")
         assert request["usage"]["estimated"] is True
         assert request["usage"]["output"] == pytest.approx(

@@ -102,7 +102,7 @@ def test_a_key_in_an_error_is_masked_and_nowhere_else() -> None:
     told: list[dict[str, Any]] = [
         {"error": {"message": "wrong key: sk-secret"}},
         {"type": "error", "code": "no", "message": "sk-secret"},
-        {"type": "response.is_overloaded", "response": {"error": {"message": "sk-secret"}}},
+        {"type": "response.failed", "response": {"error": {"message": "sk-secret"}}},
     ]
     for error in told:
         watch = StreamMonitor(hides_usage=False, secret=b"sk-secret")
