@@ -76,7 +76,7 @@ class Place:
         conversation = SavedConversation(Session(MODEL), log, log.create(self.folder, MODEL))
         for turn in _talk(turns):
             conversation.session.append(turn)
-        conversation.keep()
+        conversation.save()
         log.unlock(conversation.name)
         database.close()
         return conversation.name

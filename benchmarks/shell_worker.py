@@ -25,8 +25,9 @@ from brim.providers import transport
 from brim.providers.client import AsyncClient
 from brim.shell.chat import ask
 from brim.shell.conversation import SavedConversation
-from brim.shell.main import StartOptions, build_shell, start_background_work
+from brim.shell.main import build_shell, start_background_work
 from brim.shell.render.screen import Screen
+from brim.shell.state import StartOptions
 
 WORDS = "And what does that mean for number {}?"
 
@@ -64,7 +65,9 @@ class Stopwatch:
 @contextmanager
 def watched(watch: Stopwatch) -> Iterator[None]:
     with (
-        patch.object(SavedConversation, "say", watch.around("log", SavedConversation.say)),
+        patch.object(
+            SavedConversation, "add_message", watch.around("log", SavedConversation.add_message)
+        ),
         patch.object(
             AsyncClient, "_requested", watch.around_async("compose", AsyncClient._requested)
         ),

@@ -626,27 +626,27 @@ def test_pastes(text: str, expected: str) -> None:
         ("  ! ls -l", Classification("command", "ls -l", "forced by !")),
         ("?ls -l", Classification("language", "ls -l", "forced by ?")),
         ("? ls", Classification("language", "ls", "forced by ?")),
-        (":model fast", Classification("meta", "model fast", "model is brim's own")),
-        (":q", Classification("meta", "q", "q is brim's own")),
-        ("/model a/b", Classification("meta", "model a/b", "model is brim's own")),
+        (":model fast", Classification("meta", "model fast", "model is a meta command")),
+        (":q", Classification("meta", "q", "q is a meta command")),
+        ("/model a/b", Classification("meta", "model a/b", "model is a meta command")),
         (":modl fast", Classification("meta", "modl fast", "no such command")),
         (":mo", Classification("meta", "mo", "model, models")),
         (":m", Classification("meta", "m", "mcp, memory, model …")),
         (":Mo", Classification("meta", "Mo", "model, models")),
-        ("help", Classification("meta", "help", "help is brim's own")),
-        ("quit", Classification("meta", "quit", "quit is brim's own")),
-        (" exit ", Classification("meta", "exit", "exit is brim's own")),
-        ("exit 3", Classification("meta", "exit 3", "exit is brim's own")),
+        ("help", Classification("meta", "help", "help is a meta command")),
+        ("quit", Classification("meta", "quit", "quit is a meta command")),
+        (" exit ", Classification("meta", "exit", "exit is a meta command")),
+        ("exit 3", Classification("meta", "exit 3", "exit is a meta command")),
         ("!exit 3", Classification("command", "exit 3", "forced by !")),
-        ("!!", Classification("meta", "!!", "the up key brings back the last command")),
+        ("!!", Classification("meta", "!!", "press the up key for the last command")),
         ("!! ls", Classification("command", "! ls", "forced by !")),
         ("yes", Classification("language", "yes", "yes is an answer")),
         ("who am i", Classification("command", "who am i", "who is a command")),
-        ("# a remark", Classification("language", "# a remark", "# is no command")),
+        ("# a remark", Classification("language", "# a remark", "# is not a command")),
         ("f() { ls; }", Classification("command", "f() { ls; }", "shell code")),
         (
             ":goal find it\nand fix it",
-            Classification("meta", "goal find it\nand fix it", "goal is brim's own"),
+            Classification("meta", "goal find it\nand fix it", "goal is a meta command"),
         ),
         (":w", Classification("meta", "w", "no such command")),
         (":wq!", Classification("meta", "wq!", "no such command")),
@@ -655,12 +655,12 @@ def test_pastes(text: str, expected: str) -> None:
         ("/model/x", Classification("command", "/model/x", "/model/x is a path")),
         ("git status", Classification("command", "git status", "git is a command")),
         ("A=1", Classification("command", "A=1", "sets a variable")),
-        ("find bugs", Classification("language", "find bugs", "bugs is no file")),
-        ("gti log", Classification("language", "gti log", "gti is no command")),
-        ("ls | gerp x", Classification("language", "ls | gerp x", "gerp is no command")),
+        ("find bugs", Classification("language", "find bugs", "bugs is not a file")),
+        ("gti log", Classification("language", "gti log", "gti is not a command")),
+        ("ls | gerp x", Classification("language", "ls | gerp x", "gerp is not a command")),
         ("make my day", Classification("language", "make my day", "reads like a sentence: my")),
         ("what is ls", Classification("language", "what is ls", "reads like a sentence")),
-        ("git?", Classification("language", "git?", "git? is no command")),
+        ("git?", Classification("language", "git?", "git? is not a command")),
     ],
 )
 def test_decisions_say_why(line: str, expected: Classification) -> None:
@@ -695,7 +695,7 @@ def test_reasons_stay_short() -> None:
 
 def test_flipping_keeps_the_text() -> None:
     decision = classify("!ls", KNOWN)
-    assert flip(decision) == Classification("language", "ls", "flipped to language")
+    assert flip(decision) == Classification("language", "ls", "switched to language")
     assert flip(classify(":help", KNOWN)) == classify(":help", KNOWN)
     assert flip(classify("", KNOWN)) == classify("", KNOWN)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim import count
-from brim.shell.proposals import DEFAULT_PROMPT, PREFIX, RULE, TOOLS_RULE, commands_in
+from brim.shell.proposals import DEFAULT_PROMPT, PREFIX, RULE, TOOLS_RULE, find_proposed_commands
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ from brim.shell.proposals import DEFAULT_PROMPT, PREFIX, RULE, TOOLS_RULE, comma
     ],
 )
 def test_commands(answer: str, commands: list[str]) -> None:
-    assert list(commands_in(answer)) == commands
+    assert list(find_proposed_commands(answer)) == commands
 
 
 lines = st.text(alphabet="CMD: ls$`'\"\t\r\x0b é", max_size=12)
@@ -56,7 +56,7 @@ lines = st.text(alphabet="CMD: ls$`'\"\t\r\x0b é", max_size=12)
 
 @given(st.lists(lines, max_size=8))
 def test_every_command_is_a_line_of_the_answer(answer: list[str]) -> None:
-    found = list(commands_in("\n".join(answer)))
+    found = list(find_proposed_commands("\n".join(answer)))
     said = [line[len(PREFIX) :].strip() for line in answer if line[: len(PREFIX)] == PREFIX]
     wanted = [command for command in said if command]
     assert [c for n, c in enumerate(wanted) if n == 0 or wanted[n - 1] != c] == found
@@ -69,6 +69,6 @@ def test_the_rule_is_small_enough_for_a_small_window() -> None:
 
 def test_the_rule_shows_what_it_asks_for() -> None:
     assert "exactly `CMD: `" in RULE
-    assert commands_in(RULE) == ("df -h",)
-    assert commands_in(TOOLS_RULE) == ()
+    assert find_proposed_commands(RULE) == ("df -h",)
+    assert find_proposed_commands(TOOLS_RULE) == ()
     assert "`CMD: `" in TOOLS_RULE

@@ -48,7 +48,7 @@ def completer(folder: Path) -> ShellCompleter:
         return classify(line, known)
 
     return ShellCompleter(
-        metas=METAS, help=HELP, names=lambda: NAMES, folder=lambda: folder, decide=decide
+        metas=METAS, help=HELP, names=lambda: NAMES, folder=lambda: folder, classify=decide
     )
 
 
@@ -206,7 +206,7 @@ def test_any_line_can_be_completed(text: str) -> None:
         help=HELP,
         names=lambda: NAMES,
         folder=lambda: Path("/nowhere"),
-        decide=lambda line: classify(line, known),
+        classify=lambda line: classify(line, known),
     )
     for completion in completer.get_completions(Document(text), CompleteEvent()):
         assert -len(text) <= completion.start_position <= 0

@@ -139,7 +139,7 @@ def sent(session: Session) -> object:
 @settings(max_examples=25)
 def test_what_fits_is_what_the_session_counts(session: Session) -> None:
     found = build_report(session)
-    if not found.cut.turns and not found.cut.shortened and not found.over:
+    if not found.trimmed.turns and not found.trimmed.shortened and not found.over:
         assert found.used == session.tokens
         assert rows(found)["free"] == session.room
 
@@ -203,13 +203,13 @@ def test_what_was_left_out_is_not_in_the_rows() -> None:
     session = talk(Session("gpt-4o", system="Hi.", window=2_000, reply=200), 12)
     found = build_report(session)
     assert found.used <= found.limit
-    assert found.cut.turns
-    assert set(found.cut.turns).isdisjoint(found.cut.shortened)
+    assert found.trimmed.turns
+    assert set(found.trimmed.turns).isdisjoint(found.trimmed.shortened)
     request = session.request()
     assert found.used == request.plan.tokens
-    assert found.cut.tokens == request.plan.before - request.plan.tokens
+    assert found.trimmed.tokens == request.plan.before - request.plan.tokens
     assert build_report(session) == found
-    assert "left out: " in drawn(found)
+    assert "trimmed: " in drawn(found)
     assert ":recall N brings one back" in drawn(found)
 
 
@@ -219,7 +219,7 @@ def test_after_a_compaction_it_shows_what_is_left() -> None:
     plan = session.compact()
     found = build_report(session)
     assert found.used == plan.tokens < whole.used
-    assert found.cut.tokens == whole.used - found.used
+    assert found.trimmed.tokens == whole.used - found.used
     assert sum(rows(found).values()) == 9_000
 
 
@@ -238,7 +238,7 @@ def test_output_that_waits_may_push_something_out() -> None:
         session.add_output(text(40, number))
     found = build_report(session)
     assert found.can_be_sent
-    assert f"over by {found.over:,} tokens: the next request leaves" in drawn(found)
+    assert f"over by {found.over:,} tokens: the next request will be trimmed" in drawn(found)
 
 
 def test_turns_have_the_numbers_that_recall_takes() -> None:
@@ -247,7 +247,7 @@ def test_turns_have_the_numbers_that_recall_takes() -> None:
     session.request()
     session.receive({"choices": [{"message": {"role": "assistant", "content": ""}}]})
     talk(session, 12)
-    cut = build_report(session).cut
+    cut = build_report(session).trimmed
     assert 1 not in (*cut.turns, *cut.shortened)
     assert all(session.recall(index) for index in cut.turns if session.history[index]["content"])
 

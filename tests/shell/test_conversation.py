@@ -42,7 +42,7 @@ def answer(conversation: SavedConversation, words: str) -> None:
     message = {"role": "assistant", "content": words}
     usage = {"prompt_tokens": 20, "completion_tokens": 3}
     conversation.session.receive({"choices": [{"message": message}], "usage": usage})
-    conversation.keep()
+    conversation.save()
 
 
 def again(conversation: SavedConversation) -> SavedConversation:
@@ -57,14 +57,14 @@ def said(conversation: SavedConversation) -> list[Any]:
 
 def test_it_goes_on_where_it_was(log: ConversationStore) -> None:
     first = begun(log)
-    first.output("$ ls\nfile")
-    first.say("what is that?")
+    first.add_output("$ ls\nfile")
+    first.add_message("what is that?")
     answer(first, "a file")
-    first.output("$ pwd\n/")
+    first.add_output("$ pwd\n/")
     second = again(first)
     assert second.session.to_dict() == first.session.to_dict()
     assert get_driver(second.session).joined_outputs == "$ pwd\n/"
-    second.say("and now?")
+    second.add_message("and now?")
     answer(second, "the root")
     assert said(again(second)) == ["what is that?", "a file", "and now?", "the root"]
 
@@ -72,7 +72,7 @@ def test_it_goes_on_where_it_was(log: ConversationStore) -> None:
 def test_a_long_one_sends_what_it_would_have_sent(log: ConversationStore) -> None:
     first = begun(log)
     for number in range(40):
-        first.say(f"question {number} " + "word " * 30)
+        first.add_message(f"question {number} " + "word " * 30)
         answer(first, f"answer {number} " + "text " * 30)
     second = again(first)
     for conversation in (first, second):
@@ -83,14 +83,14 @@ def test_a_long_one_sends_what_it_would_have_sent(log: ConversationStore) -> Non
 
 def test_words_without_an_answer_are_there(log: ConversationStore) -> None:
     first = begun(log)
-    first.say("why?")
+    first.add_message("why?")
     assert said(again(first)) == ["why?"]
 
 
 def test_an_answer_that_broke_off_is_kept_as_far_as_it_came(log: ConversationStore) -> None:
     first = begun(log)
-    first.say("why?")
-    first.draft("Because it")
+    first.add_message("why?")
+    first.save_draft("Because it")
     second = again(first)
     assert second.session.history[-1] == {
         "role": "assistant",
@@ -98,72 +98,72 @@ def test_an_answer_that_broke_off_is_kept_as_far_as_it_came(log: ConversationSto
         INCOMPLETE: True,
     }
     assert said(again(second)) == ["why?", "Because it"]
-    second.say("go on")
+    second.add_message("go on")
     assert INCOMPLETE not in json.dumps(dict(second.session.request()))
 
 
 def test_no_call_waits_for_a_result_that_will_not_come(log: ConversationStore) -> None:
     first = begun(log)
-    first.say("look")
+    first.add_message("look")
     first.session.append({"role": "assistant", "content": None, "tool_calls": [CALL, OTHER]})
-    first.keep()
-    first.result("c1", "seen")
+    first.save()
+    first.add_result("c1", "seen")
     second = again(first)
     assert [turn.get("tool_call_id") for turn in second.session.history[2:]] == ["c1", "c2"]
     assert second.session.history[-1]["content"] == NO_RESULT
-    second.say("and?")
+    second.add_message("and?")
     assert second.session.request()
 
 
 def test_taking_back_an_exchange_lets_its_output_wait_again(log: ConversationStore) -> None:
     first = begun(log)
-    first.say("one")
+    first.add_message("one")
     answer(first, "two")
-    first.output("$ ls\nfile")
-    first.say("three")
+    first.add_output("$ ls\nfile")
+    first.add_message("three")
     answer(first, "four")
-    first.output("$ pwd\n/")
-    first.take_back(first.last_exchange())
+    first.add_output("$ pwd\n/")
+    first.rewind(first.last_exchange())
     for conversation in (first, again(first)):
         assert said(conversation) == ["one", "two"]
         assert get_driver(conversation.session).joined_outputs == "$ ls\nfile\n\n$ pwd\n/"
 
 
 def test_nothing_said_cannot_be_taken_back(log: ConversationStore) -> None:
-    with pytest.raises(InputError, match="nothing was said"):
+    with pytest.raises(InputError, match="no messages yet"):
         begun(log).last_exchange()
 
 
 def test_the_log_keeps_what_was_taken_back(log: ConversationStore) -> None:
     first = begun(log)
-    first.say("one")
+    first.add_message("one")
     answer(first, "two")
-    first.take_back(0)
+    first.rewind(0)
     assert [event.kind for event in log.events(first.name)] == ["turn", "turn", "rewind"]
     assert said(again(first)) == []
 
 
 def test_beginning_anew_keeps_what_was_said_under_its_name(log: ConversationStore) -> None:
     first = begun(log)
-    first.say("one")
+    first.add_message("one")
     answer(first, "two")
     old = first.name
-    first.begin_anew(log.create(Path("/"), "fast"))
+    first.start_new(log.create(Path("/"), "fast"))
     assert said(first) == []
     assert first.session.ledger.total.calls == 1
-    first.say("three")
+    first.add_message("three")
     assert said(again(first)) == ["three"]
     assert said(resume_conversation(log, old, session)) == ["one", "two"]
 
 
 def test_what_was_taken_back_can_be_put_back(log: ConversationStore) -> None:
     first = begun(log)
-    first.output("$ ls\nfile")
-    first.say("one")
+    first.add_output("$ ls\nfile")
+    first.add_message("one")
     answer(first, "two")
-    first.output("$ pwd\n/")
+    first.add_output("$ pwd\n/")
     waiting = get_driver(first.session).outputs
-    first.put_back(first.take_back(0), waiting)
+    first.restore(first.rewind(0), waiting)
     for conversation in (first, again(first)):
         assert said(conversation) == ["one", "two"]
         assert get_driver(conversation.session).joined_outputs == "$ pwd\n/"
@@ -171,17 +171,17 @@ def test_what_was_taken_back_can_be_put_back(log: ConversationStore) -> None:
 
 def test_an_interrupted_write_makes_nothing_twice(log: ConversationStore) -> None:
     first = begun(log)
-    first.say("one")
+    first.add_message("one")
     answer(first, "two")
-    first.recorded = 1  # as if it had been interrupted between the disk and this
-    first.say("three")
+    first.saved_turns = 1  # as if it had been interrupted between the disk and this
+    first.add_message("three")
     assert said(again(first)) == ["one", "two", "three"]
 
 
 def test_a_compaction_is_taken_back_by_the_next_shell(log: ConversationStore) -> None:
     first = begun(log)
     for number in range(8):
-        first.say(f"question {number} " + "word " * 20)
+        first.add_message(f"question {number} " + "word " * 20)
         answer(first, "text " * 20)
     whole = first.session.tokens
     first.compact(first.driver.plan_compaction(0.5, with_summary=True), lambda *_: "SUMMARY")
@@ -190,7 +190,7 @@ def test_a_compaction_is_taken_back_by_the_next_shell(log: ConversationStore) ->
     second = again(first)
     assert second.session.tokens == small
     assert get_driver(second.session).is_compacted
-    second.uncompact()
+    second.undo_compaction()
     third = again(second)
     assert not get_driver(third.session).is_compacted
     assert third.session.summary is None
@@ -200,26 +200,26 @@ def test_a_compaction_is_taken_back_by_the_next_shell(log: ConversationStore) ->
 def test_after_more_was_said_a_compaction_is_not_the_last_thing(log: ConversationStore) -> None:
     first = begun(log)
     for _ in range(8):
-        first.say("word " * 20)
+        first.add_message("word " * 20)
         answer(first, "text " * 20)
     whole = first.session.tokens
     first.compact(first.driver.plan_compaction(0.5, with_summary=False), lambda *_: None)
     small = first.session.tokens
     first.compact(first.driver.plan_compaction(0.5, with_summary=False), lambda *_: None)
-    first.say("more")
+    first.add_message("more")
     assert not get_driver(first.session).is_compacted
-    first.take_back(first.last_exchange())
+    first.rewind(first.last_exchange())
     assert get_driver(first.session).is_compacted
-    first.uncompact()
+    first.undo_compaction()
     assert first.session.tokens == small < whole
-    first.take_back(first.last_exchange())
+    first.rewind(first.last_exchange())
     assert not again(first).driver.is_compacted
 
 
 def test_a_compaction_that_is_stopped_leaves_nothing(log: ConversationStore) -> None:
     first = begun(log)
     for _ in range(8):
-        first.say("word " * 20)
+        first.add_message("word " * 20)
         answer(first, "text " * 20)
     before = first.session.to_dict()
 
@@ -239,10 +239,10 @@ def test_a_compaction_that_is_stopped_leaves_nothing(log: ConversationStore) -> 
 
 def test_what_brim_says_itself_is_no_exchange(log: ConversationStore) -> None:
     first = begun(log)
-    first.say("reach the goal")
+    first.add_message("reach the goal")
     answer(first, "well")
-    first.output("$ ls\nfile")
-    first.urge("go on")
+    first.add_output("$ ls\nfile")
+    first.add_instruction("go on")
     assert first.last_exchange() == 0
     assert first.session.history[2]["_output"] == "$ ls\nfile"
     assert again(first).last_exchange() == 0
@@ -261,18 +261,18 @@ def test_whatever_happens_the_next_shell_finds_the_same(
         turns = conversation.session.history
         match action:
             case "say":
-                conversation.say(f"words {number}")
+                conversation.add_message(f"words {number}")
             case "answer" if turns and turns[-1]["role"] == "user":
                 answer(conversation, f"answer {number}")
             case "output":
-                conversation.output(f"output {number}")
+                conversation.add_output(f"output {number}")
             case "back" if any(turn["role"] == "user" for turn in turns):
-                conversation.take_back(conversation.last_exchange())
+                conversation.rewind(conversation.last_exchange())
             case "reset":
-                conversation.begin_anew(conversation.log.create(Path("/"), "fast"))
+                conversation.start_new(conversation.log.create(Path("/"), "fast"))
             case "pin" if turns:
                 conversation.session.pin(len(turns) - 1)
-                conversation.keep()
+                conversation.save()
             case "recall" if turns:
                 conversation.recall(0)
             case "again":
@@ -284,9 +284,9 @@ def test_whatever_happens_the_next_shell_finds_the_same(
 
 def test_what_was_said_is_there_though_nothing_else_can_be_read(log: ConversationStore) -> None:
     first = begun(log)
-    first.say("one")
+    first.add_message("one")
     answer(first, "two")
-    first.output("$ ls\nfile")
+    first.add_output("$ ls\nfile")
     log.record(first.name, [], {"version": 1, "nonsense": True})
     second = again(first)
     assert said(second) == ["one", "two"]

@@ -158,7 +158,7 @@ def test_servers_are_told_apart(answers: Mapping[str, Any], names: list[str], ho
     with serving(answers) as server:
         found = found_at(server)
     assert [each.name for each in found] == names
-    assert {each.how for each in found} == {how.format(server.url)}
+    assert {each.source for each in found} == {how.format(server.url)}
     assert {each.model.endpoint for each in found} == {server.url}
 
 
@@ -173,7 +173,7 @@ def test_only_the_first_models_of_a_server_are_named() -> None:
     with serving(many) as server:
         found = found_at(server)
     assert [each.name for each in found] == [f"model-{n}" for n in range(5)]
-    assert found[0].how == f"Ollama at {server.url}, 30 models"
+    assert found[0].source == f"Ollama at {server.url}, 30 models"
 
 
 def test_the_same_model_of_two_servers_has_two_names() -> None:
@@ -265,7 +265,7 @@ def test_a_key_stands_for_a_small_model_of_its_provider() -> None:
         assert known is not None
         assert known.context
         assert each.model.model == each.name
-        assert f"{each.model.key_env} is set; {each.name}" in each.how
+        assert f"{each.model.key_env} is set; {each.name}" in each.source
         assert "k1" not in repr(each)
         assert "k2" not in repr(each)
 
@@ -290,7 +290,7 @@ def test_a_real_llama_that_wants_a_key_is_found_with_it(llama: LocalServer) -> N
     assert find_models({}, ports=[port], timeout=PATIENT) == []
     (found,) = find_models({"LLAMA_API_KEY": llama.key}, ports=[port], timeout=PATIENT)
     url = f"http://127.0.0.1:{port}"
-    assert found.how == f"llama.cpp at {url}, {llama.model}, 2,048 tokens"
+    assert found.source == f"llama.cpp at {url}, {llama.model}, 2,048 tokens"
     assert found.model == ModelConfig(endpoint=url, model=llama.model, key_env="LLAMA_API_KEY")
 
 

@@ -14,12 +14,14 @@ from pathlib import Path
 import pexpect  # type: ignore[import-untyped]
 import pytest
 
+from brim.cli.doctor import check_account_store
 from brim.config import LoadedConfig, load
 from brim.errors import ConfigError
 from brim.gateway.accounts.keys import create_key, hash_secret
 from brim.gateway.accounts.sqlite.store import SqliteAccountStore
 from brim.providers.local import LocalServer
-from brim.shell.setup.doctor import CheckResult, format_check, is_healthy, run_checks
+from brim.shell.setup import CheckResult
+from brim.shell.setup.doctor import format_check, is_healthy, run_checks
 from tests.shell.test_discovery import VLLM, free_port, serving
 
 Checked = Callable[..., list[CheckResult]]
@@ -57,7 +59,8 @@ def checked(tmp_path: Path, environment: dict[str, str]) -> Checked:
     def check(text: str = "", *, project: str | None = None, **more: str) -> list[CheckResult]:
         known = {**environment, **more}
         loaded = configured(tmp_path, text, known, project=project)
-        return list(run_checks(loaded, known, ports=[], patience=PATIENT))
+        extra = [check_account_store]
+        return list(run_checks(loaded, known, ports=[], patience=PATIENT, extra=extra))
 
     return check
 
@@ -77,7 +80,7 @@ def small(server: LocalServer, **settings: object) -> str:
 def test_what_is_installed_is_told(checked: Checked) -> None:
     checks = checked()
     version = named(checks, "version")
-    assert f"Python {sys.version_info.major}.{sys.version_info.minor}" in version.said
+    assert f"Python {sys.version_info.major}.{sys.version_info.minor}" in version.message
     assert named(checks, "extras").state == "ok"
 
 
@@ -85,10 +88,10 @@ def test_a_real_model_is_well(checked: Checked, llama: LocalServer) -> None:
     checks = checked(small(llama), SMALL_KEY=llama.key)
     assert is_healthy(checks)
     host = llama.url.removeprefix("http://").removesuffix("/v1")
-    said = {check.name: (check.state, check.said) for check in checks}
+    said = {check.name: (check.state, check.message) for check in checks}
     assert said["small: server"] == (
         "ok",
-        f"{host} answers, llama.cpp, and offers {llama.model}",
+        f"{host} responds, llama.cpp, and offers {llama.model}",
     )
     assert said["small: window"] == ("ok", "2,048 tokens, from the server (/props)")
     assert said["small: counting"][1].endswith("and the server counts")
@@ -99,14 +102,14 @@ def test_a_real_model_is_well(checked: Checked, llama: LocalServer) -> None:
 def test_a_window_above_the_servers_is_noticed(checked: Checked, llama: LocalServer) -> None:
     window = named(checked(small(llama, window=9_000), SMALL_KEY=llama.key), "small: window")
     assert window.state == "warn"
-    assert "9,000" in window.said
-    assert window.advice == "set models.small.window = 2048, or take it out"
+    assert "9,000" in window.message
+    assert window.advice == "set models.small.window = 2048, or remove it"
 
 
 def test_a_server_that_is_not_to_be_asked_is_not(checked: Checked, llama: LocalServer) -> None:
     text = '[count]\nserver = "off"\n' + small(llama)
     counting = named(checked(text, SMALL_KEY=llama.key), "small: counting")
-    assert counting.said.endswith("and the server is not asked (count.server)")
+    assert counting.message.endswith("and the server is not used for counting (count.server)")
 
 
 def test_a_key_that_is_missing_or_wrong_is_bad_and_never_shown(
@@ -140,9 +143,9 @@ def test_a_server_that_is_not_there_is_bad(checked: Checked) -> None:
         f'[models.x]\nendpoint = "http://127.0.0.1:{free_port()}"\nmodel = "gpt-5-mini"'
     )
     assert named(checks, "x: server").state == "bad"
-    assert named(checks, "x: window").said == "400,000 tokens, from the catalog"
-    assert "exact, with o200k_base" in named(checks, "x: counting").said
-    assert named(checks, "x: price").said.endswith("out, a million tokens")
+    assert named(checks, "x: window").message == "400,000 tokens, from the catalog"
+    assert "exact, with o200k_base" in named(checks, "x: counting").message
+    assert named(checks, "x: price").message.endswith("out, per million tokens")
     assert not is_healthy(checks)
 
 
@@ -160,9 +163,9 @@ def test_a_server_without_a_list_is_one_and_one_that_fails_is_none(checked: Chec
     with serving({"*": {"error": {"message": "out of order"}}}, status=500) as server:
         broken = named(checked(text.format(server.url)), "x: server")
     assert listless.state == "ok"
-    assert listless.said.endswith("it does not list its models")
+    assert listless.message.endswith("it does not list its models")
     assert broken.state == "bad"
-    assert "out of order" in broken.said
+    assert "out of order" in broken.message
 
 
 def test_what_nobody_knows_is_asked_of_the_user(checked: Checked) -> None:
@@ -172,22 +175,22 @@ def test_what_nobody_knows_is_asked_of_the_user(checked: Checked) -> None:
     assert named(checks, "unheard-of: server").state == "ok"
     assert named(checks, "unheard-of: window").state == "bad"
     assert named(checks, "unheard-of: window").advice == "set models.unheard-of.window"
-    assert named(checks, "unheard-of: counting").said.startswith("an estimate with o200k_base")
+    assert named(checks, "unheard-of: counting").message.startswith("an estimate with o200k_base")
     assert named(checks, "unheard-of: price").state == "warn"
 
 
 def test_a_model_without_a_server_is_bad_unless_it_is_the_embedded_one(checked: Checked) -> None:
     checks = checked("[models.x]\nwindow = 5\n[models.local]\nwindow = 2048\n")
-    assert named(checks, "x: server").advice == "set models.x.endpoint to its address"
-    assert named(checks, "model local") == CheckResult("model local", "ok", "is the embedded one")
+    assert named(checks, "x: server").advice == "set models.x.endpoint to its URL"
+    assert named(checks, "model local") == CheckResult("model local", "ok", "is the embedded model")
 
 
 def test_every_mistake_in_a_file_is_told_with_its_line(checked: Checked) -> None:
     checks = checked('[context]\npolicy = "stedy"\n[cots]\n')
     wrong = [check for check in checks if check.name == "configuration"]
     assert [check.state for check in wrong] == ["bad", "bad"]
-    assert any("config.toml:2" in check.said and "steady" in check.said for check in wrong)
-    assert any("config.toml:3" in check.said for check in wrong)
+    assert any("config.toml:2" in check.message and "steady" in check.message for check in wrong)
+    assert any("config.toml:3" in check.message for check in wrong)
 
 
 def test_a_file_that_is_not_trusted_is_named(checked: Checked) -> None:
@@ -195,7 +198,7 @@ def test_a_file_that_is_not_trusted_is_named(checked: Checked) -> None:
         check for check in checked("", project="[context]") if check.name == "configuration"
     ]
     assert (used.state, overlay.state) == ("ok", "warn")
-    assert ".brim.toml is not used" in overlay.said
+    assert ".brim.toml is ignored" in overlay.message
     assert overlay.advice == "brim config trust"
 
 
@@ -209,7 +212,7 @@ def test_what_runs_and_is_not_configured_is_found(
             run_checks(loaded, environment, ports=[one.port, other.port], patience=PATIENT)
         )
     found = named(checks, "found")
-    assert found.said == f"vLLM at {other.url}, Qwen/Q-7B, 32,768 tokens"
+    assert found.message == f"vLLM at {other.url}, Qwen/Q-7B, 32,768 tokens"
     assert found.advice is not None
     assert f'endpoint = "{other.url}", model = "Qwen/Q-7B"' in found.advice
 
@@ -219,7 +222,7 @@ def test_the_embedded_model_is_offered_where_there_is_no_other(
 ) -> None:
     monkeypatch.setenv("BRIM_DATA", str(tmp_path / "data"))
     missing = named(checked(), "embedded model")
-    assert (missing.state, missing.advice) == ("warn", "`brim local` gets it")
+    assert (missing.state, missing.advice) == ("warn", "get it with `brim local`")
     with_key = checked(OPENAI_API_KEY="sk-1")
     assert named(with_key, "embedded model").state == "ok"
     (tmp_path / "data/models").mkdir(parents=True)
@@ -229,7 +232,7 @@ def test_the_embedded_model_is_offered_where_there_is_no_other(
 
 def test_the_state_folder_is_the_users_own(checked: Checked, tmp_path: Path) -> None:
     folder = tmp_path / "state"
-    assert "will be made" in named(checked(), "state folder").said
+    assert "will be created" in named(checked(), "state folder").message
     assert not folder.exists()
     folder.mkdir(mode=0o700)
     assert named(checked(), "state folder").state == "ok"
@@ -246,13 +249,13 @@ def test_a_state_folder_that_cannot_be_is_bad(checked: Checked, tmp_path: Path) 
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
         state = named(checked(BRIM_STATE=str(place)), "state folder")
         assert state.state == "bad"
-        assert state.advice == "BRIM_STATE names another folder"
+        assert state.advice == "set BRIM_STATE to another folder"
 
 
 def test_the_gateways_books_are_told_and_not_made(checked: Checked, tmp_path: Path) -> None:
     path = tmp_path / "state" / "accounts.sqlite3"
-    later = named(checked(), "gateway's books")
-    assert (later.state, later.said) == ("ok", f"{path} will be made with the first key")
+    later = named(checked(), "account store")
+    assert (later.state, later.message) == ("ok", f"{path} will be created with the first key")
     assert not path.parent.exists()
     key, secret = create_key("anna")
 
@@ -262,8 +265,8 @@ def test_the_gateways_books_are_told_and_not_made(checked: Checked, tmp_path: Pa
         await books.close()
 
     asyncio.run(added())
-    there = named(checked(), "gateway's books")
-    assert (there.state, there.said) == ("ok", f"{path} opens; living keys: 1")
+    there = named(checked(), "account store")
+    assert (there.state, there.message) == ("ok", f"{path} opens; active keys: 1")
     assert secret not in repr(there)
 
 
@@ -281,9 +284,9 @@ def test_books_that_do_not_open_are_bad(
 ) -> None:
     (tmp_path / "broken.sqlite3").write_text("no books, " * 1_000)
     place = store if "://" in store else str(tmp_path / store)
-    books = named(checked(f"[gateway]\nstore = {json.dumps(place)}"), "gateway's books")
-    assert (books.state, books.advice) == ("bad", "gateway.store names where they are")
-    assert reason in books.said
+    books = named(checked(f"[gateway]\nstore = {json.dumps(place)}"), "account store")
+    assert (books.state, books.advice) == ("bad", "set gateway.store to another address")
+    assert reason in books.message
     assert "hush" not in repr(books)
 
 
@@ -335,7 +338,7 @@ def test_the_command_ends_with_0_if_nothing_is_bad(
     done = doctor("")
     assert done.returncode == 0, done.stderr
     assert "configuration        ~/config.toml is used" in done.stdout
-    assert "terminal             this is none" in done.stdout
+    assert "terminal             not a terminal" in done.stdout
 
 
 def test_the_command_ends_with_1_if_something_is_bad(
@@ -348,8 +351,8 @@ def test_the_command_ends_with_1_if_something_is_bad(
     assert {
         "name": "x: server",
         "state": "bad",
-        "said": "has no endpoint",
-        "advice": "set models.x.endpoint to its address",
+        "message": "has no endpoint",
+        "advice": "set models.x.endpoint to its URL",
     } in told["checks"]
     wrong = doctor("nonsense")
     assert wrong.returncode == 1
@@ -363,7 +366,9 @@ def test_it_works_without_any_extra_and_says_which_is_missing(
     without = "import sys; sys.modules.update(httptools=None, splintr=None, mcp=None)"
     done = doctor('[models.x]\nendpoint = "http://127.0.0.1:1"', first=without)
     assert done.returncode == 1, done.stderr
-    assert "warn  extras               client is not installed: talking to servers" in done.stdout
+    assert (
+        "warn  extras               client is not installed: connecting to servers" in done.stdout
+    )
     assert "pip install 'brim[models]'" in done.stdout
     assert "pip install 'brim[shell]'" in done.stdout
     assert "bad   model x              Connecting to servers needs httptools" in done.stdout
@@ -381,10 +386,10 @@ def test_an_encoding_that_lacks_characters_is_noticed(
     ("variables", "columns", "said"),
     [
         ({"TERM": "xterm-256color"}, 100, "ok    terminal             xterm-256color, 100 columns"),
-        ({"TERM": "xterm-256color", "NO_COLOR": "1"}, 100, "no colours (NO_COLOR)"),
-        ({"TERM": "xterm", "COLORTERM": "truecolor"}, 100, "all colours"),
+        ({"TERM": "xterm-256color", "NO_COLOR": "1"}, 100, "no colors (NO_COLOR)"),
+        ({"TERM": "xterm", "COLORTERM": "truecolor"}, 100, "true color"),
         ({"TERM": "dumb"}, 100, "warn  terminal             dumb, 100 columns"),
-        ({"TERM": "xterm"}, 50, "warn  terminal             xterm, 50 columns, a few colours"),
+        ({"TERM": "xterm"}, 50, "warn  terminal             xterm, 50 columns, 16 colors"),
     ],
 )
 def test_a_terminal_is_described(

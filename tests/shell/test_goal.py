@@ -94,7 +94,7 @@ def test_only_a_line_that_names_it_ends_a_goal(text: str) -> None:
             "GOAL:" in line and found.kind in line
             for line in text.replace("\r\n", "\n").split("\n")
         )
-    assert found.words in text.replace("\r\n", "\n")
+    assert found.text in text.replace("\r\n", "\n")
 
 
 @given(
@@ -122,7 +122,7 @@ def goal(**limits: int | Decimal) -> Goal:
 def test_it_goes_on_while_something_is_done() -> None:
     ours = goal()
     for _ in range(20):
-        ours.after(StepUsage(100, Decimal("0.001")), OPEN, acted=True)
+        ours.add_step(StepUsage(100, Decimal("0.001")), OPEN, acted=True)
     assert ours.ended is None
     assert (ours.steps, ours.tokens, ours.cost) == (20, 2_000, Decimal("0.020"))
 
@@ -145,38 +145,38 @@ def test_limits(
 ) -> None:
     ours = goal(**limits)
     while ours.ended is None:
-        ours.after(step, OPEN, acted=True)
+        ours.add_step(step, OPEN, acted=True)
     assert (ours.steps, ours.ended) == (steps, ending)
     assert ours.progress.startswith(f"step {steps} of ")
 
 
 def test_what_the_model_says_goes_before_the_limits() -> None:
     ours = goal(max_steps=1)
-    ours.after(StepUsage(1), GoalVerdict("complete", "All is done."), acted=True)
-    assert (ours.ended, ours.words) == ("complete", "All is done.")
+    ours.add_step(StepUsage(1), GoalVerdict("complete", "All is done."), acted=True)
+    assert (ours.ended, ours.reason) == ("complete", "All is done.")
 
 
 def test_a_model_that_only_talks_is_stopped() -> None:
     ours = goal()
     for acted in (False, False, True, False, False):
-        ours.after(StepUsage(1), OPEN, acted=acted)
+        ours.add_step(StepUsage(1), OPEN, acted=acted)
         assert ours.ended is None
-    ours.after(StepUsage(1), OPEN, acted=False)
+    ours.add_step(StepUsage(1), OPEN, acted=False)
     assert ours.ended == "blocked"
-    assert ours.words == f"{MAX_IDLE_REPLIES} answers in a row without an action"
+    assert ours.reason == f"{MAX_IDLE_REPLIES} replies in a row without an action"
 
 
 def test_the_first_end_stays() -> None:
     ours = goal()
     ours.end("interrupted")
     ours.end("failed", "later")
-    assert (ours.ended, ours.words) == ("interrupted", "")
+    assert (ours.ended, ours.reason) == ("interrupted", "")
 
 
 def test_progress_is_of_the_step_that_comes() -> None:
     ours = goal()
-    ours.after(StepUsage(6_000, Decimal("0.01")), OPEN, acted=True)
-    ours.after(StepUsage(6_400, Decimal("0.01")), OPEN, acted=True)
+    ours.add_step(StepUsage(6_000, Decimal("0.01")), OPEN, acted=True)
+    ours.add_step(StepUsage(6_400, Decimal("0.01")), OPEN, acted=True)
     assert ours.progress == "step 3 of 25 · 12,400 of 500,000 tokens · $0.02 of $1.00"
 
 
@@ -192,7 +192,7 @@ def test_progress_is_of_the_step_that_comes() -> None:
 def test_a_price_that_is_not_known_is_not_zero(costs: list[Decimal | None], said: str) -> None:
     ours = goal()
     for cost in costs:
-        ours.after(StepUsage(10, cost), OPEN, acted=True)
+        ours.add_step(StepUsage(10, cost), OPEN, acted=True)
     assert ours.progress.partition(" tokens")[2] == said
 
 
@@ -210,7 +210,7 @@ def test_a_price_that_is_not_known_is_not_zero(costs: list[Decimal | None], said
 )
 def test_how_it_ended_is_said(ending: Ending, words: str, says: str) -> None:
     ours = goal()
-    ours.after(StepUsage(10), OPEN, acted=True)
+    ours.add_step(StepUsage(10), OPEN, acted=True)
     ours.end(ending, words)
     assert says in ours.summary
     assert "\n" not in ours.summary
@@ -228,7 +228,7 @@ def test_it_always_ends_within_its_limits(steps: list[tuple[int, bool]]) -> None
         if ours.ended is not None:
             break
         before = ours.tokens
-        ours.after(StepUsage(tokens), OPEN, acted=acted)
+        ours.add_step(StepUsage(tokens), OPEN, acted=acted)
         assert before < 20_000
     assert ours.steps <= 10
     assert (ours.ended is None) <= (len(steps) < 10)

@@ -88,12 +88,12 @@ def test_limits_end_it(home: Home) -> None:
         other = f'[models.free]\nendpoint = "{free.url}"\nmodel = "own"\nwindow = 9000\n'
         home.configure(provider, PRICE, other + "[goal]", "max_steps = 2")
         with home.shell() as shell:
-            assert "stopped at its limit of steps (goal.max_steps) · 2 steps" in shell.do(
+            assert "stopped at its step limit (goal.max_steps) · 2 steps" in shell.do(
                 f":goal {GOAL}"
             )
         home.configure(provider, PRICE, other + "[goal]", "max_tokens = 500")
         with home.shell() as shell:
-            assert "stopped at its limit of tokens (goal.max_tokens)" in shell.do(f":goal {GOAL}")
+            assert "stopped at its token limit (goal.max_tokens)" in shell.do(f":goal {GOAL}")
         home.configure(provider, PRICE, other + "[goal]", "max_dollars = 0.2")
         with home.shell("-m", "free") as shell:
             # What was said before to a model without a price does not hide what the goal costs.
@@ -101,7 +101,7 @@ def test_limits_end_it(home: Home) -> None:
             answer(shell, COMMAND, "s")
             shell.at_prompt()
             shell.do(":model fast")
-            assert "stopped at its limit of money (goal.max_dollars)" in shell.do(f":goal {GOAL}")
+            assert "stopped at its cost limit (goal.max_dollars)" in shell.do(f":goal {GOAL}")
 
 
 def test_three_answers_without_an_action_end_it(home: Home) -> None:
@@ -109,7 +109,7 @@ def test_three_answers_without_an_action_end_it(home: Home) -> None:
         home.configure(provider)
         with home.shell() as shell:
             seen = shell.do(f":goal {GOAL}")
-            assert "goal blocked: 3 answers in a row without an action" in seen
+            assert "goal blocked: 3 replies in a row without an action" in seen
             shell.do(":reset")
             shell.do("hello there, how are you?")
     assert len(provider.requests) == 4

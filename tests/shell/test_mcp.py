@@ -194,7 +194,7 @@ def test_a_tool_that_takes_too_long_is_given_up_and_its_server_stays(log: Path) 
     with McpServers(log=log, timeout=60, patience=0.5) as servers:
         servers.connect("own", program(str(SCRIPT)))
         result = servers.call("own__slow", {"seconds": 1_000})
-        assert result == ToolResult("own did not answer within 0.5 seconds", is_error=True)
+        assert result == ToolResult("own did not respond within 0.5 seconds", is_error=True)
         assert servers.states()[0].is_connected
 
 
@@ -208,7 +208,7 @@ CTRL_C = """
 import os, signal, sys, threading, time
 from pathlib import Path
 from brim.config import McpConfig
-from brim.shell.mcp import Servers
+from brim.shell.mcp import McpServers
 
 script, log = sys.argv[1], Path(sys.argv[2])
 
@@ -227,14 +227,14 @@ def interrupted(word, work):
     except KeyboardInterrupt:
         print("interrupted", flush=True)
 
-with Servers(log=log, timeout=60) as servers:
+with McpServers(log=log, timeout=60) as servers:
     servers.connect("own", McpConfig(command=sys.executable, args=(script,)))
     interrupted("begun", lambda: servers.call("own__slow", {"seconds": 1000}))
     awaited("cancelled")
     print(servers.call("own__add", {"a": 1, "b": 2}).text, flush=True)
     silent = McpConfig(command="bash", args=("-c", "echo silent >&2; while read -r; do :; done"))
     interrupted("silent", lambda: servers.connect("silent", silent))
-    print([state.fault for state in servers.states()], flush=True)
+    print([state.error for state in servers.states()], flush=True)
     print(servers.call("own__add", {"a": 2, "b": 2}).text, flush=True)
 """
 
@@ -312,7 +312,7 @@ def test_servers_come_in_their_order_and_go_one_by_one() -> None:
         servers.disconnect("first")
         assert servers.tools == second
         assert servers.call("first__echo", {}).is_error
-        with pytest.raises(InputError, match="no MCP server is called first; there is second"):
+        with pytest.raises(InputError, match=r"not connected: first\. Connected: second"):
             servers.disconnect("first")
         assert servers.connect("second", program("-c", OLD)) == second
     assert (servers.tools, servers.states()) == ((), ())
@@ -378,7 +378,7 @@ def test_closing_does_not_wait_for_a_server_that_does_not_come() -> None:
     with ThreadPoolExecutor(1) as pool:
         coming = pool.submit(servers.connect, "silent", shell("while read -r; do :; done"))
         until(servers.states)
-        assert servers.states()[0].fault == "it is not there yet"
+        assert servers.states()[0].error == "it is not connected yet"
         servers.close()
         with pytest.raises(BrimError):
             coming.result(60)
@@ -447,7 +447,7 @@ def test_all_pages_of_a_list_are_read_and_other_lines_passed_over(old: McpServer
 
 def test_what_a_server_refuses_is_a_result_without_its_secrets(old: McpServers) -> None:
     assert old.call("old__refuse", {}) == ToolResult(
-        "old refuses: I will not, for …", is_error=True
+        "old returned an error: I will not, for …", is_error=True
     )
 
 
@@ -469,10 +469,13 @@ def test_a_server_that_dies_in_a_call_is_gone_until_it_is_connected_again(tmp_pa
         servers.connect("old", program("-c", OLD))
         result = servers.call("old__leave", {})
         assert result.is_error
-        assert result.text == f"the MCP server old is gone: it ended, or hung up; {log} may say why"
+        assert (
+            result.text
+            == f"the MCP server old was disconnected: it ended or closed the connection; see {log}"
+        )
         assert servers.tools == ()
-        assert "is not there" in servers.call("old__echo", {}).text
-        assert servers.states()[0].fault == f"it ended, or hung up; {log} may say why"
+        assert "is not connected" in servers.call("old__echo", {}).text
+        assert servers.states()[0].error == f"it ended or closed the connection; see {log}"
         servers.connect("old", program("-c", OLD))
         assert servers.call("old__echo", {}) == ToolResult("{}")
 
@@ -485,7 +488,7 @@ def test_a_server_that_died_meanwhile_is_noticed_at_the_next_call(tmp_path: Path
         until(lambda: not lives(pid))
         result = servers.call("old__echo", {})
         assert result == ToolResult(
-            "the MCP server old is gone: it ended, or hung up", is_error=True
+            "the MCP server old was disconnected: it ended or closed the connection", is_error=True
         )
         assert not servers.states()[0].is_connected
 
@@ -498,12 +501,12 @@ def shell(script: str) -> McpConfig:
     ("config", "kind", "words"),
     [
         (McpConfig(), InputError, "strange needs a command or a url"),
-        (McpConfig(command="no-such-program"), InputError, "there is no command no-such-program"),
+        (McpConfig(command="no-such-program"), InputError, "command not found: no-such-program"),
         (McpConfig(command="/"), InputError, "/ cannot be started: .*denied"),
         (McpConfig(command="a\0b"), InputError, "cannot be started"),
-        (shell("exit 3"), ConnectionFailedError, "bash ended at once; .*log may say why"),
-        (shell(r"printf '\377\376\n'"), ProviderError, "prints something else"),
-        (McpConfig(command="cat"), ProviderError, "cat is no MCP server, it seems"),
+        (shell("exit 3"), ConnectionFailedError, "bash ended immediately; see .*log"),
+        (shell(r"printf '\377\376\n'"), ProviderError, "prints something other"),
+        (McpConfig(command="cat"), ProviderError, "cat does not seem to be an MCP server"),
         (McpConfig(url="http://127.0.0.1:9/mcp?k=v"), ConnectionFailedError, "127.0.0.1:9 cannot"),
     ],
 )
@@ -520,8 +523,8 @@ def test_what_cannot_be_connected_is_told_in_a_sentence(
 @pytest.mark.parametrize(
     ("script", "kind", "words"),
     [
-        ("while read -r; do :; done", ProviderTimeoutError, "bash said nothing for 2 seconds"),
-        ("echo hello; while read -r; do :; done", ProviderError, "prints something else than the"),
+        ("while read -r; do :; done", ProviderTimeoutError, "bash timed out after 2 seconds"),
+        ("echo hello; while read -r; do :; done", ProviderError, "prints something other than"),
     ],
 )
 def test_what_does_not_answer_is_given_up(script: str, kind: type[BrimError], words: str) -> None:
@@ -558,12 +561,16 @@ def website() -> Iterator[str]:
 @pytest.mark.parametrize(
     ("path", "kind", "words"),
     [
-        ("/401/text/html", AuthenticationError, r"wants a key.* mcp\.web\.headers"),
-        ("/403/text/html", AuthenticationError, "wants a key"),
-        ("/404/text/html", ProviderError, "answers with status 404; is this the whole address"),
-        ("/500/text/html", ProviderError, "answers with status 500"),
-        ("/200/text/html", ProviderError, "is no MCP server, it seems: Unexpected content type"),
-        ("/200/application/json", ProviderError, "is no MCP server, it seems"),
+        ("/401/text/html", AuthenticationError, r"rejected the key.* mcp\.web\.headers"),
+        ("/403/text/html", AuthenticationError, "rejected the key"),
+        ("/404/text/html", ProviderError, "responded with status 404. Check that the URL"),
+        ("/500/text/html", ProviderError, "responded with status 500"),
+        (
+            "/200/text/html",
+            ProviderError,
+            "to be an MCP server: Unexpected content type",
+        ),
+        ("/200/application/json", ProviderError, "does not seem to be an MCP server"),
     ],
 )
 def test_an_address_of_something_else(
@@ -574,7 +581,7 @@ def test_an_address_of_something_else(
         with pytest.raises(kind, match=words) as caught:
             servers.connect("web", config)
         assert SECRET not in str(caught.value)
-        assert servers.states()[0].fault == str(caught.value).removeprefix("web: ")
+        assert servers.states()[0].error == str(caught.value).removeprefix("web: ")
 
 
 class OldOverHttp(BaseHTTPRequestHandler):
@@ -623,7 +630,10 @@ def test_a_server_that_has_forgotten_the_session_is_gone() -> None:
             servers.connect("web", McpConfig(url=f"http://127.0.0.1:{server.server_port}/mcp"))
             result = servers.call("web__echo", {})
             assert result.is_error
-            assert result.text == "the MCP server web is gone: it ended, or hung up"
+            assert (
+                result.text
+                == "the MCP server web was disconnected: it ended or closed the connection"
+            )
             assert servers.tools == ()
         server.shutdown()
 
@@ -656,8 +666,8 @@ def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 def test_the_library_is_loaded_at_the_first_connection() -> None:
     code = (
-        "import sys, brim.shell.mcp as own; own.Servers().close(); "
-        "print({'mcp', 'httptools'} & sys.modules.keys())"
+        "import sys, brim.shell.mcp as own; own.McpServers().close(); "
+        "print({'mcp', 'aiohttp'} & sys.modules.keys())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

@@ -105,7 +105,7 @@ def test_calls_are_asked_about_as_the_user_wants(home: Home, over_http: Any) -> 
             asks(shell, DESTRUCTIVE)
             assert "; rm -rf x" in shown(shell), "it is shown to its end"
             answer(shell, DESTRUCTIVE, "y")
-            shell.wait(lambda: "only the whole word yes" in shown(shell), "a word about it")
+            shell.wait(lambda: "type the whole word" in shown(shell), "a word about it")
             answer(shell, DESTRUCTIVE, "s")
             answer(shell, DESTRUCTIVE, "s")
             answer(shell, DESTRUCTIVE, "yes")
@@ -158,18 +158,18 @@ def test_whatever_goes_wrong_every_call_has_its_result(home: Home) -> None:
             shell.do("please offer more")
             assert any("grown" in shell.do(":mcp list") for _ in range(50))
             shell.do("please end it")
-            assert "it ended, or hung up" in shell.do(":mcp list")
+            assert "it ended or closed the connection" in shell.do(":mcp list")
             shell.do("please add them")
             assert "add" in shell.do(":mcp connect tests")
             assert "→ 5" in shell.do("please add them now")
             assert "no MCP server is connected" in shell.do(":mcp disconnect tests")
-            assert "no MCP server is called nobody" in shell.do(":mcp connect nobody")
+            assert "MCP server not configured: nobody" in shell.do(":mcp connect nobody")
     first, _, gone, still, back = (results(asked) for asked in provider.requests[1::2])
     assert "there is no tool" in first[0]
     assert ["no JSON object" in text for text in first[1:3]] == [True, True]
     assert "validation error" in first[3]
     assert "the reason of the failure" in first[4]
-    assert "is gone" in gone[0]
+    assert "was disconnected" in gone[0]
     assert "no tool" in gone[1]
     assert "no tool" in still[0]
     assert back == ["5"]
@@ -211,17 +211,17 @@ def test_what_does_not_fit_is_named_and_not_offered(home: Home) -> None:
         home.configure(small, second, server(), window=1_000)
         with home.shell() as shell:
             shell.terminal.type("hello there, ")
-            shell.terminal.wait_for("not offered, because it does not fit: tests__")
+            shell.terminal.wait_for("tool does not fit and is not offered: tests__")
             shell.at_prompt("hello there,")
             assert shown(shell).count("›") == 1, "what is told does not disturb the line"
             shell.terminal.line("how are you?")
             shell.at_prompt()
             listed = shell.do(":mcp list")
-            assert "no room" in listed
+            assert "too large" in listed
             assert all(rows(shell.do(":context"), "tests"))
             shell.do(":model large")
             shell.do("hello again, how are you?")
-            assert "no room" not in shell.do(":mcp list")
+            assert "too large" not in shell.do(":mcp list")
             shell.do(":model fast")
             shell.do("hello once more, how are you?")
     few, same = (offered(asked) for asked in (small.requests[0], small.requests[1]))

@@ -13,7 +13,7 @@ from brim.errors import InputError
 from brim.shell.commands import COMMANDS, names
 from brim.shell.commands.help import GROUPS, Overview
 from brim.shell.commands.inspect import _author, _describe_turn
-from brim.shell.commands.meta_command import choice, find, number
+from brim.shell.commands.meta_command import check_choice, find, parse_number
 
 WORDLESS = ("usage", "models", "doctor", "reset", "undo", "retry", "edit")
 
@@ -21,7 +21,7 @@ WORDLESS = ("usage", "models", "doctor", "reset", "undo", "retry", "edit")
 @pytest.mark.parametrize("name", WORDLESS)
 def test_a_command_without_words_refuses_them(name: str) -> None:
     COMMANDS[name].check("")
-    with pytest.raises(InputError, match=f":{name} takes no words, so say it without 'x y'"):
+    with pytest.raises(InputError, match=f":{name} takes no argument: 'x y'. Leave it out."):
         COMMANDS[name].check("x y")
     assert {name for name, command in COMMANDS.items() if not command.usage} == set(WORDLESS)
 
@@ -29,12 +29,12 @@ def test_a_command_without_words_refuses_them(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "taken", "wrong", "said"),
     [
-        ("cost", ("", "detail", "reset"), "rest", "say one of detail, reset, not 'rest'"),
-        ("context", ("", "json"), "x", "say json, not 'x'"),
-        ("sessions", ("", "all"), "x", "say all, not 'x'"),
-        ("config", ("", "all"), "all of it", "say all, not 'all of it'"),
-        ("output", ("", "drop"), "x", "say drop, not 'x'"),
-        ("rolling", ("", "on", "off"), "perhaps", "say one of on, off, not 'perhaps'"),
+        ("cost", ("", "detail", "reset"), "rest", "Unknown argument: 'rest'. Use detail or reset."),
+        ("context", ("", "json"), "x", "Unknown argument: 'x'. Use json."),
+        ("sessions", ("", "all"), "x", "Unknown argument: 'x'. Use all."),
+        ("config", ("", "all"), "all of it", "Unknown argument: 'all of it'. Use all."),
+        ("output", ("", "drop"), "x", "Unknown argument: 'x'. Use drop."),
+        ("rolling", ("", "on", "off"), "perhaps", "Unknown argument: 'perhaps'. Use on or off."),
     ],
 )
 def test_a_command_with_fixed_words_takes_no_others(
@@ -50,42 +50,42 @@ def test_a_command_with_fixed_words_takes_no_others(
 @pytest.mark.parametrize("name", ["tokens", "goal", "export"])
 def test_missing_words_are_told_with_an_example(name: str) -> None:
     COMMANDS[name].check("anything goes")
-    with pytest.raises(InputError, match=rf"^say wh.*, as in :{name} "):
+    with pytest.raises(InputError, match=rf"^The .* is missing\. Example: :{name} "):
         COMMANDS[name].check("")
 
 
 def test_what_has_to_be_given_is_asked_for() -> None:
     needs_words = {name for name, one in COMMANDS.items() if one.usage[:1] not in ("", "[")}
-    told = {name for name, one in COMMANDS.items() if one.asks_for}
+    told = {name for name, one in COMMANDS.items() if one.missing}
     assert needs_words == told | {"recall"}, "which wants a number"
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("", "say which turn, as in :recall 3"),
-        ("x", "the turn is a number, not 'x', as in :recall 3"),
-        ("0", "the turn is 1 or more, not 0"),
-        ("-2", "the turn is 1 or more, not -2"),
+        ("", "The turn is missing. Example: :recall 3"),
+        ("x", "The turn must be a number: 'x'. Example: :recall 3"),
+        ("0", "The turn must be at least 1: 0."),
+        ("-2", "The turn must be at least 1: -2."),
     ],
 )
 def test_numbers(words: str, said: str) -> None:
-    assert number("7", "turn", example=":recall 3", least=7) == 7
+    assert parse_number("7", "turn", example=":recall 3", least=7) == 7
     with pytest.raises(InputError) as refused:
-        number(words, "turn", example=":recall 3", least=1)
+        parse_number(words, "turn", example=":recall 3", least=1)
     assert str(refused.value) == said
 
 
 def test_choices() -> None:
-    assert choice("b", "a", "b") == "b"
-    with pytest.raises(InputError, match="say a, not 'b'"):
-        choice("b", "a")
+    assert check_choice("b", "a", "b") == "b"
+    with pytest.raises(InputError, match=r"Unknown argument: 'b'\. Use a\."):
+        check_choice("b", "a")
 
 
 def test_habits_of_other_shells() -> None:
     assert names()["clear"] is names()["new"] is COMMANDS["reset"]
     assert names()["exit"] is COMMANDS["quit"]
-    with pytest.raises(InputError, match="there is no !! here; the up key"):
+    with pytest.raises(InputError, match="History expansion"):
         find("!!")
 
 
@@ -129,7 +129,7 @@ def test_what_a_turn_says_in_a_list() -> None:
     assert _describe_turn({"role": "assistant", "content": ""}) == "(empty)"
     assert _describe_turn({"role": "assistant", "content": None}) == "(empty)"
     assert (
-        _describe_turn({"role": "assistant", "content": "One", "_cut": True}) == "(broke off) One"
+        _describe_turn({"role": "assistant", "content": "One", "_cut": True}) == "(incomplete) One"
     )
     assert _author({"role": "user", "content": "Go on.", "_brim": True}) == "brim"
     assert _author({"role": "user", "content": "Go on."}) == "user"

@@ -139,8 +139,8 @@ def test_a_level_goes_before_lists_become_too_short(tmp_path: Path) -> None:
 def test_more_than_may_be_looked_at_is_said_to_be_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trees, "MOST_ENTRIES", 15)
-    monkeypatch.setattr(trees, "MOST_IN_FOLDER", 10)
+    monkeypatch.setattr(trees, "MAX_ENTRIES", 15)
+    monkeypatch.setattr(trees, "MAX_IN_FOLDER", 10)
     made(tmp_path, *(f"a/{n:02}" for n in range(40)), *(f"b/{n:02}" for n in range(40)))
     found = build_tree(tmp_path)
     assert [line for line in found.text.splitlines() if "…" in line] == [" … more", " … more"]

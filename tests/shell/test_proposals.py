@@ -75,7 +75,7 @@ def test_what_destroys_needs_the_whole_word_whatever_was_allowed(home: Home) -> 
                 answer(shell, DESTRUCTIVE, reply)
             answer(shell, DESTRUCTIVE, "no")
             shell.at_prompt()
-            assert "only the whole word yes runs it" in shown(shell)
+            assert 'type the whole word "yes"' in shown(shell)
             shell.do("and now?")
     assert not (home.folder / "a").exists()
     assert (home.folder / "b").exists()
@@ -130,7 +130,7 @@ TRICKS = {
     "an escape sequence": ("echo a\x1b[2K; rm -rf x", "echo a␛[2K; rm -rf x"),
     "a carriage return": ("rm -rf x #\recho a", "rm -rf x #␍echo a"),
     "a direction of writing": ("rm -rf x # \u202eolleh ohce", "rm -rf x # \\u202eolleh ohce"),
-    "no room": ("rm -rf x\u200b", "rm -rf x\\u200b"),
+    "too large": ("rm -rf x\u200b", "rm -rf x\\u200b"),
     "a backspace": ("rm -rf x" + "\b" * 8 + "echo a  ", "rm -rf x" + "␈" * 8 + "echo a"),
 }
 
@@ -183,7 +183,7 @@ def test_a_command_that_no_shell_can_read_is_told_to_the_model(home: Home) -> No
             shell.at_prompt()
             shell.do("and now?")
     told = sent(provider)
-    assert "not finished" in told
+    assert "incomplete" in told
     assert "$ echo next\nnext" in told
 
 
@@ -197,7 +197,7 @@ def test_half_a_character_and_the_end_of_the_shell_end_nothing(home: Home) -> No
         with home.shell("--yes") as shell:
             assert "a\ufffdb" in shell.do("please say something")
             assert "Fine." in shell.do("and now?")
-            assert "4 turns" in shell.do(":export talk.json")
+            assert "wrote 4 turns to" in shell.do(":export talk.json")
     told = sent(provider)
     assert "$ echo a\ufffdb\na\ufffdb" in told
     assert "[the shell ended; the next command runs in a new one]" in told

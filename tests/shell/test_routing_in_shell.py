@@ -104,7 +104,7 @@ def test_nobody_else_is_asked_what_is_too_long_or_too_dear(home: Home) -> None:
             shell.terminal.paste(words)
             shell.wait(lambda: shell.terminal.before_cursor.rstrip().endswith("words"))
             shell.terminal.press("enter")
-            shell.terminal.wait_for("brings your words back")
+            shell.terminal.wait_for("to get your message back")
             assert "the limit is" in shown(shell)
         cap = "[cost]\ncap_at_dollars = 0.000001"
         home.configure(main, 'fallback = "other"', PRICE, other(second), cap)

@@ -45,7 +45,7 @@ def test_ctrl_c_keeps_what_was_said(home: Home, start_terminal: Start) -> None:
             shell.terminal.line("please count to three")
             shell.terminal.wait_for("One")
             shell.terminal.press("ctrl-c")
-            shell.terminal.wait_for("what was said is kept")
+            shell.terminal.wait_for("the partial reply is kept")
             shell.at_prompt()
             assert "Go on." in shell.do("and after that?")
             assert texts(provider.requests[1])[1:] == [
@@ -68,11 +68,11 @@ def test_ctrl_c_before_the_first_word_gives_the_words_back(home: Home) -> None:
             shell.terminal.line("please hurry up")
             is_asked.wait(60)
             shell.terminal.press("ctrl-c")
-            shell.terminal.wait_for("your words are back in the prompt")
+            shell.terminal.wait_for("your message is back in the prompt")
             shell.at_prompt("please hurry up")
             hold.set()
             shell.terminal.press("ctrl-c")
-            assert "nothing was said yet" in shell.do(":history")
+            assert "no messages yet" in shell.do(":history")
 
 
 def test_what_a_server_refuses_stands_in_the_prompt_again(home: Home) -> None:
@@ -87,7 +87,7 @@ def test_what_a_server_refuses_stands_in_the_prompt_again(home: Home) -> None:
             shell.do("echo printed before")
             shell.terminal.line("?are you well today")
             shell.terminal.wait_for("out of order")
-            shell.terminal.wait_for("your words are back in the prompt")
+            shell.terminal.wait_for("your message is back in the prompt")
             shell.at("are you well today")
             is_well.set()
             failed = len(provider.requests)
@@ -106,7 +106,7 @@ def test_what_cannot_fit_is_an_error_and_is_not_lost(home: Home) -> None:
             shell.terminal.paste(huge)
             shell.terminal.wait_for("the end")
             shell.terminal.press("enter")
-            shell.terminal.wait_for("the up key brings your words back")
+            shell.terminal.wait_for("press the up key to get your message back")
             shell.at_prompt()
             shell.terminal.press("up")
             shell.at("again the end")
@@ -129,7 +129,7 @@ def test_what_was_left_out_is_said_once(home: Home) -> None:
             line = re.search(r"^· .*dropped (\d+)(.*)$", shown, re.MULTILINE)
             assert line is not None
             assert re.search(r"([\d,]+) → ([\d,]+) tokens", line[2])
-            assert ":recall N brings it back" in line[2]
+            assert ":recall N brings one back" in line[2]
             # The next requests go on from the same edit, so there is nothing new to tell.
             assert "dropped" not in shell.do("?more of it, briefly")
             assert "dropped" not in shell.do("?and briefly once more")
@@ -145,13 +145,13 @@ def test_a_cap_refuses_before_anything_is_sent(home: Home, key: str) -> None:
         with home.shell() as shell:
             assert "Dear." in shell.do("?how are you")
             shell.terminal.line("?how are you now")
-            shell.terminal.wait_for("your words are back in the prompt")
+            shell.terminal.wait_for("your message is back in the prompt")
             assert "cap" in shell.terminal.everything
             assert len(provider.requests) == 1
         with home.shell() as shell:
             shell.terminal.line("?and how are you another day")
             if key == "cap_per_day_dollars":
-                shell.terminal.wait_for("your words are back in the prompt")
+                shell.terminal.wait_for("your message is back in the prompt")
             else:
                 shell.terminal.wait_for("Dear.")
     assert len(provider.requests) == (1 if key == "cap_per_day_dollars" else 2)

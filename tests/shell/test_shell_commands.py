@@ -53,12 +53,12 @@ def test_help(home: Home, start_terminal: Start) -> None:
             shown = shell.do(":help")
             assert all(f":{name}" in shown for name in COMMANDS)
             assert shell.do("help") == shown
-            assert "the up key brings back the last command" in shell.do("!!")
+            assert "Press the up key for the last line" in shell.do("!!")
             about_one = shell.do("/help rolling")
             assert ":rolling [on|off]" in about_one
             assert "Also: :rolling-context" in about_one
-            assert "did you mean :context?" in shell.do(":contxet")
-            assert ":help lists what there is" in shell.do(":zzzzzzzzz")
+            assert "Did you mean :context?" in shell.do(":contxet")
+            assert "See :help for a list." in shell.do(":zzzzzzzzz")
     assert provider.requests == []
 
 
@@ -68,7 +68,7 @@ def test_models_and_model(home: Home) -> None:
         home.configure(fast, other, "price = {input = 1.0, output = 2.0}")
         with home.shell() as shell:
             assert re.search(r"→ +fast +8,000 tokens +no price", listed := shell.do(":models"))
-            assert re.search(r"slow +5,000 tokens +\$1.0/\$2.0 a million", listed)
+            assert re.search(r"slow +5,000 tokens +\$1.0/\$2.0 per million tokens", listed)
             assert "I am fast." in shell.do("who are you?")
             assert "slow, 5,000 tokens" in shell.do(":model slow")
             assert "I am slow." in shell.do("and who are you?")
@@ -86,18 +86,18 @@ def test_models_whose_window_or_price_is_not_known(home: Home) -> None:
         home.configure(fast, far, at)
         with home.shell() as shell:
             listed = shell.do(":models")
-            assert re.search(r"far +window known once it is talked to +no price +http", listed)
-            assert re.search(r"local +not on this machine yet +free +`brim local` gets it", listed)
+            assert re.search(r"far +window unknown until it is used +no price +http", listed)
+            assert re.search(r"local +not downloaded +free +get it with `brim local`", listed)
             weights = Path(home.environment["BRIM_DATA"]) / "models" / SMOLLM2.file
             weights.parent.mkdir(parents=True)
             with weights.open("wb") as file:
                 file.truncate(SMOLLM2.size)
             listed = shell.do(":models")
-            assert re.search(r"local +window known once it is loaded +free +on this mach", listed)
+            assert re.search(r"local +window unknown until it is loaded +free +on this", listed)
             shell.do(":model own")
             assert "I am own." in shell.do("who are you?")
             assert re.search(r"→ +own +[\d,]+ tokens +free +http", shell.do(":models"))
-            assert ":models takes no words" in shell.do(":models all")
+            assert ":models takes no argument" in shell.do(":models all")
 
 
 def test_context_and_tokens(home: Home, start_terminal: Start) -> None:
@@ -176,8 +176,8 @@ def test_cost_and_usage(home: Home) -> None:
             assert "main" in detail
             used = shell.do(":usage")
             assert f"{asked.tokens:,}" in used
-            assert "say one of detail, reset, not 'rest'" in shell.do(":cost rest")
-            assert "begin anew" in shell.do(":cost reset")
+            assert "Use detail or reset." in shell.do(":cost rest")
+            assert "totals reset" in shell.do(":cost reset")
             assert f"{price:.2f}" not in (shown := shell.do(":cost")).split("today")[0]
             assert f"today, all runs: ${price:.2f}" in shown, "the books stay"
 
@@ -197,8 +197,8 @@ def test_history_reset_retry_edit_and_undo(home: Home) -> None:
                 ("3", "assistant", "Two."),
             ]
             assert "the first words" not in shell.do(":history 2")
-            assert "the length of the list is 1 or more, not 0" in shell.do(":history 0")
-            assert ":reset takes no words" in shell.do(":reset all")
+            assert "The number of turns must be at least 1: 0." in shell.do(":history 0")
+            assert ":reset takes no argument" in shell.do(":reset all")
             assert "Three." in shell.do(":retry")
             assert texts(provider.requests[2]) == texts(provider.requests[1])
             shell.terminal.line(":edit")
@@ -210,13 +210,13 @@ def test_history_reset_retry_edit_and_undo(home: Home) -> None:
             ]  # fmt: skip
             assert "the second words, but better" in shell.do(":undo")
             shell.do(":undo")
-            assert "nothing was said yet" in shell.do(":undo")
+            assert "no messages yet" in shell.do(":undo")
             shell.do("the third words")
             assert texts(provider.requests[4])[1:] == [f"{PRINTED}the third words"]
-            assert "is kept, and :resume goes on with it" in shell.do(":reset")
-            assert "nothing was said yet" in shell.do(":history")
-            assert "a new conversation begins" in shell.do("/clear")
-            assert "a new conversation begins" in shell.do("/new")
+            assert "with :resume" in shell.do(":reset")
+            assert "no messages yet" in shell.do(":history")
+            assert "new conversation" in shell.do("/clear")
+            assert "new conversation" in shell.do("/new")
 
 
 def test_history_tells_who_spoke_and_what_is_empty(home: Home) -> None:
@@ -257,7 +257,7 @@ def test_compact_asks_and_undo_brings_everything_back(home: Home) -> None:
             assert "question 4" not in sent(provider)
             assert "They spoke of numbers." in sent(provider)
             shell.do(":undo")
-            assert "the compaction is taken back" in shell.do(":undo")
+            assert "compaction undone" in shell.do(":undo")
             shell.do("?question 10")
             assert whole in sent(provider)
             assert "They spoke of numbers." not in sent(provider)
@@ -302,28 +302,28 @@ def test_pin_recall_and_rolling(home: Home) -> None:
             assert "teal" not in sent(provider)
             assert re.search(r"^0 +user +pinned +my number", shell.do(":history 30"), re.MULTILINE)
             assert re.search(r"^2 +user +dropped +my colour", shell.do(":history 30"), re.MULTILINE)
-            assert "tokens go along with your next words" in shell.do(":recall 2")
+            assert "tokens will be sent with your next message" in shell.do(":recall 2")
             shell.do("?which colour was it?")
             assert "my colour is teal" in last_words(provider.requests[-1].body)
-            assert "nothing is pinned" in shell.do(":pin off 0")
+            assert "no turn is pinned" in shell.do(":pin off 0")
             for number in range(8, 14):
                 shell.do(f"?question {number}")
             assert "417" not in sent(provider)
             assert "Turn 99 does not exist" in shell.do(":pin 99")
-            assert "the turn to pin is a number, not 'x'" in shell.do(":pin x")
-            assert "say which turn, as in :recall 3" in shell.do(":recall")
-            assert "fitting is off" in shell.do(":rolling-context off")
+            assert "The turn to pin must be a number: 'x'" in shell.do(":pin x")
+            assert "The turn is missing. Example: :recall 3" in shell.do(":recall")
+            assert "Fitting is off" in shell.do(":rolling-context off")
             before = len(provider.requests)
             shell.terminal.line("?one more question")
-            shell.terminal.wait_for("your words are back in the prompt")
+            shell.terminal.wait_for("your message is back in the prompt")
             shell.at("one more question")
             assert len(provider.requests) == before, "it does not fit, so it is not sent"
             shell.terminal.press("ctrl-c")
             shell.leave()
         with home.shell() as shell:
-            assert "fitting is off" in shell.do(":rolling")
-            assert "fitting is on (policy sliding)" in shell.do(":rolling on")
-            assert "say one of on, off" in shell.do(":rolling perhaps")
+            assert "Fitting is off" in shell.do(":rolling")
+            assert "Fitting is on (policy sliding)" in shell.do(":rolling on")
+            assert "Use on or off." in shell.do(":rolling perhaps")
         assert provider.rejected == []
 
 
@@ -331,7 +331,7 @@ def test_memory(home: Home) -> None:
     with ScriptedServer("Aye.") as provider:
         home.configure(provider)
         with home.shell() as shell:
-            assert "nothing is remembered" in shell.do(":memory list")
+            assert "no facts" in shell.do(":memory list")
             shell.do(":memory add preference: answers in German")
             shell.do(":memory add my dog is called Rex")
             shell.do("do you know my dog?")
@@ -346,13 +346,13 @@ def test_memory(home: Home) -> None:
             system = texts(provider.requests[1])[0]
             assert "answers in German" in system
             assert "Rex" not in system
-            assert "say add TEXT, list" in shell.do(":memory clear 2")
+            assert "Use add TEXT, list" in shell.do(":memory clear 2")
             assert "German" in shell.do(":memory"), "one fact was meant, so all of them stay"
-            assert "nothing is remembered" in shell.do(":memory clear")
-            assert "the fact to forget is a number" in shell.do(":memory forget it")
-            assert "say which fact to forget" in shell.do(":memory forget")
-            assert "say what to remember" in shell.do(":memory add")
-            assert "list, forget N or clear, not 'lose'" in shell.do(":memory lose")
+            assert "no facts" in shell.do(":memory clear")
+            assert "The fact to forget must be a number" in shell.do(":memory forget it")
+            assert "The fact to forget is missing" in shell.do(":memory forget")
+            assert "The fact is missing" in shell.do(":memory add")
+            assert "Unknown argument: 'lose'. Use add TEXT" in shell.do(":memory lose")
             shell.do("and now?")
             assert "German" not in texts(provider.requests[2])[0]
 
@@ -372,13 +372,13 @@ def test_tree(home: Home) -> None:
             assert "new.txt" in shell.do(":tree refresh")
             shell.do("and now?")
             assert "new.txt" in texts(provider.requests[1])[0]
-            assert "is not shown" in shell.do(":tree off")
+            assert "does not see" in shell.do(":tree off")
             shell.do("and now?")
             assert "outer" not in texts(provider.requests[2])[0]
-            assert "the depth is a number" in shell.do(":tree deep")
-            assert "the depth is 1 or more, not 0" in shell.do(":tree 0")
+            assert "The depth must be a number" in shell.do(":tree deep")
+            assert "The depth must be at least 1: 0." in shell.do(":tree 0")
         with home.shell() as shell:
-            assert "a home folder is no project" in shell.do(":tree")
+            assert "The home folder is not a project" in shell.do(":tree")
 
 
 def test_route_config_doctor_and_mcp(home: Home) -> None:
@@ -386,7 +386,7 @@ def test_route_config_doctor_and_mcp(home: Home) -> None:
         home.configure(provider, RULES)
         with home.shell() as shell:
             assert re.search(r"→ .*translate.* text +fast", shell.do(":route translate this"))
-            assert "none matches: it goes to fast" in shell.do(":route sing this")
+            assert "no rule matches: it goes to fast" in shell.do(":route sing this")
             shell.do("please translate this")
             assert texts(provider.requests[0])[0].startswith("Answer with the text only.")
             assert "CMD: " in texts(provider.requests[0])[0]
@@ -399,26 +399,26 @@ def test_route_config_doctor_and_mcp(home: Home) -> None:
             assert "brim.toml" in (checked := shell.do(":doctor"))
             assert re.search(r"^✓ ", checked, re.MULTILINE)
             assert "no MCP server is connected" in shell.do(":mcp list")
-            assert "no MCP server is called files" in shell.do(":mcp connect files")
-            assert "say which server, as in :mcp connect files" in shell.do(":mcp connect")
-            assert "disconnect NAME or list, not 'list x'" in shell.do(":mcp list x")
+            assert "MCP server not configured: files" in shell.do(":mcp connect files")
+            assert "name is missing. Example: :mcp connect files" in shell.do(":mcp connect")
+            assert "Unknown argument: 'list x'." in shell.do(":mcp list x")
 
 
 def test_save_sessions_resume_export_and_quit(home: Home) -> None:
     with ScriptedServer("Aye.") as provider:
         home.configure(provider)
         with home.shell() as shell:
-            assert "there is no other conversation" in shell.do(":resume")
+            assert "There is no other conversation" in shell.do(":resume")
             shell.do("the first talk")
             named = re.search(r"saved as (\S+);", shell.do(":save about boats"))
             assert named is not None
-            assert "2 turns are in" in shell.do(":export talk.md")
+            assert "wrote 2 turns to" in shell.do(":export talk.md")
             assert "the first talk" in (home.folder / "talk.md").read_text()
-            assert "is there already" in shell.do(":export talk.md")
+            assert "already exists" in shell.do(":export talk.md")
             shell.do(":export talk.json")
             turns = json.loads((home.folder / "talk.json").read_text())
             assert [turn["content"] for turn in turns] == ["the first talk", "Aye."]
-            assert "say which file" in shell.do(":export")
+            assert "The file name is missing" in shell.do(":export")
             shell.terminal.line(":quit")
             assert shell.terminal.wait_for_end() == 0
         with home.shell() as shell:
@@ -431,6 +431,6 @@ def test_save_sessions_resume_export_and_quit(home: Home) -> None:
             assert texts(provider.requests[-1])[1:] == [
                 "the first talk", "Aye.", "the third question"
             ]  # fmt: skip
-            assert "no conversation" in shell.do(":resume nothing-like-it")
+            assert "Unknown conversation" in shell.do(":resume nothing-like-it")
             shell.terminal.line(":q")
             assert shell.terminal.wait_for_end() == 0

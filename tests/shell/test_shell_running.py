@@ -81,7 +81,7 @@ def test_ctrl_c_stops_a_command_and_not_the_shell(home: Home) -> None:
 def test_the_end_of_the_users_shell_is_told(home: Home, command: str, code: int) -> None:
     with home.shell() as shell:
         shown = shell.do(command)
-        assert f"your shell ended (exit code {code}); a new one was started" in shown
+        assert f"your shell ended with exit code {code}; a new one was started" in shown
         assert "still here" in shell.do("echo still here")
 
 

@@ -141,7 +141,7 @@ def test_a_script_stops_at_the_first_line_that_fails(home: Home) -> None:
             assert home.run(lines=f"echo one\n{leaving}\nfalse\n").returncode == 0, leaving
         left = home.run(lines="exit 3\necho two\n")
         assert left.returncode == 1
-        assert "the script left with exit code 3" in left.stdout + left.stderr
+        assert "The script left with exit code 3" in left.stdout + left.stderr
         assert "two" not in left.stdout
 
 
@@ -191,7 +191,7 @@ def test_with_nobody_to_talk_to_the_embedded_model_is_offered(home: Home) -> Non
     with Terminal(
         ALONE, environment=home.environment, folder=home.folder, columns=150, rows=30
     ) as terminal:
-        terminal.wait_for("get it? [y]es, [n]o: ")
+        terminal.wait_for("download it? [y]es, [n]o: ")
         assert "No model is configured" in terminal.everything
         terminal.line("n")
         assert terminal.wait_for_end() == 2

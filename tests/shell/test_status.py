@@ -68,9 +68,7 @@ def test_what_is_empty_takes_its_separator_along(
 
 
 def test_an_unknown_field_names_the_nearest() -> None:
-    near = (
-        r"\(shell.status\) has no field \{modle\}; did you mean \{model\}\? there are \{model\}, "
-    )
+    near = r"shell.status: \{modle\}\. Did you mean \{model\}\? Use \{model\}, "
     with pytest.raises(InputError, match=near):
         check_template("{modle}")
     with pytest.raises(InputError, match=r"there are \{model\}, "):

@@ -56,8 +56,8 @@ def test_keys_are_neither_echoed_nor_lost(pair: tuple[int, int]) -> None:
     with pytest.raises(BlockingIOError):
         os.read(ours, 100)
     assert termios.tcgetattr(theirs) == before
-    assert early.text() == "first second"
-    assert early.text() == ""
+    assert early.take_text() == "first second"
+    assert early.take_text() == ""
 
 
 def test_a_question_finds_the_terminal_as_usual_and_no_keys(pair: tuple[int, int]) -> None:
@@ -72,7 +72,7 @@ def test_a_question_finds_the_terminal_as_usual_and_no_keys(pair: tuple[int, int
             assert os.read(theirs, 100) == b"no\n"
         assert not termios.tcgetattr(theirs)[3] & termios.ECHO
     assert termios.tcgetattr(theirs) == before
-    assert early.text() == "yes"
+    assert early.take_text() == "yes"
 
 
 def test_a_terminal_is_as_before_whatever_happens(pair: tuple[int, int]) -> None:
@@ -95,7 +95,7 @@ def test_where_there_is_no_terminal_nothing_is_read() -> None:
         early = Typeahead(reading)
         with early.quiet():
             early.take()
-        assert early.text() == ""
+        assert early.take_text() == ""
         assert os.read(reading, 100) == b"a script\n"
     finally:
         os.close(reading)
@@ -132,7 +132,7 @@ def test_keys_typed_before_ctrl_c_are_not_lost(home: Home, start_terminal: Start
             typed_while_it_answers(shell, "echo early")
             shell.terminal.press("ctrl-c")
             shell.at("$ echo early")
-            assert "stopped; what was said is kept" in shell.terminal.everything
+            assert "stopped; the partial reply is kept" in shell.terminal.everything
 
 
 @pytest.mark.parametrize(

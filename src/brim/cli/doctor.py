@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from brim.cli.main import main
+from brim.errors import BrimError
+
+if TYPE_CHECKING:
+    from brim.config import Config
+    from brim.gateway.accounts.store import AccountStore
+    from brim.shell.setup import CheckResult
 
 
 @main.command()
@@ -37,7 +46,7 @@ def doctor(context: click.Context, as_json: bool) -> None:
     except ConfigError as error:
         loaded = error
     checks = []
-    for check in run_checks(loaded, os.environ):
+    for check in run_checks(loaded, os.environ, extra=[check_account_store]):
         checks.append(check)
         if not as_json:
             click.echo("\n".join(format_check(check)))
@@ -46,3 +55,29 @@ def doctor(context: click.Context, as_json: bool) -> None:
         click.echo(json.dumps({"ok": is_healthy(checks), "checks": shown}, indent=2))
     if not is_healthy(checks):
         context.exit(1)
+
+
+def check_account_store(config: Config, environment: Mapping[str, str]) -> CheckResult:
+    """Check that the gateway's account store opens; a missing file is not created."""
+    from brim.gateway.accounts import create_store, file_path
+    from brim.gateway.accounts.addresses import redact_address
+    from brim.shell.setup import CheckResult
+    from brim.storage import state_folder
+
+    name, store, folder = "account store", config.gateway.store, state_folder(environment)
+    place, file = redact_address(store, folder), file_path(store, folder)
+    try:
+        if file is not None and not file.exists():
+            return CheckResult(name, "ok", f"{place} will be created with the first key")
+        keys = asyncio.run(_count_active_keys(create_store(store, folder)))
+    except (BrimError, OSError) as error:
+        return CheckResult(name, "bad", str(error), "set gateway.store to another address")
+    return CheckResult(name, "ok", f"{place} opens; active keys: {keys:,}")
+
+
+async def _count_active_keys(store: AccountStore) -> int:
+    await store.open()
+    try:
+        return sum(key.revoked is None for key in await store.keys())
+    finally:
+        await store.close()

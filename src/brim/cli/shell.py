@@ -37,11 +37,20 @@ def start_shell(
     if missing:
         raise InputError(f"the shell needs {', '.join(missing)}: {INSTALL}")
     from brim import config
-    from brim.shell.main import StartOptions, open_shell
+    from brim.cli.doctor import check_account_store
+    from brim.shell.main import open_shell
+    from brim.shell.state import StartOptions
 
     loaded = config.discover(folder=Path.cwd(), environment=os.environ)
-    wanted = StartOptions(model, window, resume, yes, is_script=not sys.stdin.isatty())
-    if not open_shell(wanted, loaded, os.environ):
+    options = StartOptions(
+        model,
+        window,
+        resume,
+        yes,
+        is_script=not sys.stdin.isatty(),
+        extra_checks=(check_account_store,),
+    )
+    if not open_shell(options, loaded, os.environ):
         context.exit(1)
 
 

@@ -1,16 +1,22 @@
-"""The shell: commands and plain language share one prompt.
+"""The interactive shell: commands and plain language share one prompt.
 
-app, door     the loop, and the way in; starting: how a shell comes to be; state: all that it has
-asking        words to a model; calling, proposing: what it wants done; pursuing: by itself
-confirming    the one question before something is done; asides: questions beside the conversation
-running       the user's commands; conversation: what was said, on disk as it is said
-attaching     what goes along: facts, the project's tree, tools; models: who can be talked to
-background    work while the user thinks; warming: getting a model ready
-lines/        what is typed: language or command, completion, the prompt
-commands/     `:context` and the like
-danger/       what a command could destroy; safety/: what was allowed, and secrets
-terminal/     the user's own shell, on a PTY
-drawing/      what is seen: answers, the status line, `:context` and `:cost`
-mcp/          tools of MCP servers
-setup/        somebody to talk to: what runs here, what is missing, the first start
+main             entry point: opens everything a shell needs and starts the loop
+loop             reads a line, classifies it, runs it
+state            Shell: the parts of a running shell, each owning its own transitions
+chat             sends a message to a model and shows the reply; goal_mode: repeats that until done
+tool_calls       tool calls of a model; proposals: commands that a model proposes
+confirm          the one question before something runs
+run_command      runs a command in the user's own shell
+context_blocks   facts, project files and tools that are part of every request
+side_requests    requests outside the conversation: summaries, explanations
+conversation     a session that is saved as it happens; sessions: builds and switches sessions
+model_clients    the configured models and their connections; routing: rules that choose a model
+background       work in threads while the user types; prompt_state: what the prompt shows
+input/           the prompt: classification, completion, key bindings
+commands/        meta commands such as `:context`
+risk/            what a command could destroy; approval/: remembered permissions, secrets
+terminal/        the user's shell on a pseudo-terminal
+render/          output: replies, the status line, `:context`, `:cost`
+mcp/             tools of MCP servers
+setup/           model discovery, the first start, `brim doctor`
 """

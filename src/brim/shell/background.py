@@ -1,4 +1,4 @@
-"""Work that goes on while the user still thinks; what it found is taken in where it is needed."""
+"""Work in threads while the user types; the results are applied by the main thread."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from brim.errors import BrimError
 T = TypeVar("T")
 
 GRACE: Final = 1.0
-"""Seconds that work has to come to its end when the shell ends."""
+"""Seconds to wait for running jobs when the shell ends."""
 
 
 class _BackgroundJob(NamedTuple):
     thread: threading.Thread
-    take: Callable[[], None]
+    apply: Callable[[], None]
     is_done: Callable[[], bool]
     needed: bool
 
 
 class Background:
-    """Jobs in threads of their own; their results are taken in by the thread that asks for them."""
+    """Jobs in threads; `poll` and `settle` apply their results in the caller's thread."""
 
     def __init__(self) -> None:
         self._jobs: list[_BackgroundJob] = []
         self.on_done: Callable[[], None] = lambda: None
-        """Called by a job's own thread when it is done."""
-        self.on_fault: Callable[[Exception], None] = lambda _error: None
-        """Told what was wrong when a result was taken in."""
+        """Called in a job's thread when it is done."""
+        self.on_error: Callable[[Exception], None] = lambda _error: None
+        """Called when applying a result failed."""
 
     def start(
         self,
@@ -40,9 +40,9 @@ class Background:
         *,
         needed: bool = True,
     ) -> None:
-        """Begin some work; `then` gets its result, or `failed` what was wrong.
+        """Start `work` in a thread; `then` gets its result, or `failed` its exception.
 
-        What is `needed` is waited for before a request is made.
+        `settle` waits for jobs that are `needed`.
         """
         results: list[T] = []
         errors: list[Exception] = []
@@ -50,39 +50,39 @@ class Background:
         def run() -> None:
             try:
                 results.append(work())
-            except Exception as error:  # told where it is taken in
+            except Exception as error:  # passed to `failed` in the main thread
                 errors.append(error)
             self.on_done()
 
-        def take() -> None:
+        def apply() -> None:
             try:
                 for result in results:
                     then(result)
                 for error in errors:
                     failed(error)
             except (BrimError, OSError) as error:
-                self.on_fault(error)
+                self.on_error(error)
 
         thread = threading.Thread(target=run, daemon=True, name="brim-background")
         thread.start()
-        self._jobs.append(_BackgroundJob(thread, take, lambda: bool(results or errors), needed))
+        self._jobs.append(_BackgroundJob(thread, apply, lambda: bool(results or errors), needed))
 
     def poll(self) -> None:
-        """Take in what is done."""
+        """Apply the results of jobs that are done."""
         done = [job for job in self._jobs if job.is_done()]
         self._jobs = [job for job in self._jobs if job not in done]
         for job in done:
-            job.take()
+            job.apply()
 
     def settle(self) -> None:
-        """Wait for what is needed, and take in what is done."""
+        """Wait for jobs that are needed, and apply the results of all that are done."""
         for job in self._jobs:
             if job.needed:
                 job.thread.join()
         self.poll()
 
     def close(self) -> None:
-        """Give the work a moment to come to its end; who takes longer is not waited for."""
+        """Give running jobs a moment to finish; do not wait for slower ones."""
         until = time.monotonic() + GRACE
         for job in self._jobs:
             job.thread.join(max(0.0, until - time.monotonic()))

@@ -1,17 +1,18 @@
-"""Words to a model, and what comes of them: the answer, its tool calls and its commands."""
+"""Sends a message to a model, shows the reply, and handles its tool calls and commands."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from brim.errors import BrimError, StoreError
 from brim.providers.fallback import is_fallback_worthwhile
 from brim.providers.from_config import create_short_view, request_options
 from brim.shell import routing
-from brim.shell.context_blocks import fit_blocks
+from brim.shell.context_blocks import fit_blocks, system_prompt
 from brim.shell.proposals import offer_commands
 from brim.shell.routing import Route
 from brim.shell.side_requests import build_summarizer
@@ -28,107 +29,109 @@ if TYPE_CHECKING:
     Piece = tuple[str, str]
 
 MAX_ROUNDS: Final = 25
-"""How often a model may call tools for one question."""
+"""Rounds of tool calls for one message."""
 DRAFT_INTERVAL: Final = 0.5
-"""Seconds between two notes of how far an answer has come."""
+"""Seconds between two saves of an incomplete reply."""
 SAME_MODEL: Final = "self"
-"""In the place of a model's name: the one that is talked to."""
+"""Instead of a model's name: the current model."""
 
 
-def ask(shell: Shell, words: str) -> bool:
-    """Words and all that answers them; whatever goes wrong, the words are not lost.
+def ask(shell: Shell, message: str) -> bool:
+    """Send a message and handle the reply; return whether that succeeded.
 
-    Says whether they were answered.
+    If it fails before anything was received, the message goes back into the prompt.
     """
     before = len(shell.session)
     try:
-        shell.conversation.say(words)
-        _run_turn(shell, words)
+        shell.conversation.add_message(message)
+        _run_turn(shell, message)
     except KeyboardInterrupt:
-        is_heard = len(shell.session) > before + 1
-        shell.screen.notice("stopped; what was said is kept" if is_heard else "stopped")
+        has_reply = len(shell.session) > before + 1
+        shell.screen.notice("stopped; the partial reply is kept" if has_reply else "stopped")
     except (BrimError, OSError) as error:
-        shell.fail(error)
+        shell.show_error(error)
     else:
         return True
     finally:
         settle(shell)
-    restore_line(shell, before, shell.as_language(words))
+    restore_line(shell, before, shell.as_language(message))
     return False
 
 
 def ask_again(shell: Shell) -> bool:
-    """Take back the last answer, and ask once more; where that fails, it is there again."""
+    """Remove the last reply and send its message again; if that fails, restore the old reply."""
     place, waiting = shell.conversation.last_exchange(), shell.driver.outputs
-    words = shell.driver.copy_turns(place)[0]["content"]
-    taken = shell.conversation.take_back(place)
-    if ask(shell, words):
+    message = shell.driver.copy_turns(place)[0]["content"]
+    removed = shell.conversation.rewind(place)
+    if ask(shell, message):
         return True
-    if len(shell.session) == place and len(taken) > 1:
-        shell.conversation.put_back(taken, waiting)
-        shell.next_text = ""
-        shell.screen.notice("the answer before is back")
+    if len(shell.session) == place and len(removed) > 1:
+        shell.conversation.restore(removed, waiting)
+        shell.input.prefill("")
+        shell.screen.notice("the previous reply was restored")
     return False
 
 
 def settle(shell: Shell) -> None:
-    """Let no call wait for a result, and turn back to the model that is talked to."""
-    with suppress(StoreError):  # it was told already
+    """Close open tool calls, and return to the current model after a route or fallback."""
+    with suppress(StoreError):  # already reported
         if shell.driver.open_calls:
             shell.conversation.close_calls(STOPPED.text)
-    shell.turn_to(shell.name)
+    shell.use_model(shell.models.current)
 
 
 def restore_line(shell: Shell, before: int, line: str) -> None:
-    """Where nothing answered, the line that was typed stands in the prompt again."""
+    """If there was no reply, remove the message and put the typed line back into the prompt."""
     if len(shell.session) == before + 1:
         with suppress(StoreError):
-            shell.conversation.take_back(before)
-        if shell.is_script:
+            shell.conversation.rewind(before)
+        if shell.options.is_script:
             return
-        if shell.screen.fills(line):  # what is wrong would be scrolled away by them
-            shell.screen.notice("the up key brings your words back")
+        if shell.screen.fills(line):  # a long line would push the error off the screen
+            shell.screen.notice("press the up key to get your message back")
             return
-        shell.next_text = line
-        shell.screen.notice("your words are back in the prompt")
+        shell.input.prefill(line)
+        shell.screen.notice("your message is back in the prompt")
 
 
-def _run_turn(shell: Shell, words: str) -> None:
-    """Send what was said until the model calls no more tools, and offer its commands."""
-    shell.route = routing.choose_route(words, shell.config.routing)
+def _run_turn(shell: Shell, message: str) -> None:
+    """Send requests until the model makes no more tool calls, then offer its commands."""
+    shell.route = routing.choose_route(message, shell.config.routing)
     category: Category = "main" if shell.route.rule is None else "route"
     for _ in range(MAX_ROUNDS):
         reply = send(shell, shell.route, category)
         if not reply.calls:
             break
         if not answer_calls(shell, reply.calls):
-            shell.screen.notice("stopped; what was said is kept")
+            shell.screen.notice("stopped; the partial reply is kept")
             return
     else:
-        shell.screen.warn(f"{MAX_ROUNDS} rounds of tool calls and no end; say something to go on")
+        shell.screen.warn(
+            f"stopped after {MAX_ROUNDS} rounds of tool calls; send a message to go on"
+        )
     offer_commands(shell, reply.text)
 
 
 def send(shell: Shell, route: Route, category: Category = "main") -> Reply:
-    """Ask the model that the words are for; where it fails, the next one named, once."""
-    name = route.model or shell.name
-    said = len(shell.session)
+    """Send a request to the model of the route; if it fails, to its fallback, once."""
+    name = route.model or shell.models.current
+    length = len(shell.session)
     try:
         return _request_reply(shell, name, route, category)
     except BrimError as error:
         other = routing.fallback_for(name, shell.config.models, {name})
-        broke_off = len(shell.session) > said
-        if other is None or broke_off or not is_fallback_worthwhile(error):
+        has_partial_reply = len(shell.session) > length
+        if other is None or has_partial_reply or not is_fallback_worthwhile(error):
             raise
-        shell.screen.warn(shell.masker.mask(f"{name} failed: {error}").text)
+        shell.screen.warn(shell.secrets.mask(f"{name} failed: {error}").text)
         shell.screen.notice(f"asking {other} instead")
-        shell.note("fallback", model=name, other=other, error=type(error).__name__)
+        shell.record("fallback", model=name, other=other, error=type(error).__name__)
         return _request_reply(shell, other, route, category)
 
 
 def _request_reply(shell: Shell, name: str, route: Route, category: Category) -> Reply:
     session = shell.session
-    shell.turn_to(name)
+    shell.use_model(name)
     with shell.screen.waiting(f"{name} …"):
         shell.background.settle()
         client, choice = shell.models.client(name), shell.models.choice(name)
@@ -137,7 +140,7 @@ def _request_reply(shell: Shell, name: str, route: Route, category: Category) ->
         session.summarize = _automatic_summarizer(shell, name)
         stream = client.stream(
             session,
-            system=shell.base_prompt(route.system) if route.system else None,
+            system=system_prompt(shell, route.system) if route.system else None,
             short_view=create_short_view(choice, shell.config),
             category=category,
             **request_options(choice),
@@ -145,75 +148,67 @@ def _request_reply(shell: Shell, name: str, route: Route, category: Category) ->
         pieces = stream.pieces()
         first = next(pieces, None)
     try:
-        _show_reply(shell, first, pieces, stream)
+        _show_reply(shell, pieces if first is None else chain([first], pieces), stream)
     finally:
-        shell.conversation.keep()
+        shell.conversation.save()
         _report_reply(shell, stream.plan, stream.reply)
     return stream.reply
 
 
-def _show_reply(shell: Shell, first: Piece | None, pieces: Iterator[Piece], stream: Stream) -> None:
-    """Show an answer while it comes, and note on disk how far it came."""
-    screen, said, noted = shell.screen.answer(), "", -DRAFT_INTERVAL
+def _show_reply(shell: Shell, pieces: Iterator[Piece], stream: Stream) -> None:
+    """Show a reply while it arrives, and save drafts of it."""
+    view, received, saved = shell.screen.open_reply(), "", -DRAFT_INTERVAL
     try:
-        for thought, text in _chain(first, pieces):
+        for thought, text in pieces:
             if thought:
-                screen.think(thought)
+                view.add_thinking(thought)
             if text:
-                screen.say(text)
-            said += text
-            if time.monotonic() - noted > DRAFT_INTERVAL:
-                with suppress(StoreError):  # the whole answer is written down in any case
-                    shell.conversation.draft(said)
-                noted = time.monotonic()
+                view.add_text(text)
+            received += text
+            if time.monotonic() - saved > DRAFT_INTERVAL:
+                with suppress(StoreError):  # the complete reply is saved in any case
+                    shell.conversation.save_draft(received)
+                saved = time.monotonic()
     finally:
-        # A second Ctrl-C does not keep the first from keeping what was said.
+        # A second Ctrl-C must not prevent that the partial reply is kept.
         with suppress(KeyboardInterrupt):
             stream.close()
-        screen.end()
-
-
-def _chain(first: Piece | None, pieces: Iterator[Piece]) -> Iterator[Piece]:
-    if first is not None:
-        yield first
-        yield from pieces
+        view.close()
 
 
 def _report_reply(shell: Shell, plan: Plan | None, reply: Reply) -> None:
-    """What the user should know about a request and its answer."""
+    """Tell the user about trimmed, incomplete and empty replies, and new warnings."""
     screen, session = shell.screen, shell.session
-    if plan is not None and plan.is_trimmed and (news := _trim_key(plan)) != shell.told_cut:
+    if plan is not None and plan.is_trimmed and shell.notices.is_new_trim(_trim_key(plan)):
         screen.notice(format_trim(plan))
-        shell.told_cut = news
     if reply.is_cut:
-        screen.notice("the answer was cut: there was no room for more")
+        screen.notice("the reply is incomplete: it reached the output limit")
     if reply.is_empty:
-        screen.notice("the answer was empty; :retry asks again")
+        screen.notice("the reply was empty; :retry asks again")
     for warning in (*session.warnings, session.ledger.uncovered or ""):
-        if warning and warning not in shell.told:
-            shell.told.add(warning)
+        if warning and shell.notices.is_new(warning):
             screen.warn(warning)
 
 
 def _trim_key(plan: Plan) -> object:
-    """What makes a cut another one: its edit, or what it leaves out where each is made anew."""
+    """Return a value that differs if the trim differs."""
     return plan.outcome_counts() if plan.trim_id is None else plan.trim_id
 
 
 def format_trim(plan: Plan) -> str:
-    """What was left out of a request, in one line."""
+    """Describe in one line what was trimmed from a request."""
     outcomes = ", ".join(
         f"{outcome} {number:,}" for outcome, number in plan.outcome_counts().items()
     )
     return (
         f"{outcomes}: {plan.before:,} → {plan.size:,} tokens (limit {plan.limit:,}) · "
-        ":history shows what, :recall N brings it back"
+        ":history shows the turns, :recall N brings one back"
     )
 
 
 def _automatic_summarizer(shell: Shell, name: str) -> Summarizer | None:
-    """Who sums up what leaves by itself, where the configuration wants that."""
-    wanted = shell.config.summary.model
-    if wanted is None:
+    """Return the configured summarizer for trimmed turns; None if there is none."""
+    model = shell.config.summary.model
+    if model is None:
         return None
-    return build_summarizer(shell, name if wanted == SAME_MODEL else wanted)
+    return build_summarizer(shell, name if model == SAME_MODEL else model)

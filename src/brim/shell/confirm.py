@@ -1,6 +1,6 @@
-"""The one question before something is done: whoever is asked, and what counts as a yes.
+"""The question before something runs.
 
-What destroys something needs the whole word, typed; nobody else's word and no rule stands for it.
+A destructive action needs the whole word "yes", typed by the user; no rule or option replaces it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Answer = Literal["run", "edit", "skip", "explain", "always", "stop", "interrupt"]
 
 YES: Final = "yes"
-WORDS: Final[dict[str, Answer]] = {
+ANSWERS: Final[dict[str, Answer]] = {
     **dict.fromkeys(("y", YES, "r", "run"), "run"),
     **dict.fromkeys(("e", "edit"), "edit"),
     **dict.fromkeys(("", "n", "no", "s", "skip"), "skip"),
@@ -22,25 +22,25 @@ WORDS: Final[dict[str, Answer]] = {
     **dict.fromkeys(("a", "always"), "always"),
     **dict.fromkeys(("q", "quit", "stop"), "stop"),
 }
-"""What can be typed, and what it means."""
+"""What the user can type, and what it means."""
 
 
 def confirm(
     shell: Shell, question: str, *, offered: Collection[Answer], is_destructive: bool
 ) -> Answer:
-    """What the user wants done, out of what is `offered`; what is no answer is asked again."""
-    if shell.is_script:
-        shell.screen.notice("nobody is there to say yes, so it was skipped")
+    """Return the user's answer, one of those `offered`; repeat the question until it is valid."""
+    if shell.options.is_script:
+        shell.screen.notice("skipped: a script cannot confirm it")
         return "skip"
     while True:
         try:
-            said = shell.screen.ask(question).lower()
+            typed = shell.screen.ask(question).lower()
         except KeyboardInterrupt:
             return "interrupt"
-        answer = WORDS.get(said)
+        answer = ANSWERS.get(typed)
         if answer is None or answer not in offered:
-            shell.screen.notice("one of the letters in brackets, please; Enter skips it")
-        elif is_destructive and answer == "run" and said != YES:
-            shell.screen.notice("it is destructive: only the whole word yes runs it")
+            shell.screen.notice("type one of the letters in brackets; Enter skips")
+        elif is_destructive and answer == "run" and typed != YES:
+            shell.screen.notice('this is destructive: type the whole word "yes" to run it')
         else:
             return answer

@@ -1,45 +1,44 @@
-"""What goes along with every request: facts, the project's tree, and tools."""
+"""What is part of every request: the system prompt, facts, the project's files, and tools."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from brim.errors import InputError
 from brim.session.summaries import CHARS_PER_TOKEN
 from brim.session.system_prompt import format_facts
-from brim.shell.mcp.offer import choose_tools
-from brim.shell.project_tree import ProjectTree, build_tree
+from brim.shell.proposals import DEFAULT_PROMPT, RULE, TOOLS_RULE
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from brim.config import McpConfig
-    from brim.shell.mcp.offer import ToolOffer
+    from brim.shell.mcp.offer import ModelKey
     from brim.shell.state import Shell
 
+BLOCK_SHARE: Final = 0.15
+"""Share of the limit that the facts, and the project's files, may take."""
+TOOLS_SHARE: Final = 0.5
+"""Share of the limit that tool definitions may take."""
 MEMORY_BLOCK: Final = "background"
 PROJECT_BLOCK: Final = "project"
-BLOCK_SHARE: Final = 0.15
-"""What the facts, and the project's files, may take of the limit."""
-WHOLE: Final = ("", 0)
-"""In the place of a model: the files as they were read."""
-LEAST: Final = 60
-"""Characters below which a tree says nothing."""
-TOOLS_SHARE: Final = 0.5
-"""What the definitions of tools may take of the limit."""
+"""Names of blocks in the system prompt."""
+
+
+def system_prompt(shell: Shell, base: str | None = None) -> str:
+    """Return the system prompt; it always contains the rule for commands."""
+    base = base or shell.config.shell.prompt or DEFAULT_PROMPT
+    return "\n\n".join([base, RULE, *([TOOLS_RULE] if shell.session.tools else [])])
 
 
 def refresh_memory(shell: Shell) -> None:
-    """Let the model know the facts as they are now."""
-    shell.memory = tuple(shell.facts.all().values())
+    """Update the facts in the system prompt."""
+    shell.memory = tuple(shell.storage.facts.all().values())
     _write_memory(shell, _memory_chars(shell))
-    shell.keep("memory")
+    shell.save("memory")
 
 
 def attach_memory(shell: Shell) -> None:
-    """Put the facts into the system text of a session that was created or resumed."""
-    shell.memory = tuple(shell.facts.all().values())
+    """Put the facts into the system prompt of a session that was created or resumed."""
+    shell.memory = tuple(shell.storage.facts.all().values())
     _write_memory(shell, shell.config.memory.inject_max_chars)
 
 
@@ -52,120 +51,93 @@ def _memory_chars(shell: Shell) -> int:
     return min(shell.config.memory.inject_max_chars, room * CHARS_PER_TOKEN)
 
 
+# Project files
+
+
 def show_tree(shell: Shell, depth: int | None = None) -> None:
-    """Read the project's files anew, and show them to the model."""
-    if shell.project is None:
-        raise InputError("a home folder is no project; its files are not shown")
-    settings = shell.config.project
-    shell.depth = depth or settings.depth
-    shell.files = {WHOLE: _build_tree(shell.project, shell.depth, settings.max_chars).text}
+    """Read the project's files again, and show them to the model."""
+    shell.project.show(shell.project.scan(depth))
     fit_blocks(shell)
 
 
 def hide_tree(shell: Shell) -> None:
-    shell.files = None
+    shell.project.hide()
     shell.driver.prompt.blocks[PROJECT_BLOCK] = ""
 
 
 def read_tree(shell: Shell) -> None:
-    """Begin to read the project's files; the model is shown them from its next request on."""
-    settings, root = shell.config.project, shell.project
-    if root is None:
+    """Start reading the project's files; the model sees them from its next request on."""
+    if shell.project.root is None:
         return
-    shell.depth = settings.depth
 
-    def show(found: ProjectTree) -> None:
-        shell.files = {WHOLE: found.text}
+    def show(text: str) -> None:
+        shell.project.show(text)
         fit_blocks(shell)
 
-    shell.background.start(lambda: _build_tree(root, settings.depth, settings.max_chars), show)
+    shell.background.start(shell.project.scan, show)
 
 
 def fit_blocks(shell: Shell) -> None:
-    """Let facts, files and tools take no more than their share of a small window."""
+    """Limit facts, files and tools to their share of the window."""
     blocks, room = shell.driver.prompt.blocks, int(shell.limit * BLOCK_SHARE)
     _write_memory(shell, _memory_chars(shell))
-    if shell.files is None and blocks.get(PROJECT_BLOCK) and shell.project:
-        shell.files = {WHOLE: blocks[PROJECT_BLOCK]}
-    if shell.files is not None:
-        model = _model_key(shell)
-        if model not in shell.files:
-            shell.files[model] = _fit_tree(shell, shell.files[WHOLE], room)
-        blocks[PROJECT_BLOCK] = shell.files[model]
-    if shell.offer is not None:
+    if not shell.project.is_shown and blocks.get(PROJECT_BLOCK) and shell.project.root:
+        shell.project.show(blocks[PROJECT_BLOCK])  # of a resumed conversation
+    if shell.project.is_shown:
+        count = shell.driver.count_text
+        blocks[PROJECT_BLOCK] = shell.project.text_for(_model_key(shell), count, room)
+    if shell.tools.current is not None:
         offer_tools(shell)
 
 
-def _model_key(shell: Shell) -> tuple[str, int]:
-    """Who is asked, and its window: what was once fitted to them stays as it is.
-
-    Their limit moves as is learned how they count, and would change the beginning of requests.
-    """
+def _model_key(shell: Shell) -> ModelKey:
     return shell.driver.profile.name, shell.budget.window if shell.budget else 0
 
 
-def _fit_tree(shell: Shell, text: str, room: int) -> str:
-    """As much of the project's files as there is room for."""
-    chars = shell.config.project.max_chars
-    while text and shell.project and shell.driver.count_text(text) > room:
-        chars = chars * 2 // 3
-        text = _build_tree(shell.project, shell.depth, chars).text if chars > LEAST else ""
-    return text
-
-
-def _build_tree(root: Path, depth: int, max_chars: int) -> ProjectTree:
-    return build_tree(root, depth=depth, max_chars=max_chars)
+# Tools
 
 
 def connect_configured(shell: Shell) -> None:
-    """Begin to connect the servers of the configuration."""
+    """Start connecting the MCP servers of the configuration."""
     for name, config in shell.config.mcp.items():
 
         def failed(error: Exception, name: str = name) -> None:
-            shell.screen.warn(shell.masker.mask(f"{name} is not connected: {error}").text)
+            message = f"MCP server {name} is not connected: {error}"
+            shell.screen.warn(shell.secrets.mask(message).text)
 
         shell.background.start(
-            partial(shell.servers.connect, name, config), lambda _tools: offer_tools(shell), failed
+            partial(shell.tools.servers.connect, name, config),
+            lambda _tools: offer_tools(shell),
+            failed,
         )
 
 
 def connect(shell: Shell, name: str, config: McpConfig) -> None:
-    """Start or reach an MCP server, and offer its tools as far as they fit."""
+    """Connect an MCP server, and offer the tools that fit."""
     with shell.screen.waiting(f"connecting to {name} …"):
-        shell.servers.connect(name, config)
+        shell.tools.servers.connect(name, config)
     offer_tools(shell)
 
 
 def disconnect(shell: Shell, name: str) -> None:
-    shell.servers.disconnect(name)
+    shell.tools.servers.disconnect(name)
     offer_tools(shell)
 
 
 def offer_tools(shell: Shell) -> None:
-    """Offer what there is and fits the model, and name what does not."""
-    session, tools, model = shell.session, shell.servers.tools, _model_key(shell)
-    if tools != shell.offered_from:
-        shell.offers.clear()
-        shell.offered_from = tools
-    if model not in shell.offers:
-        room = int(shell.limit * TOOLS_SHARE)
-        shell.offers[model] = choose_tools(
-            tools, room=room, size=shell.driver.profile.counter().tools
-        )
-    made = shell.offers[model]
-    if made is shell.offer and bool(made.offered) == bool(session.tools):
+    """Offer the model the tools that fit, and warn about the others."""
+    session, tools = shell.session, shell.tools
+    room, size = int(shell.limit * TOOLS_SHARE), shell.driver.profile.counter().tools
+    is_new = tools.choose(_model_key(shell), room=room, size=size)
+    offer = tools.current
+    assert offer is not None
+    if not is_new and bool(offer.offered) == bool(session.tools):
         return
-    shell.offer = made
-    session.tools = made.definitions
-    session.system = shell.base_prompt()
-    if shell.budget is not None:  # where no window is known yet, more may fit
-        _warn_unoffered(shell, made)
-    shell.keep("tools", servers=list(made.sizes), left_out=list(made.left_out))
-
-
-def _warn_unoffered(shell: Shell, made: ToolOffer) -> None:
-    for name in made.left_out:
-        warning = f"not offered, because it does not fit: {name}"
-        if warning not in shell.told:
-            shell.told.add(warning)
-            shell.screen.warn(warning)
+    session.tools = offer.definitions
+    session.system = system_prompt(shell)
+    if shell.budget is not None:  # more may fit once the window is known
+        for name in offer.left_out:
+            warning = f"tool does not fit and is not offered: {name}"
+            if shell.notices.is_new(warning):
+                shell.screen.warn(warning)
+    shell.save("tools", servers=list(offer.sizes), left_out=list(offer.left_out))

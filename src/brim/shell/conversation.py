@@ -1,7 +1,7 @@
-"""Conversation: a session that is written down as it happens.
+"""A session that is saved as it happens.
 
-What is said goes into the log before anything is done with it, so that a shell that is killed goes
-on where it was. All else about a session (what was decided and learned) is written beside it.
+Messages are written to the store before anything else is done with them, so that a shell that was
+killed can be resumed. The rest of the session's state is saved next to them.
 """
 
 from __future__ import annotations
@@ -27,122 +27,125 @@ if TYPE_CHECKING:
 
 NO_RESULT: Final = "[brim] no result: the shell was ended before it came"
 FROM_BRIM: Final = "_brim"
-"""Marks a user's turn that brim itself has said, on the way to a goal."""
+"""Marks a user turn that brim itself wrote in goal mode."""
 INCOMPLETE: Final = "_cut"
-"""Marks an answer that broke off with its shell."""
+"""Marks a reply that was interrupted together with its shell."""
 
 
 @dataclass(slots=True)
 class SavedConversation:
-    """What is said in a shell, on disk as soon as it is said."""
+    """A session and its copy on disk."""
 
     session: Session
     log: ConversationStore
     name: str
-    recorded: int = 0
-    """How many of the turns are on disk."""
+    saved_turns: int = 0
+    """Number of turns that are on disk."""
 
     @property
     def driver(self) -> SessionDriver:
         """The internal interface of the session."""
         return get_driver(self.session)
 
-    def say(self, words: str) -> None:
-        """The user's words, after what commands have printed since the last ones."""
-        self.session.user(words)
-        self.keep()
+    def add_message(self, text: str) -> None:
+        """Add a message of the user, with the command output that waits for it."""
+        self.session.user(text)
+        self.save()
 
-    def urge(self, words: str) -> None:
-        """Say something in the user's place, to let the model go on by itself."""
-        self.session.user(words, **{FROM_BRIM: True})
-        self.keep()
+    def add_instruction(self, text: str) -> None:
+        """Add a message on behalf of the user, so that the model continues on its own."""
+        self.session.user(text, **{FROM_BRIM: True})
+        self.save()
 
-    def output(self, text: str, path: str | None = None) -> str:
-        """What a command printed; it waits for the user's next words."""
+    def add_output(self, text: str, path: str | None = None) -> str:
+        """Add command output, which waits for the user's next message."""
         kept = self.session.add_output(text, path)
         if kept:
-            self.keep(ConversationEvent.output(kept))
+            self.save(ConversationEvent.output(kept))
         return kept
 
     def recall(self, index: int) -> str:
-        """Bring a turn back, as an output that waits."""
+        """Add an earlier turn as output that waits for the next message."""
         kept = self.session.recall(index)
-        self.keep(ConversationEvent("recall", {"index": index}), ConversationEvent.output(kept))
+        self.save(ConversationEvent("recall", {"index": index}), ConversationEvent.output(kept))
         return kept
 
     def drop_outputs(self) -> None:
-        """Let what waits for the user's next words not go along with them."""
+        """Remove the output that waits for the user's next message."""
         self.driver.outputs = ()
-        self.keep(ConversationEvent.rewind(len(self.session), ()))
+        self.save(ConversationEvent.rewind(len(self.session), ()))
 
-    def result(self, call: str, text: str) -> None:
-        """What a tool answered."""
+    def add_result(self, call: str, text: str) -> None:
+        """Add the result of a tool call."""
         self.session.tool(call, text)
-        self.keep()
+        self.save()
 
-    def keep(self, *events: ConversationEvent) -> None:
-        """Write down the turns that are new, what else happened, and the state it led to."""
-        turns = self.driver.copy_turns(self.recorded)
-        said = [
-            ConversationEvent.turn(place, turn) for place, turn in enumerate(turns, self.recorded)
-        ]
-        self.log.record(self.name, [*said, *events], self.driver.to_dict())
-        self.recorded += len(turns)
-
-    def close_calls(self, why: str) -> None:
-        """Let no call of a tool wait for a result that will not come."""
+    def close_calls(self, reason: str) -> None:
+        """Give every open tool call this text as its result."""
         for call in self.driver.open_calls:
-            self.session.tool(call, why)
-        self.keep()
+            self.session.tool(call, reason)
+        self.save()
 
-    def note(self, kind: str, **data: Any) -> None:
-        """Write down something that changes nothing in the session."""
+    # Saving
+
+    def save(self, *events: ConversationEvent) -> None:
+        """Write the new turns, these events and the resulting state."""
+        turns = self.driver.copy_turns(self.saved_turns)
+        new = [
+            ConversationEvent.turn(place, turn)
+            for place, turn in enumerate(turns, self.saved_turns)
+        ]
+        self.log.record(self.name, [*new, *events], self.driver.to_dict())
+        self.saved_turns += len(turns)
+
+    def record(self, kind: str, **data: Any) -> None:
+        """Record an event that does not change the session."""
         self.log.record(self.name, [ConversationEvent(kind, data)])
 
-    def draft(self, text: str) -> None:
-        """Write down how far an answer has come."""
+    def save_draft(self, text: str) -> None:
+        """Save an incomplete reply."""
         self.log.save_draft(self.name, text)
 
-    # Taking back
+    # Undo
 
-    def take_back(self, length: int) -> list[dict[str, Any]]:
-        """Go on as if only the first turns had been said; the log keeps the others.
+    def rewind(self, length: int) -> list[dict[str, Any]]:
+        """Remove the turns from `length` on and return them; the store keeps them.
 
-        What a user's turn took along waits again.
+        Output that was part of a removed turn waits for the next message again.
         """
-        taken = self.session.rewind(length)
-        outputs = [turn["_output"] for turn in taken if turn.get("_output")]
+        removed = self.session.rewind(length)
+        outputs = [turn["_output"] for turn in removed if turn.get("_output")]
         self.driver.outputs = [*outputs, *self.driver.outputs]
-        self.recorded = min(self.recorded, length)
-        self.keep(ConversationEvent.rewind(length, self.driver.outputs))
-        return taken
+        self.saved_turns = min(self.saved_turns, length)
+        self.save(ConversationEvent.rewind(length, self.driver.outputs))
+        return removed
 
-    def put_back(self, turns: Iterable[Mapping[str, Any]], waiting: Sequence[str]) -> None:
-        """Say again what was taken back, and let wait what waited then."""
+    def restore(self, turns: Iterable[Mapping[str, Any]], waiting: Sequence[str]) -> None:
+        """Add removed turns again, and restore the output that waited then."""
         for turn in turns:
             self.session.append(turn)
         self.driver.outputs = waiting
-        self.keep(ConversationEvent.rewind(len(self.session), waiting))
+        self.save(ConversationEvent.rewind(len(self.session), waiting))
 
     def last_exchange(self) -> int:
-        """Where the last user's turn stands; raises where there is none."""
+        """Return the index of the user's last turn; raise InputError if there is none."""
         turns = self.session.history
         for index in range(len(turns) - 1, -1, -1):
             if turns[index]["role"] == "user" and not turns[index].get(FROM_BRIM):
                 return index
-        raise InputError("nothing was said yet")
+        raise InputError("There are no messages yet.")
 
-    def begin_anew(self, name: str) -> None:
-        """Forget what was said, under another name; under the old one it is kept."""
+    def start_new(self, name: str) -> None:
+        """Start an empty conversation under a new name; the old one stays on disk."""
         self.session.reset()
         self.log.unlock(self.name)
-        self.name, self.recorded = name, 0
-        self.keep()
+        self.name, self.saved_turns = name, 0
+        self.save()
 
     # Compaction
 
     def compact(self, compaction: Compaction, summarize: Summarizer) -> None:
-        """Make an edit now, in such a way that it can be taken back."""
+        """Trim the history now, in a way that can be undone."""
         limited = with_timeout(summarize)
 
         def answer(job: Job) -> object:
@@ -154,27 +157,27 @@ class SavedConversation:
         except BaseException:
             flow.close()  # undoes the trim immediately
             raise
-        self.keep(ConversationEvent("compact", {"before": compaction.before}))
+        self.save(ConversationEvent("compact", {"before": compaction.before}))
 
-    def uncompact(self) -> None:
+    def undo_compaction(self) -> None:
         self.session.undo_compaction()
-        self.keep(ConversationEvent("uncompact", {}))
+        self.save(ConversationEvent("uncompact", {}))
 
 
 def resume_conversation(
     log: ConversationStore, name: str, make: Callable[[dict[str, Any] | None], Session]
 ) -> SavedConversation:
-    """A conversation as it stood when its shell ended, however that happened.
+    """Return a conversation as it was when its shell ended, even if the shell was killed.
 
-    `make` gives the session for a saved state with its turns, or a new one.
+    `make` builds a session from a saved state with its turns, or a new one from None.
     """
     log.lock(name)
     state, draft = log.load_state(name)
-    found = _fold_events(log, name)
-    said = {"turns": found.turns, "waiting": found.pending_outputs}
+    found = _replay(log, name)
+    turns = {"turns": found.turns, "waiting": found.pending_outputs}
     try:
-        session = make(None if state is None else {**state, **said})
-    except InputError:  # what was decided cannot be read; what was said can, and is what counts
+        session = make(None if state is None else {**state, **turns})
+    except InputError:  # the state is invalid, but the messages are not
         state, session = None, make(None)
     if state is None:
         for turn in found.turns:
@@ -185,15 +188,15 @@ def resume_conversation(
     return conversation
 
 
-def _fold_events(log: ConversationStore, name: str) -> ConversationState:
+def _replay(log: ConversationStore, name: str) -> ConversationState:
     try:
         return replay_events(log.events(name))
     except (KeyError, TypeError, ValueError) as error:
-        raise StoreError(f"{name} cannot be read: {error!r}") from None
+        raise StoreError(f"Conversation {name} cannot be read: {error!r}.") from None
 
 
 def _repair(conversation: SavedConversation, draft: str | None) -> None:
-    """Keep what an answer had said, and let no call wait for a result that will not come."""
+    """Keep an interrupted reply, and close tool calls that will never get a result."""
     session = conversation.session
     last = conversation.driver.copy_turns(len(session) - 1) if len(session) else []
     if draft and last and last[0]["role"] in ("user", "tool"):

@@ -1,4 +1,8 @@
-"""Goal mode: the model plans and acts by itself, as far as its limits let it."""
+"""Goal mode: the model plans and acts on its own until the goal is reached or a limit ends it.
+
+The model reports the end itself, on a line `GOAL: complete` or `GOAL: blocked`. If it does neither
+and does not act, it gets a reminder.
+"""
 
 from __future__ import annotations
 
@@ -21,61 +25,22 @@ if TYPE_CHECKING:
     from brim.shell.state import Shell
     from brim.wire.reply import Reply
 
-
 Kind = Literal["complete", "blocked", "open"]
 Ending = Literal["complete", "blocked", "steps", "tokens", "money", "interrupted", "failed"]
 
+CONTINUE: Final = "[brim] That is what the commands printed. Go on towards the goal."
 REMINDER: Final = (
     "[brim] You neither did anything nor ended. Go on with the next action. If the goal is "
     "reached, write the line `GOAL: complete`; if you cannot go on, the line `GOAL: blocked` and "
     "why; no code block around it."
 )
-"""What a model is told that talked only."""
+"""Sent to a model that neither acted nor ended."""
 MAX_IDLE_REPLIES: Final = 3
-"""So many answers in a row without an action end it."""
-
-# Emphasis and backticks may stand around either part. Behind `complete` words must be set off:
-# `GOAL: complete the tests` is a goal, and not its end.
-_MARK: Final = r"[*_`]{0,3}"
-_VERDICT: Final = re.compile(
-    rf" {{0,3}}{_MARK}GOAL:{_MARK} {_MARK}(?:"
-    rf"(?P<complete>complete){_MARK}(?P<summary>[.!]?{_MARK}\s*|(?:[.:;!]| +[-–—])\s.*| *\(.*)|"
-    rf"(?P<blocked>blocked){_MARK}(?P<reason>[.!]?{_MARK}\s*|[.:;,!]\s.*|\s.*))"
-)
-_SET_OFF: Final = re.compile(r"^[\s.:;,!–—*_`-]*")
-_FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
-
-
-@dataclass(frozen=True, slots=True)
-class GoalLimits:
-    """Where goal mode ends by itself."""
-
-    max_steps: int = 25
-    max_tokens: int = 500_000
-    max_dollars: Decimal = Decimal(1)
-
-
-@dataclass(frozen=True, slots=True)
-class StepUsage:
-    """What one request and its answer took."""
-
-    tokens: int = 0
-    """Prompt and answer together."""
-    cost: Decimal | None = Decimal(0)
-    """Dollars; None where the price is not known."""
-
-
-@dataclass(frozen=True, slots=True)
-class GoalVerdict:
-    """What an answer says about the goal."""
-
-    kind: Kind = "open"
-    words: str = ""
-    """What follows: a summary, or the reason."""
+"""Consecutive replies without an action after which goal mode ends."""
 
 
 def build_goal_instructions(goal: str) -> str:
-    """Return the system text for a model that works towards a goal."""
+    """Return the system prompt for a model that works towards a goal."""
     return (
         "You work towards a goal by yourself, step by step, until it is reached.\n"
         "When it is reached, write a line that says exactly `GOAL: complete`; a summary may "
@@ -86,22 +51,223 @@ def build_goal_instructions(goal: str) -> str:
     )
 
 
-def parse_verdict(text: str) -> GoalVerdict:
-    """The verdict in an answer: the last line that is one, outside of code blocks."""
-    lines = re.split(r"\r?\n", text)
+def pursue(shell: Shell, text: str) -> bool:
+    """Work towards a goal until the model or a limit ends it; return whether it was reached."""
+    limits = shell.config.goal
+    goal = Goal(GoalLimits(limits.max_steps, limits.max_tokens, limits.max_dollars))
+    before, shell.route = len(shell.session), Route()
+    try:
+        shell.conversation.add_message(text)
+        shell.goal = text
+        shell.driver.prompt.instructions = build_goal_instructions(text)
+        shell.save("goal", words=text)
+        while goal.ended is None:
+            _run_step(shell, goal)
+    except KeyboardInterrupt:
+        goal.end("interrupted")
+    except StoreError as error:
+        goal.end("failed", str(error))
+    finally:
+        settle(shell)
+        _finish(shell, goal)
+    restore_line(shell, before, f":goal {text}")
+    return goal.ended == "complete"
+
+
+def _run_step(shell: Shell, goal: Goal) -> None:
+    """Send one request and carry out what the model asks for."""
+    shell.screen.notice(goal.progress)
+    before = shell.session.ledger.total
+    acted, verdict, has_results = True, GoalVerdict(), False
+    try:
+        reply = send(shell, shell.route, "goal")
+        acted, verdict = _act(shell, reply), parse_verdict(reply.text)
+        has_results = bool(reply.calls)
+    except KeyboardInterrupt:
+        goal.end("interrupted")
+    except (BrimError, OSError) as error:
+        goal.end("failed", str(error))
+    goal.add_step(_measure_step(before, shell.session.ledger.total), verdict, acted=acted)
+    if goal.ended is None and not has_results:
+        shell.conversation.add_instruction(CONTINUE if acted else REMINDER)
+
+
+def _act(shell: Shell, reply: Reply) -> bool:
+    """Run the tool calls or commands of a reply; return whether there were any."""
+    if reply.calls:
+        if not answer_calls(shell, reply.calls, autonomous=True):
+            raise KeyboardInterrupt
+        return True
+    if parse_verdict(reply.text).kind != "open":
+        return False
+    waiting = len(shell.driver.outputs)
+    if not offer_commands(shell, reply.text, autonomous=True):
+        raise KeyboardInterrupt
+    return len(shell.driver.outputs) > waiting
+
+
+def _measure_step(before: SpendingTotal, after: SpendingTotal) -> StepUsage:
+    """Return the usage of a step; its cost is None if a call without a price may be part of it."""
+    cost = after.cost - before.cost
+    return StepUsage(after.tokens - before.tokens, None if after.unknown and not cost else cost)
+
+
+def _finish(shell: Shell, goal: Goal) -> None:
+    shell.goal = shell.driver.prompt.instructions = None
+    with suppress(StoreError):
+        shell.save("goal_ended", why=goal.ended, words=goal.reason)
+    show = shell.screen.notice if goal.ended == "complete" else shell.screen.warn
+    show(shell.secrets.mask(goal.summary).text)
+
+
+# Progress and limits
+
+
+@dataclass(frozen=True, slots=True)
+class GoalLimits:
+    """Limits of goal mode."""
+
+    max_steps: int = 25
+    max_tokens: int = 500_000
+    max_dollars: Decimal = Decimal(1)
+
+
+@dataclass(frozen=True, slots=True)
+class StepUsage:
+    """Usage of one request and its reply."""
+
+    tokens: int = 0
+    """Prompt and reply together."""
+    cost: Decimal | None = Decimal(0)
+    """Dollars; None if the price is unknown."""
+
+
+class Goal:
+    """Progress of one goal."""
+
+    def __init__(self, limits: GoalLimits | None = None) -> None:
+        self.limits = limits or GoalLimits()
+        self.steps = 0
+        self.tokens = 0
+        self.cost = Decimal(0)
+        """Dollars of the steps with a known price."""
+        self.has_unknown_price = False
+        self.ended: Ending | None = None
+        self.reason = ""
+        """The model's last text about the goal, or an error."""
+        self._idle = 0
+
+    def add_step(self, step: StepUsage, verdict: GoalVerdict, *, acted: bool) -> None:
+        """Add a step, and end the goal if the verdict, idleness or a limit says so."""
+        self.steps += 1
+        self.tokens += step.tokens
+        self.cost += step.cost or 0
+        self.has_unknown_price |= step.cost is None
+        self._idle = 0 if acted else self._idle + 1
+        if verdict.kind != "open":
+            self.end(verdict.kind, verdict.text)
+        elif self._idle >= MAX_IDLE_REPLIES:
+            self.end("blocked", f"{MAX_IDLE_REPLIES} replies in a row without an action")
+        elif (limit := self._reached_limit()) is not None:
+            self.end(limit)
+
+    def _reached_limit(self) -> Ending | None:
+        """Return the limit that is reached; a free model never reaches the dollar limit."""
+        if self.steps >= self.limits.max_steps:
+            return "steps"
+        if self.tokens >= self.limits.max_tokens:
+            return "tokens"
+        return "money" if self.cost and self.cost >= self.limits.max_dollars else None
+
+    def end(self, ending: Ending, reason: str = "") -> None:
+        """End the goal; only the first call counts."""
+        if self.ended is None:
+            self.ended, self.reason = ending, reason
+
+    @property
+    def progress(self) -> str:
+        """The next step, and what is used of each limit."""
+        limits = self.limits
+        step = min(self.steps + 1, limits.max_steps) if self.ended is None else self.steps
+        parts = [
+            f"step {step:,} of {limits.max_steps:,}",
+            f"{self.tokens:,} of {limits.max_tokens:,} tokens",
+        ]
+        if spent := self._format_cost():
+            parts.append(f"{spent} of {_dollars(limits.max_dollars)}")
+        return " · ".join(parts)
+
+    @property
+    def summary(self) -> str:
+        """One line about how it ended."""
+        ending = _ENDINGS[self.ended] if self.ended else "not ended"
+        reason = "" if self.ended == "complete" else " ".join(self.reason.split())
+        used = [f"{self.steps:,} {'step' if self.steps == 1 else 'steps'}"]
+        used += [f"{self.tokens:,} tokens", *filter(None, [self._format_cost()])]
+        return f"goal {ending}{f': {reason}' if reason else ''} · {' · '.join(used)}"
+
+    def _format_cost(self) -> str:
+        """Return the cost so far; empty if no price is known."""
+        if self.has_unknown_price and not self.cost:
+            return ""
+        return ("at least " if self.has_unknown_price else "") + _dollars(self.cost)
+
+
+_ENDINGS: Final[dict[Ending, str]] = {
+    "complete": "complete",
+    "blocked": "blocked",
+    "steps": "stopped at its step limit (goal.max_steps)",
+    "tokens": "stopped at its token limit (goal.max_tokens)",
+    "money": "stopped at its cost limit (goal.max_dollars)",
+    "interrupted": "interrupted",
+    "failed": "failed",
+}
+
+
+def _dollars(amount: Decimal) -> str:
+    """Format with cents, and with more digits only below one cent."""
+    return format_dollars(amount) if 0 < amount < Decimal("0.01") else format_dollars(amount, 2)
+
+
+# The verdict
+
+# Emphasis and backticks may surround either part. Text after `complete` must be separated by
+# punctuation: `GOAL: complete the tests` is a goal, not its end.
+_MARK: Final = r"[*_`]{0,3}"
+_VERDICT: Final = re.compile(
+    rf" {{0,3}}{_MARK}GOAL:{_MARK} {_MARK}(?:"
+    rf"(?P<complete>complete){_MARK}(?P<summary>[.!]?{_MARK}\s*|(?:[.:;!]| +[-–—])\s.*| *\(.*)|"
+    rf"(?P<blocked>blocked){_MARK}(?P<reason>[.!]?{_MARK}\s*|[.:;,!]\s.*|\s.*))"
+)
+_SEPARATOR: Final = re.compile(r"^[\s.:;,!–—*_`-]*")
+_FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class GoalVerdict:
+    """What a reply says about the goal."""
+
+    kind: Kind = "open"
+    text: str = ""
+    """The text after it: a summary, or the reason."""
+
+
+def parse_verdict(reply: str) -> GoalVerdict:
+    """Return the last verdict in a reply that is not inside a code block."""
+    lines = re.split(r"\r?\n", reply)
     found = GoalVerdict()
-    for index in _outside(lines):
+    for index in _lines_outside_code(lines):
         if (line := _VERDICT.fullmatch(lines[index])) is None:
             continue
         rest = line["summary"] if line["complete"] else line["reason"]
         rest = rest.rstrip("*_`") if line[0].lstrip()[0] in "*_`" else rest
-        words = "\n".join([_SET_OFF.sub("", rest), *lines[index + 1 :]])
-        found = GoalVerdict("complete" if line["complete"] else "blocked", words.strip())
+        text = "\n".join([_SEPARATOR.sub("", rest), *lines[index + 1 :]])
+        found = GoalVerdict("complete" if line["complete"] else "blocked", text.strip())
     return found
 
 
-def _outside(lines: list[str]) -> Iterator[int]:
-    """Which lines stand outside of fenced code blocks."""
+def _lines_outside_code(lines: list[str]) -> Iterator[int]:
+    """Yield the indices of lines outside fenced code blocks."""
     fence = ""
     for index, line in enumerate(lines):
         mark = _FENCE.fullmatch(line)
@@ -112,162 +278,3 @@ def _outside(lines: list[str]) -> Iterator[int]:
             fence = mark[1]
         else:
             yield index
-
-
-class Goal:
-    """How far it has come."""
-
-    def __init__(self, limits: GoalLimits | None = None) -> None:
-        self.limits = limits or GoalLimits()
-        self.steps = 0
-        self.tokens = 0
-        self.cost = Decimal(0)
-        """Dollars, as far as they are known."""
-        self.has_unknown_price = False
-        """A step had a price that is not known."""
-        self.ended: Ending | None = None
-        self.words = ""
-        """The model's last words about it, or what went wrong."""
-        self._idle = 0
-
-    def after(self, step: StepUsage, said: GoalVerdict, *, acted: bool) -> None:
-        """Take in a step: what it took, what was said, and whether anything was done."""
-        self.steps += 1
-        self.tokens += step.tokens
-        self.cost += step.cost or 0
-        self.has_unknown_price |= step.cost is None
-        self._idle = 0 if acted else self._idle + 1
-        if said.kind != "open":
-            self.end(said.kind, said.words)
-        elif self._idle >= MAX_IDLE_REPLIES:
-            self.end("blocked", f"{MAX_IDLE_REPLIES} answers in a row without an action")
-        elif (limit := self._limit()) is not None:
-            self.end(limit)
-
-    def _limit(self) -> Ending | None:
-        """The limit that is reached; what costs nothing never costs too much."""
-        if self.steps >= self.limits.max_steps:
-            return "steps"
-        if self.tokens >= self.limits.max_tokens:
-            return "tokens"
-        return "money" if self.cost and self.cost >= self.limits.max_dollars else None
-
-    def end(self, why: Ending, words: str = "") -> None:
-        """End it; the first reason stays."""
-        if self.ended is None:
-            self.ended, self.words = why, words
-
-    @property
-    def progress(self) -> str:
-        """The step that comes, and what was used of what there is."""
-        limits = self.limits
-        step = min(self.steps + 1, limits.max_steps) if self.ended is None else self.steps
-        parts = [
-            f"step {step:,} of {limits.max_steps:,}",
-            f"{self.tokens:,} of {limits.max_tokens:,} tokens",
-        ]
-        if spent := self._spent():
-            parts.append(f"{spent} of {_dollars(limits.max_dollars)}")
-        return " · ".join(parts)
-
-    @property
-    def summary(self) -> str:
-        """How it ended, in a line."""
-        why = _ENDINGS[self.ended] if self.ended else "not ended"
-        reason = "" if self.ended == "complete" else " ".join(self.words.split())
-        used = [f"{self.steps:,} {'step' if self.steps == 1 else 'steps'}"]
-        used += [f"{self.tokens:,} tokens", *filter(None, [self._spent()])]
-        return f"goal {why}{f': {reason}' if reason else ''} · {' · '.join(used)}"
-
-    def _spent(self) -> str:
-        """What it has cost; nothing where no price is known."""
-        if self.has_unknown_price and not self.cost:
-            return ""
-        return ("at least " if self.has_unknown_price else "") + _dollars(self.cost)
-
-
-_ENDINGS: Final[dict[Ending, str]] = {
-    "complete": "complete",
-    "blocked": "blocked",
-    "steps": "stopped at its limit of steps (goal.max_steps)",
-    "tokens": "stopped at its limit of tokens (goal.max_tokens)",
-    "money": "stopped at its limit of money (goal.max_dollars)",
-    "interrupted": "interrupted",
-    "failed": "failed",
-}
-
-
-def _dollars(amount: Decimal) -> str:
-    """Cents, and more places only where there is not one cent."""
-    return format_dollars(amount) if 0 < amount < Decimal("0.01") else format_dollars(amount, 2)
-
-
-CONTINUE: Final = "[brim] That is what the commands printed. Go on towards the goal."
-
-
-def pursue(shell: Shell, words: str) -> bool:
-    """Work towards a goal until a limit or the model ends it; says whether it was reached."""
-    limits = shell.config.goal
-    goal = Goal(GoalLimits(limits.max_steps, limits.max_tokens, limits.max_dollars))
-    before, shell.route = len(shell.session), Route()
-    try:
-        shell.conversation.say(words)
-        shell.goal = words
-        shell.driver.prompt.instructions = build_goal_instructions(words)
-        shell.keep("goal", words=words)
-        while goal.ended is None:
-            _step(shell, goal)
-    except KeyboardInterrupt:
-        goal.end("interrupted")
-    except StoreError as error:
-        goal.end("failed", str(error))
-    finally:
-        settle(shell)
-        _finish(shell, goal)
-    restore_line(shell, before, f":goal {words}")
-    return goal.ended == "complete"
-
-
-def _step(shell: Shell, goal: Goal) -> None:
-    """One request, and what the model wants done."""
-    shell.screen.notice(goal.progress)
-    before = shell.session.ledger.total
-    acted, said, has_results = True, GoalVerdict(), False
-    try:
-        reply = send(shell, shell.route, "goal")
-        acted, said, has_results = _act(shell, reply), parse_verdict(reply.text), bool(reply.calls)
-    except KeyboardInterrupt:
-        goal.end("interrupted")
-    except (BrimError, OSError) as error:
-        goal.end("failed", str(error))
-    goal.after(_measure_step(before, shell.session.ledger.total), said, acted=acted)
-    if goal.ended is None and not has_results:
-        shell.conversation.urge(CONTINUE if acted else REMINDER)
-
-
-def _act(shell: Shell, reply: Reply) -> bool:
-    """Do what an answer asks for; says whether it asked for anything."""
-    if reply.calls:
-        if not answer_calls(shell, reply.calls, by_itself=True):
-            raise KeyboardInterrupt
-        return True
-    if parse_verdict(reply.text).kind != "open":
-        return False
-    waiting = len(shell.driver.outputs)
-    if not offer_commands(shell, reply.text, by_itself=True):
-        raise KeyboardInterrupt
-    return len(shell.driver.outputs) > waiting
-
-
-def _measure_step(before: SpendingTotal, after: SpendingTotal) -> StepUsage:
-    """What a step took; calls without a price may have come before it, and may be part of it."""
-    cost = after.cost - before.cost
-    return StepUsage(after.tokens - before.tokens, None if after.unknown and not cost else cost)
-
-
-def _finish(shell: Shell, goal: Goal) -> None:
-    shell.goal = shell.driver.prompt.instructions = None
-    with suppress(StoreError):
-        shell.keep("goal_ended", why=goal.ended, words=goal.words)
-    show = shell.screen.notice if goal.ended == "complete" else shell.screen.warn
-    show(shell.masker.mask(goal.summary).text)

@@ -1,4 +1,4 @@
-"""The loop: a line, what it is, what is done about it."""
+"""The main loop: read a line, classify it, run it."""
 
 from __future__ import annotations
 
@@ -18,83 +18,76 @@ if TYPE_CHECKING:
     from brim.shell.input.prompt import LinePrompt
     from brim.shell.state import Shell
 
-ERROR_LOG = "faults.log"
-"""Where brim's own mistakes are written down."""
+ERROR_LOG = "errors.log"
+"""Tracebacks of unexpected errors, in the state folder."""
 
 
-def run_prompt(shell: Shell, prompt: LinePrompt, learn_names: Callable[[], None]) -> None:
-    """Go on until the user leaves."""
+def run_prompt(shell: Shell, prompt: LinePrompt, refresh_names: Callable[[], None]) -> None:
+    """Run lines typed at the prompt until the user leaves."""
     while not shell.ended:
-        text, shell.next_text = shell.next_text, ""
         with shell.screen.typing(prompt.above):
-            decision = prompt.line(text)
-        if decision is None:
+            line = prompt.read(shell.input.take_text())
+        if line is None:
             break
-        kind = decision.kind
-        if kind == "language":
+        if line.kind == "language":
             shell.screen.gap()
-        with shell.screen.early.quiet():
-            run_line(shell, decision)
-        shell.next_text = " ".join(filter(None, (shell.next_text, shell.screen.early.text())))
-        if kind in ("language", "meta"):
+        with shell.screen.typeahead.quiet():
+            run_line(shell, line)
+        shell.input.prefill(shell.input.take_text(), shell.screen.typeahead.take_text())
+        if line.kind in ("language", "meta"):
             shell.screen.gap()
-        if kind == "command":
-            learn_names()
+        if line.kind == "command":
+            refresh_names()
 
 
-def run_script(shell: Shell, lines: Iterable[str], decide: Callable[[str], Classification]) -> bool:
-    """Do what the lines of a script say; stops at the first that fails."""
+def run_script(
+    shell: Shell, lines: Iterable[str], classify: Callable[[str], Classification]
+) -> bool:
+    """Run the lines of a script; stop at the first that fails, and return whether all succeeded."""
     for line in lines:
         if shell.ended:
             break
-        if not run_line(shell, decide(line.rstrip("\n"))):
+        if not run_line(shell, classify(line.rstrip("\n"))):
             return False
     return True
 
 
-def run_line(shell: Shell, decision: Classification) -> bool:
-    """Whatever a line asks for; says whether that worked. The shell outlives it."""
+def run_line(shell: Shell, line: Classification) -> bool:
+    """Run a line and return whether it succeeded; errors are shown and never end the shell."""
     try:
-        return _dispatch(shell, decision)
+        return _dispatch(shell, line)
     except KeyboardInterrupt:
         shell.screen.notice("stopped")
     except (BrimError, OSError) as error:
-        shell.fail(error)
+        shell.show_error(error)
     except Exception as error:
-        shell.screen.error(
-            f"a mistake in brim: {error!r}; {_write_traceback(shell)} has the details"
-        )
+        shell.screen.error(f"Unexpected error: {error!r}. See {_write_traceback(shell)}.")
     return False
 
 
-def _dispatch(shell: Shell, decision: Classification) -> bool:
-    replaces, shell.replaces = shell.replaces, None
-    match decision.kind:
+def _dispatch(shell: Shell, line: Classification) -> bool:
+    replaced = shell.input.take_replaced()
+    match line.kind:
         case "command":
-            ran = run(shell, decision.text)
-            shell.next_text = _typed_ahead(shell)
-            return not ran.code
+            result = run(shell, line.text)
+            shell.input.prefill(text_from_keys(shell.terminal.typed))
+            return not result.code
         case "language":
-            if replaces is not None:
-                shell.conversation.take_back(replaces)
-            return ask(shell, decision.text)
+            if replaced is not None:
+                shell.conversation.rewind(replaced)
+            return ask(shell, line.text)
         case "meta":
-            shell.screen.show(commands.run(shell, decision.text))
+            shell.screen.show(commands.run(shell, line.text))
         case "nothing":
             pass
     return True
 
 
-def _typed_ahead(shell: Shell) -> str:
-    """What was typed while a command ran, and was not read by it."""
-    return text_from_keys(shell.terminal.typed)
-
-
 def _write_traceback(shell: Shell) -> str:
-    path = shell.log.folder / ERROR_LOG
+    path = shell.storage.conversations.folder / ERROR_LOG
     try:
         with os.fdopen(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600), "a") as file:
             traceback.print_exc(file=file)
     except OSError:
-        return "nothing"
+        return "no log: it cannot be written"
     return str(path)

@@ -1,4 +1,4 @@
-"""Models by the names that the user gives them, each with a connection that is opened once."""
+"""The models under the names that the user gave them, and their connections."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ModelClients:
-    """All that can be talked to; safe to use from several threads."""
+    """The available models, one client each, and the current one; thread-safe."""
 
     def __init__(
         self,
@@ -27,44 +27,45 @@ class ModelClients:
         environment: Mapping[str, str],
         found: Mapping[str, ModelConfig] | None = None,
     ) -> None:
-        """`found` are models that no configuration names."""
+        """`found` are models that are not in the configuration."""
         self.config = replace(config, models={**config.models, **(found or {})})
+        self.current = ""
+        """The user's name for the model of the conversation."""
         self._environment = environment
         self._open = ExitStack()
         self._clients: dict[str, Client] = {}
         self._lock = threading.RLock()
-        self._known: dict[str, ModelProfile] = {}
-        """What was found out about models."""
+        self._profiles: dict[str, ModelProfile] = {}
+        """Profiles that the server has completed."""
 
     @property
     def names(self) -> list[str]:
         return list(dict.fromkeys([*self.config.models, LOCAL]))
 
-    def change(self, name: str, **known: Any) -> None:
-        """Know something else about a model, for this run."""
-        model = replace(self.choice(name).model, **known)
+    def override(self, name: str, **settings: Any) -> None:
+        """Change settings of a model for this run."""
+        model = replace(self.choice(name).model, **settings)
         self.config = replace(self.config, models={**self.config.models, name: model})
 
     def choice(self, name: str | None) -> ModelChoice:
         return choose_model(self.config, name, self._environment)
 
     def client(self, name: str) -> Client:
-        """A connection to a model; what it needs is started at the first use."""
+        """Return the client of a model; the first use opens its connection."""
         with self._lock:
             if name not in self._clients:
                 opened = open_client(self.choice(name), self.config, self._environment)
                 self._clients[name] = self._open.enter_context(opened)
             return self._clients[name]
 
-    def endpoint(self, name: str) -> str:
-        """Where a model is, in words."""
+    def describe_endpoint(self, name: str) -> str:
         choice = self.choice(name)
         return "on this machine" if choice.is_embedded else choice.model.endpoint or ""
 
-    def target(self, name: str) -> ModelProfile:
-        """What is known about a model: what was found out, else what the configuration says."""
-        if name in self._known:
-            return self._known[name]
+    def profile(self, name: str) -> ModelProfile:
+        """Return the profile from the server if it was queried, else from the configuration."""
+        if name in self._profiles:
+            return self._profiles[name]
         choice = self.choice(name)
         known = choice.model
         return ModelProfile(
@@ -77,18 +78,18 @@ class ModelClients:
         )
 
     def prepare(self, session: Session, name: str) -> None:
-        """Let a session know what the server says of its model, the window above all."""
+        """Complete the session's profile with what the server reports, above all the window."""
         tokens = self.config.context.token_budget or ASSUMED_WINDOW
         driver = get_driver(session)
         driver.profile = replace(driver.profile, guess=tokens)
         self.client(name).prepare(session)
-        self._known[name] = driver.profile
+        self._profiles[name] = driver.profile
 
-    def found_out(self, name: str) -> ModelProfile:
-        """What its server says of a model."""
+    def query_profile(self, name: str) -> ModelProfile:
+        """Return the profile of a model, completed by its server."""
         scratch = Session()
         driver = get_driver(scratch)
-        driver.profile = self.target(name)
+        driver.profile = self.profile(name)
         self.prepare(scratch, name)
         return driver.profile
 

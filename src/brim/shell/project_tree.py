@@ -1,67 +1,73 @@
-"""The project's file tree, small enough for a system text.
+"""The project's file tree, small enough for a system prompt.
 
-A line a name, a space a level. What is ignored by git is not in it, and where it would be too long
-the longest lists and the deepest levels give way first. The work is bounded, however large the
-folder is.
+One name per line, one space per level, without files that git ignores. If the tree is too long, the
+longest lists are shortened and the deepest levels left out first. The work is bounded, however
+large the folder is.
 """
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from brim.errors import InputError
+
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 MAX_ENTRIES: Final = 20_000
-"""Names that are looked at, ignored ones included."""
+"""Entries to read, including ignored ones."""
 MAX_IN_FOLDER: Final = 2_000
 MIN_LIST: Final = 8
-"""Lists are not cut shorter than this while there is a level to leave out."""
+"""Lists are not shortened below this while a level can be left out."""
 MAX_DEPTH: Final = 32
-"""Levels that are looked at, whatever is asked for."""
+"""Levels to read at most."""
 MAX_IGNORE_BYTES: Final = 200_000
-"""Bytes that are read of a file of patterns."""
+"""Bytes to read of a .gitignore file."""
+
+MIN_CHARS: Final = 60
+"""A shorter tree is useless."""
 
 ROOT_MARKERS: Final = (
     ".git", ".hg", ".jj", ".svn", ".brim.toml", "pyproject.toml", "setup.py", "package.json",
     "deno.json", "Cargo.toml", "go.mod", "pom.xml", "build.gradle", "build.gradle.kts",
     "composer.json", "Gemfile", "mix.exs", "CMakeLists.txt", "flake.nix",
 )  # fmt: skip
-"""What stands in the topmost folder of a project."""
+"""Files and folders that mark the root of a project."""
 SKIPPED: Final = frozenset((
     ".git", ".hg", ".jj", ".svn", ".venv", ".tox", ".nox", ".eggs", "__pycache__", ".mypy_cache",
     ".pytest_cache", ".ruff_cache", ".hypothesis", ".ipynb_checkpoints", ".gradle", ".terraform",
     ".direnv", ".DS_Store",
 ))  # fmt: skip
-"""Names that tell nothing about a project."""
+"""Names that are never shown."""
 LISTED_ONLY: Final = frozenset(
     ["node_modules", "bower_components", "site-packages", ".next", ".nuxt"]
 )
-"""Folders that are named but not entered."""
+"""Folders that are shown without their contents."""
 GENERATED_MARKERS: Final = frozenset(("pyvenv.cfg", "CACHEDIR.TAG"))
-"""Files that say that what stands beside them can be made again."""
+"""Files that mark a folder as generated."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectTree:
-    """The tree in words, and how much there is: what was found, and what is not in the text."""
+    """The tree as text, and how many files and folders there are."""
 
     text: str
     files: int = 0
     folders: int = 0
     left_out: int = 0
+    """Files and folders that are not in the text."""
 
 
 def find_root(folder: Path, *, home: Path | None = None) -> Path | None:
-    """The topmost folder of the project that a folder is in; None for a home or what is above it.
+    """Return the root of the project that contains a folder; None for the home folder and above.
 
-    A folder of no project is taken for itself, and what lies in a home makes no project of it.
+    A folder without a project is its own root. Markers in the home folder do not make it a project.
     """
     folder = folder.absolute()
     home = (home or Path.home()).resolve()
@@ -76,7 +82,7 @@ def find_root(folder: Path, *, home: Path | None = None) -> Path | None:
 
 
 def _exists(path: Path) -> bool:
-    """Whether something is at a path, as far as one may look."""
+    """Return whether a path exists and is accessible."""
     try:
         return path.exists()
     except OSError:
@@ -84,7 +90,7 @@ def _exists(path: Path) -> bool:
 
 
 def build_tree(folder: Path, *, depth: int = 3, max_chars: int = 2_000) -> ProjectTree:
-    """The files and folders of a folder, so many levels of them, in at most so many characters."""
+    """Build the tree of a folder with at most `depth` levels and `max_chars` characters."""
     depth = min(depth, MAX_DEPTH)
     root = _scan(folder.absolute(), depth)
     shape = _shape(root, depth, max_chars)
@@ -95,21 +101,21 @@ def build_tree(folder: Path, *, depth: int = 3, max_chars: int = 2_000) -> Proje
     return ProjectTree("\n".join(lines), files, len(found), files + len(found) - shown)
 
 
-# What is there
+# Reading
 
 
 @dataclass(slots=True, eq=False)
 class _Folder:
-    """A folder as far as it was looked into."""
+    """A folder, as far as it was read."""
 
     name: str
     path: Path
     level: int
-    """Of its own line; what is in it stands one deeper."""
+    """Level of its own line; its contents are one level deeper."""
     folders: list[_Folder] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     is_cut: bool = False
-    """There is more in it than was looked at."""
+    """Not all entries were read."""
 
     @property
     def length(self) -> int:
@@ -117,7 +123,7 @@ class _Folder:
 
 
 def _inside(folder: _Folder) -> Iterator[_Folder]:
-    """All folders below a folder."""
+    """Yield all folders below a folder."""
     waiting = deque(folder.folders)
     while waiting:
         yield (each := waiting.popleft())
@@ -125,7 +131,7 @@ def _inside(folder: _Folder) -> Iterator[_Folder]:
 
 
 def _scan(path: Path, depth: int) -> _Folder:
-    """The folders level by level, so that a limit cuts what is deepest."""
+    """Read the folders level by level, so that the limit affects the deepest ones."""
     root = _Folder(path.name, path, 0)
     waiting = deque([(root, _rules_above(path))])
     left = MAX_ENTRIES
@@ -142,7 +148,7 @@ def _scan(path: Path, depth: int) -> _Folder:
 
 
 def _entries(folder: _Folder, most: int) -> list[os.DirEntry[str]]:
-    """What a folder holds, as much of it as may be looked at; nothing where it cannot be read."""
+    """Return at most `most` entries of a folder; none if it is not readable or generated."""
     entries: list[os.DirEntry[str]] = []
     with suppress(OSError), os.scandir(folder.path) as found:
         for entry in found:
@@ -168,21 +174,21 @@ def _fill(folder: _Folder, entries: Sequence[os.DirEntry[str]], rules: _Rules) -
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """A link is a file, wherever it leads: what is behind it is not followed."""
+    """Return whether it is a folder; symbolic links count as files and are not followed."""
     try:
         return entry.is_dir(follow_symlinks=False)
     except OSError:
         return False
 
 
-# What git ignores
+# .gitignore
 
 _Rules = tuple[tuple[str, "GitIgnoreSpec"], ...]
-"""Patterns with the folder that they are meant for; the later go before the earlier."""
+"""Patterns with the folder that they apply to; later ones take precedence."""
 
 
 def _rules_above(path: Path) -> _Rules:
-    """What the repository around a folder says of it, outermost first."""
+    """Return the patterns of the repository around a folder, outermost first."""
     chain = [path, *path.parents]
     top = next((n for n, each in enumerate(chain) if _exists(each / ".git")), None)
     if top is None:
@@ -190,7 +196,7 @@ def _rules_above(path: Path) -> _Rules:
     rules = _read_rules(chain[top] / ".git" / "info" / "exclude", chain[top])
     for each in reversed(chain[1 : top + 1]):
         rules += _read_rules(each / ".gitignore", each)
-    # Who stands in an ignored folder wants to see it all the same.
+    # If the folder itself is ignored, show it anyway.
     return () if top and _is_ignored(rules, path, is_folder=True) else rules
 
 
@@ -213,7 +219,7 @@ def _read_rules(file: Path, base: Path) -> _Rules:
 
 
 def _spec(lines: Sequence[str]) -> GitIgnoreSpec | None:
-    """The patterns that can be read; one that cannot spoils no other."""
+    """Compile the valid patterns; ignore invalid ones."""
     from pathspec import GitIgnoreSpec
 
     good = [line for line in lines if line.strip() and not line.startswith("#")]
@@ -242,7 +248,7 @@ def _is_ignored(rules: _Rules, path: Path, is_folder: bool) -> bool:
     return False
 
 
-# How much of it is shown
+# Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,14 +258,14 @@ class _Shape:
     depth: int
     longest: int
     opened: frozenset[_Folder] = frozenset()
-    """Folders that are open though they lie deeper."""
+    """Deeper folders that are open as well."""
 
     def is_open(self, folder: _Folder) -> bool:
         return folder.level < self.depth or folder in self.opened
 
 
 def _shape(root: _Folder, depth: int, room: int) -> _Shape:
-    """The most that fits: all levels with cut lists, or fewer levels with longer ones."""
+    """Return the largest shape that fits: all levels with short lists, or fewer levels."""
     longest = max((each.length for each in (root, *_inside(root))), default=0)
     for levels in range(depth, 0, -1):
         least = min(MIN_LIST, longest) if levels > 1 else 0
@@ -270,7 +276,7 @@ def _shape(root: _Folder, depth: int, room: int) -> _Shape:
 
 
 def _largest(root: _Folder, levels: int, least: int, most: int, room: int) -> int:
-    """The longest list that fits."""
+    """Return the maximum list length that fits."""
     while least < most:
         middle = (least + most + 1) // 2
         if _fits(root, _Shape(levels, middle), room):
@@ -281,7 +287,7 @@ def _largest(root: _Folder, levels: int, least: int, most: int, room: int) -> in
 
 
 def _open_small_folders(root: _Folder, shape: _Shape, room: int) -> _Shape:
-    """Use the room that is left for the folders that hold least."""
+    """Use the remaining room to open the smallest closed folders."""
     room -= sum(len(line) + 1 for line in _lines(root, shape)) - 1
     closed = [each for each in _visible(root, shape) if each.length and not shape.is_open(each)]
     chosen: list[_Folder] = []
@@ -295,7 +301,7 @@ def _open_small_folders(root: _Folder, shape: _Shape, room: int) -> _Shape:
 
 
 def _fits(root: _Folder, shape: _Shape, room: int) -> bool:
-    """Whether the text is short enough; stops reading where it is not."""
+    """Return whether the text fits, without building all of it."""
     used = -1
     for line in _lines(root, shape):
         used += len(line) + 1
@@ -305,7 +311,7 @@ def _fits(root: _Folder, shape: _Shape, room: int) -> bool:
 
 
 def _visible(folder: _Folder, shape: _Shape) -> Iterator[_Folder]:
-    """The folders that have a line."""
+    """Yield the folders that have a line."""
     if shape.is_open(folder):
         for each in folder.folders[: shape.longest]:
             yield each
@@ -313,13 +319,13 @@ def _visible(folder: _Folder, shape: _Shape) -> Iterator[_Folder]:
 
 
 def _count_shown(root: _Folder, shape: _Shape) -> int:
-    """How many names have a line."""
+    """Return the number of names that have a line."""
     is_open = (each for each in (root, *_visible(root, shape)) if shape.is_open(each))
     return sum(min(each.length, shape.longest) for each in is_open)
 
 
 def _lines(folder: _Folder, shape: _Shape) -> Iterator[str]:
-    """The lines of what is in a folder, folders first."""
+    """Yield the lines of a folder's contents, folders first."""
     if not shape.is_open(folder):
         return
     indent = " " * folder.level
@@ -333,7 +339,7 @@ def _lines(folder: _Folder, shape: _Shape) -> Iterator[str]:
 
 
 def _inner(folder: _Folder, shape: _Shape) -> str:
-    """What is said of a folder that is not opened."""
+    """Return the note after a closed folder; empty if it is open or empty."""
     if shape.is_open(folder) or not (folder.length or folder.is_cut):
         return ""
     return f" … {_number(folder.length, folder.is_cut)}inside"
@@ -343,3 +349,57 @@ def _number(count: int, is_cut: bool) -> str:
     if not count:
         return ""
     return f"over {count:,} " if is_cut else f"{count:,} "
+
+
+# The tree in requests
+
+
+class ProjectFiles:
+    """The project's file tree, as each model is shown it.
+
+    What was once fitted to a model stays the same although its limit moves while it is calibrated:
+    the tree is at the beginning of a request, which should stay cacheable.
+    """
+
+    def __init__(self, root: Path | None, *, depth: int, max_chars: int) -> None:
+        """`root` is None if the folder is not part of a project."""
+        self.root = root
+        self._depth = depth
+        self._max_chars = max_chars
+        self._text: str | None = None
+        self._fitted: dict[tuple[str, int], str] = {}
+
+    def scan(self, depth: int | None = None) -> str:
+        """Read the files and return the tree; raise InputError if there is no project."""
+        if self.root is None:
+            raise InputError("The home folder is not a project: its files are not shown.")
+        self._depth = depth or self._depth
+        return self._build(self._max_chars)
+
+    def show(self, text: str) -> None:
+        """Show this tree to the model from the next request on."""
+        self._text, self._fitted = text, {}
+
+    def hide(self) -> None:
+        self._text, self._fitted = None, {}
+
+    @property
+    def is_shown(self) -> bool:
+        return self._text is not None
+
+    def text_for(self, model: tuple[str, int], size: Callable[[str], int], room: int) -> str:
+        """Return as much of the tree as fits, the same text every time for the same model."""
+        if model not in self._fitted:
+            self._fitted[model] = self._fit(self._text or "", size, room)
+        return self._fitted[model]
+
+    def _fit(self, text: str, size: Callable[[str], int], room: int) -> str:
+        chars = self._max_chars
+        while text and self.root and size(text) > room:
+            chars = chars * 2 // 3
+            text = self._build(chars) if chars > MIN_CHARS else ""
+        return text
+
+    def _build(self, max_chars: int) -> str:
+        assert self.root is not None
+        return build_tree(self.root, depth=self._depth, max_chars=max_chars).text

@@ -1,34 +1,40 @@
-"""Reader: what a typed line is, and what the status line says, both without waiting for anybody."""
+"""What the prompt shows while the user types: the kind of the line, and the status line.
+
+Both are computed without waiting for anything; slow work runs in the background.
+"""
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from brim.config import home_as_tilde
 from brim.shell import commands
 from brim.shell.input.classify import KnownNames, classify
 from brim.shell.input.completer import ProgramNames
-from brim.shell.preload import count_ahead
-from brim.shell.render.status import TEMPLATE, Status, render_status
+from brim.shell.render.status import TEMPLATE, Status, check_template, render_status
+from brim.wire import openai_chat
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from prompt_toolkit.formatted_text import StyleAndTextTuples
 
     from brim.shell.input.classify import Classification
     from brim.shell.state import Shell
+    from brim.tokens import Counter
 
 BUILTINS: Final = frozenset(
     {".", ":", "[", "alias", "bg", "cd", "command", "dirs", "echo", "eval", "exec", "exit"}
     | {"export", "false", "fg", "history", "jobs", "kill", "popd", "printf", "pushd", "pwd"}
     | {"read", "set", "source", "test", "time", "trap", "true", "type", "umask", "unset", "wait"}
 )
-"""What a shell can run by itself, until the user's own has said."""
+"""Builtins to assume until the user's shell has listed its own."""
 
 
 class PromptState:
-    """Reads lines for a shell, and its state for the status line."""
+    """Classifies typed lines, and fills in the status line."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
@@ -36,39 +42,39 @@ class PromptState:
         self._names = BUILTINS
         self._known = KnownNames(self._is_command, self._exists, frozenset(commands.names()))
         self._last: tuple[str, Classification] | None = None
-        self._measured: tuple[object, tuple[int, int, bool]] | None = None
+        self._size: tuple[object, tuple[int, int, bool]] | None = None
         self._has_counted = False
         self._template = shell.config.shell.status or TEMPLATE
-        render_status(self._template, Status(), 80)  # a wrong template is told at the start
+        check_template(self._template)  # report a wrong template at the start
 
-    def learn_names(self) -> None:
-        """Begin to ask the user's shell what it can run; a command may have changed that."""
+    def refresh_names(self) -> None:
+        """Start asking the user's shell what it can run; a command may have changed that."""
 
-        def know(names: frozenset[str]) -> None:
+        def apply(names: frozenset[str]) -> None:
             self._names = names or BUILTINS
             self._last = None
 
-        self._shell.background.start(self._shell.terminal.names, know, needed=False)
+        self._shell.background.start(self._shell.terminal.names, apply, needed=False)
         self._programs.refresh()
 
     def count_ahead(self) -> None:
-        """Begin to count what was said; the status line says nothing of sizes until then."""
+        """Start counting the conversation; the status line shows no sizes until then."""
 
-        def know(_outcome: object) -> None:
+        def apply(_outcome: object) -> None:
             self._has_counted = True
 
         driver = self._shell.driver
-        given = driver.profile.counter(), driver.system_text, driver.copy_turns()
-        self._shell.background.start(partial(count_ahead, *given), know, know)
+        counted = driver.profile.counter(), driver.system_text, driver.copy_turns()
+        self._shell.background.start(partial(count_conversation, *counted), apply, apply)
 
-    def decide(self, line: str) -> Classification:
-        """What a line is; asked several times for the same one while it is typed."""
+    def classify(self, line: str) -> Classification:
+        """Classify a line; the last result is cached, because each key press asks several times."""
         if self._last is None or self._last[0] != line:
             self._last = line, classify(line, self._known)
         return self._last[1]
 
     def names(self) -> frozenset[str]:
-        """Everything that can be run by its name."""
+        """Return the names of everything that can be run."""
         return self._programs() | self._names
 
     def _is_command(self, name: str) -> bool:
@@ -81,7 +87,7 @@ class PromptState:
             return False
 
     def status(self, width: int) -> StyleAndTextTuples:
-        """The status line; nobody is asked for it."""
+        """Return the status line, at most `width` columns wide."""
         self._shell.background.poll()
         return render_status(self._template, self._values(), width)
 
@@ -89,9 +95,9 @@ class PromptState:
         shell = self._shell
         total = shell.session.ledger.total
         budget = shell.budget if self._has_counted else None
-        used, limit, is_exact = self._size() if budget else (0, 0, False)
+        used, limit, is_exact = self._measure() if budget else (0, 0, False)
         return Status(
-            model=shell.name,
+            model=shell.models.current,
             used=used,
             limit=limit if budget else None,
             window=budget.window if budget else None,
@@ -104,13 +110,23 @@ class PromptState:
             goal=shell.goal or "",
         )
 
-    def _size(self) -> tuple[int, int, bool]:
-        """What would be sent and may be; reckoned anew when something has changed."""
+    def _measure(self) -> tuple[int, int, bool]:
+        """Return the size of the next request, its limit, and whether the size is exact."""
         driver = self._shell.driver
         state = driver, driver.revision
-        if self._measured is None or self._measured[0] != state:
+        if self._size is None or self._size[0] != state:
             plan, waiting = driver.preview(), driver.joined_outputs
             exact = (plan.exact or plan.server_tokens is not None) and not waiting
             used = plan.size + (driver.count_text(waiting) if waiting else 0)
-            self._measured = state, (used, plan.limit, exact)
-        return self._measured[1]
+            self._size = state, (used, plan.limit, exact)
+        return self._size[1]
+
+
+def count_conversation(counter: Counter, system: str, turns: Iterable[Mapping[str, Any]]) -> None:
+    """Count the conversation, so that later counts are fast.
+
+    The first count loads the vocabulary; the counter caches all results.
+    """
+    counter.text(system)
+    for place, turn in enumerate(turns):
+        counter.message(openai_chat.read_message(turn, place))

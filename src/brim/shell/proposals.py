@@ -1,6 +1,6 @@
-"""Commands that a model proposes: each is shown, judged, and run only as its user wants.
+"""Commands that a model proposes: found in its reply, shown, assessed, and run if the user agrees.
 
-A destructive one needs a typed yes, whatever was allowed before and whoever sits there.
+A destructive command always needs a typed "yes", whatever was allowed before.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from brim.shell.risk import Assessment
     from brim.shell.state import Shell
 
-
 PREFIX: Final = "CMD: "
 
 DEFAULT_PROMPT: Final = "You help somebody at a terminal. Answer briefly."
@@ -35,26 +34,12 @@ RULE: Final = (
     "The user confirms each one, and you see its output next; do not make it up. Without such a "
     "line nothing is run."
 )
-"""Always in the system text, whatever the base prompt is."""
+"""Always part of the system prompt, whatever its base is."""
 TOOLS_RULE: Final = (
     f"Where a tool does what is needed, call it; `{PREFIX}` lines are for all other work on this "
     "machine. Never do one thing both ways."
 )
-"""Added when tools are on offer."""
-
-
-def commands_in(answer: str) -> tuple[str, ...]:
-    """What stands behind `CMD: ` at the beginning of a line, in order, also in code blocks.
-
-    A line is what ends with a line feed; nothing else can hide the beginning of a command. Half
-    a character, which no shell can be told, becomes a sign for one.
-    """
-    whole = answer.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    lines = (line for line in whole.split("\n") if line.startswith(PREFIX))
-    commands = (line.removeprefix(PREFIX).strip() for line in lines)
-    return tuple(command for command, _ in groupby(filter(None, commands)))
-
-
+"""Added if tools are offered."""
 EXPLAIN: Final = (
     "Explain this shell command in a few plain sentences: what it does, what it changes, and what "
     "could go wrong.\n\n{command}"
@@ -63,56 +48,68 @@ SKIPPED: Final = "[brim] `{command}` skipped by user"
 NOT_RUN: Final = "[brim] `{command}` was not run: {why}"
 
 
-def offer_commands(shell: Shell, answer: str, *, by_itself: bool = False) -> bool:
-    """Offer the commands of an answer, one by one; False where the user pressed Ctrl-C.
+def find_proposed_commands(reply: str) -> tuple[str, ...]:
+    """Return the commands after `CMD: ` at the start of a line, in order, also in code blocks.
 
-    `by_itself`: what is not destructive runs without a question, as in goal mode.
+    Only a line feed ends a line, so that no other character can hide a command. Lone surrogates,
+    which cannot be sent to a shell, become replacement characters.
+    """
+    whole = reply.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    lines = (line for line in whole.split("\n") if line.startswith(PREFIX))
+    commands = (line.removeprefix(PREFIX).strip() for line in lines)
+    return tuple(command for command, _ in groupby(filter(None, commands)))
+
+
+def offer_commands(shell: Shell, reply: str, *, autonomous: bool = False) -> bool:
+    """Offer the commands of a reply one by one; return False if the user pressed Ctrl-C.
+
+    In goal mode (`autonomous`), commands that are not destructive run without a question.
     """
     stopped = interrupted = ran = False
-    for command in commands_in(answer):
-        wanted = None
+    for command in find_proposed_commands(reply):
+        chosen = None
         try:
             if not stopped:
-                wanted = _choose_command(shell, command, by_itself=by_itself, asks=interrupted)
-            if wanted and not _run(shell, wanted):
+                chosen = _choose_command(shell, command, autonomous=autonomous, asks=interrupted)
+            if chosen and not _run(shell, chosen):
                 interrupted = True
         except KeyboardInterrupt:
             stopped = interrupted = True
-        stopped = stopped or wanted is None or (by_itself and interrupted)
-        if not wanted:
-            shell.conversation.output(SKIPPED.format(command=command))
-        ran |= bool(wanted)
-    if ran and not by_itself and not shell.is_script:
-        shell.screen.notice("the output goes along with your next words")
+        stopped = stopped or chosen is None or (autonomous and interrupted)
+        if not chosen:
+            shell.conversation.add_output(SKIPPED.format(command=command))
+        ran |= bool(chosen)
+    if ran and not autonomous and not shell.options.is_script:
+        shell.screen.notice("the output will be sent with your next message")
     return not interrupted
 
 
 def _run(shell: Shell, command: str) -> bool:
-    """Run a command that is wanted; False where the user stopped it."""
+    """Run a command; return False if the user interrupted it."""
     try:
         return not run(shell, command, by="model").is_interrupted
     except InputError as error:
-        shell.fail(error)
-        shell.conversation.output(NOT_RUN.format(command=command, why=error))
+        shell.show_error(error)
+        shell.conversation.add_output(NOT_RUN.format(command=command, why=error))
         return True
 
 
-def _choose_command(shell: Shell, command: str, *, by_itself: bool, asks: bool) -> str | None:
-    """The command that is to run; empty: not this one; None: not the next ones either.
+def _choose_command(shell: Shell, command: str, *, autonomous: bool, asks: bool) -> str | None:
+    """Return the command to run; empty to skip it, None to skip the following ones too.
 
-    `asks` whatever is allowed: the user has just stopped the one before.
+    `asks` even if the command is allowed: the user has just interrupted the previous one.
     """
     while True:
-        verdict = assess_risk(shell, command)
-        _show(shell, command, verdict)
-        unasked = by_itself or shell.yes or shell.rules.allows_command(command)
-        if unasked and not asks and not verdict.is_destructive:
+        assessment = assess_risk(shell, command)
+        _show(shell, command, assessment)
+        allowed = autonomous or shell.options.yes or shell.approvals.rules.allows_command(command)
+        if allowed and not asks and not assessment.is_destructive:
             return command
-        answer = _ask_user(shell, command, verdict)
-        shell.note(
+        answer = _ask_user(shell, command, assessment)
+        shell.record(
             "asked",
-            command=shell.masker.mask(command).text,
-            destructive=[finding.why for finding in verdict.findings],
+            command=shell.secrets.mask(command).text,
+            destructive=[finding.why for finding in assessment.findings],
             answer=answer,
         )
         match answer:
@@ -130,13 +127,13 @@ def _choose_command(shell: Shell, command: str, *, by_itself: bool, asks: bool) 
                 _explain(shell, command)
             case "always":
                 prefix = suggest_prefix(command)
-                assert prefix is not None  # else it was not on offer
-                shell.allow(partial(AllowRules.with_command, prefix=prefix))
+                assert prefix is not None  # "always" is only offered if there is one
+                shell.approvals.allow(partial(AllowRules.with_command, prefix=prefix))
                 return command
 
 
 def assess_risk(shell: Shell, command: str) -> Assessment:
-    """What a command could destroy, as things stand in the user's shell."""
+    """Assess a command with the current variables, aliases and folder of the user's shell."""
     terminal = shell.terminal
     return assess(
         command,
@@ -146,28 +143,28 @@ def assess_risk(shell: Shell, command: str) -> Assessment:
     )
 
 
-def _show(shell: Shell, command: str, verdict: Assessment) -> None:
-    style = "bold red" if verdict.is_destructive else "bold"
+def _show(shell: Shell, command: str, assessment: Assessment) -> None:
+    style = "bold red" if assessment.is_destructive else "bold"
     shell.screen.gap()
     shell.screen.show(Text.assemble(("$ ", "dim"), (sanitize(command), style)))
-    for finding in verdict.findings:
-        about = Text.assemble(("  ⚠ ", "red"), (sanitize(finding.text), "red"), ": ")
-        shell.screen.show(about.append(sanitize(finding.why)))
+    for finding in assessment.findings:
+        line = Text.assemble(("  ⚠ ", "red"), (sanitize(finding.text), "red"), ": ")
+        shell.screen.show(line.append(sanitize(finding.why)))
 
 
-def _ask_user(shell: Shell, command: str, verdict: Assessment) -> Answer:
-    prefix = None if verdict.is_destructive else suggest_prefix(command)
+def _ask_user(shell: Shell, command: str, assessment: Assessment) -> Answer:
+    prefix = None if assessment.is_destructive else suggest_prefix(command)
     always: tuple[Answer, ...] = ("always",) if prefix else ()
     return confirm(
         shell,
-        _question(verdict, prefix),
+        _question(assessment, prefix),
         offered=("run", "edit", "skip", "explain", "stop", *always),
-        is_destructive=verdict.is_destructive,
+        is_destructive=assessment.is_destructive,
     )
 
 
-def _question(verdict: Assessment, prefix: str | None) -> str:
-    if verdict.is_destructive:
+def _question(assessment: Assessment, prefix: str | None) -> str:
+    if assessment.is_destructive:
         return "destructive. type yes to run it, or [e]dit, [s]kip, e[x]plain, [q]uit: "
     always = f", [a]lways `{prefix}`" if prefix else ""
     return f"run it? [y]es, [e]dit, [s]kip, e[x]plain{always}, [q]uit: "
@@ -179,4 +176,4 @@ def _explain(shell: Shell, command: str) -> None:
     except KeyboardInterrupt:
         shell.screen.notice("stopped")
     except BrimError as error:
-        shell.fail(error)
+        shell.show_error(error)

@@ -1,6 +1,6 @@
-"""Which model gets what, by the user's own rules, and which one is next when it fails.
+"""Which model a message goes to, by the user's rules, and which one is the fallback.
 
-No I/O here: rules and errors in, names out.
+Pure: rules and errors in, names out.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
     from brim.config import ModelConfig, RoutingConfig
 
 MAX_MATCHED_CHARS: Final = 10_000
-"""Characters of the user's words in which a rule is looked for: patterns can be slow."""
+"""Rules match only the first characters of a message: patterns can be slow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The way that some words take; None everywhere where no rule matches."""
+    """Where a message goes; every field is None if no rule matches."""
 
     class_: str | None = None
     model: str | None = None
-    """The user's name for the model, where the rule names one."""
+    """The user's name for the model; None for the current one."""
     system: str | None = None
-    """The base prompt of the class, where it has one."""
+    """The base of the system prompt; None for the usual one."""
     rule: int | None = None
-    """Which rule it was, counted from 0."""
+    """Index of the rule that matched."""
 
 
-def choose_route(words: str, config: RoutingConfig) -> Route:
-    """The way of the first rule that is found in the words; upper and lower case are the same."""
-    start = words[:MAX_MATCHED_CHARS]
+def choose_route(message: str, config: RoutingConfig) -> Route:
+    """Return the route of the first rule that matches, ignoring case."""
+    start = message[:MAX_MATCHED_CHARS]
     for index, rule in enumerate(config.rules):
         if re.search(rule.match, start, re.IGNORECASE):
             system = config.system_prompts.get(rule.class_) if rule.class_ else None

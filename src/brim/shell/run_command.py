@@ -1,4 +1,4 @@
-"""Commands: run in the user's own shell, and what they print told to the conversation."""
+"""Runs commands in the user's own shell, and adds their output to the conversation."""
 
 from __future__ import annotations
 
@@ -19,32 +19,33 @@ SHELL_ENDED: Final = "\n[the shell ended; the next command runs in a new one]"
 
 
 def run(shell: Shell, command: str, *, by: str = "user") -> CommandResult:
-    """Run a command where the user can see it, and let its output wait for the next words."""
+    """Run a command on the user's terminal; its output waits for the next message."""
     if by != "user":
-        shell.screen.early.take()
-    shell.terminal.spill = shell.log.outputs_folder(shell.conversation.name)
-    ran = shell.terminal.run(command)
-    if ran.has_ended:
+        shell.screen.typeahead.take()
+    name = shell.conversation.name
+    shell.terminal.spill = shell.storage.conversations.outputs_folder(name)
+    result = shell.terminal.run(command)
+    if result.has_ended:
         shell.screen.notice(
-            f"your shell ended (exit code {ran.ended_with}); a new one was started, "
-            "and its variables are gone"
+            f"your shell ended with exit code {result.ended_with}; a new one was started without "
+            "its variables"
         )
-    elif ran.code:
-        shell.screen.notice(f"exit code {ran.code}")
-    shell.learn_secrets()
-    ended = SHELL_ENDED if ran.has_ended else _format_code(ran.code)
-    masked = shell.masker.mask(_format_output(command, ran.output.strip("\n"), ended))
+    elif result.code:
+        shell.screen.notice(f"exit code {result.code}")
+    shell.secrets.refresh()
+    ending = SHELL_ENDED if result.has_ended else _format_code(result.code)
+    masked = shell.secrets.mask(_format_output(command, result.output.strip("\n"), ending))
     if masked.found:
         shell.screen.notice(f"hidden from the model: {', '.join(masked.found)}")
-    shell.conversation.output(masked.text, _save_long_output(shell, masked.text, ran))
-    said = shell.masker.mask(command).text
-    shell.note("ran", command=said, code=ran.code, by=by, folder=str(ran.folder))
-    return ran
+    shell.conversation.add_output(masked.text, _save_long_output(shell, masked.text, result))
+    recorded = shell.secrets.mask(command).text
+    shell.record("ran", command=recorded, code=result.code, by=by, folder=str(result.folder))
+    return result
 
 
-def _format_output(command: str, output: str, ended: str) -> str:
-    """What the model is told of a command."""
-    return f"$ {command}\n{output or NO_OUTPUT}{ended}"
+def _format_output(command: str, output: str, ending: str) -> str:
+    """Return what the model is sent about a command."""
+    return f"$ {command}\n{output or NO_OUTPUT}{ending}"
 
 
 def _format_code(code: int | None) -> str:
@@ -53,19 +54,20 @@ def _format_code(code: int | None) -> str:
     return f"\n[exit code {code}]" if code else ""
 
 
-def _save_long_output(shell: Shell, text: str, ran: CommandResult) -> str | None:
-    """Where all of an output can be read that is too long to be told whole."""
-    if ran.whole is not None:
-        return home_as_tilde(ran.whole)
+def _save_long_output(shell: Shell, text: str, result: CommandResult) -> str | None:
+    """Return the path of the whole output; None if the model is sent all of it."""
+    if result.whole is not None:
+        return home_as_tilde(result.whole)
     if shell.driver.count_text(text) <= int(shell.limit * OUTPUT_SHARE):
         return None
-    folder = shell.log.outputs_folder(shell.conversation.name)
-    for path in (folder.parent, folder):  # the mode is for the last of a path only
+    folder = shell.storage.conversations.outputs_folder(shell.conversation.name)
+    for path in (folder.parent, folder):  # mkdir applies the mode to the last component only
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return home_as_tilde(_write_output(folder, ran.output))
+    return home_as_tilde(_write_output(folder, result.output))
 
 
 def _write_output(folder: Path, text: str) -> Path:
+    """Write the text to a new file in the folder."""
     for number in count(1):
         path = folder / f"{number}.txt"
         try:

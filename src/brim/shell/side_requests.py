@@ -1,4 +1,4 @@
-"""Questions to a model beside the conversation: they are on its bill, but no part of it."""
+"""Requests outside the conversation: they are billed to it, but are not part of it."""
 
 from __future__ import annotations
 
@@ -15,35 +15,36 @@ if TYPE_CHECKING:
 
 
 def ask_separately(shell: Shell, prompt: str) -> str:
-    """A question that is no part of the conversation; its cost is."""
-    with shell.screen.waiting(f"{shell.name} …"):
-        client, scratch = _open_scratch(shell, shell.name)
+    """Return the current model's reply to a prompt that is not part of the conversation."""
+    name = shell.models.current
+    with shell.screen.waiting(f"{name} …"):
+        client, scratch = _open_scratch(shell, name)
         scratch.user(prompt)
         return client.send(scratch).text
 
 
 def build_summarizer(shell: Shell, name: str, focus: str | None = None) -> Summarizer:
-    """What writes summaries: a model, by its name."""
+    """Return a function that writes summaries with this model."""
     max_chars = shell.config.summary.max_chars
 
     def summarize(previous: str | None, evicted: Sequence[Turn] | None) -> str:
         client, scratch = _open_scratch(shell, name)
         room, count = scratch.budget.limit, get_driver(scratch).count_text
-        instructions, words = build_summary_messages(
+        instructions, request = build_summary_messages(
             previous, evicted, room=room, count=count, max_chars=max_chars, focus=focus
         )
         scratch.system = instructions["content"]
-        scratch.user(words["content"])
+        scratch.user(request["content"])
         return client.send(scratch, category="summary").text
 
     return summarize
 
 
 def _open_scratch(shell: Shell, name: str) -> tuple[Client, Session]:
-    """A session for one question, on the same bill."""
+    """Return a client and a temporary session that shares the conversation's ledger."""
     scratch = Session()
     driver = get_driver(scratch)
-    driver.profile = shell.models.target(name)
+    driver.profile = shell.models.profile(name)
     driver.ledger = shell.session.ledger
     client = shell.models.client(name)
     shell.models.prepare(scratch, name)

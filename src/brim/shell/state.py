@@ -1,13 +1,21 @@
-"""Shell: all that a running shell has; what it does with it stands in the modules beside.
+"""The state of a running shell.
 
-line ─▶ classify ─▶ running    a command, in the user's own shell
-                 ─▶ asking     words, to a model; its commands and calls are offered
-                 ─▶ commands   `:context` and so on
+`Shell` holds the parts; each part owns one piece of state and its transitions:
+
+    options     how the shell was started
+    storage     conversations, facts and spending on disk
+    models      the models and which one is current
+    secrets     values that must not reach a model or the screen
+    approvals   what may run without a question
+    project     the project's file tree as each model sees it
+    tools       MCP servers and the tools offered to each model
+    input       what the next prompt starts with
+    notices     warnings that the user has already seen
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +27,6 @@ from brim.shell.approval.allow_rules import AllowRules
 from brim.shell.approval.secret_masker import Masker
 from brim.shell.background import Background
 from brim.shell.input.classify import Classification
-from brim.shell.proposals import DEFAULT_PROMPT, RULE, TOOLS_RULE
 from brim.shell.routing import Route
 from brim.storage import ConversationEvent
 
@@ -29,88 +36,164 @@ if TYPE_CHECKING:
     from brim.session.driver import SessionDriver
     from brim.session.session import Session
     from brim.session.system_prompt import Fact
+    from brim.shell.approval.secret_masker import MaskedText
     from brim.shell.conversation import SavedConversation
-    from brim.shell.mcp import McpServers
-    from brim.shell.mcp.offer import ToolOffer
-    from brim.shell.mcp.tools import Tool
+    from brim.shell.mcp.offer import ToolOffers
     from brim.shell.model_clients import ModelClients
+    from brim.shell.project_tree import ProjectFiles
     from brim.shell.render.screen import Screen
+    from brim.shell.setup.doctor import ExtraCheck
     from brim.shell.terminal import UserShell
     from brim.storage import ConversationStore, FactStore, SpendLog
 
 FITTING_CHOICE = "fitting"
-"""The choice whether anything is left out."""
+"""Name of the saved choice whether fitting is on."""
 APPROVED_CHOICE = "approved"
-"""The choice that holds what the user has said "always" to."""
+"""Name of the saved choice that holds the "always" rules."""
 
 
-def load_rules(facts: FactStore) -> AllowRules:
-    """What the user has said "always" to, in this shell and others."""
-    try:
-        return AllowRules.from_dict(facts.setting(APPROVED_CHOICE, {}))
-    except InputError:  # written by another brim: then it is asked again
-        return AllowRules()
+@dataclass(frozen=True, slots=True)
+class StartOptions:
+    """How the shell was started."""
+
+    model: str | None = None
+    window: int | None = None
+    resume: str | None = None
+    """Name of the conversation to resume; empty for the folder's last one, None for a new one."""
+    yes: bool = False
+    """Run proposed commands that are not destructive without asking."""
+    is_script: bool = False
+    """Lines come from a pipe: there is no user to ask."""
+    extra_checks: tuple[ExtraCheck, ...] = ()
+    """Checks of other packages for `:doctor`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShellStorage:
+    """What the shell keeps on disk."""
+
+    conversations: ConversationStore
+    facts: FactStore
+    spending: SpendLog
+
+
+class Approvals:
+    """What may run without a question, saved across runs."""
+
+    def __init__(self, facts: FactStore) -> None:
+        self._facts = facts
+        self.rules = self._load()
+
+    def allow(self, extend: Callable[[AllowRules], AllowRules]) -> None:
+        """Extend the rules, in this run and later ones."""
+        self.rules = extend(self._load())
+        self._facts.save_setting(APPROVED_CHOICE, self.rules.to_dict())
+
+    def _load(self) -> AllowRules:
+        try:
+            return AllowRules.from_dict(self._facts.setting(APPROVED_CHOICE, {}))
+        except InputError:  # saved by an incompatible version: ask again
+            return AllowRules()
+
+
+class Secrets:
+    """Masks the secrets of the environment and of the user's shell."""
+
+    def __init__(self, environment: Mapping[str, str], terminal: UserShell) -> None:
+        self._environment = environment
+        self._terminal = terminal
+        self._masker = Masker(environment)
+
+    def mask(self, text: str) -> MaskedText:
+        return self._masker.mask(text)
+
+    def refresh(self) -> None:
+        """Read the variables of the user's shell again; a command may have set new ones."""
+        with suppress(BrimError):  # read again after the next command
+            self._masker = Masker({**self._environment, **self._terminal.variables()})
+
+
+class NextInput:
+    """What the next prompt starts with, and which turns the next message replaces."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._replaced: int | None = None
+
+    def prefill(self, *texts: str) -> None:
+        """Put these texts into the next prompt."""
+        self._text = " ".join(filter(None, texts))
+
+    def replace_from(self, index: int, text: str) -> None:
+        """Let the user edit a message; when sent, it replaces the turns from `index` on."""
+        self._text, self._replaced = text, index
+
+    def take_text(self) -> str:
+        text, self._text = self._text, ""
+        return text
+
+    def take_replaced(self) -> int | None:
+        """Return the first turn to replace, once; None if nothing is replaced."""
+        index, self._replaced = self._replaced, None
+        return index
+
+
+class ShownNotices:
+    """Warnings and trims that the user has seen, so that each is shown once."""
+
+    def __init__(self) -> None:
+        self._warnings: set[str] = set()
+        self._trim: object = None
+
+    def is_new(self, warning: str) -> bool:
+        """Return whether this warning has not been shown yet, and remember it."""
+        is_new = warning not in self._warnings
+        self._warnings.add(warning)
+        return is_new
+
+    def is_new_trim(self, trim: object) -> bool:
+        """Return whether this trim differs from the last one shown, and remember it."""
+        is_new = trim != self._trim
+        self._trim = trim
+        return is_new
+
+    def clear(self) -> None:
+        self._warnings.clear()
 
 
 def _classify_as_language(line: str) -> Classification:
-    return Classification("language", line, "nobody says otherwise")
+    return Classification("language", line, "no classifier")
 
 
 @dataclass(slots=True)
 class Shell:
-    """A shell that runs."""
+    """A running shell."""
 
+    options: StartOptions
     loaded: LoadedConfig
     environment: Mapping[str, str]
     home: Path
-    """The folder that it was started in."""
+    """The folder in which it was started."""
     screen: Screen
     models: ModelClients
     conversation: SavedConversation
-    log: ConversationStore
-    spending: SpendLog
-    facts: FactStore
+    storage: ShellStorage
     terminal: UserShell
-    servers: McpServers
-    masker: Masker
-    name: str
-    """The user's name for the model that is talked to."""
-    resume: Callable[[Shell, str], None]
-    """Goes on with a saved conversation, by its name."""
-    project: Path | None = None
-    """The root of the project that the folder is in."""
-    depth: int = 3
-    """How many levels of its files the model is shown."""
-    files: dict[tuple[str, int], str] | None = None
-    """Those files as they were read, and as each model is shown them; None where they are not."""
-    yes: bool = False
-    """Run what is not destructive without asking."""
-    is_script: bool = False
-    """Nobody sits there who could be asked."""
-    ended: bool = False
-    decide: Callable[[str], Classification] = _classify_as_language
-    """What a typed line is."""
-    goal: str | None = None
-    """The goal that the model works towards; None outside of goal mode."""
-    memory: Sequence[Fact] = ()
-    """The facts in the system text."""
-    replaces: int | None = None
-    """The turn from which on the next words take the place of what was said."""
-    next_text: str = ""
-    """What stands in the next prompt, to be edited."""
-    route: Route = field(default_factory=Route)
-    """The way that the last words took."""
-    offer: ToolOffer | None = None
-    offers: dict[tuple[str, int], ToolOffer] = field(default_factory=dict)
-    """What each model can be offered of the tools that there are."""
-    offered_from: tuple[Tool, ...] = ()
-    """Those tools."""
-    rules: AllowRules = field(default_factory=AllowRules)
+    secrets: Secrets
+    approvals: Approvals
+    project: ProjectFiles
+    tools: ToolOffers
+    input: NextInput = field(default_factory=NextInput)
+    notices: ShownNotices = field(default_factory=ShownNotices)
     background: Background = field(default_factory=Background)
-    told: set[str] = field(default_factory=set)
-    """Warnings that were given."""
-    told_cut: object = None
-    """The last cut that was told of."""
+    classify: Callable[[str], Classification] = _classify_as_language
+    route: Route = field(default_factory=Route)
+    """The route of the last message."""
+    memory: tuple[Fact, ...] = ()
+    """The facts in the system prompt."""
+    goal: str | None = None
+    """The goal that the model works towards; None outside goal mode."""
+    ended: bool = False
 
     @property
     def config(self) -> Config:
@@ -127,12 +210,12 @@ class Shell:
 
     @property
     def folder(self) -> Path:
-        """Where the user's shell stands."""
+        """The working directory of the user's shell."""
         return self.terminal.folder
 
     @property
     def budget(self) -> Budget | None:
-        """None where no window is known yet."""
+        """The budget of the next request; None while the window is unknown."""
         try:
             return self.session.budget
         except BudgetError:
@@ -142,51 +225,29 @@ class Shell:
     def limit(self) -> int:
         return self.budget.limit if self.budget else ASSUMED_WINDOW
 
-    def learn_window(self) -> None:
-        """Wait for what the server says of the window, where nobody has said it yet."""
+    def wait_for_window(self) -> None:
+        """Wait until the server has reported the window, if it is still unknown."""
         if self.budget is None:
-            with self.screen.waiting(f"{self.name} …"):
+            with self.screen.waiting(f"{self.models.current} …"):
                 self.background.settle()
 
-    def base_prompt(self, prompt: str | None = None) -> str:
-        """What a model is told first; the rule for commands is always in it."""
-        base = prompt or self.config.shell.prompt or DEFAULT_PROMPT
-        return "\n\n".join([base, RULE, *([TOOLS_RULE] if self.session.tools else [])])
+    def as_language(self, message: str) -> str:
+        """Return the line to type so that a message is classified as language."""
+        return message if self.classify(message).kind == "language" else f"?{message}"
 
-    def schemas(self) -> dict[str, Sequence[Mapping[str, Any]]]:
-        """The definitions of the tools on offer, by server."""
-        by_server: dict[str, list[Mapping[str, Any]]] = {}
-        for tool in self.offer.offered if self.offer else ():
-            by_server.setdefault(tool.server, []).append(tool.definition)
-        return {**by_server}
-
-    def as_language(self, words: str) -> str:
-        """Words as they have to be typed to be taken for such."""
-        return words if self.decide(words).kind == "language" else f"?{words}"
-
-    def turn_to(self, name: str) -> None:
-        """Let the next request go to this model."""
+    def use_model(self, name: str) -> None:
+        """Send the next request to this model."""
         if self.driver.profile.name != name:
-            self.driver.profile = self.models.target(name)
+            self.driver.profile = self.models.profile(name)
 
-    def fail(self, error: Exception) -> None:
-        """Say what went wrong; servers put keys into their words, too."""
-        self.screen.error(self.masker.mask(str(error)).text)
+    def show_error(self, error: Exception) -> None:
+        """Show an error without secrets: servers repeat keys in their messages."""
+        self.screen.error(self.secrets.mask(str(error)).text)
 
-    def learn_secrets(self) -> None:
-        """Know the secrets that the user's shell has learned meanwhile."""
-        with suppress(BrimError):  # they are asked for again after the next command
-            self.masker = Masker({**self.environment, **self.terminal.variables()})
+    def record(self, kind: str, **data: Any) -> None:
+        """Record an event that does not change the session."""
+        self.conversation.record(kind, **data)
 
-    def allow(self, more: Callable[[AllowRules], AllowRules]) -> None:
-        """Ask no more about something, in this run and later ones."""
-        self.rules = more(load_rules(self.facts))
-        self.facts.save_setting(APPROVED_CHOICE, self.rules.to_dict())
-
-    def note(self, kind: str, **data: Any) -> None:
-        """Write down something that happened."""
-        self.conversation.note(kind, **data)
-
-    def keep(self, kind: str, **data: Any) -> None:
-        """Write down something that changed the session."""
-        self.conversation.keep(ConversationEvent(kind, data))
+    def save(self, kind: str, **data: Any) -> None:
+        """Save the session together with the event that changed it."""
+        self.conversation.save(ConversationEvent(kind, data))

@@ -1,4 +1,4 @@
-"""Tool calls of a model: each is shown and run only as its user wants, and each gets a result."""
+"""Tool calls of a model: each is shown, run if the user agrees, and gets a result."""
 
 from __future__ import annotations
 
@@ -23,39 +23,41 @@ if TYPE_CHECKING:
 SKIPPED: Final = ToolResult("[brim] skipped by user", is_error=True)
 STOPPED: Final = ToolResult("[brim] stopped by user", is_error=True)
 MAX_SHOWN: Final = 400
-"""Characters of a call and of its result that are shown."""
+"""Characters shown of a call and of its result."""
 
 
-def answer_calls(shell: Shell, calls: Sequence[Call], *, by_itself: bool = False) -> bool:
-    """Give each call its result; False where the user wants to be asked before it goes on."""
+def answer_calls(shell: Shell, calls: Sequence[Call], *, autonomous: bool = False) -> bool:
+    """Give each call a result; return False if the user pressed Ctrl-C."""
     stopped = False
     for call in calls:
         try:
-            result = STOPPED if stopped else _run_call(shell, call, by_itself=by_itself)
+            result = STOPPED if stopped else _run_call(shell, call, autonomous=autonomous)
         except KeyboardInterrupt:
             result, stopped = STOPPED, True
-        masked = shell.masker.mask(result.text)
+        masked = shell.secrets.mask(result.text)
         if masked.found:
             shell.screen.notice(f"hidden from the model: {', '.join(masked.found)}")
-        shell.conversation.result(call.id, masked.text)
+        shell.conversation.add_result(call.id, masked.text)
         _show_result(shell, result)
     return not stopped
 
 
-def _run_call(shell: Shell, call: Call, *, by_itself: bool) -> ToolResult:
-    tool = next((tool for tool in shell.servers.tools if tool.offered == call.name), None)
+def _run_call(shell: Shell, call: Call, *, autonomous: bool) -> ToolResult:
+    servers = shell.tools.servers
+    tool = next((tool for tool in servers.tools if tool.offered == call.name), None)
     if tool is None:
         return ToolResult(f"[brim] there is no tool {call.name}", is_error=True)
     arguments = _parse_arguments(call)
     if arguments is None:
         return ToolResult("[brim] the arguments are no JSON object", is_error=True)
-    if not _is_approved(shell, tool, arguments, by_itself=by_itself):
+    if not _is_approved(shell, tool, arguments, autonomous=autonomous):
         return SKIPPED
     with shell.screen.waiting(f"{tool.name} …"):
-        return shell.servers.call(call.name, arguments)
+        return servers.call(call.name, arguments)
 
 
 def _parse_arguments(call: Call) -> dict[str, Any] | None:
+    """Return the arguments; None if they are not a JSON object."""
     try:
         arguments = json.loads(call.arguments or "{}")
     except ValueError:
@@ -64,42 +66,43 @@ def _parse_arguments(call: Call) -> dict[str, Any] | None:
 
 
 def _is_approved(
-    shell: Shell, tool: Tool, arguments: Mapping[str, Any], *, by_itself: bool
+    shell: Shell, tool: Tool, arguments: Mapping[str, Any], *, autonomous: bool
 ) -> bool:
-    """Whether the user wants the call made; what destroys something needs a typed yes."""
-    commands = find_commands(arguments)
-    dangers = _find_dangers(shell, tool, commands)
-    unasked = not dangers and _is_allowed(shell, tool, by_itself=by_itself)
-    # What is said yes to must have been seen to its end.
-    said = json.dumps(arguments, ensure_ascii=False)
-    _show_call(shell, tool, _short(said) if unasked else sanitize(said), dangers)
-    if unasked:
+    """Return whether the call may run; ask the user unless it is allowed and not destructive."""
+    dangers = _find_dangers(shell, tool, find_commands(arguments))
+    allowed = not dangers and _is_allowed(shell, tool, autonomous=autonomous)
+    # The user must see all of what they approve.
+    text = json.dumps(arguments, ensure_ascii=False)
+    _show_call(shell, tool, _shorten(text) if allowed else sanitize(text), dangers)
+    if allowed:
         return True
     answer = _ask_user(shell, dangers)
-    shell.note(
+    shell.record(
         "asked",
         tool=tool.offered,
-        arguments=shell.masker.mask(said).text,
+        arguments=shell.secrets.mask(text).text,
         destructive=dangers,
         answer=answer,
     )
     if answer == "interrupt":
         raise KeyboardInterrupt
     if answer == "always":
-        shell.allow(lambda rules: rules.with_tool(tool.server, tool.name))
+        shell.approvals.allow(lambda rules: rules.with_tool(tool.server, tool.name))
     return answer in ("run", "always")
 
 
-def _is_allowed(shell: Shell, tool: Tool, *, by_itself: bool) -> bool:
-    """Whether nobody needs to be asked: by a rule of the user's, or because it changes nothing.
+def _is_allowed(shell: Shell, tool: Tool, *, autonomous: bool) -> bool:
+    """Return whether no question is needed: a rule allows the tool, or it changes nothing.
 
-    A server that says nothing of a tool may destroy something with it.
+    A tool without hints from its server counts as destructive.
     """
     server = shell.config.mcp.get(tool.server)
     if server is not None and tool.name in server.allow:
         return True
+    if shell.approvals.rules.allows_tool(tool.server, tool.name):
+        return True
     is_safe = tool.is_read_only or tool.is_destructive is False
-    return shell.rules.allows_tool(tool.server, tool.name) or ((by_itself or shell.yes) and is_safe)
+    return (autonomous or shell.options.yes) and is_safe
 
 
 def _ask_user(shell: Shell, dangers: Sequence[str]) -> Answer:
@@ -111,26 +114,26 @@ def _ask_user(shell: Shell, dangers: Sequence[str]) -> Answer:
 
 
 def _find_dangers(shell: Shell, tool: Tool, commands: Sequence[str]) -> list[str]:
-    """What the call could destroy: as its server says, or as a command in it reads."""
-    found = ["its server says that it destroys or overwrites"] if tool.is_destructive else []
+    """Return what the call could destroy, by its server's hint or by a command in its arguments."""
+    found = ["its server marks it as destructive"] if tool.is_destructive else []
     for command in commands:
         found += [finding.why for finding in assess_risk(shell, command).findings]
     return list(dict.fromkeys(found))
 
 
-def _show_call(shell: Shell, tool: Tool, said: str, dangers: Sequence[str]) -> None:
+def _show_call(shell: Shell, tool: Tool, arguments: str, dangers: Sequence[str]) -> None:
     style = "bold red" if dangers else "bold"
     name = sanitize(f"{tool.server}: {tool.name} ")
-    shell.screen.show(Text.assemble(("⚙ ", "dim"), (name, style), (said, "dim")))
+    shell.screen.show(Text.assemble(("⚙ ", "dim"), (name, style), (arguments, "dim")))
     for danger in dangers:
         shell.screen.show(Text.assemble(("  ⚠ ", "red"), sanitize(danger)))
 
 
 def _show_result(shell: Shell, result: ToolResult) -> None:
     style = "dim red" if result.is_error else "dim"
-    shell.screen.show(Text(f"  → {_short(result.text)}", style=style))
+    shell.screen.show(Text(f"  → {_shorten(result.text)}", style=style))
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     text = sanitize(text)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}… ({len(text):,} characters)"

@@ -1,15 +1,15 @@
-"""Meta commands: `:name arguments`, each a function in a registry, its docstring the help.
+"""Meta commands: `:name arguments`, each a function whose docstring is its help text.
 
-registry   how a command is entered, found, checked and run
-help       all of them on one screen
-looking    what shows something and changes nothing
-talking    what changes the conversation
-keeping    what is kept between runs, and what goes along with a request
+meta_command   how a command is registered, found, checked and run
+help           the overview of `:help`
+inspect        commands that show something and change nothing
+edit           commands that change the conversation
+persist        commands about what is kept between runs and sent with every request
 """
 
 from __future__ import annotations
 
-from brim.shell.commands import edit, inspect, persist  # noqa: F401 - they enter themselves
+from brim.shell.commands import edit, inspect, persist  # noqa: F401 - they register their commands
 from brim.shell.commands.meta_command import COMMANDS, MetaCommand, completions, names, run
 
 __all__ = ["COMMANDS", "MetaCommand", "completions", "names", "run"]

@@ -1,4 +1,4 @@
-"""Commands that change the conversation."""
+"""Meta commands that change the conversation."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from brim.errors import BrimError, InputError
 from brim.session.session import COMPACT_SHARE
 from brim.shell.chat import ask_again
-from brim.shell.commands.meta_command import command, number
-from brim.shell.preload import preload_model
+from brim.shell.commands.meta_command import command, parse_number
+from brim.shell.goal_mode import pursue
+from brim.shell.sessions import preload_model
 from brim.shell.side_requests import build_summarizer
 from brim.shell.state import FITTING_CHOICE
 
@@ -19,162 +20,165 @@ if TYPE_CHECKING:
 
 
 @command("[NAME]", arguments=lambda shell: shell.models.names)
-def model(shell: Shell, words: str) -> RenderableType:
-    """Go on with another model, or show which one it is.
+def model(shell: Shell, name: str) -> RenderableType:
+    """Continue with another model, or show the current one.
 
-    Counts, window and price follow; the conversation stays as it is.
+    Counts, window and price change with it; the conversation stays the same.
     """
-    if words:
-        shell.models.choice(words)
-        shell.name = words
-        shell.turn_to(words)
-        shell.keep("model", name=words)
+    models = shell.models
+    if name:
+        models.choice(name)
+        models.current = name
+        shell.use_model(name)
+        shell.save("model", name=name)
         preload_model(shell)
     budget = shell.budget
     window = f", {budget.window:,} tokens" if budget else ""
-    return f"{shell.name}{window} · {shell.models.endpoint(shell.name)}"
+    return f"{models.current}{window} · {models.describe_endpoint(models.current)}"
 
 
 @command(aliases=("new", "clear"))
-def reset(shell: Shell, _words: str) -> RenderableType:
-    """Begin a new conversation; prompt, memory, project and totals stay.
+def reset(shell: Shell, _argument: str) -> RenderableType:
+    """Start a new conversation; system prompt, memory, project files and totals stay.
 
-    The old one is kept on disk: :resume goes on with it. The screen stays as it is, too: `clear`
-    without a sign before it is your shell's, and clears that.
+    The old conversation stays on disk: continue it with :resume. To clear the screen, type `clear`
+    without a colon, which runs in your shell.
     """
     old = shell.conversation.name
-    shell.conversation.begin_anew(shell.log.create(shell.home, shell.name))
-    return f"a new conversation begins; {old} is kept, and :resume goes on with it"
+    name = shell.storage.conversations.create(shell.home, shell.models.current)
+    shell.conversation.start_new(name)
+    return f"new conversation; continue {old} with :resume"
 
 
 @command("[FOCUS]")
-def compact(shell: Shell, words: str) -> RenderableType:
-    """Leave out the older half of the conversation now, and sum it up; :undo takes it back.
+def compact(shell: Shell, focus: str) -> RenderableType:
+    """Replace the older half of the conversation by a summary; :undo reverts it.
 
-    It is shown before it is made. FOCUS says what the summary is about above all.
+    The effect is shown before you confirm it. FOCUS tells the model what the summary should cover.
     """
-    shell.learn_window()
+    shell.wait_for_window()
     planned = shell.driver.plan_compaction(COMPACT_SHARE, with_summary=True)
-    shell.screen.show(f"{planned.before:,} → {planned.plan}, with room for a summary")
-    if not shell.yes and shell.screen.ask("compact? [y]es, [n]o: ").lower() not in ("y", "yes"):
+    shell.screen.show(f"{planned.before:,} → {planned.plan}, plus a summary")
+    if not shell.options.yes and not _is_confirmed(shell, "compact? [y]es, [n]o: "):
         return "nothing was changed"
-    with shell.screen.waiting("summing up …"):
-        shell.conversation.compact(planned, build_summarizer(shell, shell.name, words or None))
-    summary = shell.session.summary or "(there is no summary: the model gave none that was shorter)"
+    with shell.screen.waiting("summarizing …"):
+        summarizer = build_summarizer(shell, shell.models.current, focus or None)
+        shell.conversation.compact(planned, summarizer)
+    summary = shell.session.summary or "(no summary: the model's was not shorter)"
     tokens = f"{planned.before:,} → {shell.session.tokens:,} tokens"
-    return f"{tokens}\n\n{summary}\n\n:undo takes it back"
+    return f"{tokens}\n\n{summary}\n\n:undo reverts it"
+
+
+def _is_confirmed(shell: Shell, question: str) -> bool:
+    return shell.screen.ask(question).lower() in ("y", "yes")
 
 
 @command()
-def undo(shell: Shell, _words: str) -> RenderableType:
-    """Take back the last compaction or, if there was none since, the last exchange."""
+def undo(shell: Shell, _argument: str) -> RenderableType:
+    """Undo the last compaction or, if there was none since, remove the last exchange."""
     conversation = shell.conversation
     if shell.driver.is_compacted:
-        conversation.uncompact()
-        shell.learn_window()
-        return f"the compaction is taken back; {shell.session.tokens:,} tokens"
-    taken = conversation.take_back(conversation.last_exchange())
-    return f"taken back: {len(taken)} turns, from {_preview(taken[0]['content'])}"
+        conversation.undo_compaction()
+        shell.wait_for_window()
+        return f"compaction undone; {shell.session.tokens:,} tokens"
+    removed = conversation.rewind(conversation.last_exchange())
+    return f"removed {len(removed)} turns, from {_preview(removed[0]['content'])}"
 
 
 def _preview(content: object) -> str:
-    words = " ".join(str(content).split())
-    return repr(words if len(words) <= 60 else words[:59] + "…")
+    text = " ".join(str(content).split())
+    return repr(text if len(text) <= 60 else text[:59] + "…")
 
 
 @command()
-def retry(shell: Shell, _words: str) -> None:
-    """Take back the last answer, and ask again."""
-    if not ask_again(shell) and shell.is_script:
-        raise InputError("there is no other answer")
+def retry(shell: Shell, _argument: str) -> None:
+    """Remove the last reply, and ask again."""
+    if not ask_again(shell) and shell.options.is_script:
+        raise InputError("There is no new reply.")
 
 
 @command()
-def edit(shell: Shell, _words: str) -> None:
-    """Put the last words into the prompt, to be changed; sent, they take their place."""
-    shell.replaces = shell.conversation.last_exchange()
-    words = shell.driver.copy_turns(shell.replaces)[0]["content"]
-    shell.next_text = shell.as_language(str(words))
+def edit(shell: Shell, _argument: str) -> None:
+    """Edit the last message in the prompt; when sent, it replaces the old one."""
+    index = shell.conversation.last_exchange()
+    message = shell.driver.copy_turns(index)[0]["content"]
+    shell.input.replace_from(index, shell.as_language(str(message)))
 
 
 @command("[N|off N]")
-def pin(shell: Shell, words: str) -> RenderableType:
-    """Never leave out turn N (:history has the numbers); `off N` lets go of it.
+def pin(shell: Shell, argument: str) -> RenderableType:
+    """Never trim turn N (see :history for numbers); `off N` unpins it.
 
-    Without a number, show what is pinned.
+    Without a number, show the pinned turns.
     """
     session = shell.session
-    off, _, rest = words.partition(" ")
+    off, _, rest = argument.partition(" ")
     if off == "off":
-        index = number(rest, "turn to let go of", example=":pin off 3")
+        index = parse_number(rest, "turn to unpin", example=":pin off 3")
         session.unpin(index)
-        shell.keep("unpin", index=index)
-    elif words:
-        index = number(words, "turn to pin", example=":pin 3")
+        shell.save("unpin", index=index)
+    elif argument:
+        index = parse_number(argument, "turn to pin", example=":pin 3")
         session.pin(index)
-        shell.keep("pin", index=index)
+        shell.save("pin", index=index)
     pins = ", ".join(map(str, session.pins))
-    return f"pinned: {pins}" if pins else "nothing is pinned"
+    return f"pinned: {pins}" if pins else "no turn is pinned"
 
 
 @command("N")
-def recall(shell: Shell, words: str) -> RenderableType:
-    """Bring back turn N (:history has the numbers): it goes along with your next words."""
-    kept = shell.conversation.recall(number(words, "turn", example=":recall 3"))
-    return f"{shell.driver.count_text(kept):,} tokens go along with your next words"
+def recall(shell: Shell, argument: str) -> RenderableType:
+    """Send turn N (see :history for numbers) again with your next message."""
+    kept = shell.conversation.recall(parse_number(argument, "turn", example=":recall 3"))
+    return f"{shell.driver.count_text(kept):,} tokens will be sent with your next message"
 
 
 @command("[drop]", arguments=("drop",))
-def output(shell: Shell, words: str) -> RenderableType:
-    """Show what goes along with your next words: what commands printed, and what you recalled.
+def output(shell: Shell, argument: str) -> RenderableType:
+    """Show what will be sent with your next message: command output and recalled turns.
 
-    `drop` lets it not go along.
+    `drop` discards it.
     """
-    if words == "drop":
+    if argument == "drop":
         shell.conversation.drop_outputs()
-    return shell.driver.joined_outputs or "nothing waits for your next words"
+    return shell.driver.joined_outputs or "nothing waits for your next message"
 
 
-@command("[on|off]", aliases=("rolling-context",), arguments=("on", "off"))
-def rolling(shell: Shell, words: str) -> RenderableType:
-    """Switch fitting on or off, whatever the policy; kept across runs.
+@command("[on|off]", name="rolling", aliases=("rolling-context",), arguments=("on", "off"))
+def set_rolling(shell: Shell, argument: str) -> RenderableType:
+    """Switch fitting on or off, whatever the policy; saved across runs.
 
-    Off, what does not fit is an error, and nothing is ever left out.
+    If fitting is off, nothing is ever trimmed: a request that does not fit fails.
     """
-    if words:
-        wanted = words == "on"
-        shell.session.trim = wanted
-        shell.facts.save_setting(FITTING_CHOICE, wanted)
+    if argument:
+        is_on = argument == "on"
+        shell.session.trim = is_on
+        shell.storage.facts.save_setting(FITTING_CHOICE, is_on)
     if shell.session.trim:
-        return f"fitting is on (policy {shell.config.context.policy})"
-    return "fitting is off: what does not fit is an error"
+        return f"Fitting is on (policy {shell.config.context.policy})."
+    return "Fitting is off: a request that does not fit will fail. Use `:rolling on`."
 
 
 @command(
-    "TEXT",
-    aliases=("norris",),
-    asks_for="say what the goal is, as in :goal make the tests pass",
+    "TEXT", aliases=("norris",), missing="The goal is missing. Example: :goal make the tests pass"
 )
-def goal(shell: Shell, words: str) -> None:
-    """Let the model work towards a goal by itself; Ctrl-C ends it.
+def goal(shell: Shell, text: str) -> None:
+    """Let the model work towards a goal on its own; Ctrl-C stops it.
 
-    It runs commands without asking, but for destructive ones, and tools that are allowed or known
-    to be harmless, until it says that the goal is reached or that it cannot go on, or until a
-    limit of the configuration (goal) ends it.
+    Commands run without a question unless they are destructive, and so do tools that are allowed or
+    known to be safe. It ends when the model reports that the goal is reached or that it is blocked,
+    or at a limit of the configuration (goal.*).
     """
-    from brim.shell.goal_mode import pursue
-
-    if not pursue(shell, words) and shell.is_script:
-        raise BrimError("the goal was not reached")
+    if not pursue(shell, text) and shell.options.is_script:
+        raise BrimError("The goal was not reached.")
 
 
 @command("[CODE]", name="quit", aliases=("exit", "q"))
-def quit_(shell: Shell, words: str) -> None:
-    """Leave. The conversation is kept; `brim resume` goes on with it.
+def quit_(shell: Shell, argument: str) -> None:
+    """Leave. The conversation is saved: continue it with `brim resume`.
 
-    A script that leaves with a CODE other than 0 has failed.
+    A script that leaves with a CODE other than 0 fails.
     """
-    code = number(words, "exit code", example=":quit 1") if words else 0
+    code = parse_number(argument, "exit code", example=":quit 1") if argument else 0
     shell.ended = True
-    if code and shell.is_script:
-        raise BrimError(f"the script left with exit code {code}")
+    if code and shell.options.is_script:
+        raise BrimError(f"The script left with exit code {code}.")

@@ -1,4 +1,4 @@
-"""Commands that show something and change nothing."""
+"""Meta commands that show something and change nothing."""
 
 from __future__ import annotations
 
@@ -15,189 +15,191 @@ from brim.providers.from_config import NO_MODEL, create_short_view, request_opti
 from brim.session.session import Session, get_driver
 from brim.shell import routing
 from brim.shell.commands.help import Overview
-from brim.shell.commands.meta_command import command, find, number
+from brim.shell.commands.meta_command import command, find, parse_number
 from brim.shell.commands.meta_command import names as all_names
+from brim.shell.context_blocks import system_prompt
 from brim.shell.conversation import FROM_BRIM, INCOMPLETE
-from brim.shell.render import context as contexts
 from brim.shell.render import money
+from brim.shell.render.context import build_report, to_json
 from brim.shell.render.context_view import render_context
 from brim.shell.render.sanitize import sanitize
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from brim.fitting.plan import Plan
     from brim.fitting.profile import ModelProfile
     from brim.shell.state import Shell
 
 SIGNS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "bad": ("✗", "red")}
-LENGTH = "length of the list"
-WORDS = "…"
-"""What stands for words that are not typed yet."""
+NO_MESSAGE = "…"
+"""Stands for a message that is not typed yet."""
 
 
 @command("[COMMAND]", name="help", arguments=lambda _shell: all_names())
-def help_(_shell: Shell, words: str) -> RenderableType:
-    """Show what can be done here, or all about one command."""
-    if words:
-        found = find(words.removeprefix(":"))
-        paragraphs = [" ".join(part.split()) for part in found.help.split("\n\n")]
-        also = [f"Also: {', '.join(f':{name}' for name in found.aliases)}"] if found.aliases else []
-        return Text("\n\n".join([found.head, *paragraphs, *also]))
-    return Overview()
+def help_(_shell: Shell, name: str) -> RenderableType:
+    """Show all commands and keys, or the help of one command."""
+    if not name:
+        return Overview()
+    found = find(name.removeprefix(":"))
+    paragraphs = [" ".join(part.split()) for part in found.help.split("\n\n")]
+    also = [f"Also: {', '.join(f':{name}' for name in found.aliases)}"] if found.aliases else []
+    return Text("\n\n".join([found.signature, *paragraphs, *also]))
 
 
 @command("[json]", arguments=("json",))
-def context(shell: Shell, words: str) -> RenderableType:
-    """Show what fills the window, part by part, and what would free it.
+def context(shell: Shell, argument: str) -> RenderableType:
+    """Show what fills the window, and the command that frees each part.
 
-    The rows add up to the window. `:context json` gives the same for programs.
+    The rows add up to the window. `:context json` prints the same as JSON.
     """
-    shell.learn_window()
-    picture = contexts.build_report(shell.session, tool_servers=shell.schemas())
-    if words == "json":
-        return json.dumps(contexts.to_json(picture), indent=2)
-    return render_context(picture)
+    shell.wait_for_window()
+    offer = shell.tools.current
+    report = build_report(shell.session, tool_servers=offer.by_server if offer else {})
+    if argument == "json":
+        return json.dumps(to_json(report), indent=2)
+    return render_context(report)
 
 
-@command("[WORDS]")
-def request(shell: Shell, words: str) -> RenderableType:
-    """Show the very request that would be sent now, with these words; it is not sent.
+@command("[MESSAGE]")
+def request(shell: Shell, message: str) -> RenderableType:
+    """Show the exact request that would be sent now, with this message, without sending it.
 
-    What would be left out of it is already left out.
+    It is already trimmed.
     """
-    shell.learn_window()
+    shell.wait_for_window()
     shell.background.settle()
-    route = routing.choose_route(words, shell.config.routing)
-    chosen = shell.models.choice(route.model or shell.name)
-    trial, target = Session.from_dict(shell.session.to_dict()), shell.driver.profile
+    route = routing.choose_route(message, shell.config.routing)
+    choice = shell.models.choice(route.model or shell.models.current)
+    trial, profile = Session.from_dict(shell.session.to_dict()), shell.driver.profile
     driver = get_driver(trial)
-    driver.profile = target if target.name == chosen.name else shell.models.target(chosen.name)
+    is_current = profile.name == choice.name
+    driver.profile = profile if is_current else shell.models.profile(choice.name)
     trial.trim = shell.session.trim
-    if words or driver.outputs or not trial.history or trial.history[-1]["role"] == "assistant":
-        trial.user(words or WORDS)
-    spoken = chosen.model.format
+    if message or driver.outputs or not trial.history or trial.history[-1]["role"] == "assistant":
+        trial.user(message or NO_MESSAGE)
+    format = choice.model.format
     made = trial.request(
-        system=shell.base_prompt(route.system) if route.system else None,
-        short_view=create_short_view(chosen, shell.config),
-        format="chat" if spoken == "openai" else spoken,
-        **request_options(chosen),
+        system=system_prompt(shell, route.system) if route.system else None,
+        short_view=create_short_view(choice, shell.config),
+        format="chat" if format == "openai" else format,
+        **request_options(choice),
     )
     return json.dumps(dict(made), indent=2, ensure_ascii=False)
 
 
 @command("[detail|reset]", arguments=("detail", "reset"))
-def cost(shell: Shell, words: str) -> RenderableType:
-    """Show what this conversation has cost; `detail` by model and purpose.
+def cost(shell: Shell, argument: str) -> RenderableType:
+    """Show the cost of this conversation; `detail` lists it by model and purpose.
 
-    `reset` begins the totals of this conversation anew; the books of all runs (`brim cost`) stay.
+    `reset` sets the totals of this conversation to zero; `brim cost` still has all runs.
     """
     session = shell.session
-    if words == "reset":
+    if argument == "reset":
         session.ledger.reset()
         session.warnings.clear()
-        shell.told.clear()
-        shell.keep("cost_reset")
-        return "the totals begin anew, and the warnings are armed again"
-    if words == "detail":
-        shell.learn_window()
+        shell.notices.clear()
+        shell.save("cost_reset")
+        return "totals reset; warnings will be shown again"
+    if argument == "detail":
+        shell.wait_for_window()
         return money.cost_detail(session.ledger, session.tokens)
-    today = shell.spending.today()
-    said = today.format_cost() if today.calls else "nothing"
-    return Group(money.cost(session.ledger), Text(f"today, all runs: {said}", "dim"))
+    today = shell.storage.spending.today()
+    spent = today.format_cost() if today.calls else "nothing"
+    return Group(money.cost(session.ledger), Text(f"today, all runs: {spent}", "dim"))
 
 
 @command()
-def usage(shell: Shell, _words: str) -> RenderableType:
-    """Show the last requests: how full they were, and what was left out of them."""
+def usage(shell: Shell, _argument: str) -> RenderableType:
+    """Show the last requests: how full they were, and what was trimmed."""
     return money.usage(shell.session.log)
 
 
 @command(
     "TEXT",
     aliases=("tokenize",),
-    asks_for="say which text, as in :tokens to be or not to be",
+    missing="The text is missing. Example: :tokens to be or not to be",
 )
-def tokens(shell: Shell, words: str) -> RenderableType:
-    """Count the tokens of a text, as the present model would."""
+def tokens(shell: Shell, text: str) -> RenderableType:
+    """Count the tokens of a text with the current model's tokenizer."""
     counter = shell.driver.profile.counter()
-    tokens = f"{shell.driver.count_text(words):,} tokens"
+    size = f"{shell.driver.count_text(text):,} tokens"
     tokenizer = counter.name.partition("*")[0].rpartition("/")[0] or counter.name
     if counter.uncertainty:
-        return f"about {tokens} (estimated with {tokenizer})"
-    return f"{tokens} (counted with {tokenizer})"
+        return f"about {size} (estimated with {tokenizer})"
+    return f"{size} (counted with {tokenizer})"
 
 
 @command()
-def models(shell: Shell, _words: str) -> RenderableType:
-    """List the models that can be talked to."""
+def models(shell: Shell, _argument: str) -> RenderableType:
+    """List the available models."""
     table = Table.grid(padding=(0, 2))
     for name in shell.models.names:
-        mark = Text("→" if name == shell.name else " ", style="bold")
-        table.add_row(mark, Text(name, style="bold"), *_about(shell, name))
+        mark = Text("→" if name == shell.models.current else " ", style="bold")
+        table.add_row(mark, Text(name, style="bold"), *_describe_model(shell, name))
     return table
 
 
-def _about(shell: Shell, name: str) -> tuple[str, str, str]:
+def _describe_model(shell: Shell, name: str) -> tuple[str, str, str]:
+    """Return window, price and endpoint."""
+    models = shell.models
     try:
-        target = shell.driver.profile if name == shell.name else shell.models.target(name)
-        is_embedded = shell.models.choice(name).is_embedded
+        profile = shell.driver.profile if name == models.current else models.profile(name)
+        is_embedded = models.choice(name).is_embedded
         return (
-            _window(target, is_embedded),
-            _price(target, is_embedded),
-            shell.models.endpoint(name),
+            _format_window(profile, is_embedded),
+            _format_price(profile, is_embedded),
+            models.describe_endpoint(name),
         )
     except BrimError as error:
         if str(error) == NO_MODEL:
-            return "not on this machine yet", "free", "`brim local` gets it"
+            return "not downloaded", "free", "get it with `brim local`"
         return "", "", sanitize(str(error).split(";")[0])
 
 
-def _window(target: ModelProfile, is_embedded: bool) -> str:
+def _format_window(profile: ModelProfile, is_embedded: bool) -> str:
     try:
-        return f"{target.budget(target.counter()).window:,} tokens"
+        return f"{profile.budget(profile.counter()).window:,} tokens"
     except BudgetError:
-        if target.window is not None:  # it is known, and wrong
+        if profile.window is not None:  # it is known, and invalid
             raise
-    return f"window known once it is {'loaded' if is_embedded else 'talked to'}"
+    return f"window unknown until it is {'loaded' if is_embedded else 'used'}"
 
 
-def _price(target: ModelProfile, is_embedded: bool) -> str:
-    price = target.price_for(0)
+def _format_price(profile: ModelProfile, is_embedded: bool) -> str:
+    price = profile.price_for(0)
     if price:
-        return f"${price.input}/${price.output} a million"
-    return "free" if is_embedded or target.is_local else "no price"
+        return f"${price.input}/${price.output} per million tokens"
+    return "free" if is_embedded or profile.is_local else "no price"
 
 
 @command("[N]")
-def history(shell: Shell, words: str) -> RenderableType:
-    """List the last N turns (20), and what of them is sent.
+def history(shell: Shell, argument: str) -> RenderableType:
+    """List the last N turns (default 20), and what happens to them in the next request.
 
-    The numbers are those that :pin and :recall take. What brim itself said on the way to a goal
-    is marked as brim's.
+    :pin and :recall take these numbers. Instructions written by brim in goal mode are marked so.
     """
-    most = number(words, LENGTH, example=":history 20", least=1) if words else 20
-    turns, outcomes = shell.session.history, _outcomes(shell)
+    example = ":history 20"
+    most = parse_number(argument, "number of turns", example=example, least=1) if argument else 20
+    turns, outcomes = shell.session.history, _list_outcomes(shell)
     table = Table.grid(padding=(0, 2))
     pins = shell.session.pins
     for index in range(max(0, len(turns) - most), len(turns)):
         outcome = "pinned" if index in pins else outcomes.get(index, "")
         style = "dim" if outcome == "dropped" else ""
-        said = " ".join(_describe_turn(turns[index]).split())
-        row = (str(index), _author(turns[index]), outcome, said[:120])
+        text = " ".join(_describe_turn(turns[index]).split())
+        row = (str(index), _author(turns[index]), outcome, text[:120])
         cells = (Text(sanitize(cell), style, no_wrap=True, overflow="ellipsis") for cell in row)
         table.add_row(*cells)
-    return table if turns else "nothing was said yet"
+    return table if turns else "no messages yet"
 
 
-def _outcomes(shell: Shell) -> dict[int, str]:
-    """What becomes of each turn that is not sent as it is."""
+def _list_outcomes(shell: Shell) -> dict[int, str]:
+    """Return the outcome of each turn that is not sent unchanged."""
     if shell.budget is None:
         return {}
-    plan: Plan = shell.driver.preview()
     return {
         decision.index: decision.outcome
-        for decision in plan.decisions
+        for decision in shell.driver.preview().decisions
         if decision.outcome not in ("kept", "skipped")
     }
 
@@ -209,34 +211,34 @@ def _author(turn: dict[str, object]) -> str:
 def _describe_turn(turn: dict[str, object]) -> str:
     calls = turn.get("tool_calls")
     names = [call["function"]["name"] for call in calls] if isinstance(calls, list) else []
-    called = f"calls {', '.join(names)}" if names else "(empty)"
-    said = str(turn.get("content") or called)
-    return f"(broke off) {said}" if turn.get(INCOMPLETE) else said
+    empty = f"calls {', '.join(names)}" if names else "(empty)"
+    text = str(turn.get("content") or empty)
+    return f"(incomplete) {text}" if turn.get(INCOMPLETE) else text
 
 
-@command("[WORDS]")
-def route(shell: Shell, words: str) -> RenderableType:
-    """Show the routing rules, and which one these words would take."""
-    rules = shell.config.routing.rules
-    if not rules:
-        return "there are no routing rules; `brim config --example` shows how to write some"
-    taken = routing.choose_route(words, shell.config.routing).rule if words else shell.route.rule
+@command("[MESSAGE]")
+def route(shell: Shell, message: str) -> RenderableType:
+    """Show the routing rules, and which one matches this message."""
+    config = shell.config.routing
+    if not config.rules:
+        return "There are no routing rules. See `brim config --example`."
+    matched = routing.choose_route(message, config).rule if message else shell.route.rule
     table = Table.grid(padding=(0, 2))
-    for index, rule in enumerate(rules):
-        mark = Text("→" if index == taken else " ", style="bold")
+    for index, rule in enumerate(config.rules):
+        mark = Text("→" if index == matched else " ", style="bold")
         table.add_row(mark, sanitize(rule.match), rule.class_ or "", rule.model or "")
-    if words and taken is None:
-        return Group(table, f"none matches: it goes to {shell.name}")
+    if message and matched is None:
+        return Group(table, f"no rule matches: it goes to {shell.models.current}")
     return table
 
 
 @command("[all]", arguments=("all",))
-def config(shell: Shell, words: str) -> RenderableType:
-    """Show what is set, and where; `all` shows the defaults, too."""
+def config(shell: Shell, argument: str) -> RenderableType:
+    """Show the settings and their sources; `all` includes defaults."""
     table = Table.grid(padding=(0, 2))
     files = [f"{home_as_tilde(file.path)}: {file.state}" for file in shell.loaded.files]
     for key, setting in shell.loaded.settings.items():
-        if words == "all" or setting.source != DEFAULT:
+        if argument == "all" or setting.source != DEFAULT:
             value = format_value(redact(key, setting.value))
             table.add_row(sanitize(f"{key} = {value}"), Text(setting.source, style="dim"))
     empty = [] if table.row_count else ["nothing is set; :config all shows the defaults"]
@@ -244,14 +246,13 @@ def config(shell: Shell, words: str) -> RenderableType:
 
 
 @command()
-def doctor(shell: Shell, _words: str) -> RenderableType | None:
-    """Look for what is wrong with the set-up, and say what to do about it."""
-    from brim.shell.setup.doctor import run_checks as examine
+def doctor(shell: Shell, _argument: str) -> None:
+    """Check the setup, and show how to fix what is wrong."""
+    from brim.shell.setup.doctor import run_checks
 
-    for check in examine(shell.loaded, shell.environment):
+    extra = shell.options.extra_checks
+    for check in run_checks(shell.loaded, shell.environment, extra=extra):
         sign, style = SIGNS[check.state]
-        line = Text.assemble((sign, style), f" {check.name}: {sanitize(check.said)}")
-        shell.screen.show(line)
+        shell.screen.show(Text.assemble((sign, style), f" {check.name}: {sanitize(check.message)}"))
         if check.advice:
             shell.screen.show(Text(f"    {sanitize(check.advice)}", style="dim"))
-    return None

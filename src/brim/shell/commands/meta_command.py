@@ -1,7 +1,8 @@
-"""How a meta command is entered, found and run."""
+"""Registry of meta commands: how a command is registered, found, checked and run."""
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -20,42 +21,44 @@ if TYPE_CHECKING:
 
 
 _CHOICES: Final = re.compile(r"\[([a-z|]+)\]")
-HINTS: Final = {"!!": "there is no !! here; the up key brings back the last command"}
-"""What is said about names that other shells have."""
+HINTS: Final = {
+    "!!": "History expansion (!!) is not supported. Press the up key for the last line."
+}
+"""Errors for names that other shells have."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetaCommand:
-    """Something that can be done by its name; it gives what is to be shown."""
+    """A meta command; running it returns what to show."""
 
     name: str
     usage: str
-    """The words that it takes: in brackets where it can do without; a lower-case one is meant as it
-    stands, and where all are, no others are taken."""
+    """The argument, in brackets if optional. Lower-case alternatives are literal; if there are only
+    such, no other argument is accepted."""
     help: str
     run: Function
     arguments: Arguments
     aliases: tuple[str, ...] = ()
-    asks_for: str = ""
-    """What to say where its words are missing: `say which file, as in :export talk.md`."""
+    missing: str = ""
+    """Error if a required argument is missing."""
 
     @property
-    def head(self) -> str:
+    def signature(self) -> str:
         return f":{self.name} {self.usage}".rstrip()
 
     @property
     def summary(self) -> str:
         return self.help.split("\n", 1)[0]
 
-    def check(self, words: str) -> None:
-        """Raise `InputError` for words that it does not take, and where it lacks some."""
-        if not words:
-            if self.asks_for:
-                raise InputError(self.asks_for)
+    def check(self, argument: str) -> None:
+        """Raise InputError if the argument is missing or not accepted."""
+        if not argument:
+            if self.missing:
+                raise InputError(self.missing)
         elif not self.usage:
-            raise InputError(f":{self.name} takes no words, so say it without {words!r}")
+            raise InputError(f":{self.name} takes no argument: {argument!r}. Leave it out.")
         elif fixed := _CHOICES.fullmatch(self.usage):
-            choice(words, *fixed[1].split("|"))
+            check_choice(argument, *fixed[1].split("|"))
 
 
 COMMANDS: Final[dict[str, MetaCommand]] = {}
@@ -67,49 +70,50 @@ def command(
     name: str | None = None,
     aliases: tuple[str, ...] = (),
     arguments: Arguments | tuple[str, ...] = (),
-    asks_for: str = "",
+    missing: str = "",
 ) -> Callable[[Function], Function]:
-    """Enter a function under its name; `arguments` are what Tab offers behind it."""
+    """Register a function as a meta command; `arguments` are what Tab completes after it."""
 
-    def enter(function: Function) -> Function:
+    def register(function: Function) -> Function:
         offered = arguments if callable(arguments) else lambda _shell: arguments
-        called = name or function.__name__
-        text = _dedent(function.__doc__ or "")
-        COMMANDS[called] = MetaCommand(called, usage, text, function, offered, aliases, asks_for)
+        key = name or function.__name__
+        text = inspect.cleandoc(function.__doc__ or "")
+        COMMANDS[key] = MetaCommand(key, usage, text, function, offered, aliases, missing)
         return function
 
-    return enter
+    return register
 
 
 def names() -> Mapping[str, MetaCommand]:
-    """Every name that a command goes by."""
+    """Return the commands by every name and alias."""
     return {
         name: command for command in COMMANDS.values() for name in (command.name, *command.aliases)
     }
 
 
 def find(name: str) -> MetaCommand:
+    """Return a command by its name or alias; raise InputError if there is none."""
     known = names()
     if name in known:
         return known[name]
     if name in HINTS:
         raise InputError(HINTS[name])
     near = get_close_matches(name, known, n=1)
-    hint = f"did you mean :{near[0]}?" if near else ":help lists what there is"
-    raise InputError(f"there is no command :{name}; {hint}")
+    hint = f"Did you mean :{near[0]}?" if near else "See :help for a list."
+    raise InputError(f"Unknown command: :{name}. {hint}")
 
 
 def run(shell: Shell, text: str) -> RenderableType | None:
-    """Do what a line after the colon says, and give what is to be shown."""
+    """Run the command in a line without its colon, and return what to show."""
     name, *rest = text.split(maxsplit=1) or [""]
-    words = "".join(rest).strip()
+    argument = "".join(rest).strip()
     found = find(name.lower())
-    found.check(words)
-    return found.run(shell, words)
+    found.check(argument)
+    return found.run(shell, argument)
 
 
 def completions(shell: Shell) -> dict[str, Callable[[str], Iterable[str]]]:
-    """What may follow each command, for what was typed so far."""
+    """Return a function for each command that lists its possible arguments."""
 
     def offered(command: MetaCommand) -> Callable[[str], Iterable[str]]:
         return lambda _typed: command.arguments(shell)
@@ -117,28 +121,21 @@ def completions(shell: Shell) -> dict[str, Callable[[str], Iterable[str]]]:
     return {name: offered(command) for name, command in names().items()}
 
 
-def _dedent(text: str) -> str:
-    lines = text.strip().split("\n")
-    return "\n".join([lines[0], *(line.removeprefix("    ") for line in lines[1:])])
-
-
-def number(words: str, what: str, *, example: str, least: int = 0) -> int:
-    """A whole number that was typed; `what` it is the number of goes into what is said of it."""
-    if not words:
-        raise InputError(f"say which {what}, as in {example}")
+def parse_number(argument: str, what: str, *, example: str, least: int = 0) -> int:
+    """Parse a whole number; `what` and `example` are used in the error message."""
+    if not argument:
+        raise InputError(f"The {what} is missing. Example: {example}")
     try:
-        found = int(words)
+        number = int(argument)
     except ValueError:
-        raise InputError(f"the {what} is a number, not {words!r}, as in {example}") from None
-    if found < least:
-        raise InputError(f"the {what} is {least} or more, not {found}")
-    return found
+        raise InputError(f"The {what} must be a number: {argument!r}. Example: {example}") from None
+    if number < least:
+        raise InputError(f"The {what} must be at least {least}: {number}.")
+    return number
 
 
-def choice(words: str, *choices: str) -> str:
-    """One of some words that was typed."""
-    if words not in choices:
-        *others, last = choices
-        known = f"one of {', '.join(choices)}" if others else last
-        raise InputError(f"say {known}, not {words!r}")
-    return words
+def check_choice(argument: str, *choices: str) -> str:
+    """Return the argument; raise InputError if it is not one of the choices."""
+    if argument not in choices:
+        raise InputError(f"Unknown argument: {argument!r}. Use {' or '.join(choices)}.")
+    return argument

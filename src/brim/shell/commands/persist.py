@@ -1,4 +1,4 @@
-"""Commands about what is kept between runs, and what goes along with a request."""
+"""Meta commands about what is kept between runs, and what is sent with every request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.text import Text
 from brim.config import McpConfig
 from brim.errors import InputError
 from brim.session.summaries import format_transcript
-from brim.shell.commands.meta_command import command, number
+from brim.shell.commands.meta_command import command, parse_number
 from brim.shell.context_blocks import (
     PROJECT_BLOCK,
     connect,
@@ -24,6 +24,7 @@ from brim.shell.context_blocks import (
     show_tree,
 )
 from brim.shell.render.sanitize import sanitize
+from brim.shell.sessions import switch_conversation
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -34,35 +35,38 @@ KIND = "fact"
 
 
 @command("[add [KIND:] TEXT|list|forget N|clear]", arguments=("add", "list", "forget", "clear"))
-def memory(shell: Shell, words: str) -> RenderableType:
-    """Facts that are told to the model in every conversation.
+def memory(shell: Shell, argument: str) -> RenderableType:
+    """Facts that are sent to the model in every conversation.
 
-    `add preference: answers in German` has a kind; without one it is a fact.
+    `add preference: answers in German` sets a kind; the default kind is "fact".
     """
-    verb, _, rest = words.partition(" ")
+    facts = shell.storage.facts
+    verb, _, rest = argument.partition(" ")
     match verb:
         case "add" if not rest:
-            raise InputError("say what to remember, as in :memory add my dog is called Rex")
+            raise InputError("The fact is missing. Example: :memory add my dog is called Rex")
         case "add":
             kind, colon, text = rest.partition(": ")
-            named = bool(colon) and kind.isidentifier()
-            shell.facts.add(kind if named else KIND, text if named else rest)
+            has_kind = bool(colon) and kind.isidentifier()
+            facts.add(kind if has_kind else KIND, text if has_kind else rest)
         case "forget":
-            shell.facts.forget(number(rest, "fact to forget", example=":memory forget 2"))
+            facts.forget(parse_number(rest, "fact to forget", example=":memory forget 2"))
         case "clear" if not rest:
-            shell.facts.clear()
+            facts.clear()
         case "list" | "" if not rest:
             pass
         case _:
-            raise InputError(f"say add TEXT, list, forget N or clear, not {words!r}")
+            raise InputError(
+                f"Unknown argument: {argument!r}. Use add TEXT, list, forget N or clear."
+            )
     refresh_memory(shell)
     return _list_facts(shell)
 
 
 def _list_facts(shell: Shell) -> RenderableType:
-    facts = shell.facts.all()
+    facts = shell.storage.facts.all()
     if not facts:
-        return "nothing is remembered; :memory add TEXT"
+        return "no facts; add one with :memory add TEXT"
     table = Table.grid(padding=(0, 2))
     for index, fact in facts.items():
         table.add_row(str(index), Text(f"({fact.kind})", style="dim"), Text(sanitize(fact.text)))
@@ -70,41 +74,43 @@ def _list_facts(shell: Shell) -> RenderableType:
 
 
 @command("[DEPTH|off|refresh]", arguments=("off", "refresh"))
-def tree(shell: Shell, words: str) -> RenderableType:
-    """Show the project's files to the model: to a DEPTH, not at all, or read anew."""
-    if words == "off":
+def tree(shell: Shell, argument: str) -> RenderableType:
+    """Show the model the project's files down to DEPTH, hide them, or read them again."""
+    if argument == "off":
         hide_tree(shell)
     else:
-        is_depth = words not in ("", "refresh")
-        depth = number(words, "depth", example=":tree 2", least=1) if is_depth else None
+        has_depth = argument not in ("", "refresh")
+        depth = parse_number(argument, "depth", example=":tree 2", least=1) if has_depth else None
         show_tree(shell, depth)
-    shell.keep("tree", words=words)
+    shell.save("tree", words=argument)
     files = shell.driver.prompt.blocks.get(PROJECT_BLOCK)
-    return files or "the model is not shown the project's files"
+    return files or "the model does not see the project's files"
 
 
 @command("[connect NAME [COMMAND…|URL]|disconnect NAME|list]", arguments=lambda shell: _mcp(shell))
-def mcp(shell: Shell, words: str) -> RenderableType:
-    """Tools of MCP servers: connect one of the configuration, or any command or address."""
-    verb, _, rest = words.partition(" ")
+def mcp(shell: Shell, argument: str) -> RenderableType:
+    """Tools of MCP servers: connect a configured server, or any command or URL."""
+    verb, _, rest = argument.partition(" ")
     name, _, target = rest.strip().partition(" ")
     match verb:
         case "connect" if name:
-            connect(shell, name, _server(shell, name, target.strip()))
+            connect(shell, name, _server_config(shell, name, target.strip()))
         case "disconnect" if name and not target:
             disconnect(shell, name)
         case "list" | "" if not rest:
             with shell.screen.waiting("connecting …"):
                 shell.background.settle()
         case "connect" | "disconnect" if not name:
-            raise InputError(f"say which server, as in :mcp {verb} files")
+            raise InputError(f"The server's name is missing. Example: :mcp {verb} files")
         case _:
-            raise InputError(f"say connect NAME, disconnect NAME or list, not {words!r}")
-    return _servers(shell)
+            raise InputError(
+                f"Unknown argument: {argument!r}. Use connect NAME, disconnect NAME or list."
+            )
+    return _list_servers(shell)
 
 
 def _mcp(shell: Shell) -> list[str]:
-    connected = [state.name for state in shell.servers.states()]
+    connected = [state.name for state in shell.tools.servers.states()]
     return [
         "list",
         *(f"connect {name}" for name in shell.config.mcp if name not in connected),
@@ -112,10 +118,10 @@ def _mcp(shell: Shell) -> list[str]:
     ]
 
 
-def _server(shell: Shell, name: str, target: str) -> McpConfig:
+def _server_config(shell: Shell, name: str, target: str) -> McpConfig:
     if not target:
         if name not in shell.config.mcp:
-            raise InputError(f"no MCP server is called {name}; give its command or its address")
+            raise InputError(f"MCP server not configured: {name}. Add its command or URL.")
         return shell.config.mcp[name]
     if target.startswith(("http://", "https://")):
         return McpConfig(url=target)
@@ -123,18 +129,18 @@ def _server(shell: Shell, name: str, target: str) -> McpConfig:
     return McpConfig(command=program, args=tuple(arguments))
 
 
-def _servers(shell: Shell) -> RenderableType:
-    states = shell.servers.states()
+def _list_servers(shell: Shell) -> RenderableType:
+    states, offer = shell.tools.servers.states(), shell.tools.current
     if not states:
-        return "no MCP server is connected; :mcp connect NAME"
+        return "no MCP server is connected; use :mcp connect NAME"
     table = Table.grid(padding=(0, 2))
-    sizes = shell.offer.sizes if shell.offer else {}
+    sizes = offer.sizes if offer else {}
     for state in states:
         tools = ", ".join(tool.name for tool in state.tools)
         size = f"{sizes.get(state.name, 0):,} tokens"
-        table.add_row(Text(state.name, style="bold"), size, sanitize(tools or state.fault or ""))
-    for left_out in shell.offer.left_out if shell.offer else ():
-        table.add_row(Text("no room", style="yellow"), "", sanitize(left_out))
+        table.add_row(Text(state.name, style="bold"), size, sanitize(tools or state.error or ""))
+    for left_out in offer.left_out if offer else ():
+        table.add_row(Text("too large", style="yellow"), "", sanitize(left_out))
     return table
 
 
@@ -142,19 +148,20 @@ def _servers(shell: Shell) -> RenderableType:
 
 
 @command("[TITLE]")
-def save(shell: Shell, words: str) -> RenderableType:
-    """Give the conversation a title. It is on disk in any case, as it happens."""
-    if words:
-        shell.log.rename(shell.conversation.name, words)
-    return f"saved as {shell.conversation.name}; `brim resume` goes on with it"
+def save(shell: Shell, title: str) -> RenderableType:
+    """Give the conversation a title. It is always saved as it happens."""
+    name = shell.conversation.name
+    if title:
+        shell.storage.conversations.rename(name, title)
+    return f"saved as {name}; continue it with `brim resume`"
 
 
 @command("[all]", arguments=("all",))
-def sessions(shell: Shell, words: str) -> RenderableType:
+def sessions(shell: Shell, argument: str) -> RenderableType:
     """List the conversations of this folder, or all."""
-    saved = shell.log.list(None if words == "all" else shell.home, limit=30)
+    saved = shell.storage.conversations.list(None if argument == "all" else shell.home, limit=30)
     if not saved:
-        return "there is none yet"
+        return "no conversations yet"
     table = Table.grid(padding=(0, 2))
     for one in saved:
         day = datetime.fromtimestamp(one.updated).astimezone().strftime("%Y-%m-%d %H:%M")
@@ -163,39 +170,46 @@ def sessions(shell: Shell, words: str) -> RenderableType:
     return table
 
 
-@command("[ID]", arguments=lambda shell: [one.id for one in shell.log.list(limit=30)])
-def resume(shell: Shell, words: str) -> RenderableType:
-    """Go on with another conversation: the last one of this folder, or that of an ID."""
-    here = [one.id for one in shell.log.list(shell.home) if one.id != shell.conversation.name]
-    if not words and not here:
-        raise InputError("there is no other conversation in this folder; :sessions all lists all")
-    name = shell.log.find(words).id if words else here[0]
-    shell.resume(shell, name)
+@command("[ID]", arguments=lambda shell: _list_ids(shell))
+def resume(shell: Shell, name: str) -> RenderableType:
+    """Continue another conversation: the last one of this folder, or the one with this ID."""
+    log, current = shell.storage.conversations, shell.conversation.name
+    here = [one.id for one in log.list(shell.home) if one.id != current]
+    if not name and not here:
+        raise InputError(
+            "There is no other conversation in this folder. List all with `:sessions all`."
+        )
+    name = log.find(name).id if name else here[0]
+    switch_conversation(shell, name)
     tokens = f", {shell.session.tokens:,} tokens" if shell.budget else ""
     return f"{name}: {len(shell.session)} turns{tokens}"
 
 
-@command("FILE", asks_for="say which file, as in :export talk.md")
-def export(shell: Shell, words: str) -> RenderableType:
-    """Write the conversation to a file: Markdown, or JSON where its name ends so."""
-    path = _path(shell, words)
+def _list_ids(shell: Shell) -> list[str]:
+    return [one.id for one in shell.storage.conversations.list(limit=30)]
+
+
+@command("FILE", missing="The file name is missing. Example: :export chat.md")
+def export(shell: Shell, file: str) -> RenderableType:
+    """Write the conversation to a new file: Markdown, or JSON if its name ends with .json."""
+    path = _resolve(shell, file)
     turns = list(shell.session.history)
     text = json.dumps(turns, indent=2, ensure_ascii=False) if path.suffix == ".json" else None
     _write_new(path, f"{text or format_transcript(turns)}\n")
-    return f"{len(turns)} turns are in {path}"
+    return f"wrote {len(turns)} turns to {path}"
 
 
-def _path(shell: Shell, words: str) -> Path:
+def _resolve(shell: Shell, file: str) -> Path:
     try:
-        return (shell.folder / Path(words).expanduser()).resolve()
-    except RuntimeError:  # ~ of somebody who is not there
-        raise InputError(f"there is no folder {words.split('/')[0]}") from None
+        return (shell.folder / Path(file).expanduser()).resolve()
+    except RuntimeError:  # ~ of an unknown user
+        raise InputError(f"Folder not found: {file.split('/')[0]}.") from None
 
 
 def _write_new(path: Path, text: str) -> None:
     try:
         file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     except FileExistsError:
-        raise InputError(f"{path} is there already; give another name") from None
+        raise InputError(f"File already exists: {path}. Choose another name.") from None
     with os.fdopen(file, "w", encoding="utf-8", errors="replace") as opened:
         opened.write(text)

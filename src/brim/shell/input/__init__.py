@@ -1,1 +1,1 @@
-"""What is typed: language or command, completion, the prompt."""
+"""The prompt: classification of lines, completion, key bindings."""

@@ -1,4 +1,4 @@
-"""A part of a line as a call: the command, its arguments, and what they sound like."""
+"""A simple command seen as a possible command: its name, its arguments, and how they read."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ _OTHER_SCRIPT: Final = re.compile(r"[^\W\d_\u0000-\u024f\u1e00-\u1eff]")
 
 @dataclass(frozen=True, slots=True)
 class KnownNames:
-    """What the user's shell and folder know."""
+    """What the user's shell and folder contain."""
 
     is_command: Callable[[str], bool]
-    """Alias, function, builtin, keyword or program on PATH."""
+    """Whether a name is an alias, function, builtin, keyword or program on PATH."""
     exists: Callable[[str], bool]
-    """A path, as the user's shell would find it."""
+    """Whether a path exists, relative to the user's folder."""
     metas: Collection[str]
-    """Names of meta commands and their aliases."""
+    """Names and aliases of meta commands."""
 
 
 def is_path(word: str) -> bool:
-    """Whether a word can only be a path: `./x`, `~/x`, `/x`, `..`."""
+    """Return whether a word can only be a path: `./x`, `~/x`, `/x`, `..`."""
     return bool(_PATH.match(word))
 
 
 @dataclass(frozen=True, slots=True)
 class CommandCandidate:
-    """A part of a line, seen as a command and its arguments."""
+    """A simple command, seen as a command name and its arguments."""
 
     part: SimpleCommand
     name: str
     arguments: tuple[str, ...]
     is_trusted: bool = False
-    """It is to run for somebody else, who may know other commands."""
+    """It runs as another user, who may have other programs."""
 
     @classmethod
     def of(cls, part: SimpleCommand) -> CommandCandidate:
-        """The command behind `sudo`, `time` and their like, where no flag comes between."""
+        """Return the command after `sudo`, `time` and similar, unless a flag comes between."""
         left, is_trusted = list(part.words), False
         while len(left) > 1 and left[0] in _BEFORE_COMMANDS and not left[1].startswith("-"):
             is_trusted |= left.pop(0) in words.RUNS_FOR_OTHERS
@@ -63,7 +63,7 @@ class CommandCandidate:
         return cls(part, name, tuple(left[1:]), is_trusted)
 
     def runs(self, known: KnownNames) -> bool:
-        """Whether a shell would find something to run."""
+        """Return whether a shell would find something to run."""
         if not self.name:
             return self.part.assigns
         if self.name in _PARTS_OF_COMPOUNDS:
@@ -84,7 +84,7 @@ class CommandCandidate:
         return place < len(self.arguments) and bool(_PLAIN.fullmatch(self.arguments[place]))
 
     def names_something(self, place: int, known: KnownNames) -> bool:
-        """Whether any word may stand at this place: a pattern, a new name, the value of a flag."""
+        """Return whether any word is valid here: a pattern, a new name, the value of a flag."""
         if self.is_plain(place + 1) and not known.exists(self.arguments[place + 1]):
             return False
         if place > 0:
@@ -94,19 +94,23 @@ class CommandCandidate:
         return self.name in words.TAKES_A_NAME
 
     def sentence_word(self, known: KnownNames) -> str | None:
-        """The first argument that belongs to a sentence."""
+        """Return the first argument that belongs to a sentence."""
         for place, argument in enumerate(self.arguments):
             if not self.is_plain(place):
                 continue
             word = argument.rstrip(".,:;!?").lower()
             is_link = word in words.LINK_WORDS and self._links(place)
-            tells = is_link or word in words.SENTENCE_WORDS or _OTHER_SCRIPT.search(word)
-            if tells and not self.names_something(place, known) and not known.exists(argument):
+            is_sentence = is_link or word in words.SENTENCE_WORDS or _OTHER_SCRIPT.search(word)
+            if (
+                is_sentence
+                and not self.names_something(place, known)
+                and not known.exists(argument)
+            ):
                 return word
         return None
 
     def _links(self, place: int) -> bool:
-        """Whether a word follows that could be one of the sentence; behind `a` only a plain one."""
+        """Return whether the next word could be part of a sentence; after `a` only a plain one."""
         follower = self.arguments[place + 1] if place + 1 < len(self.arguments) else ""
         if self.is_plain(place + 1):
             return len(follower) > 1
@@ -114,7 +118,7 @@ class CommandCandidate:
 
     @property
     def plain_words(self) -> int:
-        """How many plain words that are no files it takes."""
+        """The number of plain words that are not files it takes."""
         if self.name in words.TAKES_COMMANDS and sum(map(self.is_plain, range(9))) > 1:
             return 0
         if "/" in self.name:
@@ -130,7 +134,7 @@ class CommandCandidate:
         )
 
     def odd_words(self, known: KnownNames) -> Iterator[str]:
-        """Plain words that name neither a file nor, where one is meant, a command."""
+        """Yield plain words that are neither files nor, where one is expected, commands."""
         for place, argument in enumerate(self.arguments):
             is_given = not self.is_plain(place) or known.exists(argument)
             if self.name in words.TAKES_VARIABLES:
@@ -143,6 +147,6 @@ class CommandCandidate:
                 yield argument
 
     def _is_variable(self, place: int) -> bool:
-        """Whether it names a variable: the first by any name, others by a letter."""
+        """Return whether it names a variable: the first by any name, others by one letter."""
         argument = self.arguments[place]
         return bool(_IDENTIFIER.fullmatch(argument)) and (place == 0 or len(argument) == 1)

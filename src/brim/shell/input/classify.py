@@ -1,26 +1,26 @@
-"""Language or command: what a typed line is, decided before Enter.
+"""Classifies a typed line as language, command or meta command, before Enter is pressed.
 
-The first rule that applies wins:
+The first rule that matches decides:
 
-1.  blank: nothing was typed.
-2.  forced: `!` makes a command, `?` makes language.
-3.  own: `:word` is a command of brim's own; so is `/word`, where brim has that one, and so are
-    `help`, `quit` and `exit` by themselves.
-4.  fenced: three backticks anywhere make language.
-5.  apostrophe: `what's`, `don't` and `l'arbre` are language.
-6.  whole: `yes`, `continue`, `go on` and a few more by themselves are language, and `who am i` is
-    a command.
-7.  compound: a whole `for … do`, `if … then`, `case … in` or `name() {` is a command.
-8.  unknown: a part that begins with nothing the shell can run makes language.
-9.  ending: `?`, `.` or `!` behind the last word, a comma or colon before, a (remark): language.
-10. sentence: a word such as `the`, `my`, `is` or `please` among plain words makes language.
-11. alone: a command by itself is a command.
-12. syntax: a flag, `|`, `&&`, `>` or `$` makes a command.
-13. wordy: more plain words that name no file than the command takes make language.
-14. else: a command.
+1.  blank: the line is empty.
+2.  forced: `!` means command, `?` means language.
+3.  meta: `:word` is a meta command; so is `/word` if it exists, and so are `help`, `quit` and
+    `exit` on their own.
+4.  fence: three backticks anywhere mean language.
+5.  apostrophe: `what's`, `don't` and `l'arbre` mean language.
+6.  whole line: `yes`, `continue`, `go on` and a few more on their own are language, and `who am i`
+    is a command.
+7.  compound: a complete `for … do`, `if … then`, `case … in` or `name() {` is a command.
+8.  unknown: a part that starts with nothing the shell can run means language.
+9.  ending: `?`, `.` or `!` after the last word, a comma or colon, or a (remark) mean language.
+10. sentence: a word such as `the`, `my`, `is` or `please` among plain words means language.
+11. alone: a command without arguments is a command.
+12. syntax: a flag, `|`, `&&`, `>` or `$` means command.
+13. wordy: more plain words that are not files than the command takes mean language.
+14. default: a command.
 
-Rules 8 to 10 look at each part of a pipeline or list, and of several lines. When in doubt a line is
-language: a question that runs is worse than a command that is asked about.
+Rules 8 to 10 check each part of a pipeline or list, and each line. In case of doubt, a line is
+language: running a question is worse than sending a command to the model.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ __all__ = ["Classification", "Kind", "KnownNames", "classify", "flip"]
 Kind = Literal["command", "language", "meta", "nothing"]
 
 _MAX_READ: Final = 2_000
-"""So many characters of a long text decide; the rest of a paste changes nothing."""
+"""Only the first characters of a long text are classified."""
 _MAX_NAME: Final = 20
 _BARE: Final = re.compile(r"help|quit|exit(?:[ \t]+\d+)?")
 _MAX_LISTED: Final = 3
-"""So many names are given of those that begin like what is typed."""
+"""Names to list of those that start with the typed text."""
 _META: Final = re.compile(r":([A-Za-z][A-Za-z-]+|[a-z])(?=[!\s]|\Z)")
 _QUOTED: Final = re.compile(
     r"""
@@ -83,28 +83,28 @@ _PAUSE: Final = re.compile(r"[^\W\d_]{2,}[,:]")
 
 @dataclass(frozen=True, slots=True)
 class Classification:
-    """What a line is, and why."""
+    """The kind of a line, and why."""
 
     kind: Kind
     text: str
-    """The line without its forcing prefix; for meta without the `:` or `/`."""
+    """The line without its prefix (`!`, `?`, `:` or `/`)."""
     reason: str
-    """A few words for the prompt."""
+    """A short text for the prompt."""
 
 
 def classify(line: str, known: KnownNames) -> Classification:
-    """What a line is."""
-    looked_at = _Line(line, known)
-    return next(decision for rule in _RULES if (decision := rule(looked_at)) is not None)
+    """Classify a line by the first rule that matches."""
+    typed = _Line(line, known)
+    return next(found for rule in _RULES if (found := rule(typed)) is not None)
 
 
-def flip(decision: Classification) -> Classification:
-    """What one key makes of it: command to language and back; all else stays."""
-    if decision.kind == "command":
-        return replace(decision, kind="language", reason="flipped to language")
-    if decision.kind == "language":
-        return replace(decision, kind="command", reason="flipped to a command")
-    return decision
+def flip(line: Classification) -> Classification:
+    """Turn a command into language and vice versa; other kinds stay the same."""
+    if line.kind == "command":
+        return replace(line, kind="language", reason="switched to language")
+    if line.kind == "language":
+        return replace(line, kind="command", reason="switched to command")
+    return line
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class _Line:
 
     @cached_property
     def start(self) -> str:
-        """What is looked at, cut between two words: half a word could be no command."""
+        """The start of the text, up to the end of a word."""
         start = self.bare[:_MAX_READ]
         whole_words = start.rsplit(maxsplit=1)[0] if len(self.bare) > _MAX_READ else start
         return whole_words if len(whole_words) > _MAX_READ // 2 else start
@@ -136,15 +136,13 @@ class _Line:
 
 def _blank_rule(line: _Line) -> Classification | None:
     if line.bare in ("", "!", "?"):
-        return Classification(
-            "nothing", "", f"nothing behind {line.bare}" if line.bare else "empty"
-        )
+        return Classification("nothing", "", f"nothing after {line.bare}" if line.bare else "empty")
     return None
 
 
 def _forced_rule(line: _Line) -> Classification | None:
-    if line.bare == "!!":  # the habit of other shells, not the negation of nothing
-        return Classification("meta", line.bare, "the up key brings back the last command")
+    if line.bare == "!!":  # history expansion of other shells
+        return Classification("meta", line.bare, "press the up key for the last command")
     if line.bare[0] == "!":
         return Classification("command", line.bare[1:].lstrip(), "forced by !")
     if line.bare[0] == "?":
@@ -154,26 +152,26 @@ def _forced_rule(line: _Line) -> Classification | None:
 
 def _meta_rule(line: _Line) -> Classification | None:
     if _BARE.fullmatch(line.bare):
-        return Classification("meta", line.bare, f"{line.bare.split()[0]} is brim's own")
+        return Classification("meta", line.bare, f"{line.bare.split()[0]} is a meta command")
     if line.start[0] not in ":/":
         return None
     name = re.split(r"\s", line.start[1:], maxsplit=1)[0]
     if name in line.known.metas:
-        return Classification("meta", line.bare[1:], f"{name} is brim's own")
+        return Classification("meta", line.bare[1:], f"{name} is a meta command")
     if match := _META.match(line.start):
         return Classification("meta", line.bare[1:], _describe_prefix(match[1], line.known))
     return None
 
 
 def _describe_prefix(typed: str, known: KnownNames) -> str:
-    """What brim has that begins so."""
-    begun = sorted(name for name in known.metas if name.startswith(typed.lower()))
-    more = " …" if len(begun) > _MAX_LISTED else ""
-    return ", ".join(begun[:_MAX_LISTED]) + more if begun else "no such command"
+    """List the meta commands that start with the typed text."""
+    matching = sorted(name for name in known.metas if name.startswith(typed.lower()))
+    more = " …" if len(matching) > _MAX_LISTED else ""
+    return ", ".join(matching[:_MAX_LISTED]) + more if matching else "no such command"
 
 
 def _fence_rule(line: _Line) -> Classification | None:
-    return line.language("holds a code block") if "```" in line.start else None
+    return line.language("contains a code block") if "```" in line.start else None
 
 
 def _apostrophe_rule(line: _Line) -> Classification | None:
@@ -213,7 +211,7 @@ def _is_test(word: str, known: KnownNames) -> bool:
 
 
 def _is_valid_neighbor(call: CommandCandidate, known: KnownNames) -> bool:
-    """Whether it may stand by a compound: a loop that was pasted with a question must not run."""
+    """Return whether it may be next to a compound: a loop pasted with a question must not run."""
     if not call.name:
         return True
     return call.runs(known) and (call.takes_text or call.sentence_word(known) is None)
@@ -221,13 +219,13 @@ def _is_valid_neighbor(call: CommandCandidate, known: KnownNames) -> bool:
 
 def _unknown_rule(line: _Line) -> Classification | None:
     if not line.calls:
-        return line.language(f"{_short(line.start.split()[0])} is no command")
+        return line.language(f"{_short(line.start.split()[0])} is not a command")
     for call in line.calls:
         if not call.runs(line.known):
-            said = {word.lower() for word in call.part.words}
-            if not call.name or said & SPOKEN_WORDS:
+            spoken = {word.lower() for word in call.part.words}
+            if not call.name or spoken & SPOKEN_WORDS:
                 return line.language()
-            return line.language(f"{_short(call.name)} is no command")
+            return line.language(f"{_short(call.name)} is not a command")
     return None
 
 
@@ -264,7 +262,7 @@ def _wordy_rule(line: _Line) -> Classification | None:
     for call in line.calls:
         odd = islice(call.odd_words(line.known), call.plain_words, None)
         if not call.takes_text and (word := next(odd, None)) is not None:
-            return line.language(f"{_short(word)} is no file")
+            return line.language(f"{_short(word)} is not a file")
     return None
 
 

@@ -1,7 +1,7 @@
-"""What Tab offers: brim's own commands and what they take, the shell's commands, files.
+"""Tab completion: meta commands and their arguments, the shell's commands, files.
 
-What is completed depends on what the line is so far; the word at the cursor is left out of that
-question, for half a file name is no file yet.
+What is completed depends on how the line is classified without the word at the cursor, because an
+incomplete file name is not a file yet.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from brim.shell.input.classify import Classification
 from brim.shell.input.simple_commands import WordAtCursor, word_at_end
 
 Arguments = Callable[[str], Iterable[str]]
-"""What a meta command can take, whole, for what was typed of it so far."""
+"""Returns the possible arguments of a meta command, given what is typed so far."""
 
 _WANTS_FOLDERS: Final = frozenset(("cd", "pushd", "rmdir"))
 _BEFORE_COMMANDS: Final = vocabulary.PREFIXES | vocabulary.RUNS_FOR_OTHERS
@@ -43,30 +43,30 @@ class ShellCompleter(Completer):
         help: Mapping[str, str],
         names: Callable[[], Collection[str]],
         folder: Callable[[], Path],
-        decide: Callable[[str], Classification],
+        classify: Callable[[str], Classification],
     ) -> None:
         self._metas = metas
         self._help = help
         self._names = names
         self._folder = folder
-        self._decide = decide
+        self._classify = classify
 
     def get_completions(
         self, document: Document, complete_event: CompleteEvent
     ) -> Iterator[Completion]:
-        """Everything that could stand at the cursor."""
-        del complete_event  # the same is offered with Tab and while typing
+        """Yield everything that could complete the word at the cursor."""
+        del complete_event  # Tab and typing offer the same
         text = document.text_before_cursor
         if match := _META.fullmatch(text):
             sign, name, argument = match.groups()
-            yield from self._own(name, argument)
+            yield from self._complete_meta(name, argument)
             if (argument is None and sign == ":") or (argument is not None and name in self._metas):
                 return
         line = text.lstrip()
         forced = line[0] if line[:1] in ("!", "?") else ""
-        yield from self._offered(line.removeprefix(forced), forced)
+        yield from self._complete_line(line.removeprefix(forced), forced)
 
-    def _own(self, name: str, argument: str | None) -> Iterator[Completion]:
+    def _complete_meta(self, name: str, argument: str | None) -> Iterator[Completion]:
         if argument is None:
             for meta in sorted(self._metas):
                 if meta.startswith(name):
@@ -77,31 +77,31 @@ class ShellCompleter(Completer):
                 if whole.lower().startswith(argument.lower()):
                     yield Completion(whole, start_position=-len(argument))
 
-    def _offered(self, line: str, forced: str) -> Iterator[Completion]:
+    def _complete_line(self, line: str, forced: str) -> Iterator[Completion]:
         end = word_at_end(line)
         before = forced + line[: len(line) - len(end.word)]
         if forced != "?" and _names_command(end):
-            yield from self._commands(end.word)
+            yield from self._complete_command(end.word)
         elif self._is_command(before, end.word):
-            yield from self._files(end)
+            yield from self._complete_file(end)
         elif spoken := _SPOKEN_PATH.search(line):
-            yield from self._spoken(spoken.group())
+            yield from self._complete_spoken_path(spoken.group())
 
     def _is_command(self, before: str, word: str) -> bool:
-        """What the line is without its last word; one with spaces is in quotes, or no word."""
+        """Return whether the line is a command without its last word, unless that is quoted."""
         if re.search(r"\s", word):
-            return self._decide(before + word).kind == "command"
-        return before.strip(" !") == "" or self._decide(before).kind == "command"
+            return self._classify(before + word).kind == "command"
+        return before.strip(" !") == "" or self._classify(before).kind == "command"
 
-    def _commands(self, start: str) -> Iterator[Completion]:
+    def _complete_command(self, start: str) -> Iterator[Completion]:
         if start:
             for name in sorted(name for name in self._names() if name.startswith(start)):
                 yield Completion(name, start_position=-len(start))
 
-    def _files(self, end: WordAtCursor) -> Iterator[Completion]:
+    def _complete_file(self, end: WordAtCursor) -> Iterator[Completion]:
         raw = _ASSIGNED.sub("", end.word, count=1) if _ASSIGNED.match(end.word) else end.word
         start, quote = unquote(raw)
-        if quote and start.startswith("~"):  # which a shell does not expand
+        if quote and start.startswith("~"):  # a shell does not expand it
             return
         wants_folders = end.before[:1] != () and end.before[0] in _WANTS_FOLDERS
         for path in list_paths(start, self._folder(), only_folders=wants_folders):
@@ -109,13 +109,13 @@ class ShellCompleter(Completer):
                 quote_path(path, quote), start_position=-len(raw), display=_base_name(path)
             )
 
-    def _spoken(self, start: str) -> Iterator[Completion]:
+    def _complete_spoken_path(self, start: str) -> Iterator[Completion]:
         for path in list_paths(start, self._folder()):
             yield Completion(path, start_position=-len(start), display=_base_name(path))
 
 
 def _names_command(end: WordAtCursor) -> bool:
-    """Whether the word names a command: first in its part, or behind `sudo`, `which` and so on."""
+    """Return whether the word is a command's name: the first one, or after `sudo`, `which` etc."""
     if end.is_target or "/" in end.word or _ASSIGNED.match(end.word):
         return False
     if end.before and end.before[0] in vocabulary.TAKES_COMMANDS:
@@ -124,14 +124,14 @@ def _names_command(end: WordAtCursor) -> bool:
 
 
 def _base_name(path: str) -> str:
-    """The name alone: a list of files needs no folder before each."""
+    """Return the last component: a list of files does not repeat the folder."""
     return path.rstrip("/").rpartition("/")[2] + ("/" if path.endswith("/") else "")
 
 
 def list_paths(start: str, folder: Path, *, only_folders: bool = False) -> Iterator[str]:
-    """Paths that begin so, as a shell in that folder finds them; folders end in a slash.
+    """Yield the paths that start with `start`, relative to a folder; folders end with a slash.
 
-    Hidden ones are named only where the start asks for them with a dot.
+    Hidden files are listed only if the last component starts with a dot.
     """
     if start == "~":
         yield "~/"
@@ -147,12 +147,16 @@ def _entries(folder: Path, inside: str) -> list[tuple[str, bool]]:
     try:
         with os.scandir(folder / Path(inside).expanduser()) as found:
             return [(entry.name, entry.is_dir()) for entry in found]
-    except (OSError, ValueError, RuntimeError):  # not there, not ours, no name, no such user
+    except (
+        OSError,
+        ValueError,
+        RuntimeError,
+    ):  # missing, not readable, invalid, or an unknown user
         return []
 
 
 def unquote(raw: str) -> tuple[str, str]:
-    """What a shell reads in a word, and the quote that is still open at its end."""
+    """Return a word without its quoting, and the quote that is still open at its end."""
     text, quote, escaped = [], "", False
     for char in raw:
         if escaped:
@@ -170,7 +174,7 @@ def unquote(raw: str) -> tuple[str, str]:
 
 
 def quote_path(path: str, quote: str) -> str:
-    """A path as it is to be typed; inside of a quote that is open it stays in quotes."""
+    """Quote a path for the shell, with the quote that is open, if any."""
     if not quote:
         return _SPECIAL.sub(r"\\\1", path)
     end = "" if path.endswith("/") else quote
@@ -180,7 +184,7 @@ def quote_path(path: str, quote: str) -> str:
 
 
 class ProgramNames:
-    """Programs on PATH, found once for each PATH."""
+    """Names of the programs on PATH, cached per folder."""
 
     def __init__(self, path: Callable[[], str]) -> None:
         self._path = path
@@ -188,30 +192,30 @@ class ProgramNames:
         self._folders: dict[str, tuple[int, frozenset[str]]] = {}
 
     def __call__(self) -> frozenset[str]:
-        """All their names; looks for them where nobody has yet."""
+        """Return all names; scans PATH if it has changed."""
         path, found = self._path(), self._found
         if found is None or found[0] != path:
-            found = self._found = path, self._look(path)
+            found = self._found = path, self._scan(path)
         return found[1]
 
     def is_command(self, name: str) -> bool:
-        """Whether there is such a program; never waits until all have been found."""
+        """Return whether there is such a program, without scanning all of PATH."""
         path, found = self._path(), self._found
         if found is not None and found[0] == path:
             return name in found[1]
         return "/" not in name and shutil.which(name, path=path) is not None
 
     def refresh(self) -> Thread:
-        """Look again in the background, in folders that have changed; until then all stays."""
-        looking = Thread(target=self._look_again, name="programs", daemon=True)
-        looking.start()
-        return looking
+        """Scan changed folders again, in a thread; the old names stay valid until it is done."""
+        thread = Thread(target=self._rescan, name="programs", daemon=True)
+        thread.start()
+        return thread
 
-    def _look_again(self) -> None:
+    def _rescan(self) -> None:
         path = self._path()
-        self._found = path, self._look(path)
+        self._found = path, self._scan(path)
 
-    def _look(self, path: str) -> frozenset[str]:
+    def _scan(self, path: str) -> frozenset[str]:
         folders = dict.fromkeys(folder for folder in path.split(os.pathsep) if folder)
         return frozenset().union(*map(self._in_folder, folders))
 
@@ -221,7 +225,7 @@ class ProgramNames:
             if folder not in self._folders or self._folders[folder][0] != changed:
                 self._folders[folder] = changed, _executables(folder)
             return self._folders[folder][1]
-        except OSError:  # PATH names folders that are not there
+        except OSError:  # PATH may contain missing folders
             return frozenset()
 
 

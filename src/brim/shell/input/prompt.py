@@ -1,4 +1,4 @@
-"""The prompt: a line is typed, and it is seen before Enter whether it is a command or language."""
+"""The prompt: shows while a line is typed whether it is a command or language."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def read_line(sign: str, default: str = "") -> str:
-    """What is typed behind the sign; Ctrl-C and Ctrl-D are raised."""
+    """Read a line on a terminal that can only print; Ctrl-C and Ctrl-D are raised."""
     try:
         return _read_edited(sign, default)
     except (KeyboardInterrupt, EOFError):
@@ -45,7 +45,7 @@ def read_line(sign: str, default: str = "") -> str:
 
 
 def _read_edited(sign: str, default: str) -> str:
-    with suppress(ImportError):  # then the line cannot be edited, but it can be typed
+    with suppress(ImportError):  # without readline, the line cannot be edited
         import readline
 
         readline.set_startup_hook(lambda: readline.insert_text(default))
@@ -63,9 +63,9 @@ SIGNS: Final = {
     "nothing": ("class:nothing", "› "),
 }
 NEWS_DELAY: Final = 0.05
-"""Seconds for which news wait for others, so that many at once do not make the line flicker."""
+"""Seconds to collect output of background jobs, so that the line does not flicker."""
 MIN_REASON_WIDTH: Final = 60
-"""Columns; with fewer, nothing stands behind the line: a narrower terminal would wrap it."""
+"""Columns from which the reason is shown to the right of the line."""
 KIND_LABELS: Final = {"command": "command", "language": "to the model", "meta": "brim"}
 STYLE: Final = Style.from_dict(
     {
@@ -81,26 +81,26 @@ STYLE: Final = Style.from_dict(
 
 
 class LinePrompt:
-    """Where the user types."""
+    """The prompt for lines, and for questions."""
 
     def __init__(
         self,
         *,
         history: Path,
         completer: Completer,
-        decide: Callable[[str], Classification],
+        classify: Callable[[str], Classification],
         status: Callable[[int], StyleAndTextTuples],
         colors: bool,
         missing: Callable[[str], str | None] = lambda _command: None,
-        show_others: Callable[[], None] = lambda: None,
+        show_output: Callable[[], None] = lambda: None,
         input: Input | None = None,
         output: Output | None = None,
     ) -> None:
-        self._decide = decide
+        self._classify = classify
         self._status = status
         self._missing = missing
-        self._show_others = show_others
-        self._is_news = self._is_flipped = False
+        self._show_output = show_output
+        self._is_output_due = self._is_flipped = False
         self._is_dumb = output is None and is_dumb_terminal()
         self._session: PromptSession[str] = PromptSession(
             history=FileHistory(str(_create_private(history))),
@@ -113,7 +113,7 @@ class LinePrompt:
             input=input,
             output=DummyOutput() if self._is_dumb else output,
         )
-        # Made when something is asked: at the start it would only keep the prompt waiting.
+        # Created for the first question, so that it does not delay the first prompt.
         self._asking: Callable[[], PromptSession[str]] = cache(
             lambda: PromptSession(
                 style=STYLE,
@@ -124,26 +124,26 @@ class LinePrompt:
         )
 
     def once_shown(self, work: Callable[[], None]) -> None:
-        """Do something as soon as the prompt is there."""
+        """Run this as soon as the prompt is on the screen."""
 
         def shown(_app: Application[str]) -> None:
             self._session.app.after_render -= shown
             work()
 
-        if self._is_dumb:  # it shows nothing that could be waited for
+        if self._is_dumb:  # it never renders
             work()
         else:
             self._session.app.after_render += shown
 
-    def line(self, default: str = "") -> Classification | None:
-        """What was typed, and what it is; None where the user wants to leave.
+    def read(self, default: str = "") -> Classification | None:
+        """Read and classify a line; return None if the user leaves.
 
-        Ctrl-C gives up the line, and Ctrl-D on an empty one leaves.
+        Ctrl-C discards the line, and Ctrl-D on an empty one leaves.
         """
-        self._is_flipped = self._is_news = False
+        self._is_flipped = self._is_output_due = False
         try:
             if self._is_dumb:
-                return self._plain(default)
+                return self._read_plain(default)
             text = self._session.prompt(
                 self._message,
                 default=default,
@@ -153,26 +153,26 @@ class LinePrompt:
                 prompt_continuation="  ",
                 enable_open_in_editor=True,
                 enable_suspend=True,
-                pre_run=self._show_others,
+                pre_run=self._show_output,
             )
         except KeyboardInterrupt:
-            return Classification("nothing", "", "given up")
+            return Classification("nothing", "", "discarded")
         except EOFError:
             return None
-        return self._decision(text)
+        return self._classified(text)
 
-    def _plain(self, default: str) -> Classification:
-        """The same where nothing can be painted: only the line, and only its sign before it."""
-        self._show_others()
+    def _read_plain(self, default: str) -> Classification:
+        """Read a line on a terminal that can only print."""
+        self._show_output()
         text = read_line(SIGNS["nothing"][1], default)
         while self._is_unfinished(text) or _is_open(text):
             text += "\n" + read_line("  ")
         if text.strip():
             self._session.history.append_string(text)
-        return self._decision(text)
+        return self._classified(text)
 
     def ask(self, question: str, default: str = "") -> str:
-        """An answer to a question; Ctrl-D answers nothing, and Ctrl-C is raised."""
+        """Return the answer to a question; Ctrl-D gives an empty one, Ctrl-C is raised."""
         try:
             if self._is_dumb:
                 return read_line(question, default)
@@ -182,61 +182,61 @@ class LinePrompt:
         except EOFError:
             return ""
 
-    def above(self, draw: Callable[[], None]) -> None:
-        """Draw something above the line while it is typed; only from the prompt's own thread."""
-        run_in_terminal(draw)
+    def above(self, output: Callable[[], None]) -> None:
+        """Print above the line while it is typed; call it in the prompt's own thread."""
+        run_in_terminal(output)
 
-    def news(self) -> None:
-        """Others have something to show above the line; from any thread.
+    def show_output_soon(self) -> None:
+        """Show the output of background jobs above the line; safe to call from any thread.
 
-        Where no line is typed, it is shown with the next one.
+        If no line is being typed, it is shown with the next one.
         """
         app = self._session.app
-        if app.is_running and app.loop is not None and not self._is_news:
-            self._is_news = True
+        if app.is_running and app.loop is not None and not self._is_output_due:
+            self._is_output_due = True
             soon = partial(app.loop.call_later, NEWS_DELAY, self._above_line, context=app.context)
-            with suppress(RuntimeError):  # the line was ended just now
+            with suppress(RuntimeError):  # the line has just ended
                 app.loop.call_soon_threadsafe(soon)
 
     def _above_line(self) -> None:
-        self._is_news = False
+        self._is_output_due = False
         if self._session.app.is_running:
-            run_in_terminal(self._show_others)
+            run_in_terminal(self._show_output)
 
     def redraw(self) -> None:
-        """Draw the line anew, because something that it shows has changed; from any thread."""
+        """Redraw the line because something it shows has changed; safe to call from any thread."""
         self._session.app.invalidate()
 
-    def _decision(self, text: str) -> Classification:
-        decision = self._decide(text)
-        return flip(decision) if self._is_flipped else decision
+    def _classified(self, text: str) -> Classification:
+        line = self._classify(text)
+        return flip(line) if self._is_flipped else line
 
     @property
     def _typed(self) -> str:
         return self._session.default_buffer.text
 
     def _message(self) -> StyleAndTextTuples:
-        return [SIGNS[self._decision(self._typed).kind]]
+        return [SIGNS[self._classified(self._typed).kind]]
 
     def _reason(self) -> StyleAndTextTuples:
-        decision = self._decision(self._typed)
+        line = self._classified(self._typed)
         is_narrow = self._session.app.output.get_size().columns < MIN_REASON_WIDTH
-        if decision.kind == "nothing" or is_narrow or self._session.app.is_done:
+        if line.kind == "nothing" or is_narrow or self._session.app.is_done:
             return []
-        flip = "" if decision.kind == "meta" else " · shift-tab flips"
-        return [("class:reason", f"{KIND_LABELS[decision.kind]}: {decision.reason}{flip}")]
+        hint = "" if line.kind == "meta" else " · Shift-Tab switches"
+        return [("class:reason", f"{KIND_LABELS[line.kind]}: {line.reason}{hint}")]
 
     def _is_unfinished(self, text: str) -> bool:
-        """Whether it is a command whose shell would wait for more."""
-        decision = self._decision(text)
-        return decision.kind == "command" and self._missing(decision.text) is not None
+        """Return whether it is an incomplete command, for which a shell would read more lines."""
+        line = self._classified(text)
+        return line.kind == "command" and self._missing(line.text) is not None
 
     def _toolbar(self) -> StyleAndTextTuples:
         return self._status(self._session.app.output.get_size().columns)
 
     def _keys(self) -> KeyBindings:
         keys = KeyBindings()
-        is_line = has_focus(DEFAULT_BUFFER)  # not the field of a search, which has keys of its own
+        is_line = has_focus(DEFAULT_BUFFER)  # not the search field, which has its own keys
         is_typing = is_line & Condition(lambda: self._session.default_buffer.complete_state is None)
 
         @keys.add("enter", filter=is_typing)
@@ -263,13 +263,13 @@ class LinePrompt:
 
 
 def _highlight_keys(question: str) -> StyleAndTextTuples:
-    """A question in which the letters that answer it are seen: `[s]kip`."""
+    """Highlight the keys of a question, as in `[s]kip`."""
     pieces = re.split(r"(\[\w\])", question)
     return [("class:key" if place % 2 else "", piece) for place, piece in enumerate(pieces)]
 
 
 def _is_open(text: str) -> bool:
-    """A line that ends in a backslash is not at its end, nor is one inside of a code fence."""
+    """Return whether the text ends with a backslash, or inside a code fence."""
     fences = sum(line.startswith("```") for line in text.split("\n"))
     is_escaped = len(text) - len(text.rstrip("\\")) & 1
     return bool(is_escaped) or fences % 2 == 1
@@ -277,7 +277,7 @@ def _is_open(text: str) -> bool:
 
 @contextmanager
 def _typeahead_held_back(keys: Input) -> Iterator[None]:
-    """Keys that came with the Enter of the line before are no answer; the next line gets them."""
+    """Hold back keys that were typed before the question; the next line gets them."""
     early = [key for key in get_typeahead(keys) if key.key not in (Keys.ControlM, Keys.ControlJ)]
     try:
         yield
@@ -286,7 +286,7 @@ def _typeahead_held_back(keys: Input) -> Iterator[None]:
 
 
 def _create_private(path: Path) -> Path:
-    """A file that only its user can read."""
+    """Create a file that only its user can read."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     return path

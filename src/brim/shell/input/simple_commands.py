@@ -1,7 +1,7 @@
-"""A typed line in parts: the simple commands that a shell would see in it.
+"""Splits a typed line into simple commands, as a shell would see them.
 
-Made to be asked on every key press and to take any text, sentences included: a rough reading, which
-never fails. Whether a command is dangerous is decided by a real grammar elsewhere.
+It runs on every key press and accepts any text, including sentences: an approximation that never
+fails. Risk assessment uses a real grammar instead.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=")
 
 @dataclass(frozen=True, slots=True)
 class SimpleCommand:
-    """One simple command of a line."""
+    """One simple command of a line, in the sense of POSIX."""
 
     words: tuple[str, ...]
-    """Its words as they were typed, without assignments in front and without redirections."""
+    """Its words as typed, without leading assignments and redirections."""
     assigns: bool = False
     redirects: bool = False
     is_piped: bool = False
-    """A pipe, `&&`, `||` or `&` stands behind it."""
+    """A pipe, `&&`, `||` or `&` follows."""
     has_stray_parenthesis: bool = False
-    """One that no shell would take, as (this one)."""
+    """It contains a parenthesis that no shell would accept, as (here)."""
 
 
 @dataclass(slots=True)
@@ -82,18 +82,18 @@ class _Open:
 
 @dataclass(frozen=True, slots=True)
 class WordAtCursor:
-    """The word that is being typed at the end of a line."""
+    """The word being typed at the end of a line."""
 
     word: str
-    """As it stands there; empty behind a space."""
+    """As typed; empty after a space."""
     before: tuple[str, ...]
-    """The words before it in its part, assignments left out."""
+    """The words before it in its simple command, without assignments."""
     is_target: bool
-    """A redirection stands before it."""
+    """It follows a redirection."""
 
 
 def word_at_end(text: str) -> WordAtCursor:
-    """What stands at the end of a text."""
+    """Return the word at the end of a text."""
     now, last = _Open(), ""
     for token in _TOKEN.finditer(text):
         if last:
@@ -110,12 +110,12 @@ def word_at_end(text: str) -> WordAtCursor:
 
 
 def without_documents(text: str) -> str:
-    """The text without the bodies of here-documents."""
+    """Remove the bodies of here-documents."""
     return _HERE_DOCUMENT.sub(r"\1", text) if "<<" in text else text
 
 
 def split_commands(text: str) -> list[SimpleCommand]:
-    """The parts of a text that hold anything; comments and here-documents are left out."""
+    """Return the simple commands of a text, without comments and here-documents."""
     text = _LEADING_COMMENTS.sub("", without_documents(text))
     return [part for part in _split_tokens(text) if part.words or part.assigns or part.redirects]
 

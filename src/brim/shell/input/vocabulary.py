@@ -1,6 +1,6 @@
-"""Words that tell a sentence from a command, and what common commands take after their name.
+"""Words that distinguish a sentence from a command, and the arguments of common commands.
 
-Tables only; the rules that read them stand in `classify`.
+Tables only; `classify` has the rules.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SENTENCE_WORDS: Final = _words(
     "los las una unos qué cómo cuál dónde porqué este estos estas gli perché cosa questo questa",
     "não você uma isso esse essa het een waarom hoe deze mijn",
 )
-"""One of these among plain words makes a sentence."""
+"""One of these among plain words indicates a sentence."""
 
 LINK_WORDS: Final = _words(
     "a and or of in on to from for with without by at as if into onto about like between after",
@@ -38,52 +38,52 @@ LINK_WORDS: Final = _words(
     "die des und oder mit für auf von vom zu zum zur im am bei nach aus alle alles wo was",
     "le la un de du et ou que qui pour avec sur au el con del por para lo il che com van voor met",
 )
-"""One of these makes a sentence where another plain word follows: `make all` is a command."""
+"""One of these indicates a sentence if a plain word follows: `make all` is a command."""
 
 INNER_KEYWORDS: Final = _words("do done then else elif fi esac in")
-"""Keywords of the shell that begin no line."""
+"""Shell keywords that cannot start a line."""
 
 OPENING_KEYWORDS: Final = _words("if for while until case select function")
-"""Keywords that begin a command only where their whole form follows."""
+"""Keywords that start a command only if their complete form follows."""
 
 PREFIXES: Final = _words(
     "time env nohup nice exec command builtin xargs watch coproc stdbuf setsid eval noglob"
 )
-"""Commands that run the command behind them, which is then the one to look at."""
+"""Commands that run the command after them."""
 
 RUNS_FOR_OTHERS: Final = _words("sudo doas")
-"""The same, for users who may have other programs."""
+"""The same, as another user who may have other programs."""
 
 TAKES_TEXT: Final = _words("echo printf say figlet cowsay espeak notify-send wall logger banner")
-"""What follows may well be a sentence."""
+"""Their arguments may be a sentence."""
 
 TAKES_A_NAME: Final = _words(
     "grep egrep fgrep zgrep rg ag ack pgrep pkill killall mkdir touch vi vim nvim nano emacs tee",
     "cd pushd export unset alias su ssh chown chgrp useradd adduser userdel id apropos",
 )
-"""The first word behind may be any: a pattern, a name of something new, a user."""
+"""Their first argument may be any word: a pattern, a new name, a user."""
 
 TAKES_COMMANDS: Final = _words("which type man whereis whatis help info where tldr hash unalias")
-"""The words behind are names of commands."""
+"""Their arguments are names of commands."""
 
 SCRIPTED: Final = _words(
     "python python3 node ruby perl bash sh zsh fish dash ksh php lua Rscript source ."
 )
-"""Behind the file that they run, anything may follow."""
+"""After the file that they run, anything may follow."""
 
 TAKES_VARIABLES: Final = _words("read")
-"""The words behind are names of variables, and never files."""
+"""Their arguments are names of variables, never files."""
 
 NEEDS_SYNTAX: Final = _words("test set look write install")
-"""With files alone they do nothing that anybody types; "test main.py" is meant for the model."""
+"""With only files as arguments they are language: "test main.py" is meant for the model."""
 
 ANSWERS: Final = frozenset(
     ("yes", "continue", "more", "go on", "go back", "install", "write", "look", "return", "break")
 )
-"""Whole lines that answer a model, though the shell has such commands; nobody runs them bare."""
+"""Lines that answer a model, although the shell has such commands."""
 
 COMMANDS_LIKE_SENTENCES: Final = frozenset(("who am i",))
-"""Whole lines that are commands, though their words are those of a sentence."""
+"""Lines that are commands, although they read like a sentence."""
 
 _FILES_ONLY: Final = _words(
     "cat tac head tail less more sort uniq cut paste join split fold expand fmt comm last file",
@@ -114,5 +114,5 @@ def _plain_words() -> dict[str, int]:
 
 
 PLAIN_WORDS: Final[Mapping[str, int]] = _plain_words()
-"""How many plain words that are no files a command takes; `PLAIN_WORDS_ELSE` for all others."""
+"""The number of plain words that are not files a command takes; else `PLAIN_WORDS_ELSE`."""
 PLAIN_WORDS_ELSE: Final = 2

@@ -1,4 +1,4 @@
-"""Tools of MCP servers: connected, listed, called, and offered as far as they fit."""
+"""Tools of MCP servers: connect, list, call, and offer those that fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One MCP server: the task that owns its connection, and what is said when it fails."""
+"""One MCP server: the task that owns its connection, and its errors."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from brim.config import McpConfig
 
 GRACE: Final = 10.0
-"""Seconds for a server to leave; the protocol's own steps to a kill take seven."""
+"""Seconds for a server to exit; the protocol's own steps until a kill take seven."""
 MAX_PAGES: Final = 100
-"""The most pages of a list of tools: one that never ends must not hang the shell."""
+"""Maximum pages of a tool list: an endless one must not hang the shell."""
 INHERITED: Final = (
     *("LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "VIRTUAL_ENV"),
     *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME"),
@@ -40,25 +40,25 @@ INHERITED: Final = (
 _CLOSED: Final = -32000
 _TIMED_OUT: Final = -32001
 _INVALID: Final = -32600
-"""What the protocol's library says of a closed connection, a silent and an unwilling server."""
+"""Error codes of the library for a closed connection, a timeout and an invalid request."""
 
 
 @dataclass(frozen=True, slots=True)
 class McpServerState:
-    """How a server stands."""
+    """The state of a server."""
 
     name: str
-    fault: str | None
-    """Why it is not connected; None while it is."""
+    error: str | None
+    """Why it is not connected; None if it is."""
     tools: tuple[Tool, ...]
 
     @property
     def is_connected(self) -> bool:
-        return self.fault is None
+        return self.error is None
 
 
 class McpServer:
-    """One server; everything here but reading its state happens in the portal's loop."""
+    """One server; everything except reading its state runs in the portal's event loop."""
 
     def __init__(
         self,
@@ -71,44 +71,44 @@ class McpServer:
     ) -> None:
         self.name = name
         self.tools: tuple[Tool, ...] = ()
-        """Kept when the server is gone, so that a call of one can be told why."""
+        """Kept after the server has ended, so that a call can report why."""
         self._config = config
         self._log = log
         self._timeout = timeout
         self._patience = patience
-        self._fault: str | None = "it is not there yet"
+        self._error: str | None = "it is not connected yet"
         self._client: Client | None = None
         self._owner: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._is_leaving = False
         self._is_stale = False
         self._is_garbled = False
-        """Whether it printed what is no message of the protocol."""
+        """Whether it printed something other than messages of the protocol."""
         self._status = 200
-        """Of the last answer over HTTP."""
+        """Status of the last HTTP response."""
 
     @property
     def state(self) -> McpServerState:
-        return McpServerState(self.name, self._fault, () if self._fault else self.tools)
+        return McpServerState(self.name, self._error, () if self._error else self.tools)
 
     async def open(self) -> None:
-        """Start the task that holds the connection, and wait until it is there."""
+        """Start the task that owns the connection, and wait until it is open."""
         ready: asyncio.Future[BrimError | None] = asyncio.get_running_loop().create_future()
         self._owner = asyncio.create_task(self._own(ready))
-        stopped = "it was stopped before it was there"
+        stopped = "it was stopped before it was connected"
         try:
             await asyncio.wait([ready], timeout=self._timeout)
-            fault = ready.result() if ready.done() else self._silence()
-            stopped = self._unnamed(fault) if fault else stopped
-            if fault is not None:
-                raise fault
+            problem = ready.result() if ready.done() else self._silence()
+            stopped = self._unnamed(problem) if problem else stopped
+            if problem is not None:
+                raise problem
         finally:
-            if self._fault is not None:
-                self._fault = stopped
+            if self._error is not None:
+                self._error = stopped
                 await _cancel(self._owner)
 
     async def close(self) -> None:
-        """Leave the connection, where it was entered."""
+        """Close the connection in the task that opened it."""
         self._is_leaving = True
         self._wake.set()
         if self._owner is not None:
@@ -121,69 +121,69 @@ class McpServer:
 
         if self._client is None:
             return ToolResult(
-                f"the MCP server {self.name} is not there: {self._fault}", is_error=True
+                f"the MCP server {self.name} is not connected: {self._error}", is_error=True
             )
         try:
             answer = await self._client.call_tool(
                 name, dict(arguments), read_timeout_seconds=self._patience
             )
         except MCPError as error:
-            return ToolResult(self._refusal(error), is_error=True)
-        except Exception as error:  # an answer that the library cannot make sense of
+            return ToolResult(self._call_error(error), is_error=True)
+        except Exception as error:  # a response that the library cannot parse
             return ToolResult(f"{name} of {self.name}: {self._plain(error)}", is_error=True)
         return result_of(answer)
 
-    def _refusal(self, error: Any) -> str:
-        """What is said of a call that has no result; a closed connection is not used again."""
+    def _call_error(self, error: Any) -> str:
+        """Describe why a call has no result; a closed connection is not used again."""
         if error.code == _TIMED_OUT:
-            return f"{self.name} did not answer within {self._patience:g} seconds"
-        is_forgotten = error.code == _INVALID and self._status == 404
-        if error.code == _CLOSED or is_forgotten:
-            self._fault = f"it ended, or hung up{self._hint()}"
+            return f"{self.name} did not respond within {self._patience:g} seconds"
+        is_session_lost = error.code == _INVALID and self._status == 404
+        if error.code == _CLOSED or is_session_lost:
+            self._error = f"it ended or closed the connection{self._hint()}"
             self._is_leaving, self._client = True, None
             self._wake.set()
-            return f"the MCP server {self.name} is gone: {self._fault}"
-        return f"{self.name} refuses: {self._plain(error)}"
+            return f"the MCP server {self.name} was disconnected: {self._error}"
+        return f"{self.name} returned an error: {self._plain(error)}"
 
     # The task that owns the connection
 
     async def _own(self, ready: asyncio.Future[BrimError | None]) -> None:
-        fault: BrimError | None = None
+        problem: BrimError | None = None
         try:
-            async with self._connected() as client:
-                self.tools = await self._listed(client)
-                self._client, self._fault = client, None
+            async with self._connect() as client:
+                self.tools = await self._list_tools(client)
+                self._client, self._error = client, None
                 ready.set_result(None)
                 await self._attend(client)
-        except Exception as error:  # whatever a stranger's program makes the library raise
-            fault = self._why(error)
+        except Exception as error:  # anything that the library raises because of the server
+            problem = self._why(error)
         finally:
             self._client = None
-            if self._fault is None:
-                self._fault = "it was left" if fault is None else self._unnamed(fault)
+            if self._error is None:
+                self._error = "it was closed" if problem is None else self._unnamed(problem)
             if not ready.done():
-                ready.set_result(fault or ProviderError(f"{self.name} ended"))
+                ready.set_result(problem or ProviderError(f"{self.name} ended"))
 
     async def _attend(self, client: Client) -> None:
-        """Stay until it is time to leave; learn the tools anew when they change."""
+        """Keep the connection until it is closed; list the tools again when they change."""
         listener = asyncio.create_task(self._listen(client))
         try:
             while not self._is_leaving:
                 if self._is_stale:
                     self._is_stale = False
                     with suppress(Exception):
-                        self.tools = await self._listed(client)
+                        self.tools = await self._list_tools(client)
                 await self._wake.wait()
                 self._wake.clear()
         finally:
             await _cancel(listener)
 
     async def _listen(self, client: Client) -> None:
-        """Servers of the newer protocol say only to those who listen that their tools change."""
+        """Subscribe to tool changes, as newer versions of the protocol require."""
         tools = client.server_capabilities.tools
         if tools is None or not tools.list_changed:
             return
-        with suppress(Exception):  # it cannot be listened to: the tools are those of the start
+        with suppress(Exception):  # not supported: the tools stay those of the start
             async with client.listen(tools_list_changed=True) as changes:
                 async for _ in changes:
                     self._note_change()
@@ -200,7 +200,7 @@ class McpServer:
         self._is_stale = True
         self._wake.set()
 
-    async def _listed(self, client: Client) -> tuple[Tool, ...]:
+    async def _list_tools(self, client: Client) -> tuple[Tool, ...]:
         found: dict[str, Tool] = {}
         cursor: str | None = None
         for _ in range(MAX_PAGES):
@@ -213,7 +213,7 @@ class McpServer:
         return tuple(found.values())
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[Client]:
+    async def _connect(self) -> AsyncIterator[Client]:
         from mcp import Client, StdioServerParameters, stdio_client
         from mcp.client.streamable_http import streamable_http_client
 
@@ -225,8 +225,8 @@ class McpServer:
                 env=_inherited_environment() | dict(config.env),
                 encoding_error_handler="replace",
             )
-            with self._complaints() as complaints:
-                transport = stdio_client(program, errlog=complaints)
+            with self._open_log() as log:
+                transport = stdio_client(program, errlog=log)
                 async with Client(transport, message_handler=self._notice) as client:
                     yield client
             return
@@ -235,14 +235,14 @@ class McpServer:
             async with Client(transport, message_handler=self._notice) as client:
                 yield client
 
-    def _complaints(self) -> TextIO:
-        """Where its standard error goes; nobody else may read it, as it may hold secrets."""
+    def _open_log(self) -> TextIO:
+        """Open the log for its standard error; it may contain secrets, so it is private."""
         try:
             if self._log is not None:
                 self._log.parent.mkdir(parents=True, exist_ok=True)
             return open(self._log or os.devnull, "a", encoding="utf-8", opener=_private)
         except OSError as error:
-            raise InputError(f"the log {self._log} cannot be written: {error.strerror}") from None
+            raise InputError(f"The log cannot be written: {self._log}: {error.strerror}.") from None
 
     def _http(self) -> Any:
         import httpx2
@@ -257,7 +257,7 @@ class McpServer:
         proxy = find_proxy(Endpoint(f"{address.scheme}://{address.netloc}"))
         return httpx2.AsyncClient(
             headers=dict(self._config.headers),
-            # A tool that takes long is the protocol's affair; this is only for dead lines.
+            # The protocol limits the time of tools; this only detects dead connections.
             timeout=httpx2.Timeout(self._timeout, read=self._patience + self._timeout),
             proxy=httpx2.Proxy(proxy.url, headers=dict(proxy.headers)) if proxy else None,
             verify=create_ssl_context(),
@@ -265,10 +265,10 @@ class McpServer:
             event_hooks={"response": [note]},
         )
 
-    # What went wrong, in words
+    # Errors
 
     def _why(self, error: Exception) -> BrimError:
-        """The error that a user sees in place of the library's."""
+        """Convert an error of the library into one for the user."""
         import httpx2
         from mcp import MCPError
 
@@ -278,7 +278,7 @@ class McpServer:
             case BrimError():
                 return cause
             case FileNotFoundError() if config.command:
-                return InputError(f"{self.name}: there is no command {config.command}")
+                return InputError(f"{self.name}: command not found: {config.command}")
             case OSError() | ValueError() if config.command:
                 said = self._plain(cause)
                 return InputError(f"{self.name}: {config.command} cannot be started: {said}")
@@ -286,57 +286,60 @@ class McpServer:
                 return ConnectionFailedError(f"{self.name}: {place} cannot be reached")
             case MCPError() if config.url and self._status in (401, 403):
                 return AuthenticationError(
-                    f"{self.name}: {place} wants a key, or another one; it goes into "
-                    f"mcp.{self.name}.headers",
+                    f"{self.name}: {place} rejected the key. Set it in mcp.{self.name}.headers",
                     status=self._status,
                 )
             case MCPError() if config.url and self._status >= 400:
                 return ProviderError(
-                    f"{self.name}: {place} answers with status {self._status}; "
-                    "is this the whole address of an MCP server?",
+                    f"{self.name}: {place} responded with status {self._status}. "
+                    "Check that the URL is that of an MCP server.",
                     status=self._status,
                 )
             case MCPError() if cause.code == _CLOSED and not self._is_garbled:
-                return ConnectionFailedError(f"{self.name}: {place} ended at once{self._hint()}")
+                return ConnectionFailedError(
+                    f"{self.name}: {place} ended immediately{self._hint()}"
+                )
             case _ if self._is_garbled:
                 return self._silence()
             case _:
                 said = self._plain(cause)
-                return ProviderError(f"{self.name}: {place} is no MCP server, it seems: {said}")
+                return ProviderError(
+                    f"{self.name}: {place} does not seem to be an MCP server: {said}"
+                )
 
     def _silence(self) -> BrimError:
         if self._is_garbled:
             return ProviderError(
-                f"{self.name}: {self._place()} prints something else than the protocol's messages; "
-                "is it an MCP server?"
+                f"{self.name}: {self._place()} prints something other than MCP messages. "
+                "Check that it is an MCP server."
             )
         return ProviderTimeoutError(
-            f"{self.name}: {self._place()} said nothing for {self._timeout:g} seconds{self._hint()}"
+            f"{self.name}: {self._place()} timed out after {self._timeout:g} seconds{self._hint()}"
         )
 
-    def _unnamed(self, fault: BrimError) -> str:
-        """The sentence as it stands beside the server's name."""
-        return str(fault).removeprefix(f"{self.name}: ")
+    def _unnamed(self, problem: BrimError) -> str:
+        """Return the message without the server's name."""
+        return str(problem).removeprefix(f"{self.name}: ")
 
     def _place(self) -> str:
-        """The program, or the host: an address can hold a secret after it."""
+        """Return the program or the host; the rest of a URL may contain a secret."""
         return self._config.command or urlsplit(self._config.url or "").netloc
 
     def _hint(self) -> str:
-        return f"; {self._log} may say why" if self._log and self._config.command else ""
+        return f"; see {self._log}" if self._log and self._config.command else ""
 
     def _plain(self, error: BaseException) -> str:
-        """One line of what somebody else says, without what was given to it in confidence."""
-        said = " ".join((str(error) or type(error).__name__).split())[:300]
+        """Return one line of a server's message, without the configured secrets."""
+        text = " ".join((str(error) or type(error).__name__).split())[:300]
         for secret in (*self._config.env.values(), *self._config.headers.values()):
-            said = said.replace(secret, "…") if len(secret) > 3 else said
-        return said
+            text = text.replace(secret, "…") if len(secret) > 3 else text
+        return text
 
 
 def _inherited_environment() -> dict[str, str]:
-    """What a program needs to find its way, beside what the library hands on (PATH, HOME, …).
+    """Return variables that programs need besides those that the library passes (PATH, HOME, …).
 
-    The rest of the environment is not for strangers: the keys of models are in it.
+    The rest of the environment is not passed: it contains API keys.
     """
     return {name: value for name in INHERITED if (value := os.environ.get(name)) is not None}
 
@@ -351,7 +354,7 @@ async def _cancel(task: asyncio.Task[None]) -> None:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """The error inside of groups; that a connection was closed is only what followed from it."""
+    """Return the root error inside groups; a closed connection is only its consequence."""
     from mcp import MCPError
 
     causes = [*_causes(error)]

@@ -1,8 +1,7 @@
-"""MCP servers: connected, asked for their tools, called and let go of.
+"""The MCP servers of a shell, with a blocking interface.
 
-The shell waits, the protocol does not: a portal runs one task for each server, which alone enters
-and leaves its connection. What a server writes to its standard error goes to a log, because the
-terminal belongs to the user.
+A portal runs one task per server, which alone opens and closes its connection. The standard error
+of the servers goes to a log, because the terminal belongs to the user.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ if TYPE_CHECKING:
 __all__ = ["McpServerState", "McpServers", "Tool", "ToolResult"]
 
 CONNECT_TIMEOUT: Final = 15.0
-"""Seconds until a server has to be there."""
+"""Seconds that a server may take to connect."""
 TOOL_TIMEOUT: Final = 600.0
 """Seconds that a tool may take."""
 
 
 class McpServers:
-    """The MCP servers of a shell. Use it as `with`, or call `close`.
+    """The MCP servers of a shell; use it in a `with` statement, or call `close`.
 
-    Several threads may connect servers at once.
+    Several threads may connect servers concurrently.
     """
 
     def __init__(
@@ -46,9 +45,9 @@ class McpServers:
         timeout: float = CONNECT_TIMEOUT,
         patience: float = TOOL_TIMEOUT,
     ) -> None:
-        """`log` is the file to which the servers' complaints are added; without it they are lost.
+        """Append the servers' standard error to `log`; without it, it is discarded.
 
-        A server has `timeout` seconds to be there, and a tool `patience` seconds to answer.
+        A server has `timeout` seconds to connect, and a tool `patience` seconds to finish.
         """
         self._log = log
         self._timeout = timeout
@@ -65,54 +64,54 @@ class McpServers:
         self.close()
 
     def connect(self, name: str, config: McpConfig) -> tuple[Tool, ...]:
-        """Start a server, or reach it, and learn its tools; one that is there is started anew."""
-        if (fault := config.find_problem()) is not None:
-            raise InputError(f"the MCP server {name} {fault}")
+        """Connect a server and return its tools; a server of that name is replaced."""
+        if (problem := config.find_problem()) is not None:
+            raise InputError(f"MCP server {name} {problem}.")
         if find_spec("mcp") is None:
-            raise InputError("MCP servers need one more package: pip install 'brim[shell]'")
+            raise InputError("MCP servers need the package mcp. Run: pip install 'brim[shell]'")
         before = self._servers.get(name)
         server = McpServer(
             name, config, log=self._log, timeout=self._timeout, patience=self._patience
         )
-        self._servers[name] = server  # at once: the order is that in which they were asked for
-        portal = self._started()
+        self._servers[name] = server  # now, to keep the order of the calls
+        portal = self._get_portal()
         try:
             if before is not None:
                 portal.run(before.close())
             portal.run(server.open())
-        except (CancelledError, RuntimeError):  # what the portal says when it is closed meanwhile
-            raise ConnectionFailedError(f"{name}: all servers were let go of meanwhile") from None
+        except (CancelledError, RuntimeError):  # the portal was closed meanwhile
+            raise ConnectionFailedError(f"{name}: all servers were closed meanwhile") from None
         return server.tools
 
     def disconnect(self, name: str) -> None:
         if name not in self._servers:
-            there = ", ".join(self._servers) or "none"
-            raise InputError(f"no MCP server is called {name}; there is {there}")
-        self._started().run(self._servers.pop(name).close())
+            known = ", ".join(self._servers) or "none"
+            raise InputError(f"MCP server not connected: {name}. Connected: {known}.")
+        self._get_portal().run(self._servers.pop(name).close())
 
     def states(self) -> tuple[McpServerState, ...]:
-        """Every server that was asked for, in that order, also those that are not there."""
+        """Return the state of every requested server, in that order, connected or not."""
         return tuple(server.state for server in [*self._servers.values()])
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """What can be called now, in the order in which the servers came."""
+        """The tools of the connected servers, in their order."""
         return tuple(tool for state in self.states() for tool in state.tools)
 
     def call(self, offered: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Call a tool by the name that the model knows. What goes wrong is a result, too.
+        """Call a tool by the name that the model uses; errors are returned as results.
 
-        Ctrl-C stops the waiting, tells the server so, and is raised; the server stays.
+        Ctrl-C cancels the call and is raised; the server stays connected.
         """
         for server in [*self._servers.values()]:
             for tool in server.tools:
                 if tool.offered == offered:
-                    return self._started().run(server.call(tool.name, arguments))
-        there = ", ".join(tool.offered for tool in self.tools) or "none"
-        return ToolResult(f"there is no tool called {offered}; there is {there}", is_error=True)
+                    return self._get_portal().run(server.call(tool.name, arguments))
+        known = ", ".join(tool.offered for tool in self.tools) or "none"
+        return ToolResult(f"there is no tool called {offered}; there is {known}", is_error=True)
 
     def close(self) -> None:
-        """Let go of all servers; the processes that were started for them end."""
+        """Close all connections, and end the processes that were started for them."""
         servers, self._servers = self._servers, {}
         portal, self._portal = self._portal, None
         listener, self._listener = self._listener, None
@@ -125,16 +124,16 @@ class McpServers:
                 logging.getLogger("mcp").removeHandler(listener)
                 listener.close()
 
-    def _started(self) -> Portal:
+    def _get_portal(self) -> Portal:
         with self._lock:
             if self._portal is None:
-                self._portal = self._begun()
+                self._portal = self._start_portal()
             return self._portal
 
-    def _begun(self) -> Portal:
+    def _start_portal(self) -> Portal:
         from brim.providers.sync import Portal
 
-        # Without a handler of its own, the library's complaints would go to the terminal.
+        # Without a handler, the library would log to the terminal.
         log = self._log
         self._listener = logging.FileHandler(log, delay=True) if log else logging.NullHandler()
         logging.getLogger("mcp").addHandler(self._listener)

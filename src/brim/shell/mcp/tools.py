@@ -1,4 +1,4 @@
-"""What an MCP server lists and answers, as a model is told of it."""
+"""Tools and results of MCP servers, as a model sees them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONGEST_NAME: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool of a server, as it is offered to a model."""
+    """A tool of a server, as offered to a model."""
 
     server: str
     name: str
@@ -26,28 +26,28 @@ class Tool:
     offered: str
     """The name that the model sees."""
     definition: Mapping[str, Any]
-    """In the form of OpenAI's chat completions."""
+    """In the format of OpenAI's chat completions."""
     is_read_only: bool = False
     is_destructive: bool | None = None
-    """Both are what the server says of itself: hints, never a permission."""
+    """Hints of the server; never a permission."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a call gave."""
+    """The result of a call."""
 
     text: str
     is_error: bool = False
 
 
 def tool_of(server: str, listed: ListedTool) -> Tool:
-    """A tool that a server lists, ready to be offered."""
+    """Convert a tool from a server's list."""
     hints = listed.annotations
     offered = offered_name(server, listed.name)
     function = {
         "name": offered,
         "description": listed.description or listed.title or "",
-        # Some providers refuse an object that does not say what is in it.
+        # Some providers reject an object without properties.
         "parameters": {"type": "object", "properties": {}} | listed.input_schema,
     }
     return Tool(
@@ -61,9 +61,9 @@ def tool_of(server: str, listed: ListedTool) -> Tool:
 
 
 def offered_name(server: str, name: str) -> str:
-    """SERVER__NAME in the characters that all providers take, always the same for the same tool.
+    """Return SERVER__NAME in the characters that all providers accept, stable for each tool.
 
-    Where that loses something, or could be read in two ways, a digest of the whole follows.
+    If that is ambiguous or loses characters, a digest is appended.
     """
     whole = f"{server}__{name}"
     clean = re.sub(r"[^a-zA-Z0-9_-]", "_", whole)
@@ -75,12 +75,12 @@ def offered_name(server: str, name: str) -> str:
 
 
 def result_of(answer: CallToolResult) -> ToolResult:
-    """Text as it is, anything else by its kind and size; structured content where no text is."""
-    words = [said for block in answer.content if (said := _block_text(block))]
+    """Convert a result: text unchanged, media by kind and size, else structured content."""
+    texts = [text for block in answer.content if (text := _block_text(block))]
     if answer.structured_content is not None and not any(map(_is_text, answer.content)):
-        words.append(json.dumps(answer.structured_content, ensure_ascii=False))
+        texts.append(json.dumps(answer.structured_content, ensure_ascii=False))
     nothing = "[failed, and does not say why]" if answer.is_error else "[no output]"
-    return ToolResult("\n".join(words) or nothing, answer.is_error)
+    return ToolResult("\n".join(texts) or nothing, answer.is_error)
 
 
 def _is_text(block: ContentBlock) -> bool:

@@ -1,1 +1,1 @@
-"""What is seen: answers while they come, the status line, `:context` and `:cost`."""
+"""Output: replies, the status line, `:context` and `:cost`."""

@@ -1,8 +1,7 @@
-"""What fills the window: every token of it in one row, with what it costs and what frees it.
+"""What fills the window: one row per part, with its price and the command that frees it.
 
-The rows say what goes out, not what is in the history: a picture is taken of the plan as it
-stands. They add up to the window exactly; where more is to be sent than may be, to the window and
-what is over.
+The rows describe the next request, not the history. They add up to the window exactly; if the
+request is too large, to the window and the excess.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ SENT_ROWS: Final = (
     *("user", "assistant", "tool results", "exec output", "other", "note", "waiting output"),
     "structure",
 )
-"""The rows of what is sent, in their order; tools have one for each server."""
+"""The rows that are sent, in order; tools have one row per server."""
 FREE_ROWS: Final = ("margin", "not for input", "free")
-"""The rows of what is kept free."""
+"""The rows that are not sent."""
 FREES: Final = {
     "background": ":memory forget",
     "project": ":tree off",
@@ -53,46 +52,46 @@ FREES: Final = {
 }
 _WINDOWS: Final = {
     "given": "the configuration",
-    "a guess": "nobody tells it; brim reckons with a small one",
+    "a guess": "unknown; brim assumes a small one",
 }
 _SCALE = re.compile(r"\*[\d.]+\+[\d.]+")
 
 
 @dataclass(frozen=True, slots=True)
 class ContextRow:
-    """A row: one of the things that share the window."""
+    """A row: one of the parts that share the window."""
 
     name: str
     tokens: int
     share: float
-    """Of the window."""
+    """Share of the window."""
     price: Decimal | None
-    """Dollars for sending it once (for the reply: at most); None where nobody knows."""
+    """Dollars for sending it once (for the reply: at most); None if unknown."""
     frees: str
-    """The command that frees it; empty where there is none."""
+    """The command that frees it; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrimmedTurns:
-    """What does not go out, or not whole."""
+    """The turns that are not sent, or not completely."""
 
     turns: tuple[int, ...] = ()
-    """The turns that are left out, by their numbers in the history."""
+    """Indices of dropped turns in the history."""
     shortened: tuple[int, ...] = ()
-    """The turns of which a part goes out: clipped or masked."""
+    """Indices of clipped and masked turns."""
     tokens: int = 0
-    """What all this takes less than it would whole."""
+    """Tokens saved by that."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContextReport:
-    """A window and all that is in it."""
+    """A window and everything in it."""
 
     name: str
-    """What the user calls the model."""
+    """The user's name for the model."""
     model: str | None
     used: int
-    """Tokens of what would be sent now."""
+    """Tokens of the next request."""
     limit: int
     window: int
     reply: int
@@ -104,14 +103,14 @@ class ContextReport:
     """Where the size of the window comes from."""
     parts: tuple[ContextRow, ...]
     over: int
-    """By how much more is to be sent than may be."""
+    """Tokens above the limit."""
     can_be_sent: bool
-    """Whether it fits after what may be left out is left out; outputs that wait apart."""
-    cut: TrimmedTurns
+    """Whether it fits after trimming, without the output that waits."""
+    trimmed: TrimmedTurns
 
     @property
     def fill(self) -> float:
-        """The share of the limit that is used."""
+        """Share of the limit that is used."""
         return self.used / self.limit if self.limit else float(self.used > 0)
 
 
@@ -121,11 +120,10 @@ def build_report(
     tool_servers: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
     window_from: str | None = None,
 ) -> ContextReport:
-    """What the next request would be made of; asks nobody.
+    """Describe the next request, without any I/O; raise BudgetError if the window is unknown.
 
-    `tool_servers` are the tools on offer by the name of their server, `window_from` goes before
-    what the session knows about where its window comes from. Raises `BudgetError` where no window
-    is known.
+    `tool_servers` are the offered tools by server; `window_from` overrides the session's own
+    description of where its window comes from.
     """
     driver = get_driver(session)
     plan, outputs = driver.preview(), driver.joined_outputs
@@ -156,25 +154,25 @@ def build_report(
         parts=_build_rows(rows, budget.window, driver.profile.price_for(used)),
         over=max(0, used - limit),
         can_be_sent=plan.fits,
-        cut=_find_trimmed(plan),
+        trimmed=_find_trimmed(plan),
     )
 
 
-def to_json(picture: ContextReport) -> dict[str, Any]:
-    """The picture as plain data."""
+def to_json(report: ContextReport) -> dict[str, Any]:
+    """Return the report as plain data."""
     return {
-        "name": picture.name,
-        "model": picture.model,
-        "used": picture.used,
-        "limit": picture.limit,
-        "window": picture.window,
-        "reply": picture.reply,
-        "margin": picture.margin,
-        "over": picture.over,
-        "can_be_sent": picture.can_be_sent,
-        "exact": picture.is_exact,
-        "counted_by": picture.counted_by,
-        "window_from": picture.window_from,
+        "name": report.name,
+        "model": report.model,
+        "used": report.used,
+        "limit": report.limit,
+        "window": report.window,
+        "reply": report.reply,
+        "margin": report.margin,
+        "over": report.over,
+        "can_be_sent": report.can_be_sent,
+        "exact": report.is_exact,
+        "counted_by": report.counted_by,
+        "window_from": report.window_from,
         "parts": [
             {
                 "name": part.name,
@@ -183,12 +181,12 @@ def to_json(picture: ContextReport) -> dict[str, Any]:
                 "price": None if part.price is None else str(part.price),
                 "frees": part.frees or None,
             }
-            for part in picture.parts
+            for part in report.parts
         ],
-        "cut": {
-            "turns": list(picture.cut.turns),
-            "shortened": list(picture.cut.shortened),
-            "tokens": picture.cut.tokens,
+        "trimmed": {
+            "turns": list(report.trimmed.turns),
+            "shortened": list(report.trimmed.shortened),
+            "tokens": report.trimmed.tokens,
         },
     }
 
@@ -197,7 +195,7 @@ def to_json(picture: ContextReport) -> dict[str, Any]:
 
 
 def _in_order(sizes: Mapping[str, int]) -> dict[str, int]:
-    """The rows that have something in them; the base prompt in any case."""
+    """Return the rows that are not empty, and always the system prompt."""
     names = sorted(sizes, key=lambda name: (SENT_ROWS.index(name.partition(":")[0]), name))
     return {"system": 0, **{name: sizes[name] for name in names if sizes[name]}}
 
@@ -230,7 +228,7 @@ def _frees(name: str) -> str:
     return f":mcp disconnect {server}" if server and kind == "tools" else FREES.get(name, "")
 
 
-# Where it comes from
+# Sources
 
 
 def _is_exact(plan: Plan) -> bool:

@@ -1,8 +1,7 @@
-"""What each part of a request takes: a plan's tokens, shared out to the last one.
+"""The size of each part of a request: a plan's tokens, apportioned exactly.
 
-What is sent is counted as it is sent: the system text as one, the tools as one. Where a part of
-that has a row of its own, it gets its share by its weight. What the server said of the whole goes
-before what was counted here, and is shared out in the same way.
+The system prompt and the tools are counted as they are sent, as a whole; their parts get shares by
+weight. If the server reported the total, that total is apportioned in the same way.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _ROWS: Final = {
 def measure_rows(
     session: Session, plan: Plan, servers: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> Tally[str]:
-    """Tokens of what the plan sends, by row; together they are the plan's size."""
+    """Return the tokens of each row; their sum is the plan's size."""
     counter = plan.history.counter
     sizes = _turn_sizes(plan)
     sizes["summary" if session.summary else "note"] += sum(note.tokens for note in plan.notes)
@@ -45,7 +44,7 @@ def measure_rows(
 
 
 def _turn_sizes(plan: Plan) -> Tally[str]:
-    """What the turns take, by whose words they are."""
+    """Return the tokens of the turns by role."""
     sizes: Tally[str] = Tally()
     history, count = plan.history, plan.history.counter.text
     for index in plan.sent_indices:
@@ -62,7 +61,7 @@ def _turn_sizes(plan: Plan) -> Tally[str]:
 
 
 def _system_sizes(session: Session, counter: Counter) -> Tally[str]:
-    """What the blocks of the system text take; the whole is counted as one, as it is sent."""
+    """Return the tokens of each block of the system prompt, which is counted as a whole."""
     driver = get_driver(session)
     text, parts = driver.system_text, driver.render_system_parts()
     if not text:
@@ -80,7 +79,7 @@ def _tool_sizes(
     counter: Counter,
     servers: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> Tally[str]:
-    """What the definitions of the tools take, by their servers; the shell's own come first."""
+    """Return the tokens of the tool definitions by server."""
     homes = {_name(tool): server for server, offered in servers.items() for tool in offered}
     weights: Tally[str] = Tally()
     for tool in tools:
@@ -95,7 +94,7 @@ def _name(tool: Mapping[str, Any]) -> str:
 
 
 def _apportion(total: int, weights: Mapping[str, int]) -> Tally[str]:
-    """A number of tokens shared out by weight, to the last one."""
+    """Apportion a number of tokens by weight, without a remainder."""
     names = [name for name, weight in weights.items() if weight > 0]
     whole = sum(weights[name] for name in names)
     if not whole:

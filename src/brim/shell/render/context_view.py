@@ -1,4 +1,4 @@
-"""How the picture of a window is drawn: a header, one bar with the limit marked, a row a part."""
+"""Renders a context report: a header, a bar with the limit marked, and one row per part."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 MAX_WIDTH: Final = 100
 MIN_COMMAND_WIDTH: Final = 12
-"""Columns that say something of a command; with fewer it is left out."""
+"""Columns a command needs to be shown at all."""
 MARK_WIDTH: Final = 2
 """Columns before a row."""
 _NAME, _TOKENS, _SHARE, _PRICE, _FREES = range(5)
 _NARROWER: Final[tuple[tuple[int, tuple[int, ...]], ...]] = (
     *((2, ()), (1, ()), (1, (_PRICE,)), (1, (_PRICE, _FREES)), (1, (_PRICE, _FREES, _SHARE))),
 )
-"""From wide to narrow: columns between two cells, and the cells that are left out."""
+"""From wide to narrow: the gap between cells, and the cells that are left out."""
 _COLORS: Final = (
     *("blue", "cyan", "magenta", "green", "yellow", "bright_blue", "bright_magenta"),
     *("bright_cyan", "white", "bright_green", "bright_yellow", "red", "bright_red"),
@@ -44,7 +44,7 @@ _UNSENT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """What a part is known by, in the bar and in its row."""
+    """The sign of a part, in the bar and in its row."""
 
     fill: str
     mark: str
@@ -53,36 +53,36 @@ class Sign:
 
 @dataclass(frozen=True, slots=True)
 class _ContextView:
-    picture: ContextReport
+    report: ContextReport
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
         is_ascii = options.ascii_only or console.is_dumb_terminal
         colors = not console.no_color and console.color_system is not None
-        yield from lines(self.picture, options.max_width, colors=colors, is_ascii=is_ascii)
+        yield from lines(self.report, options.max_width, colors=colors, is_ascii=is_ascii)
 
 
-def render_context(picture: ContextReport) -> RenderableType:
-    """The picture for any console: with colours, without, in plain ASCII, wide or narrow."""
-    return _ContextView(picture)
+def render_context(report: ContextReport) -> RenderableType:
+    """Render a report for any console: with or without colors, in ASCII, wide or narrow."""
+    return _ContextView(report)
 
 
-def lines(picture: ContextReport, width: int, *, colors: bool, is_ascii: bool) -> Iterator[Text]:
-    """The picture, line by line, no wider than the screen."""
+def lines(report: ContextReport, width: int, *, colors: bool, is_ascii: bool) -> Iterator[Text]:
+    """Yield the lines of a report, no wider than the screen."""
     from rich.text import Text
 
     width = max(20, min(width, MAX_WIDTH))
-    signs = _signs(picture.parts, colors=colors, is_ascii=is_ascii)
+    signs = _signs(report.parts, colors=colors, is_ascii=is_ascii)
     dot = "-" if is_ascii else "·"
-    yield _headline(picture, dot)
-    yield Text(f"used: {picture.counted_by}", "dim")
-    yield Text(f"window: {sanitize(picture.window_from)}", "dim")
+    yield _headline(report, dot)
+    yield Text(f"used: {report.counted_by}", "dim")
+    yield Text(f"window: {sanitize(report.window_from)}", "dim")
     yield Text()
-    yield from _bar(picture, width - 1, signs, is_ascii=is_ascii)
+    yield from _bar(report, width - 1, signs, is_ascii=is_ascii)
     yield Text()
-    yield from _rows(picture, width, signs, is_ascii=is_ascii)
-    if remarks := list(_remarks(picture, dot)):
+    yield from _rows(report, width, signs, is_ascii=is_ascii)
+    if remarks := list(_remarks(report, dot)):
         yield Text()
         yield from remarks
 
@@ -90,39 +90,39 @@ def lines(picture: ContextReport, width: int, *, colors: bool, is_ascii: bool) -
 # Header and footer
 
 
-def _headline(picture: ContextReport, dot: str) -> Text:
+def _headline(report: ContextReport, dot: str) -> Text:
     from rich.text import Text
 
-    about = "" if picture.is_exact else "~"
-    color = "red" if picture.fill >= 0.9 else "yellow" if picture.fill >= 0.7 else "green"
+    about = "" if report.is_exact else "~"
+    color = "red" if report.fill >= 0.9 else "yellow" if report.fill >= 0.7 else "green"
     return Text.assemble(
-        (sanitize(picture.name or "no model named"), "bold"),
+        (sanitize(report.name or "no model named"), "bold"),
         (
-            f" ({sanitize(picture.model)})" if picture.model not in (None, picture.name) else "",
+            f" ({sanitize(report.model)})" if report.model not in (None, report.name) else "",
             "dim",
         ),
-        f" {dot} {about}{picture.used:,} of {picture.window:,} tokens {dot} ",
-        (f"{about}{_share(picture.fill)}", f"bold {color}"),
+        f" {dot} {about}{report.used:,} of {report.window:,} tokens {dot} ",
+        (f"{about}{_share(report.fill)}", f"bold {color}"),
         " of the limit",
     )
 
 
-def _remarks(picture: ContextReport, dot: str) -> Iterator[Text]:
+def _remarks(report: ContextReport, dot: str) -> Iterator[Text]:
     from rich.text import Text
 
-    cut = picture.cut
-    if picture.over:
-        then = "the next request leaves something out"
-        if not picture.can_be_sent:
-            then = "this cannot be sent; free something"
-        yield Text(f"over by {picture.over:,} tokens: {then}", "bold red")
+    cut = report.trimmed
+    if report.over:
+        then = "the next request will be trimmed"
+        if not report.can_be_sent:
+            then = "it cannot be sent; free something"
+        yield Text(f"over by {report.over:,} tokens: {then}", "bold red")
     if not cut.turns and not cut.shortened:
         return
-    said = [_several(len(cut.turns), "turn")] if cut.turns else []
-    said += [f"parts of {_several(len(cut.shortened), 'turn')}"] if cut.shortened else []
-    said.append(f"{cut.tokens:,} tokens")
+    trimmed = [_several(len(cut.turns), "turn")] if cut.turns else []
+    trimmed += [f"parts of {_several(len(cut.shortened), 'turn')}"] if cut.shortened else []
+    trimmed.append(f"{cut.tokens:,} tokens")
     yield Text.assemble(
-        ("left out: ", "yellow"), ", ".join(said), (f" {dot} :recall N brings one back", "dim")
+        ("trimmed: ", "yellow"), ", ".join(trimmed), (f" {dot} :recall N brings one back", "dim")
     )
 
 
@@ -134,7 +134,7 @@ def _several(number: int, word: str) -> str:
 
 
 def _signs(parts: Iterable[ContextRow], *, colors: bool, is_ascii: bool) -> dict[str, Sign]:
-    """A colour for each part that is sent; where there are none, a fill."""
+    """Assign a color to each part that is sent; without colors, a fill character."""
     signs: dict[str, Sign] = {}
     for part in parts:
         if part.name in _UNSENT:
@@ -148,37 +148,37 @@ def _signs(parts: Iterable[ContextRow], *, colors: bool, is_ascii: bool) -> dict
 
 
 def _bar(
-    picture: ContextReport, width: int, signs: dict[str, Sign], *, is_ascii: bool
+    report: ContextReport, width: int, signs: dict[str, Sign], *, is_ascii: bool
 ) -> Iterator[Text]:
-    """What fills the window from left to right: sent, free, then what is kept; the limit below."""
+    """Yield the bar (sent, free, reserved, from left to right) and the limit below it."""
     from rich.text import Text
 
-    parts = _from_left(picture.parts)
+    parts = _from_left(report.parts)
     cells = columns([part.tokens for part in parts], width)
     bar = Text(no_wrap=True)
     for part, number in zip(parts, cells, strict=True):
         bar.append(signs[part.name].fill * number, signs[part.name].style)
-    kept = sum(n for part, n in zip(parts, cells, strict=True) if _is_kept(part))
-    whole = picture.window + picture.over
-    place = width * picture.limit // whole if picture.over else width - kept
+    kept = sum(n for part, n in zip(parts, cells, strict=True) if _is_reserved(part))
+    whole = report.window + report.over
+    place = width * report.limit // whole if report.over else width - kept
     yield bar
-    yield _marker(min(place, width - 1), picture.limit, width, "^" if is_ascii else "▲")
+    yield _marker(min(place, width - 1), report.limit, width, "^" if is_ascii else "▲")
 
 
 def _from_left(parts: Sequence[ContextRow]) -> list[ContextRow]:
-    """The parts in the order of the bar: what is free comes before what is kept."""
-    kept = [part for part in parts if _is_kept(part)]
-    return [part for part in parts if not _is_kept(part)] + kept
+    """Return the parts in the order of the bar: free before reserved."""
+    kept = [part for part in parts if _is_reserved(part)]
+    return [part for part in parts if not _is_reserved(part)] + kept
 
 
-def _is_kept(part: ContextRow) -> bool:
+def _is_reserved(part: ContextRow) -> bool:
     return part.name in _UNSENT and part.name != "free"
 
 
 def columns(sizes: Sequence[int], width: int) -> list[int]:
-    """Columns for each size, in all exactly as many as there are; what is not 0 is seen.
+    """Distribute exactly `width` columns over the sizes; a size above 0 gets at least one.
 
-    Where there are more sizes than columns, the last ones are not.
+    If there are more sizes than columns, the last ones get none.
     """
     whole = sum(sizes)
     if not whole:
@@ -210,12 +210,12 @@ def _marker(place: int, limit: int, width: int, sign: str) -> Text:
 
 
 def _rows(
-    picture: ContextReport, width: int, signs: dict[str, Sign], *, is_ascii: bool
+    report: ContextReport, width: int, signs: dict[str, Sign], *, is_ascii: bool
 ) -> Iterator[Text]:
-    about = "" if picture.is_exact else "~"
+    about = "" if report.is_exact else "~"
     none = "-" if is_ascii else "–"
     head = ("", f"{about}tokens", "share", "price", "to free it")
-    places = _places(picture.parts)
+    places = _places(report.parts)
     cells = [
         (
             sanitize(part.name),
@@ -224,20 +224,20 @@ def _rows(
             _price(part, none, places),
             part.frees,
         )
-        for part in picture.parts
+        for part in report.parts
     ]
-    total = picture.window + picture.over
-    cells.append(("window" if not picture.over else "window and over", f"{total:,}", "", "", ""))
+    total = report.window + report.over
+    cells.append(("window" if not report.over else "window and over", f"{total:,}", "", "", ""))
     draw = partial(_row, *_widths((head, *cells), width), is_ascii=is_ascii)
     yield draw(Sign("", " ", ""), head, "dim")
-    for part, row in zip(picture.parts, cells, strict=False):
+    for part, row in zip(report.parts, cells, strict=False):
         style = "dim" if part.name in _UNSENT else ""
         yield draw(signs[part.name], row, style)
     yield draw(Sign("", " ", ""), cells[-1], "dim")
 
 
 def _widths(rows: Sequence[Sequence[str]], width: int) -> tuple[list[int], int]:
-    """Columns for the cells with the gap before each; 0 for those that there is no room for."""
+    """Return the width of each cell with its gap, 0 for cells without room, and the gap."""
     longest = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for gap, left_out in _NARROWER:
         widths = [longest[0], *(size + gap for size in longest[1:])]
@@ -256,7 +256,7 @@ def _widths(rows: Sequence[Sequence[str]], width: int) -> tuple[list[int], int]:
 def _row(
     widths: Sequence[int], gap: int, sign: Sign, row: Sequence[str], style: str, *, is_ascii: bool
 ) -> Text:
-    """A line of the table; columns that are 0 wide are left out."""
+    """Return a line of the table, without cells of width 0."""
     from rich.text import Text
 
     text = Text.assemble((sign.mark, sign.style), " ", no_wrap=True, overflow="crop")
@@ -276,7 +276,7 @@ def _row(
 
 
 def _share(share: float) -> str:
-    """A share as people say it: `12 %`, `3.4 %`, `< 0.1 %`."""
+    """Format a share: `12 %`, `3.4 %`, `< 0.1 %`."""
     percent = 100 * share
     if 0 < percent < 0.1:
         return "< 0.1 %"
@@ -284,7 +284,7 @@ def _share(share: float) -> str:
 
 
 def _places(parts: Iterable[ContextRow]) -> int | None:
-    """Places behind the point that the smallest price needs: all have as many, in one column."""
+    """Return the decimal places that the smallest price needs; all prices use as many."""
     least = min((part.price for part in parts if part.price), default=None)
     return None if least is None else len(format_dollars(least).partition(".")[2])
 

@@ -1,7 +1,7 @@
-"""What was used and what it cost, as the shell shows it: `:cost`, `:cost detail`, `:usage`.
+"""Renders usage and cost: `:cost`, `:cost detail`, `:usage`.
 
-The words and the rules are the ledger's; here they get colours. Where there is no terminal, a
-table is the ledger's own text.
+The texts and rules come from the ledger; this module adds colors. Without a terminal, a table is
+the ledger's own text.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from brim.session.request_log import LoggedRequest, RequestLog
 
 MAX_ENTRIES: Final = 20
-"""How many requests are listed, the newest last."""
+"""Requests to list, the newest last."""
 WARN_FILL: Final = 0.7
 ALERT_FILL: Final = 0.9
-"""From these shares of the limit on, a request is shown in yellow, and in red."""
+"""Shares of the limit from which a request is shown in yellow, and in red."""
 GAP: Final = 2
 """Columns between two cells."""
 
@@ -36,16 +36,16 @@ Cell = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """Rows under a head, and lines above and below them."""
+    """Rows under a header, with lines above and below."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     left: int
-    """How many columns stand on the left; the others are numbers."""
-    first_to_go: tuple[str, ...]
-    """The columns that are left out where the screen is narrow."""
+    """Number of left-aligned columns; the others are numbers."""
+    drop_order: tuple[str, ...]
+    """Columns to drop first on a narrow screen."""
     plain: str
-    """The whole as text, where there is no terminal."""
+    """The table as text, if there is no terminal."""
     above: tuple[Cell, ...] = ()
     below: tuple[Cell, ...] = ()
 
@@ -70,10 +70,10 @@ class _Table:
             yield self._line([row[place] for place in chosen], chosen, widths)
 
     def _chosen(self, width: int) -> list[int]:
-        """The columns that there is room for."""
+        """Return the indices of the columns that fit."""
         chosen = list(range(len(self.head)))
         sizes = [max(map(len, (self.head[p], *(row[p][0] for row in self.rows)))) for p in chosen]
-        for name in self.first_to_go:
+        for name in self.drop_order:
             if sum(sizes[place] + GAP for place in chosen) - GAP > width:
                 chosen.remove(self.head.index(name))
         return chosen
@@ -93,7 +93,7 @@ class _Table:
 
 
 def cost(ledger: Ledger) -> RenderableType:
-    """What the session has cost, in a few lines; the cap and what it does not cover."""
+    """Render the cost of a session, its cap, and what the cap does not cover."""
     from rich.console import Group
     from rich.text import Text
 
@@ -121,7 +121,7 @@ def cost(ledger: Ledger) -> RenderableType:
 
 
 def cost_detail(ledger: Ledger, count_now: int | None = None) -> RenderableType:
-    """A row for each model and category; at last what the conversation counts as it stands."""
+    """Render a row per model and category, and the current size of the conversation."""
     plain = ledger.format_table(count_now)
     rows = [_slot_row(slot_cells(*name, slot)) for name, slot in ledger.totals.items()]
     if len(rows) > 1:
@@ -134,7 +134,7 @@ def cost_detail(ledger: Ledger, count_now: int | None = None) -> RenderableType:
         ("model", "category", "calls", "prompt", "cached", "completion", "cost"),
         tuple(rows),
         left=2,
-        first_to_go=("cached", "calls", "category", "completion", "prompt"),
+        drop_order=("cached", "calls", "category", "completion", "prompt"),
         plain=plain,
         above=() if rows else (("no calls yet", ""),),
         below=below,
@@ -160,17 +160,17 @@ def _slot_row(cells: Sequence[str]) -> tuple[Cell, ...]:
 def usage(
     log: RequestLog, *, local: Callable[[float], time.struct_time] = time.localtime
 ) -> RenderableType:
-    """The statistics of all requests, and the last of them one by one.
+    """Render statistics of all requests, and the last ones in a table.
 
-    Before a cut there is an estimate only, and what was sent may be the server's own count: the two
-    stand side by side where something was left out, for else they only differ by an error.
+    The size before trimming is shown only for trimmed requests: it is an estimate, while the size
+    sent may be the server's count, so that otherwise they would differ only by the error.
     """
     found = log.statistics()
     said = (
         f"{found.requests:,} request{'s' * (found.requests != 1)}, {found.trimmed:,} trimmed, "
         f"{found.utilization:.0%} of the limit used on average"
     )
-    head = ("time", "model", "category", "before", "sent", "limit", "full", "left out")
+    head = ("time", "model", "category", "before", "sent", "limit", "full", "trimmed")
     entries = log.entries[-MAX_ENTRIES:]
     rows = tuple(_entry_row(entry, local) for entry in entries)
     texts = [head, *(tuple(text for text, _ in row) for row in rows)]
@@ -180,7 +180,7 @@ def usage(
         head,
         rows,
         left=3,
-        first_to_go=("category", "before", "limit", "model", "left out", "time"),
+        drop_order=("category", "before", "limit", "model", "trimmed", "time"),
         plain="\n".join([said, *lines]),
         above=((said, "bold"),),
     )

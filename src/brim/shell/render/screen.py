@@ -1,4 +1,4 @@
-"""The screen: the only place that draws, and the only one that asks."""
+"""The screen: the only place that prints to the terminal and asks the user."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.shell.render.sanitize import sanitize
@@ -14,15 +15,15 @@ from brim.shell.terminal.typeahead import Typeahead
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from brim.shell.render.markdown import AnswerScreen
+    from brim.shell.render.reply_view import ReplyView
 
 NO_ANSWER: Final = ""
-"""What is answered where nobody can be asked."""
+"""The answer if there is no user to ask."""
 
 Ask = Callable[[str, str], str]
-"""(a question, what stands there to be edited) → the answer, as it was typed."""
+"""(question, text to edit) → the answer as typed."""
 Above = Callable[[Callable[[], None]], None]
-"""Draws something above the line that is being typed."""
+"""Runs a function that prints above the line being typed."""
 
 
 def answer_nothing(_question: str, _default: str = "") -> str:
@@ -30,7 +31,7 @@ def answer_nothing(_question: str, _default: str = "") -> str:
 
 
 def ask_on_terminal(question: str, _default: str = "") -> str:
-    """Whoever sits at the terminal, before there is a better prompt."""
+    """Ask with `input`, until the prompt is available."""
     try:
         return input(question)
     except (KeyboardInterrupt, EOFError):
@@ -38,21 +39,23 @@ def ask_on_terminal(question: str, _default: str = "") -> str:
 
 
 class Screen:
-    """What the user sees."""
+    """Output to the user, and questions."""
 
     def __init__(self, console: Console | None = None, ask: Ask = ask_on_terminal) -> None:
         from rich.console import Console
 
         self.console = console or Console(highlight=False, soft_wrap=False)
+        if isinstance(self.console.file, TextIOWrapper):
+            # An encoding without some characters must not be an error.
+            self.console.file.reconfigure(errors="replace")
         self._ask = ask
         self._above: Above | None = None
-        self._waiting: list[Callable[[], None]] = []
-        """What is to be drawn as soon as it disturbs nobody who types."""
-        self.early = Typeahead()
-        """What is typed while nobody asks."""
+        self._pending: list[Callable[[], None]] = []
+        """Output that waits until it does not disturb the line being typed."""
+        self.typeahead = Typeahead()
 
     def ask_with(self, ask: Ask) -> None:
-        """Ask in another way from now on."""
+        """Use another function for questions from now on."""
         self._ask = ask
 
     @property
@@ -64,86 +67,85 @@ class Screen:
         return self.console.color_system is not None and not self.console.no_color
 
     def fills(self, text: str) -> bool:
-        """Whether a text takes more than half of the screen."""
+        """Return whether a text takes more than half of the screen."""
         width, height = self.console.size
         rows = sum(1 + len(line) // max(1, width) for line in text.split("\n"))
         return rows > height // 2
 
     def show(self, thing: RenderableType | None) -> None:
-        """Draw what a command has to show; a text goes out as it is."""
+        """Print the result of a command; text is printed without wrapping."""
         if isinstance(thing, str):
             self._print(sanitize(thing), markup=False, soft_wrap=True)
         elif thing is not None:
             self._print(thing, soft_wrap=not self.console.is_terminal)
 
     def gap(self) -> None:
-        """A blank row, where somebody reads."""
+        """Print a blank row on a terminal."""
         if self.is_terminal:
             self.console.print()
 
     def notice(self, text: str) -> None:
-        """One dim line about what brim did."""
+        """Print one dim line about what brim did."""
         self._line(f"· {text}", "dim")
 
     def warn(self, text: str) -> None:
         self._line(f"! {text}", "yellow")
 
     def error(self, text: str) -> None:
-        """What went wrong, in words."""
         self._line(f"brim: {text}", "red")
 
     def _line(self, text: str, style: str) -> None:
         wrap = not self.console.is_terminal
         self._print(sanitize(text), style=style, markup=False, soft_wrap=wrap)
 
-    def _print(self, thing: RenderableType, **how: Any) -> None:
-        self._waiting.append(partial(self.console.print, thing, **how))
+    def _print(self, thing: RenderableType, **options: Any) -> None:
+        self._pending.append(partial(self.console.print, thing, **options))
         if self._above is None:
-            self._draw_waiting()
+            self._print_pending()
         else:
-            self._above(self._draw_waiting)
+            self._above(self._print_pending)
 
-    def _draw_waiting(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for draw in waiting:
-            draw()
+    def _print_pending(self) -> None:
+        pending, self._pending = self._pending, []
+        for output in pending:
+            output()
 
     @contextmanager
     def typing(self, above: Above) -> Iterator[None]:
-        """While somebody types: what is to be said goes above the line, by way of `above`."""
+        """While the user types a line, print through `above`."""
         self._above = above
         try:
             yield
         finally:
             self._above = None
-            self._draw_waiting()
+            self._print_pending()
 
     def ask(self, question: str, default: str = "") -> str:
-        """What the user types; Ctrl-D answers nothing, and Ctrl-C at a prompt is raised.
+        """Return the user's answer; Ctrl-D gives an empty one, Ctrl-C at a prompt is raised.
 
-        Keys that were typed before the question was there are no answer to it.
+        Keys that were typed before the question appeared do not answer it.
         """
         sys.stdout.flush()
-        with self.early.asking():
+        with self.typeahead.asking():
             return self._ask(question, default).strip()
 
-    def answer(self) -> AnswerScreen:
-        """Where an answer is drawn while it comes."""
-        from brim.shell.render.markdown import AnswerScreen
+    def open_reply(self) -> ReplyView:
+        """Return a view for a reply that is being streamed."""
+        from brim.shell.render.reply_view import ReplyView
 
-        return AnswerScreen(self.console)
+        return ReplyView(self.console)
 
     @contextmanager
-    def waiting(self, what: str) -> Iterator[None]:
-        """Something that moves while there is nothing to see yet."""
+    def waiting(self, text: str) -> Iterator[None]:
+        """Show a spinner until there is something to see."""
         if not self.is_terminal:
             yield
             return
         from rich.text import Text
 
-        moving = self.console.status(Text(sanitize(what)), spinner="dots", spinner_style="dim")
-        try:  # a Ctrl-C while it starts would otherwise leave it on the screen for good
-            moving.start()
+        spinner = self.console.status(Text(sanitize(text)), spinner="dots", spinner_style="dim")
+        try:  # a Ctrl-C while it starts would otherwise leave it on the screen
+            spinner.start()
             yield
         finally:
-            moving.stop()
+            spinner.stop()

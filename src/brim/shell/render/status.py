@@ -1,8 +1,8 @@
-"""The status line: what the user wants to see of the window, the cost and the place, in one row.
+"""The status line: window, cost and folder in one row, by a template.
 
-It is drawn at every key stroke, so it is given values and asks nobody for any. A template is read
-as units (words with fields, and the words that belong to them) with gaps between; what is empty
-or has no room leaves as a unit, with its gap.
+It is drawn on every key press, so all values are passed in. A template is parsed into units (fields
+with the text that belongs to them) separated by gaps; a unit that is empty or does not fit is
+dropped together with its gap.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ TEMPLATE: Final = (
 BAR_WIDTH: Final = 12
 """Columns of the bar."""
 MAX_FIELD: Final = 40
-"""Columns that a field may take; a longer one is cut in its middle."""
+"""Maximum width of a field; longer ones are shortened in the middle."""
 WARN_FILL: Final = 0.7
-"""From this share of the limit on the window is called full, in yellow."""
+"""Share of the limit from which the line turns yellow."""
 ALERT_FILL: Final = 0.9
-"""And from this one in red."""
+"""Share of the limit from which it turns red."""
 _PLAIN: Final = "class:status"
 _DIM: Final = "class:status fg:ansibrightblack"
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉"
@@ -41,24 +41,24 @@ _FIELD = re.compile(r"\{(\w*)\}")
 _PIECES = re.compile(r"(\s+)")
 
 Parts = list[tuple[str, str]]
-"""Styles and texts."""
+"""Pairs of style and text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What is known when the line is drawn."""
+    """The values of the status line."""
 
     model: str = ""
     used: int = 0
-    """Tokens of the conversation as it stands."""
+    """Tokens of the next request."""
     limit: int | None = None
-    """What may be sent; None where no window is known yet."""
+    """Input limit; None while the window is unknown."""
     window: int | None = None
     is_exact: bool = False
     cost: Decimal | None = None
-    """Dollars; None where nothing was sent yet."""
+    """Dollars; None if nothing was sent yet."""
     at_least: bool = False
-    """The cost has unknown parts."""
+    """The cost is a lower bound: some prices are unknown."""
     route: str = ""
     cwd: str = ""
     session: str = ""
@@ -66,7 +66,7 @@ class Status:
 
     @property
     def fill(self) -> float:
-        """The share of the limit that is used."""
+        """Share of the limit that is used."""
         if not self.limit:
             return float(self.used > 0)
         return self.used / self.limit
@@ -74,7 +74,7 @@ class Status:
 
 @dataclass(slots=True)
 class _Unit:
-    """Words that are shown together or not at all, and the gap before them."""
+    """Text that is shown as a whole or not at all, and the gap before it."""
 
     gap: str
     text: str = ""
@@ -82,9 +82,9 @@ class _Unit:
 
 
 def render_status(template: str, values: Status, width: int) -> StyleAndTextTuples:
-    """The row, no wider than the screen: what has no room is left out, whole, least needed first.
+    """Render the status line, dropping the least important units until it fits.
 
-    Raises `InputError` for a field that there is not.
+    Raise InputError if the template has an unknown field.
     """
     left: set[str] = set()
     units, end = _parse_template(template)
@@ -99,7 +99,7 @@ def render_status(template: str, values: Status, width: int) -> StyleAndTextTupl
 
 
 def check_template(template: str) -> None:
-    """Raise `InputError` where a template names a field that there is not."""
+    """Raise InputError if a template has an unknown field."""
     _parse_template(template)
 
 
@@ -108,7 +108,7 @@ def check_template(template: str) -> None:
 
 @lru_cache(maxsize=8)
 def _parse_template(template: str) -> tuple[tuple[_Unit, ...], str]:
-    """The units of a template, and the gap at its end."""
+    """Return the units of a template, and the gap at its end."""
     for name in _FIELD.findall(template):
         if name not in FIELDS:
             raise InputError(_unknown(name))
@@ -120,7 +120,7 @@ def _parse_template(template: str) -> tuple[tuple[_Unit, ...], str]:
             gap = labels = ""
         elif any(sign.isalnum() for sign in piece):
             labels += piece
-        elif labels and piece.strip():  # words before a mark belong to what stands before them
+        elif labels and piece.strip():  # text before a separator belongs to the unit before it
             _add_label(units, gap, labels)
             gap, labels = _trailing_spaces(labels) + piece, ""
         elif labels:
@@ -147,15 +147,15 @@ def _trailing_spaces(labels: str) -> str:
 def _unknown(name: str) -> str:
     near = get_close_matches(name, FIELDS, n=1, cutoff=0.4)
     known = ", ".join(f"{{{field}}}" for field in FIELDS)
-    meant = f"did you mean {{{near[0]}}}? " if near else ""
-    return f"the status line (shell.status) has no field {{{name}}}; {meant}there are {known}"
+    meant = f"Did you mean {{{near[0]}}}? " if near else ""
+    return f"Unknown field in shell.status: {{{name}}}. {meant}Use {known}."
 
 
 # The row
 
 
 def _row(units: Iterable[_Unit], end: str, filled: Mapping[str, Parts]) -> Parts:
-    """The units that have something to show, with one gap between two of them."""
+    """Join the units that are not empty, with one gap between two of them."""
     row: Parts = []
     gaps: list[str] = []
     for unit in units:
@@ -170,7 +170,7 @@ def _row(units: Iterable[_Unit], end: str, filled: Mapping[str, Parts]) -> Parts
 
 
 def _fill_unit(unit: _Unit, filled: Mapping[str, Parts]) -> Parts:
-    """A unit with its fields filled in; an empty one takes the text before it along."""
+    """Fill in the fields of a unit; the text before an empty field is dropped with it."""
     if not unit.fields:
         return [(_PLAIN, sanitize(unit.text))]
     first, *pieces = _FIELD.split(unit.text)
@@ -190,7 +190,7 @@ def _width(row: Iterable[tuple[str, str]]) -> int:
 
 
 def _crop(row: Sequence[tuple[str, str]], width: int) -> Parts:
-    """What there is room for."""
+    """Cut the row at this width."""
     shown: Parts = []
     for style, text in row:
         while text and _width([*shown, (style, text)]) > width:
@@ -211,7 +211,7 @@ def _text_field(text: str, style: str = _PLAIN) -> Parts:
 
 
 def short_number(number: int) -> str:
-    """A number that needs no more than six columns: `812`, `9,431`, `12.4k`, `128k`, `1.05M`."""
+    """Format a number in at most six columns: `812`, `9,431`, `12.4k`, `128k`, `1.05M`."""
     if number < 10_000:
         return f"{number:,}"
     if number < 999_500:
@@ -254,7 +254,7 @@ def _cost_field(values: Status) -> Parts:
 
 
 def _bar_field(values: Status) -> Parts:
-    """The window: what is used, what is free up to the limit, what is kept for the reply."""
+    """Draw the window: used, free up to the limit, reserved for the reply."""
     if not values.limit or not values.window:
         return []
     mark = min(BAR_WIDTH - 2, max(1, round((BAR_WIDTH - 1) * values.limit / values.window)))
@@ -288,4 +288,4 @@ DROP_ORDER: Final = (
     *("session", "route", "cwd", "bar", "goal"),
     *("ctx_limit", "ctx_used", "model", "cost", "ctx_percent"),
 )
-"""The fields from the least to the most needed."""
+"""The fields from least to most important."""

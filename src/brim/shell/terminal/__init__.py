@@ -1,10 +1,9 @@
-"""Commands in the user's own shell, on a real terminal, for as long as brim lives.
+"""The user's own shell on a pseudo-terminal, for as long as brim runs.
 
-The shell is an ordinary interactive one. Its output, errors and keys are a pseudo-terminal that is
-relayed to brim's own; the lines it reads come through a pipe that no program it starts ever sees,
-so that keys typed too early are never taken for commands. What became of a command is reported
-through a named pipe. Between commands the shell waits for its next line, with its folder,
-variables, aliases and jobs.
+It is an ordinary interactive shell. Its terminal is relayed to brim's own. It reads command lines
+from a pipe that the programs it starts never see, so that keys typed too early never become
+commands, and reports the status of each command through a named pipe. Between commands it keeps
+its folder, variables, aliases and jobs.
 """
 
 from __future__ import annotations

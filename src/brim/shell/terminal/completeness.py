@@ -1,4 +1,4 @@
-"""Whether a command ends before it is finished, so that a shell would wait for more."""
+"""Checks whether a command is complete, or a shell would wait for more lines."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _TIMEOUT: Final = 10
 
 
 def describe_missing(command: str, program: str, dialect: PosixDialect) -> str | None:
-    """What is missing, in words; None where it is whole, or wrong in another way.
+    """Return what is missing; None if the command is complete, or wrong in another way.
 
-    The shell itself reads it, without running it. Only an end that came too early counts: in
-    other matters the user's aliases and options decide, which are not known here.
+    The shell itself parses the command without running it. Only an unexpected end counts, because
+    other errors depend on the user's aliases and options.
     """
-    fault = _check_syntax(command, program, dialect)
-    if fault is None and _ends_in_backslash(command):
-        # In a comment the backslash means nothing, and neither does a quote in its place.
+    missing = _check_syntax(command, program, dialect)
+    if missing is None and _ends_in_backslash(command):
+        # In a comment, neither the backslash nor a quote in its place has a meaning.
         quoted = _check_syntax(command[:-1] + '"', program, dialect)
         return "a line must follow the backslash" if quoted else None
-    return fault
+    return missing
 
 
 def _ends_in_backslash(command: str) -> bool:
@@ -36,7 +36,7 @@ def _check_syntax(command: str, program: str, dialect: PosixDialect) -> str | No
     environment = {"LC_ALL": "C", "PATH": "/usr/bin:/bin"}
     try:
         read = subprocess.run(
-            [program, *dialect.reading, "-n"],
+            [program, *dialect.parse_arguments, "-n"],
             input=text,
             capture_output=True,
             env=environment,
@@ -45,15 +45,15 @@ def _check_syntax(command: str, program: str, dialect: PosixDialect) -> str | No
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    said = read.stderr.decode(errors="replace")
-    return _describe(said) if re.search(dialect.is_unfinished, said, re.MULTILINE) else None
+    error = read.stderr.decode(errors="replace")
+    return _describe(error) if re.search(dialect.incomplete_errors, error, re.MULTILINE) else None
 
 
-def _describe(said: str) -> str:
-    here = _HERE.search(said)
+def _describe(error: str) -> str:
+    here = _HERE.search(error)
     if here:
         return f"the here-document has no line {here[1]}"
-    found = _OPEN.search(said)
+    found = _OPEN.search(error)
     if found:
         return f"{found[1] or found[2]} is missing"
-    return "it ends where more must follow"
+    return "more must follow"

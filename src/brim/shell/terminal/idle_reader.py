@@ -1,4 +1,4 @@
-"""Reads on while no command runs, so that jobs in the background are not held up."""
+"""Reads the terminal while no command runs, so that background jobs do not block."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Final
 from brim.shell.terminal.process import read_available
 
 MAX_WAITING: Final = 65_536
-"""Bytes of their output that wait for the next command; older ones are lost."""
+"""Bytes of output to keep; older ones are lost."""
 
 
 class IdleReader:
-    """A thread that reads from a shell's terminal, except when it is paused."""
+    """A thread that reads from a shell's terminal, unless it is paused."""
 
     def __init__(self, master: int, on_output: Callable[[], None]) -> None:
         self._master = master
@@ -24,16 +24,16 @@ class IdleReader:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._wake, self._waker = os.pipe()
-        self.go_on()
+        self.resume()
 
-    def taken(self) -> bytes:
-        """What has come so far."""
+    def take(self) -> bytes:
+        """Return the output so far, once."""
         with self._lock:
             waiting, self._waiting = self._waiting, b""
         return waiting
 
-    def lines(self) -> bytes:
-        """What has come so far, up to the end of its last line; the rest waits on."""
+    def take_lines(self) -> bytes:
+        """Return the complete lines so far, once."""
         with self._lock:
             end = self._waiting.rfind(b"\n") + 1
             lines, self._waiting = self._waiting[:end], self._waiting[end:]
@@ -44,7 +44,7 @@ class IdleReader:
             self._waiting = (self._waiting + data)[-MAX_WAITING:]
         self._on_output()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self._thread = threading.Thread(target=self._read, daemon=True, name="brim-shell-output")
         self._thread.start()
 

@@ -1,13 +1,13 @@
-"""What a reader would see of a program's output, from the bytes that it sent to a terminal.
+"""Converts the bytes that a program sent to a terminal into the text that a user would see.
 
-Escape sequences are taken out and their effect is kept: a progress bar that overwrites itself
-leaves its last state, a backspace takes back, a clock in a corner leaves nothing, and neither does
-a full-screen program, which paints on the terminal's second screen. One that paints its picture
-again and again on the first screen leaves the last one. Lines are not wrapped.
+Escape sequences are removed, but their effect is kept: a progress bar that overwrites itself leaves
+its last state, a backspace deletes, a clock in a corner leaves nothing, and neither does a
+full-screen program on the alternate screen. A program that repaints the main screen leaves its last
+picture. Lines are not wrapped.
 
-The screen's last lines can still be changed by the program; what has scrolled above them cannot,
-and is handed out. So memory stays small however long the output is, and how the bytes are cut
-into pieces makes no difference.
+The program can still change the last lines of the screen; lines that have scrolled above them are
+final and returned. So memory stays small however long the output is, and the result does not depend
+on how the bytes are split into pieces.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from brim.shell.terminal.screen_buffer import Page
 _PIECE: Final = 8_192
 
 _PLAIN: Final = re.compile(r"\x1b\[(?:[0-9;:]{0,64}m|0?K)")
-"""Colours, and "erase to the end of the line", which does nothing where the line is at its end."""
-_COLOUR: Final = re.compile(r"\x1b\[([0-9;:]{0,64})m")
+"""Colors, and "erase to the end of the line", which has no effect at its end."""
+_COLOR: Final = re.compile(r"\x1b\[([0-9;:]{0,64})m")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _UNFINISHED: Final = re.compile(r"\x1b(?:\[[0-?]{0,256}[ -/]{0,8}|[ -/]{0,8})?\Z")
 _TOKEN: Final = re.compile(
@@ -36,32 +36,33 @@ _STRING_ENDS: Final = {
     "P": re.compile(r"[\x18\x1a\x1b]"),
     "": re.compile(r"[\x07\n\x18\x1a\x1b]"),
 }
-"""Where a string to the terminal (a title, a picture) ends; a lost end costs at most a line."""
-_SECOND_SCREEN: Final = frozenset({47, 1047, 1049})
-_ON_AT_FIRST: Final = frozenset({7, 25})
-"""Lines wrap, and the cursor can be seen."""
+"""Where a string (a title, an image) ends; a missing end costs at most one line."""
+_ALTERNATE_SCREEN: Final = frozenset({47, 1047, 1049})
+_ON_BY_DEFAULT: Final = frozenset({7, 25})
+"""Modes that are on by default: line wrap and a visible cursor."""
 _REPAIRED: Final = frozenset(
-    {1, 5, 6, 7, 9, 25, 66, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1015, 2004} | _SECOND_SCREEN
+    {1, 5, 6, 7, 9, 25, 66, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1015, 2004}
+    | _ALTERNATE_SCREEN
 )
 
 
 def clean_output(data: bytes) -> str:
-    """All of an output at once."""
+    """Convert a complete output."""
     cleaner = OutputCleaner()
     return cleaner.feed(data) + cleaner.finish()
 
 
 class OutputCleaner:
-    """Takes an output in pieces, and hands out what can no longer change."""
+    """Converts output in pieces; each call returns the text that can no longer change."""
 
     def __init__(self, *, width: int = 80, height: int = 24) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._page = Page(width, height)
         self._held = ""
         self._string: str | None = None
-        self._is_second_screen = False
+        self._is_alternate_screen = False
         self._modes: dict[int, bool] = {}
-        self._is_coloured = False
+        self._is_colored = False
         self._is_shifted = False
 
     def feed(self, data: bytes) -> str:
@@ -72,22 +73,22 @@ class OutputCleaner:
         return "".join(out)
 
     def resize(self, *, width: int, height: int) -> None:
-        """The terminal has another size from now on."""
+        """Set the size of the terminal."""
         self._page.resize(width, height)
 
     def finish(self) -> str:
-        """The rest; a sequence that was cut off is lost."""
+        """Return the rest; an incomplete sequence is lost."""
         self._held, text = "", self._decoder.decode(b"", final=True)
         return self._take(text) + self._page.rest()
 
     @property
     def repairs(self) -> bytes:
-        """What puts a terminal right that the program left in a state of its own."""
-        wrong = [m for m, is_on in self._modes.items() if is_on != (m in _ON_AT_FIRST)]
-        parts = [f"\x1b[?{mode}{'h' if mode in _ON_AT_FIRST else 'l'}" for mode in sorted(wrong)]
+        """The sequences that restore the terminal modes that the program has changed."""
+        wrong = [m for m, is_on in self._modes.items() if is_on != (m in _ON_BY_DEFAULT)]
+        parts = [f"\x1b[?{mode}{'h' if mode in _ON_BY_DEFAULT else 'l'}" for mode in sorted(wrong)]
         if self._is_shifted:
             parts.append("\x0f\x1b(B")
-        if self._is_coloured:
+        if self._is_colored:
             parts.append("\x1b[0m")
         return "".join(parts).encode()
 
@@ -96,25 +97,25 @@ class OutputCleaner:
         unfinished = _UNFINISHED.search(text)
         self._held = unfinished[0] if unfinished else ""
         text = text[: len(text) - len(self._held)]
-        if self._string is None and not self._is_second_screen:
+        if self._string is None and not self._is_alternate_screen:
             simple = _PLAIN.sub("", text).replace("\r\n", "\n")
             if not _CONTROL.search(simple) and self._page.can_append(simple):
-                self._note_colours(text)
+                self._note_colors(text)
                 return self._page.append(simple)
         self._interpret(text)
-        return self._page.scrolled()
+        return self._page.take_final()
 
-    def _note_colours(self, text: str) -> None:
+    def _note_colors(self, text: str) -> None:
         last = text.rfind("m")
-        while last >= 0 and not self._is_colour_at(text, last):
+        while last >= 0 and not self._is_color_at(text, last):
             last = text.rfind("m", 0, last)
 
-    def _is_colour_at(self, text: str, end: int) -> bool:
+    def _is_color_at(self, text: str, end: int) -> bool:
         start = text.rfind("\x1b", max(0, end - 70), end)
-        found = _COLOUR.fullmatch(text, start, end + 1) if start >= 0 else None
+        found = _COLOR.fullmatch(text, start, end + 1) if start >= 0 else None
         if found is None:
             return "\x1b" not in text
-        self._is_coloured = found[1].strip("0;") != ""
+        self._is_colored = found[1].strip("0;") != ""
         return True
 
     def _interpret(self, text: str) -> None:
@@ -124,22 +125,22 @@ class OutputCleaner:
                 position = self._skip_string(text, position)
                 continue
             token = _TOKEN.match(text, position)
-            # Every character begins a token, so that there is always one.
+            # Every character starts a token, so there is always one.
             position = token.end() if token else len(text)
             if token:
-                self._obey(token)
+                self._apply(token)
 
     def _skip_string(self, text: str, position: int) -> int:
         end = _STRING_ENDS["P" if self._string == "P" else ""].search(text, position)
         if end is None:
             return len(text)
         self._string = None
-        # An escape begins the next sequence (the string's own end is one), a newline stays one.
+        # An escape starts the next sequence (the end of a string is one); a newline is kept.
         return end.start() if end[0] in "\x1b\n" else end.end()
 
-    def _obey(self, token: re.Match[str]) -> None:
+    def _apply(self, token: re.Match[str]) -> None:
         if token["text"] is not None:
-            if not self._is_second_screen:
+            if not self._is_alternate_screen:
                 self._page.write(token["text"])
         elif token["control"] is not None:
             self._control(token["control"])
@@ -155,7 +156,7 @@ class OutputCleaner:
     def _control(self, control: str) -> None:
         if control in "\x0e\x0f":
             self._is_shifted = control == "\x0e"
-        elif not self._is_second_screen:
+        elif not self._is_alternate_screen:
             self._page.control(control)
 
     def _single(self, between: str, single: str) -> None:
@@ -163,25 +164,25 @@ class OutputCleaner:
             self._is_shifted = self._is_shifted or (between == "(" and single == "0")
         elif single == "c":
             self._modes.clear()
-            self._is_second_screen = self._is_coloured = self._is_shifted = False
-        elif not self._is_second_screen:
+            self._is_alternate_screen = self._is_colored = self._is_shifted = False
+        elif not self._is_alternate_screen:
             self._page.single(single)
 
     def _set_modes(self, numbers: str, *, is_on: bool) -> None:
         for mode in _numbers(numbers):
             if mode in _REPAIRED:
                 self._modes[mode] = is_on
-            if mode in _SECOND_SCREEN:
-                self._is_second_screen = is_on
+            if mode in _ALTERNATE_SCREEN:
+                self._is_alternate_screen = is_on
 
     def _sequence(self, final: str, numbers: str) -> None:
         if final == "m":
-            self._is_coloured = numbers.strip("0;") != ""
-        elif not self._is_second_screen:
+            self._is_colored = numbers.strip("0;") != ""
+        elif not self._is_alternate_screen:
             self._page.sequence(final, _numbers(numbers))
 
 
 def _numbers(text: str) -> list[int]:
-    """The arguments of a sequence; zero where there is none."""
+    """Return the arguments of a sequence, 0 for missing ones."""
     parts = (part.split(":")[0] for part in text.split(";"))
     return [int(part) if part.isdecimal() and len(part) < 6 else 0 for part in parts]

@@ -1,4 +1,4 @@
-"""One running shell: its process, its terminal, and the two pipes that lead to and from it."""
+"""One running shell: its process, its terminal, and the pipes for lines and reports."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ Attributes = list[int | list[bytes | int]]
 
 CHUNK: Final = 65_536
 HANGUP_TIMEOUT: Final = 2.0
-"""Seconds that a shell has for hanging up its jobs."""
+"""Seconds that a shell has to hang up its jobs."""
 _LAUNCHER: Final = 't=$1; shift; exec "$@" 1<>"$t" 2>&1'
-"""Opening a terminal makes it the one that controls a new session."""
+"""Opening the terminal makes it the controlling terminal of the new session."""
 
 
 def new_token() -> str:
-    """Random, so that no output and no earlier command can be taken for what is awaited."""
+    """Return a random token, so that nothing else is mistaken for the awaited report."""
     return token_hex(16)
 
 
 class ShellProcess:
-    """Started at once; `token` is what its first report will bear."""
+    """A running shell; `token` marks its first report."""
 
     def __init__(
         self,
@@ -54,10 +54,10 @@ class ShellProcess:
             termios.tcsetattr(self.slave, termios.TCSANOW, attributes)
         os.set_blocking(self.master, False)
         home = Path(tempfile.mkdtemp(prefix="brim-"))
-        self.ground = ShellPaths(home / "reports", os.ttyname(self.slave), home, folder)
-        os.mkfifo(self.ground.reports, 0o600)
-        # Open for writing too, so that it never ends, whoever else closes it.
-        self.reports = os.open(self.ground.reports, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self.paths = ShellPaths(home / "reports", os.ttyname(self.slave), home, folder)
+        os.mkfifo(self.paths.reports, 0o600)
+        # Also open for writing, so that it never reports the end of file.
+        self.reports = os.open(self.paths.reports, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._write_files(environment, with_users=with_users)
         self._size = (0, 0)
         self._unread, self._lines = os.pipe()
@@ -69,21 +69,21 @@ class ShellProcess:
             raise
 
     def _write_files(self, environment: Mapping[str, str], *, with_users: bool) -> None:
-        files = self.dialect.files(self.ground, self.token, environment, with_users=with_users)
+        files = self.dialect.files(self.paths, self.token, environment, with_users=with_users)
         for name, text in files.items():
-            path = self.ground.home / name
+            path = self.paths.home / name
             path.touch(mode=0o600)
             path.write_text(text, encoding="utf-8", errors="surrogateescape")
 
     def _spawn(
         self, command: Sequence[str], folder: Path, environment: Mapping[str, str]
     ) -> subprocess.Popen[bytes]:
-        # Fixed sizes in the environment would hide the terminal's own from programs.
+        # Sizes in the environment would override the terminal's own.
         kept = {k: v for k, v in environment.items() if k not in ("LINES", "COLUMNS", "OLDPWD")}
-        env = {**kept, "PWD": str(folder), **self.dialect.environment(self.ground.home)}
-        arguments = ["/bin/sh", "-c", _LAUNCHER, "sh", self.ground.tty, *command]
-        # It holds the terminal from its beginning: if this process were killed now, the name could
-        # be that of somebody else's terminal when it is opened.
+        env = {**kept, "PWD": str(folder), **self.dialect.environment(self.paths.home)}
+        arguments = ["/bin/sh", "-c", _LAUNCHER, "sh", self.paths.tty, *command]
+        # The terminal is inherited: if this process were killed now, its name could already belong
+        # to another terminal when it is opened.
         return subprocess.Popen(
             arguments,
             stdin=self._unread,
@@ -100,12 +100,12 @@ class ShellProcess:
 
     @property
     def code(self) -> int:
-        """What it ended with, as a shell would say it of a program: 137 where it was killed."""
+        """Its exit code, as a shell reports it: 137 if it was killed."""
         code = self._process.poll() or 0
         return 128 - code if code < 0 else code
 
     def wake(self) -> None:
-        """A shell that stopped itself would wait for ever: nobody else is there to continue it."""
+        """Continue a shell that has stopped itself, which would otherwise wait forever."""
         if not hasattr(os, "waitid"):
             self._process.send_signal(signal.SIGCONT)
             return
@@ -123,7 +123,7 @@ class ShellProcess:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the shell has taken all lines that were sent, and no program runs before it."""
+        """Whether the shell has read all lines, and no program runs in the foreground."""
         if any(fcntl.ioctl(self._unread, termios.FIONREAD, bytes(4))):
             return False
         with suppress(OSError):
@@ -131,14 +131,14 @@ class ShellProcess:
         return True
 
     def resize(self, rows: int, columns: int) -> None:
-        """The kernel tells the programs in the foreground."""
+        """Set the terminal's size; the kernel notifies the programs in the foreground."""
         if (rows, columns) != self._size and rows and columns:
             self._size = (rows, columns)
             size = struct.pack("HHHH", rows, columns, 0, 0)
             fcntl.ioctl(self.slave, termios.TIOCSWINSZ, size)
 
     def unread(self) -> bytes:
-        """Takes back the keys that no program has read, so that the next one does not."""
+        """Return the keys that no program has read, so that the next one does not get them."""
         with suppress(termios.error, OSError):
             before = termios.tcgetattr(self.slave)
             now = termios.tcgetattr(self.slave)
@@ -152,7 +152,7 @@ class ShellProcess:
         return b""
 
     def hang_up(self) -> None:
-        """An interactive shell passes it on to its jobs, but for disowned ones, and ends."""
+        """Send SIGHUP: an interactive shell forwards it to its jobs, and exits."""
         self._process.send_signal(signal.SIGHUP)
         self._process.send_signal(signal.SIGCONT)
 
@@ -167,7 +167,7 @@ class ShellProcess:
         self._release()
 
     def _await_end(self, deadline: float) -> None:
-        """Reads on, because a shell cannot end while its last words wait to be read."""
+        """Read until it ends, because a shell cannot exit while its output blocks."""
         while self.is_alive and time.monotonic() < deadline:
             if select.select([self.master], [], [], 0.02)[0]:
                 read_available(self.master)
@@ -176,11 +176,11 @@ class ShellProcess:
         for descriptor in (self.master, self.slave, self.reports, self._unread, self._lines):
             with suppress(OSError):
                 os.close(descriptor)
-        shutil.rmtree(self.ground.home, ignore_errors=True)
+        shutil.rmtree(self.paths.home, ignore_errors=True)
 
 
 def read_available(descriptor: int) -> bytes:
-    """What is there; nothing where nothing is, or where the other side is gone."""
+    """Return the available bytes; empty if there are none or the other side is closed."""
     try:
         return os.read(descriptor, CHUNK)
     except OSError:
@@ -188,7 +188,7 @@ def read_available(descriptor: int) -> bytes:
 
 
 def read_chunk(descriptor: int) -> bytes:
-    """Several reads at once, because a terminal gives only little at a time."""
+    """Read repeatedly, because a terminal returns only little at a time."""
     parts = [read_available(descriptor)]
     size = len(parts[0])
     while parts[-1] and size < CHUNK:

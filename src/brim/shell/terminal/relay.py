@@ -1,4 +1,4 @@
-"""Passes bytes between brim's terminal and the shell's until the shell reports."""
+"""Relays bytes between brim's terminal and the shell's until the shell reports."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from brim.shell.terminal.process import CHUNK, ShellProcess, new_token, read_ava
 from brim.shell.terminal.status_pipe import StatusReports
 
 TICK: Final = 0.1
-"""Seconds between two looks at the window's size and at whether the shell still lives."""
-_FENCED: Final = 2.0
-"""Seconds that the last output may take."""
-_RESCUE: Final = 1.0
-"""Seconds after which a shell that has read everything and reported nothing is asked again."""
+"""Seconds between two checks of the window size and of the shell."""
+_FENCE_TIMEOUT: Final = 2.0
+"""Seconds to wait for the last output."""
+_RESCUE_DELAY: Final = 1.0
+"""Seconds after which an idle shell without a report is asked again."""
 _INTERRUPT: Final = b"\x03"
 
 Show = Callable[[bytes], None]
 
 
 class Relay:
-    """From a terminal's keys (if there are any to pass on) to a shell, and back to `show`."""
+    """Relays a terminal's keys (None for none) to a shell, and its output to `show`."""
 
     def __init__(self, shell: ShellProcess, show: Show, *, keys: int | None, screen: int) -> None:
         self._shell = shell
@@ -38,52 +38,57 @@ class Relay:
         self._keys = keys
         self._screen = screen
         self._typed = bytearray()
-        self._looked = 0.0
-        self._followed = 0.0
+        self._checked_at = 0.0
+        self._sent_at = 0.0
         self._rescues = 3
         self.is_interrupted = False
         """Whether Ctrl-C was pressed."""
 
     def press(self, keys: bytes) -> None:
-        """Types these as if they came from the terminal."""
+        """Send keys as if they were typed."""
         self.is_interrupted |= _INTERRUPT in keys
         self._typed += keys
 
     def until_done(
         self, reports: StatusReports, is_over: Callable[[], bool] = lambda: False
     ) -> None:
-        """Returns when the command is done or the shell has ended, with all output shown."""
+        """Relay until the command is done or the shell has ended, and all output is shown."""
         while reports.done is None and self._shell.is_alive and not is_over():
-            self._follow(reports)
-            self._pass_on(reports)
+            self._send_next(reports)
+            self._relay_once(reports)
         reports.feed(read_available(self._shell.reports))
         self._finish()
 
-    def _follow(self, reports: StatusReports) -> None:
-        """Sends the lines that come after the first, and asks again where they were lost."""
+    def _send_next(self, reports: StatusReports) -> None:
+        """Send the lines after the first one, and ask again if they were lost."""
         shell, now = self._shell, time.monotonic()
-        if reports.is_started and not self._followed:
-            self._followed = now
-            shell.send(shell.dialect.after(shell.ground, reports.token))
-        elif self._rescues and self._followed and now > self._followed + _RESCUE and shell.is_idle:
-            self._followed = now
+        if reports.is_started and not self._sent_at:
+            self._sent_at = now
+            shell.send(shell.dialect.after(shell.paths, reports.token))
+        elif (
+            self._rescues
+            and self._sent_at
+            and now > self._sent_at + _RESCUE_DELAY
+            and shell.is_idle
+        ):
+            self._sent_at = now
             self._rescues -= 1
-            shell.send(shell.dialect.rescue(shell.ground, reports.token))
+            shell.send(shell.dialect.rescue(shell.paths, reports.token))
 
-    def until(self, is_enough: Callable[[], bool], reports: StatusReports, seconds: float) -> bool:
-        """Whether it came to be enough in that time."""
+    def until(self, is_met: Callable[[], bool], reports: StatusReports, seconds: float) -> bool:
+        """Relay until the condition holds; return False on timeout."""
         deadline = time.monotonic() + seconds
-        while not is_enough() and self._shell.is_alive and time.monotonic() < deadline:
-            self._pass_on(reports)
-        return is_enough()
+        while not is_met() and self._shell.is_alive and time.monotonic() < deadline:
+            self._relay_once(reports)
+        return is_met()
 
-    def _pass_on(self, reports: StatusReports) -> None:
+    def _relay_once(self, reports: StatusReports) -> None:
         shell = self._shell
         readable = [shell.master, shell.reports, *([] if self._keys is None else [self._keys])]
         writable = [shell.master] if self._typed else []
         ready, free, _ = select.select(readable, writable, [], TICK)
-        if time.monotonic() > self._looked + TICK:
-            self._look_around()
+        if time.monotonic() > self._checked_at + TICK:
+            self._check_shell()
         if shell.master in ready:
             self._show(read_chunk(shell.master))
         if shell.reports in ready:
@@ -93,8 +98,8 @@ class Relay:
         if free:
             self._type()
 
-    def _look_around(self) -> None:
-        self._looked = time.monotonic()
+    def _check_shell(self) -> None:
+        self._checked_at = time.monotonic()
         self._shell.wake()
         size = window_size(self._screen)
         if size is not None:
@@ -123,13 +128,13 @@ class Relay:
             self._typed.clear()
 
     def _finish(self) -> None:
-        """Shows what is still on its way: a mark is sent after it, through the same terminal.
+        """Show the remaining output: a marker is written behind it, through the same terminal.
 
-        Reading until nothing comes is not enough, because the kernel hands output over later.
+        Reading until nothing is available is not enough, because the kernel delivers output later.
         """
         fence = f"\x1b]{new_token()}\x07".encode()
         held, left = b"", fence
-        deadline = time.monotonic() + _FENCED
+        deadline = time.monotonic() + _FENCE_TIMEOUT
         self._continue_output()
         while time.monotonic() < deadline and fence not in held:
             writable = [self._shell.slave] if left else []
@@ -142,13 +147,13 @@ class Relay:
         self._show(held.partition(fence)[0])
 
     def _continue_output(self) -> None:
-        """Takes back a Ctrl-S, behind which nothing would come."""
+        """Undo a Ctrl-S, which would stop all output."""
         attributes = termios.tcgetattr(self._shell.slave)
         if attributes[0] & termios.IXON:
             write_some(self._shell.master, attributes[6][termios.VSTART])
 
     def _show_before(self, held: bytes, fence: bytes) -> bytes:
-        """Shows what cannot be part of the mark, and gives the rest."""
+        """Show what cannot be part of the marker, and return the rest."""
         if fence in held:
             return held
         safe = max(len(held) - len(fence) + 1, 0)
@@ -164,7 +169,7 @@ def write_some(descriptor: int, data: bytes) -> int:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Also to a descriptor that somebody else made non-blocking."""
+    """Write everything, even if the descriptor is non-blocking."""
     view = memoryview(data)
     while view:
         try:
@@ -174,7 +179,7 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 def window_size(descriptor: int) -> tuple[int, int] | None:
-    """Rows and columns of a terminal; None where it is no terminal."""
+    """Return rows and columns of a terminal; None if it is not one."""
     try:
         answer = fcntl.ioctl(descriptor, termios.TIOCGWINSZ, bytes(8))
     except OSError:
@@ -185,7 +190,7 @@ def window_size(descriptor: int) -> tuple[int, int] | None:
 
 @contextmanager
 def raw_mode(descriptor: int) -> Iterator[None]:
-    """Every key as it is, until the end; keys typed before stay."""
+    """Switch a terminal to raw mode; keys typed before are kept."""
     before = termios.tcgetattr(descriptor)
     tty.setraw(descriptor, termios.TCSADRAIN)
     try:
@@ -196,7 +201,7 @@ def raw_mode(descriptor: int) -> Iterator[None]:
 
 @contextmanager
 def redirect_interrupts(press: Callable[[bytes], None]) -> Iterator[None]:
-    """An interrupt of brim is one of the command, for as long as that runs."""
+    """Forward interrupts of brim to the running command."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 LONGEST: Final = 20_000
-"""A line is broken here on the inside, as at a terminal's edge; outside it stays whole."""
+"""Longer lines are split internally; the result is not."""
 
 
 class Page:
-    """The lines that can still change, and the place where the next character goes.
+    """The lines that can still change, and the cursor.
 
-    Rows have numbers from the output's beginning; those above `_floor` have left the screen.
-    A picture begins at `_top`, where a program has gone to the screen's first place. It is held
-    until it is known whether another is painted over it, unless it is longer than two screens:
-    then it is an output like others.
+    Rows are numbered from the beginning of the output; those above `_floor` have left the screen. A
+    picture starts at `_top`, where a program has moved the cursor to the top left. It is held back
+    until another one replaces it, unless it is taller than two screens: then it is normal output.
     """
 
     def __init__(self, width: int, height: int) -> None:
@@ -47,7 +46,7 @@ class Page:
         return is_at_end and is_plain and self._column + len(text) < LONGEST
 
     def append(self, text: str) -> str:
-        """Writes text without controls at the end; gives what leaves the screen by it."""
+        """Append text without control characters; return the lines that leave the screen."""
         cut = len(text)
         for _ in range(self._height):
             cut = text.rfind("\n", 0, cut)
@@ -61,10 +60,10 @@ class Page:
         self._rows[-1:] = (self._rows[-1] + text[cut + 1 if cut >= 0 else 0 :]).split("\n")
         self._row, self._column = self._bottom, len(self._rows[-1])
         self._raise_floor()
-        return out + self.scrolled()
+        return out + self.take_final()
 
-    def scrolled(self) -> str:
-        """Hands out the lines that can no longer change."""
+    def take_final(self) -> str:
+        """Return the lines that can no longer change, once."""
         held = self._top if self._is_picture and self._top is not None else self._floor
         count = min(self._floor, self._row, held) - self._base
         if count <= 0:
@@ -139,7 +138,7 @@ class Page:
             self._column = max(min(self._column + columns, max(self._width, self._column)), 0)
 
     def _go(self, row: int, column: int) -> None:
-        """To a place on the screen; after a "save" it is a remark aside, until the "restore"."""
+        """Move the cursor; between "save" and "restore", writes elsewhere are ignored."""
         if self._saved is not None:
             self._is_aside = True
             return
@@ -149,7 +148,7 @@ class Page:
         self._column = min(max(column, 1), self._width) - 1
 
     def _begin_picture(self) -> None:
-        """What has scrolled away of the picture before goes with it."""
+        """Start a picture; discard the part of the previous one that has scrolled off."""
         if self._top is None:
             self._top = self._bottom + (self._rows[-1] != "")
         elif self._is_picture:
@@ -188,7 +187,7 @@ class Page:
             self._row = max(self._row, self._top or 0)
 
     def _cut(self, row: int) -> None:
-        """Takes away the rows from that one on; the screen goes on where they stood."""
+        """Remove the rows from this one on."""
         del self._rows[max(row - self._base, 0) :]
         self._broken = {broken for broken in self._broken if broken < row}
         if not self._rows:

@@ -1,4 +1,4 @@
-"""What the shell says through its named pipe, read for one token."""
+"""The reports of a shell through its named pipe, for one token."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CommandStatus:
-    """The end of a command, in the shell's words."""
+    """The status of a finished command, as the shell reports it."""
 
     code: int
     flags: str
     jobs: str
-    """Its stopped jobs, where the exit code looks as if the command was stopped."""
+    """Stopped jobs, if the exit code suggests that the command was stopped."""
     folder: str
 
 
 class StatusReports:
-    """Collects the fields that stand behind the token; anything else in the pipe is passed over."""
+    """Collects the fields after the token; everything else in the pipe is ignored."""
 
     def __init__(self, token: str) -> None:
         self.token = token

@@ -1,4 +1,4 @@
-"""Keys that nobody has asked for yet: not echoed while brim works, and kept for the next prompt."""
+"""Keys typed while brim is busy: not echoed, and kept for the next prompt."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 _SEQUENCE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?", re.DOTALL)
-"""A key that types no character, or a terminal's late answer."""
+"""A key that types no character, or a late response of the terminal."""
 _MAX_BYTES: Final = 65_536
 
 Attributes = list[int | list[bytes | int]]
 
 
 class Typeahead:
-    """The keys that are typed too early at a terminal; where there is none, there are no keys."""
+    """The keys typed too early at a terminal; empty if there is no terminal."""
 
     def __init__(self, descriptor: int = 0) -> None:
         self._descriptor = descriptor
         self._keys = b""
         self._usual: Attributes | None = None
-        """How the terminal was, while it is quiet."""
+        """The terminal's attributes before `quiet`; None outside of it."""
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """Echo nothing, and lose nothing by Ctrl-C, which works as ever."""
+        """Switch echo off, and keep what was typed even if Ctrl-C is pressed."""
         if self._usual is not None or not os.isatty(self._descriptor):
             yield
             return
@@ -43,7 +43,7 @@ class Typeahead:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """The terminal as usual for a question; what was typed before it is no answer."""
+        """Restore the terminal for a question; keys typed before it do not answer it."""
         self.take()
         usual = self._usual
         if usual is None:
@@ -56,7 +56,7 @@ class Typeahead:
             self._set(_without_echo(usual))
 
     def take(self) -> None:
-        """Keep what was typed so far away from whoever reads next."""
+        """Read the keys typed so far, so that the next reader does not get them."""
         with suppress(OSError):
             while self._usual is not None and len(self._keys) < _MAX_BYTES and self._has_keys():
                 data = os.read(self._descriptor, _MAX_BYTES)
@@ -64,8 +64,8 @@ class Typeahead:
                     return
                 self._keys += data
 
-    def text(self) -> str:
-        """What was taken, as a line to be edited; it is handed out once."""
+    def take_text(self) -> str:
+        """Return the keys taken so far as text, once."""
         keys, self._keys = self._keys, b""
         return text_from_keys(keys.decode(errors="ignore"))
 
@@ -73,27 +73,27 @@ class Typeahead:
         return bool(select.select([self._descriptor], [], [], 0)[0])
 
     def _set(self, attributes: Attributes) -> None:
-        with suppress(termios.error):  # the terminal is gone
+        with suppress(termios.error):  # the terminal was closed
             termios.tcsetattr(self._descriptor, termios.TCSADRAIN, attributes)
 
 
 def text_from_keys(keys: str) -> str:
-    """The text that keys have typed; the last Enter is not part of it."""
+    """Return the text that keys have typed, without the last Enter."""
     text = ""
-    for sign in _SEQUENCE.sub("", keys).replace("\r", "\n"):
-        if sign in "\x7f\b":
+    for character in _SEQUENCE.sub("", keys).replace("\r", "\n"):
+        if character in "\x7f\b":
             text = text[:-1]
-        elif sign.isprintable() or sign == "\n":
-            text += sign
+        elif character.isprintable() or character == "\n":
+            text += character
     return text.strip("\n")
 
 
 def _without_echo(attributes: Attributes) -> Attributes:
-    *modes, signs = attributes
+    *modes, characters = attributes
     assert isinstance(modes[3], int)
-    assert isinstance(signs, list)
-    # Without the last one, the terminal would throw away what was typed before a Ctrl-C.
+    assert isinstance(characters, list)
+    # NOFLSH: the terminal would otherwise discard what was typed before a Ctrl-C.
     modes[3] = modes[3] & ~(termios.ECHO | termios.ICANON) | termios.NOFLSH
-    signs = [*signs]
-    signs[termios.VMIN], signs[termios.VTIME] = 1, 0
-    return [*modes, signs]
+    characters = [*characters]
+    characters[termios.VMIN], characters[termios.VTIME] = 1, 0
+    return [*modes, characters]

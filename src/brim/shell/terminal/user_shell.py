@@ -1,4 +1,4 @@
-"""The user's shell as brim uses it: run a command, ask what there is, close."""
+"""The user's shell: run commands, query names and variables, close."""
 
 from __future__ import annotations
 
@@ -26,43 +26,43 @@ from brim.shell.terminal.relay import Relay, raw_mode, redirect_interrupts, wind
 from brim.shell.terminal.status_pipe import StatusReports
 
 _START_TIMEOUT: Final = 20.0
-"""Seconds that the user's own start files may take."""
+"""Seconds that the user's start files may take."""
 _INTERRUPTS: Final = 3
 _AFTER_INTERRUPT: Final = 1.0
 _QUERY_TIMEOUT: Final = 10.0
 _STOPPED_CODES: Final = range(145, 151)
-"""Exit codes of a command that was stopped by one of the four signals for it."""
+"""Exit codes of a command that was stopped by a signal."""
 _WITHOUT_START_FILES: Final = (
-    "brim: the shell's start files did not come to an end; it runs without them\r\n"
+    "brim: the shell's start files did not finish; it runs without them\r\n"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """What a command did."""
+    """The result of a command."""
 
     command: str
     output: str
-    """As a reader would see it; only its head and tail where it is long."""
+    """As a user would see it; only the beginning and end if it is long."""
     code: int | None
-    """None if the shell itself ended, or if the command was stopped into the background."""
+    """None if the shell itself ended, or if the command was stopped (Ctrl-Z)."""
     folder: Path
-    """Where the shell stands now."""
+    """The shell's working directory now."""
     whole: Path | None
-    """Where the whole output is kept, if `output` is not all of it."""
+    """Path of the whole output; None if `output` is all of it."""
     ended_with: int | None = None
-    """The exit code of the shell itself, if the command ended it."""
+    """The exit code of the shell; None if it still runs."""
     is_interrupted: bool = False
     """Whether the user pressed Ctrl-C while it ran."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether it ended the shell itself."""
+        """Whether the command ended the shell itself."""
         return self.ended_with is not None
 
 
 class UserShell:
-    """One shell after another: when a command ends it, the next is started in the same folder."""
+    """The user's shell; if a command ends it, a new one is started in the same folder."""
 
     def __init__(
         self,
@@ -79,37 +79,37 @@ class UserShell:
         self._folder = folder
         self._environment = dict(environment)
         self.spill = spill
-        """The folder for outputs that are too long to be held."""
+        """The folder for outputs that are too long for memory."""
         self._keys = keys if os.isatty(keys) else None
         self._screen = screen
         self._attributes = _terminal_attributes(self._keys)
         self._lock = threading.RLock()
         self._live: ShellProcess | None = None
-        self._beside: IdleReader | None = None
+        self._idle_reader: IdleReader | None = None
         self._carried = CarriedState()
         self._notice = ""
         self._is_closed = False
         self._answers: dict[str, str] = {}
         self._read: tuple[str, str | None] | None = None
-        """The last command that was looked at, and what it lacked."""
+        """The last command that was checked, and what it lacked."""
         self.on_output: Callable[[], None] = _ignore
-        """Called from another thread when a job in the background has written something."""
+        """Called in another thread when a background job has written something."""
         self.typed = ""
-        """What was typed during the last command and read by no program."""
+        """Keys typed during the last command that no program has read."""
 
     @property
     def folder(self) -> Path:
         return self._folder
 
     def start(self) -> None:
-        """Starts the shell if it does not run; what goes wrong is told by the next command."""
+        """Start the shell if it is not running; the next command reports errors."""
         with suppress(BrimError, OSError):
             self._ready()
 
     def run(self, command: str) -> CommandResult:
-        """Runs it with the terminal given over to it; raises InputError if it is not finished."""
+        """Run a command on the terminal; raise InputError if it is incomplete."""
         self._check(command)
-        with self._attention() as live:
+        with self._lend() as live:
             self._answers.clear()
             kept = OutputBuffer(self.spill)
             try:
@@ -121,26 +121,26 @@ class UserShell:
             return replace(self._ran(command, kept, reports), is_interrupted=is_interrupted)
 
     def names(self) -> frozenset[str]:
-        """What the shell itself knows to run: aliases, functions, builtins and keywords."""
-        names = self._dialect.read_names(self._asked(self._dialect.names))
+        """Return the names of aliases, functions, builtins and keywords."""
+        names = self._dialect.read_names(self._query(self._dialect.names))
         return frozenset(name for name in names if not name.startswith(OWN))
 
     def aliases(self) -> Mapping[str, str]:
-        return MappingProxyType(self._dialect.read_aliases(self._asked(self._dialect.aliases)))
+        return MappingProxyType(self._dialect.read_aliases(self._query(self._dialect.aliases)))
 
     def variables(self) -> Mapping[str, str]:
-        """Exported and not; of an array its first element."""
-        found = self._dialect.read_variables(self._asked(self._dialect.variables))
+        """Return all variables, exported or not; arrays by their first element."""
+        found = self._dialect.read_variables(self._query(self._dialect.variables))
         return MappingProxyType({k: v for k, v in found.items() if not k.startswith(OWN)})
 
     def show_lines(self) -> None:
-        """Shows the whole lines that jobs in the background have written; while nothing runs."""
-        beside = self._beside
-        if beside is not None and (lines := beside.lines()):
+        """Show the complete lines that background jobs have written, while no command runs."""
+        reader = self._idle_reader
+        if reader is not None and (lines := reader.take_lines()):
             self._draw(lines)
 
     def close(self) -> None:
-        """Ends the shell for good, also in the middle of its start or of a command."""
+        """End the shell for good, even while it starts or runs a command."""
         self._is_closed = True
         live = self._live
         if live is not None:
@@ -153,17 +153,17 @@ class UserShell:
             self._drop()
 
     def missing(self, command: str) -> str | None:
-        """What a command lacks at its end, in words; None where it could be run."""
+        """Return what a command lacks at its end; None if it is complete."""
         if self._read is None or self._read[0] != command:
             self._read = command, describe_missing(command, self._program, self._dialect)
         return self._read[1]
 
     def _check(self, command: str) -> None:
         if "\0" in command:
-            raise InputError("the command holds a zero byte, which no shell can read; take it out")
+            raise InputError("The command contains a zero byte. Remove it.")
         missing = self.missing(command)
         if missing is not None:
-            raise InputError(f"the command is not finished: {missing}. Nothing was run.")
+            raise InputError(f"The command is incomplete: {missing}. Nothing was run.")
 
     def _perform(
         self, live: ShellProcess, command: str, kept: OutputBuffer
@@ -186,8 +186,8 @@ class UserShell:
                 stack.enter_context(raw_mode(self._keys))
             stack.enter_context(redirect_interrupts(relay.press))
             self._draw_waiting()
-            stdin = os.devnull if self._keys is None else live.ground.tty
-            live.send(live.dialect.run(command, live.ground, token, self._carried, stdin))
+            stdin = os.devnull if self._keys is None else live.paths.tty
+            live.send(live.dialect.run(command, live.paths, token, self._carried, stdin))
             relay.until_done(reports)
             kept.add(cleaner.finish())
             self._tidy(cleaner, kept)
@@ -214,57 +214,57 @@ class UserShell:
         write_all(self._screen, data)
 
     def _draw_waiting(self) -> None:
-        """What jobs in the background have written since the last command."""
+        """Show what background jobs have written since the last command."""
         sys.stdout.flush()
-        waiting = self._beside.taken() if self._beside is not None else b""
+        waiting = self._idle_reader.take() if self._idle_reader is not None else b""
         self._draw(self._notice.encode() + waiting)
         self._notice = ""
 
     def _tidy(self, cleaner: OutputCleaner, kept: OutputBuffer) -> None:
-        """Leaves a terminal as a prompt wants it: in its usual state, at the start of a line."""
+        """Restore the terminal modes, and move to the start of a line."""
         if self._keys is not None and os.isatty(self._screen):
             is_open = kept.last not in ("", "\n")
             self._draw(cleaner.repairs + (b"\r\n" if is_open else b"\r"))
 
     @contextmanager
-    def _attention(self) -> Iterator[ShellProcess]:
-        """The shell, with nobody else reading from it."""
+    def _lend(self) -> Iterator[ShellProcess]:
+        """Lend the shell, with its idle reader paused."""
         with self._lock:
             live = self._ready()
-            if self._beside is not None:
-                self._beside.pause()
+            if self._idle_reader is not None:
+                self._idle_reader.pause()
             try:
                 yield live
             finally:
-                if self._live is live and self._beside is not None:
-                    self._beside.go_on()
+                if self._live is live and self._idle_reader is not None:
+                    self._idle_reader.resume()
 
-    def _asked(self, body: str) -> str:
+    def _query(self, body: str) -> str:
         with self._lock:
             if body not in self._answers:
-                self._answers[body] = self._answer(body)
+                self._answers[body] = self._send_query(body)
             return self._answers[body]
 
-    def _answer(self, body: str) -> str:
-        with self._attention() as live:
+    def _send_query(self, body: str) -> str:
+        with self._lend() as live:
             reports = StatusReports(new_token())
-            beside = self._beside
-            relay = Relay(live, beside.add if beside else _discard, keys=None, screen=self._screen)
-            live.send(live.dialect.question(body, live.ground, reports.token))
+            reader = self._idle_reader
+            relay = Relay(live, reader.add if reader else _discard, keys=None, screen=self._screen)
+            live.send(live.dialect.query(body, live.paths, reports.token))
             relay.until(lambda: reports.answer is not None, reports, _QUERY_TIMEOUT)
             return reports.answer or ""
 
     def _ready(self) -> ShellProcess:
         with self._lock:
             if self._is_closed:
-                raise BrimError("the shell is closed")
+                raise BrimError("The shell is closed.")
             if self._live is None or not self._live.is_alive:
                 self._drop()
-                self._live = self._launched()
-                self._beside = IdleReader(self._live.master, lambda: self.on_output())
+                self._live = self._launch()
+                self._idle_reader = IdleReader(self._live.master, lambda: self.on_output())
             return self._live
 
-    def _launched(self) -> ShellProcess:
+    def _launch(self) -> ShellProcess:
         self._folder = _nearest_existing(self._folder)
         for with_users in (True, False):
             live = ShellProcess(
@@ -283,10 +283,10 @@ class UserShell:
             live.close()
             if self._is_closed:
                 break
-        raise BrimError(f"the shell {self._program} could not be started; name another in SHELL")
+        raise BrimError(f"The shell cannot be started: {self._program}. Set SHELL to another one.")
 
     def _is_up(self, live: ShellProcess) -> bool:
-        """Waits for the start files and the first prompt commands, and interrupts what hangs."""
+        """Wait for the start files and the first prompt commands; interrupt them if they hang."""
         live.resize(*(window_size(self._screen) or (24, 80)))
         reports = StatusReports(live.token)
         relay = Relay(live, _discard, keys=None, screen=self._screen)
@@ -300,26 +300,26 @@ class UserShell:
             if reports.done is None and live.is_alive and not self._is_closed:
                 relay.press(b"\x03")
                 if not reports.is_started:
-                    live.send(live.dialect.begin(live.ground, live.token))
+                    live.send(live.dialect.begin(live.paths, live.token))
                 deadline = time.monotonic() + _AFTER_INTERRUPT
                 relay.until_done(reports, is_over)
         return reports.done is not None
 
     def _drop(self) -> None:
         live, self._live = self._live, None
-        beside, self._beside = self._beside, None
-        if beside is not None:
-            beside.close()
+        reader, self._idle_reader = self._idle_reader, None
+        if reader is not None:
+            reader.close()
         if live is not None:
             live.close()
 
 
 def _ignore() -> None:
-    """Nobody wants to know."""
+    """Do nothing."""
 
 
 def _discard(_data: bytes) -> None:
-    """Output that nobody is to see."""
+    """Discard output."""
 
 
 def _default_program(environment: Mapping[str, str]) -> str:
@@ -336,14 +336,14 @@ def _dialect_for(program: str) -> PosixDialect:
 
 
 def _nearest_existing(folder: Path) -> Path:
-    """The folder, or the nearest above it that is still there."""
+    """Return the folder, or its nearest parent that exists."""
     return next((each for each in (folder, *folder.parents) if each.is_dir()), Path("/"))
 
 
 def _terminal_attributes(keys: int | None) -> Attributes | None:
-    """The settings of the user's terminal, where it is as a shell would find it.
+    """Return the attributes of the user's terminal; None if it is in raw mode.
 
-    Without a terminal, lines end as programs write them.
+    Without a terminal, line endings are not translated.
     """
     if keys is not None:
         found = termios.tcgetattr(keys)

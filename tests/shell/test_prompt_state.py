@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from brim.session.session import Session, get_driver
-from brim.shell.preload import count_ahead
+from brim.shell.prompt_state import count_conversation
 
 
 class Slow:
@@ -27,7 +27,7 @@ def test_a_long_conversation_is_counted_ahead() -> None:
         session.user(f"question {number}")
         session.assistant(f"answer {number}")
     driver = get_driver(session)
-    count_ahead(driver.profile.counter(), driver.system_text, driver.copy_turns())
+    count_conversation(driver.profile.counter(), driver.system_text, driver.copy_turns())
     before = set(tokenizer.asked)
     tokenizer.asked.clear()
     assert session.current_plan.size > 200
