@@ -1,4 +1,4 @@
-"""What models take and give, whatever their names are spelled like."""
+"""Model sizes, by any name of a model."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from brim.models.names import NameIndex, candidate_names
         ("smollm2", 8_192, None, None),
     ],
 )
-def test_the_catalog_knows_the_three_numbers(
+def test_the_catalog_has_context_input_and_output(
     name: str, context: int | None, largest_input: int | None, largest_output: int | None
 ) -> None:
     found = model(name)
@@ -77,7 +77,7 @@ def test_the_catalog_knows_the_three_numbers(
         ("google/gemma-3-27b-it", "gemma-3"),
     ],
 )
-def test_spellings_are_seen_through(spelled: str, name: str) -> None:
+def test_a_model_is_found_by_all_its_names(spelled: str, name: str) -> None:
     found = model(spelled)
     assert found is not None
     assert found.name == name
@@ -87,7 +87,7 @@ def test_spellings_are_seen_through(spelled: str, name: str) -> None:
     "name",
     ["", "/", "gptfoo", "gpt", "gpt-6", "gpt-5.7", "claude-opus-4-9", "my-own", "mistral-ocr-9"],
 )
-def test_another_version_or_another_word_is_not_the_model(name: str) -> None:
+def test_another_version_or_word_is_another_model(name: str) -> None:
     assert model(name) is None
 
 
@@ -114,17 +114,17 @@ def test_a_model_can_be_added_and_replaced() -> None:
 
 
 @pytest.mark.parametrize("number", [0, -1])
-def test_a_size_of_nothing_is_refused(number: int) -> None:
+def test_a_size_of_zero_is_rejected(number: int) -> None:
     with pytest.raises(InputError, match="Use None if it is unknown"):
         register(Model("nothing", "us", context=number))
 
 
-def test_a_model_without_a_name_is_refused() -> None:
+def test_an_empty_model_name_is_rejected() -> None:
     with pytest.raises(InputError, match="empty"):
         register(Model(" ", "us"))
 
 
-def test_the_longer_name_wins_whichever_came_first() -> None:
+def test_the_longest_name_wins_in_any_order() -> None:
     index: NameIndex[str] = NameIndex(versions=True)
     for name in ("gpt", "gpt-4o", "gpt-4"):
         index.add(name, name)

@@ -1,4 +1,4 @@
-"""What a call used, and what that costs."""
+"""Usage, prices and cost."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_an_unknown_price_is_not_zero(listed: Price | None) -> None:
         ("openrouter/openai/gpt-4o", None),
     ],
 )
-def test_list_prices_are_found_by_every_spelling(model: str, provider: str | None) -> None:
+def test_list_prices_are_found_by_every_name(model: str, provider: str | None) -> None:
     assert price(model, provider) == Price(Decimal("2.5"), Decimal("1.25"), Decimal(10))
 
 
@@ -91,24 +91,24 @@ def test_a_model_without_a_price_has_none(name: str) -> None:
     assert price(name) is None
 
 
-def test_a_seller_that_does_not_exist_has_no_prices() -> None:
+def test_an_unknown_provider_has_no_prices() -> None:
     assert price("gpt-4o", "nobody") is None
 
 
-def test_long_prompts_cost_more_where_the_list_says_so() -> None:
+def test_long_prompts_cost_more_if_the_list_says_so() -> None:
     short, long = price("gemini-2.5-pro"), price("gemini-2.5-pro", tokens=250_000)
     assert short == Price(Decimal("1.25"), Decimal("0.125"), Decimal(10))
     assert long == Price(Decimal("2.5"), Decimal("0.25"), Decimal(15))
 
 
-def test_a_price_of_ones_own_goes_before_the_list() -> None:
+def test_a_registered_price_takes_precedence_over_the_list() -> None:
     own = Price(Decimal("0.5"), None, Decimal(2))
     register_price("house-model", own)
     assert price("openai/House-Model:free") == own
     assert price("house-models") is None
 
 
-def test_writing_to_the_cache_has_its_price_where_the_list_says_so() -> None:
+def test_cache_writes_have_their_own_price() -> None:
     listed = price("claude-sonnet-4-5")
     assert listed is not None
     assert listed.input is not None
@@ -116,7 +116,7 @@ def test_writing_to_the_cache_has_its_price_where_the_list_says_so() -> None:
     assert listed.written > listed.input
 
 
-def test_what_stays_in_the_cache_for_an_hour_costs_twice_the_input() -> None:
+def test_one_hour_cache_writes_cost_twice_the_input() -> None:
     for_an_hour = {
         "input_tokens": 10,
         "output_tokens": 1,
@@ -129,7 +129,7 @@ def test_what_stays_in_the_cache_for_an_hour_costs_twice_the_input() -> None:
     assert cost(usage, listed) == Decimal("0.6") + Decimal("0.000045")
 
 
-# What providers report
+# Reports of providers
 
 
 def chat(prompt: object, output: object = 2, **more: Any) -> dict[str, Any]:
@@ -218,13 +218,13 @@ REPORTS = {
 
 
 @pytest.mark.parametrize("name", REPORTS)
-def test_usage_is_read_in_every_shape(name: str) -> None:
+def test_usage_is_parsed_in_every_shape(name: str) -> None:
     given_, expected = REPORTS[name]
     assert parse_usage(given_) == expected
     assert parse_usage({"id": "x", "usage": given_}) == (None if "timings" in given_ else expected)
 
 
-def test_usage_goes_before_the_timings_of_the_same_answer() -> None:
+def test_usage_takes_precedence_over_timings() -> None:
     timings = {"prompt_n": 4, "cache_n": 6, "predicted_n": 2}
     assert parse_usage({"usage": chat(11), "timings": timings}) == Usage(11, 0, 2)
     assert parse_usage({"usage": None, "timings": timings}) == Usage(10, 6, 2)
@@ -252,11 +252,11 @@ def test_usage_goes_before_the_timings_of_the_same_answer() -> None:
         {"timings": {"prompt_n": "x"}},
     ],
 )
-def test_numbers_that_cannot_be_are_not_believed(payload: dict[str, Any]) -> None:
+def test_impossible_numbers_are_rejected(payload: dict[str, Any]) -> None:
     assert parse_usage(payload) is None
 
 
-def test_a_part_is_never_more_than_the_whole() -> None:
+def test_a_cached_part_never_exceeds_the_prompt() -> None:
     details = {"cached_tokens": 60, "cache_write_tokens": 5}
     assert parse_usage(chat(10, prompt_tokens_details=details)) == Usage(10, 10, 2, 0)
     details = {"cached_tokens": 8, "cache_write_tokens": 5}
@@ -278,7 +278,7 @@ nonsense = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), nonsense, max_size=8))
-def test_a_report_makes_sense_or_is_none(payload: dict[str, Any]) -> None:
+def test_a_usage_is_consistent_or_none(payload: dict[str, Any]) -> None:
     usage, dollars = parse_usage(payload), parse_reported_cost(payload)
     if usage is not None:
         assert usage.input > 0
@@ -310,9 +310,7 @@ def test_a_report_makes_sense_or_is_none(payload: dict[str, Any]) -> None:
         ({}, None),
     ],
 )
-def test_a_cost_is_taken_where_the_provider_says_it(
-    usage: dict[str, Any], expected: str | None
-) -> None:
+def test_a_reported_cost_is_parsed(usage: dict[str, Any], expected: str | None) -> None:
     wanted = None if expected is None else Decimal(expected)
     assert parse_reported_cost(usage) == wanted
     assert parse_reported_cost({"usage": usage}) == wanted

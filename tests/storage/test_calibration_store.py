@@ -15,7 +15,7 @@ from brim.providers import CalibrationStore
 from brim.storage.calibration_store import MIGRATIONS, default_path
 
 
-def test_what_is_saved_is_there_in_the_next_run(tmp_path: Path) -> None:
+def test_saved_data_is_there_in_the_next_run(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "calibration.sqlite3"
     one = CalibrationStore(path)
     assert one.load("http://h", "m") is None
@@ -32,7 +32,7 @@ def test_what_is_saved_is_there_in_the_next_run(tmp_path: Path) -> None:
     assert (one.problem, two.problem) == (None, None)
 
 
-def test_what_is_forgotten_is_gone(tmp_path: Path) -> None:
+def test_forgotten_data_is_deleted(tmp_path: Path) -> None:
     learned = CalibrationStore(tmp_path / "l")
     for endpoint, model in (("a", "m"), ("a", "n"), ("b", "m")):
         learned.save(endpoint, model, {"x": 1})
@@ -45,13 +45,13 @@ def test_what_is_forgotten_is_gone(tmp_path: Path) -> None:
     assert learned.load("b", "m") is None
 
 
-def test_nobody_else_can_read_it(tmp_path: Path) -> None:
+def test_other_users_cannot_read_the_file(tmp_path: Path) -> None:
     path = tmp_path / "calibration.sqlite3"
     CalibrationStore(path).save("a", "m", {})
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_nothing_is_touched_before_the_first_use(tmp_path: Path) -> None:
+def test_no_file_is_created_before_the_first_use(tmp_path: Path) -> None:
     CalibrationStore(tmp_path / "x" / "l")
     assert list(tmp_path.iterdir()) == []
 
@@ -81,7 +81,7 @@ def no_json(path: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [broken, folder, under_a_file, other_table])
-def test_a_file_that_cannot_be_used_stops_nothing(spoil: object, tmp_path: Path) -> None:
+def test_an_unusable_file_does_not_fail(spoil: object, tmp_path: Path) -> None:
     path = tmp_path / "d" / "l"
     path.parent.mkdir()
     assert callable(spoil)
@@ -97,7 +97,7 @@ def test_a_file_that_cannot_be_used_stops_nothing(spoil: object, tmp_path: Path)
     assert learned.all() == {}
 
 
-def test_a_broken_row_is_written_anew(tmp_path: Path) -> None:
+def test_an_invalid_row_is_replaced(tmp_path: Path) -> None:
     no_json(tmp_path / "l")
     learned = CalibrationStore(tmp_path / "l")
     assert learned.load("a", "m") is None
@@ -106,7 +106,7 @@ def test_a_broken_row_is_written_anew(tmp_path: Path) -> None:
     assert learned.problem is None
 
 
-def test_a_file_of_a_later_brim_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_file_of_a_newer_version_is_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "l"
     CalibrationStore(path).save("a", "m", {"x": 1})
     with closing(sqlite3.connect(path)) as base, base:
@@ -130,7 +130,7 @@ assert learned.problem is None, learned.problem
 """
 
 
-def test_several_processes_write_at_once(tmp_path: Path) -> None:
+def test_several_processes_write_concurrently(tmp_path: Path) -> None:
     path = tmp_path / "l"
     writers = [
         subprocess.Popen([sys.executable, "-c", WRITER, path, str(name)]) for name in range(4)
@@ -139,7 +139,7 @@ def test_several_processes_write_at_once(tmp_path: Path) -> None:
     assert len(CalibrationStore(path).all()) == 100
 
 
-def test_several_threads_write_at_once(tmp_path: Path) -> None:
+def test_several_threads_write_concurrently(tmp_path: Path) -> None:
     learned = CalibrationStore(tmp_path / "l")
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: learned.save("h", str(number), {"n": number}), range(60)))
@@ -147,7 +147,7 @@ def test_several_threads_write_at_once(tmp_path: Path) -> None:
     assert learned.problem is None
 
 
-def test_the_folder_can_be_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_folder_can_be_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("BRIM_STATE", str(tmp_path))
     assert default_path() == tmp_path / "calibration.sqlite3"
     CalibrationStore().save("a", "m", {"x": [1, None, "ü"]})

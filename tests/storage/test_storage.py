@@ -1,4 +1,4 @@
-"""What is kept between runs."""
+"""State kept between runs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def turn(role: str, words: str, place: int = 0) -> ConversationEvent:
     return ConversationEvent.turn(place, {"role": role, "content": words})
 
 
-def test_what_is_recorded_is_read_back_in_its_order(database: Database, tmp_path: Path) -> None:
+def test_events_are_read_in_their_order(database: Database, tmp_path: Path) -> None:
     log = ConversationStore(database)
     name = log.create(tmp_path, "fast")
     log.record(name, [turn("user", "hi"), turn("assistant", "ho", 1)], {"a": 1})
@@ -54,7 +54,7 @@ def test_what_is_recorded_is_read_back_in_its_order(database: Database, tmp_path
     assert log.load_state(name) == ({"a": 1}, None)
 
 
-def test_events_and_state_are_written_both_or_not_at_all(
+def test_events_and_state_are_written_in_one_transaction(
     database: Database, tmp_path: Path
 ) -> None:
     log = ConversationStore(database)
@@ -81,12 +81,12 @@ def test_events_and_state_are_written_both_or_not_at_all(
             ["x"],
         ),
         ([ConversationEvent("asked", {"command": "ls"}), turn("user", "a")], ["a"], []),
-        # Written twice, and taken back without being written down:
+        # Written twice, and rewound without a recorded event:
         ([turn("user", "a"), turn("assistant", "b", 1), turn("assistant", "b", 1)], ["a", "b"], []),
         ([turn("user", "a"), turn("assistant", "b", 1), turn("user", "c", 0)], ["c"], []),
     ],
 )
-def test_events_amount_to_turns_and_waiting_outputs(
+def test_events_replay_to_turns_and_pending_outputs(
     events: list[ConversationEvent], turns: list[str], waiting: list[str]
 ) -> None:
     found = replay_events(events)
@@ -94,7 +94,7 @@ def test_events_amount_to_turns_and_waiting_outputs(
     assert found.pending_outputs == waiting
 
 
-def test_a_conversation_is_listed_by_its_first_words(database: Database, tmp_path: Path) -> None:
+def test_a_conversation_is_listed_by_its_first_message(database: Database, tmp_path: Path) -> None:
     log = ConversationStore(database)
     empty, name = log.create(tmp_path, "fast"), log.create(tmp_path, "fast")
     log.record(name, [turn("user", "why  is\nthe sky blue? " * 20), turn("assistant", "so", 1)])
@@ -109,9 +109,7 @@ def test_a_conversation_is_listed_by_its_first_words(database: Database, tmp_pat
     assert log.list()[0].title == "sky"
 
 
-def test_a_conversation_is_found_by_either_end_of_its_name(
-    database: Database, tmp_path: Path
-) -> None:
+def test_a_conversation_is_found_by_a_prefix_or_suffix(database: Database, tmp_path: Path) -> None:
     log = ConversationStore(database)
     one, _ = log.create(tmp_path, "fast"), log.create(tmp_path, "fast")
     log.record(one, [turn("user", "hi")])
@@ -128,7 +126,7 @@ def test_a_conversation_is_found_by_either_end_of_its_name(
             log.find(sign)
 
 
-def test_only_its_user_can_read_it(database: Database, tmp_path: Path) -> None:
+def test_only_the_user_can_read_the_database(database: Database, tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         log = ConversationStore(database)
@@ -142,7 +140,7 @@ def test_only_its_user_can_read_it(database: Database, tmp_path: Path) -> None:
     assert stat.S_IMODE(database.folder.stat().st_mode) == 0o700
 
 
-def test_a_conversation_belongs_to_one_process(database: Database, tmp_path: Path) -> None:
+def test_a_conversation_is_locked_by_one_process(database: Database, tmp_path: Path) -> None:
     name = ConversationStore(database).create(tmp_path, "fast")
     script = (
         "import sys; from pathlib import Path\n"
@@ -162,7 +160,7 @@ def _write_and_die(folder: str, name: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_killed_process_has_lost_nothing_and_holds_nothing(
+def test_a_killed_process_loses_nothing_and_keeps_no_lock(
     database: Database, tmp_path: Path
 ) -> None:
     log = ConversationStore(database)
@@ -187,7 +185,7 @@ def _write(folder: str, tag: str) -> None:
         log.record(name, [turn("user", f"{tag}{number}")], {"number": number})
 
 
-def test_two_shells_at_once_do_not_harm_each_other(database: Database) -> None:
+def test_two_processes_write_concurrently(database: Database) -> None:
     context = multiprocessing.get_context("spawn")
     children = [
         context.Process(target=_write, args=(str(database.folder), tag)) for tag in ("a", "b", "c")
@@ -204,7 +202,7 @@ def test_two_shells_at_once_do_not_harm_each_other(database: Database) -> None:
         assert said == [f"{saved.folder}{number}" for number in range(40)]
 
 
-def test_old_conversations_go_and_their_costs_stay(tmp_path: Path) -> None:
+def test_old_conversations_are_pruned_but_their_spending_is_kept(tmp_path: Path) -> None:
     now = [100 * DAY]
     database = Database(tmp_path)
     log = ConversationStore(database, lambda: now[0])
@@ -219,7 +217,7 @@ def test_old_conversations_go_and_their_costs_stay(tmp_path: Path) -> None:
     new = log.create(tmp_path, "fast")
     log.record(new, [turn("user", "hi")])
     log.unlock(new)
-    assert log.prune(90) == 1  # the one in which nothing was said
+    assert log.prune(90) == 1  # the one without turns
     assert log.prune(0) == 0
     assert log.prune(30) == 1
     assert [saved.id for saved in log.list()] == [new]
@@ -228,7 +226,7 @@ def test_old_conversations_go_and_their_costs_stay(tmp_path: Path) -> None:
     database.close()
 
 
-def test_what_another_shell_is_in_is_not_removed(tmp_path: Path) -> None:
+def test_a_conversation_open_elsewhere_is_not_removed(tmp_path: Path) -> None:
     now = [100 * DAY]
     first = ConversationStore(Database(tmp_path), lambda: now[0])
     name = first.create(tmp_path, "fast")
@@ -241,7 +239,7 @@ def test_what_another_shell_is_in_is_not_removed(tmp_path: Path) -> None:
     assert [saved.id for saved in second.list()] == [name]
 
 
-def test_a_draft_lasts_until_the_next_state(database: Database, tmp_path: Path) -> None:
+def test_a_draft_is_kept_until_the_next_state(database: Database, tmp_path: Path) -> None:
     log = ConversationStore(database)
     name = log.create(tmp_path, "fast")
     log.record(name, [turn("user", "hi")], {"a": 1})
@@ -253,7 +251,7 @@ def test_a_draft_lasts_until_the_next_state(database: Database, tmp_path: Path) 
     assert log.load_state(name) == ({"a": 2}, None)
 
 
-def test_spending_is_summed_up_by_what_is_asked_for(tmp_path: Path) -> None:
+def test_spending_is_grouped_by_the_given_keys(tmp_path: Path) -> None:
     now = [datetime(2026, 11, 14, 12).astimezone().timestamp()]
     database = Database(tmp_path)
     spending = SpendLog(database, lambda: now[0])
@@ -280,7 +278,7 @@ def test_spending_is_summed_up_by_what_is_asked_for(tmp_path: Path) -> None:
     database.close()
 
 
-def test_facts_and_choices_last(database: Database) -> None:
+def test_facts_and_settings_persist(database: Database) -> None:
     facts = FactStore(database)
     first = facts.add("fact", "  the build\nneeds make ")
     second = facts.add("preference", "short answers")
@@ -307,9 +305,7 @@ def test_facts_and_choices_last(database: Database) -> None:
         (None, "newer brim"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_named(
-    tmp_path: Path, content: bytes | None, said: str
-) -> None:
+def test_the_error_names_an_unusable_file(tmp_path: Path, content: bytes | None, said: str) -> None:
     if content is None:
         with sqlite3.connect(tmp_path / FILE) as base:
             base.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
@@ -321,20 +317,20 @@ def test_a_file_that_cannot_be_used_is_named(
     assert str(tmp_path / FILE) in str(caught.value)
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_the_error_names_a_folder_that_cannot_be_created(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="BRIM_STATE"):
         FactStore(Database(tmp_path / "file" / "state")).all()
 
 
-def test_half_a_character_is_kept_as_it_is(database: Database, tmp_path: Path) -> None:
+def test_an_unpaired_surrogate_is_stored_unchanged(database: Database, tmp_path: Path) -> None:
     log = ConversationStore(database)
     name = log.create(tmp_path, "fast")
     log.record(name, [turn("user", "half \ud83d of it")], {"a": "\ud83d"})
     assert log.events(name)[0].data["message"]["content"] == "half \ud83d of it"
 
 
-def test_what_is_open_is_not_swept_away(tmp_path: Path) -> None:
+def test_an_open_conversation_is_not_pruned(tmp_path: Path) -> None:
     now = [100 * DAY]
     log = ConversationStore(Database(tmp_path), lambda: now[0])
     name = log.create(tmp_path, "fast")
@@ -344,7 +340,7 @@ def test_what_is_open_is_not_swept_away(tmp_path: Path) -> None:
     log.record(name, [turn("assistant", "ho", 1)])
 
 
-def test_a_conversation_that_is_gone_is_named(database: Database, tmp_path: Path) -> None:
+def test_the_error_names_a_removed_conversation(database: Database, tmp_path: Path) -> None:
     log = ConversationStore(database)
     name = log.create(tmp_path, "fast")
     log.remove(name)

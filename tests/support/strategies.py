@@ -1,4 +1,4 @@
-"""Histories for tests: written by hand at a glance, or generated."""
+"""Histories for tests: from a short sketch, or generated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WORDS = (
 
 
 def text(words: int, seed: int = 0) -> str:
-    """Some text of about so many words, in lines, different for every seed."""
+    """Return text of about so many words, in lines, different for every seed."""
     out = []
     for place in range(words):
         word = WORDS[(place * 7 + seed * 13 + place // 5) % len(WORDS)]
@@ -26,11 +26,11 @@ def text(words: int, seed: int = 0) -> str:
 
 
 def history(sketch: str) -> list[Raw]:
-    """A history from a sketch: `s10 u5 a20 c30 r900 r5 u1`.
+    """Build a history from a sketch: `s10 u5 a20 c30 r900 r5 u1`.
 
-    A letter and a number of words: system, developer, user, assistant, a call (of an assistant
-    turn without text; `cc30` calls twice), a result for the next unanswered call, an orphan
-    result `o`. A `!` behind pins the message, `+2` gives it a priority.
+    A letter and a number of words: system, developer, user, assistant, a call (an assistant turn
+    without text; `cc30` calls twice), a result for the next unanswered call, an orphaned result
+    `o`. A `!` pins the message, `+2` sets its priority.
     """
     messages: list[Raw] = []
     waiting: list[str] = []
@@ -94,9 +94,9 @@ def contents(draw: st.DrawFn, empty: bool = False) -> Any:
 
 @st.composite
 def steps(draw: st.DrawFn, faults: bool) -> list[Raw]:
-    """An assistant turn with its results, in any order, some of them perhaps missing."""
+    """An assistant turn with its results, in any order, possibly incomplete."""
     number = draw(st.sampled_from((1, 1, 1, 2, 3)))
-    first = draw(st.integers(0, 5))  # ids come again in later turns, as in real histories
+    first = draw(st.integers(0, 5))  # ids are reused in later turns, as in real histories
     ids = [f"call{first + place}" for place in range(number)]
     said = draw(st.one_of(st.none(), st.just(""), contents()))
     calling: Raw = {
@@ -117,7 +117,7 @@ def steps(draw: st.DrawFn, faults: bool) -> list[Raw]:
 
 @st.composite
 def histories(draw: st.DrawFn, faults: bool = True, marks: bool = True) -> list[Raw]:
-    """A conversation as they come: with tools, parts, pins and, on wish, faults."""
+    """A realistic conversation: with tools, parts, pins and, if requested, defects."""
     messages: list[Raw] = []
     for _ in range(draw(st.sampled_from((0, 1, 1, 1, 2)))):
         role = draw(st.sampled_from(("system", "developer")))

@@ -1,4 +1,4 @@
-"""The scripted provider in all of its formats: responses, faults in streams, bytes, the cache."""
+"""The scripted server in all formats: responses, errors in streams, bytes, the prompt cache."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ASKED: Mapping[str, Mapping[str, Any]] = {
 def answer_to(
     provider: ScriptedServer, path: str, body: Mapping[str, Any]
 ) -> tuple[int, bytes, bytes]:
-    """What the provider answers: status, headers, body."""
+    """Return status, headers and body of the response."""
     return sent(provider, path, json.dumps(body).encode())
 
 
@@ -55,7 +55,7 @@ def events_of(raw: bytes) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_openai_s_client_reads_responses(is_streamed: bool) -> None:
+def test_the_openai_client_reads_responses(is_streamed: bool) -> None:
     script = TextReply(TEXT, [ToolCallReply("read", {"path": "a.py"}), ToolCallReply("list")])
     with ScriptedServer(script) as provider, openai_client(provider) as client:
         if is_streamed:
@@ -75,7 +75,7 @@ def test_openai_s_client_reads_responses(is_streamed: bool) -> None:
         assert response.usage.total_tokens == asked.tokens + response.usage.output_tokens
 
 
-def test_a_streamed_response_says_what_comes_in_numbered_events() -> None:
+def test_a_streamed_response_has_numbered_events() -> None:
     with (
         ScriptedServer(TextReply("One two", [ToolCallReply("list")])) as provider,
         openai_client(provider) as client,
@@ -91,7 +91,7 @@ def test_a_streamed_response_says_what_comes_in_numbered_events() -> None:
     ]
 
 
-def test_a_response_that_is_cut_short() -> None:
+def test_a_response_that_reaches_its_length_limit() -> None:
     with (
         ScriptedServer(TextReply("One", finish="length")) as provider,
         openai_client(provider) as client,
@@ -104,7 +104,7 @@ def test_a_response_that_is_cut_short() -> None:
     assert last.type == "response.incomplete"
 
 
-def test_a_response_that_is_refused_names_no_numbers() -> None:
+def test_a_context_length_error_of_responses_has_no_numbers() -> None:
     with ScriptedServer("ok", window=200) as provider, openai_client(provider) as client:
         with pytest.raises(openai.BadRequestError) as refused:
             client.responses.create(model="m", input=LONG)
@@ -116,7 +116,7 @@ def test_a_response_that_is_refused_names_no_numbers() -> None:
     assert overflow.limit is None
 
 
-def test_brim_talks_in_responses(learned: CalibrationStore) -> None:
+def test_a_brim_client_uses_responses(learned: CalibrationStore) -> None:
     with (
         ScriptedServer([ToolCallReply("read", {"path": "a"}), TEXT], window=1_024) as provider,
         brim.Client(provider.url, format="responses", learned=learned) as client,
@@ -132,7 +132,7 @@ def test_brim_talks_in_responses(learned: CalibrationStore) -> None:
 # Counting
 
 
-def test_who_is_asked_for_a_count_gives_the_count_of_the_answer() -> None:
+def test_the_count_equals_the_usage_of_the_response() -> None:
     with (
         ScriptedServer("ok", counts_tokens=True) as provider,
         openai_client(provider) as client,
@@ -148,12 +148,12 @@ def test_who_is_asked_for_a_count_gives_the_count_of_the_answer() -> None:
 
 
 @pytest.mark.parametrize("path", ["/messages/count_tokens", "/responses/input_tokens"])
-def test_not_every_server_counts(path: str) -> None:
+def test_counting_is_optional(path: str) -> None:
     with ScriptedServer("ok") as provider:
         assert answer_to(provider, path, {"messages": HELLO})[0] == 404
 
 
-def test_usage_comes_at_the_end_of_a_chat_only_for_who_asks() -> None:
+def test_a_chat_stream_ends_with_usage_only_if_requested() -> None:
     with ScriptedServer("ok") as provider:
         body = {**ASKED["/chat/completions"], "stream": True}
         without = events_of(answer_to(provider, "/chat/completions", body)[2])
@@ -165,7 +165,7 @@ def test_usage_comes_at_the_end_of_a_chat_only_for_who_asks() -> None:
     assert last["usage"]["prompt_tokens"] == provider.requests[0].tokens
 
 
-# Faults inside of streams
+# Errors inside streams
 
 
 def test_an_error_in_a_chat_stream() -> None:
@@ -203,7 +203,7 @@ def test_an_error_in_a_stream_of_a_response() -> None:
 
 
 @pytest.mark.parametrize("path", ASKED)
-def test_bytes_that_are_no_event_in_a_stream(path: str) -> None:
+def test_raw_bytes_in_a_stream(path: str) -> None:
     with ScriptedServer(ErrorReply(raw=b"\xff\x00", in_stream=True)) as provider:
         status, _, raw = answer_to(provider, path, {**ASKED[path], "stream": True})
     assert status == 200
@@ -213,7 +213,7 @@ def test_bytes_that_are_no_event_in_a_stream(path: str) -> None:
 
 @pytest.mark.parametrize("like", ["openai", "llama.cpp"])
 @pytest.mark.parametrize("path", ASKED)
-def test_what_is_too_long_can_be_refused_in_a_stream(
+def test_a_context_length_error_inside_a_stream(
     path: str, like: Literal["openai", "llama.cpp"]
 ) -> None:
     with ScriptedServer("ok", window=200, like=like, context_errors="in_stream") as provider:
@@ -231,7 +231,9 @@ def test_what_is_too_long_can_be_refused_in_a_stream(
     assert parse_overflow(None, raw) is not None
 
 
-def test_brim_learns_from_a_refusal_in_a_stream(learned: CalibrationStore) -> None:
+def test_a_client_recovers_from_a_context_length_error_in_a_stream(
+    learned: CalibrationStore,
+) -> None:
     with (
         ScriptedServer(
             "ok", window=300, reports_window=False, context_errors="in_stream"
@@ -270,7 +272,7 @@ def test_the_same_request_gets_the_same_bytes(
 
 
 @pytest.mark.parametrize("path", ASKED)
-def test_what_differs_has_other_ids(path: str) -> None:
+def test_different_requests_or_replies_have_different_ids(path: str) -> None:
     key = "input" if path == "/responses" else "messages"
     grown = {**ASKED[path], key: [*HELLO, {"role": "assistant", "content": "Hi."}, *HELLO]}
     with ScriptedServer(
@@ -281,7 +283,7 @@ def test_what_differs_has_other_ids(path: str) -> None:
     assert len({answer["id"] for answer in answers}) == 3
 
 
-def test_how_a_body_was_written_is_kept() -> None:
+def test_the_raw_body_is_recorded() -> None:
     with ScriptedServer("ok") as provider:
         raw = b'{ "messages": [{"content": "h\\u00e9", "role": "user"}] }'
         assert sent(provider, "/chat/completions", raw)[0] == 200
@@ -299,7 +301,7 @@ def turns(*texts: str) -> list[Any]:
     return [{"role": roles[n % 2], "content": text} for n, text in enumerate(texts)]
 
 
-def test_what_a_chat_began_with_before_is_cached() -> None:
+def test_a_known_prefix_of_a_chat_is_cached() -> None:
     with ScriptedServer("ok", caches_prompts=True) as provider, openai_client(provider) as client:
 
         def cached(*texts: str, **more: Any) -> int:
@@ -317,7 +319,7 @@ def test_what_a_chat_began_with_before_is_cached() -> None:
         assert cached("one", "two", "three", tools=[{"type": "function", **TOOLS[0]}]) == 0
 
 
-def test_what_a_response_began_with_before_is_cached() -> None:
+def test_a_known_prefix_of_a_response_is_cached() -> None:
     with ScriptedServer("ok", caches_prompts=True) as provider, openai_client(provider) as client:
         told: Any = {"model": "m", "instructions": "Be brief.", "tools": TOOLS}
         for texts in (["one"], ["one", "two", "three"], ["other"]):
@@ -335,7 +337,7 @@ def marked(role: str, text: str) -> dict[str, Any]:
     return {"role": role, "content": [block]}
 
 
-def test_anthropic_caches_what_is_marked() -> None:
+def test_anthropic_caches_marked_prefixes() -> None:
     system = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
     told: Any = {"model": "m", "max_tokens": 9, "system": system}
     with (
@@ -362,7 +364,7 @@ def test_anthropic_caches_what_is_marked() -> None:
         assert usage(one, system="Be brief.") == (0, 0, start)
 
 
-def test_anthropic_takes_only_so_many_marks() -> None:
+def test_anthropic_limits_the_number_of_marks() -> None:
     with ScriptedServer("ok") as provider, anthropic_client(provider) as client:
         messages: Any = [marked("user", "word")] * 5
         client.messages.create(model="m", max_tokens=9, messages=messages[:4])
@@ -370,7 +372,7 @@ def test_anthropic_takes_only_so_many_marks() -> None:
             client.messages.create(model="m", max_tokens=9, messages=messages)
 
 
-def test_anthropic_looks_back_from_a_mark_only_so_far() -> None:
+def test_anthropic_limits_how_far_a_mark_looks_back() -> None:
     with (
         ScriptedServer("ok", caches_prompts=True) as provider,
         anthropic_client(provider) as client,

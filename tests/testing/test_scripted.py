@@ -1,4 +1,4 @@
-"""The scripted provider, asked by the clients that people have."""
+"""The scripted server, used with real client libraries."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def learned(tmp_path: Path) -> CalibrationStore:
     return CalibrationStore(tmp_path / "learned.json")
 
 
-def test_answers_are_said_in_turn() -> None:
+def test_replies_are_sent_in_turn() -> None:
     with ScriptedServer(["one", "two"]) as provider, openai_client(provider) as client:
         for said in ("one", "two"):
             answer = client.chat.completions.create(model="m", messages=HELLO)
@@ -53,14 +53,14 @@ def test_answers_are_said_in_turn() -> None:
 
 
 @pytest.mark.parametrize("script", ["same", lambda _: "same"])
-def test_one_answer_or_a_function_is_for_every_request(script: Script) -> None:
+def test_a_single_reply_or_function_serves_every_request(script: Script) -> None:
     with ScriptedServer(script) as provider, openai_client(provider) as client:
         for _ in range(3):
             answer = client.chat.completions.create(model="m", messages=HELLO)
             assert answer.choices[0].message.content == "same"
 
 
-def test_a_function_sees_the_request() -> None:
+def test_a_function_receives_the_request() -> None:
     def shout(body: Mapping[str, Any]) -> str:
         return str(body["messages"][-1]["content"]).upper()
 
@@ -83,7 +83,7 @@ def test_usage_is_what_brim_counts() -> None:
         assert provider.requests[0].tokens == usage.prompt_tokens
 
 
-def test_what_was_in_the_cache_is_told_as_each_format_tells_it() -> None:
+def test_cached_tokens_are_reported_in_every_format() -> None:
     with (
         ScriptedServer(TextReply("Hello.", cached=3)) as provider,
         openai_client(provider) as client,
@@ -99,7 +99,7 @@ def test_what_was_in_the_cache_is_told_as_each_format_tells_it() -> None:
         assert told.input_tokens == provider.requests[1].tokens - 3
 
 
-def test_a_stream_is_the_same_text_in_pieces() -> None:
+def test_a_stream_has_the_same_text() -> None:
     with ScriptedServer(TEXT) as provider, openai_client(provider) as client:
         stream = client.chat.completions.create(
             model="m", messages=HELLO, stream=True, stream_options={"include_usage": True}
@@ -130,7 +130,7 @@ def test_tools_are_called(is_streamed: bool) -> None:
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_anthropic_s_client_understands_it(is_streamed: bool) -> None:
+def test_the_anthropic_client_reads_messages(is_streamed: bool) -> None:
     with (
         ScriptedServer(TextReply(TEXT, [ToolCallReply("read", {"path": "a.py"})])) as provider,
         anthropic_client(provider) as client,
@@ -158,7 +158,7 @@ def test_anthropic_s_client_understands_it(is_streamed: bool) -> None:
         (TextReply(TEXT, cut_after=1), openai.APIConnectionError),
     ],
 )
-def test_faults(fault: ErrorReply | TextReply, error: type[Exception]) -> None:
+def test_error_replies(fault: ErrorReply | TextReply, error: type[Exception]) -> None:
     with ScriptedServer([fault, "fine"]) as provider, openai_client(provider) as client:
         raw = client.chat.completions.with_raw_response
         with pytest.raises(error) as raised:
@@ -168,7 +168,7 @@ def test_faults(fault: ErrorReply | TextReply, error: type[Exception]) -> None:
         assert client.chat.completions.create(model="m", messages=HELLO).choices
 
 
-def test_an_empty_answer() -> None:
+def test_an_empty_reply() -> None:
     with ScriptedServer("") as provider, openai_client(provider) as client:
         answer = client.chat.completions.create(model="m", messages=HELLO)
         assert answer.choices[0].message.content == ""
@@ -176,7 +176,7 @@ def test_an_empty_answer() -> None:
         assert [piece.choices[0].finish_reason for piece in stream] == [None, "stop"]
 
 
-def test_a_stream_that_breaks(learned: CalibrationStore) -> None:
+def test_a_stream_that_is_interrupted(learned: CalibrationStore) -> None:
     session = brim.Session("gpt-4o", window=4_096)
     session.user("Hello?")
     with (
@@ -189,7 +189,7 @@ def test_a_stream_that_breaks(learned: CalibrationStore) -> None:
 
 
 @pytest.mark.parametrize("like", ["openai", "llama.cpp"])
-def test_what_is_longer_than_the_window_is_refused(like: Literal["openai", "llama.cpp"]) -> None:
+def test_a_request_longer_than_the_window_is_rejected(like: Literal["openai", "llama.cpp"]) -> None:
     with ScriptedServer("ok", window=200, like=like) as provider, openai_client(provider) as client:
         long: Any = [{"role": "user", "content": "word " * 300}]
         with pytest.raises(openai.BadRequestError) as refused:
@@ -202,7 +202,7 @@ def test_what_is_longer_than_the_window_is_refused(like: Literal["openai", "llam
         assert len(provider.rejected) == 1
 
 
-def test_the_largest_prompt_that_is_taken_leaves_room_for_one_token() -> None:
+def test_the_largest_accepted_prompt_leaves_room_for_one_token() -> None:
     size = int(brim.count(HELLO))
     with ScriptedServer("ok", window=size + 1) as provider, openai_client(provider) as client:
         client.chat.completions.create(model="m", messages=HELLO)
@@ -211,7 +211,7 @@ def test_the_largest_prompt_that_is_taken_leaves_room_for_one_token() -> None:
         assert len(provider.rejected) == 1
 
 
-def test_anthropic_s_refusal() -> None:
+def test_a_context_length_error_of_anthropic() -> None:
     with ScriptedServer("ok", window=100) as provider, anthropic_client(provider) as client:
         with pytest.raises(anthropic.BadRequestError, match="prompt is too long") as refused:
             client.messages.create(model="m", max_tokens=10, messages=[
@@ -224,7 +224,7 @@ def test_anthropic_s_refusal() -> None:
 
 @pytest.mark.parametrize("format", ["openai", "anthropic"])
 @pytest.mark.parametrize("like", ["openai", "llama.cpp"])
-def test_brim_is_never_refused(
+def test_a_brim_client_is_never_rejected(
     learned: CalibrationStore,
     format: Literal["openai", "anthropic"],
     like: Literal["openai", "llama.cpp"],
@@ -244,7 +244,7 @@ def test_brim_is_never_refused(
         assert session.budget.window == 1_024
 
 
-def test_brim_learns_from_a_refusal(learned: CalibrationStore) -> None:
+def test_a_client_recovers_from_a_context_length_error(learned: CalibrationStore) -> None:
     with (
         ScriptedServer("ok", window=300, reports_window=False) as provider,
         brim.Client(provider.url, learned=learned) as client,
@@ -258,7 +258,7 @@ def test_brim_learns_from_a_refusal(learned: CalibrationStore) -> None:
         assert len(provider.rejected) == 1
 
 
-def test_brim_says_what_the_server_asks_for(learned: CalibrationStore) -> None:
+def test_a_brim_client_shows_the_servers_error(learned: CalibrationStore) -> None:
     session = brim.Session("gpt-4o", window=4_096)
     session.user("Hello?")
     with (
@@ -270,7 +270,7 @@ def test_brim_says_what_the_server_asks_for(learned: CalibrationStore) -> None:
     assert error.value.retry_after == 0.25
 
 
-def test_a_stream_is_held_until_it_may_go_on() -> None:
+def test_a_stream_waits_for_its_event() -> None:
     hold = threading.Event()
     with ScriptedServer(TextReply(TEXT, hold=hold)) as provider, openai_client(provider) as client:
         stream = client.chat.completions.create(model="m", messages=HELLO, stream=True)
@@ -281,7 +281,7 @@ def test_a_stream_is_held_until_it_may_go_on() -> None:
         assert len(list(pieces)) == 7
 
 
-def test_who_hangs_up_is_written_down() -> None:
+def test_disconnected_requests_are_recorded() -> None:
     with ScriptedServer(TextReply(TEXT, hold=threading.Event())) as provider:
         with openai_client(provider) as client:
             stream = client.chat.completions.create(model="m", messages=HELLO, stream=True)
@@ -293,7 +293,7 @@ def test_who_hangs_up_is_written_down() -> None:
         assert provider.abandoned == provider.requests
 
 
-def test_pauses_do_not_change_the_answer() -> None:
+def test_pauses_do_not_change_the_response() -> None:
     with ScriptedServer(TextReply(TEXT, pause=0.01)) as provider, openai_client(provider) as client:
         stream = client.chat.completions.create(model="m", messages=HELLO, stream=True)
         assert "".join(piece.choices[0].delta.content or "" for piece in stream) == TEXT
@@ -318,12 +318,14 @@ def status_of(url: str, body: bytes | None = None) -> int:
         ("openai", "/v1/nothing", 404),
     ],
 )
-def test_what_a_server_tells(like: Literal["openai", "llama.cpp"], path: str, status: int) -> None:
+def test_the_server_reports_its_window(
+    like: Literal["openai", "llama.cpp"], path: str, status: int
+) -> None:
     with ScriptedServer("", window=512, like=like) as provider:
         assert status_of(provider.url.removesuffix("/v1") + path) == status
 
 
-def test_a_body_that_is_no_request() -> None:
+def test_an_invalid_body_is_rejected() -> None:
     with ScriptedServer("never said") as provider:
         for raw in (b"{", b"{}", b'{"messages": 1}'):
             assert status_of(provider.url + "/chat/completions", raw) == 400

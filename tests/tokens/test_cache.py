@@ -1,4 +1,4 @@
-"""Counts that were made before."""
+"""Cached counts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_text_is_counted_once() -> None:
     assert asked == ["hello"]
 
 
-def test_a_long_text_is_counted_once_and_not_held() -> None:
+def test_a_long_text_is_counted_once_and_not_stored() -> None:
     asked: list[str] = []
     table = CountCache(recording(asked))
     text = "x" * (MAX_STORED_LENGTH + 1)
@@ -39,7 +39,7 @@ def test_a_long_text_is_counted_once_and_not_held() -> None:
     assert held(table) == ENTRY_WEIGHT  # the empty text
 
 
-def test_what_is_held_is_bounded_and_what_is_used_stays() -> None:
+def test_the_cache_is_bounded_and_keeps_used_entries() -> None:
     asked: list[str] = []
     table = CountCache(recording(asked))
     for number in range(200):
@@ -51,7 +51,7 @@ def test_what_is_held_is_bounded_and_what_is_used_stays() -> None:
     assert len(set(asked)) == 201
 
 
-def test_the_bound_is_common_to_all_tables() -> None:
+def test_all_caches_share_one_bound() -> None:
     tables = [CountCache(len) for _ in range(20)]
     for table in tables:
         for number in range(10):
@@ -60,7 +60,7 @@ def test_the_bound_is_common_to_all_tables() -> None:
 
 
 @pytest.mark.parametrize("answer", [-1, RuntimeError("broken")])
-def test_a_tokenizer_that_fails_is_overruled_by_the_bytes(answer: int | Exception) -> None:
+def test_a_failing_tokenizer_falls_back_to_the_bytes(answer: int | Exception) -> None:
     def count(_: str) -> int:
         if isinstance(answer, Exception):
             raise answer
@@ -70,7 +70,7 @@ def test_a_tokenizer_that_fails_is_overruled_by_the_bytes(answer: int | Exceptio
     assert make_safe_count(len)("größe") == 5
 
 
-def test_an_interrupt_is_not_swallowed() -> None:
+def test_an_interrupt_is_not_suppressed() -> None:
     def count(_: str) -> int:
         raise KeyboardInterrupt
 
@@ -78,8 +78,8 @@ def test_an_interrupt_is_not_swallowed() -> None:
         make_safe_count(count)("text")
 
 
-def test_threads_count_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "CAPACITY", 40_000)  # so that the generations turn all the time
+def test_threads_get_the_same_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "CAPACITY", 40_000)  # so that the generations turn over all the time
     counter = counter_for("gpt-4o")
     texts = [f"line {number} of a log, as long as it has to be" for number in range(500)]
     truth = [counter.text(text) for text in texts]

@@ -1,4 +1,4 @@
-"""Long texts, cut into pieces that a tokenizer can swallow."""
+"""Long texts, split into chunks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def letters(text: str) -> list[int]:
 
 @settings(max_examples=30)
 @given(long_texts)
-def test_chunks_are_the_text(text: str) -> None:
+def test_chunks_add_up_to_the_text(text: str) -> None:
     pieces = [chunk for chunk, _ in split_chunks(text)]
     assert "".join(pieces) == text
     assert all(len(piece) <= LENGTH + SEARCH for piece in pieces)
@@ -44,21 +44,21 @@ def test_chunks_are_the_text(text: str) -> None:
         ("😀" * 100_000, False),
     ],
 )
-def test_cuts_are_made_at_the_end_of_words_where_there_are_any(text: str, clean: bool) -> None:
+def test_chunks_end_at_word_boundaries_if_there_are_any(text: str, clean: bool) -> None:
     *cut, last = split_chunks(text)
     assert last[1]
     assert {place for _, place in cut} == {clean}
 
 
-def test_a_cut_elsewhere_counts_on_the_high_side() -> None:
+def test_a_split_inside_a_word_gives_an_upper_estimate() -> None:
     assert count_in_chunks("x" * 3 * LENGTH, lambda _: [1]) == 3 + 2 * SLACK
 
 
 class PanicException(BaseException):
-    """As it is called when code in Rust breaks down."""
+    """The name of the exception that a panic in Rust raises."""
 
 
-def test_an_encoder_that_panics_is_overruled_by_the_bytes() -> None:
+def test_a_panicking_encoder_falls_back_to_the_bytes() -> None:
     def encode(text: str) -> list[int]:
         raise PanicException(text)
 
@@ -66,7 +66,7 @@ def test_an_encoder_that_panics_is_overruled_by_the_bytes() -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, RuntimeError])
-def test_nothing_else_is_overruled(error: type[BaseException]) -> None:
+def test_other_exceptions_propagate(error: type[BaseException]) -> None:
     def encode(text: str) -> list[int]:
         raise error(text)
 

@@ -1,4 +1,4 @@
-"""The size of a picture, from its first bytes."""
+"""The size of an image, from its first bytes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def progressive(width: int, height: int) -> bytes:
 
 
 def annotated(width: int, height: int) -> bytes:
-    """With a profile of 150 kB, filling, and a Huffman table before the frame."""
+    """With a color profile of 150 kB, padding, and a Huffman table before the frame."""
     profile = segment(0xE2, b"\0" * 50_000)
     return jpeg(width, height, profile, b"\xff\xff" + profile, profile, segment(0xC4, b"\0" * 28))
 
@@ -72,27 +72,27 @@ kinds = st.sampled_from(KINDS)
 
 
 @given(kinds, sides, sides)
-def test_the_size_is_read_from_every_kind(kind: Kind, width: int, height: int) -> None:
+def test_the_size_is_read_from_every_image_type(kind: Kind, width: int, height: int) -> None:
     data = kind(width, height)
     assert image_size(data) == (width, height)
     assert image_size_base64(base64.b64encode(data).decode()) == (width, height)
 
 
 @given(kinds, st.data())
-def test_what_is_cut_off_has_the_right_size_or_none(kind: Kind, data: st.DataObject) -> None:
+def test_a_truncated_image_has_the_right_size_or_none(kind: Kind, data: st.DataObject) -> None:
     whole = kind(640, 480)
     part = whole[: data.draw(st.integers(0, min(len(whole), 300)))]
     assert image_size(part) in (None, (640, 480))
 
 
 @given(st.sampled_from([b"", *(kind(3, 2)[:8] for kind in KINDS), lossy(3, 2)[:16]]), st.binary())
-def test_hostile_data_does_no_harm(start: bytes, rest: bytes) -> None:
+def test_random_bytes_do_not_raise(start: bytes, rest: bytes) -> None:
     size = image_size(start + rest)
     assert size is None or min(size) > 0
 
 
 @given(st.text(max_size=200))
-def test_hostile_text_does_no_harm(text: str) -> None:
+def test_random_text_does_not_raise(text: str) -> None:
     size = image_size_base64(text)
     assert size is None or min(size) > 0
 
@@ -110,11 +110,11 @@ def test_hostile_text_does_no_harm(text: str) -> None:
     ],
     ids=["empty", "pdf", "no width", "no height", "filling", "empty segments", "other chunk"],
 )
-def test_what_has_no_size_is_none(data: bytes) -> None:
+def test_data_without_a_size_gives_none(data: bytes) -> None:
     assert image_size(data) is None
 
 
-def test_line_breaks_in_base64_are_seen_through() -> None:
+def test_line_breaks_in_base64_are_ignored() -> None:
     text = base64.encodebytes(jpeg(640, 480, segment(0xE1, b"\0" * 9_000))).decode()
     assert image_size_base64(text) == (640, 480)
 

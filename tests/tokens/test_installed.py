@@ -1,4 +1,4 @@
-"""Tokenizers of other packages: the open vocabularies, and files of one's own."""
+"""Tokenizers of other packages: open vocabularies and tokenizer files."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_splintr_and_tiktoken_agree(name: str, text: str) -> None:
     assert splintr(name).encode(text) == tiktoken(name).encode_ordinary(text)
 
 
-def test_splintr_is_the_version_that_was_compared() -> None:
+def test_the_installed_splintr_is_the_verified_version() -> None:
     assert importlib.metadata.version("splintr-rs") == vocabularies.VERIFIED_SPLINTR
 
 
@@ -100,8 +100,8 @@ def test_qwen_composes_accents_first() -> None:
 
 @pytest.mark.parametrize("name", OPEN)
 @pytest.mark.parametrize("text", VARIED)
-def test_bytes_bound_the_open_vocabularies_too(name: str, text: str) -> None:
-    # A vocabulary of the older kind puts a space in front of the text.
+def test_no_open_vocabulary_has_more_tokens_than_bytes(name: str, text: str) -> None:
+    # Older vocabularies put a space before the text.
     assert 1 <= tokenizer(name).count(text) <= len(text.encode()) + 1
 
 
@@ -113,7 +113,7 @@ def test_what_looks_like_a_special_token_is_ordinary_text(name: str) -> None:
 
 @pytest.mark.parametrize("name", OPEN)
 @pytest.mark.parametrize("text", ["a\ud800b", " " * 200_000, "ab" * 100_000, "\n" * 100_000])
-def test_odd_texts_are_counted(name: str, text: str) -> None:
+def test_unusual_texts_are_counted(name: str, text: str) -> None:
     assert 1 <= tokenizer(name).count(text) <= len(text.encode("utf-8", "surrogatepass"))
 
 
@@ -135,7 +135,7 @@ def test_without_the_package_the_error_says_how_to_install_it(
             tokenizer(name)
 
 
-def test_without_the_package_o200k_stands_in(without: Callable[[str], None]) -> None:
+def test_without_the_package_o200k_is_the_fallback(without: Callable[[str], None]) -> None:
     without("splintr")
     found, own = tokenizer_for("codellama:13b")
     assert (found.name, own) == ("o200k_base", False)
@@ -144,7 +144,7 @@ def test_without_the_package_o200k_stands_in(without: Callable[[str], None]) -> 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A tokenizer of three words, with all that a training leaves behind in such a file."""
+    """A tokenizer of three words, with the settings that training leaves in such a file."""
     from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
     made = Tokenizer(models.WordLevel({"[UNK]": 0, "one": 1, "two": 2}, unk_token="[UNK]"))
@@ -157,7 +157,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_file_of_ones_own_counts(file: Path) -> None:
+def test_a_tokenizer_file_can_be_used(file: Path) -> None:
     counter = counter_for("my-model", tokenizer=str(file))
     assert counter.uncertainty == 0
     assert counter.text("one two") == 2  # no padding
@@ -168,7 +168,7 @@ def test_a_file_of_ones_own_counts(file: Path) -> None:
     assert found.encode("two one") == [2, 1]
 
 
-def test_two_versions_of_a_file_have_two_names(file: Path) -> None:
+def test_two_versions_of_a_file_have_different_names(file: Path) -> None:
     first = tokenizer(str(file)).name
     content = json.loads(file.read_text())
     content["model"]["vocab"]["three"] = 9
@@ -178,7 +178,9 @@ def test_two_versions_of_a_file_have_two_names(file: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{}", b"\xff\xfe", b'{"model": 7}'])
-def test_a_file_that_is_no_tokenizer_is_named(tmp_path: Path, content: bytes | None) -> None:
+def test_the_error_names_a_file_that_is_not_a_tokenizer(
+    tmp_path: Path, content: bytes | None
+) -> None:
     path = tmp_path / "broken.json"
     if content is not None:
         path.write_bytes(content)

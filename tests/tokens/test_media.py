@@ -1,4 +1,4 @@
-"""Pictures, sounds and files, by their providers' rules."""
+"""Tokens of images, audio and files, by the providers' rules."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def tokens(model: str, media: Media) -> int:
 @pytest.mark.parametrize(
     ("model", "width", "height", "detail", "expected"),
     [
-        # OpenAI's documentation works these two out.
+        # The worked examples of OpenAI's documentation.
         ("gpt-4o", 1024, 1024, "high", 765),
         ("gpt-4o", 2048, 4096, "high", 1105),
         ("gpt-4o", 4096, 8192, "low", 85),
@@ -41,7 +41,7 @@ def tokens(model: str, media: Media) -> int:
         ("gpt-5-mini", 3840, 2160, "", 1_844),  # the cap
         ("gpt-6-sol", 4032, 3024, "auto", 14_364),  # as billed
         ("gpt-6-sol", 4032, 3024, "high", 3_000),
-        # 28-pixel patches; Anthropic reduces what is larger.
+        # 28-pixel patches; Anthropic reduces larger images.
         ("claude-opus-4-1", 1000, 1000, "", 1_296),
         ("claude-opus-4-1", 200, 200, "", 64),
         ("claude-opus-4-1", 4000, 4000, "", 1_568),
@@ -54,7 +54,7 @@ def tokens(model: str, media: Media) -> int:
         ("unknown", 100, 100, "", 1_000),
     ],
 )
-def test_pictures_cost_what_the_provider_says(
+def test_images_count_by_the_providers_formula(
     model: str, width: int, height: int, detail: str, expected: int
 ) -> None:
     assert tokens(model, Media("image", width, height, detail)) == expected
@@ -64,7 +64,7 @@ def test_pictures_cost_what_the_provider_says(
     ("model", "cap"),
     [("gpt-4o", 1_445), ("claude-opus-4-1", 1_568), ("claude-opus-5", 4_784), ("unknown", 1_000)],
 )
-def test_a_picture_of_unknown_size_costs_the_familys_cap(model: str, cap: int) -> None:
+def test_an_image_of_unknown_size_counts_as_the_cap(model: str, cap: int) -> None:
     assert tokens(model, Media("image")) == cap
 
 
@@ -74,14 +74,14 @@ def test_a_picture_of_unknown_size_costs_the_familys_cap(model: str, cap: int) -
     st.integers(1, 2**31),
     st.sampled_from(["", "auto", "low", "high", "original", "whatever"]),
 )
-def test_no_picture_is_free_and_none_costs_more_than_one_of_unknown_size(
+def test_an_image_counts_between_one_and_the_cap(
     model: str, width: int, height: int, detail: str
 ) -> None:
     unknown = tokens(model, Media("image", detail=detail))
     assert 1 <= tokens(model, Media("image", width, height, detail)) <= unknown
 
 
-def test_sound_is_counted_by_its_bytes() -> None:
+def test_audio_is_counted_by_its_bytes() -> None:
     minute = 60 * 16_000  # at 128 kbit/s
     assert tokens("gpt-4o", Media("audio", size=minute)) == 2_400
     assert tokens("gemini-2.5-flash", Media("audio", size=minute)) == 7_680
@@ -99,6 +99,6 @@ def test_files_are_counted_by_pages() -> None:
 
 @pytest.mark.parametrize("kind", ["audio", "file"])
 @given(model=st.sampled_from(MODELS), size=st.integers(0, 10**12))
-def test_more_bytes_never_cost_less(kind: Literal["audio", "file"], model: str, size: int) -> None:
+def test_more_bytes_never_count_less(kind: Literal["audio", "file"], model: str, size: int) -> None:
     smaller, larger = Media(kind, size=size + 1), Media(kind, size=2 * size + 1)
     assert 1 <= tokens(model, smaller) <= tokens(model, larger)

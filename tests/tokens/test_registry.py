@@ -1,4 +1,4 @@
-"""Which tokenizer counts for which model, and how sure that is."""
+"""The tokenizer of each model, and its uncertainty."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from brim.tokens.vocabularies import BUNDLED_NAMES
 
 @dataclass
 class Words:
-    """A tokenizer as a user would write it (and, as a dataclass, not even hashable)."""
+    """A tokenizer as a user would write it (as a dataclass, it is not even hashable)."""
 
     name: str = "words"
     each: int = 1
@@ -74,7 +74,7 @@ def test_openai_models_have_their_own_vocabulary(model: str, name: str) -> None:
         ("SmolLM2-135M-Instruct.Q4_1.gguf", 0.55),
     ],
 )
-def test_o200k_stands_in_where_there_is_no_vocabulary(
+def test_o200k_is_the_fallback_for_unknown_vocabularies(
     model: str | None, uncertainty: float
 ) -> None:
     found, own = tokenizer_for(model)
@@ -88,20 +88,20 @@ def test_a_denser_model_stays_within_the_uncertainty() -> None:
     assert truth.text(text) <= estimate.text(text) * (1 + estimate.uncertainty)
 
 
-def test_after_a_switch_the_other_model_counts_for_itself() -> None:
+def test_each_model_is_counted_with_its_own_tokenizer() -> None:
     text = "お誕生日おめでとう"
     assert counter_for("gpt-4").text(text) == 9
     assert counter_for("gpt-4o").text(text) == 8
     assert counter_for("gpt-4").text(text) == 9
 
 
-def test_asking_twice_gives_one_counter() -> None:
+def test_counters_are_cached() -> None:
     assert counter_for("gpt-4o") is counter_for("gpt-4o")
     assert counter_for("gpt-4o").name == counter_for("openai/gpt-4o").name
     assert counter_for("gpt-4o").name != counter_for("gpt-4").name
 
 
-def test_of_two_registered_names_the_longer_wins_whichever_came_first() -> None:
+def test_the_longest_registered_name_wins_in_any_order() -> None:
     register("acme", Words("short"))
     register("acme-large", Words("long"))
     register("acme-small", Words("small"))
@@ -123,7 +123,7 @@ def test_a_registered_tokenizer_is_the_models_own() -> None:
     assert tokenizer("mine").count("one two") == 2
 
 
-def test_registering_again_replaces() -> None:
+def test_registering_a_name_again_replaces_the_tokenizer() -> None:
     register("twice", Words("twice", 1))
     first = counter_for("twice")
     register("twice", Words("twice", 2))
@@ -147,7 +147,7 @@ def test_a_tokenizer_that_raises_does_not_end_the_conversation() -> None:
 
 
 @pytest.mark.parametrize("thing", ["o200k_base", 7, object(), Path()])
-def test_what_cannot_count_is_refused(thing: object) -> None:
+def test_an_invalid_tokenizer_is_rejected(thing: object) -> None:
     with pytest.raises(InputError, match=f"Invalid tokenizer: {type(thing).__name__}"):
         register("broken", thing)  # type: ignore[arg-type]
     if not isinstance(thing, str):
@@ -155,7 +155,7 @@ def test_what_cannot_count_is_refused(thing: object) -> None:
             counter_for("gpt-4o", tokenizer=thing)  # type: ignore[arg-type]
 
 
-def test_a_tokenizer_that_is_passed_in_counts() -> None:
+def test_a_tokenizer_can_be_passed_as_an_argument() -> None:
     words = Words("passed")
     counter = counter_for("gpt-4o", tokenizer=words)
     assert counter is counter_for("gpt-4o", tokenizer=words)
@@ -182,7 +182,7 @@ def test_two_tokenizers_of_one_name_do_not_share_counts() -> None:
         ("claude-opus-5", "chars/4", 0.9),
     ],
 )
-def test_a_named_tokenizer_is_as_sure_as_it_can_be(
+def test_the_uncertainty_of_a_tokenizer_given_by_name(
     model: str | None, named: str, uncertainty: float
 ) -> None:
     assert counter_for(model, tokenizer=named).uncertainty == uncertainty
@@ -201,7 +201,7 @@ def test_every_family_is_found_by_each_of_its_names() -> None:
             )
 
 
-def test_many_made_up_names_do_not_pile_up() -> None:
+def test_the_number_of_cached_counters_is_bounded() -> None:
     first = counter_for("made-up")
     for number in range(1_100):
         counter_for(f"made-up-{number}")

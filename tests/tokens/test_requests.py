@@ -1,4 +1,4 @@
-"""Whole requests: texts, and what templates and providers add to them."""
+"""Counts of whole requests: texts, and what templates and providers add."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def whole(counter: Counter, history: list[Message]) -> int:
     ("model", "tokens"),
     [("gpt-3.5-turbo", 129), ("gpt-4-0613", 129), ("gpt-4o", 124), ("gpt-4o-mini", 124)],
 )
-def test_a_request_counts_what_openai_billed_for_it(model: str, tokens: int) -> None:
+def test_a_request_counts_what_openai_billed(model: str, tokens: int) -> None:
     counter = counter_for(model)
     assert whole(counter, COOKBOOK) == tokens
     assert counter.exact(COOKBOOK, ())
 
 
-def test_a_hello_counts_what_the_api_reference_shows() -> None:
+def test_the_example_of_the_api_reference_has_its_count() -> None:
     hello = [Message("system", ("You are a helpful assistant.",)), Message("user", ("Hello!",))]
     assert whole(counter_for("gpt-4o"), hello) == 19
 
@@ -101,7 +101,7 @@ def test_a_message_is_the_sum_of_its_parts(message: Message, model: str | None) 
 
 
 @given(messages, models, st.text(max_size=60))
-def test_another_output_changes_a_count_by_the_difference_of_the_texts(
+def test_a_changed_output_changes_the_count_by_the_difference(
     message: Message, model: str | None, text: str
 ) -> None:
     counter = counter_for(model)
@@ -111,14 +111,14 @@ def test_another_output_changes_a_count_by_the_difference_of_the_texts(
 
 
 @given(messages, models)
-def test_nothing_is_ever_free_or_negative(message: Message, model: str | None) -> None:
+def test_counts_are_never_zero_or_negative(message: Message, model: str | None) -> None:
     counter = counter_for(model)
     assert counter.message(message) >= 3
     assert counter.overhead >= 0
     assert 0 <= counter.uncertainty < 1
 
 
-def test_a_call_is_its_name_its_arguments_as_they_stand_and_ten() -> None:
+def test_a_call_counts_its_name_its_raw_arguments_and_ten() -> None:
     counter = counter_for("gpt-4o")
     arguments = '{"path": "a \\"quoted\\" name"}'
     message = Message("assistant", calls=(Call("call_1", "read", arguments),))
@@ -131,7 +131,7 @@ def test_long_arguments_count() -> None:
     assert counter.message(message) > 7_000
 
 
-def test_ids_count_only_where_the_template_prints_them() -> None:
+def test_ids_count_only_if_the_template_prints_them() -> None:
     answer = Message("tool", outputs=("ok",), answers="abcdefghi")
     call = Message("assistant", calls=(Call("abcdefghi", "f", "{}"),))
     for message in (answer, call):
@@ -145,7 +145,7 @@ def test_ids_count_only_where_the_template_prints_them() -> None:
 
 
 @pytest.mark.parametrize("media", [Media("image"), Media("audio"), Media("file")])
-def test_media_cost_something(media: Media) -> None:
+def test_media_are_counted(media: Media) -> None:
     counter = counter_for("gpt-4o")
     plain, with_media = Message("user", ("look",)), Message("user", ("look",), media=(media,))
     assert counter.message(with_media) > counter.message(plain) + 50
@@ -157,14 +157,14 @@ TOOL = {
 }
 
 
-def test_tools_cost_their_compact_json_and_sixteen_each() -> None:
+def test_a_tool_counts_its_compact_json_and_sixteen() -> None:
     counter = counter_for("gpt-4o")
     definition = json.dumps(TOOL, ensure_ascii=False, separators=(",", ":"))
     assert counter.tools([]) == 0
     assert counter.tools([TOOL, TOOL]) == 2 * (counter.text(definition) + 16)
 
 
-def test_claude_is_told_about_tools_in_a_hidden_text() -> None:
+def test_claude_counts_the_hidden_prompt_about_tools() -> None:
     claude, gpt = counter_for("claude-opus-4-7"), counter_for("gpt-4o")
     assert claude.tools([TOOL]) - gpt.tools([TOOL]) == 804
     assert claude.tools([]) == 0
@@ -183,12 +183,12 @@ def test_claude_is_told_about_tools_in_a_hidden_text() -> None:
         (Message("tool", outputs=("done",), answers="1"), False),
     ],
 )
-def test_exact_means_plain_turns(message: Message, exact: bool) -> None:
+def test_only_plain_turns_are_exact(message: Message, exact: bool) -> None:
     assert counter_for("gpt-4o").exact([message], ()) is exact
 
 
 @pytest.mark.parametrize("model", ["claude-opus-5", "qwen3", "smollm2", "gpt-6-sol", None])
-def test_without_own_vocabulary_and_known_template_nothing_is_exact(model: str | None) -> None:
+def test_exact_requires_the_own_vocabulary_and_a_known_template(model: str | None) -> None:
     assert not counter_for(model).exact([Message("user", ("hello",))], ())
 
 

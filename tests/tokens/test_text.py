@@ -1,4 +1,4 @@
-"""Text, counted with the vocabularies that come with brim."""
+"""Text, counted with the bundled vocabularies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPENAI = ["o200k_base", "cl100k_base"]
 EVERY = [*OPENAI, "chars/3.5", "chars/4"]
 ENGINES = ["splintr", "tiktoken"]
 
-# Any code point, lone surrogates too, and long runs of one character.
+# Any code point, including unpaired surrogates, and long runs of one character.
 ANYTHING = st.one_of(
     st.text(st.characters(codec=None), max_size=300),
     st.builds(lambda character, times: character * times, st.characters(), st.integers(0, 3_000)),
@@ -35,7 +35,7 @@ ANYTHING = st.one_of(
 
 @cache
 def packed(name: str, engine: str) -> BundledTokenizer:
-    """A vocabulary, loaded where splintr is installed and where it is not."""
+    """A vocabulary, encoded with splintr or with tiktoken."""
     vocabulary = BundledTokenizer(name)
     with patch.dict(sys.modules, {"splintr": None} if engine == "tiktoken" else {}):
         vocabulary._load()
@@ -58,7 +58,7 @@ def size(text: str) -> int:
         ("o200k_base", "hello world", [24912, 2375]),
     ],
 )
-def test_tokens_are_the_ones_that_openai_publishes(
+def test_tokens_match_openais_published_ones(
     name: str, text: str, tokens: list[int], engine: str
 ) -> None:
     vocabulary = packed(name, engine)
@@ -73,13 +73,13 @@ def test_tokens_are_the_ones_that_openai_publishes(
         ("cl100k_base", "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7"),
     ],
 )
-def test_packed_vocabularies_unpack_to_the_published_files(name: str, sha256: str) -> None:
+def test_bundled_vocabularies_match_the_published_files(name: str, sha256: str) -> None:
     ranks = load_encoding(name)._mergeable_ranks
     lines = (b"%s %d\n" % (base64.b64encode(token), rank) for token, rank in ranks.items())
     assert hashlib.sha256(b"".join(lines)).hexdigest() == sha256
 
 
-def test_the_packing_script_makes_the_files_that_brim_ships(tmp_path: Path) -> None:
+def test_the_packing_script_reproduces_the_bundled_files(tmp_path: Path) -> None:
     shipped = Path(brim.tokens.__file__).parents[1] / "data"
     for name in OPENAI:
         ranks = load_encoding(name)._mergeable_ranks
@@ -94,7 +94,7 @@ def test_the_packing_script_makes_the_files_that_brim_ships(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_empty_text_costs_nothing(name: str) -> None:
+def test_empty_text_has_no_tokens(name: str) -> None:
     assert tokenizer(name).count("") == 0
     assert counter_for(None, tokenizer=name).text("") == 0
 
@@ -124,7 +124,7 @@ def test_the_heuristics_divide_bytes(text: str) -> None:
     [
         # Eight letters, or 128 spaces, are the longest tokens of their kind in o200k.
         ("a" * 1_000_000, 125_000),
-        (" " * 1_000_000, 7_813),  # on this, tiktoken by itself panics
+        (" " * 1_000_000, 7_813),  # tiktoken itself panics on this
         ("7" * 1_000_000, 333_334),
         ("\n" * 1_000_000, 62_500),
         ("." * 1_000_000, 15_625),
@@ -134,7 +134,7 @@ def test_the_heuristics_divide_bytes(text: str) -> None:
     ],
     ids=lambda value: repr(value[:1]) if isinstance(value, str) else None,
 )
-def test_endless_runs_are_counted_closely_and_on_the_high_side(
+def test_long_runs_get_a_close_upper_estimate(
     text: str, truth: int, engine: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     tokens = packed("o200k_base", engine).count(text)
@@ -143,25 +143,25 @@ def test_endless_runs_are_counted_closely_and_on_the_high_side(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_half_a_character_is_counted_as_the_mark_that_replaces_it(engine: str) -> None:
+def test_an_unpaired_surrogate_counts_as_its_replacement(engine: str) -> None:
     vocabulary = packed("o200k_base", engine)
     assert vocabulary.count("a\ud800b") == vocabulary.count("a\ufffdb")
 
 
 @pytest.mark.parametrize("name", OPENAI)
 @given(text=ANYTHING)
-def test_splintr_makes_the_same_tokens(name: str, text: str) -> None:
+def test_splintr_produces_the_same_tokens(name: str, text: str) -> None:
     assert packed(name, "splintr").encode(text) == packed(name, "tiktoken").encode(text)
 
 
-def test_a_splintr_that_was_not_compared_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unverified_splintr_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("splintr.__version__", "0.23.0")
     assert isinstance(getattr(BundledTokenizer("o200k_base")._load(), "__self__", None), Encoding)
 
 
 @settings(max_examples=20)
 @given(st.lists(st.sampled_from(["word", "Wort", "слово", "字", "12", ", ", " ", "\n", ")\n\n  "])))
-def test_long_text_has_the_tokens_that_it_has_in_one_piece(parts: list[str]) -> None:
+def test_chunks_have_the_tokens_of_the_whole_text(parts: list[str]) -> None:
     text = ("Some ordinary words, and a line.\n" + "".join(parts)) * 3_000
     vocabulary = tokenizer("o200k_base")
     assert isinstance(vocabulary, BundledTokenizer)
@@ -169,17 +169,17 @@ def test_long_text_has_the_tokens_that_it_has_in_one_piece(parts: list[str]) -> 
 
 
 @pytest.mark.parametrize("thing", [None, 7, b"bytes", ["a list"], {"a": "dict"}])
-def test_what_is_no_text_is_refused(thing: object) -> None:
+def test_only_text_can_be_counted(thing: object) -> None:
     with pytest.raises(InputError, match=f"not {type(thing).__name__}"):
         counter_for("gpt-4o").text(thing)  # type: ignore[arg-type]
 
 
-def test_an_unknown_tokenizer_is_named() -> None:
+def test_the_error_names_an_unknown_tokenizer() -> None:
     with pytest.raises(UnknownTokenizerError, match="Unknown tokenizer: 'o300k'"):
         tokenizer("o300k")
 
 
-def test_threads_that_come_first_share_one_loading() -> None:
+def test_concurrent_threads_load_a_vocabulary_once() -> None:
     vocabulary = BundledTokenizer("o200k_base")
     loaded: list[int] = []
     start = threading.Barrier(8)

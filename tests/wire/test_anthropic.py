@@ -1,4 +1,4 @@
-"""Anthropic messages: how a body is read, and what is written back of it."""
+"""Anthropic messages: reading bodies and writing them back."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ IMAGE: Raw = {"type": "image", "source": {"type": "base64", "data": PIXEL}}
 # Reading
 
 
-def test_results_and_words_of_one_message_are_turns_of_their_own() -> None:
+def test_results_and_text_of_one_message_are_separate_turns() -> None:
     turns = read_messages(
         body(
             user("go"),
@@ -69,7 +69,7 @@ def test_results_and_words_of_one_message_are_turns_of_their_own() -> None:
     assert turns[2].calls == (Call("a", "run", '{"a":[1]}'), Call("b", "run", '{"a":[1]}'))
 
 
-def test_words_before_the_results_are_still_a_turn_after_them() -> None:
+def test_text_before_the_results_is_a_turn_after_them() -> None:
     given = body(user("go"), assistant(calls("a")), user(says("see"), result("a")))
     assert [turn.role for turn in read_messages(given, anthropic)] == [
         "user",
@@ -97,7 +97,7 @@ def test_media_and_documents() -> None:
     assert "plain words" in turn.extras[0]
 
 
-def test_thinking_counts_what_it_shows_and_a_part_of_what_it_hides() -> None:
+def test_thinking_counts_its_text_and_a_part_of_its_signature() -> None:
     shown = assistant(thinks("I see"), says("ok"))
     hidden = assistant({"type": "thinking", "thinking": "", "signature": "x" * 300}, says("ok"))
     redacted = assistant({"type": "redacted_thinking", "data": "x" * 300}, says("ok"))
@@ -111,7 +111,7 @@ def test_system_is_text_or_blocks() -> None:
     assert read_messages(body(system=""), anthropic) == []
 
 
-def test_texts_alone_are_words_and_so_are_those_that_a_cache_ends_at() -> None:
+def test_text_blocks_are_text_with_or_without_a_cache_mark() -> None:
     given = body(user("a"), assistant(says("b", cache_control=MARK), says("")), user(says("c")))
     turns = read_messages(given, anthropic)
     assert [turn.role for turn in turns] == ["user", "assistant", "user"]
@@ -119,7 +119,7 @@ def test_texts_alone_are_words_and_so_are_those_that_a_cache_ends_at() -> None:
     assert all(turn.is_words and not turn.private for turn in turns)
 
 
-def test_a_reader_goes_on_where_it_ended() -> None:
+def test_a_reader_continues_where_it_stopped() -> None:
     reader, given = anthropic.Reader(), body(system="Be brief.")
     heads = reader.read(given), reader.read(given)
     assert [[turn.words for turn in turns or ()] for turns in heads] == [[("Be brief.",)], []]
@@ -128,7 +128,7 @@ def test_a_reader_goes_on_where_it_ended() -> None:
     assert [[turn.pin for turn in turns or ()] for turns in grown] == [[False, True], []]
 
 
-def test_thinking_that_came_before_is_seen_when_words_close_its_step() -> None:
+def test_earlier_thinking_is_read_again_when_text_closes_its_step() -> None:
     step = [assistant(thinks("I see"), calls("a")), user(result("a"))]
     reader, given = anthropic.Reader(), body(user("go"), assistant("yes"), *step)
     assert reader.read(given)
@@ -139,7 +139,7 @@ def test_thinking_that_came_before_is_seen_when_words_close_its_step() -> None:
     assert read_messages(given, anthropic)[2].words == ("I see", "")
 
 
-def test_a_pin_on_a_block_holds_its_turn_only() -> None:
+def test_a_pin_on_a_block_pins_only_its_turn() -> None:
     pinned = result("a", _pin=True, _priority=2)
     turns = read_messages(body(assistant(calls("a")), user(pinned, says("go on"))), anthropic)
     assert [(turn.pin, turn.priority) for turn in turns] == [(False, 0), (True, 2), (False, 0)]
@@ -149,7 +149,7 @@ def test_a_pin_on_a_block_holds_its_turn_only() -> None:
     assert [(turn.pin, turn.priority) for turn in turns] == [(True, -1), (True, -1)]
 
 
-def test_a_compaction_holds_its_turn() -> None:
+def test_a_compaction_is_pinned() -> None:
     compaction = {"type": "compaction", "content": "what was before"}
     (turn,) = read_messages(body(assistant(compaction, says("yes"))), anthropic)
     assert turn.pin
@@ -186,24 +186,24 @@ def test_a_program_and_the_calls_it_makes_are_one_turn() -> None:
         ({"role": "user", "content": "x", "_priority": "high"}, "_priority must be a whole number"),
     ],
 )
-def test_what_cannot_be_read_is_named(message: Any, reason: str) -> None:
+def test_the_error_names_an_invalid_message(message: Any, reason: str) -> None:
     with pytest.raises(brim.MessageError, match=reason) as caught:
         read_messages(body(user("go"), message), anthropic)
     assert caught.value.index == 1
 
 
-def test_what_holds_itself_is_named() -> None:
+def test_the_error_names_a_message_that_contains_itself() -> None:
     ring: Raw = {"type": "odd"}
     ring["ring"] = ring
     with pytest.raises(brim.MessageError, match="message 1: contains itself"):
         read_messages(body(user("go"), user(ring)), anthropic)
 
 
-# Results beside the user's words
+# Results and user text in one message
 
 
 def agent(*outputs: str, beside: str = "go on") -> Raw:
-    """An agent at work, whose client says something beside each result."""
+    """An agent whose client adds text after each result."""
     messages = [user("go")]
     for number, said in enumerate(outputs):
         messages.append(assistant(calls(f"t{number}")))
@@ -216,7 +216,7 @@ def limited(given: Raw, limit: int, policy: str = "steady") -> brim.Request:
 
 
 @pytest.mark.parametrize("policy", ["steady", "thrift", "rolling", "sliding"])
-def test_the_newest_results_are_cut_last_though_words_stand_beside_them(policy: str) -> None:
+def test_the_newest_results_are_trimmed_last_even_with_text_after_them(policy: str) -> None:
     given = agent(*(text(300, seed) for seed in range(5)), text(900, 7))
     *_, step, last = given["messages"]
     least = int(brim.count(body(step, last), model=MODEL)) + 300
@@ -229,7 +229,7 @@ def test_the_newest_results_are_cut_last_though_words_stand_beside_them(policy: 
 
 
 @pytest.mark.parametrize("policy", ["steady", "thrift", "rolling", "sliding"])
-def test_at_the_very_end_they_are_clipped_and_the_words_are_whole(policy: str) -> None:
+def test_as_a_last_resort_they_are_clipped_and_the_text_stays_whole(policy: str) -> None:
     given = agent(*(text(300, seed) for seed in range(5)), text(900, 7))
     request = limited(given, 500, policy)
     clipped, words = request.messages[-1]["content"]
@@ -240,7 +240,7 @@ def test_at_the_very_end_they_are_clipped_and_the_words_are_whole(policy: str) -
     assert not anthropic_faults(request)
 
 
-def test_a_step_is_open_until_something_else_follows() -> None:
+def test_a_step_is_open_until_another_turn_follows() -> None:
     given = agent(text(900, 1))
     given["messages"] += [assistant("I see."), user("so?")]
     request = limited(given, 400)
@@ -248,7 +248,7 @@ def test_a_step_is_open_until_something_else_follows() -> None:
     assert given["messages"][2] not in request.messages
 
 
-def test_what_cannot_fit_names_the_words_and_the_step_by_size() -> None:
+def test_the_overflow_error_lists_text_and_step_by_size() -> None:
     given = agent("done", beside=text(400, 3))
     with pytest.raises(brim.ContextOverflowError) as caught:
         limited(given, 200)
@@ -258,7 +258,7 @@ def test_what_cannot_fit_names_the_words_and_the_step_by_size() -> None:
     assert parts["pins"] == 0
 
 
-def test_with_words_beside_every_result_the_prefix_changes_in_steps() -> None:
+def test_with_text_after_every_result_the_prefix_changes_only_at_trims() -> None:
     outputs = [text(150 + 40 * (seed % 3), seed) for seed in range(30)]
     before: list[Any] = []
     changes = 0
@@ -274,7 +274,7 @@ def test_with_words_beside_every_result_the_prefix_changes_in_steps() -> None:
 # Writing
 
 
-def test_a_step_leaves_and_the_words_in_the_same_message_stay() -> None:
+def test_a_step_is_dropped_and_the_text_in_the_same_message_stays() -> None:
     words = says("now this", cache_control=MARK)
     step = assistant(says("I look"), calls("a")), user(result("a", LONG), words)
     given = body(user("go"), *step, assistant("yes"), user("then"))
@@ -285,7 +285,7 @@ def test_a_step_leaves_and_the_words_in_the_same_message_stay() -> None:
     assert out[2]["content"][0] is words
 
 
-def test_words_leave_and_the_results_in_the_same_message_stay() -> None:
+def test_text_is_dropped_and_the_results_in_the_same_message_stay() -> None:
     given = body(
         user("go"),
         assistant(calls("a")),
@@ -301,7 +301,7 @@ def test_words_leave_and_the_results_in_the_same_message_stay() -> None:
     assert not anthropic_faults({"messages": out})
 
 
-def test_words_that_come_to_stand_behind_results_go_into_their_message() -> None:
+def test_text_that_follows_results_after_a_trim_joins_their_message() -> None:
     given = body(
         user("go"),
         assistant(calls("a")),
@@ -316,7 +316,7 @@ def test_words_that_come_to_stand_behind_results_go_into_their_message() -> None
     assert noted[2]["content"][0]["content"].startswith("done\n\n[brim: 1 message ")
 
 
-def test_neighbours_that_came_in_as_such_stay_as_they_are() -> None:
+def test_adjacent_messages_of_the_input_are_not_merged() -> None:
     given = body(
         user("go"),
         assistant(says(LONG)),
@@ -348,20 +348,20 @@ def test_a_clipped_result_keeps_its_other_fields_and_blocks() -> None:
     )
 
 
-def test_a_block_without_anything_in_it_is_still_a_block() -> None:
+def test_an_empty_block_is_kept() -> None:
     odd = user(result("a"), {})
     given = body(user("go"), assistant(calls("a")), odd, assistant(LONG), user("then"))
     assert cut(given, drop(3)).messages[2] is odd
 
 
 @pytest.mark.parametrize("content", [LONG, [says(LONG)]])
-def test_an_error_of_which_nothing_is_left_is_no_error(content: Any) -> None:
+def test_an_emptied_result_is_no_longer_an_error(content: Any) -> None:
     given = body(user("go"), assistant(calls("a")), user(result("a", content, is_error=True)))
     out = cut(given, output(2, "")).messages
     assert out[2] == user(result("a", ""))
 
 
-def test_a_note_is_a_last_paragraph_of_what_stands_before_the_gap() -> None:
+def test_a_note_is_the_last_paragraph_of_the_turn_before_the_gap() -> None:
     def noted(*before: Raw) -> Any:
         given = body(user("go"), *before, user(says(LONG)), assistant("yes"), user("then"))
         return cut(given, drop(2, 3), notes=True).messages[len(before)]["content"]
@@ -383,7 +383,7 @@ def test_a_note_is_a_last_paragraph_of_what_stands_before_the_gap() -> None:
     assert pictures[1]["text"].startswith(note)
 
 
-def test_old_thinking_goes_and_that_of_the_open_step_stays() -> None:
+def test_old_thinking_is_dropped_and_that_of_the_open_step_stays() -> None:
     redacted = {"type": "redacted_thinking", "data": "x" * 900}
     old = assistant(redacted, thinks(LONG), says("one"), calls("a"))
     new = assistant(thinks(text(200, 5)), says("two"), calls("b"))
@@ -394,7 +394,7 @@ def test_old_thinking_goes_and_that_of_the_open_step_stays() -> None:
     assert request.messages[3] is new
 
 
-def test_thinking_stays_where_the_results_came_with_words() -> None:
+def test_thinking_stays_if_results_and_text_share_a_message() -> None:
     step = assistant(thinks(LONG), says("one"), calls("a"))
     given = body(user("go"), step, user(result("a", LONG), says("go on")))
     total = brim.count(given, model=MODEL)
@@ -403,7 +403,7 @@ def test_thinking_stays_where_the_results_came_with_words() -> None:
     assert request.messages[1] is step
 
 
-def test_thinking_that_is_all_of_a_message_stays_in_it() -> None:
+def test_thinking_that_is_the_whole_message_stays() -> None:
     alone = assistant(thinks(LONG))
     assert read_messages(body(alone), anthropic)[0].thinking == ()
     given = body(user("go"), alone, user("and?"), assistant(thinks(LONG), says("yes")), user("so"))
@@ -412,7 +412,7 @@ def test_thinking_that_is_all_of_a_message_stays_in_it() -> None:
     assert out[3] == assistant(says("yes"))
 
 
-def test_private_fields_go_wherever_they_stand() -> None:
+def test_private_fields_are_removed_everywhere() -> None:
     given = body(
         user("go", _pin=True),
         user(says("this", _priority=1), says("that")),
@@ -426,7 +426,7 @@ def test_private_fields_go_wherever_they_stand() -> None:
     assert given["messages"][0]["_pin"]
 
 
-def test_the_answers_length_is_lowered_to_the_room_but_not_below_the_thinking() -> None:
+def test_max_tokens_is_lowered_to_the_room_but_not_below_the_thinking() -> None:
     given = body(user(LONG), max_tokens=5_000)
     out = brim.fit(given, model=MODEL, window=1_500, reply=200)
     assert out["max_tokens"] == 1_500 - out.plan.tokens
@@ -434,7 +434,7 @@ def test_the_answers_length_is_lowered_to_the_room_but_not_below_the_thinking() 
     assert brim.fit(given, model=MODEL, window=1_500, reply=200)["max_tokens"] == 2_001
 
 
-def test_a_cut_does_not_make_a_body_something_else() -> None:
+def test_a_trim_does_not_change_the_detected_format() -> None:
     step = assistant(calls("a")), user(result("a", LONG), says("on"))
     given = {"messages": [user("go"), *step, assistant("yes"), user("then")]}
     assert detect_format(given) is anthropic

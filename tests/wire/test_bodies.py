@@ -32,7 +32,7 @@ JUNK = (
     *("server_tool_use", "caller", "tool_id", "program", "data", "signature", "url", "reasoning"),
 )
 OWN = ("text", "input_text", "message")
-"""What brim adds itself."""
+"""Types of the blocks and items that brim adds."""
 bodies = st.one_of(anthropic_bodies(), responses_bodies())
 
 
@@ -53,7 +53,7 @@ def window_of(body: Raw, share: int, model: str | None) -> int:
 
 
 def fit(body: Raw, share: int, policy: str, model: str | None) -> brim.Request | None:
-    """The fitted request, or None where the typed error says that nothing more can go."""
+    """Return the fitted request; None if it cannot fit."""
     window = window_of(body, share, model)
     try:
         return brim.fit(body, model=model, window=window, reply=1, policy=policy)
@@ -67,13 +67,13 @@ def is_private(part: Any) -> bool:
 
 
 @given(bodies)
-def test_a_generated_body_is_one_that_its_provider_would_take(body: Raw) -> None:
+def test_generated_bodies_are_valid(body: Raw) -> None:
     found = [fault for fault in faults(body) if "private" not in fault]
     assert not found
 
 
 def unusual(body: Raw) -> Raw:
-    """The same body of mappings that are no dicts: nothing of it is read the short way."""
+    """Return the body with mappings that are not dicts, which the fast path does not read."""
     messages = [{**each, "content": _unusual(each["content"])} for each in body["messages"]]
     return {**body, "system": _unusual(body.get("system")), "messages": _unusual(messages)}
 
@@ -83,7 +83,7 @@ def _unusual(items: Any) -> Any:
 
 
 @given(anthropic_bodies())
-def test_the_short_way_of_reading_reads_the_same(body: Raw) -> None:
+def test_the_fast_path_reads_the_same_messages(body: Raw) -> None:
     assert wire.read_messages(body, anthropic) == wire.read_messages(unusual(body), anthropic)
 
 
@@ -97,7 +97,7 @@ junk = st.recursive(
 
 
 @given(st.sampled_from(("messages", "input", "system")), st.lists(junk, max_size=4), junk)
-def test_nonsense_is_refused_by_name_or_passed_through(key: str, items: Any, more: Any) -> None:
+def test_invalid_bodies_are_rejected_or_passed_through(key: str, items: Any, more: Any) -> None:
     body = {"messages": items, "system": more} if key == "system" else {key: items}
     before = copy.deepcopy(body)
     try:
@@ -110,7 +110,7 @@ def test_nonsense_is_refused_by_name_or_passed_through(key: str, items: Any, mor
 
 
 @given(bodies, models)
-def test_what_needs_no_change_goes_out_as_the_same_objects(body: Raw, model: str | None) -> None:
+def test_unchanged_bodies_are_the_same_objects(body: Raw, model: str | None) -> None:
     before = copy.deepcopy(body)
     out = brim.fit(body, model=model, window=10_000_000, reply=1)
     for key in body:
@@ -133,7 +133,7 @@ def test_a_body_without_private_fields_is_byte_equal(body: Raw) -> None:
 
 
 @given(bodies, shares, policies, models)
-def test_what_is_returned_counts_what_the_plan_says_and_at_most_the_limit(
+def test_a_fitted_body_counts_what_the_plan_says_within_the_limit(
     body: Raw, share: int, policy: str, model: str | None
 ) -> None:
     request = fit(body, share, policy, model)
@@ -142,7 +142,7 @@ def test_what_is_returned_counts_what_the_plan_says_and_at_most_the_limit(
 
 
 @given(odd_bodies(), shares, policies, models)
-def test_odd_bodies_too_count_what_the_plan_says_and_are_not_changed(
+def test_unusual_bodies_count_what_the_plan_says_and_are_not_mutated(
     body: Raw, share: int, policy: str, model: str | None
 ) -> None:
     before = copy.deepcopy(body)
@@ -153,15 +153,13 @@ def test_odd_bodies_too_count_what_the_plan_says_and_are_not_changed(
 
 
 @given(bodies, shares, policies, models)
-def test_what_was_cut_is_still_taken_by_its_provider(
-    body: Raw, share: int, policy: str, model: str | None
-) -> None:
+def test_trimmed_bodies_are_valid(body: Raw, share: int, policy: str, model: str | None) -> None:
     request = fit(body, share, policy, model)
     assert request is None or not faults(request)
 
 
 @given(bodies, shares, policies, models)
-def test_the_input_is_never_changed(body: Raw, share: int, policy: str, model: str | None) -> None:
+def test_the_input_is_never_mutated(body: Raw, share: int, policy: str, model: str | None) -> None:
     before = copy.deepcopy(body)
     fit(body, share, policy, model)
     assert body == before
@@ -181,10 +179,10 @@ def test_fitting_twice_changes_nothing(
 
 
 @given(bodies, shares, policies, models)
-def test_kept_messages_keep_all_they_hold_but_what_was_cut(
+def test_kept_messages_lose_only_trimmed_text(
     body: Raw, share: int, policy: str, model: str | None
 ) -> None:
-    """Every block and item that goes out is one that came in, but for texts and thinking."""
+    """Every block and item of the output was in the input, except for texts and thinking."""
     request = fit(body, share, policy, model)
     if request is None:
         return
@@ -208,7 +206,7 @@ def _parts(body: Any) -> list[Any]:
 
 
 def _without_text(part: Any) -> Any:
-    """What must not change of a block or an item, whatever is cut of its text."""
+    """Return the part of a block or an item that no trim may change."""
     bare = {key: value for key, value in part.items() if not key.startswith("_")}
     for key in ("content", "output", "text", "role", "is_error"):
         value = bare.pop(key, None)

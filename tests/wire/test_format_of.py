@@ -1,4 +1,4 @@
-"""Which format a body is, told by its shape."""
+"""Detecting the format of a body by its shape."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def blocks(*content: Any) -> dict[str, Any]:
         (blocks({"type": "document", "source": {}}), anthropic),
     ],
 )
-def test_a_body_is_told_by_its_shape(body: dict[str, Any], expected: Format) -> None:
+def test_the_format_is_detected_by_shape(body: dict[str, Any], expected: Format) -> None:
     assert detect_format(body) is expected
 
 
-def test_calls_of_a_chat_say_more_than_a_block_after_them() -> None:
+def test_chat_calls_take_precedence_over_a_later_block() -> None:
     chat = [
         HI,
         {"role": "assistant", "content": None, "tool_calls": []},
@@ -58,6 +58,6 @@ def test_calls_of_a_chat_say_more_than_a_block_after_them() -> None:
 
 
 @pytest.mark.parametrize("body", [{}, {"messages": "hi"}, {"messages": 7}, {"prompt": "hi"}])
-def test_a_body_that_is_none_of_them_is_refused_with_what_it_has(body: dict[str, Any]) -> None:
+def test_an_unknown_body_is_rejected_with_its_keys(body: dict[str, Any]) -> None:
     with pytest.raises(brim.InputError, match=f"but has {next(iter(body), 'nothing')}"):
         detect_format(body)

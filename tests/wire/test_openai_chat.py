@@ -1,4 +1,4 @@
-"""OpenAI chat: how messages are read, and what is written back of them."""
+"""OpenAI chat completions: reading messages and writing them back."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_roles(name: str, role: str) -> None:
     assert (message.outputs if role == "tool" else message.words) == ("x",)
 
 
-def test_parts_are_texts_media_and_what_nobody_knows() -> None:
+def test_parts_are_text_media_or_unknown() -> None:
     message = read_message(
         user(
             [
@@ -86,7 +86,7 @@ def test_parts_are_texts_media_and_what_nobody_knows() -> None:
     assert message.extras == ('{"type":"odd","value":[1,2]}', "anna")
 
 
-def test_no_content_is_no_text() -> None:
+def test_missing_content_is_no_text() -> None:
     assert read_message({"role": "assistant", "content": None}, 0).words == ()
     assert read_message({"role": "assistant"}, 0).words == ()
     assert read_message(user([]), 0).words == ()
@@ -126,7 +126,7 @@ def test_thinking_is_read_from_any_of_its_fields() -> None:
     assert details.thinking == ('[{"text":"hm"}]',)
 
 
-def test_brims_own_fields() -> None:
+def test_reserved_fields() -> None:
     message = read_message(user("x", _pin=True, _priority=-2), 0)
     assert (message.pin, message.priority, message.private) == (True, -2, True)
 
@@ -144,14 +144,14 @@ def test_brims_own_fields() -> None:
         (user("x", _priority="high"), "_priority must be a whole number, but is a str"),
     ],
 )
-def test_what_cannot_be_read_is_named(message: Any, reason: str) -> None:
+def test_the_error_names_an_invalid_message(message: Any, reason: str) -> None:
     with pytest.raises(brim.MessageError, match=reason) as caught:
         brim.count([user("go"), message])
     assert caught.value.index == 1
     assert str(caught.value).startswith("message 1: ")
 
 
-def test_a_reader_goes_on_where_it_ended() -> None:
+def test_a_reader_continues_where_it_stopped() -> None:
     reader = openai_chat.Reader()
     assert [turn.words for turn in reader.read(body(user("a")))] == [("a",)]
     assert [turn.words for turn in reader.read(body(user("a"), user("b")))] == [("b",)]
@@ -160,14 +160,14 @@ def test_a_reader_goes_on_where_it_ended() -> None:
 # Writing
 
 
-def test_the_answers_length_is_lowered_under_each_name_that_asks_for_too_much() -> None:
+def test_every_output_limit_is_lowered_to_the_room() -> None:
     asked = {"max_tokens": 5_000, "max_completion_tokens": 300}
     out = brim.fit(body(user(text(300))) | asked, model=MODEL, window=1_500, reply=200)
     assert out["max_tokens"] == 1_500 - out.plan.tokens
     assert out["max_completion_tokens"] == 300
 
 
-def test_what_is_untouched_is_the_same_object_and_private_fields_go() -> None:
+def test_unchanged_messages_are_the_same_objects_without_private_fields() -> None:
     given = body(user("go", _pin=True, x_odd=1), calls("a"), result("a", [IMAGE]))
     out = brim.fit(given, model=MODEL, window=9_999).messages
     assert out[0] == user("go", x_odd=1)
@@ -183,20 +183,20 @@ def test_a_clipped_output_keeps_its_other_fields_and_parts() -> None:
     assert out[3] == result("b", [{"type": "text", "text": "brief", "x": 1}, IMAGE])
 
 
-def test_thinking_goes_from_all_its_fields() -> None:
+def test_thinking_is_removed_from_all_its_fields() -> None:
     thoughtful = {"role": "assistant", "content": "x", "reasoning": LONG, "reasoning_content": "y"}
     given = body(user("go"), thoughtful, user("then"))
     assert cut(given, thoughtless(1)).messages[1] == {"role": "assistant", "content": "x"}
 
 
-def test_a_step_leaves_with_its_results_and_a_note_stands_between_users() -> None:
+def test_a_step_is_dropped_with_its_results_and_a_note_separates_user_turns() -> None:
     given = body(user("go"), calls("a", "b"), result("b"), result("a", LONG), user("then"))
     out = cut(given, drop(1)).messages
     assert [message["role"] for message in out] == ["user", "assistant", "user"]
     assert out[1]["content"].startswith("[brim: 3 messages (about ")
 
 
-def test_a_note_is_a_last_paragraph_of_what_stands_before_the_gap() -> None:
+def test_a_note_is_the_last_paragraph_of_the_turn_before_the_gap() -> None:
     def noted(*before: Raw) -> Any:
         given = body(user("go"), *before, user(LONG), calls("z"), result("z"), user("then"))
         return cut(given, drop(2, 3), notes=True).messages[len(before)]["content"]

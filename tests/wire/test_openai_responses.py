@@ -1,4 +1,4 @@
-"""OpenAI responses: how a body is read, and what is written back of it."""
+"""OpenAI responses: reading bodies and writing them back."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_text_is_one_user_turn_and_stays_text() -> None:
     assert dict(out) == {**given, "model": MODEL}
 
 
-def test_what_the_model_said_at_once_is_one_turn_and_each_output_its_own() -> None:
+def test_consecutive_items_are_one_turn_and_each_output_is_one() -> None:
     turns = read_messages(
         body(
             {"role": "developer", "content": "Be brief."},
@@ -134,7 +134,7 @@ def test_a_call_of_any_kind_is_answered_by_its_output(call: Raw, answer: Raw) ->
     ]
 
 
-def test_what_the_server_did_itself_waits_for_no_output() -> None:
+def test_server_side_tools_need_no_output() -> None:
     given = body(
         user("go"),
         {"type": "web_search_call", "id": "ws"},
@@ -168,7 +168,7 @@ def test_a_program_and_the_calls_it_makes_are_one_turn() -> None:
     assert not turns[1].calls
 
 
-def test_settings_along_the_way_are_system_turns_and_a_compaction_is_pinned() -> None:
+def test_configuration_updates_are_system_turns_and_a_compaction_is_pinned() -> None:
     turns = read_messages(
         body(
             {"type": "additional_tools", "role": "developer", "tools": []},
@@ -192,22 +192,22 @@ def test_settings_along_the_way_are_system_turns_and_a_compaction_is_pinned() ->
         ({"role": "user", "content": "x", "_priority": "high"}, "_priority must be a whole number"),
     ],
 )
-def test_what_cannot_be_read_is_named(item: Any, reason: str) -> None:
+def test_the_error_names_an_invalid_message(item: Any, reason: str) -> None:
     with pytest.raises(brim.MessageError, match=reason) as caught:
         read_messages(body(user("go"), item), openai_responses)
     assert caught.value.index == 1
 
 
-def test_an_input_that_is_neither_text_nor_list_is_refused() -> None:
+def test_an_input_that_is_neither_text_nor_list_is_rejected() -> None:
     with pytest.raises(brim.InputError, match="`input` must be text or a list of items, not int"):
         brim.count({"input": 7})
 
 
-# A history that the server keeps
+# A history kept by the server
 
 
 @pytest.mark.parametrize("more", [{"previous_response_id": "resp_1"}, {"conversation": "conv_1"}])
-def test_a_history_kept_by_the_server_is_relayed(more: Raw) -> None:
+def test_a_history_kept_by_the_server_is_forwarded_unchanged(more: Raw) -> None:
     given = body(user(LONG), says(LONG), user(LONG), **more)
     assert not openai_responses.fittable(given)
     out = brim.fit(given, model=MODEL, window=100, reply=1)
@@ -215,7 +215,7 @@ def test_a_history_kept_by_the_server_is_relayed(more: Raw) -> None:
     assert brim.fit(more, model=MODEL, window=100, reply=1)["model"] == MODEL
 
 
-def test_without_an_id_of_the_server_everything_is_here() -> None:
+def test_without_a_server_side_id_the_body_is_complete() -> None:
     given = {"input": "x", "previous_response_id": None, "conversation": None}
     assert openai_responses.fittable(given)
 
@@ -223,7 +223,7 @@ def test_without_an_id_of_the_server_everything_is_here() -> None:
 # Writing
 
 
-def test_a_step_leaves_with_its_reasoning_and_all_its_outputs() -> None:
+def test_a_step_is_dropped_with_its_reasoning_and_outputs() -> None:
     step = [REASONING, says("I look"), calls("a"), calls("b"), result("b", LONG), result("a")]
     given = body(user("go"), *step, REASONING, says("done"), user("and?"))
     out = cut(given, drop(1)).messages
@@ -247,7 +247,7 @@ def test_a_clipped_output_keeps_its_other_fields_and_parts() -> None:
     assert emptied == result("b", [image])
 
 
-def test_a_note_is_a_last_paragraph_of_what_stands_before_the_gap() -> None:
+def test_a_note_is_the_last_paragraph_of_the_turn_before_the_gap() -> None:
     def noted(*before: Raw) -> list[Raw]:
         given = body(user("go"), *before, user(LONG), says("yes"), user("then"))
         out = cut(given, drop(2, 3), notes=True).messages
@@ -274,7 +274,7 @@ def test_a_note_is_a_last_paragraph_of_what_stands_before_the_gap() -> None:
     )
 
 
-def test_a_note_after_an_output_without_text_stands_beside_it_and_belongs_to_it() -> None:
+def test_a_note_after_an_output_without_text_is_an_item_of_the_same_turn() -> None:
     screen = {"type": "computer_call_output", "call_id": "a", "output": SCREEN}
     step: list[Raw] = [{"type": "computer_call", "call_id": "a"}, screen]
     given = body(user("go"), *step, user(LONG), says("yes"), user("then"))
@@ -285,7 +285,7 @@ def test_a_note_after_an_output_without_text_stands_beside_it_and_belongs_to_it(
     assert roles == ["user", "assistant", "tool", "user"]
 
 
-def test_a_note_is_known_by_its_text() -> None:
+def test_a_note_is_recognized_by_its_text() -> None:
     screen = {"type": "computer_call_output", "call_id": "a", "output": SCREEN}
     note = gap_note(1_234, 5_678_901)
     for said, turns in ((note, 1), ("[brim: what is this?]", 2)):
@@ -293,7 +293,7 @@ def test_a_note_is_known_by_its_text() -> None:
         assert len(read_messages(body(screen, user([part])), openai_responses)) == turns
 
 
-def test_notes_between_users_and_between_assistants_are_turns() -> None:
+def test_notes_between_turns_of_one_role_are_turns() -> None:
     given = body(user("go"), says(LONG), user("then"))
     out = cut(given, drop(1)).messages
     assert out[1]["role"] == "assistant"
@@ -304,7 +304,7 @@ def test_notes_between_users_and_between_assistants_are_turns() -> None:
     assert "_pin" not in out[1]
 
 
-def test_the_answers_length_is_lowered_to_the_room() -> None:
+def test_max_output_tokens_is_lowered_to_the_room() -> None:
     given = body(user(LONG), max_output_tokens=5_000)
     out = brim.fit(given, model=MODEL, window=1_500, reply=200)
     assert out["max_output_tokens"] == 1_500 - out.plan.tokens

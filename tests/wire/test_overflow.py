@@ -1,4 +1,4 @@
-"""What servers say when a request is too long, and what only sounds like it."""
+"""Context-length errors of all servers, and errors that only look similar."""
 
 from __future__ import annotations
 
@@ -684,7 +684,7 @@ def test_an_error_is_parsed_from_an_object_text_and_bytes(
 
 
 @pytest.mark.parametrize("depth", range(5))
-def test_an_error_passed_on_and_on_is_still_read(depth: int) -> None:
+def test_a_nested_error_is_parsed(depth: int) -> None:
     body: Body = anthropic("prompt is too long: 205123 tokens > 200000 maximum")
     for _ in range(depth):
         body = openai("upstream said: " + json.dumps(body))
@@ -693,7 +693,7 @@ def test_an_error_passed_on_and_on_is_still_read(depth: int) -> None:
     assert (overflow.limit, overflow.sent) == (200_000, 205_123)
 
 
-def test_at_least_makes_what_was_sent_a_floor() -> None:
+def test_at_least_marks_a_lower_bound() -> None:
     overflow = parse_overflow(
         400,
         {
@@ -767,7 +767,7 @@ OTHER_KINDS: list[tuple[int | None, Body, Kind, int | None, int | None]] = [
 
 
 @pytest.mark.parametrize(("status", "body", "kind", "limit", "sent"), OTHER_KINDS)
-def test_rates_and_sizes_are_kinds_of_their_own(
+def test_rate_and_size_limits_have_their_own_kinds(
     status: int | None, body: Body, kind: Kind, limit: int | None, sent: int | None
 ) -> None:
     overflow = parse_overflow(status, body)
@@ -879,13 +879,13 @@ OTHERS: list[tuple[int | None, Body]] = [
 
 
 @pytest.mark.parametrize(("status", "body"), OTHERS)
-def test_other_errors_and_answers_are_not_taken_for_it(status: int | None, body: Body) -> None:
+def test_other_errors_and_replies_do_not_match(status: int | None, body: Body) -> None:
     assert parse_overflow(status, body) is None
     if isinstance(body, dict):
         assert parse_overflow(status, json.dumps(body)) is None
 
 
-def test_the_tables_are_as_wide_as_they_should_be() -> None:
+def test_the_tables_have_enough_rows() -> None:
     assert len(WINDOW) + len(OTHER_KINDS) >= 45
     assert len(OTHERS) >= 40
 
@@ -899,7 +899,7 @@ def test_the_tables_are_as_wide_as_they_should_be() -> None:
         (openai("prompt is too long " + "x" * 999), "prompt is too long " + "x" * 280 + "…"),
     ],
 )  # fmt: skip
-def test_the_servers_own_words_are_kept_and_shortened(body: Body, text: str) -> None:
+def test_the_servers_message_is_kept_and_shortened(body: Body, text: str) -> None:
     overflow = parse_overflow(400, body)
     assert overflow is not None
     assert overflow.text == text
@@ -922,7 +922,7 @@ statuses = st.none() | st.integers(100, 599)
 
 
 @given(statuses, values | st.binary())
-def test_nothing_that_a_server_may_send_raises(status: int | None, body: Any) -> None:
+def test_no_body_raises(status: int | None, body: Any) -> None:
     found = parse_overflow(status, body)
     assert found is None or isinstance(found, Overflow)
 
@@ -940,13 +940,11 @@ phrases = [
 
 
 @given(statuses, st.lists(st.sampled_from(phrases) | st.text(), max_size=9))
-def test_texts_made_of_the_words_looked_for_do_not_raise(
-    status: int | None, parts: list[str]
-) -> None:
+def test_texts_made_of_phrases_do_not_raise(status: int | None, parts: list[str]) -> None:
     parse_overflow(status, " ".join(parts).replace("<limit>", "1" * 40).replace("<sent>", "2,000"))
 
 
-def test_what_holds_itself_or_is_very_deep_is_survived() -> None:
+def test_recursive_and_deep_bodies_do_not_raise() -> None:
     circle: dict[str, Any] = {"message": "no"}
     circle["error"] = circle
     circle["errors"] = [circle] * 99
@@ -972,7 +970,7 @@ def test_a_huge_body_takes_bounded_time(piece: str) -> None:
     assert time.perf_counter() - start < 5
 
 
-def test_a_long_echo_of_the_conversation_is_not_read() -> None:
+def test_a_long_echo_of_the_conversation_is_ignored() -> None:
     echo = {"messages": [{"role": "user", "content": TALK}] * 3_000}
     body = {"detail": [{"type": "missing", "msg": "Field required", "input": echo}]}
     assert len(json.dumps(body)) > 300_000

@@ -1,4 +1,4 @@
-"""Answers, whole and in pieces, of the three formats."""
+"""Replies of the three formats, streamed and not."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ WHOLE: dict[str, tuple[Raw, Callable[[], Any]]] = {
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_an_answer_says_text_thinking_calls_and_model(name: str) -> None:
+def test_a_reply_has_text_thinking_calls_and_model(name: str) -> None:
     answer, _ = WHOLE[name]
     reply = parse_reply(answer)
     assert reply.text == str(reply) == "Let me look."
@@ -146,13 +146,13 @@ def test_an_answer_says_text_thinking_calls_and_model(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_an_object_of_a_client_library_reads_like_its_json(name: str) -> None:
+def test_an_sdk_object_reads_like_its_json(name: str) -> None:
     answer, library = WHOLE[name]
     assert parse_reply(library().model_validate(answer)) == parse_reply(answer)
     assert parse_reply(library().construct(**answer)) == parse_reply(answer)
 
 
-def test_fields_that_a_library_does_not_know_are_read_too() -> None:
+def test_fields_unknown_to_the_sdk_are_read() -> None:
     odd = chat({"role": "assistant", "content": "b", "reasoning": "a"}) | {"usage": {"x": 1}}
     reply = parse_reply(openai.types.chat.ChatCompletion.construct(**odd))
     assert reply == parse_reply(odd)
@@ -169,7 +169,7 @@ def test_a_chat_turn_can_be_sent_back() -> None:
     assert reply.cost is None
 
 
-def test_an_anthropic_turn_keeps_its_blocks_beside() -> None:
+def test_an_anthropic_turn_keeps_its_original_blocks() -> None:
     reply = parse_reply(ANTHROPIC)
     assert reply.message["_anthropic"] == BLOCKS
     assert reply.message["content"] == "Let me look."
@@ -179,7 +179,7 @@ def test_an_anthropic_turn_keeps_its_blocks_beside() -> None:
     assert reply.usage == Usage(100, 80, 20, 10)
 
 
-def test_a_responses_turn_keeps_its_items_beside() -> None:
+def test_a_responses_turn_keeps_its_original_items() -> None:
     reply = parse_reply(RESPONSE)
     assert reply.message["_responses"] == ITEMS
     assert reply.message["content"] == "Let me look."
@@ -188,7 +188,7 @@ def test_a_responses_turn_keeps_its_items_beside() -> None:
     assert reply.usage == Usage(100, 60, 20)
 
 
-def test_thinking_that_is_hidden_still_has_a_size() -> None:
+def test_encrypted_thinking_has_a_size() -> None:
     hidden = {"type": "thinking", "thinking": "", "signature": "c2ln" * 30}
     reply = parse_reply(ANTHROPIC | {"content": [hidden, BLOCKS[2]]})
     assert reply.thinking == ""
@@ -210,13 +210,13 @@ def chat(message: Raw, **more: Any) -> Raw:
         ),
     ],
 )
-def test_thinking_is_kept_once_under_the_key_it_came_in(message: Raw, kept: Raw) -> None:
+def test_thinking_is_kept_once_in_its_original_field(message: Raw, kept: Raw) -> None:
     reply = parse_reply(chat({"role": "assistant", "content": "b"} | message))
     assert reply.message == {"role": "assistant", "content": "b"} | kept
     assert reply.thinking == "a"
 
 
-def test_thoughts_among_the_parts_of_a_content_are_thinking() -> None:
+def test_thinking_parts_of_a_content_are_thinking() -> None:
     parts = [
         {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
         {"type": "text", "text": "yes"},
@@ -226,7 +226,7 @@ def test_thoughts_among_the_parts_of_a_content_are_thinking() -> None:
     assert reply.message["content"] == parts
 
 
-def test_what_stands_beside_a_call_goes_back_with_it() -> None:
+def test_extra_fields_of_a_call_are_kept() -> None:
     signed = {"google": {"thought_signature": "c2ln"}}
     call = {"index": 0, "function": {"name": "f", "arguments": {"a": 1}}, "extra_content": signed}
     reply = parse_reply(chat({"content": None, "tool_calls": [call, call]}))
@@ -235,13 +235,13 @@ def test_what_stands_beside_a_call_goes_back_with_it() -> None:
     assert reply.calls[0].arguments == '{"a":1}'
 
 
-def test_every_call_has_an_id_to_be_answered_by() -> None:
+def test_every_call_has_an_id() -> None:
     nameless = {"type": "tool_use", "name": "read", "input": {}}
     reply = parse_reply(ANTHROPIC | {"content": [nameless, nameless]})
     assert [call.id for call in reply.calls] == ["call_0", "call_1"]
 
 
-def test_a_refusal_is_what_was_said() -> None:
+def test_a_refusal_is_the_text() -> None:
     assert parse_reply(chat({"content": None, "refusal": "No."})).text == "No."
     part = {"type": "refusal", "refusal": "No."}
     item = {"type": "message", "role": "assistant", "content": [part]}
@@ -267,12 +267,14 @@ def test_a_refusal_is_what_was_said() -> None:
         ),
     ],
 )
-def test_an_answer_that_ran_out_of_room_is_cut(answer: Raw, finish: str, is_cut: bool) -> None:
+def test_a_reply_that_reached_its_length_limit_is_cut(
+    answer: Raw, finish: str, is_cut: bool
+) -> None:
     reply = parse_reply(answer)
     assert (reply.finish, reply.is_cut) == (finish, is_cut)
 
 
-def test_a_reported_cost_is_taken_over() -> None:
+def test_a_reported_cost_is_kept() -> None:
     usage = {"prompt_tokens": 5, "completion_tokens": 1, "cost": 0.000014}
     assert parse_reply(chat({"content": "a"}) | {"usage": usage}).cost == Decimal("0.000014")
 
@@ -299,7 +301,7 @@ def test_a_reported_cost_is_taken_over() -> None:
         ({"output": "text"}, "output"),
     ],
 )
-def test_what_is_no_answer_is_named(found: object, names: str) -> None:
+def test_the_error_describes_an_invalid_response(found: object, names: str) -> None:
     with pytest.raises(InvalidResponseError, match=names):
         parse_reply(found)
 
@@ -327,7 +329,7 @@ def test_an_error_with_a_status_of_success_is_an_error(answer: Raw) -> None:
 
 
 def fold(events: list[Any]) -> tuple[StreamAccumulator, str, str]:
-    """A fold, and the text and the thinking that it gave out on the way."""
+    """Return the accumulator, and the text and thinking that it returned on the way."""
     folded, text, thinking = StreamAccumulator(), "", ""
     for event in events:
         text += folded.add(event)
@@ -450,7 +452,7 @@ STREAMS = {
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_a_streamed_answer_is_the_one_that_would_have_come_whole(name: str) -> None:
+def test_a_streamed_reply_equals_the_unstreamed_one(name: str) -> None:
     events, answer = STREAMS[name]
     folded, text, thinking = fold(events)
     assert folded.reply() == parse_reply(answer)
@@ -479,7 +481,7 @@ LIBRARY: dict[str, str] = {
 
 
 def library_event(event: Raw) -> Any:
-    """The event as the provider's own library hands it out."""
+    """Return the event as the provider's own library does."""
     if "choices" in event:
         return openai.types.chat.ChatCompletionChunk.model_validate(
             {"id": "c", "created": 1, "object": "chat.completion.chunk", "model": "m"} | event
@@ -491,7 +493,7 @@ def library_event(event: Raw) -> Any:
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_events_of_a_client_library_are_taken_as_they_are(name: str) -> None:
+def test_sdk_events_are_accepted(name: str) -> None:
     events, answer = STREAMS[name]
     folded, text, _ = fold([library_event(event) for event in events])
     assert folded.reply() == parse_reply(answer)
@@ -499,7 +501,7 @@ def test_events_of_a_client_library_are_taken_as_they_are(name: str) -> None:
 
 
 @given(st.sampled_from(sorted(STREAMS)), st.integers(0, 20))
-def test_a_stream_that_breaks_off_gives_what_was_said(name: str, length: int) -> None:
+def test_an_interrupted_stream_gives_the_text_so_far(name: str, length: int) -> None:
     events, answer = STREAMS[name]
     folded, text, thinking = fold(events[:length])
     reply = folded.reply()
@@ -512,14 +514,14 @@ def test_a_stream_that_breaks_off_gives_what_was_said(name: str, length: int) ->
         assert reply.is_empty
 
 
-def test_a_call_that_broke_off_is_kept_as_far_as_it_came() -> None:
+def test_an_interrupted_call_is_kept_as_received() -> None:
     folded, _, _ = fold(EVENTS[:14])
     assert folded.reply().calls == (Call("toolu_1", "read", '{"path":'),)
     folded, _, _ = fold(RESPONSE_EVENTS[:11])
     assert folded.reply().calls == (Call("call_a", "read", '{"path": '),)
 
 
-def test_nothing_has_started_before_the_first_token() -> None:
+def test_a_stream_starts_with_its_first_token() -> None:
     folded = StreamAccumulator()
     assert folded.reply().is_empty
     first: list[Raw] = [CHUNKS[0], EVENTS[0], {"choices": [], "prompt_filter_results": []}]
@@ -541,7 +543,7 @@ def test_nothing_has_started_before_the_first_token() -> None:
         {"choices": [], "timings": {"prompt_n": 2, "cache_n": 7, "predicted_n": 3}},
     ],
 )
-def test_usage_is_found_wherever_the_last_chunk_has_it(last: Raw) -> None:
+def test_usage_is_found_anywhere_in_the_last_chunk(last: Raw) -> None:
     reply = fold([chunk({"content": "a"}), last])[0].reply()
     assert reply.usage in (Usage(9, 0, 3), Usage(9, 7, 3))
 
@@ -578,7 +580,7 @@ def test_usage_is_read_from_every_last_event(status: str) -> None:
         ),
     ],
 )
-def test_an_error_in_the_stream_is_kept_and_nothing_has_started(event: Raw, message: str) -> None:
+def test_an_error_before_the_first_token_is_kept(event: Raw, message: str) -> None:
     folded, text, _ = fold([event])
     assert folded.error is not None
     assert folded.error["message"] == message
@@ -588,7 +590,7 @@ def test_an_error_in_the_stream_is_kept_and_nothing_has_started(event: Raw, mess
     assert folded.reply().is_empty
 
 
-def test_an_error_after_some_words_leaves_the_words() -> None:
+def test_an_error_after_some_text_keeps_the_text() -> None:
     folded, _, _ = fold([*CHUNKS[:5], {"error": {"message": "gone"}}])
     assert folded.reply().text == "Let me look."
     assert folded.started
@@ -605,14 +607,14 @@ def test_an_error_after_some_words_leaves_the_words() -> None:
     ],
     ids=["in turn", "one index", "no index", "an id in every piece", "at once"],
 )
-def test_calls_are_put_together_however_they_are_numbered(pieces: list[Raw]) -> None:
+def test_calls_are_assembled_with_any_numbering(pieces: list[Raw]) -> None:
     events = [chunk({"tool_calls": [part]}) for part in pieces]
     for sent in (events, [chunk({"tool_calls": pieces})]):
         calls = fold(sent)[0].reply().calls
         assert calls == (Call("x", "f", '{"a": 1}'), Call("y", "g", "{}"))
 
 
-def test_of_several_choices_the_first_is_read() -> None:
+def test_only_the_first_choice_is_read() -> None:
     both = [
         {"index": 1, "delta": {"content": "second"}},
         {"index": 0, "delta": {"content": "first"}},
@@ -620,7 +622,7 @@ def test_of_several_choices_the_first_is_read() -> None:
     assert fold([{"choices": both}, {"choices": both[:1]}])[0].reply().text == "first"
 
 
-def test_signed_thinking_is_put_together() -> None:
+def test_signed_thinking_is_assembled() -> None:
     details = [
         {"type": "reasoning.text", "text": "They ", "index": 0},
         {"type": "reasoning.text", "text": "want", "index": 0, "signature": "c2ln"},
@@ -637,7 +639,7 @@ def test_signed_thinking_is_put_together() -> None:
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_a_server_that_does_not_stream_is_understood(name: str) -> None:
+def test_an_unstreamed_response_is_accepted(name: str) -> None:
     answer, _ = WHOLE[name]
     folded, text, thinking = fold([answer])
     assert folded.reply() == parse_reply(answer)
@@ -645,17 +647,17 @@ def test_a_server_that_does_not_stream_is_understood(name: str) -> None:
     assert folded.is_whole
 
 
-def test_a_response_without_deltas_is_said_at_its_end() -> None:
+def test_a_response_without_deltas_gives_its_text_at_the_end() -> None:
     _, text, _ = fold([RESPONSE_EVENTS[0], RESPONSE_EVENTS[-1]])
     assert text == "Let me look."
 
 
-def test_what_is_no_event_is_named() -> None:
+def test_the_error_describes_an_invalid_event() -> None:
     with pytest.raises(InvalidResponseError, match="text: '<html>'"):
         StreamAccumulator().add("<html>")
 
 
-# Nonsense
+# Invalid responses
 
 WORDS = (
     *("choices", "message", "delta", "content", "type", "text", "role", "assistant", "index", "id"),
@@ -686,14 +688,14 @@ kinds = st.sampled_from([word for word in WORDS if "." in word or "_" in word])
 
 
 @given(nonsense)
-def test_nonsense_in_place_of_an_answer_is_refused_by_name(answer: object) -> None:
+def test_random_responses_raise_only_the_typed_error(answer: object) -> None:
     for given_ in (answer, {"choices": [{"message": answer}]}, {"output": answer}):
         with suppress(InvalidResponseError):
             assert isinstance(parse_reply(given_), Reply)
 
 
 @given(st.lists(st.tuples(kinds, nonsense), max_size=6))
-def test_nonsense_in_a_stream_is_passed_over_or_refused_by_name(
+def test_random_events_are_ignored_or_raise_the_typed_error(
     events: list[tuple[str, Any]],
 ) -> None:
     folded = StreamAccumulator()

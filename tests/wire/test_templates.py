@@ -1,4 +1,4 @@
-"""Strict templates: which rules hold for which model, and what becomes of a conversation."""
+"""Strict templates: the rules of each model, and conversations adapted to them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def result(name: str, content: Any = "done") -> Raw:
 
 
 def roles(messages: list[Any]) -> str:
-    """A sequence at a glance: s, u, a, c (an assistant's call), t."""
+    """Return a sequence of roles as letters: s, u, a, c (an assistant's call), t."""
     return "".join("c" if each.get("tool_calls") else each["role"][0] for each in messages)
 
 
@@ -71,7 +71,7 @@ def texts(message: Any) -> str:
     return "\n".join(said for said in openai_chat.read_message(message, 0).words)
 
 
-# Which rules
+# Finding rules
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_model_has_the_rules_of_its_template(model: str | None, name: str) -> 
     assert find_rules(name) is rules_for(model)
 
 
-def test_rules_can_be_asked_for_by_name() -> None:
+def test_rules_are_found_by_name() -> None:
     assert find_rules(" Mistral ").ids == "nine"
     assert find_rules("free") is PERMISSIVE
 
@@ -120,18 +120,18 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
         assert name in str(caught.value)
 
 
-def test_strict_has_every_rule_at_once() -> None:
+def test_strict_sets_every_rule() -> None:
     strict = find_rules("strict")
     for field in fields(TemplateRules):
         assert getattr(strict, field.name) != getattr(PERMISSIVE, field.name)
 
 
-def test_alternating_turns_with_loose_ends_make_no_sense() -> None:
+def test_alternating_turns_require_the_related_rules() -> None:
     with pytest.raises(InputError, match="Alternating turns require"):
         TemplateRules("odd", alternate=True)
 
 
-# What a template refuses: one row for each sequence that was tried on real ones
+# What templates reject: a row for each sequence that was tried with real ones
 
 HI, YES, AGAIN = user("hi"), assistant("yes"), user("again")
 STEP = [calls("abcdefgh1"), result("abcdefgh1")]
@@ -172,26 +172,26 @@ ALTERNATING = {*MISTRALS, "gemma"}
         ),
     ],
 )
-def test_templates_refuse_what_real_ones_refuse(messages: list[Raw], refused: set[str]) -> None:
+def test_rules_reject_what_real_templates_reject(messages: list[Raw], refused: set[str]) -> None:
     found = {name for name in NAMES if find_violation(messages, find_rules(name))}
     assert found - {"strict"} == refused
     assert ("strict" in found) == bool(refused)
 
 
-# What becomes of it
+# Adapting conversations
 
 
-def test_what_a_template_takes_is_left_alone() -> None:
+def test_accepted_conversations_are_not_changed() -> None:
     said = [system("s"), HI, calls("abcdefgh1"), result("abcdefgh1"), YES, AGAIN]
     assert all(a is b for a, b in zip(apply_template(said, MISTRAL), said, strict=True))
 
 
-def test_neighbours_of_one_role_become_one_turn() -> None:
+def test_adjacent_turns_of_one_role_are_merged() -> None:
     said = [user("one"), user("two"), assistant("three"), assistant("four")]
     assert apply_template(said, MISTRAL) == [user("one\n\ntwo"), assistant("three\n\nfour")]
 
 
-def test_words_before_a_call_go_into_the_calling_turn() -> None:
+def test_text_before_a_call_joins_the_calling_turn() -> None:
     said = [HI, assistant("let me see"), calls("abcdefgh1", content="now"), result("abcdefgh1")]
     out = apply_template(said, MISTRAL)
     assert roles(out) == "uct"
@@ -205,12 +205,12 @@ def test_parts_stay_parts() -> None:
     ]
 
 
-def test_fields_of_our_own_stay() -> None:
+def test_reserved_fields_stay() -> None:
     said = [{**user("one"), "_pin": True}, {**user("two"), "_priority": 3}]
     assert apply_template(said, MISTRAL) == [{**user("one\n\ntwo"), "_pin": True, "_priority": 3}]
 
 
-def test_an_assistant_may_not_begin() -> None:
+def test_a_user_turn_is_inserted_before_a_leading_assistant_turn() -> None:
     assert apply_template([system("s"), YES, AGAIN], MISTRAL) == [
         system("s"),
         user(CONVERSATION_CONTINUES),
@@ -219,12 +219,12 @@ def test_an_assistant_may_not_begin() -> None:
     ]
 
 
-def test_a_turn_stands_between_a_result_and_a_user() -> None:
+def test_a_turn_is_inserted_between_a_result_and_a_user_turn() -> None:
     out = apply_template([HI, *STEP, AGAIN], MISTRAL)
     assert out == [HI, *STEP, assistant(INTERRUPTED), AGAIN]
 
 
-def test_a_conversation_without_a_user_gets_one_where_it_must() -> None:
+def test_a_required_user_turn_is_inserted() -> None:
     rules = find_rules("qwen3.5")
     assert apply_template([system("s"), YES], rules) == [
         system("s"),
@@ -234,19 +234,19 @@ def test_a_conversation_without_a_user_gets_one_where_it_must() -> None:
     assert apply_template([system("s"), YES, AGAIN], rules) == [system("s"), YES, AGAIN]
 
 
-def test_leading_system_messages_become_one() -> None:
+def test_leading_system_messages_are_merged() -> None:
     said = [system("a"), {"role": "developer", "content": "b"}, HI]
     assert apply_template(said, MISTRAL) == [system("a\n\nb"), HI]
 
 
-def test_a_system_message_in_the_middle_is_said_by_the_user_in_its_place() -> None:
+def test_a_later_system_message_becomes_a_user_turn() -> None:
     said = [system("a"), HI, YES, system("be brief"), AGAIN]
     turn = user("[system]\nbe brief")
     assert apply_template(said, find_rules("qwen3.5")) == [system("a"), HI, YES, turn, AGAIN]
     assert apply_template(said, MISTRAL)[-1] == user("[system]\nbe brief\n\nagain")
 
 
-def test_a_system_message_within_a_step_comes_after_it() -> None:
+def test_a_system_message_within_a_step_moves_after_it() -> None:
     said = [HI, STEP[0], system("note"), STEP[1]]
     turn = user("[system]\nnote")
     assert apply_template(said, find_rules("qwen3.5")) == [HI, *STEP, turn]
@@ -254,18 +254,18 @@ def test_a_system_message_within_a_step_comes_after_it() -> None:
     assert apply_template(said, LLAMA) == said
 
 
-def test_without_a_system_role_its_text_goes_before_the_first_words() -> None:
+def test_without_a_system_role_its_text_precedes_the_first_user_text() -> None:
     assert apply_template([system("a"), system("b"), HI], GEMMA) == [user("a\n\nb\n\nhi")]
     assert apply_template([system("a"), YES], GEMMA) == [user("a"), YES]
 
 
-def test_an_unknown_role_is_named() -> None:
+def test_an_unknown_role_becomes_a_heading() -> None:
     said = [HI, YES, {"role": "banana", "content": "peel"}]
     assert apply_template(said, MISTRAL)[-1] == user("[banana]\npeel")
     assert apply_template(said, LLAMA)[-1] is said[-1]
 
 
-def test_the_older_way_to_call_becomes_the_newer() -> None:
+def test_a_legacy_function_call_becomes_a_tool_call() -> None:
     legacy = {"name": "run", "arguments": '{"a": 1}'}
     said = [
         HI,
@@ -292,7 +292,7 @@ def test_an_empty_list_of_calls_is_no_call(empty: object) -> None:
 # Steps
 
 
-def test_a_call_without_result_says_so() -> None:
+def test_a_call_without_a_result_is_labeled() -> None:
     said = [HI, calls("abcdefgh1", "abcdefgh2"), result("abcdefgh2"), user("STOP")]
     assert apply_template(said, MISTRAL) == [
         *said[:3],
@@ -302,23 +302,23 @@ def test_a_call_without_result_says_so() -> None:
     ]
 
 
-def test_a_result_without_its_call_is_left_out() -> None:
+def test_a_result_without_its_call_is_dropped() -> None:
     said = [HI, *STEP, result("abcdefgh1", "twice"), YES, result("nobody")]
     assert apply_template(said, MISTRAL) == [HI, *STEP, YES, user(RESULTS_ABOVE)]
     assert apply_template(said, LLAMA) == said
 
 
-def test_where_nothing_is_left_there_is_still_something_to_answer() -> None:
+def test_an_emptied_conversation_gets_a_user_turn() -> None:
     assert apply_template([result("nobody")], MISTRAL) == [user(RESULTS_ABOVE)]
     assert apply_template([], MISTRAL) == []
 
 
-def test_a_late_result_is_kept_though_a_stray_one_stands_before_it() -> None:
+def test_a_late_result_is_kept_after_an_orphan() -> None:
     said = [HI, calls("abcdefgh1"), result("nobody"), result("abcdefgh1")]
     assert apply_template(said, MISTRAL) == [HI, *STEP]
 
 
-def test_parallel_calls_become_one_after_the_other() -> None:
+def test_parallel_calls_become_sequential() -> None:
     said = [HI, calls("a", "b", content="both"), result("b", "B"), result("a", "A"), YES]
     assert apply_template(said, LLAMA) == [
         HI,
@@ -330,7 +330,7 @@ def test_parallel_calls_become_one_after_the_other() -> None:
     ]
 
 
-def test_without_a_tool_role_a_step_is_told() -> None:
+def test_without_a_tool_role_a_step_becomes_text() -> None:
     said = [HI, calls("a", "b", content="both"), result("b", "B"), result("a", "A")]
     out = apply_template(said, GEMMA)
     assert out == [
@@ -344,7 +344,7 @@ def test_without_a_tool_role_a_step_is_told() -> None:
     ]
 
 
-def test_a_told_step_lacks_no_word_of_the_user() -> None:
+def test_a_folded_step_keeps_all_user_text() -> None:
     said = [HI, calls("a", "b"), result("b", "B"), user("STOP"), result("a", "late")]
     out = apply_template(said, GEMMA)
     assert roles(out) == "uau"
@@ -353,25 +353,25 @@ def test_a_told_step_lacks_no_word_of_the_user() -> None:
     assert "late" not in json.dumps(out)
 
 
-def test_arguments_that_are_an_object_are_told_as_json() -> None:
+def test_object_arguments_are_folded_as_json() -> None:
     calling = calls("a")
     calling["tool_calls"][0]["function"]["arguments"] = {"path": "é", "deep": [1]}
     told = apply_template([HI, calling, result("a")], GEMMA)[1]["content"]
     assert '\n{"path":"é","deep":[1]}\n' in told
 
 
-def test_a_picture_in_a_result_survives_the_telling() -> None:
+def test_an_image_in_a_result_survives_folding() -> None:
     out = apply_template([HI, calls("a"), result("a", [IMAGE]), YES], GEMMA)
     assert IMAGE in out[1]["content"]
     assert texts(out[1]).endswith("[result]\nyes")
 
 
-def test_what_an_assistant_began_stays_last() -> None:
+def test_an_assistant_prefix_stays_last() -> None:
     for name in NAMES:
         assert apply_template([HI, assistant("It is")], find_rules(name))[-1] == assistant("It is")
 
 
-def test_a_told_step_is_followed_by_its_answer_without_a_closing_turn() -> None:
+def test_a_folded_step_with_a_reply_gets_no_closing_turn() -> None:
     said = [HI, calls("a"), result("a"), YES, AGAIN]
     assert roles(apply_template(said, GEMMA)) == "uau"
     assert RESULTS_ABOVE not in json.dumps(apply_template(said, GEMMA))
@@ -380,7 +380,7 @@ def test_a_told_step_is_followed_by_its_answer_without_a_closing_turn() -> None:
 # Ids
 
 
-def test_ids_of_nine_are_made_once_and_for_ever() -> None:
+def test_nine_character_ids_are_stable() -> None:
     said = [HI, calls("call_1", "abcdefgh1"), result("abcdefgh1"), result("call_1")]
     out = apply_template(said, MISTRAL)
     assert [each["id"] for each in out[1]["tool_calls"]] == ["uzL4sRTTW", "abcdefgh1"]
@@ -388,7 +388,7 @@ def test_ids_of_nine_are_made_once_and_for_ever() -> None:
     assert out[3]["tool_call_id"] == "uzL4sRTTW"
 
 
-def test_ids_that_would_meet_stay_apart() -> None:
+def test_colliding_ids_stay_unique() -> None:
     taken = make_short_id("call_1")
     out = apply_template(
         [HI, calls("call_1", taken), result("call_1", "x"), result(taken, "y")], MISTRAL
@@ -398,12 +398,12 @@ def test_ids_that_would_meet_stay_apart() -> None:
     assert [each["tool_call_id"] for each in out[2:]] == [first, second]
 
 
-# For every conversation and every template
+# Every conversation with every template
 
 
 @st.composite
 def wild(draw: st.DrawFn) -> list[Raw]:
-    """Histories with faults, and with what only a careless client sends."""
+    """Histories with defects, including those that only a careless client sends."""
     said = draw(histories())
     odd: st.SearchStrategy[Raw] = st.sampled_from(
         [
@@ -445,14 +445,12 @@ def any_rules(draw: st.DrawFn) -> TemplateRules:
 
 
 @given(wild(), any_rules())
-def test_what_goes_out_is_taken(said: list[Raw], rules: TemplateRules) -> None:
+def test_adapted_conversations_are_accepted(said: list[Raw], rules: TemplateRules) -> None:
     assert find_violation(apply_template(said, rules), rules) is None
 
 
 @given(wild(), any_rules())
-def test_shaping_again_changes_nothing_and_nothing_is_mutated(
-    said: list[Raw], rules: TemplateRules
-) -> None:
+def test_adapting_is_idempotent_and_does_not_mutate(said: list[Raw], rules: TemplateRules) -> None:
     before = copy.deepcopy(said)
     out = apply_template(said, rules)
     assert said == before
@@ -483,7 +481,9 @@ few = st.lists(
 
 
 @given(few, any_rules())
-def test_nothing_is_changed_without_need(blocks: list[list[Raw]], rules: TemplateRules) -> None:
+def test_accepted_messages_are_the_same_objects(
+    blocks: list[list[Raw]], rules: TemplateRules
+) -> None:
     said = [message for block in blocks for message in block]
     out = apply_template(said, rules)
     same = len(out) == len(said) and all(a is b for a, b in zip(out, said, strict=True))
@@ -491,13 +491,13 @@ def test_nothing_is_changed_without_need(blocks: list[list[Raw]], rules: Templat
 
 
 @given(wild())
-def test_free_rules_change_nothing(said: list[Raw]) -> None:
+def test_permissive_rules_change_nothing(said: list[Raw]) -> None:
     assert find_violation(said, PERMISSIVE) is None
     assert all(a is b for a, b in zip(apply_template(said, PERMISSIVE), said, strict=True))
 
 
 @given(wild(), any_rules())
-def test_all_that_was_said_is_there_in_order(said: list[Raw], rules: TemplateRules) -> None:
+def test_all_text_is_kept_in_order(said: list[Raw], rules: TemplateRules) -> None:
     out = "\n".join(texts(each) for each in apply_template(said, rules) if each["role"] != "system")
     place = 0
     for message in said:
@@ -507,9 +507,7 @@ def test_all_that_was_said_is_there_in_order(said: list[Raw], rules: TemplateRul
 
 
 @given(wild(), any_rules())
-def test_system_texts_and_answered_results_are_there_too(
-    said: list[Raw], rules: TemplateRules
-) -> None:
+def test_system_texts_and_answered_results_are_kept(said: list[Raw], rules: TemplateRules) -> None:
     out = json.dumps(apply_template(said, rules))
     history = History(counter_for("gpt-4o"))
     for index, message in enumerate(read_messages({"messages": said}, openai_chat)):
@@ -522,10 +520,10 @@ def test_system_texts_and_answered_results_are_there_too(
 
 
 @given(histories(), any_rules(), st.data())
-def test_while_a_conversation_grows_what_was_sent_stays(
+def test_the_sent_prefix_is_stable_while_a_conversation_grows(
     more: list[Raw], rules: TemplateRules, data: st.DataObject
 ) -> None:
-    """Only the last turn may change, by what is joined to it, and a closing turn may go."""
+    """Only the last turn may change, by joined text, and a closing turn may vanish."""
     said = [HI, *more]
     history = History(counter_for("gpt-4o"))
     history.extend(read_messages({"messages": said}, openai_chat))
@@ -558,7 +556,7 @@ def total(counter: Counter, messages: list[Message]) -> int:
 
 
 def whole_units(said: list[Raw], draw: st.DataObject) -> list[int]:
-    """Some of the units of a history, and all of its system turns."""
+    """Return some units of a history, and all of its system turns."""
     history = History(counter_for("gpt-4o"))
     history.extend(read_messages({"messages": said}, openai_chat))
     history.group()
@@ -567,7 +565,7 @@ def whole_units(said: list[Raw], draw: st.DataObject) -> list[int]:
 
 
 @given(wild(), any_rules(), st.sampled_from(COUNTERS), st.data())
-def test_what_goes_out_takes_no_more_than_was_counted(
+def test_adapted_messages_take_at_most_the_counted_tokens(
     said: list[Raw], rules: TemplateRules, counter: Counter, data: st.DataObject
 ) -> None:
     kept = [said[index] for index in whole_units(said, data)]
@@ -586,7 +584,7 @@ tricky = st.text(
     st.sampled_from(NAMES),
     st.sampled_from(COUNTERS),
 )
-def test_texts_with_odd_edges_take_no_more_than_was_counted(
+def test_texts_with_unusual_edges_take_at_most_the_counted_tokens(
     turns: list[tuple[str, str, str]], name: str, counter: Counter
 ) -> None:
     said: list[Raw] = []
@@ -604,7 +602,7 @@ def test_texts_with_odd_edges_take_no_more_than_was_counted(
 
 
 @given(histories(), any_rules(), st.sampled_from(COUNTERS), policies, limits)
-def test_a_plan_that_fits_still_fits_when_shaped(
+def test_a_plan_that_fits_still_fits_after_adapting(
     said: list[Raw], rules: TemplateRules, counter: Counter, policy: str, limit: int
 ) -> None:
     planner = Planner(wrap_counter(counter, rules), Budget(limit, 0), resolve_policy(policy))
@@ -618,13 +616,13 @@ def test_a_plan_that_fits_still_fits_when_shaped(
     assert total(counter, read_messages({"messages": sent}, openai_chat)) <= plan.tokens <= limit
 
 
-def test_free_rules_count_as_before() -> None:
+def test_permissive_rules_add_no_tokens() -> None:
     counter = counter_for("gpt-4o")
     assert wrap_counter(counter, PERMISSIVE) is counter
 
 
 @pytest.mark.parametrize("name", NAMES[1:])
-def test_a_long_agent_run_is_not_counted_much_too_high(name: str) -> None:
+def test_a_long_agent_run_is_not_overestimated_much(name: str) -> None:
     counter, rules = counter_for("gpt-4o"), find_rules(name)
     said = [system(text(300)), user(text(40, 1))]
     for place in range(40):
@@ -634,7 +632,7 @@ def test_a_long_agent_run_is_not_counted_much_too_high(name: str) -> None:
     assert total(wrap_counter(counter, rules), planned) <= 1.06 * total(counter, sent)
 
 
-def test_the_counter_is_named_after_the_rules_too() -> None:
+def test_the_name_of_the_counter_includes_the_rules() -> None:
     counter = counter_for("gpt-4o")
     names = {wrap_counter(counter, find_rules(name)).name for name in NAMES}
     assert len(names) == len(NAMES)
@@ -643,7 +641,7 @@ def test_the_counter_is_named_after_the_rules_too() -> None:
     assert wrap_counter(counter, MISTRAL).tools([]) == 0
 
 
-def test_a_count_is_exact_only_where_the_rules_add_nothing() -> None:
+def test_a_count_is_exact_only_if_the_rules_add_nothing() -> None:
     counter = counter_for("gpt-4o")
     plain = read_messages({"messages": [HI, YES, AGAIN]}, openai_chat)
     assert counter.exact(plain)

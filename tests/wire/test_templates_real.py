@@ -1,7 +1,7 @@
-"""Strict templates in a real server: it refuses what came in, and takes what goes out.
+"""Strict templates in a real server: it rejects the input and accepts the adapted messages.
 
-The templates are small ones of our own, which refuse what the real ones refuse in their own way of
-counting; nothing of `brim.wire.templates` is in them.
+The templates are small ones made for this test, which reject what the real ones reject; they share
+no code with `brim.wire.templates`.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ TEMPLATES = {"mistral": MISTRAL, "gemma": GEMMA, "llama-3": LLAMA, "qwen3.5": QW
 
 
 def render(server: LocalServer, messages: list[Any]) -> tuple[int, str]:
-    """What the server makes of messages: its status, and the prompt or the complaint."""
+    """Return the status of the server, and the prompt or the error."""
     headers = {"Authorization": f"Bearer {server.key}", "Content-Type": "application/json"}
     address = server.url.removesuffix("/v1") + "/apply-template"
     body = json.dumps({"messages": messages}).encode()
@@ -126,7 +126,7 @@ BANANA = [*history("u2 a2"), {"role": "banana", "content": "peel"}]
         ("qwen3.5", BANANA),
     ],
 )
-def test_what_a_server_refuses_it_takes_when_shaped(
+def test_a_rejected_conversation_is_accepted_after_adapting(
     llama_with: LlamaWith, name: str, said: list[Raw]
 ) -> None:
     server = llama_with(window=256, template=TEMPLATES[name])
@@ -136,7 +136,7 @@ def test_what_a_server_refuses_it_takes_when_shaped(
     assert status == 200, prompt
 
 
-def test_a_told_step_reaches_the_model(llama_with: LlamaWith) -> None:
+def test_a_folded_step_reaches_the_model(llama_with: LlamaWith) -> None:
     server = llama_with(window=256, template=GEMMA)
     said = history("s2 u2 cc5 r4 r3 u1")
     _, prompt = render(server, apply_template(said, find_rules("gemma")))
@@ -149,7 +149,9 @@ BLOCKS = ("s2", "u2", "a2", "c3 r2", "cc3 r2 r2", "cc3 r2", "c3", "o2")
 
 
 @given(st.sampled_from(tuple(TEMPLATES)), st.lists(st.sampled_from(BLOCKS), min_size=1, max_size=9))
-def test_whatever_is_shaped_is_taken(llama_with: LlamaWith, name: str, blocks: list[str]) -> None:
+def test_every_adapted_conversation_is_accepted(
+    llama_with: LlamaWith, name: str, blocks: list[str]
+) -> None:
     said = history(" ".join(blocks))
     server = llama_with(window=256, template=TEMPLATES[name])
     status, prompt = render(server, apply_template(said, find_rules(name)))

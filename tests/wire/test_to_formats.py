@@ -1,4 +1,4 @@
-"""Turns in the chat shape, written as bodies of the other two formats."""
+"""Turns in the chat shape, converted to bodies of the other two formats."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def responses_body(messages: list[Raw], **options: Any) -> dict[str, Any]:
     return to_responses.build(messages, model="gpt-5-mini", **options)
 
 
-# What holds for every history
+# Properties of every history
 
 
 def sense(message: Message) -> bool:
-    """Whether a turn holds anything that can be sent."""
+    """Whether a turn has anything that can be sent."""
     has_words = any(text.strip() for text in (*message.words, *message.extras))
     return has_words or bool(message.calls or message.media) or message.role == "tool"
 
@@ -74,7 +74,7 @@ def calls(turns: list[Message]) -> list[tuple[str, Any]]:
 
 
 def results(turns: list[Message]) -> list[tuple[Any, str]]:
-    """Every result with the arguments of its call."""
+    """Return every result with the arguments of its call."""
     found: list[tuple[Any, str]] = []
     waiting: dict[str | None, str] = {}
     for turn in turns:
@@ -91,13 +91,13 @@ def words(turns: list[Message]) -> list[str]:
 
 
 def is_own(text: str) -> bool:
-    """Whether a text is not one that stands for something else."""
+    """Whether a text is original, not a placeholder."""
     titles = (CONVERSATION_CONTINUES, "[system]", "[developer]")
     return bool(text.strip()) and text not in titles and not text.startswith(("[im", '{"type":'))
 
 
 @given(histories())
-def test_anthropic_takes_every_history(messages: list[Raw]) -> None:
+def test_every_history_becomes_a_valid_anthropic_body(messages: list[Raw]) -> None:
     before = copy.deepcopy(messages)
     body = messages_body(messages)
     faults = [fault for fault in anthropic_faults(body) if fault]
@@ -112,7 +112,7 @@ def test_anthropic_takes_every_history(messages: list[Raw]) -> None:
 
 
 @given(histories(faults=False))
-def test_an_anthropic_body_says_what_the_chat_said(messages: list[Raw]) -> None:
+def test_an_anthropic_body_has_all_the_text_of_the_chat(messages: list[Raw]) -> None:
     chat = [turn for turn in read_messages({"messages": messages}, openai_chat) if sense(turn)]
     body = messages_body(messages)
     built = read_messages(body, anthropic_wire)
@@ -132,7 +132,7 @@ def test_an_anthropic_body_keeps_the_order_of_roles(messages: list[Raw]) -> None
 
 
 @given(histories())
-def test_the_responses_api_takes_every_history(messages: list[Raw]) -> None:
+def test_every_history_becomes_a_valid_responses_body(messages: list[Raw]) -> None:
     before = copy.deepcopy(messages)
     items = responses_body(messages)["input"]
     assert messages == before
@@ -150,7 +150,7 @@ def test_the_responses_api_takes_every_history(messages: list[Raw]) -> None:
 
 
 @given(histories(faults=False))
-def test_a_responses_body_says_what_the_chat_said(messages: list[Raw]) -> None:
+def test_a_responses_body_has_all_the_text_of_the_chat(messages: list[Raw]) -> None:
     head = next(
         (at for at, turn in enumerate(messages) if turn["role"] not in ("system", "developer")),
         len(messages),
@@ -168,15 +168,15 @@ def test_a_responses_body_says_what_the_chat_said(messages: list[Raw]) -> None:
 
 
 @given(histories())
-def test_a_longer_history_begins_with_the_same_messages(messages: list[Raw]) -> None:
-    """What was sent before is not written otherwise because something followed it."""
+def test_a_longer_history_has_the_same_prefix(messages: list[Raw]) -> None:
+    """Messages that were sent before do not change when others follow them."""
     whole = messages_body(messages)["messages"]
     begun = messages_body(messages[: len(messages) // 2])["messages"]
     assert begun[:-2] == whole[: max(len(begun) - 2, 0)]
 
 
 @given(histories(faults=False))
-def test_a_turn_is_found_in_the_message_that_holds_it(messages: list[Raw]) -> None:
+def test_a_turn_is_found_in_its_message(messages: list[Raw]) -> None:
     body = messages_body(messages)
     for index, turn in enumerate(messages):
         place = find_message_index(messages, index)
@@ -190,7 +190,7 @@ def test_a_turn_is_found_in_the_message_that_holds_it(messages: list[Raw]) -> No
 # Turns, one by one
 
 
-def test_an_anthropic_body_reads_like_one() -> None:
+def test_a_built_body_is_detected_as_anthropic() -> None:
     body = messages_body(history("s2 u2 cc3 r4 r5 a2 u1"), temperature=0.5)
     assert detect_format(body) is anthropic_wire
     assert list(body) == ["model", "max_tokens", "system", "messages", "temperature"]
@@ -200,7 +200,7 @@ def test_an_anthropic_body_reads_like_one() -> None:
     assert [block["type"] for block in body["messages"][2]["content"]] == ["tool_result"] * 2
 
 
-def test_neighbours_are_one_message_and_results_come_first() -> None:
+def test_adjacent_turns_are_one_message_with_results_first() -> None:
     messages: list[Raw] = [
         {"role": "user", "content": "one"},
         {"role": "assistant", "content": "a", "tool_calls": [called("x")]},
@@ -234,7 +234,7 @@ def called(name: str, arguments: str = "{}", tool: str = "run") -> Raw:
         ("ls -l", {"_raw": "ls -l"}),
     ],
 )
-def test_arguments_are_an_object_whatever_the_model_wrote(arguments: str, sent: Raw) -> None:
+def test_arguments_are_always_an_object(arguments: str, sent: Raw) -> None:
     turn = {"role": "assistant", "content": None, "tool_calls": [called("x", arguments)]}
     block = messages_body([turn])["messages"][1]["content"][0]
     assert block == {"type": "tool_use", "id": "x", "name": "run", "input": sent}
@@ -242,7 +242,7 @@ def test_arguments_are_an_object_whatever_the_model_wrote(arguments: str, sent: 
     assert item["arguments"] == arguments
 
 
-def test_ids_are_changed_only_where_they_must_be() -> None:
+def test_only_invalid_ids_are_changed() -> None:
     def step(name: str) -> list[Raw]:
         return [
             {"role": "assistant", "content": None, "tool_calls": [called(name, tool="a.b")]},
@@ -264,7 +264,7 @@ def test_ids_are_changed_only_where_they_must_be() -> None:
     assert [turn.answers for turn in built if turn.role == "tool"] == sent
 
 
-def test_open_calls_and_stray_results_are_said_in_words() -> None:
+def test_open_calls_and_orphaned_results_become_text() -> None:
     messages: list[Raw] = [
         {"role": "user", "content": "go"},
         {"role": "assistant", "content": None, "tool_calls": [called("x"), called("y")]},
@@ -335,16 +335,14 @@ PDF = "data:application/pdf;base64,JVBERi0="
         ),
     ],
 )
-def test_parts_have_their_counterparts_or_are_said_in_words(
-    part: Raw, block: Raw, item: Raw
-) -> None:
+def test_parts_are_converted_or_become_text(part: Raw, block: Raw, item: Raw) -> None:
     messages = [{"role": "user", "content": [part]}]
     assert messages_body(messages)["messages"][0]["content"] == [block]
     assert responses_body(messages)["input"][0]["content"] == [item]
     library_type("ContentBlockParam").validate_python(block)
 
 
-def test_who_spoke_is_not_lost() -> None:
+def test_names_of_speakers_are_kept() -> None:
     messages = [{"role": "user", "name": "Ada", "content": "hi"}]
     assert words(read_messages(messages_body(messages), anthropic_wire)) == ["[name: Ada]", "hi"]
     assert words(read_messages(responses_body(messages), openai_responses)) == ["[name: Ada]", "hi"]
@@ -360,7 +358,7 @@ TOOL = {
 }
 
 
-def test_tools_are_written_in_the_words_of_the_format() -> None:
+def test_tools_are_converted() -> None:
     function = TOOL["function"]
     assert isinstance(function, dict)
     native = {"type": "bash_20250124", "name": "bash"}
@@ -381,7 +379,7 @@ def test_tools_are_written_in_the_words_of_the_format() -> None:
     ]
 
 
-# Turns that came from the provider itself
+# Turns that came from the provider
 
 
 def turn_of(answer: Raw) -> Raw:
@@ -395,28 +393,28 @@ def anthropic_blocks(turn: Raw) -> list[Raw]:
 
 
 def without_thinking(turn: Raw) -> Raw:
-    """The turn as the engine leaves it when it takes the thinking out."""
+    """Return the turn as the engine does when it drops the thinking."""
     seen = openai_chat.read_message(turn, 0)
     cut = openai_chat.rewrite_message(turn, seen, seen.without_thinking())
     return cut | {key: turn[key] for key in turn if key.startswith("_")}
 
 
-def test_blocks_go_back_as_they_came() -> None:
+def test_original_blocks_are_sent_back() -> None:
     assert anthropic_blocks(turn_of(ANTHROPIC)) == BLOCKS
 
 
-def test_thinking_that_was_cut_stays_away() -> None:
+def test_trimmed_thinking_is_not_sent_back() -> None:
     assert anthropic_blocks(without_thinking(turn_of(ANTHROPIC))) == BLOCKS[2:]
 
 
-def test_hidden_thinking_stays_until_it_is_cut() -> None:
+def test_encrypted_thinking_is_kept_until_it_is_trimmed() -> None:
     hidden = {"type": "thinking", "thinking": "", "signature": "c2ln" * 9}
     turn = turn_of(ANTHROPIC | {"content": [hidden, BLOCKS[2]]})
     assert anthropic_blocks(turn) == [hidden, BLOCKS[2]]
     assert anthropic_blocks(without_thinking(turn)) == [BLOCKS[2]]
 
 
-def test_changed_words_win_over_the_blocks() -> None:
+def test_changed_text_replaces_the_blocks() -> None:
     turn = turn_of(ANTHROPIC) | {"content": "Let me look.\n\n[a note]"}
     note = {"type": "text", "text": "Let me look.\n\n[a note]"}
     assert anthropic_blocks(turn) == [*BLOCKS[:2], note, BLOCKS[3]]
@@ -427,13 +425,13 @@ def test_changed_words_win_over_the_blocks() -> None:
     ]
 
 
-def test_changed_calls_win_over_the_blocks() -> None:
+def test_changed_calls_replace_the_blocks() -> None:
     turn = turn_of(ANTHROPIC) | {"tool_calls": [called("toolu_1", '{"path": "z"}', "read")]}
     assert anthropic_blocks(turn)[-1] == BLOCKS[3] | {"input": {"path": "z"}}
     assert anthropic_blocks(turn | {"tool_calls": []}) == BLOCKS[:3]
 
 
-def test_blank_words_and_last_thoughts_are_left_out() -> None:
+def test_blank_text_and_trailing_thinking_are_dropped() -> None:
     blank = {"type": "text", "text": "\n\n"}
     turn = turn_of(ANTHROPIC | {"content": [BLOCKS[0], blank, BLOCKS[3]]})
     assert anthropic_blocks(turn) == [BLOCKS[0], BLOCKS[3]]
@@ -441,7 +439,7 @@ def test_blank_words_and_last_thoughts_are_left_out() -> None:
     assert anthropic_blocks(turn) == [BLOCKS[2]]
 
 
-def test_blocks_of_the_servers_tools_go_back_too() -> None:
+def test_blocks_of_server_side_tools_are_sent_back() -> None:
     search = [
         {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "q"}},
         {"type": "web_search_tool_result", "tool_use_id": "s", "content": []},
@@ -461,12 +459,12 @@ def bare(item: Raw) -> Raw:
     return {key: value for key, value in item.items() if key != "id"}
 
 
-def test_items_go_back_as_they_came() -> None:
+def test_original_items_are_sent_back() -> None:
     assert responses_items(turn_of(RESPONSE)) == ITEMS
     assert responses_items(turn_of(RESPONSE), store=False) == ITEMS
 
 
-def test_items_are_not_known_by_their_ids_without_their_thinking() -> None:
+def test_items_without_their_reasoning_have_no_id() -> None:
     cut = [bare(item) for item in ITEMS[1:]]
     assert responses_items(without_thinking(turn_of(RESPONSE))) == cut
     unsigned = {key: value for key, value in ITEMS[0].items() if key != "encrypted_content"}
@@ -475,7 +473,7 @@ def test_items_are_not_known_by_their_ids_without_their_thinking() -> None:
     assert responses_items(turn, store=False) == cut
 
 
-def test_changed_words_win_over_the_items() -> None:
+def test_changed_text_replaces_the_items() -> None:
     items = responses_items(turn_of(RESPONSE) | {"content": "new"})
     new = [{"type": "output_text", "text": "new", "annotations": []}]
     assert items == [ITEMS[0], ITEMS[1] | {"content": new}, ITEMS[2]]
@@ -483,13 +481,13 @@ def test_changed_words_win_over_the_items() -> None:
     assert items == [ITEMS[0], ITEMS[2]]
 
 
-def test_reasoning_that_led_to_nothing_is_left_out() -> None:
+def test_trailing_reasoning_is_dropped() -> None:
     turn = turn_of(RESPONSE | {"output": [ITEMS[1], ITEMS[0]]})
     items = responses_body([{"role": "user", "content": "go"}, turn])["input"]
     assert items[1:] == [ITEMS[1]]
 
 
-def test_a_custom_tool_is_answered_in_its_own_way() -> None:
+def test_a_custom_tool_has_its_own_output_type() -> None:
     item = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c", "name": "sql", "input": "x"}
     turn = turn_of(RESPONSE | {"output": [item]})
     result = {"role": "tool", "tool_call_id": "c", "content": "out"}
@@ -499,7 +497,7 @@ def test_a_custom_tool_is_answered_in_its_own_way() -> None:
     assert responses_body([chat_only, result])["input"] == [bare(item), output]
 
 
-def test_what_is_stored_is_said_only_when_asked() -> None:
+def test_store_is_set_only_if_requested() -> None:
     assert list(responses_body([])) == ["model", "input"]
     body = responses_body([], store=False, max_output_tokens=5)
     assert body["store"] is False
@@ -511,7 +509,7 @@ def test_what_is_stored_is_said_only_when_asked() -> None:
 
 
 def marked(body: Any) -> list[str]:
-    """Where the marks stand: `system 0`, `tool 1`, `2.0` for a block of a message."""
+    """Return the positions of the marks: `system 0`, `tool 1`, `2.0` for a block of a message."""
     out = [f"system {n}" for n, block in enumerate(body.get("system", [])) if is_marked(block)]
     out += [f"tool {n}" for n, tool in enumerate(body.get("tools", [])) if is_marked(tool)]
     for number, message in enumerate(body["messages"]):
@@ -538,7 +536,7 @@ def is_marked(block: Any) -> bool:
         ("s3", None, None, ["system 0"]),
     ],
 )
-def test_marks_stand_at_the_head_the_frontier_and_the_end(
+def test_marks_are_set_at_the_head_the_frontier_and_the_end(
     sketch: str, tools: list[Raw] | None, frontier: int | None, expected: list[str]
 ) -> None:
     body = messages_body(history(sketch), tools=tools)
@@ -549,7 +547,7 @@ def test_marks_stand_at_the_head_the_frontier_and_the_end(
     assert add_cache_marks(out, frontier) == out
 
 
-def test_a_thought_or_an_empty_text_is_never_marked() -> None:
+def test_thinking_and_empty_text_are_never_marked() -> None:
     body = {
         "messages": [
             {"role": "user", "content": "go"},
@@ -579,14 +577,14 @@ def test_there_are_never_more_than_four_marks() -> None:
             assert marked(out)[-1] == "2.0"
 
 
-def test_marks_inside_of_results_count_too() -> None:
+def test_marks_inside_results_count() -> None:
     text = {"type": "text", "text": "a"}
     inner = {"type": "tool_result", "content": [text | {"cache_control": MARK}] * 4}
     body = {"messages": [{"role": "user", "content": [inner, text]}]}
     assert add_cache_marks(body) == body
 
 
-def test_a_mark_before_one_that_lasts_longer_lasts_as_long() -> None:
+def test_a_mark_before_a_longer_one_has_its_lifetime() -> None:
     long = {"type": "text", "text": "a", "cache_control": MARK | {"ttl": "1h"}}
     body = {
         "system": "Be brief.",
@@ -603,7 +601,7 @@ def test_a_mark_before_one_that_lasts_longer_lasts_as_long() -> None:
 
 
 @given(histories(), st.integers(0, 20))
-def test_marks_change_nothing_but_the_marks(messages: list[Raw], frontier: int) -> None:
+def test_adding_marks_changes_nothing_else(messages: list[Raw], frontier: int) -> None:
     body = messages_body(messages, tools=[TOOL])
     out = add_cache_marks(body, frontier)
     assert len(marked(out)) <= 4

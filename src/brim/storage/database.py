@@ -84,6 +84,9 @@ class Database:
                 self._connection.close()
                 self._connection = None
 
+    def __del__(self) -> None:
+        self.close()
+
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
         """Raise `StoreError` with the path for every error of SQLite or the file system."""

@@ -1,4 +1,4 @@
-"""A model server that does as told, for the faults that a real one will not produce on demand."""
+"""A scripted server for failures that a real one does not produce on demand."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Scripted:
 
 @asynccontextmanager
 async def serving(answer: Handler, ssl: SSLContext | None = None) -> AsyncIterator[Scripted]:
-    """A server on a free loopback port; every request goes to `answer` and is written down."""
+    """A server on a free loopback port; every request is recorded and passed to `answer`."""
     server = Scripted("")
 
     async def noted(request: web.Request) -> web.StreamResponse:
@@ -74,9 +74,10 @@ class Speaking:
 async def speaking(
     *conversations: Iterable[bytes], pause: float = 0.002
 ) -> AsyncIterator[Speaking]:
-    """A server that writes the given bytes, piece by piece, and hangs up: one list a connection.
+    """A server that writes the given bytes, piece by piece, and disconnects: one list per
+    connection.
 
-    It waits after each piece, and is silent as soon as nobody needs it any more.
+    It waits after each piece, and stops when the test ends.
     """
     waiting = list(conversations)
     spoken = Speaking("")
@@ -116,7 +117,7 @@ async def speaking(
 
 
 def in_turn(*answers: web.Response | Callable[[], web.StreamResponse]) -> Handler:
-    """One answer after the other; the last one stays."""
+    """Return one response after the other; the last one repeats."""
     waiting = list(answers)
 
     async def answer(_: web.Request) -> web.StreamResponse:
@@ -131,7 +132,7 @@ def in_turn(*answers: web.Response | Callable[[], web.StreamResponse]) -> Handle
 
 
 def by_path(paths: Mapping[str, web.Response | Any]) -> Handler:
-    """What stands at each path, JSON unless it is a response; 404 elsewhere."""
+    """Return the response of each path, JSON unless it is a response object; 404 elsewhere."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         found = paths.get(request.path)
@@ -145,7 +146,7 @@ def by_path(paths: Mapping[str, web.Response | Any]) -> Handler:
 
 
 class Naps:
-    """A sleep that takes no time and remembers how long it should have been."""
+    """A sleep that takes no time and records its durations."""
 
     def __init__(self) -> None:
         self.taken: list[float] = []

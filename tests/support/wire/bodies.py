@@ -1,6 +1,6 @@
-"""Bodies as clients send them, generated, and the rules by which the providers would take them.
+"""Generated bodies, and the rules by which the providers accept them.
 
-The rules are written from the providers' documents, without a look at how brim reads a body.
+The rules are based on the providers' documentation, independently of how brim reads a body.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ lengths = st.one_of(st.integers(1, 12), st.integers(1, 80), st.sampled_from((200
 rarely = st.integers(0, 7).map(lambda number: number == 7)
 models = st.sampled_from(("gpt-4o", "claude-sonnet-4-5", "gpt-oss-20b", None))
 shares = st.sampled_from((12, 25, 40, 55, 70, 85, 95, 99))
-"""How many hundredths of what came in may go out."""
+"""Percentages of the input that may be sent."""
 rounds = st.sampled_from((0, 1, 2, 4, 8, 12, 16))
 policies = st.sampled_from(("steady", "thrift", "rolling", "sliding"))
 
@@ -33,7 +33,7 @@ def texts(draw: st.DrawFn) -> str:
 
 @st.composite
 def own_fields(draw: st.DrawFn) -> Raw:
-    """Now and then a pin, a priority, or a field that nobody has heard of."""
+    """Sometimes a pin, a priority, or an unknown field."""
     fields: Raw = {}
     if draw(st.integers(0, 30)) == 30:
         fields["_pin"] = True
@@ -127,11 +127,13 @@ def user_contents(draw: st.DrawFn) -> list[Raw]:
 
 @st.composite
 def anthropic_bodies(draw: st.DrawFn) -> Raw:
-    """A valid request: roles alternate, a user begins, every call is answered in the next turn."""
+    """A valid request: roles alternate, a user turn is first, every call is answered in the next
+    turn.
+    """
     start = draw(st.one_of(texts(), user_contents()))
     messages: list[Raw] = [{"role": "user", "content": start} | draw(own_fields())]
     for _ in range(draw(rounds)):
-        first = draw(st.integers(0, 5))  # ids come again in later turns
+        first = draw(st.integers(0, 5))  # ids are reused in later turns
         calls = [
             f"toolu_{first + place}" for place in range(draw(st.sampled_from((0, 1, 1, 2, 3))))
         ]
@@ -153,7 +155,7 @@ def anthropic_bodies(draw: st.DrawFn) -> Raw:
 
 
 def anthropic_faults(body: Any) -> list[str]:
-    """Why the Messages API would refuse a body."""
+    """Return why the Messages API would reject a body."""
     faults: list[str] = []
     waiting: list[str] = []
     served: set[str] = set()
@@ -225,7 +227,7 @@ def user_items(draw: st.DrawFn) -> Raw:
 
 @st.composite
 def assistant_items(draw: st.DrawFn, calls: list[Raw]) -> list[Raw]:
-    """What one answer of the model is made of."""
+    """The items of one reply of the model."""
     items: list[Raw] = []
     number = draw(st.integers(0, 10**6))
     if draw(st.booleans()):
@@ -253,7 +255,7 @@ def assistant_items(draw: st.DrawFn, calls: list[Raw]) -> list[Raw]:
 
 @st.composite
 def call_pairs(draw: st.DrawFn, name: str) -> tuple[Raw, Raw]:
-    """A call and its output, of one of the kinds there are."""
+    """A call and its output, of any kind."""
     match draw(st.integers(0, 9)):
         case 0:
             call: Raw = {"type": "computer_call", "action": {"type": "screenshot"}}
@@ -307,7 +309,7 @@ def _is_note(item: Raw) -> bool:
 
 
 def responses_faults(body: Any) -> list[str]:
-    """Why the Responses API would refuse a body, or a model misread it."""
+    """Return why the Responses API would reject a body, or a model misread it."""
     faults: list[str] = []
     waiting: list[str] = []
     items = body["input"]
@@ -338,7 +340,7 @@ def responses_faults(body: Any) -> list[str]:
     return faults + ["calls without output at the end"] * bool(waiting)
 
 
-# What nobody should send, but somebody does
+# Invalid bodies
 
 ODD_MESSAGES: tuple[Raw, ...] = (
     {"role": "user", "content": []},
@@ -405,7 +407,7 @@ ODD_ITEMS: tuple[Raw, ...] = (
 
 @st.composite
 def odd_bodies(draw: st.DrawFn) -> Raw:
-    """A body of which parts are missing, or with parts in it that belong nowhere."""
+    """A body with missing or misplaced parts."""
     body: Raw = draw(st.one_of(anthropic_bodies(), responses_bodies()))
     key, odd = ("input", ODD_ITEMS) if "input" in body else ("messages", ODD_MESSAGES)
     for _ in range(draw(st.integers(1, 8))):

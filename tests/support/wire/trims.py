@@ -1,4 +1,4 @@
-"""Cuts made by hand, so that a test says itself what leaves and what is clipped."""
+"""Trims made by hand, so that a test states what is dropped and what is clipped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MODEL = "gpt-4o"
 
 
 def cut(body: Raw, *edits: Pass, notes: bool = False) -> brim.Request:
-    """A body to which just these edits were made; they must make it smaller."""
+    """Return a body to which just these passes were applied; they must make it smaller."""
     total = int(brim.count(body, model=MODEL))
 
     def all_edits(draft: Draft) -> None:
@@ -26,12 +26,12 @@ def cut(body: Raw, *edits: Pass, notes: bool = False) -> brim.Request:
 
 
 def drop(first: int, last: int | None = None) -> Pass:
-    """Units leave: the first one, or all from the first to the last."""
+    """Drop units: the first one, or all from the first to the last."""
     return lambda draft: draft.drop(first, (first if last is None else last) + 1, "by hand")
 
 
 def output(index: int, said: str) -> Pass:
-    """Another text in place of a turn's output."""
+    """Replace the output of a turn."""
 
     def edit(draft: Draft) -> None:
         assert draft.replace_outputs(index, said, "masked", "by hand")
