@@ -6,19 +6,19 @@ import brim
 from brim.fitting.budget import Budget, compute_budget
 
 
-def test_the_limit_is_what_the_parts_leave() -> None:
+def test_the_limit_is_the_window_minus_reply_and_margin() -> None:
     assert Budget(8_192, 1_000, 192).limit == 7_000
     assert Budget(400_000, 1_000, 0, largest_input=272_000).limit == 272_000
 
 
 @pytest.mark.parametrize(("window", "reply"), [(0, 0), (100, 100), (100, 4_000)])
-def test_a_window_no_larger_than_the_reply_gives_defined_numbers(window: int, reply: int) -> None:
+def test_a_window_smaller_than_the_reply_has_a_limit_of_zero(window: int, reply: int) -> None:
     check = Budget(window, reply).check(50)
     assert (check.limit, check.available, check.within, check.percent) == (0, 0, False, 100.0)
     assert Budget(window, reply).check(0).within
 
 
-def test_a_check_tells_how_a_count_stands() -> None:
+def test_a_check_compares_a_count_with_the_limit() -> None:
     check = Budget(1_000, 200).check(600)
     assert (check.limit, check.current, check.available) == (800, 600, 200)
     assert check.within
@@ -27,7 +27,7 @@ def test_a_check_tells_how_a_count_stands() -> None:
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, "8k", True])
 @pytest.mark.parametrize("name", ["window", "reply", "margin"])
-def test_what_is_no_number_of_tokens_is_refused_by_name(name: str, wrong: object) -> None:
+def test_an_invalid_number_raises_an_error_that_names_it(name: str, wrong: object) -> None:
     numbers = {"window": 100, "reply": 10, "margin": 0, name: wrong}
     with pytest.raises(brim.BudgetError, match=name):
         Budget(**numbers)  # type: ignore[arg-type]
@@ -41,13 +41,13 @@ def test_what_is_no_number_of_tokens_is_refused_by_name(name: str, wrong: object
         (None, 4_096, 1_024),
     ],
 )
-def test_without_a_word_a_quarter_or_4096_is_kept_for_the_reply(
+def test_the_default_reply_is_a_quarter_of_the_window_and_at_most_4096(
     model: str | None, window: int, reply: int
 ) -> None:
     assert compute_budget(model, window, None, 0.0).reply == reply
 
 
-def test_the_tightest_number_of_a_model_rules() -> None:
+def test_the_smallest_limit_of_a_model_applies() -> None:
     budget = compute_budget("gpt-5-mini", None, 1_000, 0.0)
     assert (budget.window, budget.limit) == (400_000, 272_000)
 
@@ -58,7 +58,7 @@ def test_the_margin_covers_the_uncertainty_at_the_limit() -> None:
     assert budget.limit * 1.25 <= budget.window - budget.reply
 
 
-def test_with_neither_window_nor_known_model_it_says_what_to_give() -> None:
+def test_an_unknown_window_is_an_error_that_says_what_to_pass() -> None:
     with pytest.raises(brim.BudgetError, match=r"window=.*model="):
         brim.fit([{"role": "user", "content": "hi"}])
     with pytest.raises(brim.BudgetError, match="my-own-model"):

@@ -1,4 +1,4 @@
-"""Conversations as they really come, and the mistakes that designs like this one have made."""
+"""Unusual conversations, and regressions."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ every_policy = pytest.mark.parametrize("policy", POLICIES)
     ("sketch", "limit"),
     [
         ("u20 " + "ccc9 r90 r20 r40 " * 12, 900),  # parallel calls
-        ("s9 s9 d9 u20 " + "a30 u30 " * 20, 600),  # several systems, developer
+        ("s9 s9 d9 u20 " + "a30 u30 " * 20, 600),  # several system messages, one from a developer
         ("u20 " + "a30 u30 " * 20, 600),  # no system
         ("s9 " + "c9 r90 " * 12, 600),  # no user
         ("s9 a40 u9 " + "a30 u30 " * 20, 600),  # an assistant's greeting first
-        ("s9 a40 c9 r90 u9 " + "a30 u30 " * 20, 600),  # tools before anybody asked
-        ("s9 u20 u20 a9 a9 u20 u20 " * 4 + "u9", 500),  # turns side by side
+        ("s9 a40 c9 r90 u9 " + "a30 u30 " * 20, 600),  # tools before the first user message
+        ("s9 u20 u20 a9 a9 u20 u20 " * 4 + "u9", 500),  # consecutive messages of one role
         ("s9 u20 " + "c9 u20 " * 12, 500),  # dangling calls
         ("s9 u20 " + "c9 r90 " * 9 + "c9", 600),  # a call at the very end
-        ("s9 u20 " + "c9 r90 " * 9 + "cc9 r9", 600),  # a step that waits for a result
+        ("s9 u20 " + "c9 r90 " * 9 + "cc9 r9", 600),  # an incomplete step at the end
         ("s9 u20 o90 " + "c9 r90 o9 " * 9, 600),  # orphans
-        ("s9 u20 " + "c9 s20 r90 " * 9, 900),  # system turns within steps
+        ("s9 u20 " + "c9 s20 r90 " * 9, 900),  # system messages within steps
         ("s9 u20 " + "a30 u30 s9 " * 12, 900),
         ("s9 u20 a2000 u9", 300),  # few messages, one of them huge and old
         ("s9 u2000 a20 u9", 300),
         ("s9 u20 c9 r4000", 300),  # one giant output
     ],
 )
-def test_what_is_cut_is_small_enough_and_valid(sketch: str, limit: int, policy: str) -> None:
+def test_a_trimmed_request_fits_and_is_valid(sketch: str, limit: int, policy: str) -> None:
     messages = history(sketch)
     request = fit(messages, limit, policy)
     assert brim.count(request.messages, model=MODEL) == request.plan.tokens <= limit
@@ -65,7 +65,7 @@ def test_what_is_cut_is_small_enough_and_valid(sketch: str, limit: int, policy: 
 
 
 @every_policy
-def test_ids_that_come_again_in_later_turns(policy: str) -> None:
+def test_call_ids_may_repeat_in_later_messages(policy: str) -> None:
     step = history("c9 r90")
     messages = history("s9 u20") + [copy.deepcopy(m) for _ in range(20) for m in step]
     request = fit(messages, 700, policy)
@@ -74,7 +74,7 @@ def test_ids_that_come_again_in_later_turns(policy: str) -> None:
 
 
 @every_policy
-def test_null_and_empty_content(policy: str) -> None:
+def test_null_and_empty_content_is_accepted(policy: str) -> None:
     messages = history("s9 u20 " + "c9 r0 a0 u30 " * 20)
     for message in messages[4::8]:
         message["content"] = ""
@@ -83,7 +83,7 @@ def test_null_and_empty_content(policy: str) -> None:
 
 
 @every_policy
-def test_a_zero_token_budget_is_an_error_of_the_right_type(policy: str) -> None:
+def test_a_zero_token_budget_raises_a_context_overflow_error(policy: str) -> None:
     with pytest.raises(brim.ContextOverflowError) as caught:
         fit(history("s9 u20 c9 r90"), 0, policy)
     assert caught.value.limit == 0
@@ -91,7 +91,7 @@ def test_a_zero_token_budget_is_an_error_of_the_right_type(policy: str) -> None:
 
 
 @every_policy
-def test_ten_thousand_messages(policy: str) -> None:
+def test_ten_thousand_messages_fit(policy: str) -> None:
     messages = history("s9 u20 " + "c9 r60 " * 4_998 + "a9 u9")
     request = fit(messages, 4_000, policy)
     assert request.plan.tokens <= 4_000
@@ -100,7 +100,7 @@ def test_ten_thousand_messages(policy: str) -> None:
 
 
 @every_policy
-def test_one_giant_new_turn_is_an_error_and_nothing_else_is_lost_with_it(policy: str) -> None:
+def test_one_giant_new_message_is_an_error_and_the_input_is_unchanged(policy: str) -> None:
     messages = history("s9 u20 a20 u3000")
     before = copy.deepcopy(messages)
     with pytest.raises(brim.ContextOverflowError) as caught:
@@ -110,7 +110,7 @@ def test_one_giant_new_turn_is_an_error_and_nothing_else_is_lost_with_it(policy:
 
 
 @every_policy
-def test_a_small_window_then_a_larger_one_brings_everything_back(policy: str) -> None:
+def test_a_larger_window_restores_dropped_messages(policy: str) -> None:
     messages = history("s9 u20 " + "c9 r90 " * 20)
     assert fit(messages, 600, policy).plan.is_trimmed
     whole = fit(messages, 50_000, policy)
@@ -118,7 +118,7 @@ def test_a_small_window_then_a_larger_one_brings_everything_back(policy: str) ->
 
 
 @every_policy
-def test_parts_are_cut_in_their_text_and_keep_their_pictures(policy: str) -> None:
+def test_clipping_parts_changes_their_text_and_keeps_images(policy: str) -> None:
     picture = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
     messages = history("s9 u20 " + "c9 r90 " * 8)
     for message in messages[3::2]:
@@ -136,7 +136,7 @@ def test_parts_are_cut_in_their_text_and_keep_their_pictures(policy: str) -> Non
 
 
 @every_policy
-def test_thinking_goes_before_anything_else_but_not_that_of_the_open_step(policy: str) -> None:
+def test_thinking_is_removed_first_except_in_the_open_step(policy: str) -> None:
     messages = history("s9 u20 " + "c9 r30 " * 6)
     for message in messages[2::2]:
         message["reasoning_content"] = text(100)
@@ -147,7 +147,7 @@ def test_thinking_goes_before_anything_else_but_not_that_of_the_open_step(policy
     assert "reasoning_content" in request.messages[-2]
 
 
-def test_an_unknown_role_and_unknown_fields_pass_through() -> None:
+def test_unknown_roles_and_fields_are_preserved() -> None:
     messages: list[Raw] = [
         {"role": "critic", "content": "hm", "weight": 3},
         {"role": "user", "content": "hi", "cache_control": {"type": "ephemeral"}},
@@ -155,7 +155,7 @@ def test_an_unknown_role_and_unknown_fields_pass_through() -> None:
     assert fit(messages, 100).messages == messages
 
 
-def test_tools_are_never_removed_and_count() -> None:
+def test_tools_are_counted_and_never_removed() -> None:
     tools = [{"type": "function", "function": {"name": "run", "description": text(400)}}]
     with pytest.raises(brim.ContextOverflowError) as caught:
         fit(history("u5"), 300, tools=tools)
@@ -163,14 +163,14 @@ def test_tools_are_never_removed_and_count() -> None:
     assert fit(history("u5"), 3_000, tools=tools)["tools"] is tools
 
 
-def test_a_call_with_long_arguments_counts() -> None:
+def test_the_arguments_of_a_call_are_counted() -> None:
     messages = history("u5 c5 r5")
     short = brim.count(messages, model=MODEL)
     messages[1]["tool_calls"][0]["function"]["arguments"] = text(10_000)
     assert brim.count(messages, model=MODEL) > short + 10_000
 
 
-def test_arguments_given_as_an_object_count_as_json() -> None:
+def test_arguments_that_are_an_object_are_counted_as_json() -> None:
     messages = history("u5 c5 r5")
     arguments = {"path": "src/brim", "depth": 3}
     messages[1]["tool_calls"][0]["function"]["arguments"] = arguments
@@ -179,7 +179,7 @@ def test_arguments_given_as_an_object_count_as_json() -> None:
     assert as_object == brim.count(messages, model=MODEL)
 
 
-def test_two_calls_one_result_then_stop() -> None:
+def test_a_step_with_a_missing_result_is_dropped_when_trimming() -> None:
     messages = [*history("s9 u20 cc9 r9"), {"role": "user", "content": "STOP"}]
     assert fit(messages, 10_000).messages == messages
     assert fit(messages, 10_000).plan.warnings == ["message 2: a call without its result"]
@@ -188,7 +188,7 @@ def test_two_calls_one_result_then_stop() -> None:
     assert pairs_are_whole(request.messages)
 
 
-def test_the_plans_line_names_only_what_happened() -> None:
+def test_the_text_of_a_plan_lists_only_outcomes_that_occurred() -> None:
     messages = history("s9 u20 " + "c5 r500 " * 4)
     size = int(brim.count(messages, model=MODEL))
     line = str(fit(messages, size - 300).plan)
@@ -197,7 +197,7 @@ def test_the_plans_line_names_only_what_happened() -> None:
     assert "nothing trimmed" in str(fit(messages, size).plan)
 
 
-def test_a_message_changed_in_place_is_seen() -> None:
+def test_a_message_changed_in_place_is_noticed() -> None:
     messages = history("s9 u20 " + "c9 r60 " * 10)
     fit(messages, 500)
     messages[3]["content"] = text(40, 99)
@@ -208,7 +208,7 @@ def test_a_message_changed_in_place_is_seen() -> None:
     assert fit(messages, 500).plan.before < changed.plan.before
 
 
-def test_what_was_given_out_can_be_changed_without_harm() -> None:
+def test_changing_a_returned_request_has_no_side_effects() -> None:
     messages = history("s9 u20 " + "c9 r60 " * 10)
     first = fit(messages, 500)
     expected = copy.deepcopy(first.messages)
@@ -219,7 +219,7 @@ def test_what_was_given_out_can_be_changed_without_harm() -> None:
     assert fit(messages, 500).messages == expected
 
 
-def test_conversations_that_branch_are_told_apart() -> None:
+def test_branching_conversations_are_distinguished() -> None:
     trunk = history("s9 u20 " + "c9 r60 " * 10)
     left, right = [*trunk, *history("u9 a30 u5")], [*trunk, *history("u30 a9 u5")]
     for branch in (left, right, trunk, right, left):
@@ -228,7 +228,7 @@ def test_conversations_that_branch_are_told_apart() -> None:
         assert remembered.messages == fit(branch, 500).messages
 
 
-def test_fitting_from_many_threads_gives_what_one_gives() -> None:
+def test_fitting_from_many_threads_gives_the_same_results() -> None:
     conversations = [history(f"s9 u{n + 5} " + "c9 r60 " * (8 + n)) for n in range(8)]
     expected = [fit(messages, 500).messages for messages in conversations]
     prefix_cache.clear()
@@ -240,7 +240,7 @@ def test_fitting_from_many_threads_gives_what_one_gives() -> None:
             assert got == expected[conversations.index(messages)]
 
 
-def test_a_priority_that_comes_later_moves_no_earlier_edit() -> None:
+def test_a_later_priority_does_not_change_an_earlier_trim() -> None:
     messages = history("c1! r0! ccc1! r0! r90 r0! u1! c1!+1 r0! " + "u1! " * 15)
     grown = [fit(messages[:end], 400).messages for end in range(7, len(messages))]
     for end, sent in zip(range(7, len(messages)), grown, strict=True):
@@ -248,7 +248,7 @@ def test_a_priority_that_comes_later_moves_no_earlier_edit() -> None:
         assert fit(messages[:end], 400).messages == sent
 
 
-def test_a_clip_says_how_much_is_missing_of_what_came_in() -> None:
+def test_a_clip_mark_counts_the_missing_tokens_of_the_original() -> None:
     log = "\n".join(f"row {n} of the log, with some words in it" for n in range(560))
     messages = history("u5 c1 r1 " + "c1 r1 " * 8)
     messages[2]["content"] = log
@@ -260,7 +260,7 @@ def test_a_clip_says_how_much_is_missing_of_what_came_in() -> None:
     assert said == pytest.approx(decision.before - decision.after, rel=0.1)
 
 
-def test_a_clip_of_a_text_that_is_dense_at_its_ends_still_fills_the_room() -> None:
+def test_clipping_a_text_with_dense_ends_still_fills_the_room() -> None:
     ends = " ".join(f"a{n}" for n in range(400))
     messages = history("u5 c1 r1")
     messages[2]["content"] = f"{ends}\n{'=' * 20_000}\n{ends}"
@@ -268,7 +268,7 @@ def test_a_clip_of_a_text_that_is_dense_at_its_ends_still_fills_the_room() -> No
     assert fit(messages, limit, "sliding").plan.tokens > 0.9 * limit
 
 
-def test_a_shorter_text_is_not_clipped_beyond_itself() -> None:
+def test_a_text_without_repeats_is_not_clipped_more_than_needed() -> None:
     def rows(name: str, number: int) -> str:
         return "\n".join(f"row {n} of {name} with some words in it" for n in range(number))
 
@@ -284,21 +284,21 @@ def test_a_shorter_text_is_not_clipped_beyond_itself() -> None:
             assert len(lines) == len(set(lines))
 
 
-def test_sliding_lets_the_oldest_go_whatever_tools_they_used() -> None:
+def test_sliding_drops_the_oldest_units_with_or_without_tools() -> None:
     messages = history("u40 " + "c1 r20 " * 20 + "a700 u5")
     request = fit(messages, 1_700, "sliding")
     assert request.messages[-2] is messages[-2]
     assert request.plan.decisions[-2].outcome == "kept"
 
 
-def test_pins_that_come_behind_an_edit_are_pins() -> None:
+def test_pins_after_a_trim_are_kept() -> None:
     grown = history("u5 " + "a30 u5 " * 60 + "a5! o5 c1 r1")
     request = fit(grown, 2_000)
     assert request.plan.is_trimmed
     assert request.plan.decisions[-4].outcome == "kept"
 
 
-def test_a_session_is_not_changed_through_what_it_gave_out() -> None:
+def test_changing_a_returned_history_does_not_change_the_session() -> None:
     chat = brim.Session(MODEL, window=1_000, reply=1)
     chat.append({"role": "user", "content": "hello"})
     chat.request().messages[0]["content"] = "X " * 4_000
@@ -314,7 +314,7 @@ def test_notes_count_as_turns() -> None:
     assert again.messages == request.messages
 
 
-def test_what_is_equal_but_counts_otherwise_is_not_taken_for_seen() -> None:
+def test_equal_values_with_different_json_are_different_messages() -> None:
     whole = [{"role": "user", "content": [{"type": "odd", "v": [1] * 60}]}]
     broken = [{"role": "user", "content": [{"type": "odd", "v": [1.0] * 60}]}]
     limit = int(brim.count(whole, model=MODEL))

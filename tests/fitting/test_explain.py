@@ -1,4 +1,4 @@
-"""A plan in words: rows that add up, in a terminal of any width."""
+"""A plan as text: rows that add up, for a terminal of any width."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WORD = "word " * 40
 
 
 def steps(number: int, output: str = WORD) -> list[dict[str, Any]]:
-    """A run of an agent: a system prompt, a task, and steps that call a tool."""
+    """Return an agent's run: a system prompt, a task, and steps that call a tool."""
     run: list[dict[str, Any]] = [
         {"role": "system", "content": "Answer briefly."},
         {"role": "user", "content": "Find the bug."},
@@ -41,7 +41,7 @@ def plan_of(messages: list[dict[str, Any]], window: int = 1_000, **options: Any)
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("window", [600, 900, 2_000, 100_000])
-def test_rows_add_up_and_name_every_message_once(policy: str, window: int) -> None:
+def test_rows_add_up_and_contain_every_message_once(policy: str, window: int) -> None:
     plan = plan_of(steps(40), window, policy=policy)
     found = build_rows(plan)
     assert sum(row.before for row in found) == plan.before
@@ -54,7 +54,7 @@ def test_rows_add_up_and_name_every_message_once(policy: str, window: int) -> No
     assert named == list(range(plan.length))
 
 
-def test_neighbours_of_one_fate_share_a_row() -> None:
+def test_consecutive_messages_with_the_same_outcome_share_a_row() -> None:
     plan = plan_of(steps(200))
     dropped = [row for row in build_rows(plan) if row.outcome == "dropped"]
     assert len(dropped) == 1
@@ -63,13 +63,13 @@ def test_neighbours_of_one_fate_share_a_row() -> None:
     assert "–" in dropped[0].place
 
 
-def test_system_text_has_a_row_of_its_own() -> None:
+def test_a_system_message_has_its_own_row() -> None:
     first, second, *_ = build_rows(plan_of(steps(3), 100_000))
     assert (first.place, first.role) == ("0", "system")
     assert (second.place, second.role) == ("1–7", "mixed")
 
 
-def test_a_note_has_a_row_beside_the_gap_it_tells_of() -> None:
+def test_a_note_has_a_row_next_to_its_gap() -> None:
     plan = plan_of(steps(200))
     assert plan.notes
     found = build_rows(plan)
@@ -80,7 +80,7 @@ def test_a_note_has_a_row_beside_the_gap_it_tells_of() -> None:
     assert note.reason.startswith("tells what was dropped")
 
 
-def test_the_tools_and_the_framing_are_a_row() -> None:
+def test_tools_and_framing_have_a_row() -> None:
     tools = [{"type": "function", "function": {"name": "read", "parameters": {}}}]
     plan = plan_of(steps(1), 100_000, tools=tools)
     *_, last = build_rows(plan)
@@ -88,7 +88,7 @@ def test_the_tools_and_the_framing_are_a_row() -> None:
     assert last.before > 3
 
 
-def test_the_header_says_what_the_limit_is_made_of() -> None:
+def test_the_header_shows_the_parts_of_the_limit() -> None:
     chat = [{"role": "user", "content": "hello"}]
     assert render_header(plan_of(chat)) == (
         "8 → 8 tokens, limit 750 = window 1,000 − reply 250 − margin 0; "
@@ -99,13 +99,13 @@ def test_the_header_says_what_the_limit_is_made_of() -> None:
     assert "estimated" in guess
 
 
-def test_the_header_names_the_largest_input_where_that_decides() -> None:
+def test_the_header_shows_the_largest_input_if_it_decides_the_limit() -> None:
     plan = brim.fit([{"role": "user", "content": "hello"}], model="gpt-5-mini").plan
     assert "limit 272,000 = largest input 272,000 − margin 0" in render_header(plan)
 
 
 @pytest.mark.parametrize("width", [20, 40, 55, 60, 80, 120])
-def test_a_table_keeps_to_the_width(width: int) -> None:
+def test_a_table_is_not_wider_than_the_given_width(width: int) -> None:
     plan = plan_of(steps(60))
     text = render_plan(plan, width)
     assert max(map(len, text.splitlines())) <= width
@@ -114,7 +114,7 @@ def test_a_table_keeps_to_the_width(width: int) -> None:
     assert "middle of the history" in flat
 
 
-def test_a_table_without_a_width_has_a_line_a_row() -> None:
+def test_a_table_without_a_width_has_one_line_per_row() -> None:
     plan = plan_of(steps(60))
     lines = render_plan(plan).splitlines()
     assert lines[0] == render_header(plan)
@@ -124,7 +124,7 @@ def test_a_table_without_a_width_has_a_line_a_row() -> None:
     assert lines[-1].split() == [*total, "fits", f"{plan.limit:,}"]
 
 
-def test_what_came_in_wrong_is_told_below_the_table() -> None:
+def test_warnings_follow_the_table() -> None:
     lonely = [*steps(1), {"role": "tool", "tool_call_id": "x", "content": "nobody asked"}]
     assert render_plan(plan_of(lonely)).splitlines()[-1].startswith("warning: message 4: ")
 
@@ -147,7 +147,7 @@ FACTS: dict[str, Any] = {
 }
 
 
-def test_what_is_not_known_about_a_model_is_unknown_and_not_zero() -> None:
+def test_missing_facts_about_a_model_are_unknown_and_not_zero() -> None:
     text = render_model("Some-Model:free", FACTS)
     assert text.startswith("some-model, found for Some-Model:free\n")
     assert "largest input   unknown\n" in text
@@ -155,12 +155,12 @@ def test_what_is_not_known_about_a_model_is_unknown_and_not_zero() -> None:
     assert "0.25 / unknown / 2 (dollars" in text
 
 
-def test_a_price_nobody_knows_is_one_word() -> None:
+def test_an_unknown_price_is_one_word() -> None:
     unpriced = {**FACTS, "price": dict.fromkeys(FACTS["price"])}
     assert "price           unknown (" in render_model("some-model", unpriced)
 
 
-def test_a_list_of_models_leaves_out_prices_where_there_is_no_room() -> None:
+def test_a_list_of_models_omits_prices_if_there_is_no_room() -> None:
     wide, narrow = render_models([FACTS]), render_models([FACTS], 60)
     assert "0.25 / unknown / 2" in wide
     assert "0.25" not in narrow

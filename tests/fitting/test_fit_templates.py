@@ -1,4 +1,4 @@
-"""`fit` under the rules of strict templates: accepted, and still within the limit."""
+"""`fit` with the rules of strict templates: accepted, and within the limit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMES = ("mistral", "mistral-nemo", "gemma", "llama-3", "qwen3.5", "gpt-oss", "p
 
 
 @given(histories(), st.sampled_from(NAMES), st.sampled_from((120, 300, 900)))
-def test_what_goes_out_is_accepted_and_fits(messages: list[Raw], name: str, window: int) -> None:
+def test_the_request_is_accepted_and_fits(messages: list[Raw], name: str, window: int) -> None:
     try:
         request = brim.fit(messages, model="gpt-4o", window=window, reply=10, template=name)
     except brim.ContextOverflowError:
@@ -23,17 +23,17 @@ def test_what_goes_out_is_accepted_and_fits(messages: list[Raw], name: str, wind
     assert brim.count(request.messages, model="gpt-4o") <= request.plan.limit
 
 
-def test_without_a_template_nothing_is_shaped() -> None:
+def test_without_a_template_messages_are_not_changed() -> None:
     messages = history("u5 u5 c5 r5")
     assert brim.fit(messages, window=500).messages == messages
 
 
-def test_a_template_that_nobody_knows_is_named_with_those_there_are() -> None:
+def test_an_unknown_template_is_an_error_that_lists_the_known_ones() -> None:
     with pytest.raises(brim.InputError, match=r"'nix'.*mistral"):
         brim.fit([], window=500, template="nix")
 
 
-def test_a_template_is_for_chat_messages() -> None:
+def test_a_template_needs_chat_messages() -> None:
     body = {"system": "Be brief.", "messages": [{"role": "user", "content": "hi"}]}
     with pytest.raises(brim.InputError, match="chat messages"):
         brim.fit(body, window=500, template="mistral")

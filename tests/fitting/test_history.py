@@ -1,4 +1,4 @@
-"""Messages become units; what is true of a prefix stays true."""
+"""Messages are grouped into units; what is true of a prefix stays true."""
 
 from __future__ import annotations
 
@@ -41,11 +41,13 @@ def units(sketch: str) -> list[list[int]]:
         ("", []),
     ],
 )
-def test_a_step_is_a_calling_turn_with_its_results(sketch: str, expected: list[list[int]]) -> None:
+def test_a_step_is_an_assistant_message_with_the_results_of_its_calls(
+    sketch: str, expected: list[list[int]]
+) -> None:
     assert units(sketch) == expected
 
 
-def test_results_come_in_any_order_and_ids_are_used_again() -> None:
+def test_results_may_arrive_in_any_order_and_ids_may_repeat() -> None:
     step = history("cc1 r1 r1")
     step[1], step[2] = step[2], step[1]
     h = grown([*history("u1"), *step, *step])
@@ -54,7 +56,7 @@ def test_results_come_in_any_order_and_ids_are_used_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sketch", "faults"),
+    ("sketch", "defects"),
     [
         ("u1 c1 r1 a1", {}),
         ("u1 c1", {}),
@@ -64,11 +66,11 @@ def test_results_come_in_any_order_and_ids_are_used_again() -> None:
         ("o1 u1 c1 o1 a1", {0: ORPHAN, 2: UNANSWERED, 3: ORPHAN}),
     ],
 )
-def test_orphans_and_unanswered_calls_are_faults_once_that_is_certain(
-    sketch: str, faults: dict[int, str]
+def test_orphans_and_unanswered_calls_are_defects_once_that_is_certain(
+    sketch: str, defects: dict[int, str]
 ) -> None:
     h = grown(history(sketch))
-    assert {unit: h.units[unit].defect for unit in h.defective_units} == faults
+    assert {unit: h.units[unit].defect for unit in h.defective_units} == defects
 
 
 def test_a_second_result_for_the_same_call_is_an_orphan() -> None:
@@ -77,17 +79,17 @@ def test_a_second_result_for_the_same_call_is_an_orphan() -> None:
     assert [h.units[unit].defect for unit in h.defective_units] == [UNANSWERED, ORPHAN, ORPHAN]
 
 
-def test_request_points_are_after_user_turns_and_after_the_last_result() -> None:
+def test_request_points_follow_user_messages_and_complete_steps() -> None:
     h = grown(history("s1 u1 cc1 r1 r1 a1 u1 c1"))
     assert h.request_points == [(2, 1), (5, 2), (7, 4)]
 
 
-def test_age_counts_the_steps_that_call_tools() -> None:
+def test_age_is_the_number_of_later_steps() -> None:
     h = grown(history("u1 c1 r1 a1 u1 c1 r1 c1 r1"))
     assert [h.age(index, len(h.units)) for index in (2, 6, 8)] == [2, 1, 0]
 
 
-def test_every_prefix_has_the_units_of_the_whole() -> None:
+def test_a_prefix_has_the_same_units_as_the_whole_history() -> None:
     messages = history("s1 u1 cc1 r1 r1 o1 a1 u1 c1 u1 c1 r1 a1")
     whole = grown(messages)
     for end in range(len(messages) + 1):
@@ -100,13 +102,13 @@ def test_every_prefix_has_the_units_of_the_whole() -> None:
 
 
 def grouped(h: History) -> dict[str, Any]:
-    """All that is known of a history once it is grouped."""
+    """Return everything that a grouped history contains."""
     units = [[getattr(unit, name) for name in unit.__slots__] for unit in h.units]
     return {name: value for name, value in vars(h).items() if name != "counter"} | {"units": units}
 
 
 @given(histories(), st.lists(st.tuples(st.integers(1, 9), st.booleans()), max_size=12))
-def test_it_does_not_matter_when_a_history_is_grouped(
+def test_the_result_does_not_depend_on_when_a_history_is_grouped(
     messages: list[Raw], parts: list[tuple[int, bool]]
 ) -> None:
     turns, h, done = (
@@ -124,7 +126,7 @@ def test_it_does_not_matter_when_a_history_is_grouped(
     assert grouped(h) == grouped(grown(messages))
 
 
-def test_of_messages_that_cannot_be_counted_nothing_is_taken_in() -> None:
+def test_no_message_is_added_if_one_cannot_be_counted() -> None:
     h = grown(history("u1 a1"))
     before = grouped(h)
     odd: Any = (["no text"],)
@@ -141,9 +143,7 @@ def test_of_messages_that_cannot_be_counted_nothing_is_taken_in() -> None:
         ("u1 c1 u1", ["message 1: " + UNANSWERED]),
     ],
 )
-def test_what_is_out_of_place_is_told_of_though_all_of_it_fits(
-    sketch: str, warnings: list[str]
-) -> None:
+def test_defects_are_warnings_even_if_everything_fits(sketch: str, warnings: list[str]) -> None:
     plan = brim.fit(history(sketch), model="gpt-4o").plan
     assert not plan.is_trimmed
     assert plan.warnings == warnings

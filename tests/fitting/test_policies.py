@@ -1,4 +1,4 @@
-"""What each policy does, said with the smallest histories that show it."""
+"""What each policy does, shown with small histories."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def size(messages: list[Raw]) -> int:
 
 
 def outcomes(request: brim.Request) -> str:
-    """The outcomes of all messages, a letter each: `kkddc`."""
+    """Return the first letter of each message's outcome, e.g. `kkddc`."""
     return "".join(decision.outcome[0] for decision in request.plan.decisions)
 
 
 def output(tokens: int, seed: int = 0) -> str:
-    """An output of exactly so many tokens."""
+    """Return an output of exactly `tokens` tokens."""
     words = text(2 * tokens + 20, seed).replace("error", "thing").replace("failed", "thing").split()
     count = partial(brim.count, model=MODEL)
     low, high = 0, len(words)
@@ -52,28 +52,26 @@ def output(tokens: int, seed: int = 0) -> str:
 
 
 def steps(*outputs: str) -> list[Raw]:
-    """A task and one step for each output."""
+    """Return a task and one step for each output."""
     messages = history("s5 u10 " + "c3 r0 " * len(outputs))
     for place, body in enumerate(outputs):
         messages[3 + 2 * place]["content"] = body
     return messages
 
 
-# Marks
+# Low-water marks
 
 
 @pytest.mark.parametrize(
     ("limit", "share"),
     [(1_000, 0.90), (8_000, 0.90), (12_000, 0.825), (16_000, 0.75), (200_000, 0.75)],
 )
-def test_the_low_mark_is_high_in_small_windows_and_lower_in_large_ones(
-    limit: int, share: float
-) -> None:
+def test_the_low_water_mark_is_a_larger_share_of_small_limits(limit: int, share: float) -> None:
     assert steady_share(limit) == pytest.approx(share)
     assert thrift_share(limit) == 0.60
 
 
-def test_no_more_than_half_of_what_can_move_is_cut_at_once() -> None:
+def test_a_trim_drops_at_most_half_of_the_droppable_tokens() -> None:
     messages = history("s600 u100")
     grown = History(counter_for(MODEL))
     grown.extend(read_messages({"messages": messages}, openai_chat))
@@ -86,31 +84,31 @@ def test_no_more_than_half_of_what_can_move_is_cut_at_once() -> None:
 # steady
 
 
-def test_steady_keeps_the_task_and_leaves_out_the_middle_as_one_gap() -> None:
+def test_steady_keeps_the_task_and_drops_one_gap_in_the_middle() -> None:
     messages = history("s5 u30 " + "c20 r60 " * 40)
     request = fit(messages, 1_500)
-    drops = request.plan.dropped_runs
-    assert len(drops) == 1
+    runs = request.plan.dropped_runs
+    assert len(runs) == 1
     assert outcomes(request)[:4] == "kkkk"
     assert outcomes(request)[-6:] == "kkkkkk"
-    before, after = drops[0].start, len(messages) - drops[0].stop
-    assert abs(before - after) <= 6, "from the middle of the mass outward"
+    before, after = runs[0].start, len(messages) - runs[0].stop
+    assert abs(before - after) <= 6, "from the middle outward"
 
 
-def test_an_edit_ends_close_to_its_mark() -> None:
+def test_a_trim_ends_close_to_its_low_water_mark() -> None:
     messages = history("s5 u30 " + "c20 r400 " * 40)
     plan = fit(messages, 4_000).plan
     assert 0.97 * 3_600 <= plan.tokens <= 3_600
 
 
-def test_steady_first_clips_old_outputs_and_drops_only_where_that_is_not_enough() -> None:
+def test_steady_drops_units_only_if_clipping_old_outputs_is_not_enough() -> None:
     messages = history("s5 u10 " + "c5 r900 " * 6)
     assert size(messages) > 4_000
     request = fit(messages, 4_000)
     assert set(outcomes(request)) == {"k", "c"}
 
 
-def test_the_newest_three_outputs_are_given_up_last() -> None:
+def test_the_three_newest_outputs_are_changed_last() -> None:
     messages = steps(*(output(300, n) for n in range(20)))
     assert outcomes(fit(messages, 4_500))[-6:] == "kkkkkk"
     assert outcomes(fit(messages, 4_500))[-8:-6] == "kc"
@@ -122,7 +120,7 @@ def test_large_newest_outputs_are_not_protected() -> None:
     assert request.plan.decisions[-5].outcome == "clipped"
 
 
-def test_a_user_turn_leaves_only_after_the_steps_that_answer_it() -> None:
+def test_a_user_message_is_dropped_only_after_its_answers() -> None:
     messages = history("s5 u10 " + ("c10 r50 " * 9 + "a10 u20 ") * 6 + "c10 r50")
     for limit in range(700, 3_000, 150):
         request = fit(messages, limit)
@@ -133,7 +131,7 @@ def test_a_user_turn_leaves_only_after_the_steps_that_answer_it() -> None:
                 assert not kept & set(range(user, following))
 
 
-def test_where_two_users_would_meet_a_note_stands_between() -> None:
+def test_a_note_separates_two_user_messages_at_a_gap() -> None:
     messages = history("s5 " + "u60 a60 " * 30 + "u10")
     request = fit(messages, 900)
     notes = [note for note in request.plan.notes if note.role == "assistant"]
@@ -145,7 +143,7 @@ def test_where_two_users_would_meet_a_note_stands_between() -> None:
     assert f"{dropped} messages" in notes[0].text
 
 
-def test_elsewhere_the_note_closes_the_turn_before_the_gap_whose_words_stay_whole() -> None:
+def test_another_note_ends_the_message_before_the_gap_and_keeps_its_text() -> None:
     messages = history("s5 u30 " + "c20 r60 " * 40)
     request = fit(messages, 1_500)
     (note,) = request.plan.notes
@@ -154,19 +152,19 @@ def test_elsewhere_the_note_closes_the_turn_before_the_gap_whose_words_stay_whol
     assert request.messages[place]["content"] == messages[note.at]["content"] + "\n\n" + note.text
 
 
-def test_the_last_users_words_are_left_alone_even_by_notes() -> None:
+def test_the_last_user_message_gets_no_note() -> None:
     messages = history("s5 u200 " + "c20 r60 " * 30)
     for limit in range(400, 1_500, 50):
         assert messages[1] in fit(messages, limit).messages
 
 
-def test_lines_that_come_again_later_leave_the_earlier_output() -> None:
+def test_repeated_lines_are_removed_from_the_earlier_output() -> None:
     listing = "\n".join(f"line {n} of a long listing of files" for n in range(60))
     messages = steps(listing, *(output(150, n) for n in range(8)), listing, *("ok", "ok", "ok"))
     request = fit(messages, size(messages) - 100)
     first = request.messages[3]["content"]
     assert "60 lines repeated later left out" in first
-    assert request.messages[21] is messages[21], "the later one keeps them"
+    assert request.messages[21] is messages[21], "the later output keeps them"
     assert request.plan.decisions[3].reason == "lines repeated later"
 
 
@@ -177,17 +175,17 @@ def test_a_clip_keeps_the_head_and_the_tail() -> None:
     assert clipped.startswith("row 0 ")
     assert clipped.endswith("row 399 of the output")
     head, tail = clipped.split("[brim: about ")
-    assert 1.2 < len(head) / len(tail) < 2.0, "six parts of ten from the beginning"
+    assert 1.2 < len(head) / len(tail) < 2.0, "60 % from the beginning"
 
 
-def test_the_open_step_is_touched_last_and_cut_to_the_room() -> None:
+def test_the_open_step_is_clipped_last_and_only_to_the_room() -> None:
     messages = [*history("s5 u10 c5 r100"), *history("cc5 r3000 r20")]
     request = fit(messages, 1_000)
     assert outcomes(request) == "kkddkck"
     assert 980 <= request.plan.tokens <= 1_000
 
 
-def test_the_first_user_turn_is_given_up_for_the_limit_only() -> None:
+def test_the_first_user_message_is_dropped_only_to_reach_the_limit() -> None:
     messages = history("s5 u300 " + "c5 r60 " * 10 + "a5 u300 c5 r200")
     roomy, tight = fit(messages, 1_600), fit(messages, 1_100)
     assert roomy.plan.decisions[1].outcome == "kept"
@@ -198,7 +196,7 @@ def test_the_first_user_turn_is_given_up_for_the_limit_only() -> None:
 # rolling
 
 
-def test_rolling_clips_large_outputs_before_it_masks() -> None:
+def test_rolling_clips_large_outputs_before_masking() -> None:
     messages = steps(output(3_000), *(output(50, n) for n in range(8)))
     request = fit(messages, size(messages) - 500, "rolling")
     assert [d.outcome for d in request.plan.decisions].count("clipped") == 1
@@ -214,7 +212,7 @@ def test_rolling_masks_old_outputs_with_age_and_size() -> None:
     assert set(outcomes(request)[8:]) == {"k"}
 
 
-def test_a_99_token_output_stays_and_a_100_token_one_may_go() -> None:
+def test_an_output_of_99_tokens_is_kept_and_one_of_100_may_be_masked() -> None:
     messages = steps(output(99), output(100, 1), *(output(30, n) for n in range(8)))
     request = fit(messages, size(messages) - 1, "rolling")
     assert outcomes(request)[2:6] == "kkkc"
@@ -243,7 +241,7 @@ def test_outputs_that_report_an_error_are_masked_last(body: str, spared: bool) -
     assert (outcomes(request)[3] == "k") is spared
 
 
-def test_an_error_in_the_middle_of_a_long_output_does_not_count() -> None:
+def test_an_error_in_the_middle_of_a_long_output_is_ignored() -> None:
     lines = ["all quiet here"] * 60
     lines[30] = "error: hidden"
     calm = "\n".join(["all quiet there"] * 61)
@@ -251,7 +249,7 @@ def test_an_error_in_the_middle_of_a_long_output_does_not_count() -> None:
     assert outcomes(fit(messages, size(messages) - 200, "rolling"))[3] != "k"
 
 
-def test_the_output_whose_mask_would_cross_the_limit_is_clipped_to_the_room() -> None:
+def test_the_last_output_is_clipped_instead_of_masked_if_that_is_enough() -> None:
     messages = steps(*(output(400, n) for n in range(10)))
     plan = fit(messages, size(messages) - 100, "rolling").plan
     assert plan.decisions[3].outcome == "clipped"
@@ -262,11 +260,11 @@ def test_rolling_drops_the_oldest_when_masks_are_not_enough() -> None:
     messages = history("s5 u10 " + "c40 r300 " * 30)
     request = fit(messages, 600, "rolling")
     assert "kdd" in outcomes(request)
-    assert outcomes(request)[1] == "k", "the user turn leaves with the last of its answers"
+    assert outcomes(request)[1] == "k", "the user message is dropped with the last of its answers"
     assert outcomes(request).endswith("kk")
 
 
-def test_the_mask_is_a_template_and_nothing_else_in_it_is_expanded() -> None:
+def test_the_mask_expands_only_age_and_tokens() -> None:
     messages = steps(*(output(200, n) for n in range(10)))
     mask = "{age}/{tokens} {x} {{}} $& {0}"
     request = fit(messages, size(messages) - 400, "rolling", mask=mask)
@@ -279,14 +277,14 @@ def test_a_mask_is_not_masked_again() -> None:
     assert request.messages[3] is messages[3]
 
 
-def test_ok_is_never_replaced_by_something_longer() -> None:
+def test_a_short_output_is_never_replaced_by_a_longer_text() -> None:
     messages = steps(*(["ok"] * 30))
     request = fit(messages, size(messages) - 30, "rolling")
     assert not request.plan.changes
     assert request.plan.dropped_runs
 
 
-def test_the_newest_output_a_fatal_error_is_not_masked() -> None:
+def test_a_fatal_error_in_the_newest_output_is_not_masked() -> None:
     messages = steps(*(output(300, n) for n in range(9)), "fatal: " + output(200))
     assert fit(messages, 800, "rolling").messages[-1] is messages[-1]
 
@@ -319,34 +317,34 @@ def test_sliding_drops_the_oldest_exchange_step_by_step() -> None:
         ("u5 cc5 r5 r5", 1, "kkkk"),
     ],
 )
-def test_the_turn_limit_never_splits_a_step_and_never_refuses(
+def test_max_turns_never_splits_a_step_and_never_raises(
     sketch: str, most: int, expected: str
 ) -> None:
     request = fit(history(sketch), 5_000, "sliding", max_turns=most)
     assert outcomes(request) == expected
 
 
-def test_a_token_budget_cuts_but_never_refuses() -> None:
+def test_a_token_budget_trims_but_never_raises() -> None:
     messages = history("s5 " + "u20 a20 " * 10 + "u20")
     request = fit(messages, 5_000, "sliding", token_budget=200)
     assert request.plan.tokens <= 200
     assert fit(messages, 5_000, "sliding", token_budget=5).plan.tokens > 5
 
 
-# Pins, priorities, keep_recent, own passes
+# Pins, priorities, keep_recent, custom passes
 
 
 @pytest.mark.parametrize("policy", ["steady", "thrift", "rolling", "sliding"])
-def test_pins_stay_whole_by_index_and_by_field(policy: str) -> None:
+def test_pinned_messages_are_kept_by_index_and_by_field(policy: str) -> None:
     messages = history("s5 u10 " + "c5 r100 " * 10 + "c5 r100! " + "c5 r100 " * 10)
     request = fit(messages, 900, policy, pins=[7])
     for pinned in (7, 23):
         assert request.plan.decisions[pinned].outcome == "kept"
-        assert request.plan.decisions[pinned - 1].outcome != "dropped", "its call stays with it"
+        assert request.plan.decisions[pinned - 1].outcome != "dropped", "its call is kept with it"
     assert all("_pin" not in message for message in request.messages)
 
 
-def test_pins_alone_can_overflow_and_are_named() -> None:
+def test_an_overflow_caused_by_pins_names_them() -> None:
     messages = history("s5 u10 a600! u5")
     with pytest.raises(brim.ContextOverflowError) as caught:
         fit(messages, 400)
@@ -355,7 +353,7 @@ def test_pins_alone_can_overflow_and_are_named() -> None:
 
 
 @pytest.mark.parametrize("policy", ["steady", "rolling", "sliding"])
-def test_lower_priority_goes_first(policy: str) -> None:
+def test_lower_priorities_are_dropped_first(policy: str) -> None:
     messages = history("s5 u10 " + "a50+1 u10+1 " * 3 + "a50 u10 " + "a50+1 u10+1 " * 3)
     request = fit(messages, size(messages) - 40, policy)
     low = [i for i, m in enumerate(messages) if m["role"] == "assistant" and "_priority" not in m]
@@ -370,7 +368,7 @@ def test_keep_recent_protects_the_last_units(policy: str) -> None:
     assert set(outcomes(request)[-16:]) == {"k"}
 
 
-def test_passes_of_the_users_own() -> None:
+def test_a_policy_can_be_a_list_of_custom_passes() -> None:
     def drop_greetings(draft: Draft) -> None:
         for unit in draft.droppable_units():
             words = draft.history.messages[draft.history.units[unit].start].words

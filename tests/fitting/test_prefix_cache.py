@@ -1,4 +1,4 @@
-"""What is remembered of stateless callers changes nothing but time."""
+"""The prefix cache saves time and never changes a result."""
 
 from __future__ import annotations
 
@@ -28,45 +28,45 @@ chats = histories().map(lambda messages: {"messages": messages})
 bodies = st.one_of(anthropic_bodies(), responses_bodies(), odd_bodies())
 strides = st.lists(st.sampled_from((1, 1, 1, 2, 3, 5)), min_size=40, max_size=40)
 shares = st.sampled_from((8, 15, 30, 50, 80, 100))
-"""How many hundredths of the whole conversation the limit is."""
+"""The limit, in percent of the whole conversation."""
 
 
-def form_of(body: Raw) -> wire.Format:
+def detect(body: Raw) -> wire.Format:
     if "input" in body:
         return openai_responses
     return anthropic if "anthropic_version" in body else openai_chat
 
 
-def fitter(memory: PrefixCache, limit: int = 100_000, policy: str = "steady") -> Fitter:
-    return Fitter(COUNTER, Budget(limit + 1, 1), POLICIES[policy], memory)
+def fitter(cache: PrefixCache, limit: int = 100_000, policy: str = "steady") -> Fitter:
+    return Fitter(COUNTER, Budget(limit + 1, 1), POLICIES[policy], cache)
 
 
 def fitted(body: Raw, fitter: Fitter) -> Any:
-    """All that can be seen of a fit: what goes out and the plan, or the error."""
+    """Return everything that a fit shows: the request and the plan, or the error."""
     try:
-        request = fitter.fit(body, form_of(body))
+        request = fitter.fit(body, detect(body))
     except brim.BrimError as error:
         return type(error), str(error)
     return dict(request), request.plan.to_dict()
 
 
 def grown(body: Raw, strides: list[int]) -> list[Raw]:
-    """A body as it was sent while it grew, each time in objects of its own."""
-    key, ends, end = form_of(body).MESSAGES, [0], 0
+    """Return the bodies of a growing conversation, as independent copies."""
+    key, ends, end = detect(body).MESSAGES, [0], 0
     for stride in strides:
         end += stride
         ends.append(min(end, len(body[key])))
     return [copy.deepcopy({**body, key: body[key][:end]}) for end in dict.fromkeys(ends)]
 
 
-def planner_of(body: Raw, memory: PrefixCache) -> Planner:
-    """Who plans a body: where it is continued, the one that planned what it was before."""
-    with fitter(memory).parse(body, form_of(body)) as reading:
-        return reading.planner
+def planner_of(body: Raw, cache: PrefixCache) -> Planner:
+    """Return the planner of a body: the earlier one if the conversation is continued."""
+    with fitter(cache).parse(body, detect(body)) as parsed:
+        return parsed.planner
 
 
 @given(st.one_of(chats, bodies), strides, shares, policies)
-def test_a_conversation_that_grows_is_fitted_as_if_it_were_new(
+def test_a_growing_conversation_is_fitted_as_if_it_were_new(
     body: Raw, strides: list[int], share: int, policy: str
 ) -> None:
     limit = int(brim.count(body, model="gpt-4o")) * share // 100
@@ -126,9 +126,7 @@ LATER_IN_ITEMS = {
     ],
     ids=[*LATER_IN_MESSAGES, *LATER_IN_ITEMS],
 )
-def test_what_is_read_otherwise_because_of_what_came_later_is_read_anew(
-    body: Raw, share: int
-) -> None:
+def test_messages_that_later_ones_reinterpret_are_read_again(body: Raw, share: int) -> None:
     limit = int(brim.count(body, model="gpt-4o")) * share // 100
     remembering = fitter(PrefixCache(), limit)
     for sent in grown(body, [1] * 9):
@@ -137,7 +135,7 @@ def test_what_is_read_otherwise_because_of_what_came_later_is_read_anew(
 
 @settings(max_examples=50)
 @given(st.lists(st.one_of(chats, bodies), min_size=2, max_size=4), strides, shares)
-def test_conversations_that_grow_at_once_do_not_mix(
+def test_conversations_that_grow_concurrently_do_not_mix(
     many: list[Raw], strides: list[int], share: int
 ) -> None:
     limit = int(brim.count(many[0], model="gpt-4o")) * share // 100
@@ -147,7 +145,7 @@ def test_conversations_that_grow_at_once_do_not_mix(
             assert fitted(sent, remembering) == fitted(sent, fitter(PrefixCache(), limit))
 
 
-# What is continued, and what is not
+# Which conversations are continued
 
 
 def chat(*said: str) -> Raw:
@@ -160,7 +158,7 @@ def chat(*said: str) -> Raw:
 
 
 def agent(*results: str, **call: Any) -> Raw:
-    """An Anthropic body of an agent at work."""
+    """Return an Anthropic body of an agent's run."""
     messages: list[Raw] = [{"role": "user", "content": "go"}]
     for number, result in enumerate(results):
         used = {"type": "tool_use", "id": f"t{number}", "name": "run", "input": call}
@@ -171,7 +169,7 @@ def agent(*results: str, **call: Any) -> Raw:
 
 
 def items(*outputs: str) -> Raw:
-    """A body of responses, of an agent at work."""
+    """Return a responses body of an agent's run."""
     given: list[Raw] = [{"role": "user", "content": "go"}]
     for number, output in enumerate(outputs):
         name = f"c{number}"
@@ -183,34 +181,34 @@ def items(*outputs: str) -> Raw:
 
 @pytest.mark.parametrize("make", [chat, agent, items])
 def test_a_grown_conversation_is_continued(make: Any) -> None:
-    memory = PrefixCache()
-    planner = planner_of(make("one"), memory)
-    assert planner_of(make("one", "two", "three"), memory) is planner
-    assert planner_of(make("one", "two", "three"), memory) is planner, "sent once more"
-    assert planner_of(make("one", "other", "three"), memory) is not planner
+    cache = PrefixCache()
+    planner = planner_of(make("one"), cache)
+    assert planner_of(make("one", "two", "three"), cache) is planner
+    assert planner_of(make("one", "two", "three"), cache) is planner, "sent again"
+    assert planner_of(make("one", "other", "three"), cache) is not planner
 
 
-def test_the_longest_that_it_begins_with_is_continued() -> None:
-    memory = PrefixCache()
-    with fitter(memory).parse(chat("one"), openai_chat) as short:  # nobody goes on with it
-        long = planner_of(chat("one", "two"), memory)
-    planner_of(chat("four", "five", "six", "seven"), memory)
-    assert planner_of(chat("one", "two", "three"), memory) is long
-    assert planner_of(chat("one", "other"), memory) is short.planner
+def test_the_longest_known_prefix_is_continued() -> None:
+    cache = PrefixCache()
+    with fitter(cache).parse(chat("one"), openai_chat) as short:  # in use, so it is not continued
+        long = planner_of(chat("one", "two"), cache)
+    planner_of(chat("four", "five", "six", "seven"), cache)
+    assert planner_of(chat("one", "two", "three"), cache) is long
+    assert planner_of(chat("one", "other"), cache) is short.planner
 
 
-def test_two_that_end_alike_are_both_continued() -> None:
-    memory = PrefixCache()
+def test_two_conversations_with_the_same_end_are_both_continued() -> None:
+    cache = PrefixCache()
     end = "yes", "thanks", "bye"
-    planners = [planner_of(chat(begin, *end), memory) for begin in ("one", "two")]
+    planners = [planner_of(chat(begin, *end), cache) for begin in ("one", "two")]
     assert planners[0] is not planners[1]
     for begin, planner in zip(("one", "two"), planners, strict=True):
-        assert planner_of(chat(begin, *end, "more"), memory) is planner
+        assert planner_of(chat(begin, *end, "more"), cache) is planner
 
 
-def test_what_goes_out_is_continued_too() -> None:
-    memory, outputs = PrefixCache(), [*(text(200, seed) for seed in range(6)), "done", "done"]
-    fitting = fitter(memory, 1_500)
+def test_the_trimmed_body_is_cached_too() -> None:
+    cache, outputs = PrefixCache(), [*(text(200, seed) for seed in range(6)), "done", "done"]
+    fitting = fitter(cache, 1_500)
     planners = []
     for end in (6, 7, 8):
         request = fitting.fit(agent(*outputs[:end]), anthropic)
@@ -220,92 +218,92 @@ def test_what_goes_out_is_continued_too() -> None:
     assert planners[0] is planners[1] is planners[2]
 
 
-def test_a_message_that_was_changed_in_place_is_seen() -> None:
-    memory, body = PrefixCache(), chat("one", "two", "three")
-    planner = planner_of(body, memory)
+def test_a_message_that_was_changed_in_place_is_noticed() -> None:
+    cache, body = PrefixCache(), chat("one", "two", "three")
+    planner = planner_of(body, cache)
     body["messages"][1]["content"] = "something else"
-    assert planner_of(body, memory) is not planner
+    assert planner_of(body, cache) is not planner
 
 
 @pytest.mark.parametrize("other", [{"a": 1.0, "b": 2}, {"a": True, "b": 2}, {"b": 2, "a": 1}])
-def test_what_is_equal_but_written_otherwise_is_another_conversation(other: Raw) -> None:
-    """The arguments of a call are counted as their JSON."""
-    memory = PrefixCache()
-    planner = planner_of(agent("done", a=1, b=2), memory)
-    assert planner_of(agent("done", "more", **other), memory) is not planner
-    assert planner_of(agent("done", "more", a=1, b=2), memory) is planner
+def test_equal_values_with_different_json_are_another_conversation(other: Raw) -> None:
+    """The arguments of a call are counted as JSON."""
+    cache = PrefixCache()
+    planner = planner_of(agent("done", a=1, b=2), cache)
+    assert planner_of(agent("done", "more", **other), cache) is not planner
+    assert planner_of(agent("done", "more", a=1, b=2), cache) is planner
 
 
 @pytest.mark.parametrize("key", ["system", "tools"])
-def test_system_text_and_tools_belong_to_a_conversation(key: str) -> None:
-    memory = PrefixCache()
+def test_other_system_text_or_tools_are_another_conversation(key: str) -> None:
+    cache = PrefixCache()
     tools = [{"name": "run", "input_schema": {"type": "object"}}]
-    planner = planner_of(agent("done") | {"tools": tools}, memory)
+    planner = planner_of(agent("done") | {"tools": tools}, cache)
     other = {"system": "Be long.", "tools": [*tools, *tools]}
     grown = agent("done", "more") | {"tools": tools}
-    assert planner_of(grown | {key: other[key]}, memory) is not planner
-    assert planner_of(grown, memory) is planner
+    assert planner_of(grown | {key: other[key]}, cache) is not planner
+    assert planner_of(grown, cache) is planner
 
 
 def test_the_same_messages_in_another_format_are_another_conversation() -> None:
-    memory, body = PrefixCache(), chat("one")
-    planner = planner_of(body, memory)
-    assert planner_of(body | {"anthropic_version": "x"}, memory) is not planner
+    cache, body = PrefixCache(), chat("one")
+    planner = planner_of(body, cache)
+    assert planner_of(body | {"anthropic_version": "x"}, cache) is not planner
 
 
-def test_a_planner_whose_edit_was_asked_for_is_not_remembered() -> None:
-    memory, body = PrefixCache(), agent(*(text(200, seed) for seed in range(8)))
-    with fitter(memory).parse(body, anthropic) as reading:
-        reading.planner.trim(1_000)
-    assert planner_of(body, memory) is not reading.planner
+def test_a_planner_with_a_requested_trim_is_not_cached() -> None:
+    cache, body = PrefixCache(), agent(*(text(200, seed) for seed in range(8)))
+    with fitter(cache).parse(body, anthropic) as parsed:
+        parsed.planner.trim(1_000)
+    assert planner_of(body, cache) is not parsed.planner
 
 
-def test_what_is_no_plain_json_is_fitted_and_not_remembered() -> None:
+def test_values_that_are_not_plain_json_are_fitted_but_not_cached() -> None:
     class Text(str):
         pass
 
-    memory, body = PrefixCache(), chat(Text("one"))
-    assert fitter(memory).fit(body, openai_chat).messages == body["messages"]
-    assert planner_of(body, memory) is not planner_of(body, memory)
+    cache, body = PrefixCache(), chat(Text("one"))
+    assert fitter(cache).fit(body, openai_chat).messages == body["messages"]
+    assert planner_of(body, cache) is not planner_of(body, cache)
 
 
-def test_a_conversation_in_use_is_nobody_elses() -> None:
-    memory, body = PrefixCache(), chat("one")
-    planner = planner_of(body, memory)
-    with fitter(memory).parse(body, openai_chat) as reading:
-        assert reading.planner is planner
-        assert planner_of(body, memory) is not planner
+def test_a_conversation_in_use_is_not_shared() -> None:
+    cache, body = PrefixCache(), chat("one")
+    planner = planner_of(body, cache)
+    with fitter(cache).parse(body, openai_chat) as parsed:
+        assert parsed.planner is planner
+        assert planner_of(body, cache) is not planner
 
 
-# How much is remembered
+# Size of the cache
 
 
-def test_the_oldest_are_forgotten_first() -> None:
-    memory = PrefixCache(max_conversations=2)
-    one, two = planner_of(chat("one"), memory), planner_of(chat("two"), memory)
-    assert planner_of(chat("one", "yes"), memory) is one
-    planner_of(chat("three"), memory)
-    assert planner_of(chat("one", "yes"), memory) is one
-    assert planner_of(chat("two"), memory) is not two
+def test_the_oldest_conversations_are_evicted_first() -> None:
+    cache = PrefixCache(max_conversations=2)
+    one, two = planner_of(chat("one"), cache), planner_of(chat("two"), cache)
+    assert planner_of(chat("one", "yes"), cache) is one
+    planner_of(chat("three"), cache)
+    assert planner_of(chat("one", "yes"), cache) is one
+    assert planner_of(chat("two"), cache) is not two
 
 
-def test_what_is_remembered_weighs_no_more_than_told() -> None:
-    memory = PrefixCache(max_bytes=5_000)
-    one, two, three = (planner_of(chat(f"{number} " * 1_000), memory) for number in "123")
-    assert planner_of(chat("1 " * 1_000), memory) is not one, "three would be too heavy"
-    assert planner_of(chat("3 " * 1_000), memory) is three
-    assert planner_of(chat("2 " * 1_000), memory) is not two, "the first took its place"
+def test_the_cache_respects_its_maximum_size() -> None:
+    cache = PrefixCache(max_bytes=5_000)
+    one, two, three = (planner_of(chat(f"{number} " * 1_000), cache) for number in "123")
+    assert planner_of(chat("1 " * 1_000), cache) is not one, "three would be too large"
+    assert planner_of(chat("3 " * 1_000), cache) is three
+    assert planner_of(chat("2 " * 1_000), cache) is not two, "the first was stored in its place"
 
 
-def test_what_is_too_heavy_by_itself_drives_nobody_out() -> None:
-    memory = PrefixCache(max_bytes=5_000)
-    planner = planner_of(chat("one"), memory)
-    planner_of(chat("much " * 2_000), memory)
-    assert planner_of(chat("one", "two"), memory) is planner
+def test_a_conversation_above_the_maximum_evicts_no_other() -> None:
+    cache = PrefixCache(max_bytes=5_000)
+    planner = planner_of(chat("one"), cache)
+    planner_of(chat("much " * 2_000), cache)
+    assert planner_of(chat("one", "two"), cache) is planner
 
 
-def test_nothing_is_left_when_all_is_forgotten() -> None:
-    memory = PrefixCache()
-    planner = planner_of(chat("one"), memory)
-    memory.clear()
-    assert planner_of(chat("one", "two"), memory) is not planner
+def test_clear_empties_the_cache() -> None:
+    cache = PrefixCache()
+    planner = planner_of(chat("one"), cache)
+    cache.clear()
+    assert planner_of(chat("one", "two"), cache) is not planner

@@ -1,4 +1,4 @@
-"""The promises, for every input and every policy."""
+"""Guarantees for every input and every policy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def fit(messages: list[Raw], limit: int, policy: str, **more: Any) -> brim.Reque
 
 
 def fitted(messages: list[Raw], limit: int, policy: str, **more: Any) -> brim.Request | None:
-    """The fitted request, or None where the typed error says that nothing more can go."""
+    """Return the fitted request, or None on `ContextOverflowError`."""
     try:
         return fit(messages, limit, policy, **more)
     except brim.ContextOverflowError as error:
@@ -37,11 +37,11 @@ def fitted(messages: list[Raw], limit: int, policy: str, **more: Any) -> brim.Re
     return None
 
 
-# 1. Never over
+# 1. Never above the limit
 
 
 @given(histories(), limits, policies, st.sampled_from((None, TOOLS)))
-def test_what_is_returned_counts_at_most_the_limit(
+def test_a_request_takes_at_most_the_limit(
     messages: list[Raw], limit: int, policy: str, tools: Any
 ) -> None:
     request = fitted(messages, limit, policy, tools=tools)
@@ -55,7 +55,7 @@ def test_what_is_returned_counts_at_most_the_limit(
 
 
 def pairs_are_whole(messages: list[Raw]) -> bool:
-    """Every result follows the turn that called it, every call but of the open step has one."""
+    """Return whether results follow their calls, and all calls before the open step have one."""
     pending: list[str] = []
     for message in messages:
         if message["role"] in ("system", "developer"):
@@ -77,7 +77,7 @@ def neighbours(messages: list[Raw]) -> list[tuple[Raw, Raw]]:
 
 
 @given(histories(marks=False), limits, policies)
-def test_what_was_cut_is_valid(messages: list[Raw], limit: int, policy: str) -> None:
+def test_a_trimmed_request_is_valid(messages: list[Raw], limit: int, policy: str) -> None:
     request = fitted(messages, limit, policy)
     if request is None or not request.plan.is_trimmed:
         return
@@ -89,7 +89,7 @@ def test_what_was_cut_is_valid(messages: list[Raw], limit: int, policy: str) -> 
 
 
 @given(histories(marks=False), limits, policies)
-def test_no_two_users_or_assistants_meet_that_did_not(
+def test_trimming_creates_no_neighbours_of_the_same_role(
     messages: list[Raw], limit: int, policy: str
 ) -> None:
     request = fitted(messages, limit, policy)
@@ -105,11 +105,13 @@ def test_no_two_users_or_assistants_meet_that_did_not(
             assert place[after] == place[before] + 1 or after in noted
     for one, other in neighbours(request.messages):
         if one["role"] == other["role"] in ("user", "assistant"):
-            assert one in messages or other in messages, "a note makes no new pair"
+            assert one in messages or other in messages, "a note creates no new pair"
 
 
 @given(histories(), limits, policies)
-def test_system_text_stays_whole_and_in_order(messages: list[Raw], limit: int, policy: str) -> None:
+def test_system_messages_are_unchanged_and_in_order(
+    messages: list[Raw], limit: int, policy: str
+) -> None:
     request = fitted(messages, limit, policy)
     if request is None:
         return
@@ -119,7 +121,7 @@ def test_system_text_stays_whole_and_in_order(messages: list[Raw], limit: int, p
 
 
 def is_feasible(messages: list[Raw], limit: int) -> bool:
-    """System text, pins, the last user turn and the open step fit as they are."""
+    """Return whether all required messages fit unchanged."""
     open_at = len(messages)
     while open_at and messages[open_at - 1]["role"] in ("tool", "system", "developer"):
         open_at -= 1
@@ -132,13 +134,13 @@ def is_feasible(messages: list[Raw], limit: int) -> bool:
 
 
 @given(histories(marks=False), limits, policies)
-def test_what_can_fit_does(messages: list[Raw], limit: int, policy: str) -> None:
+def test_a_feasible_history_fits(messages: list[Raw], limit: int, policy: str) -> None:
     if is_feasible(messages, limit):
         assert fit(messages, limit, policy).plan.fits
 
 
 @given(histories(faults=False, marks=False), limits, policies)
-def test_what_can_fit_does_and_keeps_the_last_words(
+def test_a_feasible_history_fits_and_keeps_the_last_user_message(
     messages: list[Raw], limit: int, policy: str
 ) -> None:
     if not messages or not is_feasible(messages, limit):
@@ -149,11 +151,11 @@ def test_what_can_fit_does_and_keeps_the_last_words(
     assert request.messages[-1] == messages[-1]
 
 
-# 3. Nothing happens without need
+# 3. No needless changes
 
 
 @given(histories(), policies)
-def test_a_conversation_that_fits_comes_back_as_the_same_objects(
+def test_a_conversation_that_fits_is_returned_as_the_same_objects(
     messages: list[Raw], policy: str
 ) -> None:
     size = brim.count(messages, model=MODEL)
@@ -170,7 +172,7 @@ def test_a_conversation_that_fits_comes_back_as_the_same_objects(
 
 
 @given(histories(), limits, policies)
-def test_the_same_input_gives_the_same_output_remembered_or_not(
+def test_the_same_input_gives_the_same_output_with_or_without_cache(
     messages: list[Raw], limit: int, policy: str
 ) -> None:
     first = fitted(messages, limit, policy)
@@ -183,7 +185,7 @@ def test_the_same_input_gives_the_same_output_remembered_or_not(
 
 
 @given(histories(), limits, policies)
-def test_fitting_what_is_fitted_changes_nothing(
+def test_fitting_a_fitted_request_changes_nothing(
     messages: list[Raw], limit: int, policy: str
 ) -> None:
     request = fitted(messages, limit, policy)
@@ -197,8 +199,8 @@ def test_fitting_what_is_fitted_changes_nothing(
 
 @settings(max_examples=60)
 @given(histories(marks=False), st.integers(100, 3_000))
-def test_an_edit_falls_only_when_it_is_due(messages: list[Raw], limit: int) -> None:
-    """Until then every request begins with all that the one before it sent."""
+def test_a_trim_happens_only_when_it_is_due(messages: list[Raw], limit: int) -> None:
+    """Until then, every request starts with the messages of the previous one."""
     before: list[Raw] = []
     edit: tuple[int, int, int] | None = None
     for end in range(1, len(messages) + 1):
@@ -214,7 +216,7 @@ def test_an_edit_falls_only_when_it_is_due(messages: list[Raw], limit: int) -> N
             if edit is None:
                 assert said > limit
             elif users > 1 or messages[end - 1]["role"] != "user":
-                # (the first user turn of all makes what stands before it leave)
+                # (the first user message makes the messages before it invalid)
                 came_in, size, mark = edit
                 slack = limit - mark if size <= mark else limit - size - NOTES
                 assert said - came_in > slack - NOTES * len(request.plan.warnings)
@@ -223,7 +225,7 @@ def test_an_edit_falls_only_when_it_is_due(messages: list[Raw], limit: int) -> N
 
 
 NOTES = 60
-"""Room that is kept for a note at a gap, whatever its numbers."""
+"""Tokens reserved for the note at a gap."""
 
 
 def is_request_point(messages: list[Raw]) -> bool:
@@ -235,7 +237,7 @@ def is_request_point(messages: list[Raw]) -> bool:
 
 @settings(max_examples=60)
 @given(histories(faults=False, marks=False), st.integers(300, 3_000))
-def test_the_prefix_changes_no_more_often_than_promised(messages: list[Raw], limit: int) -> None:
+def test_the_prefix_changes_no_more_often_than_documented(messages: list[Raw], limit: int) -> None:
     changes, before = 0, None
     lowest = limit
     for end in range(1, len(messages) + 1):
@@ -250,7 +252,7 @@ def test_the_prefix_changes_no_more_often_than_promised(messages: list[Raw], lim
         if request.plan.is_trimmed:
             lowest = min(lowest, mark_of(request))
             if request.plan.tokens > mark_of(request) and not continues(request):
-                return  # an edit that could not reach its mark makes no promise
+                return  # no guarantee after a trim that could not reach its mark
     if before is not None and lowest < limit:
         said = int(brim.count(messages, model=MODEL))
         assert changes <= 1 + said / (limit - lowest)
@@ -263,13 +265,13 @@ def mark_of(request: brim.Request) -> int:
 
 
 def continues(request: brim.Request) -> bool:
-    """Whether the request is an earlier edit with more behind it."""
-    drops = request.plan.dropped_runs
-    edited = max([drop.stop for drop in drops] + list(request.plan.changes), default=0)
-    return any(point > edited for point, _ in request.plan.history.request_points[:-1])
+    """Return whether the request continues from an earlier trim."""
+    runs = request.plan.dropped_runs
+    trimmed = max([run.stop for run in runs] + list(request.plan.changes), default=0)
+    return any(point > trimmed for point, _ in request.plan.history.request_points[:-1])
 
 
-# 6. Nothing is lost
+# 6. The input is not changed
 
 
 @given(histories(), limits, policies)
@@ -279,7 +281,7 @@ def test_the_input_is_never_changed(messages: list[Raw], limit: int, policy: str
     assert messages == before
 
 
-# 7. Explained
+# 7. Every decision is explained
 
 
 @given(histories(), limits, policies)
@@ -300,7 +302,7 @@ def test_decisions_and_notes_add_up_to_the_difference(
         assert changed == (decision.outcome in ("clipped", "masked", "dropped"))
 
 
-# 8. Linear: a session is the same fit, continued
+# 8. A session gives the same results as fit
 
 
 @given(histories(faults=False, marks=False), limits, policies)
@@ -312,7 +314,7 @@ def test_a_session_sends_what_fit_sends(
         try:
             session.append(message)
         except brim.MessageError:
-            return  # stricter than fit: an empty turn
+            return  # stricter than fit: an empty message
         request = fitted(messages[:end], limit, policy)
         if request is None:
             with pytest.raises(brim.ContextOverflowError):
@@ -322,7 +324,7 @@ def test_a_session_sends_what_fit_sends(
 
 
 @given(histories(), limits, policies)
-def test_a_grown_history_is_continued_as_if_it_were_new(
+def test_a_grown_history_is_fitted_as_if_it_were_new(
     messages: list[Raw], limit: int, policy: str
 ) -> None:
     cold = []

@@ -1,4 +1,4 @@
-"""Real conversations, fitted at every request as they grew."""
+"""Recorded conversations, fitted at each of their requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def requests(messages: list[Message]) -> list[list[Message]]:
 
 @pytest.mark.parametrize("policy", ["steady", "thrift", "rolling", "sliding"])
 @pytest.mark.parametrize("limit", [2_000, 4_000, 8_000])
-def test_every_request_that_can_fit_is_good(policy: str, limit: int) -> None:
+def test_every_feasible_request_fits_and_is_valid(policy: str, limit: int) -> None:
     cut = 0
     for recording in RECORDINGS:
         for messages in requests(recording.messages):
@@ -33,12 +33,12 @@ def test_every_request_that_can_fit_is_good(policy: str, limit: int) -> None:
             assert user_first(request.messages)
             assert not met(request.messages, messages, "user")
             assert not met(request.messages, messages, "assistant")
-    assert cut > 20, "there was something to cut"
+    assert cut > 20, "the conversations are long enough to be trimmed"
 
 
 @pytest.mark.parametrize(("policy", "least"), [("steady", 0.85), ("rolling", 0.95)])
 def test_the_window_is_well_filled(policy: str, least: float) -> None:
-    """In chats, that is: a text-only agent's turns may be as large as the window."""
+    """Chats only: messages of a text-only agent may be as large as the window."""
     fills = []
     for recording in RECORDINGS:
         for limit in (2_000, 4_000):
@@ -51,8 +51,8 @@ def test_the_window_is_well_filled(policy: str, least: float) -> None:
     assert sum(fills) / len(fills) >= least
 
 
-def test_steady_changes_the_prefix_less_than_half_as_often_than_sliding() -> None:
-    """All the chats in a row, as one long conversation."""
+def test_steady_changes_the_prefix_less_than_half_as_often_as_sliding() -> None:
+    """All chats, joined to one long conversation."""
     system, *_ = RECORDINGS[-1].messages
     chats = [recording.messages[1:] for recording in RECORDINGS if recording.chat]
     whole = [system, *(message for messages in chats for message in messages)]

@@ -282,7 +282,7 @@ def test_where_the_window_comes_from_is_said() -> None:
         Session("x", window=4_096), window_from="token_budget, as none is known"
     )
     assert "window: token_budget, as none is known" in drawn(fallback)
-    with pytest.raises(BudgetError, match="context window of x is not known"):
+    with pytest.raises(BudgetError, match="context window of x is unknown"):
         build_report(Session("x"))
 
 
