@@ -60,7 +60,7 @@ def test_it_does_not_wait_for_itself() -> None:
         async def inside() -> int:
             return portal.run(added(1, 2))
 
-        with pytest.raises(RuntimeError, match="await it"):
+        with pytest.raises(RuntimeError, match="Use await"):
             portal.run(inside())
 
 
@@ -193,7 +193,7 @@ def test_an_interrupt_just_as_the_work_starts_ends_it(monkeypatch: pytest.Monkey
             ended.append("ended")
 
     with Portal() as portal:
-        loop = portal._running()
+        loop = portal._get_loop()
         hand_over = loop.call_soon_threadsafe
 
         def interrupted(callback: Callable[[], object], *_: object, **__: object) -> None:

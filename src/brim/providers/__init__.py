@@ -13,19 +13,16 @@ local            the embedded model
 
 from __future__ import annotations
 
-try:
-    import httptools as _httptools  # noqa: F401
-except ImportError as missing:
-    raise ImportError(
-        'Connecting to servers needs httptools. Run: pip install "brim[client]"'
-    ) from missing
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
-from brim.providers.endpoint import ApiFormat, Endpoint
-from brim.providers.server_counter import CountSupport, ServerCounter
-from brim.providers.server_info import ServerInfo, ServerKind, Window, detect_truncation
-from brim.providers.sync import Portal
-from brim.providers.transport import Transport
-from brim.storage.calibration_store import CalibrationStore
+if TYPE_CHECKING:
+    from brim.providers.endpoint import ApiFormat, Endpoint
+    from brim.providers.server_counter import CountSupport, ServerCounter
+    from brim.providers.server_info import ServerInfo, ServerKind, Window, detect_truncation
+    from brim.providers.sync import Portal
+    from brim.providers.transport import Transport
+    from brim.storage.calibration_store import CalibrationStore
 
 __all__ = [
     "ApiFormat",
@@ -40,3 +37,20 @@ __all__ = [
     "Window",
     "detect_truncation",
 ]
+
+_MODULES: Final = {
+    "brim.providers.endpoint": ("ApiFormat", "Endpoint"),
+    "brim.providers.server_counter": ("CountSupport", "ServerCounter"),
+    "brim.providers.server_info": ("ServerInfo", "ServerKind", "Window", "detect_truncation"),
+    "brim.providers.sync": ("Portal",),
+    "brim.providers.transport": ("Transport",),
+    "brim.storage.calibration_store": ("CalibrationStore",),
+}
+"""Imported at the first use: `local` needs none of the packages of the client."""
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,8 +16,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 from urllib.parse import urlsplit
 
-import aiohappyeyeballs
-import httptools
+try:
+    import aiohappyeyeballs
+    import httptools
+except ImportError as missing:
+    raise ImportError(
+        "Connecting to servers needs httptools. Run: pip install 'brim[client]'"
+    ) from missing
 
 if TYPE_CHECKING:
     import ssl
@@ -208,7 +213,9 @@ class Response:
         except httptools.HttpParserUpgrade:
             self._complete(is_reusable=False)
         except httptools.HttpParserError as error:
-            self.fail(error)
+            broken = BrokenConnectionError()
+            broken.__cause__ = error
+            self.fail(broken)
         if not self.has_headers and self._header_bytes > MAX_HEADER_BYTES:
             self.fail(BrokenConnectionError("the headers are too large"))
         if self.is_complete:
@@ -585,7 +592,7 @@ class ConnectionPool:
         try:
             async with asyncio.timeout(self._connect_seconds):
                 connection = await self._open_connection()
-        except (OSError, UnicodeError, httptools.HttpParserError) as error:  # and timeouts
+        except (OSError, UnicodeError) as error:  # TimeoutError is an OSError
             raise ConnectError from error
         if self.is_closed:
             connection.abort()

@@ -1,4 +1,4 @@
-"""Portal: the way from ordinary code to coroutines, which run in a thread beside it."""
+"""Portal: runs coroutines for synchronous code, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from typing import Any, Final, Self, TypeVar
 T = TypeVar("T")
 
 GRACE = 5.0
-"""Seconds for a cancelled task to hang up."""
+"""Seconds for a cancelled task to clean up."""
 TICK = 0.5
-"""How often a waiting thread looks up: on Windows, Ctrl-C is noticed only then."""
+"""How often a waiting thread wakes up: on Windows, Ctrl-C is noticed only then."""
 _END: Final = object()
 
 
 class Portal:
-    """One thread with an event loop; it starts at the first use and ends with the interpreter.
+    """A thread with an event loop; it starts at the first use and ends with the interpreter.
 
     Ctrl-C while waiting cancels the task, which closes its connection, and is then raised.
+    anyio's blocking portal does not wait for the clean-up of a cancelled task, and interrupts
+    every `await` in it.
     """
 
     def __init__(self) -> None:
@@ -38,18 +40,18 @@ class Portal:
         self.close()
 
     def close(self) -> None:
-        """Cancel what runs and end the thread; a later use starts a new one."""
+        """Cancel running tasks and end the thread; a later use starts a new one."""
         with self._lock:
             stop, self._stop, self._loop = self._stop, None, None
         if stop is not None:
             stop()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What the coroutine returns or raises."""
+        """Return what the coroutine returns, or raise what it raises."""
         outcome: Future[T] = Future()
         tasks: list[asyncio.Task[T]] = []
         try:
-            loop = self._running()
+            loop = self._get_loop()
         except BaseException:
             work.close()
             raise
@@ -57,10 +59,10 @@ class Portal:
         def start() -> None:
             task = loop.create_task(work)
             tasks.append(task)
-            task.add_done_callback(lambda task: _settle(outcome, task))
+            task.add_done_callback(lambda task: _set_outcome(outcome, task))
 
         def stop() -> None:
-            # In the loop, where it comes after `start`, or instead of it: Ctrl-C comes any time.
+            # Runs in the loop after `start`, or instead of it: Ctrl-C can come at any time.
             for task in tasks:
                 task.cancel()
             if not tasks:
@@ -74,33 +76,33 @@ class Portal:
             try:
                 loop.call_soon_threadsafe(stop)
                 wait([outcome], timeout=GRACE)
-            except RuntimeError:  # the loop has ended, and with it what ran in it
+            except RuntimeError:  # the loop has ended, and its tasks with it
                 work.close()
             raise
         if not outcome.done():
             work.close()
-            raise RuntimeError("the portal was closed before its task could start")
+            raise RuntimeError("The portal was closed before the task could start.")
         return outcome.result()
 
     def iterate(self, events: AsyncIterator[T]) -> Iterator[T]:
-        """The items of an async iterator; leaving the loop early closes it."""
+        """Yield the items of an async iterator; leaving the loop early closes it."""
 
-        async def following() -> T | object:
+        async def get_next() -> T | object:
             return await anext(events, _END)
 
-        async def ended() -> None:
-            if (close := getattr(events, "aclose", None)) is not None:
-                await close()
+        async def close() -> None:
+            if (aclose := getattr(events, "aclose", None)) is not None:
+                await aclose()
 
         try:
-            while (item := self.run(following())) is not _END:
+            while (item := self.run(get_next())) is not _END:
                 yield item  # type: ignore[misc]
         finally:
-            # Closing the portal has closed what it followed.
+            # Closing the portal has already closed the iterator.
             if self._loop is not None and not self._loop.is_closed():
-                self.run(ended())
+                self.run(close())
 
-    def _running(self) -> asyncio.AbstractEventLoop:
+    def _get_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             # A forked child has the object but not the thread.
             if self._loop is None or self._process != os.getpid():
@@ -108,11 +110,13 @@ class Portal:
             loop = self._loop
         assert loop is not None
         try:
-            inside = asyncio.get_running_loop() is loop
+            is_inside = asyncio.get_running_loop() is loop
         except RuntimeError:
-            inside = False
-        if inside:
-            raise RuntimeError("a coroutine of the portal cannot wait for the portal: await it")
+            is_inside = False
+        if is_inside:
+            raise RuntimeError(
+                "A coroutine in the portal cannot call the portal. Use await instead."
+            )
         return loop
 
     def _start(self) -> None:
@@ -120,27 +124,27 @@ class Portal:
             self._stop.detach()
         self._loop = loop = asyncio.new_event_loop()
         self._process = os.getpid()
-        thread = threading.Thread(target=_serve, args=(loop,), name="brim-portal", daemon=True)
+        thread = threading.Thread(target=_run_loop, args=(loop,), name="brim-portal", daemon=True)
         thread.start()
-        self._stop = weakref.finalize(self, _end, loop, thread, self._process)
+        self._stop = weakref.finalize(self, _end_thread, loop, thread, self._process)
 
 
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
-        left = asyncio.all_tasks(loop)
-        for task in left:
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
             task.cancel()
-        if left:
-            loop.run_until_complete(asyncio.wait(left, timeout=GRACE))
+        if tasks:
+            loop.run_until_complete(asyncio.wait(tasks, timeout=GRACE))
         loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         asyncio.set_event_loop(None)
         loop.close()
 
 
-def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, process: int) -> None:
+def _end_thread(loop: asyncio.AbstractEventLoop, thread: threading.Thread, process: int) -> None:
     if process != os.getpid() or loop.is_closed():
         return
     loop.call_soon_threadsafe(loop.stop)
@@ -153,7 +157,7 @@ def _wait(outcome: Future[T], loop: asyncio.AbstractEventLoop) -> None:
         wait([outcome], timeout=TICK)
 
 
-def _settle(outcome: Future[T], task: asyncio.Task[T]) -> None:
+def _set_outcome(outcome: Future[T], task: asyncio.Task[T]) -> None:
     if task.cancelled():
         outcome.cancel()
         outcome.set_running_or_notify_cancel()

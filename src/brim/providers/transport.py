@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
-import httptools
-
 from brim.errors import (
     ConnectionFailedError,
     InputError,
@@ -174,7 +172,7 @@ class Transport:
             return await self._send(method, path, data, headers, state)
         except InputError:
             raise  # an invalid setting, which a retry does not fix
-        except (ConnectError, httptools.HttpParserError, OSError, ValueError) as error:
+        except (ConnectError, OSError, ValueError) as error:
             if error is state.hook_error:
                 raise
             raise self._connection_error(error) from error
@@ -393,7 +391,7 @@ class Transport:
         """Return the next bytes of a body; none at its end."""
         try:
             return await response.read()
-        except (httptools.HttpParserError, OSError) as error:
+        except OSError as error:
             raise self._connection_error(error) from error
 
     async def _retry(self, attempt: Callable[[], Awaitable[T]], retries: int | None) -> T:
@@ -413,7 +411,7 @@ class Transport:
             return self._unreachable(error.__cause__)
         if isinstance(error, TimeoutError):
             return self._timed_out(None)
-        reason = "" if isinstance(error, httptools.HttpParserError) else f" ({error})"
+        reason = f" ({error})"
         return ConnectionFailedError(
             f"The connection to {self.endpoint.host} broke before the response was complete"
             f"{reason.removesuffix(' ()')}. Try again."
@@ -552,9 +550,7 @@ def _parse_json(text: str | bytes) -> Any:
 
 
 async def _drain(response: Response) -> None:
-    try:
+    with suppress(OSError):
         async with asyncio.timeout(DRAIN_SECONDS):
             while await response.read():
                 pass
-    except (httptools.HttpParserError, OSError):
-        return

@@ -3,8 +3,8 @@
     with LocalServer.start() as server:
         ...                                 # server.url, server.key, server.model, server.window
 
-Needs `brim[local]`. `fetch_default` gets the small model that is used where none is named; after
-that nothing here goes to the network.
+Needs `brim[local]`. `download_default` downloads the default model; nothing else here uses the
+network.
 """
 
 from brim.providers.local.server import LocalServer, require_llama

@@ -1,8 +1,8 @@
-"""The child process: a llama.cpp server that lives as long as its standard input is open.
+"""The child process: a llama.cpp server that runs as long as its standard input is open.
 
-It is run as a file, so that it starts without importing brim. It reads its settings as one line of
-JSON (the key would be seen by everybody in its arguments), answers with one line, and then waits.
-It leaves by `os._exit`: unwinding a server that is in the middle of an answer crashes or hangs.
+It runs as a file, so that it starts without importing brim. It reads its settings as one line of
+JSON (as an argument, the key would be visible to all users), prints one line, and waits. It exits
+with `os._exit`: a regular exit in the middle of a response crashes or hangs.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ import time
 from typing import Any, NoReturn
 
 POLL_SECONDS = 0.5
-"""Seconds between two looks at whether the parent is still there."""
+"""Seconds between checks that the parent process still exists."""
 
 
 def main() -> None:
-    answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # a library that prints must not speak in our place
+    reply = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # output of libraries must not mix with the reply
     settings = json.loads(sys.stdin.buffer.readline())
-    threading.Thread(target=_leave_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
     try:
-        server = _server(settings)
-        said = {"address": server.listening_address}
-    except Exception as error:  # whatever it is, the parent has to hear of it
-        said = {"error": str(error) or type(error).__name__}
-    with answer:
-        print(json.dumps(said), file=answer)
-    if "error" in said:
-        return  # an ordinary end, on which llama.cpp writes out what it has to say
+        server = _start_server(settings)
+        message = {"address": server.listening_address}
+    except Exception as error:  # reported to the parent, whatever it is
+        message = {"error": str(error) or type(error).__name__}
+    with reply:
+        print(json.dumps(message), file=reply)
+    if "error" in message:
+        return  # a regular exit, so that llama.cpp flushes its log
     sys.stdin.buffer.read()
     os._exit(0)
 
 
-def _leave_with(parent: int) -> NoReturn:
-    """A process that the parent forked may keep our input open longer than the parent lives."""
+def _exit_with_parent(parent: int) -> NoReturn:
+    """Exit with the parent, even if a process that it forked keeps the input open."""
     while os.getppid() == parent:
         time.sleep(POLL_SECONDS)
     os._exit(0)
 
 
-def _server(settings: dict[str, Any]) -> Any:
+def _start_server(settings: dict[str, Any]) -> Any:
     import xllamacpp
 
     params = xllamacpp.CommonParams()

